@@ -1,0 +1,45 @@
+"""Everything that can go wrong on purpose.
+
+AblateError
+├── SpecError    the experiment file, or the model it describes, is not valid
+├── DataError    a corpus or a tokenizer is missing or malformed
+├── RunError     one run failed; the others go on
+│   └── DivergedError  the loss became NaN or rose past its bound
+└── StoreError   a stored result is missing or cannot be read
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class AblateError(Exception):
+    """Base class of every error this package raises on purpose.
+
+    Attributes:
+        exit_status: what the command line ends with; 2 says that the input is wrong.
+    """
+
+    exit_status: ClassVar[int] = 2
+
+
+class SpecError(AblateError):
+    """The experiment file, or the model it describes, is not valid."""
+
+
+class DataError(AblateError):
+    """A corpus or a tokenizer is missing or malformed."""
+
+
+class RunError(AblateError):
+    """One run failed; the others go on."""
+
+    exit_status = 1
+
+
+class DivergedError(RunError):
+    """The training loss became NaN or rose past its bound."""
+
+
+class StoreError(AblateError):
+    """A stored result is missing or cannot be read."""

@@ -1,0 +1,7 @@
+"""Every part; importing this package fills the registry with all the modules it holds."""
+
+import importlib
+import pkgutil
+
+for _module in pkgutil.iter_modules(__path__, prefix=f"{__name__}."):
+    importlib.import_module(_module.name)
