@@ -5,7 +5,8 @@ AblateError
 ├── DataError    a corpus or a tokenizer is missing or malformed
 ├── RunError     one run failed; the others go on
 │   └── DivergedError  the loss became NaN or rose past its bound
-└── StoreError   a stored result is missing or cannot be read
+├── StoreError   a stored result is missing or cannot be read
+└── StoppedError the user stopped it; the next call continues
 """
 
 from __future__ import annotations
@@ -43,3 +44,9 @@ class DivergedError(RunError):
 
 class StoreError(AblateError):
     """A stored result is missing or cannot be read."""
+
+
+class StoppedError(AblateError):
+    """The user stopped a run; what it has reached is kept, and the next call continues."""
+
+    exit_status = 130

@@ -19,34 +19,55 @@ from ablate.registry import Part, register
 
 
 class Cache:
-    """Keys and values of the tokens decoded so far, in buffers of a fixed size.
+    """Keys and values computed before, in buffers of a fixed size (B, H, length, K or V).
 
-    Attributes:
-        k: keys (B, H, max_len, K).
-        v: values (B, H, max_len, V).
+    Args:
+        length: most tokens it can hold.
     """
 
-    def __init__(self, k: Tensor, v: Tensor) -> None:
-        self.k = k
-        self.v = v
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self._buffers: tuple[Tensor, Tensor] | None = None
+
+    @classmethod
+    def of(cls, k: Tensor, v: Tensor) -> Cache:
+        """Return a full cache of keys ``k`` (B, H, S, K) and values ``v`` (B, H, S, V)."""
+        cache = cls(k.size(2))
+        cache._buffers = k, v
+        return cache
+
+    def first(self, n: int) -> tuple[Tensor, Tensor]:
+        """Return the first ``n`` keys and values."""
+        assert self._buffers is not None, "nothing has been written yet"
+        k, v = self._buffers
+        return k[:, :, :n], v[:, :, :n]
 
     def extend(self, k: Tensor, v: Tensor, positions: Tensor, n: int) -> tuple[Tensor, Tensor]:
         """Write ``k`` and ``v`` at ``positions`` (T,); return the first ``n`` of each."""
-        self.k.index_copy_(2, positions, k)
-        self.v.index_copy_(2, positions, v)
-        return self.k[:, :, :n], self.v[:, :, :n]
+        if self._buffers is None:
+            self._buffers = self._empty(k), self._empty(v)
+        for buffer, new in zip(self._buffers, (k, v), strict=True):
+            buffer.index_copy_(2, positions, new)
+        return self.first(n)
 
     def select(self, rows: Tensor, n: int) -> None:
         """Keep ``rows`` (B',) of the batch, in that order, with their first ``n`` tokens.
 
         There are never more rows than before, so the buffers are reused.
         """
-        for name in ("k", "v"):
-            buffer = getattr(self, name)
-            kept = buffer[:, :, :n].index_select(0, rows)
-            buffer = buffer[: rows.size(0)]
-            buffer[:, :, :n] = kept
-            setattr(self, name, buffer)
+        if self._buffers is not None:
+            k, v = (_select(buffer, rows, n) for buffer in self._buffers)
+            self._buffers = k, v
+
+    def _empty(self, like: Tensor) -> Tensor:
+        return like.new_zeros(*like.shape[:2], self.length, like.size(3))
+
+
+def _select(buffer: Tensor, rows: Tensor, n: int) -> Tensor:
+    kept = buffer[:, :, :n].index_select(0, rows)
+    buffer = buffer[: rows.size(0)]
+    buffer[:, :, :n] = kept
+    return buffer
 
 
 @dataclass(frozen=True)

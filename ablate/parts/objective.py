@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
+import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
@@ -21,14 +22,14 @@ class Objective(Part, slot="objective"):
     """The contract: logits and targets in, the sum of the tokens' losses out.
 
     Args:
-        pad: the id of padding, which has no probability in some forms.
+        pad: the id of padding, whose loss is 0.
     """
 
     def __init__(self, pad: int) -> None:
         self.pad = pad
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the summed loss, (), of ``logits`` (N, V) for ``targets`` (N,); no padding."""
+        """Return the loss, (), of ``logits`` (N, V), summed over ``targets`` (N,) but padding."""
         raise NotImplementedError
 
 
@@ -37,7 +38,7 @@ class CrossEntropy(Objective):
     """-log p(target)."""
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(logits.float(), targets, reduction="sum")
+        return F.cross_entropy(_precise(logits), targets, reduction="sum", ignore_index=self.pad)
 
 
 @register("label_smoothing", source="Szegedy et al. 2016, arXiv:1512.00567, sec. 7")
@@ -71,19 +72,28 @@ class LabelSmoothing(Objective):
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         if self.form == "uniform":
             return F.cross_entropy(
-                logits.float(), targets, reduction="sum", label_smoothing=self.epsilon
+                _precise(logits),
+                targets,
+                reduction="sum",
+                ignore_index=self.pad,
+                label_smoothing=self.epsilon,
             )
-        log_p = logits.float().log_softmax(dim=-1)  # (N, V)
+        log_p = _precise(logits).log_softmax(dim=-1)  # (N, V)
         own = log_p.gather(1, targets[:, None])[:, 0]  # (N,)
-        if self.form == "others":
-            share = self.epsilon / (logits.size(-1) - 1)
-            rest = log_p.sum(dim=-1) - own
-            return -((1 - self.epsilon) * own + share * rest).sum()
-        share = self.epsilon / (logits.size(-1) - 2)
-        rest = log_p.sum(dim=-1) - own - log_p[:, self.pad]
-        cross_entropy = -((1 - self.epsilon) * own + share * rest).sum()
-        return cross_entropy - targets.numel() * self._entropy(logits.size(-1) - 2)
+        others = log_p.sum(dim=-1) - own
+        n_others = logits.size(-1) - 1
+        if self.form == "annotated":
+            others, n_others = others - log_p[:, self.pad], n_others - 1
+        loss = -(1 - self.epsilon) * own - self.epsilon / n_others * others  # (N,)
+        if self.form == "annotated":
+            loss = loss - self._entropy(n_others)
+        return loss.masked_fill(targets == self.pad, 0.0).sum()
 
     def _entropy(self, n_others: int) -> float:
         own, share = 1 - self.epsilon, self.epsilon / n_others
         return -sum(n * p * math.log(p) for n, p in ((1, own), (n_others, share)) if p > 0)
+
+
+def _precise(logits: Tensor) -> Tensor:
+    """Return ``logits`` in single precision at least: sums over a vocabulary need it."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

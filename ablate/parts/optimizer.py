@@ -51,7 +51,12 @@ class Adam(Optimizer):
 
     def make(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.Adam(
-            parameters, lr=0.0, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay
+            parameters,
+            lr=0.0,
+            betas=self.betas,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+            fused=True,
         )
 
 
@@ -78,5 +83,10 @@ class AdamW(Optimizer):
 
     def make(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.AdamW(
-            parameters, lr=0.0, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay
+            parameters,
+            lr=0.0,
+            betas=self.betas,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+            fused=True,
         )

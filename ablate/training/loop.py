@@ -1,0 +1,330 @@
+"""The training loop: step, watch, evaluate, keep, and go on after any interruption.
+
+Every step draws its dropout masks from a seed of its own, so that a run that was killed ends with
+the numbers of one that was not.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from ablate.data.batches import Batches
+from ablate.data.tokenizer import PAD
+from ablate.errors import DivergedError, StoppedError
+from ablate.model import Transformer
+from ablate.parts.objective import Objective
+from ablate.parts.optimizer import Optimizer
+from ablate.parts.schedule import Schedule
+from ablate.registry import build
+from ablate.spec.experiment import RunSpec
+from ablate.training import checkpoint
+from ablate.training.averaging import Snapshots
+from ablate.training.plan import Stream, count_steps
+from ablate.training.step import StepResult, train_step
+
+_CHECKPOINT_SECONDS = 20.0
+_WAIT_STEPS = 20  # on CUDA, how long the host runs ahead before it looks at the losses
+_CURVE_ROWS = 1000  # about; the first 100 steps have a row each
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to train on what, and where.
+
+    Attributes:
+        spec: the whole run.
+        batches: of the training split.
+        n_target_ids: size of the target vocabulary.
+        evaluate: returns the dev NLL, in nats per token.
+        device: where the model is.
+        precision: ``fp32`` or ``bf16``.
+        folder: the run's own.
+    """
+
+    spec: RunSpec
+    batches: Batches
+    n_target_ids: int
+    evaluate: Callable[[Transformer], float]
+    device: torch.device
+    precision: str
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands, for whoever watches.
+
+    Attributes:
+        step: optimizer steps done, of n_steps.
+        n_steps: optimizer steps in all.
+        loss: of the objective, per target token, lately.
+        dev_nll: at the last evaluation, in nats per token.
+        tokens_per_second: target tokens, over this process' share of the run.
+        seconds_left: at that pace.
+    """
+
+    step: int
+    n_steps: int
+    loss: float
+    dev_nll: float | None
+    tokens_per_second: float
+    seconds_left: float
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training did, for the record; the model holds the averaged weights.
+
+    Attributes:
+        steps: optimizer steps.
+        epochs: epochs seen to the end.
+        batches_per_epoch: of them.
+        target_tokens: padding not counted.
+        seconds: wall time in the loop, evaluation included, over all its processes.
+        final_loss: of the objective, per target token, over the last row of the curve.
+        best_dev_nll: the lowest of the evaluations, in nats per token.
+        averaged_steps: the snapshots that were averaged.
+        stopped_early: whether patience ran out before the steps did.
+    """
+
+    steps: int
+    epochs: int
+    batches_per_epoch: int
+    target_tokens: int
+    seconds: float
+    final_loss: float
+    best_dev_nll: float
+    averaged_steps: list[int]
+    stopped_early: bool
+
+
+def train(
+    model: Transformer,
+    job: Job,
+    progress: Callable[[Progress], None],
+    should_stop: Callable[[], bool],
+) -> Trained:
+    """Train ``model``, from the last checkpoint in ``job.folder`` if there is one.
+
+    Writes ``checkpoint.pt``, ``snapshots/`` and ``curve.csv`` into the folder.
+
+    Args:
+        model: with its initial weights; ends with the averaged ones, in evaluation mode.
+        job: everything else that determines the outcome.
+        progress: called at every row of the curve.
+        should_stop: asked after every step.
+
+    Raises:
+        DivergedError: if the loss became NaN or rose past its bound.
+        StoppedError: if ``should_stop`` said so; the checkpoint is saved.
+    """
+    return _Loop(model, job, progress, should_stop).run()
+
+
+@dataclass
+class _State:
+    """What changes from step to step and must survive."""
+
+    step: int = 0
+    epoch: int = 0
+    index: int = 0
+    target_tokens: int = 0
+    seconds: float = 0.0
+    first_loss: float | None = None
+    best_dev_nll: float = math.inf
+    evaluations_without_gain: int = 0
+    is_finished: bool = False
+    since_row: list[list[float]] = field(default_factory=list)  # loss and tokens of each step
+    curve: list[dict[str, float | None]] = field(default_factory=list)
+    kept: list[Any] = field(default_factory=list)
+
+
+class _Loop:
+    def __init__(
+        self,
+        model: Transformer,
+        job: Job,
+        progress: Callable[[Progress], None],
+        should_stop: Callable[[], bool],
+    ) -> None:
+        self.model, self.job = model, job
+        self.progress, self.should_stop = progress, should_stop
+        training, seed = job.spec.training, job.spec.seed
+        self.training = training
+        self.n_steps = count_steps(training, job.batches, seed)
+        self.objective = build(Objective, training.objective, PAD, at="training.objective")
+        self.schedule = build(
+            Schedule, training.schedule, job.spec.model.dims, self.n_steps, at="training.schedule"
+        )
+        maker = build(Optimizer, training.optimizer, at="training.optimizer")
+        self.optimizer = maker.make(model.parameters())
+        self.file = job.folder / "checkpoint.pt"
+        self.state = _State(**(checkpoint.restore(self.file, model, self.optimizer) or {}))
+        self.snapshots = Snapshots(job.folder / "snapshots", training.average, self.state.kept)
+        self.stream = Stream(job.batches, seed, self.state.epoch, self.state.index)
+        self.pending: list[tuple[int, StepResult]] = []  # not yet looked at
+        self.gradient_norm = math.nan
+        self.started = self.saved = time.perf_counter()
+        self.tokens_before, self.seconds_before = self.state.target_tokens, self.state.seconds
+
+    def run(self) -> Trained:
+        self.model.train()
+        while not self.state.is_finished:
+            self._step()
+            if self._wants_row():
+                self._look()
+                self._row(self._evaluate() if self._wants_evaluation() else None)
+                self._report()
+            self.state.is_finished |= self.state.step == self.n_steps
+            self._save_if_due()
+        self.model.load_state_dict(self.snapshots.mean())
+        self.model.eval()
+        return self._trained()
+
+    def _step(self) -> None:
+        state, training = self.state, self.training
+        state.step += 1
+        torch.manual_seed(self.job.spec.seed * 1_000_003 + state.step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.schedule.rate(state.step)
+        self.epochs_before = self.stream.finished_epochs
+        result = train_step(
+            self.model,
+            self.objective,
+            self.optimizer,
+            [batch.to(self.job.device) for batch in self.stream.take(training.accumulate)],
+            clip=training.clip,
+            precision=self.job.precision,
+        )
+        state.epoch, state.index = self.stream.epoch, self.stream.index
+        state.target_tokens += result.n_tokens
+        self.pending.append((state.step, result))
+        if self.job.device.type == "cpu" or len(self.pending) >= _WAIT_STEPS:
+            self._look()
+
+    def _look(self) -> None:
+        """Wait for the pending steps, and end the run if one of them diverged."""
+        for step, result in self.pending:
+            loss = float(result.loss)
+            if self.state.first_loss is None:
+                self.state.first_loss = loss
+            ceiling = max(math.log(self.job.n_target_ids), self.state.first_loss)
+            bound = self.training.diverged_above * ceiling
+            self.state.since_row.append([loss, result.n_tokens])
+            self.gradient_norm = float(result.gradient_norm)
+            if not loss <= bound:
+                self._row(None)
+                self._write_curve()
+                raise DivergedError(
+                    f"the loss of step {step} is {loss:.4g} nats per token; "
+                    f"the bound is {bound:.4g} (training.diverged_above)"
+                )
+        self.pending.clear()
+
+    def _wants_evaluation(self) -> bool:
+        every = self.training.evaluate_every
+        if self.state.step == self.n_steps:
+            return True
+        if every == "epoch":
+            return self.stream.finished_epochs > self.epochs_before
+        return self.state.step % every == 0
+
+    def _wants_row(self) -> bool:
+        step = self.state.step
+        every = max(1, self.n_steps // _CURVE_ROWS)
+        return step <= 100 or step % every == 0 or self._wants_evaluation()
+
+    def _evaluate(self) -> float:
+        state = self.state
+        dev_nll = self.job.evaluate(self.model)
+        self.model.train()
+        if dev_nll < state.best_dev_nll:
+            state.best_dev_nll, state.evaluations_without_gain = dev_nll, 0
+        else:
+            state.evaluations_without_gain += 1
+        patience = self.training.patience
+        state.is_finished |= patience is not None and state.evaluations_without_gain >= patience
+        self.snapshots.add(self.model, state.step, dev_nll)
+        return dev_nll
+
+    def _row(self, dev_nll: float | None) -> None:
+        n_tokens = sum(n for _, n in self.state.since_row)
+        self.state.curve.append(
+            {
+                "step": self.state.step,
+                "tokens": self.state.target_tokens,
+                "train_loss": sum(loss * n for loss, n in self.state.since_row) / n_tokens,
+                "dev_nll": dev_nll,
+                "learning_rate": self.schedule.rate(self.state.step),
+                "gradient_norm": self.gradient_norm,
+                "seconds": round(self._seconds(), 3),
+            }
+        )
+        self.state.since_row.clear()
+
+    def _report(self) -> None:
+        state, here = self.state, time.perf_counter() - self.started
+        n_tokens = state.target_tokens - self.tokens_before
+        steps_per_second = n_tokens / here * state.step / state.target_tokens
+        self.progress(
+            Progress(
+                step=state.step,
+                n_steps=self.n_steps,
+                loss=self._last("train_loss"),
+                dev_nll=self._last("dev_nll"),
+                tokens_per_second=n_tokens / here,
+                seconds_left=(self.n_steps - state.step) / steps_per_second,
+            )
+        )
+
+    def _save_if_due(self) -> None:
+        stops = not self.state.is_finished and self.should_stop()
+        is_due = time.perf_counter() - self.saved > _CHECKPOINT_SECONDS
+        is_new = self.state.kept != self.snapshots.kept  # or the files and the list fall apart
+        if not (stops or is_due or is_new or self.state.is_finished):
+            return
+        self._look()
+        self.state.seconds = self._seconds()
+        self.state.kept = list(self.snapshots.kept)
+        checkpoint.save(self.file, self.model, self.optimizer, asdict(self.state))
+        self.snapshots.prune()
+        self._write_curve()
+        self.saved = time.perf_counter()
+        if stops:
+            raise StoppedError(f"stopped after step {self.state.step} of {self.n_steps}")
+
+    def _write_curve(self) -> None:
+        new = self.job.folder / "curve.csv.new"
+        pd.DataFrame(self.state.curve).to_csv(new, index=False)
+        new.replace(self.job.folder / "curve.csv")
+
+    def _seconds(self) -> float:
+        return self.seconds_before + time.perf_counter() - self.started
+
+    def _last(self, column: str) -> float | None:
+        values = (row[column] for row in reversed(self.state.curve))
+        return next((value for value in values if value is not None), None)
+
+    def _trained(self) -> Trained:
+        state = self.state
+        final_loss = self._last("train_loss")
+        assert final_loss is not None, "the last step always has a row"
+        return Trained(
+            steps=state.step,
+            epochs=self.stream.finished_epochs,
+            batches_per_epoch=self.job.batches.n_per_epoch,
+            target_tokens=state.target_tokens,
+            seconds=state.seconds,
+            final_loss=final_loss,
+            best_dev_nll=state.best_dev_nll,
+            averaged_steps=self.snapshots.steps,
+            stopped_early=state.step < self.n_steps,
+        )

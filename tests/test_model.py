@@ -1,0 +1,276 @@
+"""The assembled Transformer: what holds for every part in the registry, each in its turn."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ablate.model import Transformer, assemble
+from ablate.parts.embedding import Vocabulary
+from ablate.registry import RefusedError, lookup
+from tests.tiny import (
+    MODEL_SLOTS,
+    PAD,
+    PARTS,
+    VOCABULARY,
+    alternatives,
+    ids,
+    scrambled,
+    spec,
+    tiny,
+)
+
+OPTIONS = [(s, n, o) for s, n in PARTS for o in lookup(s, n).options.model_fields]
+
+
+@pytest.fixture(params=PARTS, ids=lambda part: f"{part[0]}={part[1]}")
+def model(request: pytest.FixtureRequest) -> Transformer:
+    """The tiny model with each registered part in turn, in double precision."""
+    slot, name = request.param
+    return scrambled(tiny(**{slot: name}).double())
+
+
+def test_logits_have_a_row_per_target_token(model: Transformer) -> None:
+    assert model(ids(2, 7), ids(2, 5)).shape == (2, 5, VOCABULARY.n_tgt)
+
+
+def test_a_logit_does_not_know_later_targets(model: Transformer) -> None:
+    src, tgt = ids(2, 7), ids(2, 5)
+    changed = tgt.clone()
+    changed[:, 3:] = (changed[:, 3:] + 1) % VOCABULARY.n_tgt
+    before, after = model(src, tgt), model(src, changed)
+    assert torch.equal(before[:, :3], after[:, :3])
+    assert not torch.allclose(before[:, 3:], after[:, 3:])
+
+
+def test_padding_is_invisible(model: Transformer) -> None:
+    src, tgt = ids(2, 7), ids(2, 5)
+    padded_src = torch.cat((src, torch.full((2, 3), PAD)), dim=1)
+    padded_tgt = torch.cat((tgt, torch.full((2, 2), PAD)), dim=1)
+    torch.testing.assert_close(model(padded_src, padded_tgt)[:, :5], model(src, tgt))
+
+
+def test_every_source_token_is_seen_from_the_first_target_on(model: Transformer) -> None:
+    src, tgt = ids(2, 7), ids(2, 5)
+    for s in range(src.size(1)):
+        changed = src.clone()
+        changed[:, s] = (changed[:, s] - 3) % (VOCABULARY.n_src - 4) + 4
+        assert not torch.allclose(model(changed, tgt)[:, 0], model(src, tgt)[:, 0])
+
+
+def test_token_by_token_equals_all_at_once(model: Transformer) -> None:
+    src, tgt = ids(3, 7), ids(3, 6)
+    src[1, 4:] = PAD
+    state = model.begin(model.encode(src))
+    steps = [model.step(tgt[:, t], state) for t in range(tgt.size(1))]
+    torch.testing.assert_close(torch.stack(steps, dim=1), model(src, tgt))
+
+
+def test_beams_can_change_places_and_sentences_can_leave(model: Transformer) -> None:
+    src, n_beams = ids(3, 7), 2
+    state = model.begin(model.encode(src), n_beams)
+    first, second, third = ids(6, 3, seed=2).unbind(dim=1)
+    model.step(first, state)
+    swap = torch.tensor([1, 0, 3, 2, 5, 4])
+    state.select(swap, same_sources=True)
+    model.step(second, state)
+    keep = torch.tensor([4, 0, 1])  # the second sentence leaves
+    state.select(keep)
+    logits = model.step(third[keep], state)
+    histories = torch.stack((first[swap], second, third), dim=1)[keep]
+    expected = model(src.repeat_interleave(n_beams, dim=0)[keep], histories)[:, -1]
+    torch.testing.assert_close(logits, expected)
+
+
+def test_gradients_reach_every_parameter(model: Transformer) -> None:
+    model(ids(2, 7), ids(2, 5)).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        if not name.endswith("attention.k.bias"):  # a softmax does not see what all keys share
+            assert parameter.grad.abs().max() > 1e-9, name
+
+
+def test_meta_and_real_model_are_alike(model: Transformer, request: Any) -> None:
+    slot, name = request.node.callspec.params["model"]
+    with torch.device("meta"):
+        meta = assemble(spec(**{slot: name}), VOCABULARY, PAD)
+    assert {n: p.shape for n, p in meta.named_parameters()} == {
+        n: p.shape for n, p in model.named_parameters()
+    }
+
+
+def test_saved_and_loaded_weights_give_the_same_logits(model: Transformer, request: Any) -> None:
+    slot, name = request.node.callspec.params["model"]
+    other = tiny(**{slot: name}).double()
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(ids(2, 7), ids(2, 5)), model(ids(2, 7), ids(2, 5)))
+
+
+@pytest.mark.parametrize(("slot", "name", "option"), OPTIONS)
+def test_every_option_changes_the_model(slot: str, name: str, option: str) -> None:
+    values = [None, *alternatives(lookup(slot, name), option)]
+    assert len(values) > 1, "no other value to try"
+    for one, other in combinations(values, 2):
+        left, right = (_with(slot, name, option, value) for value in (one, other))
+        assert _starts_differ(left, right) or _outputs_differ(left, right), (one, other)
+
+
+def test_parts_of_one_slot_differ() -> None:
+    for slot in MODEL_SLOTS:
+        names = [name for s, name in PARTS if s == slot]
+        for one, other in combinations(names, 2):
+            left, right = tiny(**{slot: one}), tiny(**{slot: other})
+            differ = _starts_differ(left, right) or _outputs_differ(left, right)
+            assert differ or _training_differs(slot, one, other), (one, other)
+
+
+@pytest.mark.parametrize("name", ["embedding", "residual", "attention", "activation"])
+def test_every_dropout_acts_in_training_and_only_there(name: str) -> None:
+    none = {"embedding": 0.0, "residual": 0.0, "attention": 0.0, "activation": 0.0}
+    dropping = tiny(dropout=none | {name: 0.5})
+    plain = tiny(dropout=none)
+    src, tgt = ids(2, 7), ids(2, 5)
+    assert torch.equal(dropping(src, tgt), plain(src, tgt))
+    assert not torch.allclose(dropping.train()(src, tgt), plain(src, tgt))
+    assert torch.equal(plain.train()(src, tgt), plain.eval()(src, tgt))
+
+
+@pytest.mark.parametrize("slot", ["position", "attention", "scaling", "norm", "feed_forward"])
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_encoder_and_decoder_may_differ(slot: str, side: str) -> None:
+    other = [name for s, name in PARTS if s == slot][-1]
+    one_sided = tiny(**{side: {slot: other}, **({slot: "none"} if slot == "position" else {})})
+    kinds = {s: {type(m) for m in getattr(one_sided, s).modules()} for s in ("encoder", "decoder")}
+    cls = lookup(slot, other).cls
+    assert cls in kinds[side]
+    assert cls not in kinds["decoder" if side == "encoder" else "encoder"]
+
+
+def test_an_all_padding_source_gives_numbers() -> None:
+    src = ids(2, 7)
+    src[1] = PAD
+    assert bool(tiny()(src, ids(2, 5)).isfinite().all())
+
+
+@pytest.mark.parametrize(("n_src", "n_tgt"), [(17, 5), (5, 17)])
+def test_a_sequence_past_max_len_is_refused(n_src: int, n_tgt: int) -> None:
+    with pytest.raises(ValueError, match=r"17 tokens is longer than model.dims.max_len \(16\)"):
+        tiny()(ids(1, n_src), ids(1, n_tgt))
+
+
+def test_without_positions_the_encoder_sees_a_bag() -> None:
+    model, order = tiny(position="none").double(), torch.tensor([3, 1, 0, 2, 4])
+    src = ids(2, 5)
+    torch.testing.assert_close(
+        model.encode(src[:, order]).states, model.encode(src).states[:, order]
+    )
+    torch.testing.assert_close(model(src[:, order], ids(2, 4)), model(src, ids(2, 4)))
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_equals_torch_nn_transformer(norm_first: bool) -> None:
+    ours = scrambled(
+        tiny(
+            residual={"name": "pre" if norm_first else "post", "final_norm": True}, position="none"
+        ).double()
+    )
+    dims = {"d_model": 32, "nhead": 4, "dim_feedforward": 48, "dropout": 0.0, "batch_first": True}
+    theirs = nn.Transformer(
+        num_encoder_layers=2, num_decoder_layers=2, norm_first=norm_first, **dims
+    ).double()
+    theirs.load_state_dict(_as_torch_names(ours.state_dict()))
+    theirs.eval()
+    src, tgt = ids(2, 7), ids(2, 5)
+    src[1, 4:] = PAD
+    expected = theirs.decoder(
+        ours.embedding.tgt(tgt),
+        theirs.encoder(ours.embedding.src(src), src_key_padding_mask=src == PAD),
+        tgt_mask=nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64),
+        memory_key_padding_mask=src == PAD,
+    )
+    torch.testing.assert_close(ours.hidden(tgt, ours.encode(src)), expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+def test_default_size_has_the_parameters_of_torch_nn_transformer() -> None:
+    with torch.device("meta"):
+        ours = assemble(
+            spec(dims={"d_model": 512, "n_heads": 8, "max_len": 64}, n_layers=6,
+                 feed_forward={"name": "relu", "d_ff": 2048},
+                 residual={"name": "post", "final_norm": True}),
+            VOCABULARY, PAD,
+        )  # fmt: skip
+        theirs = nn.Transformer()
+    assert _count(ours.encoder) + _count(ours.decoder) == _count(theirs) == 44_140_544
+
+
+def _as_torch_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Map our names to those of torch.nn.Transformer; q, k and v become one matrix."""
+    renamed: dict[str, Tensor] = {}
+    packed: dict[str, list[Tensor]] = {}
+    places = {
+        "cross_attention": "multihead_attn", "attention": "self_attn",
+        "feed_forward.up": "linear1", "feed_forward.down": "linear2", "closing.norm": "norm",
+    }  # fmt: skip
+    for name, weight in weights.items():
+        if name.startswith("embedding"):
+            continue
+        place, kind = name.rsplit(".", 1)
+        for ours, theirs in places.items():
+            place = place.replace(f".{ours}", f".{theirs}")
+        for i in range(3):
+            place = place.replace(f"residual.norms.{i}.norm", f"norm{i + 1}")
+        stem, last = place.rsplit(".", 1)
+        if last in "qkv":
+            packed.setdefault(f"{stem}.in_proj_{kind}", []).append(weight)
+        else:
+            renamed[f"{place.replace('.out', '.out_proj')}.{kind}"] = weight
+    return renamed | {name: torch.cat(three) for name, three in packed.items()}
+
+
+def _with(slot: str, name: str, option: str, value: Any) -> Transformer:
+    choice = {"name": name} if value is None else {"name": name, option: value}
+    return tiny(**{slot: choice})
+
+
+def _outputs_differ(left: Transformer, right: Transformer) -> bool:
+    outputs = [scrambled(m.double())(ids(2, 7), ids(2, 5)) for m in (left, right)]
+    return not torch.allclose(outputs[0], outputs[1], atol=1e-9, rtol=0)
+
+
+def _training_differs(slot: str, one: str, other: str) -> bool:
+    """Compare outputs under the same dropout masks, for parts that differ in those alone."""
+    outputs = []
+    for name in (one, other):
+        model = scrambled(tiny(**{slot: name, "dropout": {"residual": 0.3}})).train()
+        torch.manual_seed(5)
+        outputs.append(model(ids(2, 7), ids(2, 5)))
+    return not torch.allclose(*outputs)
+
+
+def _starts_differ(left: Transformer, right: Transformer) -> bool:
+    """Compare the spread of the initial weights; to be asked before `scrambled` touches them."""
+    names = [name for name, _ in left.named_parameters()]
+    fresh = [dict(m.named_parameters()) for m in (left, right)]
+    return any(
+        not torch.isclose(fresh[0][n].std(), fresh[1][n].std(), rtol=0.1)
+        for n in names
+        if n in fresh[1] and fresh[0][n].ndim == 2
+    )
+
+
+def _count(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def test_separate_vocabularies_need_separate_tables() -> None:
+    two = Vocabulary(n_src=40, n_tgt=60, is_joint=False)
+    model = tiny(two, embedding="separate")
+    assert model(ids(2, 7) % 40, ids(2, 5)).shape == (2, 5, 60)
+    with pytest.raises(RefusedError, match="tied needs one vocabulary"):
+        tiny(two, embedding="tied")

@@ -1,0 +1,91 @@
+"""A Transformer small enough for properties, and ways to vary it through the registry."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from ablate.model import Transformer, assemble
+from ablate.parts.embedding import Vocabulary
+from ablate.registry import Entry, slots
+from ablate.spec.experiment import ModelSpec
+
+PAD = 0
+VOCABULARY = Vocabulary(n_src=50, n_tgt=50, is_joint=True)
+TINY: dict[str, Any] = {
+    "dims": {"d_model": 32, "n_heads": 4, "max_len": 16},
+    "n_layers": 2,
+    "feed_forward": {"name": "relu", "d_ff": 48},
+    "dropout": {"embedding": 0.0, "residual": 0.0},
+}
+MODEL_SLOTS = [slot for slot in slots() if slot in ModelSpec.model_fields]
+PARTS = [(slot, name) for slot in MODEL_SLOTS for name in slots()[slot]]
+
+
+def spec(**changes: Any) -> ModelSpec:
+    """Return the tiny model with some of its keys replaced."""
+    return ModelSpec.model_validate(TINY | changes)
+
+
+def tiny(vocabulary: Vocabulary = VOCABULARY, **changes: Any) -> Transformer:
+    """Assemble the tiny model, in evaluation mode; the same weights at every call."""
+    torch.manual_seed(0)
+    return assemble(spec(**changes), vocabulary, PAD).eval()
+
+
+def scrambled(model: Transformer) -> Transformer:
+    """Give every parameter values that depend on its name alone, none of them special.
+
+    Two models that differ in one part then differ by that part, not by the luck of the draw, and
+    no bias is hidden by starting from 0.
+    """
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")
+            generator = torch.Generator().manual_seed(seed)
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            if parameter.ndim == 1:
+                parameter.copy_(0.5 + 0.3 * noise)
+            else:
+                parameter.copy_(noise * parameter.size(1) ** -0.5)
+    return model
+
+
+def ids(rows: int, length: int, seed: int = 1) -> torch.Tensor:
+    """Return random ids without padding, (rows, length)."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(4, VOCABULARY.n_src, (rows, length), generator=generator)
+
+
+def alternatives(entry: Entry, option: str) -> Iterator[Any]:
+    """Yield values of ``option`` that the part accepts and that are not its default."""
+    field = entry.options.model_fields[option]
+    literals = itertools.chain.from_iterable(_literals(field.annotation))
+    plain = (True, False, 3, 24, 0.25, 0.75, (0.5, 0.6))
+    default = entry.choose({}).options[option] if not field.is_required() else None
+    for value in (*literals, *plain):
+        try:
+            accepted = entry.choose({option: value}).options[option]
+        except ValidationError:
+            continue
+        if accepted != default and type(accepted) is type(value):
+            yield value
+
+
+def _literals(annotation: Any) -> Iterator[tuple[Any, ...]]:
+    args = get_args(annotation)
+    if args and all(isinstance(arg, str) for arg in args):
+        yield args
+    for arg in args:
+        yield from _literals(arg)
+
+
+def modules_of(model: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:
+    """Return all modules of one kind."""
+    return [module for module in model.modules() if isinstance(module, kind)]
