@@ -242,6 +242,7 @@ class Transformer(nn.Module):
         """
         layers = []
         for layer in self.decoder.layers:
+            assert isinstance(layer, DecoderLayer)
             known = layer.cross_attention.keys_values(memory.states)
             source = Cache.of(*(y.repeat_interleave(n_beams, dim=0) for y in known))
             layers.append((Cache(min(length or self.max_len, self.max_len)), source))

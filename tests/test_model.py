@@ -179,7 +179,13 @@ def test_equals_torch_nn_transformer(norm_first: bool) -> None:
             residual={"name": "pre" if norm_first else "post", "final_norm": True}, position="none"
         ).double()
     )
-    dims = {"d_model": 32, "nhead": 4, "dim_feedforward": 48, "dropout": 0.0, "batch_first": True}
+    dims: dict[str, Any] = {
+        "d_model": 32,
+        "nhead": 4,
+        "dim_feedforward": 48,
+        "dropout": 0.0,
+        "batch_first": True,
+    }
     theirs = nn.Transformer(
         num_encoder_layers=2, num_decoder_layers=2, norm_first=norm_first, **dims
     ).double()

@@ -33,7 +33,7 @@ def spec(**changes: Any) -> ModelSpec:
     return ModelSpec.model_validate(TINY | changes)
 
 
-def tiny(vocabulary: Vocabulary = VOCABULARY, **changes: Any) -> Transformer:
+def tiny(vocabulary: Vocabulary = VOCABULARY, /, **changes: Any) -> Transformer:
     """Assemble the tiny model, in evaluation mode; the same weights at every call."""
     torch.manual_seed(0)
     return assemble(spec(**changes), vocabulary, PAD).eval()

@@ -84,8 +84,8 @@ def test_per_head_shared_is_full_with_block_diagonal_weights() -> None:
 def test_sqrt_dmodel_is_sqrt_dk_with_smaller_queries() -> None:
     flat, sharp = (attention("full", dims(), name) for name in ("sqrt_dmodel", "sqrt_dk"))
     with torch.no_grad():
-        sharp.q.weight /= 4**0.5
-        sharp.q.bias /= 4**0.5
+        for parameter in sharp.q.parameters():
+            parameter.mul_(4**-0.5)
     (x, memory), mask = inputs(), torch.ones(T, S, dtype=torch.bool)
     torch.testing.assert_close(
         flat(x, view(mask, memory)), sharp(x, view(mask, memory)), atol=1e-12, rtol=0

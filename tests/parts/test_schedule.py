@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -55,8 +56,8 @@ def test_cosine_ends_at_its_lowest() -> None:
 @pytest.mark.parametrize("name", sorted(slots()["schedule"]))
 def test_rates_rise_to_the_end_of_the_warm_up_and_never_after(name: str) -> None:
     rates = [schedule(name, warmup=50).rate(step) for step in range(1, N_STEPS + 1)]
-    assert all(early < late for early, late in zip(rates[:49], rates[1:50], strict=True))
-    assert all(early >= late for early, late in zip(rates[49:-1], rates[50:], strict=True))
+    assert all(early < late for early, late in itertools.pairwise(rates[:50]))
+    assert all(early >= late for early, late in itertools.pairwise(rates[49:]))
     assert min(rates) >= 0
 
 
@@ -77,7 +78,7 @@ def test_a_warm_up_of_zero_starts_at_the_top(name: str) -> None:
     ],
 )
 def test_every_option_changes_some_rate(name: str, option: str, value: float) -> None:
-    def rates(**options: float) -> list[float]:
+    def rates(**options: Any) -> list[float]:
         return [
             schedule(name, **{"warmup": 50} | options).rate(step) for step in range(1, N_STEPS + 1)
         ]

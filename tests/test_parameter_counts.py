@@ -1,0 +1,124 @@
+"""Parameters of the models of the literature: closed forms and published numbers.
+
+The closed form is that of a Transformer with one tied matrix, no biases in attention, biases in the
+feed-forward, and gamma and beta in every norm; it is written down here independently of the model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from ablate.model import assemble
+from ablate.parts.embedding import Vocabulary
+from ablate.spec.experiment import ModelSpec
+
+V = 37_000
+
+
+def count(vocabulary: Vocabulary, **model: Any) -> int:
+    with torch.device("meta"):
+        built = assemble(ModelSpec.model_validate(model), vocabulary, 0)
+    return sum(p.numel() for p in built.parameters())
+
+
+def joint(size: int) -> Vocabulary:
+    return Vocabulary(n_src=size, n_tgt=size, is_joint=True)
+
+
+def paper(n: int = 6, d_ff: int = 2048, **dims: int) -> dict[str, Any]:
+    return {
+        "dims": {"d_model": 512, "n_heads": 8, "max_len": 64} | dims,
+        "n_layers": n,
+        "attention": {"name": "full", "bias": False},
+        "feed_forward": {"name": "relu", "d_ff": d_ff},
+    }
+
+
+def closed_form(n: int = 6, d_ff: int = 2048, **dims: int) -> int:
+    d, h = dims.get("d_model", 512), dims.get("n_heads", 8)
+    d_k, d_v = dims.get("d_k", d // h), dims.get("d_v", d // h)
+    attention = d * h * (2 * d_k + d_v) + h * d_v * d
+    feed_forward, norm = 2 * d * d_ff + d_ff + d, 2 * d
+    encoder = attention + feed_forward + 2 * norm
+    decoder = 2 * attention + feed_forward + 3 * norm
+    return V * d + n * (encoder + decoder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, 63_045_632),
+        ({"n_heads": 1}, 63_045_632),
+        ({"n_heads": 32}, 63_045_632),
+        ({"d_k": 16}, 55_967_744),
+        ({"d_k": 32}, 58_327_040),
+        ({"n": 2}, 33_644_544),
+        ({"n": 4}, 48_345_088),
+        ({"n": 8}, 77_746_176),
+        ({"d_model": 256}, 26_816_512),
+        ({"d_model": 1024}, 163_815_424),
+        ({"d_ff": 1024}, 50_450_432),
+        ({"d_ff": 4096}, 88_236_032),
+        ({"d_model": 1024, "n_heads": 16, "d_ff": 4096}, 214_171_648),
+    ],
+)
+def test_rows_of_table_3(changes: dict[str, int], expected: int) -> None:
+    assert closed_form(**changes) == expected
+    assert count(joint(V), **paper(**changes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        ({"attention": "full"}, 36_864),
+        ({"embedding": "separate"}, 2 * V * 512),
+        ({"embedding": "tied_target"}, V * 512),
+        ({"embedding": {"name": "tied", "output_bias": True}}, V),
+        ({"residual": "pre"}, 2 * 2 * 512),
+        ({"position": "learned"}, 2 * 64 * 512),
+        ({"norm": "rms"}, -30 * 512),
+        ({"norm": "none"}, -30 * 1024),
+    ],
+)
+def test_what_a_choice_adds_to_the_base_model(change: dict[str, Any], difference: int) -> None:
+    assert count(joint(V), **(paper() | change)) - count(joint(V), **paper()) == difference
+
+
+@pytest.mark.parametrize(
+    ("dims", "n_layers", "d_ff", "expected"),
+    [
+        ({"d_model": 128, "n_heads": 4}, 4, 256, 2_568_192),
+        ({"d_model": 512, "n_heads": 4}, 6, 1024, 36_515_840),
+        ({"d_model": 512, "n_heads": 8}, 6, 2048, 49_111_040),
+    ],
+)
+def test_tiny_small_and_base_of_wu_et_al(
+    dims: dict[str, int], n_layers: int, d_ff: int, expected: int
+) -> None:
+    model = {
+        "dims": dims | {"max_len": 64},
+        "n_layers": n_layers,
+        "feed_forward": {"name": "relu", "d_ff": d_ff},
+    }
+    assert count(joint(9_712), **model) == expected
+
+
+def test_two_published_implementations() -> None:
+    bentrevett = {
+        "dims": {"d_model": 256, "n_heads": 8, "max_len": 100},
+        "n_layers": 3,
+        "feed_forward": {"name": "relu", "d_ff": 512},
+        "position": "learned",
+        "embedding": {"name": "separate", "output_bias": True},
+    }
+    assert count(Vocabulary(7_853, 5_893, is_joint=False), **bentrevett) == 9_038_341
+    hyunwoongko = {
+        "dims": {"d_model": 512, "n_heads": 8, "max_len": 256},
+        "n_layers": 6,
+        "feed_forward": {"name": "relu", "d_ff": 2048},
+        "embedding": {"name": "separate", "output_bias": True},
+    }
+    assert count(Vocabulary(5_893, 7_855, is_joint=False), **hyunwoongko) == 55_207_087

@@ -1,0 +1,152 @@
+"""Records: whole or not at all, and no run twice at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ablate.errors import StoreError
+from ablate.store import Store, write_whole
+
+RUN = "0123456789abcdef"
+
+SAVE_FOR_EVER = """
+import sys
+from pathlib import Path
+from ablate.store import Store
+
+store = Store(Path(sys.argv[1]))
+for number in range(10**9):
+    store.save({"hash": sys.argv[2], "number": number, "text": "x" * 100_000})
+"""
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from ablate.store import Store
+
+with Store(Path(sys.argv[1])).lock(sys.argv[2]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def _python(program: str, *words: str) -> subprocess.Popen[str]:
+    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "results")
+
+
+def test_a_saved_record_is_loaded_as_it_was(store: Store) -> None:
+    record = {"hash": RUN, "status": "done", "test": {"test": {"bleu": 34.5}}, "error": None}
+    assert store.load(RUN) is None
+    store.save(record)
+    assert store.load(RUN) == record
+
+
+def test_a_record_is_replaced_and_nothing_else_stays_behind(store: Store) -> None:
+    store.save({"hash": RUN, "status": "failed"})
+    store.save({"hash": RUN, "status": "done"})
+    assert store.load(RUN) == {"hash": RUN, "status": "done"}
+    assert [path.name for path in store.path(RUN).iterdir()] == ["record.json"]
+
+
+def test_a_kill_at_any_moment_leaves_a_whole_record(store: Store) -> None:
+    process = _python(SAVE_FOR_EVER, str(store.results), RUN)
+    file = store.path(RUN) / "record.json"
+    try:
+        while not file.exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        deadline = time.monotonic() + 0.5  # read while it writes: never half a record
+        while time.monotonic() < deadline:
+            assert len(json.loads(file.read_bytes())["text"]) == 100_000
+    finally:
+        process.kill()
+        process.communicate()
+    record = store.load(RUN)
+    assert record is not None
+    assert len(record["text"]) == 100_000
+
+
+@pytest.mark.parametrize("content", ["", '{"hash": ', "[1, 2]", "\x00\xff"])
+def test_an_unreadable_record_is_named(store: Store, content: str) -> None:
+    file = store.path(RUN) / "record.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(content, encoding="latin-1")
+    with pytest.raises(StoreError, match=r"record\.json"):
+        store.load(RUN)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    file = tmp_path / "table.md"
+    write_whole(file, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(file, "new \udc80")
+    assert file.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_folder_that_is_a_file_is_an_error_of_the_store(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("a file", encoding="utf-8")
+    with pytest.raises(StoreError, match="cannot be made"):
+        Store(tmp_path / "results").save({"hash": RUN})
+
+
+def test_a_second_process_waits_until_the_first_has_died(store: Store) -> None:
+    process = _python(HOLD, str(store.results), RUN)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    threading.Timer(0.3, process.send_signal, [signal.SIGKILL]).start()
+    before = time.monotonic()
+    with store.lock(RUN) as is_held:
+        assert is_held
+        assert time.monotonic() - before >= 0.25
+    process.communicate()
+
+
+def test_waiting_for_a_lock_ends_when_told(store: Store) -> None:
+    with store.lock(RUN) as first, store.lock(RUN, should_stop=lambda: True) as second:
+        assert first
+        assert not second
+
+
+def test_runs_are_found_by_the_beginning_of_their_hash_or_by_folder(store: Store) -> None:
+    for run in ("aab0", "aac0", "bbb0"):
+        store.save({"hash": run})
+    assert store.find("b") == {"hash": "bbb0"}
+    assert store.find("aac") == {"hash": "aac0"}
+    assert store.find(str(store.path("aab0"))) == {"hash": "aab0"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"), [("aa", "several runs: aab0, aac0"), ("c", "no run 'c'"), ("", "no run")]
+)
+def test_a_run_that_is_not_one_run_is_an_error(store: Store, wanted: str, reason: str) -> None:
+    for run in ("aab0", "aac0"):
+        store.save({"hash": run})
+    with pytest.raises(StoreError, match=reason):
+        store.find(wanted)
+
+
+def test_a_probe_is_kept_under_its_key(store: Store) -> None:
+    assert store.load_probe("key") is None
+    store.save_probe("key", {"train_peak_mib": 12.5})
+    assert store.load_probe("key") == {"train_peak_mib": 12.5}
