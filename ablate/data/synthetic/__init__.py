@@ -1,0 +1,5 @@
+"""The embedded default corpus: English into an invented language, from a seed."""
+
+from ablate.data.synthetic.corpus import Synthetic
+
+__all__ = ["Synthetic"]

@@ -1,0 +1,164 @@
+"""Splits of random sentences, and the two diagnostic tests."""
+
+from __future__ import annotations
+
+import functools
+import random
+from dataclasses import dataclass
+from itertools import chain, product
+from typing import Annotated
+
+from pydantic import Field, NonNegativeInt
+
+from ablate.data.corpus import Bitext, Corpus, CorpusText, digest
+from ablate.data.synthetic.grammar import combinations, english, sorelin
+from ablate.data.synthetic.lexicon import (
+    ADJECTIVES,
+    ANIMATES,
+    DITRANSITIVES,
+    THINGS,
+    TRANSITIVES,
+)
+from ablate.data.synthetic.sampling import Sampler, Style
+from ablate.registry import register
+
+LONGEST = 16
+"""Tokens on either side, final mark included, of every split but ``test_long``."""
+
+LONGEST_OF_ALL = 24
+"""Tokens on either side of ``test_long``."""
+
+
+@register(
+    "synthetic",
+    source="this project; novel combinations after Lake & Baroni 2018, arXiv:1711.00350, "
+    "and Kim & Linzen 2020, arXiv:2010.05465",
+)
+class Synthetic(Corpus):
+    """English into Sorelin, an invented language, by a synchronous grammar.
+
+    A source has exactly one translation, and no source occurs twice. ``test_long`` holds
+    sentences that are longer, on both sides, than any of training. ``test_novel`` holds in each
+    sentence an adjective with a noun, or a verb with an object, that no other split ever joins.
+    Every word of every split occurs in training.
+
+    Args:
+        size: pairs to train on. Dev and test have a 24th of it, at most 500; the diagnostic
+            tests three fifths of that.
+        seed: of the sentences and of the combinations kept apart; the words are always the same.
+    """
+
+    def __init__(
+        self, *, size: Annotated[int, Field(ge=200)] = 12_000, seed: NonNegativeInt = 0
+    ) -> None:
+        super().__init__()
+        self.size = size
+        self.seed = seed
+
+    def fingerprint(self) -> str:
+        text = self.load()
+        splits = (text.train, text.dev, *text.tests.values())
+        return digest("\n".join(side) for split in splits for side in (split.src, split.tgt))
+
+    def load(self) -> CorpusText:
+        return generate(self.size, self.seed)
+
+
+@functools.lru_cache(maxsize=4)
+def generate(size: int, seed: int) -> CorpusText:
+    """Return the whole corpus; the same arguments give the same text everywhere."""
+    n_test = min(500, size // 24)
+    n_diagnostic = n_test * 3 // 5
+    draw = _Draw(seed)
+    train = draw.take(size, _PLAIN)
+    draw.keep_to_words_so_far()
+    return CorpusText(
+        name="synthetic",
+        src="en",
+        tgt="qso",  # ISO 639 leaves qaa to qtz for private use
+        train=train,
+        dev=draw.take(n_test, _PLAIN),
+        tests={
+            "test": draw.take(n_test, _PLAIN),
+            "test_long": draw.take(n_diagnostic, _LONG),
+            "test_novel": draw.take(n_diagnostic, _NOVEL),
+        },
+        is_tokenised=True,
+    )
+
+
+def novel_combinations(seed: int) -> frozenset[tuple[str, str]]:
+    """Return the (adjective, noun) and (verb, object) pairs kept for ``test_novel``, an eighth."""
+    draw = random.Random(f"{seed} combinations").random
+    nouns = ANIMATES + THINGS
+    described = ((adjective.en, noun.en) for adjective, noun in product(ADJECTIVES, nouns))
+    acted_on = (
+        (verb.en, noun.en)
+        for verb, noun in product(TRANSITIVES + DITRANSITIVES, nouns)
+        if verb.takes in ("any", "animate" if noun.is_animate else "thing")
+    )
+    return frozenset(pair for pair in chain(described, acted_on) if draw() < 1 / 8)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What is wanted of the sentences of a split; lengths are tokens, on both sides."""
+
+    style: Style
+    shortest: int = 1
+    longest: int = LONGEST
+    is_novel: bool = False
+
+
+_MODEST = Style(modifier=0.2, coordination=0.1, subordination=0.12, depth=1, joined=2)
+_RICH = Style(modifier=0.5, coordination=0.3, subordination=0.4, depth=2, joined=3)
+
+_PLAIN = _Kind(_MODEST)
+_NOVEL = _Kind(_MODEST, is_novel=True)
+_LONG = _Kind(_RICH, shortest=LONGEST + 1, longest=LONGEST_OF_ALL)
+
+
+class _Draw:
+    """Draws sentences, never one twice."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(f"{seed} sentences")
+        self._novel = novel_combinations(seed)
+        self._seen: set[str] = set()
+        self._words: tuple[set[str], set[str]] = (set(), set())
+        self._may_use_new_words = True
+
+    def keep_to_words_so_far(self) -> None:
+        """From now on draw only sentences whose words, on both sides, occurred before."""
+        self._may_use_new_words = False
+
+    def take(self, n: int, kind: _Kind) -> Bitext:
+        """Return ``n`` new pairs of a kind."""
+        sampler = Sampler(self._random, kind.style)
+        src_side: list[str] = []
+        tgt_side: list[str] = []
+        while len(src_side) < n:
+            sentence = sampler.sentence()
+            if self._novel.isdisjoint(combinations(sentence)) == kind.is_novel:
+                continue
+            src = english(sentence)
+            tgt = sorelin(sentence, frozenset(src))
+            if self._fits(src, tgt, kind) and self._is_new(" ".join(src)):
+                src_side.append(" ".join(src))
+                tgt_side.append(" ".join(tgt))
+        return Bitext(tuple(src_side), tuple(tgt_side))
+
+    def _fits(self, src: list[str], tgt: list[str], kind: _Kind) -> bool:
+        shorter, longer = sorted((len(src), len(tgt)))
+        if shorter < kind.shortest or longer > kind.longest:
+            return False
+        known_src, known_tgt = self._words
+        if self._may_use_new_words:
+            known_src.update(src)
+            known_tgt.update(tgt)
+        return known_src.issuperset(src) and known_tgt.issuperset(tgt)
+
+    def _is_new(self, src: str) -> bool:
+        is_new = src not in self._seen
+        self._seen.add(src)
+        return is_new

@@ -1,0 +1,176 @@
+"""The splits of the synthetic corpus, looked at as text."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+
+import pytest
+from pydantic import ValidationError
+
+from ablate.data.corpus import Bitext, Corpus, CorpusText
+from ablate.data.synthetic.corpus import (
+    LONGEST,
+    LONGEST_OF_ALL,
+    Synthetic,
+    generate,
+    novel_combinations,
+)
+from ablate.data.synthetic.lexicon import (
+    ADJECTIVES,
+    ANIMATES,
+    DITRANSITIVES,
+    NAMES,
+    PLURALS,
+    SINGULARS,
+    THINGS,
+    TRANSITIVES,
+)
+from ablate.registry import build, choose
+
+SIZE, SEED = 3_000, 5
+
+
+@pytest.fixture(scope="module")
+def text() -> CorpusText:
+    return generate(SIZE, SEED)
+
+
+@pytest.fixture(scope="module")
+def splits(text: CorpusText) -> dict[str, Bitext]:
+    return {"train": text.train, "dev": text.dev, **text.tests}
+
+
+def test_sorelin_can_be_pronounced(splits: dict[str, Bitext]) -> None:
+    syllables = re.compile(r"([ptkbdgmnlrsvzf]?[lr]?[aeiou]i?[nlrsm]?)+")
+    words = {word for split in splits.values() for line in split.tgt for word in line.split()}
+    hard = {word for word in words if word.isalpha() and not syllables.fullmatch(word)}
+    assert not hard
+
+
+def test_clauses_end_in_a_verb(splits: dict[str, Bitext]) -> None:
+    verb = re.compile(r"\w+(ar|es)[ao]i? [.?]")
+    assert all(verb.search(line) for split in splits.values() for line in split.tgt)
+
+
+def test_splits_have_their_sizes(splits: dict[str, Bitext]) -> None:
+    sizes = {name: len(split) for name, split in splits.items()}
+    assert sizes == {"train": SIZE, "dev": 125, "test": 125, "test_long": 75, "test_novel": 75}
+    assert all(len(split.src) == len(split.tgt) for split in splits.values())
+
+
+def test_no_source_occurs_twice(splits: dict[str, Bitext]) -> None:
+    sources = [line for split in splits.values() for line in split.src]
+    assert len(sources) == len(set(sources))
+
+
+def test_every_word_occurs_in_training(splits: dict[str, Bitext]) -> None:
+    for side in ("src", "tgt"):
+        known = {word for line in getattr(splits["train"], side) for word in line.split()}
+        for split in splits.values():
+            assert known.issuperset(w for line in getattr(split, side) for w in line.split())
+
+
+def test_test_long_is_longer_than_training_on_both_sides(splits: dict[str, Bitext]) -> None:
+    def lengths(split: Bitext) -> list[int]:
+        return [len(line.split()) for line in (*split.src, *split.tgt)]
+
+    for split_name, split in splits.items():
+        if split_name == "test_long":
+            assert LONGEST < min(lengths(split)) <= max(lengths(split)) <= LONGEST_OF_ALL
+        else:
+            assert max(lengths(split)) <= LONGEST
+
+
+def test_test_novel_alone_joins_the_pairs_kept_for_it(splits: dict[str, Bitext]) -> None:
+    novel = novel_combinations(SEED)
+    kept = re.compile(
+        "|".join(spelling for pair in sorted(novel) for spelling in _spellings(*pair))
+    )
+    n_found = {
+        name: sum(kept.search(line) is not None for line in split.src)
+        for name, split in splits.items()
+    }
+    n_novel = len(splits["test_novel"])
+    assert n_found == {"train": 0, "dev": 0, "test": 0, "test_long": 0, "test_novel": n_novel}
+
+
+def _spellings(first: str, noun: str) -> list[str]:
+    """Return how a combination looks in English, as regular expressions that know no trees."""
+    nouns = f"(?:{noun}|{_PLURAL[noun]})"
+    if first in _ADJECTIVES:
+        return [rf"\b{first} {nouns}\b"]
+    verb = _VERBS[first]
+    verbs = f"(?:{verb.en}|{verb.third}|{verb.past})"
+    behind = rf"\b{verbs} {_DETERMINER} {_ADJECTIVE}{nouns}\b"
+    behind_another = rf"\b{verbs} {_PHRASE} (?:and )?{_DETERMINER} {_ADJECTIVE}{nouns}\b"
+    relative = rf"\b{nouns} that {_PHRASE} {verbs}\b"
+    return [behind, behind_another, relative]
+
+
+def _any_of(words: Iterable[str]) -> str:
+    return f"(?:{'|'.join(sorted(words))})"
+
+
+_ADJECTIVES = {adjective.en for adjective in ADJECTIVES}
+_VERBS = {verb.en: verb for verb in TRANSITIVES + DITRANSITIVES}
+_PLURAL = {noun.en: noun.plural for noun in ANIMATES + THINGS}
+_DETERMINER = _any_of({d.en for d in (*SINGULARS, *PLURALS)})
+_ADJECTIVE = f"(?:{_any_of(_ADJECTIVES)} )?"
+_NOUN = _any_of([*_PLURAL, *_PLURAL.values()])
+_PHRASE = f"(?:{_any_of(n.en for n in NAMES)}|{_DETERMINER} {_ADJECTIVE}{_NOUN})"
+
+
+def test_novel_combinations_are_about_an_eighth_and_leave_every_word_others() -> None:
+    for seed in range(5):
+        novel = novel_combinations(seed)
+        described = {pair for pair in novel if pair[0] in _ADJECTIVES}
+        n_nouns = len(ANIMATES + THINGS)
+        assert 0.08 < len(described) / (len(ADJECTIVES) * n_nouns) < 0.17
+        for adjective in ADJECTIVES:
+            assert sum(first == adjective.en for first, _ in described) < n_nouns / 2
+        assert len(novel) > len(described)
+
+
+def test_the_text_is_lower_case_with_its_tokens_apart(text: CorpusText) -> None:
+    assert text.is_tokenised
+    for line in (*text.train.src, *text.train.tgt):
+        assert line == line.lower()
+        assert all(token.isalpha() or token in ".,?" for token in line.split(" "))
+
+
+def test_a_fresh_process_makes_the_same_text() -> None:
+    program = (
+        "from ablate.data.synthetic import Synthetic; "
+        f"print(Synthetic(size={SIZE}, seed={SEED}).fingerprint())"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONHASHSEED": "77"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert printed.stdout.strip() == Synthetic(size=SIZE, seed=SEED).fingerprint()
+
+
+def test_size_and_seed_change_the_text() -> None:
+    options = [{}, {"size": 400}, {"seed": 1}]
+    corpora = [Synthetic(**{"size": 300, "seed": 0, **changed}) for changed in options]
+    assert len({corpus.fingerprint() for corpus in corpora}) == len(corpora)
+    assert [len(corpus.load().train) for corpus in corpora] == [300, 400, 300]
+
+
+def test_it_is_a_corpus_that_needs_no_download() -> None:
+    corpus = build(Corpus, choose(Corpus, "synthetic", size=200))
+    assert corpus.is_available()
+    assert len(corpus.load().train) == 200
+
+
+@pytest.mark.parametrize("options", [{"size": 199}, {"seed": -1}, {"length": 3}])
+def test_options_out_of_range_are_refused(options: dict[str, int]) -> None:
+    with pytest.raises(ValidationError):
+        choose(Corpus, "synthetic", **options)
