@@ -1,0 +1,8 @@
+"""Tables and figures of an experiment."""
+
+from ablate.report.cells import Table as Table
+from ablate.report.layout import table as table
+from ablate.report.render import FORMATS as FORMATS
+from ablate.report.render import Format as Format
+from ablate.report.render import render as render
+from ablate.report.render import write_tables as write_tables

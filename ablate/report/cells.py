@@ -1,0 +1,130 @@
+"""One table, before it is anybody's text: what every format renders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ablate.analysis import Summary
+
+NOTHING = "\N{EN DASH}"
+"""Stands where there should be a number and is none; a cell without text says `as the baseline`."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell for human eyes.
+
+    Attributes:
+        value: a text, or the number itself with a true minus.
+        spread: what stands after the plus-minus sign.
+        aside: a comparison with the baseline, shown in brackets.
+        mark: of a footnote.
+    """
+
+    value: str = ""
+    spread: str = ""
+    aside: str = ""
+    mark: str = ""
+
+    @property
+    def text(self) -> str:
+        """The cell in one line."""
+        spread = f" ± {self.spread}" if self.spread else ""
+        aside = f" ({self.aside})" if self.aside else ""
+        return self.value + spread + self.mark + aside
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column for human eyes.
+
+    Attributes:
+        key: the metric or the changed path that it shows.
+        header: what it shows, in a word or two.
+        detail: of what, or in what unit; the second line of the header.
+        kind: of text columns, what they say; all else is ``measure``, aligned right.
+        rank: 0 is always shown; in a narrow terminal the highest goes first.
+    """
+
+    key: str
+    header: str
+    detail: str = ""
+    kind: Literal["row", "change", "status", "measure"] = "measure"
+    rank: int = 0
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its cells are numbers."""
+        return self.kind == "measure"
+
+    @property
+    def title(self) -> str:
+        """The header in one line."""
+        return f"{self.header} {self.detail}".rstrip()
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of the experiment: its cells, one per column, and what they were made from."""
+
+    cells: tuple[Cell, ...]
+    changes: Mapping[str, Any]
+    summary: Summary
+
+
+@dataclass(frozen=True)
+class Footnote:
+    """A remark under the table: ``label`` says in a word what it is about, or is its mark."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """An experiment's results; the first line is the baseline."""
+
+    name: str
+    question: str | None
+    seeds: tuple[int, ...]
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+    footnotes: tuple[Footnote, ...]
+
+    def column(self, key: str) -> list[Cell]:
+        """Return the cells of one column, baseline first."""
+        at = [column.key for column in self.columns].index(key)
+        return [line.cells[at] for line in self.lines]
+
+    def only(self, kept: Sequence[int]) -> Table:
+        """Return the table with no other columns than those that stand at ``kept``."""
+        lines = [replace(line, cells=tuple(line.cells[at] for at in kept)) for line in self.lines]
+        columns = tuple(self.columns[at] for at in kept)
+        return replace(self, columns=columns, lines=tuple(lines))
+
+
+def aligned(cells: Sequence[Cell], *, has_asides: bool = True) -> list[str]:
+    """Write the numbers of a column so that their decimal points stand below one another."""
+    return [
+        value + spread + mark + aside
+        for value, spread, mark, aside in zip(
+            _padded([cell.value for cell in cells], is_left=False),
+            _padded(
+                [f" ± {cell.spread:>{_longest(cells)}}" if cell.spread else "" for cell in cells]
+            ),
+            _padded([cell.mark for cell in cells]),
+            _padded([f" ({cell.aside})" if cell.aside and has_asides else "" for cell in cells]),
+            strict=True,
+        )
+    ]
+
+
+def _longest(cells: Sequence[Cell]) -> int:
+    return max(len(cell.spread) for cell in cells)
+
+
+def _padded(texts: Sequence[str], *, is_left: bool = True) -> list[str]:
+    width = max(map(len, texts))
+    return [text.ljust(width) if is_left else text.rjust(width) for text in texts]

@@ -1,0 +1,38 @@
+"""The table as a pipe table, for a README or a pull request."""
+
+from __future__ import annotations
+
+import re
+
+from ablate.report.cells import Table, aligned
+
+_ESCAPED = str.maketrans(
+    {character: f"\\{character}" for character in "\\`*[]|~#"} | {"<": "&lt;", ">": "&gt;"}
+)
+_LOOSE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")  # may begin or end emphasis
+
+
+def markdown(table: Table) -> str:
+    """Write ``table`` as GitHub reads it, with its columns aligned in the source too."""
+    columns = []
+    for at, column in enumerate(table.columns):
+        cells = [line.cells[at] for line in table.lines]
+        texts = aligned(cells) if column.is_number else [_escaped(cell.text) for cell in cells]
+        if at == 0:
+            texts[0] = f"**{texts[0]}**"
+        head = _escaped(column.title)
+        width = max(map(len, [head, *texts, "--:"]))
+        rule = "-" * (width - 1) + ":" if column.is_number else "-" * width
+        columns.append(
+            [text.rjust(width) if column.is_number else text.ljust(width) for text in (head,)]
+            + [rule]
+            + [text.rjust(width) if column.is_number else text.ljust(width) for text in texts]
+        )
+    rows = [f"| {' | '.join(row)} |" for row in zip(*columns, strict=True)]
+    question = [f"{_escaped(table.question)}", ""] if table.question else []
+    notes = [f"- **{_escaped(note.label)}**: {_escaped(note.text)}" for note in table.footnotes]
+    return "\n".join([f"## {_escaped(table.name)}", "", *question, *rows, "", *notes]) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return _LOOSE_UNDERSCORE.sub(r"\_", " ".join(text.split()).translate(_ESCAPED))

@@ -1,0 +1,52 @@
+"""Numbers as people read them: few digits, the same in the whole column, a true minus."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+MINUS = "\N{MINUS SIGN}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+def number(value: float, decimals: int) -> str:
+    """Write ``value`` with ``decimals`` digits after the point."""
+    if math.isnan(value):
+        return "NaN"
+    text = "∞" if math.isinf(value) else f"{abs(value):.{decimals}f}"
+    return text if value >= 0 or not text.strip("0.") else MINUS + text
+
+
+def signed(value: float, decimals: int) -> str:
+    """Write a difference: ``+0.31``, ``-1.20`` with a true minus, and ``0.00`` without a sign."""
+    text = number(value, decimals)
+    return f"+{text}" if value > 0 and text.strip("0.") else text
+
+
+def percent(share: float) -> str:
+    """Write a change as a share of what it changed: 0.0262 is ``+2.6%``, 0.0002 ``+0.02%``.
+
+    Returns nothing for no change at all.
+    """
+    if share == 0:
+        return ""
+    size = abs(100 * share)
+    decimals = 1 if size >= 0.1 else min(2, 1 - math.floor(math.log10(size)))
+    text = signed(100 * share, decimals)
+    return f"{text}%" if text.strip("0.") else "<0.01%"
+
+
+def decimals_for(values: Iterable[float], digits: int = 3, most: int = 2) -> int:
+    """Return how many decimals show ``digits`` digits of the smallest of ``values``.
+
+    At most ``most``; zeros and values without bound do not count.
+    """
+    sizes = [abs(value) for value in values if value and math.isfinite(value)]
+    if not sizes:
+        return 0
+    return max(0, min(most, digits - 1 - math.floor(math.log10(min(sizes)))))
+
+
+def quantity(n: int, noun: str) -> str:
+    """Write ``1 seed`` or ``3 seeds``."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

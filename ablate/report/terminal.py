@@ -1,0 +1,175 @@
+"""The table in a terminal, in as many columns as its width has room for."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rich.cells import cell_len
+from rich.style import Style
+
+from ablate.report.cells import Cell, Column, Footnote, Line, Table, aligned
+
+_GAP = "  "
+_FOLDS = (24, 14, 10)  # what a text should fit in: before numbers are left out, and after
+_MOST_CHANGES = 2  # columns of changed paths, where the terminal is too narrow for all
+_WIDEST_PROSE = 110
+_BOLD, _DIM = Style(bold=True), Style(dim=True)
+
+
+def terminal(table: Table, width: int | None = None, *, is_coloured: bool = False) -> str:
+    """Draw ``table`` for a terminal.
+
+    Where it does not fit, the comparisons in brackets go first; then texts fold and more than two
+    changed paths share one column; then columns go, highest rank first, and a line says which.
+
+    Args:
+        table: what to draw.
+        width: columns of the terminal; None has room for everything.
+        is_coloured: whether to use the terminal's bold and faint faces.
+    """
+    for drawn in _ever_narrower(table):
+        if width is None or drawn.width <= width:
+            break
+    prose_width = min(width or _WIDEST_PROSE, max(_WIDEST_PROSE, drawn.width))
+    heading = table.name + (f"   {table.question}" if table.question else "")
+    notes = table.footnotes
+    if drawn.left_out:
+        names = ", ".join(column.title for column in drawn.left_out)
+        said = f"{names}. The Markdown and HTML tables have all."
+        notes = (Footnote("not shown here", said), *notes)
+
+    def face(style: Style, text: str) -> str:
+        return style.render(text) if is_coloured and text else text
+
+    lines = [face(_BOLD, line) for line in textwrap.wrap(heading, prose_width)]
+    lines += [face(_BOLD, text) if is_bold else text for text, is_bold in drawn.lines()]
+    lines += [face(_DIM, line) for note in notes for line in _prose(note, prose_width)]
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """A table cut into lines of text: per column, per cell, one text per line."""
+
+    table: Table
+    has_asides: bool = True
+    fold: int | None = None
+    left_out: tuple[Column, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal that the grid takes."""
+        return sum(_width(texts) for texts in self._columns()) + len(_GAP) * (
+            len(self.table.columns) - 1
+        )
+
+    def lines(self) -> Iterator[tuple[str, bool]]:
+        """Yield every line, rules included, and whether it is bold."""
+        columns = self._columns()
+        numbers = [column.is_number for column in self.table.columns]
+        n_rows = len(self.table.lines) + 1
+        yield "━" * self.width, False
+        for at in range(n_rows):
+            cells = [texts[at] for texts in columns]
+            for row in range(max(map(len, cells))):
+                pieces = [
+                    _justified(cell[row] if row < len(cell) else "", _width(texts), is_right=right)
+                    for cell, texts, right in zip(cells, columns, numbers, strict=True)
+                ]
+                yield _GAP.join(pieces).rstrip(), at <= 1
+            if at <= 1 < n_rows - at:
+                yield "─" * self.width, False
+        yield "━" * self.width, False
+
+    def _columns(self) -> list[list[list[str]]]:
+        return [self._texts(at, column) for at, column in enumerate(self.table.columns)]
+
+    def _texts(self, at: int, column: Column) -> list[list[str]]:
+        """Return the lines of the header and of every cell of the column number ``at``."""
+        cells = [line.cells[at] for line in self.table.lines]
+        head = [column.header, column.detail]
+        if column.is_number:
+            return [head, *([text] for text in aligned(cells, has_asides=self.has_asides))]
+        return [
+            head,
+            *(
+                [cell.text] if self.fold is None else _folded(cell.text, self.fold)
+                for cell in cells
+            ),
+        ]
+
+
+def _ever_narrower(table: Table) -> Iterator[_Grid]:
+    yield _Grid(table)
+    yield _Grid(table, has_asides=False)
+    yield _Grid(table, has_asides=False, fold=_FOLDS[0])
+    table = _with_joined_changes(table, most=_MOST_CHANGES)
+    left_out: list[Column] = []
+    yield _Grid(table, has_asides=False, fold=_FOLDS[0])
+    while droppable := _droppable(table):
+        last = droppable[-1]
+        left_out.insert(0, table.columns[last])
+        table = table.only([at for at in range(len(table.columns)) if at != last])
+        yield _Grid(table, has_asides=False, fold=_FOLDS[0], left_out=tuple(left_out))
+    table = _with_joined_changes(table, most=1)
+    for fold in _FOLDS:
+        yield _Grid(table, has_asides=False, fold=fold, left_out=tuple(left_out))
+
+
+def _droppable(table: Table) -> list[int]:
+    """Return where the columns stand that may go, the first to go last."""
+    ranked = [(column.rank, at) for at, column in enumerate(table.columns) if column.rank]
+    return [at for _, at in sorted(ranked)]
+
+
+def _with_joined_changes(table: Table, most: int) -> Table:
+    """Put all changed paths into one column, if there are more than ``most``."""
+    where = [at for at, column in enumerate(table.columns) if column.kind == "change"]
+    if len(where) <= most:
+        return table
+
+    def joined(line: Line) -> Line:
+        said = [(table.columns[at].header, line.cells[at].text) for at in where]
+        text = ", ".join(f"{label}={value}" for label, value in said if value)
+        return replace(line, cells=(line.cells[0], Cell(text), *line.cells[where[-1] + 1 :]))
+
+    column = Column("", "changes", kind="change")
+    columns = (table.columns[0], column, *table.columns[where[-1] + 1 :])
+    return replace(table, columns=columns, lines=tuple(joined(line) for line in table.lines))
+
+
+def _folded(text: str, limit: int) -> list[str]:
+    """Break ``text`` where it passes ``limit``: before brackets, after commas and spaces.
+
+    What is too long even so is broken after ``=``; a longer word stays whole.
+    """
+    words = re.split(r"(?<=[, ])|(?=\()", text)
+    pieces = [
+        piece
+        for word in words
+        for piece in ([word] if cell_len(word) <= limit else re.split("(?<==)", word))
+    ]
+    lines = [""]
+    for piece in pieces:
+        if lines[-1].strip() and cell_len(lines[-1] + piece.rstrip()) > limit:
+            lines.append(" ")
+        lines[-1] += piece.lstrip() if not lines[-1].strip() else piece
+    return [line.rstrip() for line in lines]
+
+
+def _prose(note: Footnote, width: int) -> list[str]:
+    return textwrap.wrap(
+        f"{note.label}: {note.text}", width, subsequent_indent="  ", break_on_hyphens=False
+    )
+
+
+def _width(texts: Sequence[Sequence[str]]) -> int:
+    return max(cell_len(line) for cell in texts for line in cell)
+
+
+def _justified(text: str, width: int, *, is_right: bool) -> str:
+    blank = " " * (width - cell_len(text))
+    return blank + text if is_right else text + blank

@@ -1,0 +1,38 @@
+"""The made-up experiment and its table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ablate.report import Table, table
+from ablate.spec import Experiment
+from tests.report import made_up
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Experiment:
+    return made_up.experiment(tmp_path)
+
+
+@pytest.fixture
+def records(experiment: Experiment) -> made_up.Records:
+    return made_up.records(experiment)
+
+
+@pytest.fixture
+def whole(experiment: Experiment, records: made_up.Records) -> Table:
+    """The table of an experiment of which every run is done."""
+    return table(experiment, records)
+
+
+@pytest.fixture
+def broken(experiment: Experiment, records: made_up.Records) -> Table:
+    """The same after a divergence, a missing run, and a row that failed altogether."""
+    reason = "the loss became NaN\n  at step 12"
+    records["learned", 3] = made_up.without_result("diverged", reason, "learned", 3)
+    del records["literal", 2]
+    for seed in experiment.seeds:
+        records["heads_1", seed] = made_up.without_result("oom", "no room | here", "heads_1", seed)
+    return table(experiment, records)

@@ -1,0 +1,98 @@
+"""An experiment whose results are made up, each number different from all others."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import ablate.data
+import ablate.decoding
+import ablate.parts  # noqa: F401  (parts enter the registry when their rooms are imported)
+from ablate.spec import Experiment, load
+
+SETS = ("test", "test_long", "test_novel")
+BLEU_SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"
+CHRF_SIGNATURE = "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.5.1"
+
+Records = dict[tuple[str, int], dict[str, Any]]
+
+HEAD = """
+question: Does the position matter?
+corpus: synthetic
+tokenizer: {name: bpe, vocab_size: 500}
+model:
+  dims: {d_model: 16, n_heads: 2, max_len: 64}
+  n_layers: 1
+  feed_forward: {name: relu, d_ff: 32}
+training: {steps: 10}
+decoding: greedy
+"""
+VARIANTS = """
+  learned: {model.position: learned}
+  literal: {model.position: {name: sinusoidal, exponent: literal_2i}}
+  heads_1: {model.dims.n_heads: 1}
+"""
+
+
+def experiment(
+    folder: Path, variants: str = VARIANTS, seeds: str = "[1, 2, 3]", head: str = HEAD
+) -> Experiment:
+    """Load a small experiment from a file called ``made_up.yaml``."""
+    path = folder / "made_up.yaml"
+    path.write_text(f"{head}seeds: {seeds}\nvariants:{variants}", encoding="utf-8")
+    return load(path)
+
+
+def records(of: Experiment) -> Records:
+    """Return a record for every run, all done."""
+    return {(row.name, seed): record(row.name, seed) for row in of.rows for seed in of.seeds}
+
+
+def record(name: str, seed: int) -> dict[str, Any]:
+    """Return the record of a run that is done."""
+    draw = random.Random(f"{name} {seed}").uniform
+    return {
+        "status": "done",
+        "error": None,
+        "spec": {"tokenizer": {"name": "bpe"}, "training": {"precision": "fp32"}},
+        "params": {"total": {"learned": 1_354_000}.get(name, 1_321_000), "embedding": 256_000},
+        "flops": {"train_per_target_token": 1e6},
+        "train": {"steps": 10, "stopped_early": False},
+        "speed": {
+            "train_target_tokens_per_second": draw(5000, 5500),
+            "decode_sentences_per_second": draw(80, 90),
+        },
+        "memory": {"train_peak_mib": draw(600, 700), "decode_peak_mib": draw(300, 400)},
+        "dev": {"nll": draw(0.3, 0.5), "perplexity": draw(1.3, 1.7)},
+        "test": {
+            test_set: {
+                "bleu": draw(40, 42),
+                "bleu_signature": BLEU_SIGNATURE,
+                "chrf": draw(50, 70),
+                "chrf_signature": CHRF_SIGNATURE,
+                "exact_match": draw(20, 22),
+            }
+            for test_set in SETS
+        },
+        "corpus": {
+            "name": "synthetic",
+            "src": "en",
+            "tgt": "xx",
+            "fingerprint": "9f86d081884c7d659a2feaa0",
+            "notes": ["3 over-long pairs were skipped"],
+            "n_train": 20_000,
+        },
+        "tokenizer": {"fingerprint": "ab12cd34ef56ab78", "n_src": 500, "n_tgt": 510},
+        "hardware": {"device": "cpu", "device_name": "Abacus 9", "cpu": "Abacus 9", "threads": 1},
+        "versions": {"ablate": "0.1.0", "torch": "2.13.0"},
+        "git": {"commit": "9839b24aa1bb22cc33dd", "is_clean": False},
+        "engine": "eager",
+    }
+
+
+def without_result(status: str, error: str, name: str, seed: int) -> dict[str, Any]:
+    """Return the record of a run that came to no result."""
+    whole = record(name, seed)
+    known = ("spec", "params", "corpus", "tokenizer", "hardware", "versions", "git", "engine")
+    return {"status": status, "error": error, **{key: whole[key] for key in known}}

@@ -1,0 +1,260 @@
+"""Six formats of one table: nothing is lost, nothing is mistaken for markup, nothing breaks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from ablate.analysis import STATUSES
+from ablate.errors import StoreError
+from ablate.report import FORMATS, Format, Table, render, table, write_tables
+from tests.report import made_up
+
+HOSTILE = """
+  "a_b & 50% <i>#1</i>": {model.position: learned}
+  "[x] | $y$ ^~ {z}": {model.position: none}
+  "überraschung 位置": {model.dims.n_heads: 1}
+"""
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Table:
+    """A table whose names are full of markup."""
+    experiment = made_up.experiment(tmp_path, HOSTILE)
+    return table(experiment, made_up.records(experiment))
+
+
+def numbers(text: str) -> list[str]:
+    return re.findall(r"\d+\.\d+", text)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_every_format_ends_in_a_newline_and_names_every_row(
+    format_: Format, whole: Table, broken: Table
+) -> None:
+    for each in (whole, broken):
+        text = render(each, format_)
+        assert text.endswith("\n")
+        assert all(
+            re.search(rf"{line.summary.name}\b", text.replace("\\_", "_")) for line in each.lines
+        )
+
+
+@pytest.mark.parametrize("format_", ["terminal", "markdown", "html"])
+def test_people_see_every_number_of_the_table(format_: Format, whole: Table) -> None:
+    text = re.sub(r"</?span[^>]*>", "", render(whole, format_))
+    for line in whole.lines:
+        for cell in line.cells:
+            assert cell.value in text
+            assert not cell.spread or re.search(rf"{cell.value} ± +{cell.spread}\b", text)
+
+
+def test_markdown_reads_back(broken: Table) -> None:
+    lines = [line for line in render(broken, "markdown").splitlines() if line.startswith("| ")]
+    assert len({len(line) for line in lines}) == 1
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    assert cells[0] == [column.title.replace("†", "") for column in broken.columns]
+    for line, read in zip(broken.lines, cells[2:], strict=True):
+        assert [re.sub(r"\s+", " ", text.strip("*")) for text in read] == [
+            c.text for c in line.cells
+        ]
+    assert [rule.endswith(":") for rule in cells[1]] == [c.is_number for c in broken.columns]
+
+
+def test_markdown_keeps_the_number_of_columns_whatever_a_row_is_called(hostile: Table) -> None:
+    lines = [line for line in render(hostile, "markdown").splitlines() if line.startswith("| ")]
+    counts = {len(re.findall(r"(?<!\\)\|", line)) for line in lines}
+    assert counts == {len(hostile.columns) + 1}
+    assert "<i>" not in "".join(lines)
+
+
+def test_csv_reads_back_at_full_precision(whole: Table) -> None:
+    rows = list(csv.DictReader(io.StringIO(render(whole, "csv"))))
+    for line, row in zip(whole.lines, rows, strict=True):
+        assert row["row"] == line.summary.name
+        assert {path for path in line.changes if row[f"change.{path}"]} == set(line.changes)
+        for name, estimate in line.summary.metrics.items():
+            assert float(row[f"{name}.mean"]) == estimate.mean
+            assert float(row[f"{name}.sd"]) == estimate.sd
+            assert int(row[f"{name}.n"]) == 3
+        for name, estimate in line.summary.differences.items():
+            assert float(row[f"{name}.difference.mean"]) == estimate.mean
+            assert estimate.student is not None
+            assert float(row[f"{name}.difference.low"]) == estimate.student.low
+            assert float(row[f"{name}.difference.high"]) == estimate.student.high
+    assert rows[0]["test.test.bleu.difference.mean"] == ""
+
+
+def test_csv_counts_what_is_not_done(broken: Table) -> None:
+    rows = {row["row"]: row for row in csv.DictReader(io.StringIO(render(broken, "csv")))}
+    counts = {name: {s: int(row[f"runs.{s}"]) for s in STATUSES} for name, row in rows.items()}
+    nothing = dict.fromkeys(STATUSES, 0)
+    assert counts["learned"] == {**nothing, "done": 2, "diverged": 1}
+    assert counts["literal"] == {**nothing, "done": 2, "missing": 1}
+    assert counts["heads_1"] == {**nothing, "oom": 3}
+    assert rows["heads_1"]["test.test.bleu.mean"] == ""
+    assert rows["learned"]["test.test.bleu.n"] == "2"
+
+
+def test_json_holds_every_value_with_its_seed(broken: Table) -> None:
+    content = json.loads(render(broken, "json"))
+    assert content["seeds"] == [1, 2, 3]
+    assert [row["is_baseline"] for row in content["rows"]] == [True, False, False, False]
+    for line, row in zip(broken.lines, content["rows"], strict=True):
+        assert row["changes"] == line.changes
+        assert {
+            int(seed): status for seed, status in row["outcomes"].items()
+        } == line.summary.outcomes
+        for name, estimate in line.summary.metrics.items():
+            read = row["metrics"][name]
+            assert {int(seed): value for seed, value in read["values"].items()} == estimate.values
+            assert (read["mean"], read["sd"], read["n"]) == (estimate.mean, estimate.sd, estimate.n)
+    assert len(content["footnotes"]) == len(broken.footnotes)
+
+
+def test_json_has_null_for_what_json_cannot_say(tmp_path: Path) -> None:
+    experiment = made_up.experiment(tmp_path)
+    records = made_up.records(experiment)
+    records["learned", 1]["dev"]["perplexity"] = float("inf")
+    text = render(table(experiment, records), "json")
+    content = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    perplexity = content["rows"][1]["metrics"]["dev.perplexity"]
+    assert (perplexity["mean"], perplexity["values"]["1"]) == (None, None)
+
+
+def test_latex_escapes_what_it_would_read_as_markup(hostile: Table) -> None:
+    text = render(hostile, "latex")
+    assert r"a\_b \& 50\% \textless{}i\textgreater{}\#1" in text
+    assert r"{[x] \textbar{} \$y\$ \textasciicircum{}\textasciitilde{} \{z\}}" in text
+    body = re.sub(r"^%.*$", "", text, flags=re.MULTILINE)
+    assert not re.search(r"(?<!\\)[%#_]", body)
+    assert len(re.findall(r"(?<!\\)\$", body)) % 2 == 0
+    assert not set(body) & set("±†→∞…\N{MULTIPLICATION SIGN}\N{MINUS SIGN}\N{EN DASH}")
+
+
+def test_latex_groups_and_columns_agree(whole: Table, broken: Table) -> None:
+    for each in (whole, broken):
+        text = render(each, "latex")
+        opened = re.findall(r"\\begin\{([a-z*]+)\}", text)
+        assert sorted(opened) == sorted(re.findall(r"\\end\{([a-z*]+)\}", text))
+        plain = text.replace(r"\{", "").replace(r"\}", "")
+        assert plain.count("{") == plain.count("}")
+        (spec,) = re.findall(r"\\begin\{tabular\}\{@\{\}([lr]+)@\{\}\}", text)
+        rows = re.findall(r"^(.*) \\\\$", text, flags=re.MULTILINE)
+        assert len(rows) == len(each.lines) + 2
+        assert {len(re.findall(r"(?<!\\)&", row)) + 1 for row in rows} == {len(spec)}
+
+
+def test_latex_says_which_columns_it_leaves_out(whole: Table) -> None:
+    text = render(whole, "latex")
+    assert "% left out for want of room: exact % test, exact % test_long" in text
+    assert r"$\pm$" in text
+    assert whole.column("test.test_long.bleu")[0].value in text
+
+
+class Page(HTMLParser):
+    """Reads a page back: the cells of its rows, and whether every tag is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.rows: list[list[str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "td" in self.open or "th" in self.open:
+            self.rows[-1][-1] += data
+
+
+def test_html_reads_back(whole: Table, broken: Table, hostile: Table) -> None:
+    for each in (whole, broken, hostile):
+        page = Page()
+        page.feed(render(each, "html"))
+        assert page.open == []
+        assert page.rows[0][1:] == [column.title for column in each.columns][1:]
+        assert page.rows[1:] == [[cell.text for cell in line.cells] for line in each.lines]
+
+
+def test_html_needs_nothing_from_elsewhere(whole: Table) -> None:
+    text = render(whole, "html")
+    assert "<script" not in text
+    assert not re.search(r"(src|href|url)\s*[=(]", text)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+def test_a_terminal_is_never_overrun_and_never_breaks_a_number(
+    width: int, whole: Table, broken: Table, hostile: Table
+) -> None:
+    for each in (whole, broken, hostile):
+        lines = render(each, "terminal", width).splitlines()
+        assert max(map(cell_len, lines)) <= width
+        known = {n for line in each.lines for c in line.cells for n in numbers(c.text)}
+        known |= {n for note in each.footnotes for n in numbers(note.text)}
+        assert set(numbers("\n".join(lines))) <= known
+
+
+def test_a_narrow_terminal_keeps_what_matters_and_says_what_it_left_out(whole: Table) -> None:
+    text = render(whole, "terminal", 80)
+    for key in ("test.test.bleu", "test.test.bleu.difference", "params.total"):
+        assert all(cell.value in text for cell in whole.column(key))
+    assert re.search(r"not shown here: .*exact\s+%\s+test_novel", text, flags=re.DOTALL)
+    assert "not shown" not in render(whole, "terminal")
+
+
+def test_many_changed_paths_share_one_column_in_a_narrow_terminal(tmp_path: Path) -> None:
+    experiment = made_up.experiment(tmp_path, made_up.VARIANTS + "  rms: {model.norm: rms}\n")
+    laid_out = table(experiment, made_up.records(experiment))
+    text = render(laid_out, "terminal", 80)
+    assert "position=learned" in text
+    assert "norm=rms" in text
+    assert "position=" not in render(laid_out, "terminal")
+
+
+def test_a_terminal_without_faces_gets_plain_text(whole: Table) -> None:
+    plain = render(whole, "terminal", 100)
+    bold = render(whole, "terminal", 100, is_coloured=True)
+    assert "\x1b" not in plain
+    assert re.search(r"\x1b\[1mbaseline .*\x1b\[0m", bold)
+    assert re.sub(r"\x1b\[\d*m", "", bold) == plain
+
+
+def test_numbers_of_a_column_stand_below_one_another(whole: Table) -> None:
+    lines = render(whole, "terminal").splitlines()
+    rows = [line for line in lines if line.split("  ")[0] in ("baseline", "learned", "heads_1")]
+    assert len(rows) == 3
+    at = {tuple(m.start() for m in re.finditer("±", row)) for row in rows}
+    assert len(at) == 1
+
+
+def test_tables_are_written_under_their_names(whole: Table, tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "made_up"
+    assert [path.name for path in write_tables(whole, folder)] == [
+        "table.md",
+        "table.tex",
+        "table.csv",
+    ]
+    assert sorted(path.name for path in folder.iterdir()) == ["table.csv", "table.md", "table.tex"]
+    assert (folder / "table.md").read_text(encoding="utf-8") == render(whole, "markdown")
+
+
+def test_a_folder_that_is_a_file_is_a_clear_error(whole: Table, tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("in the way", encoding="utf-8")
+    with pytest.raises(StoreError, match="results"):
+        write_tables(whole, tmp_path / "results")

@@ -1,0 +1,95 @@
+"""Numbers and changes as people read them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ablate.parts  # noqa: F401  (parts enter the registry when their room is imported)
+from ablate.report.changes import labels, shown, value_at
+from ablate.report.numbers import MINUS, decimals_for, number, percent, signed
+
+
+@given(st.floats(-1e6, 1e6), st.integers(0, 3))
+def test_a_number_reads_back(value: float, decimals: int) -> None:
+    assert float(number(value, decimals).replace(MINUS, "-")) == pytest.approx(
+        value, abs=0.5001 * 10**-decimals
+    )
+    assert "-" not in number(value, decimals)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0.00"), (-0.001, "0.00"), (0.001, "0.00"), (1.2, "+1.20"), (-1.2, f"{MINUS}1.20")],
+)
+def test_differences_show_their_sign_unless_they_round_to_nothing(value: float, text: str) -> None:
+    assert signed(value, 2) == text
+
+
+def test_numbers_without_bound_have_names() -> None:
+    assert number(math.inf, 2) == "∞"
+    assert number(-math.inf, 2) == f"{MINUS}∞"
+    assert number(math.nan, 2) == "NaN"
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.0, ""), (0.0262, "+2.6%"), (-0.5, f"{MINUS}50.0%"), (2e-4, "+0.02%"), (1e-6, "<0.01%")],
+)
+def test_shares_never_hide_a_change(share: float, text: str) -> None:
+    assert percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "decimals"),
+    [([5219.0, 84.2], 1), ([1.5], 2), ([0.001], 2), ([123456.0], 0), ([0.0, math.inf], 0), ([], 0)],
+)
+def test_decimals_show_three_digits_of_the_smallest(values: list[float], decimals: int) -> None:
+    assert decimals_for(values) == decimals
+
+
+def test_labels_are_as_short_as_they_can_be() -> None:
+    paths = ["model.encoder.position", "model.decoder.position", "model.dims.n_heads"]
+    assert labels(paths) == ["encoder.position", "decoder.position", "n_heads"]
+    assert labels(["a.x", "a.b.x", "x"]) == ["a.x", "b.x", "x"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("none", "none"),
+        (None, "\N{EN DASH}"),
+        (True, "true"),
+        (3, "3"),
+        (5e-4, "0.0005"),
+        ([0.9, 0.98], "[0.9, 0.98]"),
+        ({"name": "none"}, "none"),
+        (
+            {"name": "sinusoidal", "exponent": "t2t", "base": 500},
+            "sinusoidal(exponent=t2t, base=500)",
+        ),
+        ({"base": 500}, "base=500"),
+        ({"name": "sinusoidal", "exponent": "paper"}, "sinusoidal(exponent=paper)"),
+    ],
+)
+def test_values_are_written_compactly(value: Any, text: str) -> None:
+    assert shown(value) == text
+
+
+def test_a_baseline_leaves_out_the_options_that_are_defaults() -> None:
+    choice = {"name": "sinusoidal", "exponent": "t2t", "layout": "interleaved", "base": 10_000.0}
+    assert shown(choice, "model.position") == "sinusoidal(exponent=t2t)"
+    assert shown({**choice, "exponent": "paper"}, "model.decoder.position") == "sinusoidal"
+
+
+def test_the_baseline_has_a_value_at_every_changed_path() -> None:
+    spec = {
+        "model": {"n_layers": 4, "dropout": {"residual": 0.1}, "encoder": None, "decoder": None}
+    }
+    assert value_at(spec, "model.n_layers.decoder") == 4
+    assert value_at(spec, "model.decoder.dropout.residual") == 0.1
+    assert value_at(spec, "model.dropout.attention") is None
