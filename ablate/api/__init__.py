@@ -1,0 +1,27 @@
+"""The commands as functions; each returns what its command prints."""
+
+from ablate.api.listing import PartListing, parts, schema
+from ablate.api.planning import Plan, PlannedRow, plan
+from ablate.api.running import Outcome, report, run
+from ablate.api.starting import init
+from ablate.api.texts import CorpusListing, CorpusStatistics, corpora, fetch_corpus, show_corpus
+from ablate.api.translating import Translator
+
+__all__ = [
+    "CorpusListing",
+    "CorpusStatistics",
+    "Outcome",
+    "PartListing",
+    "Plan",
+    "PlannedRow",
+    "Translator",
+    "corpora",
+    "fetch_corpus",
+    "init",
+    "parts",
+    "plan",
+    "report",
+    "run",
+    "schema",
+    "show_corpus",
+]

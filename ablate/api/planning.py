@@ -1,0 +1,212 @@
+"""``ablate plan``: what a run would do, found out without doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate import measuring
+from ablate.api.selecting import Fingerprints, select
+from ablate.data.batches import Batch
+from ablate.data.tokenizer import PAD, Tokenizer
+from ablate.model import assemble
+from ablate.registry import build
+from ablate.runner import devices
+from ablate.runner.devices import Device
+from ablate.runner.display import clock
+from ablate.runner.probe import probe_key
+from ablate.runner.schedule import is_finished
+from ablate.spec import Run, RunSpec, identity
+from ablate.store import Store
+
+_N_PAIRS, _N_TOKENS = 64, 32
+"""The shape of the batch that FLOPs are counted on."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run; ``hash`` is None while the content of its corpus is unknown."""
+
+    seed: int
+    hash: str | None
+    is_done: bool
+
+
+@dataclass(frozen=True)
+class PlannedRow:
+    """One row, as far as it is known before training.
+
+    Attributes:
+        changes: dotted path to new value.
+        params: counted, with a vocabulary of nominal size unless a run has recorded the real one.
+        params_delta: share of the baseline's parameters that it has more.
+        flops_per_target_token: of a training step, counted on a nominal batch.
+        train_peak_mib: from the row's probe; None until it has been probed.
+        seconds_per_run: of training, at the speed of the row's probe; None likewise.
+    """
+
+    name: str
+    changes: dict[str, Any]
+    params: int
+    params_delta: float
+    flops_per_target_token: float
+    train_peak_mib: float | None
+    seconds_per_run: float | None
+    runs: tuple[PlannedRun, ...]
+
+    @property
+    def n_done(self) -> int:
+        """Return how many runs are done."""
+        return sum(run.is_done for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What ``ablate run`` would do."""
+
+    experiment: str
+    question: str | None
+    device: str
+    n_places: int
+    rows: tuple[PlannedRow, ...]
+
+    @property
+    def n_missing(self) -> int:
+        """Return how many runs are still to be done."""
+        return sum(len(row.runs) - row.n_done for row in self.rows)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Return how long the missing runs would train; None until every row has been probed."""
+        total = 0.0
+        for row in self.rows:
+            n_missing = len(row.runs) - row.n_done
+            if n_missing and row.seconds_per_run is None:
+                return None
+            total += n_missing * (row.seconds_per_run or 0.0)
+        return total / self.n_places
+
+    def remarks(self) -> list[str]:
+        """Return what stands below the table of rows."""
+        n_runs = sum(len(row.runs) for row in self.rows)
+        left = self.seconds_left
+        lines = [
+            f"{n_runs - self.n_missing} of {n_runs} runs are done, {self.n_missing} are missing; "
+            f"{self.n_places} at a time on {self.device}"
+        ]
+        if self.n_missing and left is not None:
+            lines.append(f"about {clock(left)} of training are left")
+        if any(row.seconds_per_run is None for row in self.rows):
+            lines.append("memory and time are unknown until the first `ablate run` has probed them")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain data."""
+        return {**asdict(self), "n_missing": self.n_missing, "seconds_left": self.seconds_left}
+
+
+def plan(
+    path: Path | str,
+    *,
+    seeds: Sequence[int] | None = None,
+    only: Sequence[str] = (),
+    device: str = "auto",
+    overrides: Sequence[str] = (),
+    results: Path | str = "results",
+) -> Plan:
+    """Find out what `run` would do; nothing is downloaded and nothing trained.
+
+    Args:
+        path: the experiment file.
+        seeds: in place of those of the experiment.
+        only: names of rows; all unless given.
+        device: as for `run`.
+        overrides: ``path=value``, changes of the baseline.
+        results: the folder of results.
+
+    Raises:
+        SpecError: with every mistake of the file.
+        DeviceError: if the machine lacks the device.
+    """
+    selection = select(path, overrides, seeds, only)
+    places = devices.places(devices.find(device), None)
+    planner = _Planner(places[0], Store(Path(results)))
+    experiment = selection.experiment
+    changes = {row.name: row.changes for row in experiment.rows}
+    baseline = _Costs.of(experiment.rows[0].spec)
+    rows = [
+        planner.row(name, changes[name], tuple(runs), baseline)
+        for name, runs in groupby(selection.runs, key=lambda run: run.variant)
+    ]
+    return Plan(experiment.name, experiment.question, str(places[0]), len(places), tuple(rows))
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """What a row's model costs, counted on the meta device."""
+
+    params: int
+    flops_per_target_token: float
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> _Costs:
+        tokenizer = build(Tokenizer, spec.tokenizer, at="tokenizer")
+        vocabulary = tokenizer.nominal_vocabulary()
+        length = min(_N_TOKENS, spec.model.dims.max_len)
+        with torch.device("meta"):
+            model = assemble(spec.model, vocabulary, PAD)
+            ids = torch.ones(_N_PAIRS, length, dtype=torch.long)
+        batch = Batch(src=ids, tgt_in=ids, tgt_out=ids, n_tokens=ids.numel(), index=ids[:, 0])
+        return cls(measuring.count_parameters(model)["total"], measuring.count_flops(model, batch))
+
+
+class _Planner:
+    def __init__(self, device: Device, store: Store) -> None:
+        self._device = device
+        self._store = store
+        self._fingerprints = Fingerprints()
+
+    def row(
+        self, name: str, changes: dict[str, Any], runs: tuple[Run, ...], baseline: _Costs
+    ) -> PlannedRow:
+        spec = runs[0].spec
+        costs = _Costs.of(spec)
+        precision = devices.resolve(spec.training.precision, self._device)
+        probe = self._store.load_probe(probe_key(spec, self._device, precision)) or {}
+        return PlannedRow(
+            name=name,
+            changes=changes,
+            params=costs.params,
+            params_delta=costs.params / baseline.params - 1,
+            flops_per_target_token=costs.flops_per_target_token,
+            train_peak_mib=probe.get("train_peak_mib"),
+            seconds_per_run=_seconds(spec, probe),
+            runs=tuple(self._run(run, precision) for run in runs),
+        )
+
+    def _run(self, run: Run, precision: str) -> PlannedRun:
+        fingerprint = self._fingerprints.of(run.spec.corpus)
+        if fingerprint is None:
+            return PlannedRun(run.seed, None, is_done=False)
+        key = identity(run.spec, fingerprint, precision)
+        return PlannedRun(run.seed, key, is_done=is_finished(self._store.load(key)))
+
+
+def _seconds(spec: RunSpec, probe: Mapping[str, float]) -> float | None:
+    """Estimate the training time of a run from the speed of its row."""
+    if not probe:
+        return None
+    training, per_batch = spec.training, probe["target_tokens_per_batch"]
+    if training.target_tokens is not None:
+        n_tokens = float(training.target_tokens)
+    elif training.epochs is not None:
+        n_tokens = training.epochs * probe["batches_per_epoch"] * per_batch
+    else:
+        assert training.steps is not None, "the spec asks for one of the three"
+        n_tokens = training.steps * training.accumulate * per_batch
+    return n_tokens / probe["train_target_tokens_per_second"]

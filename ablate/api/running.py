@@ -1,0 +1,134 @@
+"""``ablate run`` and ``ablate report``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from ablate import report as reporting
+from ablate.api.selecting import Fingerprints, Records, select, stored, tasks
+from ablate.data.corpus import Corpus
+from ablate.errors import RunError, StoreError
+from ablate.registry import Choice, build
+from ablate.runner import devices
+from ablate.runner.display import display
+from ablate.runner.schedule import missing, schedule
+from ablate.spec import Experiment
+from ablate.store import Store
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an experiment has come to.
+
+    Attributes:
+        experiment: its rows and seeds.
+        records: of every run that has ended, by row and seed.
+        table: of the records.
+        exit_status: 0 if every run that was wanted is done, else 1.
+    """
+
+    experiment: Experiment
+    records: Records
+    table: reporting.Table
+    exit_status: int = 0
+
+
+def run(  # noqa: PLR0913 - one argument for every option of the command
+    path: Path | str,
+    *,
+    seeds: Sequence[int] | None = None,
+    only: Sequence[str] = (),
+    device: str = "auto",
+    jobs: int | None = None,
+    overrides: Sequence[str] = (),
+    results: Path | str = "results",
+    fresh: bool = False,
+) -> Outcome:
+    """Train and measure what is missing of an experiment, and tabulate it.
+
+    Tells on standard error what is going on. Writes ``table.*`` and ``curves.*`` into
+    ``<results>/<experiment>/``.
+
+    Args:
+        path: the experiment file.
+        seeds: in place of those of the experiment.
+        only: names of rows; all unless given.
+        device: ``auto``, ``cpu``, ``cuda``, or GPUs by number, ``cuda:0,2``.
+        jobs: runs at a time (per GPU); one per core, or per GPU, unless given.
+        overrides: ``path=value``, changes of the baseline.
+        results: the folder of results.
+        fresh: whether to repeat what is done already.
+
+    Raises:
+        SpecError: with every mistake of the file.
+        DataError: if a corpus cannot be had.
+        DeviceError: if the machine lacks the device.
+        KeyboardInterrupt: if the user stops it; the next call continues.
+    """
+    selection = select(path, overrides, seeds, only)
+    store = Store(Path(results))
+    places = devices.places(devices.find(device), jobs)
+    console = Console(stderr=True)
+    fingerprints = Fingerprints()
+    _fetch((c for c in selection.corpora() if fingerprints.of(c) is None), console)
+    todo = tasks(selection.runs, places[0], store.results, is_fresh=fresh)
+    is_missing = bool(missing(todo, store))
+    if is_missing:
+        _fetch(selection.corpora(), console)
+        with display(console, len(places)) as shown:
+            schedule(todo, places, store, shown)
+    records = stored(selection, store, devices.resolve("auto", places[0]))
+    folder = store.results / selection.experiment.name
+    table = reporting.table(selection.experiment, records)
+    reporting.write_tables(table, folder)
+    if is_missing or not (folder / "curves.svg").exists():
+        _draw(selection.experiment, records, store)
+    is_done = all(records[run.variant, run.seed]["status"] == "done" for run in selection.runs)
+    exit_status = 0 if is_done else RunError.exit_status
+    return Outcome(selection.experiment, records, table, exit_status)
+
+
+def report(
+    path: Path | str, *, overrides: Sequence[str] = (), results: Path | str = "results"
+) -> Outcome:
+    """Tabulate what is stored of an experiment.
+
+    Args:
+        path: the experiment file.
+        overrides: ``path=value``, as they were given to `run`.
+        results: the folder of results.
+
+    Raises:
+        StoreError: if nothing is stored.
+    """
+    selection = select(path, overrides)
+    store = Store(Path(results))
+    records = stored(selection, store)
+    if not records:
+        raise StoreError(
+            f"{store.results} holds no run of {selection.experiment.name}; "
+            f"`ablate run {os.fspath(path)}` makes them"
+        )
+    table = reporting.table(selection.experiment, records)
+    return Outcome(selection.experiment, records, table)
+
+
+def _fetch(corpora: Iterable[Choice], console: Console) -> None:
+    """Have every corpus here before the first worker wants it."""
+    for choice in corpora:
+        corpus = build(Corpus, choice, at="corpus")
+        if not corpus.is_available():
+            corpus.fetch(lambda line: console.print(line, markup=False, highlight=False))
+
+
+def _draw(experiment: Experiment, records: Records, store: Store) -> None:
+    from ablate.report.figures import draw_curves  # slow to import, and seldom needed
+
+    files = {key: store.path(record["hash"]) / "curve.csv" for key, record in records.items()}
+    curves = {key: file for key, file in files.items() if file.exists()}
+    draw_curves(experiment, curves, store.results / experiment.name)

@@ -1,0 +1,181 @@
+"""Which runs a command is about, and what each is called in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ablate import model, spec
+from ablate.data.corpus import Corpus
+from ablate.errors import DataError
+from ablate.registry import Choice, build
+from ablate.runner.devices import Device, resolve
+from ablate.runner.probe import probe_key
+from ablate.runner.task import Task
+from ablate.spec import Experiment, Run, RunSpec
+from ablate.store import Store
+
+Record = dict[str, Any]
+Records = dict[tuple[str, int], Record]
+"""By the name of the row and the seed."""
+
+_PRECISIONS = ("fp32", "bf16")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """An experiment, checked, and those of its runs that are wanted.
+
+    Attributes:
+        experiment: with the wanted rows and seeds alone, and with its baseline in any case.
+        runs: what is wanted.
+        shown: what its table shows: the runs, and those of the baseline.
+    """
+
+    experiment: Experiment
+    runs: tuple[Run, ...]
+    shown: tuple[Run, ...]
+
+    def corpora(self) -> list[Choice]:
+        """Return the distinct corpora of the runs."""
+        distinct: list[Choice] = []
+        for run in self.runs:
+            if run.spec.corpus not in distinct:
+                distinct.append(run.spec.corpus)
+        return distinct
+
+
+def select(
+    path: Path | str,
+    overrides: Sequence[str] = (),
+    seeds: Sequence[int] | None = None,
+    only: Sequence[str] = (),
+) -> Selection:
+    """Read an experiment, assemble every row on the meta device, and pick runs.
+
+    Raises:
+        SpecError: with every mistake of the file.
+    """
+    experiment = spec.load(Path(path), overrides)
+    model.check(experiment)
+    baseline = experiment.rows[0].name
+    runs = spec.expand(experiment, seeds, only or None)
+    shown = spec.expand(experiment, seeds, [baseline, *only] if only else None)
+    names = {run.variant for run in shown}
+    narrowed = replace(
+        experiment,
+        rows=tuple(row for row in experiment.rows if row.name in names),
+        seeds=tuple(dict.fromkeys(run.seed for run in shown)),
+    )
+    return Selection(narrowed, runs, shown)
+
+
+class Fingerprints:
+    """Fingerprints of corpora, each computed once."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Choice, str | None]] = []
+
+    def of(self, corpus: Choice) -> str | None:
+        """Return the fingerprint of a corpus; None if it would have to be downloaded for it.
+
+        Raises:
+            DataError: if the corpus is malformed.
+        """
+        for known, fingerprint in self._known:
+            if known == corpus:
+                return fingerprint
+        self._known.append((corpus, _fingerprint(corpus)))
+        return self._known[-1][1]
+
+
+def tasks(
+    runs: Iterable[Run], device: Device, results: Path, *, is_fresh: bool = False
+) -> list[Task]:
+    """Return what to do for each run, in order.
+
+    Raises:
+        DataError: if the content of a corpus can only be known once it is there, and it is not.
+    """
+    fingerprints = Fingerprints()
+    todo = []
+    for run in runs:
+        fingerprint = fingerprints.of(run.spec.corpus)
+        if fingerprint is None:
+            raise DataError(f"the corpus {run.spec.corpus.name!r} has not been fetched")
+        precision = resolve(run.spec.training.precision, device)
+        todo.append(
+            Task(
+                action="train",
+                key=spec.identity(run.spec, fingerprint, precision),
+                experiment=run.experiment,
+                variant=run.variant,
+                spec=plain(run.spec, precision),
+                device=device.kind,
+                precision=precision,
+                results=results.absolute(),
+                probe=probe_key(run.spec, device, precision),
+                fresh=is_fresh,
+            )
+        )
+    return todo
+
+
+def stored(selection: Selection, store: Store, auto: str | None = None) -> Records:
+    """Return what is stored of a selection, by row and seed.
+
+    Args:
+        selection: an experiment, or some of it.
+        store: where to look.
+        auto: what ``precision: auto`` means. It depends on the machine: unless it is given, and
+            where the store holds both kinds, the one of which it holds more is meant, so that a
+            table never mixes the two.
+
+    Raises:
+        StoreError: if a record cannot be read.
+        DataError: if a corpus is malformed.
+    """
+    fingerprints = Fingerprints()
+    meanings = _PRECISIONS if auto is None else (auto,)
+    found = [_stored(selection.shown, meaning, store, fingerprints) for meaning in meanings]
+    return max(found, key=len)
+
+
+def named(record: Record, run: Run) -> Record:
+    """Return a record under the names that this experiment, not the first one, gives it."""
+    return {**record, "experiment": run.experiment, "variant": run.variant}
+
+
+def plain(run_spec: RunSpec, precision: str) -> dict[str, Any]:
+    """Return a spec as plain data, with its precision resolved."""
+    data = run_spec.model_dump(mode="json")
+    training: Mapping[str, Any] = data["training"]
+    return {**data, "training": {**training, "precision": precision}}
+
+
+def _fingerprint(corpus: Choice) -> str | None:
+    built = build(Corpus, corpus, at="corpus")
+    try:
+        return built.fingerprint()
+    except DataError:
+        if built.is_available():
+            raise
+        return None
+
+
+def _stored(
+    runs: Iterable[Run], precision: str, store: Store, fingerprints: Fingerprints
+) -> Records:
+    records = {}
+    for run in runs:
+        fingerprint = fingerprints.of(run.spec.corpus)
+        if fingerprint is None:
+            continue
+        wanted = run.spec.training.precision
+        fixed = precision if wanted == "auto" else wanted
+        record = store.load(spec.identity(run.spec, fingerprint, fixed))
+        if record is not None:
+            records[run.variant, run.seed] = named(record, run)
+    return records

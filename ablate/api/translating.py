@@ -1,0 +1,78 @@
+"""``ablate translate``: a trained run put to use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_model
+
+from ablate.data.batches import Ragged
+from ablate.data.tokenizer import PAD, Codec
+from ablate.decoding import Search, translate
+from ablate.errors import StoreError
+from ablate.model import assemble
+from ablate.registry import build
+from ablate.runner import devices
+from ablate.spec import RunSpec
+from ablate.store import Store
+
+_N_LINES = 256
+"""Translated together, where nobody waits for the first."""
+
+
+class Translator:
+    """A trained run, ready to translate.
+
+    Args:
+        run: the first characters of its hash, or its folder.
+        device: ``cpu``, ``cuda`` or ``cuda:0``.
+        results: the folder of results.
+        n_best: translations of every sentence.
+
+    Raises:
+        StoreError: if there is no such run, or it left no model.
+        DeviceError: if the machine lacks the device.
+    """
+
+    def __init__(
+        self, run: str, *, device: str = "cpu", results: Path | str = "results", n_best: int = 1
+    ) -> None:
+        store = Store(Path(results))
+        record = store.find(run)
+        folder = Path(run) if Path(run).is_dir() else store.path(record["hash"])
+        self._spec = RunSpec.model_validate(record["spec"])
+        self._device = torch.device(str(devices.find(device)[0]))
+        try:
+            text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+            self._codec = Codec.from_json(text)
+            model = assemble(self._spec.model, self._codec.vocabulary, PAD)
+            load_model(model, folder / "model.safetensors")
+        except FileNotFoundError as error:
+            raise StoreError(f"{folder}: this run left no model ({error})") from error
+        self._model = model.to(self._device).eval()
+        self._search = build(Search, self._spec.decoding, at="decoding")
+        self._n_best = n_best
+
+    def translate(self, lines: Iterable[str], *, is_prompt: bool = False) -> Iterator[list[str]]:
+        """Yield the best translations of every line, in order.
+
+        Args:
+            lines: source sentences, with or without line ends.
+            is_prompt: whether somebody waits for every single translation.
+        """
+        rest = iter(lines)
+        while some := list(islice(rest, 1 if is_prompt else _N_LINES)):
+            yield from self._batch([line.strip() for line in some])
+
+    def _batch(self, lines: list[str]) -> Iterator[list[str]]:
+        max_len = self._spec.model.dims.max_len
+        sources = Ragged.of(self._codec.encode_src(lines)).cut(max_len)
+        found = translate(
+            self._model, self._search, sources, self._spec.training.batch_tokens, self._device
+        )
+        for line, hypotheses in zip(lines, found, strict=True):
+            texts = [self._codec.decode_tgt(hypothesis.tokens) for hypothesis in hypotheses]
+            yield texts if line else [""]

@@ -1,0 +1,333 @@
+"""Every command of ``ablate``.
+
+Importing this file is cheap, so that ``--help`` answers at once: a command imports what it needs.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ablate.cli.guard import INTERRUPTED, guarded
+from ablate.errors import SpecError
+from ablate.version import __version__
+
+app = typer.Typer(
+    name="ablate",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+corpora_app = typer.Typer(help="List the corpora; fetch or show one.")
+app.add_typer(corpora_app, name="corpora")
+
+
+class Backend(StrEnum):
+    """Where runs go."""
+
+    local = "local"
+
+
+class Format(StrEnum):
+    """How a table is written."""
+
+    terminal = "terminal"
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
+    json = "json"
+    html = "html"
+
+
+Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment, a YAML file.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Change one value of the baseline, as in [b]training.steps=200[/b]; repeatable. "
+        "It is part of the runs' identity.",
+    ),
+]
+Results = Annotated[Path, typer.Option(metavar="DIR", help="The folder of results.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Seeds = Annotated[
+    str | None, typer.Option(metavar="1,2,...", help="These seeds, not those of the experiment.")
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="This row alone; repeatable. The baseline is called baseline."
+    ),
+]
+CorpusName = Annotated[str, typer.Argument(metavar="NAME", help="Of the corpus.")]
+CorpusOptions = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="OPTION=VALUE", help="An option of the corpus; repeatable."),
+]
+RESULTS = Path("results")
+
+
+def _version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"ablate {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Take the Transformer apart and measure what each part is worth."""
+
+
+@app.command()
+@guarded
+def run(  # noqa: PLR0913 - one argument for every option of the command
+    spec: Spec,
+    seeds: Seeds = None,
+    only: Only = None,
+    device: Annotated[
+        str,
+        typer.Option(metavar="auto|cpu|cuda|cuda:0,2", help="What to compute on."),
+    ] = "auto",
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Runs at a time, per GPU; one per core or GPU."),
+    ] = None,
+    overrides: Overrides = None,
+    backend: Annotated[Backend, typer.Option(help="Where the runs go.")] = Backend.local,
+    results: Results = RESULTS,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Repeat what is done already.")] = False,
+) -> int:
+    """Train and measure what is missing, then print the table.
+
+    What is done is never repeated; what was interrupted continues.
+
+    Examples:
+      ablate run experiments/pe.yaml
+
+      ablate run experiments/pe.yaml --only none --seeds 1 --set training.steps=200
+    """
+    from ablate import api
+    from ablate.cli import show
+
+    finished = api.run(
+        spec,
+        seeds=_numbers(seeds),
+        only=only or (),
+        device=device,
+        jobs=jobs,
+        overrides=overrides or (),
+        results=results,
+        fresh=fresh,
+    )
+    show.table(finished.table)
+    return finished.exit_status
+
+
+@app.command()
+@guarded
+def plan(  # noqa: PLR0913 - one argument for every option of the command
+    spec: Spec,
+    seeds: Seeds = None,
+    only: Only = None,
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda|cuda:0,2", help="What it would run on.")
+    ] = "auto",
+    overrides: Overrides = None,
+    results: Results = RESULTS,
+    as_json: AsJson = False,
+) -> None:
+    """Say what `run` would do, without doing it: rows, sizes, costs, what is done already.
+
+    Example: ablate plan experiments/heads.yaml
+    """
+    from ablate import api
+    from ablate.cli import show
+
+    planned = api.plan(
+        spec,
+        seeds=_numbers(seeds),
+        only=only or (),
+        device=device,
+        overrides=overrides or (),
+        results=results,
+    )
+    if as_json:
+        show.as_json(planned.to_json())
+    else:
+        show.plan(planned)
+
+
+@app.command()
+@guarded
+def report(
+    spec: Spec,
+    form: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.terminal,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write there, not to standard output.")
+    ] = None,
+    overrides: Overrides = None,
+    results: Results = RESULTS,
+) -> None:
+    """Print the table of an experiment from what is stored.
+
+    Example: ablate report experiments/pe.yaml --format latex --output pe.tex
+    """
+    from ablate import api
+    from ablate.cli import show
+
+    found = api.report(spec, overrides=overrides or (), results=results)
+    show.table(found.table, form.value, output)
+
+
+@app.command()
+@guarded
+def parts(
+    slot: Annotated[
+        str | None, typer.Argument(metavar="[SLOT]", help="Of this slot alone.")
+    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="This part alone.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List every part: what it computes, its options with their defaults, its source.
+
+    Examples:
+      ablate parts
+
+      ablate parts position sinusoidal
+    """
+    from ablate import api
+    from ablate.cli import show
+
+    found = api.parts(slot, name)
+    if as_json:
+        show.as_json([part.to_json() for part in found])
+    else:
+        show.parts(found, is_full=slot is not None)
+
+
+@corpora_app.callback(invoke_without_command=True)
+def corpora(context: typer.Context) -> None:
+    """List the corpora; fetch or show one.
+
+    Examples:
+      ablate corpora
+
+      ablate corpora fetch multi30k --set tgt=fr
+    """
+    if context.invoked_subcommand is None:
+        _list_corpora()
+
+
+@guarded
+def _list_corpora() -> None:
+    from ablate import api
+    from ablate.cli import show
+
+    show.corpora(api.corpora())
+
+
+@corpora_app.command("fetch")
+@guarded
+def fetch(name: CorpusName, options: CorpusOptions = None) -> None:
+    """Download a corpus into the user's cache, and check it.
+
+    Example: ablate corpora fetch multi30k --set src=en --set tgt=de
+    """
+    from ablate import api
+
+    api.fetch_corpus(name, options or (), lambda line: typer.echo(line, err=True))
+
+
+@corpora_app.command("show")
+@guarded
+def show_corpus(name: CorpusName, options: CorpusOptions = None) -> None:
+    """Print the sizes of a corpus and its first pairs.
+
+    Example: ablate corpora show synthetic
+    """
+    from ablate import api
+    from ablate.cli import show
+
+    show.corpus(api.show_corpus(name, options or ()))
+
+
+@app.command()
+@guarded
+def schema() -> None:
+    """Print the JSON Schema of an experiment, for editors.
+
+    Example: ablate schema > experiment.schema.json
+    """
+    from ablate import api
+    from ablate.cli import show
+
+    show.as_json(api.schema())
+
+
+@app.command()
+@guarded
+def init(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the new experiment.")],
+) -> None:
+    """Write a commented experiment to start from; it runs within minutes.
+
+    Example: ablate init mine && ablate run mine.yaml
+    """
+    from ablate import api
+
+    typer.echo(api.init(name))
+
+
+@app.command()
+@guarded
+def translate(
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="The first characters of its hash, or its folder."),
+    ],
+    n_best: Annotated[
+        int, typer.Option(min=1, metavar="N", help="So many translations of every line.")
+    ] = 1,
+    device: Annotated[str, typer.Option(metavar="cpu|cuda:0", help="What to compute on.")] = "cpu",
+    results: Results = RESULTS,
+) -> None:
+    """Translate standard input to standard output, line by line, with a trained run.
+
+    Example: echo "the red dog sleeps" | ablate translate 3f2a
+    """
+    from ablate import api
+
+    translator = api.Translator(run, device=device, results=results, n_best=n_best)
+    for best in translator.translate(sys.stdin, is_prompt=sys.stdin.isatty()):
+        typer.echo("\n".join(best))
+
+
+def _numbers(seeds: str | None) -> tuple[int, ...] | None:
+    if seeds is None:
+        return None
+    try:
+        return tuple(int(seed) for seed in seeds.split(","))
+    except ValueError:
+        raise SpecError(f"--seeds {seeds}: seeds are whole numbers, as in --seeds 1,2,3") from None
+
+
+def main() -> None:
+    """Run the command that the arguments name; never returns."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop as cleanly as on Ctrl-C
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,139 @@
+"""How results look on standard output."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ablate import report
+from ablate.api import CorpusListing, CorpusStatistics, PartListing, Plan, PlannedRow
+from ablate.runner.display import clock
+from ablate.store import write_whole
+
+_WIDE = 1000
+"""For a pipe, where nothing need be folded."""
+
+
+def table(
+    shown: report.Table, form: report.Format = "terminal", output: Path | None = None
+) -> None:
+    """Print a table of results, or write it to a file."""
+    if output is not None:
+        write_whole(output, report.render(shown, form))
+        return
+    is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal else None
+    typer.echo(report.render(shown, form, width, is_coloured=is_terminal), nl=False)
+
+
+def as_json(data: Any) -> None:
+    """Print plain data."""
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def plan(shown: Plan) -> None:
+    """Print what a run would do."""
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    grid.add_column("row")
+    grid.add_column("change")
+    for header in ("parameters", "MFLOPs/token", "peak MiB", "time per run", "done"):
+        grid.add_column(header, justify="right")
+    for row in shown.rows:
+        grid.add_row(*(Text(cell) for cell in _cells(row)))
+    console = _console()
+    console.print(Text(f"{shown.experiment}  {shown.question or ''}".rstrip(), style="bold"))
+    console.print(grid)
+    for line in shown.remarks():
+        console.print(Text(line))
+
+
+def parts(shown: Sequence[PartListing], *, is_full: bool) -> None:
+    """Print parts: a line each, or all that is known of them."""
+    console = _console()
+    for slot, of_slot in groupby(shown, key=lambda part: part.slot):
+        console.print(Text(slot, style="bold"))
+        if is_full:
+            for part in of_slot:
+                _part(console, part)
+            continue
+        grid = Table.grid(padding=(0, 2))
+        for part in of_slot:
+            options = ", ".join(f"{o.name}={_value(o.default)}" for o in part.options)
+            grid.add_row(Text(f"  {part.name}"), Text(part.summary), Text(options, style="dim"))
+        console.print(grid)
+
+
+def corpora(shown: Sequence[CorpusListing]) -> None:
+    """Print the corpora, a line each."""
+    grid = Table.grid(padding=(0, 2))
+    for corpus in shown:
+        state = {True: "here", False: "not fetched", None: "needs options"}[corpus.is_available]
+        grid.add_row(Text(corpus.name), Text(state), Text(corpus.summary))
+    _console().print(grid)
+
+
+def corpus(shown: CorpusStatistics) -> None:
+    """Print the statistics of a corpus, its first pairs, and what was skipped."""
+    console = _console()
+    console.print(Text(f"{shown.name}  {shown.src} -> {shown.tgt}", style="bold"))
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    grid.add_column("split")
+    for header in ("pairs", "source words", "target words", "words per target", "longest"):
+        grid.add_column(header, justify="right")
+    for split in shown.splits:
+        grid.add_row(
+            split.name,
+            f"{split.n_pairs:,}",
+            f"{split.n_src_words:,}",
+            f"{split.n_tgt_words:,}",
+            f"{split.n_tgt_words / max(1, split.n_pairs):.1f}",
+            f"{split.longest_tgt_words}",
+        )
+    console.print(grid)
+    for source, target in shown.examples:
+        console.print(Text(f"\n{source}\n{target}"))
+    for note in shown.notes:
+        console.print(Text(f"\n{note}", style="dim"))
+
+
+def _console() -> Console:
+    width = None if sys.stdout.isatty() else _WIDE
+    return Console(width=width, highlight=False, markup=False, emoji=False)
+
+
+def _cells(row: PlannedRow) -> list[str]:
+    delta = "" if row.params_delta in (None, 0) else f" ({row.params_delta:+.1%})"
+    memory, seconds = row.train_peak_mib, row.seconds_per_run
+    return [
+        row.name,
+        ", ".join(f"{path}={_value(value)}" for path, value in row.changes.items()),
+        f"{row.params:,}{delta}",
+        f"{row.flops_per_target_token / 1e6:,.1f}",
+        "?" if memory is None else f"{memory:,.0f}",
+        "?" if seconds is None else clock(seconds),
+        f"{row.n_done} of {len(row.runs)}",
+    ]
+
+
+def _part(console: Console, part: PartListing) -> None:
+    console.print(Text(f"\n  {part.name}", style="bold"))
+    console.print(Text("\n".join(f"    {line}".rstrip() for line in part.text.splitlines())))
+    for option in part.options:
+        default = "must be given" if option.is_required else f"default {_value(option.default)}"
+        console.print(Text(f"    - {option.name}: {option.type}; {default}"))
+    console.print(Text(f"    Source: {part.source}", style="dim"))
+
+
+def _value(value: Any) -> str:
+    """Write a value as YAML would, in one line."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

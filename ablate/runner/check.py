@@ -1,0 +1,61 @@
+"""The last check before anything runs: every row is assembled, on a device without memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from ablate import spec
+from ablate.data.corpus import Corpus
+from ablate.data.tokenizer import PAD, Tokenizer
+from ablate.decoding.search import Search
+from ablate.model import Transformer, assemble
+from ablate.parts.objective import Objective
+from ablate.parts.optimizer import Optimizer
+from ablate.parts.schedule import Schedule
+from ablate.registry import RefusedError, build
+from ablate.spec import Experiment, RunSpec
+
+
+def check(experiment: Experiment) -> None:
+    """Build every part of every row on PyTorch's meta device.
+
+    Raises:
+        SpecError: with all that the parts refuse, each where the file says it.
+    """
+    refusals = [
+        (row.name, refusal.path, refusal.reason)
+        for row in experiment.rows
+        for refusal in _refusals(row.spec)
+    ]
+    if refusals:
+        raise spec.mistakes(experiment, refusals)
+
+
+def blueprint(run: RunSpec) -> Transformer:
+    """Assemble a run's model on the meta device, with as many ids as its tokenizer may give.
+
+    Raises:
+        RefusedError: if a part refuses.
+    """
+    tokenizer = build(Tokenizer, run.tokenizer, at="tokenizer")
+    with torch.device("meta"):
+        return assemble(run.model, tokenizer.nominal_vocabulary(), PAD)
+
+
+def _refusals(run: RunSpec) -> Iterator[RefusedError]:
+    training = run.training
+    attempts: list[Callable[[], object]] = [
+        lambda: build(Corpus, run.corpus, at="corpus"),
+        lambda: blueprint(run),
+        lambda: build(Objective, training.objective, PAD, at="training.objective"),
+        lambda: build(Optimizer, training.optimizer, at="training.optimizer"),
+        lambda: build(Schedule, training.schedule, run.model.dims, 1, at="training.schedule"),
+        lambda: build(Search, run.decoding, at="decoding"),
+    ]
+    for attempt in attempts:
+        try:
+            attempt()
+        except RefusedError as refusal:
+            yield refusal

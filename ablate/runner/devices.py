@@ -1,0 +1,179 @@
+"""What there is to compute on, and how many runs fit on it at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from ablate.errors import AblateError
+
+_CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+class DeviceError(AblateError):
+    """The machine does not have what was asked for."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A place for one run at a time.
+
+    Attributes:
+        kind: of hardware.
+        index: which GPU, as PyTorch counts them; None for the CPU.
+    """
+
+    kind: Literal["cpu", "cuda"]
+    index: int | None = None
+
+    def __str__(self) -> str:
+        return self.kind if self.index is None else f"{self.kind}:{self.index}"
+
+    def environment(self) -> dict[str, str]:
+        """Return what a process must find in its environment to see this device and no other.
+
+        A run gets one CPU thread, however many runs there are: the order in which threads add
+        numbers up shows in the last digits, and the same run must always give the same numbers.
+        """
+        return {
+            "CUDA_VISIBLE_DEVICES": "" if self.index is None else _visible()[self.index],
+            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # what deterministic matrix products need
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+
+
+def find(wanted: str) -> tuple[Device, ...]:
+    """Return the devices that ``wanted`` names.
+
+    Args:
+        wanted: ``auto`` (every GPU, or the CPU where there is none), ``cpu``, ``cuda`` (every
+            GPU), or some GPUs by number: ``cuda:0,2``.
+
+    Raises:
+        DeviceError: if it names something that is not there; nothing else is used in its place.
+    """
+    kind, colon, numbers = wanted.partition(":")
+    if wanted == "cpu":
+        return (Device("cpu"),)
+    n_gpus = torch.cuda.device_count()
+    gpus = tuple(Device("cuda", index) for index in range(n_gpus))
+    if wanted == "auto":
+        return gpus or (Device("cpu"),)
+    if kind != "cuda" or (colon and not all(n.strip().isdecimal() for n in numbers.split(","))):
+        raise DeviceError(f"no device is called {wanted!r}; say auto, cpu, cuda, or cuda:0,2")
+    chosen = dict.fromkeys(int(n) for n in numbers.split(",")) if colon else range(n_gpus)
+    missing = [index for index in chosen if index >= n_gpus]
+    if missing or not gpus:
+        raise DeviceError(f"{wanted!r} was asked for, but {_what_there_is(n_gpus)}")
+    return tuple(gpus[index] for index in chosen)
+
+
+def places(devices: Iterable[Device], n_jobs: int | None) -> tuple[Device, ...]:
+    """Return one entry for every run that may go on at the same time.
+
+    Args:
+        devices: what to use.
+        n_jobs: runs in all on the CPU, runs per GPU; by default one per core and one per GPU.
+    """
+    return tuple(
+        device
+        for device in devices
+        for _ in range(n_jobs or (n_cores() if device.kind == "cpu" else 1))
+    )
+
+
+def resolve(precision: str, device: Device) -> Literal["fp32", "bf16"]:
+    """Return the precision that ``auto`` means on a device.
+
+    Raises:
+        DeviceError: if the device cannot compute in the precision asked for.
+    """
+    if precision == "fp32" or (precision == "auto" and device.kind == "cpu"):
+        return "fp32"
+    if device.kind == "cuda" and _has_bf16(device):
+        return "bf16"
+    if precision == "auto":
+        return "fp32"
+    raise DeviceError(f"training.precision is bf16, which {device} does not compute in; say fp32")
+
+
+def n_cores() -> int:
+    """Return how many cores this process may keep busy: physical, its own, and paid for."""
+    try:
+        mine = os.sched_getaffinity(0)
+    except AttributeError:  # not on every system
+        mine = set(range(os.cpu_count() or 1))
+    cores = {_siblings(cpu) for cpu in mine}
+    return max(1, int(min(len(cores), _quota())))
+
+
+def _siblings(cpu: int) -> str:
+    try:
+        path = _CPU_TOPOLOGY / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return str(cpu)
+
+
+def _quota() -> float:
+    """Return the cores that the control group grants, infinite without a limit."""
+    limits = [_quota_v2(folder) for folder in _control_groups()]
+    return min([*limits, _quota_v1()])
+
+
+def _control_groups() -> list[Path]:
+    try:
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    own = next((line[3:] for line in lines if line.startswith("0::")), "/")
+    folder = _CGROUPS / own.lstrip("/")
+    return [f for f in (folder, *folder.parents) if f.is_relative_to(_CGROUPS)]
+
+
+def _quota_v2(folder: Path) -> float:
+    try:
+        quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return float("inf")
+    return float("inf") if quota == "max" else int(quota) / int(period)
+
+
+def _quota_v1() -> float:
+    try:
+        quota, period = (
+            int((_CGROUPS / "cpu" / f"cpu.cfs_{name}_us").read_text(encoding="ascii"))
+            for name in ("quota", "period")
+        )
+    except (OSError, ValueError):
+        return float("inf")
+    return float("inf") if quota <= 0 else quota / period
+
+
+def _visible() -> list[str]:
+    """Return the names by which the driver knows the GPUs that this process may see."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is None:
+        return [str(index) for index in range(torch.cuda.device_count())]
+    return [name.strip() for name in given.split(",")]
+
+
+def _has_bf16(device: Device) -> bool:
+    major, _ = torch.cuda.get_device_capability(device.index)
+    return major >= 8  # below, PyTorch emulates it, slower than fp32
+
+
+def _what_there_is(n_gpus: int) -> str:
+    if n_gpus == 0:
+        return "this machine has no GPU that PyTorch can use; say --device cpu"
+    names = ", ".join(f"cuda:{index}" for index in range(n_gpus))
+    return f"this machine has {names}"

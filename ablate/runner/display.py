@@ -1,0 +1,204 @@
+"""What a person sees while runs are going on: a live table, or plain lines where that cannot be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ablate.runner.devices import Device
+from ablate.runner.task import Sign, Task
+from ablate.training import Progress
+
+_LINE_EVERY_S = 15.0
+_LINE_EVERY_SHARE = 0.1
+
+
+@dataclass
+class _Running:
+    """One worker, as far as we have heard."""
+
+    task: Task
+    device: Device
+    sign: Sign = field(default_factory=lambda: Sign("starting"))
+    since: float = field(default_factory=lambda: time.monotonic())
+
+    @property
+    def share(self) -> float:
+        """Return how much of the training is done, 0 to 1."""
+        progress = self.sign.progress
+        return 0.0 if progress is None else progress.step / progress.n_steps
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Return the rest of the training; None until it is known."""
+        return None if self.sign.progress is None else self.sign.progress.seconds_left
+
+
+class Display:
+    """Keeps account of tasks; `live` and `plain` are its two faces.
+
+    Args:
+        console: standard error.
+        n_places: workers that may be at work at the same time.
+    """
+
+    def __init__(self, console: Console, n_places: int) -> None:
+        self.console = console
+        self._n_places = n_places
+        self._n_tasks = self._n_ended = 0
+        self._running: dict[str, _Running] = {}
+        self._took: list[float] = []  # seconds of each run that has ended
+
+    def __enter__(self) -> Display:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return
+
+    def expect(self, tasks: Sequence[Task], what: str) -> None:
+        """Learn what comes next."""
+        self._n_tasks, self._n_ended = len(tasks), 0
+        self._took.clear()
+        if tasks:
+            self.note(what)
+
+    def started(self, task: Task, device: Device) -> None:
+        self._running[task.key] = _Running(task, device)
+
+    def signed(self, task: Task, sign: Sign) -> None:
+        self._running[task.key].sign = sign
+
+    def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
+        """Learn how a task ended."""
+        self._n_ended += 1
+        took = time.monotonic() - self._running.pop(task.key).since
+        self._took.append(took)
+        style = "" if is_good else "red"
+        self.note(f"{label(task)}: {outcome} ({clock(took)})", style)
+
+    def note(self, text: str, style: str = "") -> None:
+        """Print a line that stays."""
+        self.console.print(Text(text, style=style), soft_wrap=True)
+
+    def _seconds_left(self) -> float | None:
+        """Estimate when all is done: what runs, and what waits as long as the others took."""
+        now = time.monotonic()
+        known = {key: r.seconds_left for key, r in self._running.items()}
+        rest = [seconds for seconds in known.values() if seconds is not None]
+        took = self._took or [
+            now - r.since + seconds
+            for r in self._running.values()
+            if (seconds := r.seconds_left) is not None
+        ]
+        n_waiting = self._n_tasks - self._n_ended - len(rest)
+        if not took and n_waiting:
+            return None
+        work = sum(rest) + n_waiting * (sum(took) / len(took) if took else 0.0)
+        return max([work / self._n_places, *rest])
+
+
+class PlainDisplay(Display):
+    """Lines for a file or a pipe: a run's start, its way in tenths, its end."""
+
+    def __init__(self, console: Console, n_places: int) -> None:
+        super().__init__(console, n_places)
+        self._said: dict[str, tuple[float, float]] = {}  # share and time of the last line
+
+    def started(self, task: Task, device: Device) -> None:
+        super().started(task, device)
+        self._said[task.key] = 0.0, time.monotonic()
+        self.note(f"{label(task)}: started on {device}")
+
+    def signed(self, task: Task, sign: Sign) -> None:
+        super().signed(task, sign)
+        share, now = self._running[task.key].share, time.monotonic()
+        said_share, said_at = self._said[task.key]
+        if share - said_share >= _LINE_EVERY_SHARE and now - said_at >= _LINE_EVERY_S:
+            self._said[task.key] = share, now
+            assert sign.progress is not None, "there is a share of it"
+            self.note(f"{label(task)}: {'  '.join(filter(None, _figures(sign.progress)))}")
+
+
+class LiveDisplay(Display):
+    """A table at the bottom of the terminal: a line per running run, and the whole."""
+
+    def __enter__(self) -> Display:
+        self._live = Live(
+            console=self.console,
+            get_renderable=self._render,
+            refresh_per_second=4,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def _render(self) -> RenderableType:
+        table = Table.grid(padding=(0, 2))
+        for running in list(self._running.values()):  # the main thread changes it meanwhile
+            progress = running.sign.progress
+            figures: Sequence[Any] = () if progress is None else _figures(progress)
+            bar = ProgressBar(total=1.0, completed=running.share, width=16)
+            phase = Text(f"{running.sign.phase} on {running.device}", style="dim")
+            table.add_row(label(running.task), phase, bar, *figures)
+        left = self._seconds_left()
+        whole = Table.grid(padding=(0, 2))
+        whole.add_row(
+            ProgressBar(total=max(1, self._n_tasks), completed=self._n_ended, width=24),
+            f"{self._n_ended} of {self._n_tasks}",
+            "" if left is None else f"{clock(left)} left",
+        )
+        return Group(table, whole)
+
+
+def display(console: Console, n_places: int) -> Display:
+    """Return the display that suits a console: live on a terminal, else plain."""
+    kind = LiveDisplay if console.is_terminal else PlainDisplay
+    return kind(console, n_places)
+
+
+def label(task: Task) -> str:
+    """Return how lines call a task."""
+    name = f"{task.experiment} {task.variant}"
+    return f"{name} (probe)" if task.action == "probe" else f"{name} seed {task.seed}"
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as ``m:ss``, or ``h:mm:ss`` from one hour on."""
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"
+
+
+def _figures(progress: Progress) -> list[str]:
+    dev_nll = "" if progress.dev_nll is None else f"dev nll {progress.dev_nll:.3f}"
+    return [
+        f"step {progress.step}/{progress.n_steps}",
+        f"loss {progress.loss:.3f}",
+        dev_nll,
+        f"{progress.tokens_per_second:,.0f} tokens/s",
+        f"{clock(progress.seconds_left)} left",
+    ]

@@ -1,0 +1,84 @@
+"""Where a number comes from: the machine, the libraries, the state of the code."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate.version import __version__
+
+_LIBRARIES = ("torch", "numpy", "tokenizers", "sacrebleu", "safetensors", "pydantic")
+_PACKAGE = Path(__file__).parents[1]
+
+
+def hardware(device: str) -> dict[str, Any]:
+    """Describe the machine and the one device that a run uses, ``cpu`` or ``cuda``."""
+    is_cuda = torch.device(device).type == "cuda"
+    return {
+        "device": "cuda" if is_cuda else "cpu",
+        "device_name": torch.cuda.get_device_name(device) if is_cuda else _cpu_name(),
+        "cpu": _cpu_name(),
+        "threads": torch.get_num_threads(),
+        "memory_gib": round(_memory_bytes(device, is_cuda) / 2**30, 1),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of everything that may move a number."""
+    found = {"ablate": __version__, "python": platform.python_version()}
+    for library in _LIBRARIES:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    if torch.version.cuda is not None:
+        found["cuda"] = torch.version.cuda
+    return found
+
+
+def git() -> dict[str, Any]:
+    """Return the commit of this code and whether the code differs from it.
+
+    Both are None when the package does not run from a checkout of its own.
+    """
+    if _git("ls-files", "--error-unmatch", "version.py") is None:
+        return {"commit": None, "is_clean": None}
+    changes = _git("status", "--porcelain", "--", ".")
+    return {"commit": _git("rev-parse", "HEAD"), "is_clean": changes == ""}
+
+
+def now() -> str:
+    """Return the time in UTC, as records say it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _git(*words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(_PACKAGE), *words], capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
+
+
+def _memory_bytes(device: str, is_cuda: bool) -> int:
+    if is_cuda:
+        return torch.cuda.get_device_properties(device).total_memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

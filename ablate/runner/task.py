@@ -1,0 +1,106 @@
+"""What a worker process is told, and what it says: one line of JSON each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from ablate.training import Progress
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing to do in a process of its own.
+
+    Attributes:
+        action: measure the speed and memory of a row, or train and measure a run.
+        key: the hash of the run, or the key of the probe.
+        experiment: as the user named it.
+        variant: the row's name.
+        spec: of the run, as plain data.
+        device: the kind of device it computes on.
+        precision: ``auto`` resolved.
+        results: the folder of results.
+        probe: the key of the row's probe; of a probe, its own.
+        fresh: whether to begin again even where there is a result.
+    """
+
+    action: Literal["probe", "train"]
+    key: str
+    experiment: str
+    variant: str
+    spec: dict[str, Any]
+    device: Literal["cpu", "cuda"]
+    precision: Literal["fp32", "bf16"]
+    results: Path
+    probe: str
+    fresh: bool = False
+
+    @property
+    def seed(self) -> int:
+        """Return the run's seed."""
+        return self.spec["seed"]
+
+    @property
+    def log(self) -> Path:
+        """Return the file that takes everything the process says to a person."""
+        if self.action == "probe":
+            return self.results / "probes" / f"{self.key}.log"
+        return self.results / "runs" / self.key / "log.txt"
+
+    def record(self, status: str, error: str | None = None, **known: Any) -> dict[str, Any]:
+        """Return a record of the run: what was asked for, how it ended, what is known of it."""
+        return {
+            "hash": self.key,
+            "experiment": self.experiment,
+            "variant": self.variant,
+            "seed": self.seed,
+            "status": status,
+            "error": error,
+            "spec": self.spec,
+            **known,
+        }
+
+    def to_line(self) -> str:
+        """Return the task as a line of JSON."""
+        return json.dumps({**asdict(self), "results": str(self.results)}) + "\n"
+
+    @classmethod
+    def from_line(cls, line: str) -> Task:
+        """Return the task that a line of JSON holds."""
+        told = json.loads(line)
+        return cls(**{**told, "results": Path(told["results"])})
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A sign of life: what a worker is doing now.
+
+    Attributes:
+        phase: in a word or two.
+        progress: while training, how far it is.
+    """
+
+    phase: str
+    progress: Progress | None = None
+
+    def to_line(self) -> str:
+        """Return the sign as a line of JSON."""
+        return json.dumps(asdict(self)) + "\n"
+
+    @classmethod
+    def from_line(cls, line: str) -> Sign:
+        """Return the sign that a line of JSON holds.
+
+        Raises:
+            ValueError: if it holds none.
+        """
+        try:
+            said = json.loads(line)
+            progress = said["progress"]
+            return cls(said["phase"], None if progress is None else Progress(**progress))
+        except (KeyError, TypeError) as error:
+            names = ", ".join(field.name for field in fields(cls))
+            raise ValueError(f"not a sign of life ({names}): {line!r}") from error

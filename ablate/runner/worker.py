@@ -1,0 +1,78 @@
+"""A worker process: one task from standard input, signs of life to standard output.
+
+Started as ``python -m ablate.runner.worker``. It ends with 0 when the task has left its result, be
+that a failure, and with 130 when it was told to stop. It never outlives whoever started it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import TextIO
+
+import torch
+
+from ablate.errors import StoppedError
+from ablate.runner.probe import probe_one
+from ablate.runner.run import run_one
+from ablate.runner.task import Sign, Task
+from ablate.store import Store
+from ablate.training import Progress
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    """Do one task; return the exit status."""
+    _die_with_parent()
+    stop = threading.Event()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    say = _speaker()
+    task = Task.from_line(sys.stdin.readline())
+    threading.Thread(target=_watch_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # a check that costs time
+    store = Store(task.results)
+    try:
+        if task.action == "probe":
+            probe_one(task, store)
+        else:
+            run_one(task, store, say, stop.is_set)
+    except StoppedError:
+        return StoppedError.exit_status
+    return 0
+
+
+def _speaker() -> Callable[[str, Progress | None], None]:
+    """Take standard output for our own lines; what libraries print there goes to the log."""
+    sys.stdout.flush()
+    channel: TextIO = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def say(phase: str, progress: Progress | None = None) -> None:
+        channel.write(Sign(phase, progress).to_line())
+        channel.flush()
+
+    return say
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to kill us when our parent ends, however it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _watch_parent() -> None:
+    """End at once when standard input does: elsewhere than on Linux, and if we asked too late."""
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

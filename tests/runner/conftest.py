@@ -1,0 +1,131 @@
+"""A worker that only pretends, so that the queue can be tested in milliseconds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablate.runner.devices import Device
+from ablate.runner.task import Sign, Task
+from ablate.store import Store
+
+MakeTask = Callable[..., Task]
+
+FAKE_WORKER = r"""
+import json, os, signal, sys, time
+from pathlib import Path
+
+task = json.loads(sys.stdin.readline())
+results = Path(task["results"])
+with (results / "journal").open("a") as journal:
+    journal.write(f"{task['action']} {task['variant']} {task['spec']['seed']}\n")
+
+def say(**sign):
+    print(json.dumps({"progress": None, **sign}), flush=True)
+
+def save(status, error=None):
+    folder = results / "runs" / task["key"]
+    record = {"hash": task["key"], "status": status, "error": error, "test": {}}
+    (folder / "record.json").write_text(json.dumps(record))
+
+kind = task["variant"].partition(" ")[0]
+if kind == "dies":
+    os.kill(os.getpid(), signal.SIGKILL)
+if kind == "crashes":
+    sys.exit("the last words")
+if task["action"] == "probe":
+    if kind == "unprobed":
+        sys.exit("no memory")
+    folder = results / "probes"
+    (folder / f"{task['key']}.json").write_text(json.dumps({"train_peak_mib": 1.0}))
+    sys.exit()
+print("not a sign of life", flush=True)
+say(phase="training")
+if kind == "meets":  # ends only when another one is at work at the same time
+    (results / task["key"]).touch()
+    deadline = time.monotonic() + 10
+    while len(list(results.glob("meet*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    save("done" if time.monotonic() < deadline else "failed")
+elif kind == "hangs":
+    say(phase=f"hanging {os.getpid()}")
+    if task["variant"] == "hangs stubbornly":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    say(phase=f"ready {os.getpid()}")
+    time.sleep(60)
+elif kind == "unprobed":
+    save("done")
+elif kind == "lies":
+    pass
+elif kind == "environment":
+    save("done", json.dumps({name: os.environ.get(name) for name in task["spec"]["names"]}))
+else:
+    save(kind, None if kind == "done" else "a reason")
+"""
+
+
+class Diary:
+    """A display that remembers."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.signs: list[str] = []
+        self.endings: dict[str, str] = {}
+        self.on_sign: Callable[[Sign], None] = lambda _: None
+
+    def expect(self, tasks: object, what: str) -> None:
+        return
+
+    def started(self, task: Task, device: Device) -> None:
+        self.begun.append(task.variant)
+
+    def signed(self, task: Task, sign: Sign) -> None:
+        self.signs.append(sign.phase)
+        self.on_sign(sign)
+
+    def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
+        self.endings[task.variant] = outcome
+
+
+@pytest.fixture
+def diary() -> Diary:
+    return Diary()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> list[str]:
+    file = tmp_path / "worker.py"
+    file.write_text(FAKE_WORKER, encoding="utf-8")
+    return [sys.executable, str(file)]
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> MakeTask:
+    """Make a task; the first word of its variant is what the fake worker does."""
+    example = Task(
+        action="train",
+        key="",
+        experiment="pe",
+        variant="",
+        spec={"seed": 1},
+        device="cpu",
+        precision="fp32",
+        results=tmp_path,
+        probe="",
+    )
+
+    def make(variant: str, **changes: Any) -> Task:
+        name = variant.replace(" ", "-")
+        return replace(example, **{"variant": variant, "key": name, "probe": name, **changes})
+
+    return make

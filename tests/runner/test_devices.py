@@ -1,0 +1,125 @@
+"""What there is to compute on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from ablate.runner import devices
+from ablate.runner.devices import Device, DeviceError, find, n_cores, places, resolve
+
+CPU = Device("cpu")
+
+
+def _with_gpus(
+    monkeypatch: pytest.MonkeyPatch, n: int, capability: tuple[int, int] = (9, 0)
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: n)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "n_gpus", "found"),
+    [
+        ("auto", 0, ["cpu"]),
+        ("auto", 2, ["cuda:0", "cuda:1"]),
+        ("cpu", 2, ["cpu"]),
+        ("cuda", 2, ["cuda:0", "cuda:1"]),
+        ("cuda:2,0", 3, ["cuda:2", "cuda:0"]),
+        ("cuda:1,1", 2, ["cuda:1"]),
+    ],
+)
+def test_devices_are_found_by_name(
+    monkeypatch: pytest.MonkeyPatch, wanted: str, n_gpus: int, found: list[str]
+) -> None:
+    _with_gpus(monkeypatch, n_gpus)
+    assert [str(device) for device in find(wanted)] == found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "n_gpus", "reason"),
+    [
+        ("cuda", 0, "no GPU"),
+        ("cuda:0", 0, "no GPU"),
+        ("cuda:0,3", 2, "this machine has cuda:0, cuda:1"),
+        ("gpu", 2, "no device is called 'gpu'"),
+        ("cuda:", 2, "no device is called 'cuda:'"),
+        ("cuda:-1", 2, "no device is called"),
+        ("", 0, "no device is called ''"),
+    ],
+)
+def test_a_missing_device_is_an_error_and_nothing_takes_its_place(
+    monkeypatch: pytest.MonkeyPatch, wanted: str, n_gpus: int, reason: str
+) -> None:
+    _with_gpus(monkeypatch, n_gpus)
+    with pytest.raises(DeviceError, match=reason) as caught:
+        find(wanted)
+    assert caught.value.exit_status == 2
+
+
+def test_there_is_one_place_per_core_and_one_per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "n_cores", lambda: 6)
+    gpus = (Device("cuda", 0), Device("cuda", 1))
+    assert places([CPU], None) == (CPU,) * 6
+    assert places([CPU], 2) == (CPU,) * 2
+    assert places(gpus, None) == gpus
+    assert places(gpus, 2) == (gpus[0], gpus[0], gpus[1], gpus[1])
+
+
+@pytest.mark.parametrize(
+    ("affinity", "siblings", "quota", "expected"),
+    [
+        ({0, 1, 2, 3}, {}, "max 100000", 4),
+        ({0, 1, 2, 3}, {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}, "max 100000", 2),
+        ({0, 2}, {0: "0,2", 2: "0,2"}, "max 100000", 1),
+        ({0, 1, 2, 3}, {}, "250000 100000", 2),
+        ({0, 1, 2, 3}, {}, "50000 100000", 1),
+    ],
+)
+def test_cores_are_physical_our_own_and_within_the_quota(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    affinity: set[int],
+    siblings: dict[int, str],
+    quota: str,
+    expected: int,
+) -> None:
+    for cpu, text in siblings.items():
+        (tmp_path / f"cpu{cpu}" / "topology").mkdir(parents=True)
+        (tmp_path / f"cpu{cpu}" / "topology" / "thread_siblings_list").write_text(f"{text}\n")
+    (tmp_path / "cpu.max").write_text(f"{quota}\n")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: affinity)
+    monkeypatch.setattr(devices, "_CPU_TOPOLOGY", tmp_path)
+    monkeypatch.setattr(devices, "_CGROUPS", tmp_path)
+    assert n_cores() == expected
+
+
+def test_this_machine_has_a_core() -> None:
+    assert 1 <= n_cores() <= (os.cpu_count() or 1)
+
+
+def test_auto_means_what_the_device_does_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Device("cuda", 0)
+    assert resolve("auto", CPU) == resolve("fp32", CPU) == resolve("fp32", gpu) == "fp32"
+    _with_gpus(monkeypatch, 1)
+    assert resolve("auto", gpu) == resolve("bf16", gpu) == "bf16"
+    _with_gpus(monkeypatch, 1, capability=(7, 5))
+    assert resolve("auto", gpu) == "fp32"
+    with pytest.raises(DeviceError, match="say fp32"):
+        resolve("bf16", gpu)
+
+
+def test_a_run_has_one_thread_whatever_the_device() -> None:
+    assert CPU.environment()["OMP_NUM_THREADS"] == "1"
+    assert CPU.environment()["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_a_gpu_keeps_the_name_that_the_outer_world_gave_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-aa, GPU-bb")
+    assert Device("cuda", 1).environment()["CUDA_VISIBLE_DEVICES"] == "GPU-bb"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    _with_gpus(monkeypatch, 2)
+    assert Device("cuda", 1).environment()["CUDA_VISIBLE_DEVICES"] == "1"

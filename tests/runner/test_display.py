@@ -1,0 +1,124 @@
+"""What a person sees while runs are going on."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from ablate.runner import display as display_module
+from ablate.runner.devices import Device
+from ablate.runner.display import Display, LiveDisplay, PlainDisplay, clock, display
+from ablate.runner.task import Sign
+from ablate.training import Progress
+from tests.runner.conftest import MakeTask
+
+CPU = Device("cpu")
+
+
+def _console(*, is_terminal: bool = False) -> Console:
+    return Console(file=io.StringIO(), force_terminal=is_terminal, width=120, color_system=None)
+
+
+def _text(shown: Display) -> str:
+    assert isinstance(shown.console.file, io.StringIO)
+    return shown.console.file.getvalue()
+
+
+def _at(step: int, seconds_left: float = 30.0) -> Sign:
+    return Sign("training", Progress(step, 100, 3.21, None, 12_345.6, seconds_left))
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(display_module.time, "monotonic", clock)
+    return clock
+
+
+def test_a_terminal_gets_the_live_table_and_a_pipe_gets_lines() -> None:
+    assert type(display(_console(is_terminal=True), 2)) is LiveDisplay
+    assert type(display(_console(), 2)) is PlainDisplay
+
+
+def test_lines_tell_of_start_progress_and_end(watch: Clock, task: MakeTask) -> None:
+    shown = PlainDisplay(_console(), 1)
+    job = task("none")
+    shown.expect([job], "training 1 run, 1 at a time")
+    shown.started(job, CPU)
+    shown.signed(job, Sign("reading the corpus"))
+    watch.now = 60.0
+    shown.signed(job, _at(55))
+    shown.ended(job, "done, BLEU test 34.50", is_good=True)
+    assert _text(shown).splitlines() == [
+        "training 1 run, 1 at a time",
+        "pe none seed 1: started on cpu",
+        "pe none seed 1: step 55/100  loss 3.210  12,346 tokens/s  0:30 left",
+        "pe none seed 1: done, BLEU test 34.50 (1:00)",
+    ]
+
+
+def test_lines_are_few(watch: Clock, task: MakeTask) -> None:
+    shown = PlainDisplay(_console(), 1)
+    job = task("none")
+    shown.expect([job], "training")
+    shown.started(job, CPU)
+    for step in range(1, 101):  # a minute: at most one line every 15 seconds
+        watch.now = 0.6 * step
+        shown.signed(job, _at(step))
+    assert _text(shown).count("step") == 4
+    for step in range(1, 101):  # a day: at most one line every tenth
+        watch.now = 864.0 * step
+        shown.signed(job, _at(step))
+    assert _text(shown).count("step") <= 4 + 10
+
+
+def test_the_live_table_has_a_line_per_running_run(watch: Clock, task: MakeTask) -> None:
+    shown = LiveDisplay(_console(is_terminal=True), 2)
+    tasks = [task("one"), task("two"), task("three")]
+    with shown:
+        shown.expect(tasks, "training")
+        for job in tasks[:2]:
+            shown.started(job, CPU)
+        shown.signed(tasks[0], _at(50))
+        shown.console.print(shown._render())
+    text = _text(shown)
+    assert "pe one seed 1" in text
+    assert "12,346 tokens/s" in text
+    assert "starting on cpu" in text
+    assert "pe three" not in text
+    assert "0 of 3" in text
+
+
+def test_the_time_left_counts_what_waits(watch: Clock, task: MakeTask) -> None:
+    shown = Display(_console(), 2)
+    tasks = [task(str(number)) for number in range(4)]
+    shown.expect(tasks, "training")
+    for job in tasks[:2]:
+        shown.started(job, CPU)
+    assert shown._seconds_left() is None
+    watch.now = 10.0
+    for job in tasks[:2]:
+        shown.signed(job, _at(50, seconds_left=10.0))
+    assert shown._seconds_left() == pytest.approx((10 + 10 + 20 + 20) / 2)
+    for job in tasks[:2]:
+        shown.ended(job, "done", is_good=True)
+    assert shown._seconds_left() == pytest.approx((10 + 10) / 2)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (754, "12:34"), (3_723, "1:02:03")]
+)
+def test_durations_are_short(seconds: float, text: str) -> None:
+    assert clock(seconds) == text

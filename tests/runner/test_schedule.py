@@ -1,0 +1,192 @@
+"""The queue, with workers that only pretend."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from ablate.runner import pool
+from ablate.runner.devices import Device
+from ablate.runner.schedule import missing, schedule
+from ablate.runner.task import Sign, Task
+from ablate.store import Store
+from tests.runner.conftest import Diary, MakeTask
+
+CPU = Device("cpu")
+
+
+def _journal(store: Store) -> list[str]:
+    file = store.results / "journal"
+    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+
+def _run(
+    tasks: Sequence[Task], store: Store, diary: Diary, command: Sequence[str], n_places: int = 1
+) -> None:
+    schedule(tasks, [CPU] * n_places, store, diary, command)
+
+
+def test_rows_are_probed_once_then_every_seed_is_trained(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    tasks = [task("done a", key=f"a{seed}", probe="a", spec={"seed": seed}) for seed in (1, 2)] + [
+        task("done b")
+    ]
+    _run(tasks, store, diary, command)
+    assert _journal(store) == [
+        "probe done a 1",
+        "probe done b 1",
+        "train done a 1",
+        "train done a 2",
+        "train done b 1",
+    ]
+    assert store.load_probe("a") == {"train_peak_mib": 1.0}
+    assert "training" in diary.signs
+    assert "not a sign of life" not in diary.signs
+
+
+def test_two_places_are_used_at_the_same_time(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    tasks = [task("meets one", key="meet1"), task("meets two", key="meet2")]
+    _run(tasks, store, diary, command, n_places=2)
+    assert [_status(store, key) for key in ("meet1", "meet2")] == ["done", "done"]
+
+
+def test_what_has_finished_is_not_repeated_and_what_failed_is(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    tasks = [task(status) for status in ("done", "diverged", "oom", "failed")]
+    _run(tasks, store, diary, command)
+    before = len(_journal(store))
+    _run(tasks, store, diary, command)
+    assert _journal(store)[before:] == ["train oom 1", "train failed 1"]
+
+
+def test_a_run_of_another_experiment_is_shared(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    _run([task("done", key="same")], store, diary, command)
+    assert missing([task("done too", key="same", experiment="other")], store) == []
+
+
+def test_fresh_repeats_everything(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    _run([task("done")], store, diary, command)
+    _run([task("done", fresh=True)], store, diary, command)
+    assert _journal(store) == ["probe done 1", "train done 1"] * 2
+
+
+def test_two_rows_with_the_same_run_train_it_once(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    _run([task("done"), task("done")], store, diary, command)
+    assert _journal(store) == ["probe done 1", "train done 1"]
+
+
+@pytest.mark.parametrize(
+    ("variant", "reason"),
+    [
+        ("dies", "killed by signal 9 (out of memory?)"),
+        ("crashes", "the worker ended with exit status 1: the last words"),
+        ("lies", "the worker left no record"),
+    ],
+)
+def test_a_worker_that_dies_is_one_failed_row_and_the_others_go_on(
+    store: Store, diary: Diary, command: list[str], task: MakeTask, variant: str, reason: str
+) -> None:
+    _run([task(variant), task("done")], store, diary, command)
+    record = store.load(variant)
+    assert record is not None
+    assert (record["status"], record["error"]) == ("failed", reason)
+    assert record["spec"] == {"seed": 1}
+    assert diary.endings[variant] == f"failed: {reason}"
+    assert _status(store, "done") == "done"
+
+
+def test_a_worker_that_dies_leaves_no_old_success_behind(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    _run([task("done", key="k")], store, diary, command)
+    _run([task("dies", key="k", fresh=True)], store, diary, command)
+    assert _status(store, "k") == "failed"
+
+
+@pytest.mark.parametrize("variant", ["hangs", "hangs stubbornly"])
+def test_an_interruption_ends_every_worker_and_the_next_call_continues(
+    store: Store,
+    diary: Diary,
+    command: list[str],
+    task: MakeTask,
+    variant: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "GRACE_S", 0.5)
+    workers: list[int] = []
+
+    def interrupt(sign: Sign) -> None:
+        if sign.phase.startswith("ready"):
+            workers.append(int(sign.phase.split()[1]))
+        if len(workers) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    diary.on_sign = interrupt
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        _run([task(variant, key="1"), task(variant, key="2")], store, diary, command, n_places=2)
+    assert time.monotonic() - before < 5
+    for process in workers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+    assert store.load("1") is store.load("2") is None
+    diary.on_sign = lambda _: None
+    _run([task("done", key="1"), task("done", key="2")], store, diary, command, n_places=2)
+    assert _status(store, "2") == "done"
+
+
+def test_a_worker_does_not_hear_our_ctrl_c(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    def interrupt(sign: Sign) -> None:
+        if sign.phase.startswith("ready"):
+            worker = int(sign.phase.split()[1])
+            os.kill(worker, signal.SIGINT)
+            time.sleep(0.2)
+            os.kill(worker, signal.SIGTERM)
+
+    diary.on_sign = interrupt
+    _run([task("hangs")], store, diary, command)
+    assert diary.endings["hangs"] == "failed: killed by signal 15"
+
+
+def test_a_worker_sees_its_device_alone_and_one_thread(
+    store: Store, diary: Diary, command: list[str], task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    names = ["CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"]
+    for device, visible in ((Device("cuda", 1), "7"), (CPU, "")):
+        job = task("environment", key=str(device), spec={"seed": 1, "names": names})
+        schedule([job], [device], store, diary, command)
+        record = store.load(str(device))
+        assert record is not None
+        assert json.loads(record["error"]) == dict(zip(names, (visible, "1"), strict=True))
+
+
+def test_a_probe_that_fails_does_not_stop_the_run(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    _run([task("unprobed")], store, diary, command)
+    assert store.load_probe("unprobed") is None
+    assert _status(store, "unprobed") == "done"
+
+
+def _status(store: Store, key: str) -> str:
+    record = store.load(key)
+    assert record is not None
+    return record["status"]
