@@ -8,6 +8,8 @@ program, keyword-only arguments are the options a user may write in YAML.
 from __future__ import annotations
 
 import difflib
+import functools
+import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -78,6 +80,8 @@ class Entry:
 
 P = TypeVar("P", bound=Part)
 _TABLE: dict[str, dict[str, Entry]] = {}
+_HOMES = ("ablate.parts", "ablate.data", "ablate.decoding")
+"""The packages whose modules register parts; they import all that they hold."""
 
 
 def register(name: str, *, source: str, version: int = 1) -> Callable[[type[P]], type[P]]:
@@ -108,7 +112,7 @@ def lookup(slot: str, name: str) -> Entry:
     Raises:
         ValueError: naming the nearest part, and all that there are.
     """
-    table = _TABLE[slot]
+    table = slots()[slot]
     if name in table:
         return table[name]
     known = ", ".join(sorted(table))
@@ -123,6 +127,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 def slots() -> dict[str, dict[str, Entry]]:
     """Return every slot with its parts, for listings and for tests that visit all of them."""
+    _fill()
     return {slot: dict(table) for slot, table in _TABLE.items()}
 
 
@@ -158,6 +163,13 @@ class RefusedError(SpecError):
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason
+
+
+@functools.cache
+def _fill() -> None:
+    """Import every home of parts; before the first look into the table, not before."""
+    for home in _HOMES:
+        importlib.import_module(home)
 
 
 def _options_of(cls: type[Part]) -> type[BaseModel]:

@@ -1,0 +1,51 @@
+"""Members of tar archives, and the segments of the SGML that test sets come in."""
+
+from __future__ import annotations
+
+import html
+import re
+import tarfile
+import zlib
+from collections.abc import Collection
+from pathlib import Path
+
+from ablate.errors import DataError
+
+_SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
+
+
+def members(archive: Path, names: Collection[str]) -> dict[str, bytes]:
+    """Return the content of some members, reading the archive once and unpacking nothing to disk.
+
+    Raises:
+        DataError: if a member is missing, or the archive cannot be read.
+    """
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(archive, "r|*") as tar:
+            for member in tar:
+                name = member.name.removeprefix("./")
+                file = tar.extractfile(member) if name in names else None
+                if file is not None:
+                    found[name] = file.read()
+                if len(found) == len(set(names)):
+                    break
+    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        raise DataError(f"{archive}: cannot be unpacked: {error}") from error
+    missing = sorted(set(names) - set(found))
+    if missing:
+        raise DataError(f"{archive} does not hold {', '.join(missing)}")
+    return found
+
+
+def segments(name: str, content: bytes) -> list[str | None]:
+    """Return the text of every ``<seg>``, in order, entities resolved, each on one line.
+
+    Raises:
+        DataError: naming the file, if it is not valid UTF-8.
+    """
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: {error}") from error
+    return [" ".join(html.unescape(segment).split()) for segment in _SEGMENT.findall(text)]

@@ -1,0 +1,217 @@
+"""Encoded text, and batches of it bounded by target tokens.
+
+B batch, S source tokens, T target tokens, N sentences.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ablate.data.corpus import Bitext
+from ablate.data.tokenizer import BOS, Codec
+
+Ids = NDArray[np.int32]
+Rows = NDArray[np.int64]
+
+_LINES_AT_ONCE = 20_000
+
+
+class Ragged(Sequence[Ids]):
+    """Sentences of differing lengths, end to end in one array.
+
+    Args:
+        flat: all ids.
+        lengths: of the sentences, in tokens, (N,).
+    """
+
+    def __init__(self, flat: Ids, lengths: Rows) -> None:
+        self.flat = flat
+        self.lengths = lengths
+        self.starts = np.cumsum(lengths) - lengths
+
+    @classmethod
+    def of(cls, sentences: Sequence[Sequence[int]]) -> Ragged:
+        """Lay ``sentences`` end to end."""
+        lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
+        flat = np.empty(int(lengths.sum()), dtype=np.int32)
+        end = 0
+        for sentence in sentences:
+            start, end = end, end + len(sentence)
+            flat[start:end] = sentence
+        return cls(flat, lengths)
+
+    @classmethod
+    def encode(
+        cls, encode: Callable[[Sequence[str]], list[list[int]]], lines: Sequence[str]
+    ) -> Ragged:
+        """Encode ``lines``, a part at a time to spare memory."""
+        parts = [
+            cls.of(encode(lines[start : start + _LINES_AT_ONCE]))
+            for start in range(0, len(lines), _LINES_AT_ONCE)
+        ] or [cls.of([])]
+        return cls(
+            np.concatenate([part.flat for part in parts]),
+            np.concatenate([part.lengths for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, row: int) -> Ids:  # type: ignore[override]  # no slices: see take
+        if not -len(self) <= row < len(self):
+            raise IndexError(row)
+        start = self.starts[row]
+        return self.flat[start : start + self.lengths[row]]
+
+    def take(self, rows: Rows) -> Ragged:
+        """Return the sentences of ``rows``, in that order."""
+        return self._pick(rows, self.lengths[rows])
+
+    def cut(self, n_tokens: int) -> Ragged:
+        """Return every sentence with at most ``n_tokens`` of its tokens, the last one kept."""
+        short = np.minimum(self.lengths, n_tokens)
+        cut = self._pick(np.arange(len(self)), short)
+        cut.flat[cut.starts + short - 1] = self.flat[self.starts + self.lengths - 1]
+        return cut
+
+    def padded(self, rows: Rows, pad: int) -> NDArray[np.int64]:
+        """Return the sentences of ``rows`` as one array, (B, T), filled up with ``pad``."""
+        lengths = self.lengths[rows]
+        place = np.arange(lengths.max(initial=0))
+        inside = place < lengths[:, None]
+        table = np.full(inside.shape, pad, dtype=np.int64)
+        table[inside] = self._pick(rows, lengths).flat
+        return table
+
+    def _pick(self, rows: Rows, lengths: Rows) -> Ragged:
+        """Return the first ``lengths`` tokens of the sentences of ``rows``."""
+        ends = np.cumsum(lengths)
+        shift = np.repeat(self.starts[rows] - (ends - lengths), lengths)
+        return Ragged(self.flat[shift + np.arange(len(shift))], lengths)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One split as ids; every sentence ends in EOS, on both sides."""
+
+    src: Ragged
+    tgt: Ragged
+
+    @classmethod
+    def encode(cls, codec: Codec, text: Bitext) -> Encoded:
+        """Encode both sides of a split."""
+        return cls(
+            Ragged.encode(codec.encode_src, text.src), Ragged.encode(codec.encode_tgt, text.tgt)
+        )
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    def take(self, rows: Rows) -> Encoded:
+        """Return the pairs of ``rows``, in that order."""
+        return Encoded(self.src.take(rows), self.tgt.take(rows))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some pairs of a split, padded.
+
+    Attributes:
+        src: (B, S) long, sentences that end in EOS.
+        tgt_in: (B, T) long, BOS and the tokens: what the decoder reads.
+        tgt_out: (B, T) long, the tokens and EOS: what it shall write.
+        n_tokens: target tokens that are not padding.
+        index: (B,) long, the rows in the split; stays on the CPU.
+    """
+
+    src: Tensor
+    tgt_in: Tensor
+    tgt_out: Tensor
+    n_tokens: int
+    index: Tensor
+
+    def to(self, device: torch.device | str) -> Batch:
+        """Return the batch on ``device``."""
+        src, tgt_in, tgt_out = (
+            x.to(device, non_blocking=True) for x in (self.src, self.tgt_in, self.tgt_out)
+        )
+        return Batch(src, tgt_in, tgt_out, self.n_tokens, self.index)
+
+
+class Batches:
+    """Batches of about equal size, of pairs of about equal length.
+
+    A batch holds as many pairs as fit: rows times the longest target is at most ``batch_tokens``.
+    A pair that is longer than that is a batch of its own. Which lengths share a batch is the same
+    in every epoch, so the number of batches is; which of the pairs of one length do, and the order
+    of the batches, is drawn anew from the seed and the epoch.
+
+    Args:
+        data: the split.
+        batch_tokens: target tokens of a batch, padding included.
+        pad: the id to fill up with.
+    """
+
+    def __init__(self, data: Encoded, batch_tokens: int, pad: int) -> None:
+        self._data = data
+        self._pad = pad
+        self._by_length = np.lexsort((data.src.lengths, data.tgt.lengths))
+        self._bounds = _bounds(data.tgt.lengths[self._by_length], batch_tokens)
+
+    @property
+    def n_per_epoch(self) -> int:
+        """Return how many batches an epoch has, every epoch."""
+        return len(self._bounds) - 1
+
+    def epoch(self, seed: int, epoch: int) -> list[Rows]:
+        """Return the rows of each batch, in the order of training."""
+        random = np.random.default_rng((seed, epoch))
+        src, tgt = self._data.src.lengths, self._data.tgt.lengths
+        order = np.lexsort((random.random(len(src)), src, tgt))
+        batches = self._split(order)
+        return [batches[i] for i in random.permutation(len(batches))]
+
+    def in_order(self) -> Iterator[Batch]:
+        """Yield each pair once, shortest first, without chance: for measuring."""
+        return (self.make(rows) for rows in self._split(self._by_length))
+
+    def count_tokens(self, rows: Rows) -> int:
+        """Return the target tokens of ``rows``, without padding."""
+        return int(self._data.tgt.lengths[rows].sum())
+
+    def make(self, rows: Rows) -> Batch:
+        """Return the pairs of ``rows`` as a padded batch."""
+        tgt_out = self._data.tgt.padded(rows, self._pad)
+        tgt_in = np.full_like(tgt_out, self._pad)
+        tgt_in[:, 0] = BOS
+        is_token = np.arange(1, tgt_out.shape[1]) < self._data.tgt.lengths[rows][:, None]
+        tgt_in[:, 1:][is_token] = tgt_out[:, :-1][is_token]
+        return Batch(
+            torch.from_numpy(self._data.src.padded(rows, self._pad)),
+            torch.from_numpy(tgt_in),
+            torch.from_numpy(tgt_out),
+            self.count_tokens(rows),
+            torch.from_numpy(rows),
+        )
+
+    def _split(self, order: Rows) -> list[Rows]:
+        return [order[a:b] for a, b in itertools.pairwise(self._bounds)]
+
+
+def _bounds(lengths: Rows, batch_tokens: int) -> list[int]:
+    """Return where batches begin among sentences of increasing ``lengths``, and the end."""
+    bounds = [0]
+    while bounds[-1] < len(lengths):
+        start = bounds[-1]
+        n_most = max(1, batch_tokens // int(lengths[start]))
+        longest = lengths[start : start + n_most]
+        fits = longest * np.arange(1, len(longest) + 1) <= batch_tokens
+        bounds.append(start + max(1, int(fits.sum())))
+    return bounds

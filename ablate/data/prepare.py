@@ -1,0 +1,124 @@
+"""From a run's choices to ids: load the corpus, train or recall its tokenizer, encode."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+
+import numpy as np
+
+from ablate.data.batches import Encoded
+from ablate.data.cache import cache_folder, write_whole
+from ablate.data.corpus import Corpus, CorpusText, digest
+from ablate.data.tokenizer import Codec, Tokenizer
+from ablate.errors import DataError
+from ablate.registry import Choice, build, lookup
+from ablate.spec.experiment import RunSpec
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that training and measuring read.
+
+    Attributes:
+        text: the corpus; its notes say what was left out here, too.
+        corpus_fingerprint: SHA-256 of the corpus, in hex.
+        codec: the trained tokenizer.
+        train: without the pairs that are longer than the model allows.
+        dev: sentences cut to what the model allows.
+        tests: likewise, in the order of the corpus.
+    """
+
+    text: CorpusText
+    corpus_fingerprint: str
+    codec: Codec
+    train: Encoded
+    dev: Encoded
+    tests: dict[str, Encoded]
+
+
+def prepare(run: RunSpec) -> Prepared:
+    """Load and encode the corpus of ``run``, fetching what is missing.
+
+    Training pairs with more than ``model.dims.max_len`` tokens on a side are left out; ids of the
+    other splits are cut to as many, which the notes say. Text is never changed, so translations are
+    scored against whole references.
+
+    Raises:
+        DataError: if the corpus cannot be had, or nothing of it is short enough.
+    """
+    corpus = build(Corpus, run.corpus, at="corpus")
+    text = corpus.load()
+    codec = trained_codec(run.tokenizer, text)
+    max_len = run.model.dims.max_len
+    notes: list[str] = []
+    train = _short_pairs(Encoded.encode(codec, text.train), max_len, notes)
+    if not len(train):
+        raise DataError(
+            f"{text.name}: no training pair has at most {max_len} tokens on both sides; "
+            "raise model.dims.max_len"
+        )
+    dev = _cut(Encoded.encode(codec, text.dev), max_len, "dev", notes)
+    tests = {
+        name: _cut(Encoded.encode(codec, test), max_len, name, notes)
+        for name, test in text.tests.items()
+    }
+    text = replace(text, notes=(*text.notes, *notes))
+    return Prepared(text, corpus.fingerprint(), codec, train, dev, tests)
+
+
+def trained_codec(choice: Choice, text: CorpusText) -> Codec:
+    """Return the tokenizer trained on ``text``; from the cache if it was trained before.
+
+    Raises:
+        DataError: if the text does not suit the options.
+    """
+    path = cache_folder("tokenizers") / f"{_key(choice, text)}.json"
+    try:
+        return _read(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, DataError):
+        codec = build(Tokenizer, choice, at="tokenizer").train(text)
+    content = codec.to_json()
+    with contextlib.suppress(OSError):  # without a cache it is trained again, no more
+        write_whole(path, f"{digest([content])}\n{content}")
+    return codec
+
+
+def _read(entry: str) -> Codec:
+    claimed, _, content = entry.partition("\n")
+    if claimed != digest([content]):
+        raise DataError("a damaged cache entry")
+    return Codec.from_json(content)
+
+
+def _key(choice: Choice, text: CorpusText) -> str:
+    """Name everything that a trained tokenizer depends on."""
+    settings = {
+        "tokenizer": choice.model_dump(),
+        "version": lookup(Tokenizer.slot, choice.name).version,
+        "is_tokenised": text.is_tokenised,
+        "library": version("tokenizers").split(".")[:2],
+    }
+    sides = ("\n".join(text.train.src), "\n".join(text.train.tgt))
+    return digest([json.dumps(settings, sort_keys=True), *sides])[:32]
+
+
+def _short_pairs(train: Encoded, max_len: int, notes: list[str]) -> Encoded:
+    is_short = np.maximum(train.src.lengths, train.tgt.lengths) <= max_len
+    n_long = len(train) - int(is_short.sum())
+    if not n_long:
+        return train
+    notes.append(
+        f"train: {n_long} of {len(train)} pairs left out, more than {max_len} tokens on a side"
+    )
+    return train.take(np.flatnonzero(is_short))
+
+
+def _cut(split: Encoded, max_len: int, name: str, notes: list[str]) -> Encoded:
+    for side, of in (("sources", split.src), ("targets, for their likelihood alone,", split.tgt)):
+        n_long = int((of.lengths > max_len).sum())
+        if n_long:
+            notes.append(f"{name}: {n_long} of {len(split)} {side} cut to {max_len} tokens")
+    return Encoded(split.src.cut(max_len), split.tgt.cut(max_len))

@@ -1,0 +1,332 @@
+"""Tokenizers: text to ids and back.
+
+A space becomes part of the token that follows it, as ``▁``, so that the tokens of a sentence say
+where its words begin and any sentence can be had back, up to runs of white space. In raw text a
+word and the punctuation beside it never share a token; tokenised text is split at white space
+alone. Every tokenizer is trained on the training split and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+from typing import Annotated, Any
+
+from pydantic import Field, PositiveInt
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer as Engine
+
+from ablate.data.corpus import CorpusText, digest
+from ablate.data.unigram import train_unigram
+from ablate.errors import DataError
+from ablate.parts.embedding import Vocabulary
+from ablate.registry import Part, register
+
+PAD, BOS, EOS, UNK = range(4)
+SPECIAL = ("< pad>", "< bos>", "< eos>", "< unk>")  # with a space: no text has such a piece
+
+VocabularySize = Annotated[int, Field(gt=len(SPECIAL))]
+
+_SPACE = "▁"
+_UNKNOWN = f"{_SPACE}⁇{_SPACE}"  # how an unknown piece is written: as SentencePiece does
+
+
+class Codec:
+    """A trained tokenizer, for both languages.
+
+    Args:
+        src: splits the source language.
+        tgt: splits the target language; None if one vocabulary serves both.
+    """
+
+    def __init__(self, src: Engine, tgt: Engine | None) -> None:
+        self._src = src
+        self._tgt = tgt or src
+        self._is_joint = tgt is None
+        n_tgt = self._tgt.get_vocab_size()
+        self._pieces = [self._tgt.id_to_token(i) or "" for i in range(n_tgt)]
+        self._pieces[PAD] = self._pieces[BOS] = self._pieces[EOS] = ""
+        self._pieces[UNK] = _UNKNOWN
+        self.vocabulary = Vocabulary(src.get_vocab_size(), n_tgt, self._is_joint)
+        self.fingerprint = digest([self.to_json()])
+
+    @classmethod
+    def from_json(cls, text: str) -> Codec:
+        """Read what `to_json` wrote.
+
+        Raises:
+            DataError: if it did not.
+        """
+        try:
+            sides = json.loads(text)
+            tgt = sides["tgt"]
+            return cls(Engine.from_str(sides["src"]), Engine.from_str(tgt) if tgt else None)
+        except Exception as error:  # the engine raises bare exceptions
+            raise DataError(f"this is not a trained tokenizer: {error}") from error
+
+    def to_json(self) -> str:
+        """Return all of it as one JSON text."""
+        return json.dumps(
+            {"src": self._src.to_str(), "tgt": None if self._is_joint else self._tgt.to_str()}
+        )
+
+    def encode_src(self, lines: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each source sentence, EOS last."""
+        return _encode(self._src, lines)
+
+    def encode_tgt(self, lines: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each target sentence, EOS last; BOS is put in front by batching."""
+        return _encode(self._tgt, lines)
+
+    def decode_tgt(self, ids: Sequence[int]) -> str:
+        """Return the sentence; special ids vanish, but an unknown piece shows as ``⁇``."""
+        return " ".join("".join([self._pieces[i] for i in ids]).replace(_SPACE, " ").split())
+
+
+class Tokenizer(Part, slot="tokenizer"):
+    """The contract: learn a vocabulary from the training split.
+
+    Args:
+        joint: one vocabulary, learned from both sides, or one for each.
+        lowercase: whether upper case becomes lower case, on both sides.
+    """
+
+    def __init__(self, *, joint: bool = True, lowercase: bool = False) -> None:
+        self.joint = joint
+        self.lowercase = lowercase
+
+    def nominal_vocabulary(self) -> Vocabulary:
+        """Return the sizes that the vocabularies may have, known before any text is."""
+        return Vocabulary(self.nominal_size, self.nominal_size, self.joint)
+
+    @property
+    def nominal_size(self) -> int:
+        raise NotImplementedError
+
+    def train(self, text: CorpusText) -> Codec:
+        """Learn from ``text.train``; the same text gives the same codec.
+
+        Raises:
+            DataError: if the text does not suit the options.
+        """
+        src, tgt = text.train.src, text.train.tgt
+        if not src:
+            raise DataError(f"{text.name}: there is no text to train a tokenizer on")
+        tokenised = text.is_tokenised
+        if self.joint:
+            return Codec(self.fit([*src, *tgt], tokenised), None)
+        return Codec(self.fit(src, tokenised), self.fit(tgt, tokenised))
+
+    def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
+        """Return an engine trained on ``lines``."""
+        raise NotImplementedError
+
+    def engine(self, model: models.Model, splitting: pre_tokenizers.PreTokenizer) -> Engine:
+        """Return an untrained engine: normalise, mark the spaces, split, apply ``model``."""
+        engine = Engine(model)
+        steps: list[Any] = [
+            normalizers.Replace(Regex(rf"[\s{_SPACE}]+"), " "),
+            normalizers.Strip(),
+        ]
+        if self.lowercase:
+            steps.append(normalizers.Lowercase())
+        engine.normalizer = normalizers.Sequence(steps)
+        engine.pre_tokenizer = splitting
+        engine.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme="always")
+        return engine
+
+
+@register("bpe", source="Sennrich et al. 2016, arXiv:1508.07909, sec. 3.2")
+class BytePair(Tokenizer):
+    """Join the most frequent pair of neighbouring pieces, again and again.
+
+    Args:
+        vocab_size: ids in a vocabulary, the four special ones included; less if nothing is left
+            to join.
+        joint: one vocabulary, learned from both sides, or one for each.
+        lowercase: whether upper case becomes lower case, on both sides.
+        min_frequency: pairs that occur less often are not joined.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: VocabularySize = 10_000,
+        joint: bool = True,
+        lowercase: bool = False,
+        min_frequency: PositiveInt = 2,
+    ) -> None:
+        super().__init__(joint=joint, lowercase=lowercase)
+        self.vocab_size = vocab_size
+        self.min_frequency = min_frequency
+
+    @property
+    def nominal_size(self) -> int:
+        return self.vocab_size
+
+    def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
+        engine = self.engine(models.BPE(unk_token=SPECIAL[UNK]), _words(is_tokenised))
+        trainer = trainers.BpeTrainer(
+            vocab_size=self.vocab_size,
+            min_frequency=self.min_frequency,
+            special_tokens=list(SPECIAL),
+            show_progress=False,
+        )
+        engine.train_from_iterator(lines, trainer, length=len(lines))
+        _check_size(engine.get_vocab_size(), self.vocab_size)
+        return _without_specials_in_text(engine)
+
+
+@register("unigram", source="Kudo 2018, arXiv:1804.10959, sec. 3.2")
+class Unigram(Tokenizer):
+    """Drop, from many candidate pieces, those that the likelihood misses least.
+
+    Args:
+        vocab_size: ids in a vocabulary, the four special ones included; less if the text has
+            not so many pieces.
+        joint: one vocabulary, learned from both sides, or one for each.
+        lowercase: whether upper case becomes lower case, on both sides.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: VocabularySize = 10_000,
+        joint: bool = True,
+        lowercase: bool = False,
+    ) -> None:
+        super().__init__(joint=joint, lowercase=lowercase)
+        self.vocab_size = vocab_size
+
+    @property
+    def nominal_size(self) -> int:
+        return self.vocab_size
+
+    def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
+        splitting = _words(is_tokenised)
+        counts = _count(self.engine(models.Unigram(), splitting), lines)
+        n_characters = len(set(chain.from_iterable(counts)))
+        _check_size(n_characters + len(SPECIAL), self.vocab_size)
+        pieces = train_unigram(counts, self.vocab_size - len(SPECIAL))
+        rarest = min(score for _, score in pieces)
+        specials = [(name, rarest - 10.0) for name in SPECIAL]
+        return self.engine(models.Unigram([*specials, *pieces], UNK, False), splitting)
+
+
+@register("word", source="Bahdanau et al. 2015, arXiv:1409.0473, sec. 4.1")
+class Word(Tokenizer):
+    """Whole words, the most frequent ones; every other word is unknown.
+
+    Args:
+        vocab_size: ids in a vocabulary, the four special ones included; less if the text has
+            not so many words.
+        joint: one vocabulary, learned from both sides, or one for each.
+        lowercase: whether upper case becomes lower case, on both sides.
+        min_frequency: words that occur less often are unknown.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: VocabularySize = 10_000,
+        joint: bool = True,
+        lowercase: bool = False,
+        min_frequency: PositiveInt = 2,
+    ) -> None:
+        super().__init__(joint=joint, lowercase=lowercase)
+        self.vocab_size = vocab_size
+        self.min_frequency = min_frequency
+
+    @property
+    def nominal_size(self) -> int:
+        return self.vocab_size
+
+    def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
+        return _fit_whole(self, _words(is_tokenised), lines, self.vocab_size, self.min_frequency)
+
+
+@register("char", source="Lee et al. 2017, arXiv:1610.03017")
+class Character(Tokenizer):
+    """Single characters, all that occur; the space is one of them.
+
+    Args:
+        joint: one vocabulary, learned from both sides, or one for each.
+        lowercase: whether upper case becomes lower case, on both sides.
+    """
+
+    def __init__(self, *, joint: bool = True, lowercase: bool = False) -> None:
+        super().__init__(joint=joint, lowercase=lowercase)
+
+    @property
+    def nominal_size(self) -> int:
+        return 256  # what European languages need; the text decides
+
+    def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
+        return _fit_whole(self, _split_at(r"[\s\S]"), lines)
+
+
+def _encode(engine: Engine, lines: Sequence[str]) -> list[list[int]]:
+    return [[*found.ids, EOS] for found in engine.encode_batch(list(lines))]
+
+
+def _words(is_tokenised: bool) -> pre_tokenizers.PreTokenizer:
+    """Split at white space; in raw text also between words and single punctuation marks."""
+    if is_tokenised:
+        return _split_at(rf"{_SPACE}[^{_SPACE}]+")
+    return _split_at(rf"{_SPACE}?\w+|{_SPACE}?[^\w{_SPACE}]")
+
+
+def _split_at(piece: str) -> pre_tokenizers.PreTokenizer:
+    """Mark the spaces, then cut the line into what ``piece`` matches."""
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="always", split=False),
+            pre_tokenizers.Split(Regex(piece), "isolated"),
+        ]
+    )
+
+
+def _count(engine: Engine, lines: Sequence[str]) -> Counter[str]:
+    """Count what the engine splits ``lines`` into, before its model is applied."""
+    assert engine.normalizer is not None
+    assert engine.pre_tokenizer is not None
+    words = Counter(chain.from_iterable(engine.normalizer.normalize_str(x).split() for x in lines))
+    counts: Counter[str] = Counter()
+    for word, count in words.items():  # no piece reaches over a space
+        for piece, _ in engine.pre_tokenizer.pre_tokenize_str(word):
+            counts[piece] += count
+    return counts
+
+
+def _fit_whole(
+    tokenizer: Tokenizer,
+    splitting: pre_tokenizers.PreTokenizer,
+    lines: Sequence[str],
+    vocab_size: int | None = None,
+    min_frequency: int = 1,
+) -> Engine:
+    """Give an id to each of the most frequent pieces; equally frequent ones go by alphabet."""
+    counts = _count(tokenizer.engine(models.WordLevel({}), splitting), lines)
+    frequent = [piece for piece, count in counts.items() if count >= min_frequency]
+    frequent.sort(key=lambda piece: (-counts[piece], piece))
+    n_pieces = len(frequent) if vocab_size is None else vocab_size - len(SPECIAL)
+    pieces = [*SPECIAL, *frequent[:n_pieces]]
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    return tokenizer.engine(models.WordLevel(ids, unk_token=SPECIAL[UNK]), splitting)
+
+
+def _check_size(n_needed: int, vocab_size: int) -> None:
+    if n_needed > vocab_size:
+        raise DataError(
+            f"tokenizer.vocab_size is {vocab_size}, but the text needs {n_needed}: one for every "
+            f"character that occurs and {len(SPECIAL)} special ones; raise it"
+        )
+
+
+def _without_specials_in_text(engine: Engine) -> Engine:
+    """Make the engine read a special name that stands in the text as text."""
+    settings = json.loads(engine.to_str())
+    settings["added_tokens"] = []
+    return Engine.from_str(json.dumps(settings))

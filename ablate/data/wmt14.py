@@ -1,0 +1,175 @@
+"""WMT 2014: the news translation task, English with German or French."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt
+
+from ablate.data.archives import members, segments
+from ablate.data.corpus import Bitext, Corpus, CorpusText, Report
+from ablate.data.download import Remote, Shelf
+from ablate.data.parallel import Limits, Side, cleaned, complete, lines_of
+from ablate.registry import register
+
+Language = Literal["en", "de", "fr"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One training archive; ``{x}`` stands for German or French, ``{side}`` for any language."""
+
+    remote: Remote
+    member: str
+    languages: tuple[str, ...] = ("de", "fr")
+
+
+SOURCES = (
+    Source(
+        Remote(
+            "training-parallel-europarl-v7.tgz",
+            "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",
+            "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
+        ),
+        "training/europarl-v7.{x}-en.{side}",
+    ),
+    Source(
+        Remote(
+            "training-parallel-commoncrawl.tgz",
+            "https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz",
+            "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
+        ),
+        "commoncrawl.{x}-en.{side}",
+    ),
+    Source(
+        Remote(
+            "training-parallel-un.tgz",
+            "https://www.statmt.org/wmt13/training-parallel-un.tgz",
+            "29141b5c1eba149a94f7a59d3b1a834b2e47fe0f8758d68dcd77a3d3f497ee47",
+        ),
+        "un/undoc.2000.{x}-en.{side}",
+        languages=("fr",),
+    ),
+    Source(
+        Remote(
+            "training-parallel-nc-v9.tgz",
+            "https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
+            "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
+        ),
+        "training/news-commentary-v9.{x}-en.{side}",
+    ),
+    Source(
+        Remote(
+            "training-giga-fren.tar",
+            "https://www.statmt.org/wmt10/training-giga-fren.tar",
+            "3ff8319f6919393520559bfbc7ad6a747ec81b3abc7be9993b338d4b017b4d9a",
+        ),
+        "giga-fren.release2.fixed.{side}.gz",
+        languages=("fr",),
+    ),
+)
+
+DEV = Remote(
+    "dev.tgz",
+    "https://data.statmt.org/wmt19/translation-task/dev.tgz",
+    "7a7deccf82ebb05ba508dba5eb21356492224e8f630ec4f992132b029b4b25e7",
+)
+
+
+@register("wmt14", source="Bojar et al. 2014, aclanthology.org/W14-3302; statmt.org/wmt14")
+class Wmt14(Corpus):
+    """4.5 million pairs with German, 40 million with French; for research, see statmt.org/wmt14.
+
+    Train is Europarl 7, Common Crawl and News Commentary 9, for French also the UN documents and
+    the 10^9 corpus; dev is newstest2013, test newstest2014, all 3,003 sentences of it. Text is
+    as published, not tokenised. A whole split is held in memory: a few GiB with German, tens with
+    French.
+
+    Args:
+        src: the source language; it or the target is English.
+        tgt: the target language.
+        max_words: a training pair has no more on either side.
+        max_ratio: a training pair's longer side has no more words for each of the shorter's.
+
+    Raises:
+        ValueError: if not exactly one of the languages is English.
+    """
+
+    def __init__(
+        self,
+        *,
+        src: Language = "en",
+        tgt: Language = "de",
+        max_words: PositiveInt = 250,
+        max_ratio: Annotated[float, Field(ge=1.0)] = 1.5,
+    ) -> None:
+        super().__init__()
+        if (src == "en") == (tgt == "en"):
+            raise ValueError(f"wmt14: of {src} and {tgt} exactly one must be en")
+        self.src = src
+        self.tgt = tgt
+        self._other = tgt if src == "en" else src
+        self._limits = Limits(max_words, max_ratio)
+        self._sources = [source for source in SOURCES if self._other in source.languages]
+        self._shelf = Shelf("wmt14", [*(source.remote for source in self._sources), DEV])
+
+    def is_available(self) -> bool:
+        return self._shelf.is_complete()
+
+    def fetch(self, report: Report) -> None:
+        self._shelf.fetch(report)
+
+    def fingerprint(self) -> str:
+        return self._shelf.fingerprint()
+
+    def load(self) -> CorpusText:
+        parts = [self._part(source) for source in self._sources]
+        dev, test, notes = self._measured()
+        return CorpusText(
+            name="wmt14",
+            src=self.src,
+            tgt=self.tgt,
+            train=Bitext(
+                tuple(line for part, _ in parts for line in part.src),
+                tuple(line for part, _ in parts for line in part.tgt),
+            ),
+            dev=dev,
+            tests={"newstest2014": test},
+            notes=(*(note for _, more in parts for note in more), *notes),
+        )
+
+    def _part(self, source: Source) -> tuple[Bitext, tuple[str, ...]]:
+        """Return the good pairs of one archive, and a note about the others."""
+        names = [source.member.format(x=self._other, side=x) for x in (self.src, self.tgt)]
+        found = members(self._shelf.path(source.remote), names)
+        src, tgt = (_unpacked(name, found.pop(name)) for name in names)
+        return cleaned(source.remote.path, src, tgt, self._limits)
+
+    def _measured(self) -> tuple[Bitext, Bitext, tuple[str, ...]]:
+        """Return dev and test, and notes about both."""
+        x = self._other
+        dev = {side: f"dev/newstest2013.{side}" for side in (self.src, self.tgt)}
+        test = {
+            x: f"dev/newstest2014-{x}en-src.{x}.sgm",
+            "en": f"dev/newstest2014-{x}en-ref.en.sgm",
+        }
+        found = members(self._shelf.path(DEV), [*dev.values(), *test.values()])
+        dev_text, dev_notes = complete(
+            "newstest2013",
+            lines_of(found[dev[self.src]]),
+            lines_of(found[dev[self.tgt]]),
+            self._limits,
+        )
+        test_text, test_notes = complete(
+            "newstest2014",
+            segments(test[self.src], found[test[self.src]]),
+            segments(test[self.tgt], found[test[self.tgt]]),
+            self._limits,
+        )
+        return dev_text, test_text, (*dev_notes, *test_notes)
+
+
+def _unpacked(name: str, content: bytes) -> Side:
+    return lines_of(gzip.decompress(content) if name.endswith(".gz") else content)

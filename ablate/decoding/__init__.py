@@ -1,0 +1,11 @@
+"""Decoding: searches over a KV cache; importing this package registers all of them."""
+
+import importlib
+import pkgutil
+
+from ablate.decoding.search import Hypothesis, Search, translate
+
+for _module in pkgutil.iter_modules(__path__, prefix=f"{__name__}."):
+    importlib.import_module(_module.name)
+
+__all__ = ["Hypothesis", "Search", "translate"]

@@ -1,0 +1,65 @@
+"""Parameters and FLOPs: counted on what was built, not computed by formula."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from ablate.data.batches import Batch
+from ablate.model import Transformer
+from ablate.registry import Part, slots
+
+
+def count_parameters(model: Transformer) -> dict[str, Any]:
+    """Count the parameters of every part, those of the parts within it apart, and each once.
+
+    Returns:
+        ``total``; ``embedding``, all tables and the output matrix; and ``by_part``, which adds up
+        to the total: for each kind of place the name of its part and its parameters.
+    """
+    parts = list(_parts(model))
+    by_part: dict[str, dict[str, Any]] = {
+        place: {"part": name, "parameters": 0} for place, name, _ in parts
+    }
+    counted: set[int] = set()
+    for place, _, module in reversed(parts):  # from the inside out
+        for parameter in module.parameters():
+            if id(parameter) not in counted:
+                counted.add(id(parameter))
+                by_part[place]["parameters"] += parameter.numel()
+    total = sum(p.numel() for p in model.parameters())
+    assert total == sum(entry["parameters"] for entry in by_part.values()), "a part was missed"
+    return {"total": total, "embedding": by_part["embedding"]["parameters"], "by_part": by_part}
+
+
+def count_flops(model: Transformer, batch: Batch) -> float:
+    """Return the floating-point operations of one training step per target token.
+
+    Forward and backward, matrix products alone (as PyTorch's counter has it), a multiplication and
+    an addition being two. Padding is computed and so counted; the division is by real tokens.
+
+    Args:
+        model: may be on the meta device, and then the batch is too.
+        batch: a typical one; the cost of attention depends on its length.
+    """
+    was_training = model.training
+    model.train()
+    with FlopCounterMode(display=False) as counter:
+        model(batch.src, batch.tgt_in).sum().backward()
+    model.zero_grad(set_to_none=True)
+    model.train(was_training)
+    return counter.get_total_flops() / batch.n_tokens
+
+
+def _parts(model: Transformer) -> Iterator[tuple[str, str, nn.Module]]:
+    """Yield every part with its place, depth left out: ``encoder.attention``, its name, itself."""
+    names = {entry.cls: name for table in slots().values() for name, entry in table.items()}
+    for path, module in model.named_modules():
+        if isinstance(module, Part) and type(module) in names:
+            place = ".".join(
+                piece for piece in path.split(".") if piece != "layers" and not piece.isdigit()
+            )
+            yield place, names[type(module)], module

@@ -1,0 +1,146 @@
+"""From a file to an experiment, or to the list of all its mistakes; from an experiment to runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import Field, NonNegativeInt, ValidationError, field_validator
+
+from ablate.errors import SpecError
+from ablate.registry import Frozen, suggest
+from ablate.spec.files import HEADER, whole
+from ablate.spec.merge import Shape
+from ablate.spec.messages import MistakesError, explained
+from ablate.spec.rows import BASELINE, rows, told, told_at
+from ablate.spec.runs import Experiment, Run, locate
+from ablate.spec.source import Mistake, Node, UnreadableError
+
+
+class Header(Frozen):
+    """What an experiment says of itself, beside its rows."""
+
+    question: str = ""
+    seeds: tuple[NonNegativeInt, ...] = Field(default=(1, 2, 3), min_length=1)
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _a_list(cls, given: object) -> object:
+        if isinstance(given, int):
+            raise ValueError("needs a list of seeds, as in [1, 2, 3]")
+        return given
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        twice = next((seed for seed in seeds if seeds.count(seed) > 1), None)
+        if twice is not None:
+            raise ValueError(f"the seed {twice} is there twice; drop one")
+        return seeds
+
+
+def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
+    """Read an experiment and check all its rows.
+
+    Args:
+        path: the file.
+        overrides: ``PATH=VALUE`` each, laid over the baseline; rows still change what they say.
+
+    Raises:
+        SpecError: with every mistake of the file, its parents and the overrides.
+    """
+    path = Path(path)
+    wrong: list[Mistake] = []
+    try:
+        tree = whole(path, overrides, wrong)
+    except UnreadableError as error:
+        raise MistakesError([*wrong, error.mistake]) from None
+    header = _header(tree, wrong)
+    made, origins = rows(tree, wrong)
+    if wrong or header is None:
+        raise MistakesError(wrong)
+    seeded = [
+        replace(row, spec=row.spec.model_copy(update={"seed": header.seeds[0]})) for row in made
+    ]
+    return Experiment(
+        name=_name(path),
+        question=header.question or None,
+        path=path,
+        rows=tuple(seeded),
+        seeds=header.seeds,
+        origins=origins,
+    )
+
+
+def expand(
+    experiment: Experiment, seeds: Sequence[int] | None = None, only: Sequence[str] | None = None
+) -> tuple[Run, ...]:
+    """Return the runs of an experiment, row by row, and for each row seed by seed.
+
+    Args:
+        experiment: what `load` returned.
+        seeds: instead of the experiment's own.
+        only: names of the rows that are wanted.
+
+    Raises:
+        SpecError: if there is no row of such a name, or the seeds are no seeds.
+    """
+    chosen = experiment.seeds
+    if seeds is not None:
+        try:
+            chosen = Header(seeds=tuple(seeds)).seeds
+        except ValidationError as error:
+            raise SpecError(
+                "seeds must be distinct whole numbers from 0 on, at least one"
+            ) from error
+    names = [row.name for row in experiment.rows]
+    for name in only or ():
+        if name not in names:
+            known = ", ".join(names)
+            raise SpecError(f"no row is called {name!r};{suggest(name, names)} known: {known}")
+    return tuple(
+        Run(experiment.name, row.name, row.spec.model_copy(update={"seed": seed}))
+        for row in experiment.rows
+        if only is None or row.name in only
+        for seed in chosen
+    )
+
+
+def mistakes(experiment: Experiment, refusals: Iterable[tuple[str, str, str]]) -> MistakesError:
+    """Return an error that tells refusals of a later check where the experiment causes them.
+
+    What the baseline is refused too is told once. What a row is refused although it does not say
+    it is told where the row begins.
+
+    Args:
+        experiment: what `load` returned.
+        refusals: row, dotted path, and reason of each.
+    """
+    refused = list(refusals)
+    of_baseline = {(path, reason) for row, path, reason in refused if row == BASELINE}
+    found = []
+    for row, path, reason in refused:
+        origin = experiment.origins[row]
+        node, is_there = locate(origin.tree, path.split("."))
+        mistake = Mistake(node.mark, node.path if is_there else path, reason)
+        if row == BASELINE:
+            found.append(mistake)
+        elif (path, reason) not in of_baseline:
+            caused = told(mistake, row, origin.layer, origin.at)
+            found.append(caused if is_there else told_at(mistake, row, origin.at))
+    return MistakesError(found)
+
+
+def _header(tree: Node, wrong: list[Mistake]) -> Header | None:
+    said = replace(tree, value={key: node for key, node in tree.items() if key in HEADER})
+    try:
+        return Header.model_validate(said.plain())
+    except ValidationError as error:
+        wrong += explained(error, said, Shape())
+    return None
+
+
+def _name(path: Path) -> str:
+    folder = path.resolve().parent.name
+    return path.stem if folder in ("", "experiments") else f"{folder}/{path.stem}"

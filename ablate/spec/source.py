@@ -1,0 +1,329 @@
+"""YAML text as a tree in which every value knows where it is said.
+
+Scalars are read as the core schema of YAML 1.2 reads them: ``no`` is a word, ``1e-4`` a number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+MAX_NODES = 100_000
+"""More values than any experiment has; aliases of aliases can ask for billions."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text with a name.
+
+    Attributes:
+        label: what messages call it.
+        lines: of the text.
+        path: the file, if it is one.
+    """
+
+    label: str
+    lines: tuple[str, ...]
+    path: Path | None = None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place in a text; line and column count from 1."""
+
+    source: Source
+    line: int
+    column: int
+
+    @property
+    def excerpt(self) -> str:
+        """Return the line."""
+        lines = self.source.lines
+        return lines[self.line - 1] if self.line <= len(lines) else ""
+
+    def shifted(self, columns: int) -> Mark:
+        """Return the place so many columns to the right."""
+        return replace(self, column=self.column + columns)
+
+    def __str__(self) -> str:
+        return f"{self.source.label}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value of the YAML.
+
+    Attributes:
+        value: a scalar, a mapping of nodes, or a list of nodes.
+        start: where it begins.
+        key: where the key that holds it begins; where it begins, if none does.
+        path: its dotted path, as the text says it.
+        is_flow: a mapping or list in brackets.
+    """
+
+    value: dict[str, Node] | list[Node] | str | int | float | bool | None
+    start: Mark
+    key: Mark
+    path: str = ""
+    is_flow: bool = False
+
+    @property
+    def mark(self) -> Mark:
+        """Return where to point at: the value, or the key if the value is a block below it."""
+        is_block = isinstance(self.value, dict | list) and not self.is_flow
+        return self.key if is_block else self.start
+
+    def items(self) -> Iterator[tuple[str, Node]]:
+        """Yield keys and nodes of a mapping; nothing of anything else."""
+        yield from self.value.items() if isinstance(self.value, dict) else ()
+
+    @property
+    def elements(self) -> list[Node]:
+        """Return the nodes of a list; nothing of anything else."""
+        return self.value if isinstance(self.value, list) else []
+
+    def get(self, key: str) -> Node | None:
+        """Return the node under a key, if there is one."""
+        return self.value.get(key) if isinstance(self.value, dict) else None
+
+    def plain(self) -> Any:
+        """Return the value without marks, lists as tuples."""
+        if isinstance(self.value, dict):
+            return {key: node.plain() for key, node in self.value.items()}
+        if isinstance(self.value, list):
+            return tuple(node.plain() for node in self.value)
+        return self.value
+
+    def descend(self, path: Sequence[str | int]) -> tuple[Node, int]:
+        """Follow ``path`` as far as it leads; return the node there and how far that is."""
+        node = self
+        for depth, step in enumerate(path):
+            below = node._below(step)
+            if below is None:
+                return node, depth
+            node = below
+        return node, len(path)
+
+    def _below(self, step: str | int) -> Node | None:
+        if isinstance(self.value, dict):
+            return self.value.get(str(step))
+        if isinstance(self.value, list) and isinstance(step, int) and step < len(self.value):
+            return self.value[step]
+        return None
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One thing that is wrong, and where.
+
+    Attributes:
+        path: of the value in the experiment; empty if it is about the text as a whole.
+        reason: a sentence.
+    """
+
+    mark: Mark
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        where = f"{self.mark}: {self.path}: " if self.path else f"{self.mark}: "
+        excerpt = self.mark.excerpt.replace("\t", " ")
+        first = max(0, self.mark.column - _WIDTH // 2) if len(excerpt) > _WIDTH else 0
+        shown = excerpt[first : first + _WIDTH]
+        caret = " " * (self.mark.column - 1 - first) + "^"
+        return f"{where}{self.reason}" + (f"\n  {shown}\n  {caret}" if excerpt.strip() else "")
+
+
+class UnreadableError(Exception):
+    """A text is not YAML, or not ours; ``mistake`` says why."""
+
+    def __init__(self, mistake: Mistake) -> None:
+        super().__init__(str(mistake))
+        self.mistake = mistake
+
+
+def source_of(label: str, content: bytes, path: Path | None = None) -> Source:
+    """Decode a text.
+
+    Raises:
+        UnreadableError: if it is not UTF-8 text.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line = before.count(b"\n") + 1
+        column = len(before.rpartition(b"\n")[2].decode(errors="replace")) + 1
+        reason = "is not UTF-8 text; save it as UTF-8" if b"\0" not in content else _BINARY
+        raise _unreadable(Source(label, (), path), line, column, reason) from error
+    source = Source(label, tuple(_BREAK.split(text)), path)
+    odd = yaml.reader.Reader.NON_PRINTABLE.search(text)
+    if odd:
+        before_odd = _BREAK.split(text[: odd.start()])
+        bare = replace(source, lines=())
+        raise _unreadable(bare, len(before_odd), len(before_odd[-1]) + 1, _BINARY)
+    return source
+
+
+def parse(source: Source, mistakes: list[Mistake]) -> Node | None:
+    """Return the tree of a text, None if it says nothing; add what is wrong to ``mistakes``.
+
+    Raises:
+        UnreadableError: if it is not YAML, or holds several documents.
+    """
+    loader = _Loader("\n".join(source.lines))
+    try:
+        root = loader.get_single_node()
+        return None if root is None else _Reader(source, mistakes).node(root)
+    except yaml.MarkedYAMLError as error:
+        mark = _where(error)
+        reason = _sentence(error, mark, source)
+        raise _unreadable(source, mark.line + 1, mark.column + 1, reason) from error
+    except RecursionError as error:
+        raise _unreadable(source, 1, 1, "is nested too deeply") from error
+    finally:
+        loader.dispose()
+
+
+_WIDTH = 160
+_BREAK = re.compile(r"\r\n|\r|\n|\x85|\u2028|\u2029")
+_BINARY = "is not a text file; an experiment is written in YAML"
+_PLAIN = "plain"
+_STRING = "tag:yaml.org,2002:str"
+_CORE: tuple[tuple[re.Pattern[str], Any], ...] = (
+    (re.compile(r"null|Null|NULL|~|"), lambda _: None),
+    (re.compile(r"true|True|TRUE"), lambda _: True),
+    (re.compile(r"false|False|FALSE"), lambda _: False),
+    (re.compile(r"[-+]?[0-9]+"), int),
+    (re.compile(r"0o[0-7]+"), lambda text: int(text[2:], 8)),
+    (re.compile(r"0x[0-9a-fA-F]+"), lambda text: int(text[2:], 16)),
+    (
+        re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"),
+        lambda text: float(text) + 0.0,  # -0.0 is 0.0
+    ),
+    (re.compile(r"[-+]?\.(inf|Inf|INF)"), lambda text: float(text.replace(".", ""))),
+    (re.compile(r"\.(nan|NaN|NAN)"), lambda _: float("nan")),
+)
+_SENTENCES = (
+    (r"cannot start any token", "{char} cannot start a value; put the text in quotes"),
+    (
+        r"mapping values are not allowed",
+        "a second ':' in one line; is the indentation right, "
+        "or does a text with ':' lack its quotes?",
+    ),
+    (r"could not find expected ':'", "expected 'key: value'; is a space missing after ':'?"),
+    (r"expected ',' or '([]}])'", "a ',' or the closing '{0}' is missing"),
+    (r"expected <block end>", "does not fit what stands above; is the indentation right?"),
+    (r"found unexpected end of stream", "the quotes are not closed"),
+    (r"found undefined alias '(.*)'", "no anchor '&{0}' stands above"),
+    (r"found duplicate anchor '(.*)'", "the anchor '&{0}' is given twice"),
+)
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes and leaves all plain scalars to us."""
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        if kind is yaml.ScalarNode:
+            return _PLAIN if implicit[0] else _STRING
+        return str(super().resolve(kind, value, implicit))
+
+
+@dataclass
+class _Reader:
+    """Turns composed nodes into ours."""
+
+    source: Source
+    mistakes: list[Mistake]
+    n_nodes: int = 0
+    above: list[int] = field(default_factory=list)
+
+    def node(self, raw: yaml.Node, key: Mark | None = None, path: str = "") -> Node:
+        start = self._mark(raw)
+        self.n_nodes += 1
+        if self.n_nodes > MAX_NODES:
+            raise _unreadable(self.source, start.line, start.column, "is too large")
+        if id(raw) in self.above:
+            raise UnreadableError(Mistake(key or start, path, "holds itself, through an alias"))
+        self.above.append(id(raw))
+        value, is_flow = self._value(raw, path), bool(getattr(raw, "flow_style", True))
+        self.above.pop()
+        return Node(value, start, key or start, path, is_flow)
+
+    def _value(self, raw: yaml.Node, path: str) -> Any:
+        if raw.tag not in _TAGS:
+            reason = f"the tag {raw.tag!r} means nothing here; drop it"
+            raise UnreadableError(Mistake(self._mark(raw), path, reason))
+        if isinstance(raw, yaml.MappingNode):
+            return self._mapping(raw, path)
+        if isinstance(raw, yaml.SequenceNode):
+            return [self.node(item, path=path) for item in raw.value]
+        return scalar(raw.value) if raw.tag == _PLAIN else raw.value
+
+    def _mapping(self, raw: yaml.MappingNode, path: str) -> dict[str, Node]:
+        found: dict[str, Node] = {}
+        for raw_key, raw_value in raw.value:
+            mark = self._mark(raw_key)
+            if not isinstance(raw_key, yaml.ScalarNode):
+                self._wrong(mark, path, "a key must be a word, not a list or a mapping")
+                continue
+            key = raw_key.value
+            below = f"{path}.{key}" if path else key
+            if key in found:
+                line = found[key].key.line
+                self._wrong(mark, below, f"is said twice; the first time in line {line}")
+                continue
+            found[key] = self.node(raw_value, mark, below)
+        return found
+
+    def _mark(self, raw: yaml.Node) -> Mark:
+        return Mark(self.source, raw.start_mark.line + 1, raw.start_mark.column + 1)
+
+    def _wrong(self, mark: Mark, path: str, reason: str) -> None:
+        self.mistakes.append(Mistake(mark, path, reason))
+
+
+_TAGS = {_PLAIN, _STRING, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
+
+
+def scalar(text: str) -> str | int | float | bool | None:
+    """Return what a plain scalar means in the core schema of YAML 1.2."""
+    for pattern, meaning in _CORE:
+        if pattern.fullmatch(text):
+            return meaning(text)
+    return text
+
+
+def _where(error: yaml.MarkedYAMLError) -> yaml.Mark:
+    """Return the place of a fault; of what is never closed, where it opens."""
+    problem, opening = error.problem_mark, error.context_mark
+    assert problem is not None
+    is_open = "expected ','" in (error.problem or "") or "end of stream" in (error.problem or "")
+    return opening if opening and is_open and opening.line != problem.line else problem
+
+
+def _sentence(error: yaml.MarkedYAMLError, mark: yaml.Mark, source: Source) -> str:
+    line = source.lines[mark.line] if mark.line < len(source.lines) else ""
+    if "\t" in line[: mark.column + 1]:
+        return "a tab; YAML is indented with spaces"
+    if "single document" in (error.context or ""):
+        return "a second document begins; an experiment is one document"
+    problem = error.problem or ""
+    before = source.lines[mark.line - 1] if mark.line else ""
+    if "mapping values" in problem and re.match(r"\s*[\w.]+:[^\s]", before):
+        return f"is a space missing after the ':' of line {mark.line}?"
+    for pattern, sentence in _SENTENCES:
+        match = re.search(pattern, problem)
+        if match:
+            char = repr(line[mark.column : mark.column + 1])
+            return sentence.format(*match.groups(), char=char)
+    return f"is not YAML: {problem}"
+
+
+def _unreadable(source: Source, line: int, column: int, reason: str) -> UnreadableError:
+    return UnreadableError(Mistake(Mark(source, line, column), "", reason))

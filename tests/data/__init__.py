@@ -1,0 +1,1 @@
+"""Tests of corpora, tokenizers and batches."""

@@ -1,0 +1,131 @@
+"""Batches: every pair once, the same for all, hardly any padding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from ablate.data.batches import Batches, Encoded, Ragged
+from ablate.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from ablate.registry import build, choose
+from tests.data.texts import multi30k, needs_multi30k
+
+
+def random_split(n: int = 500, longest: int = 40, seed: int = 0) -> Encoded:
+    draw = np.random.default_rng(seed)
+
+    def side() -> Ragged:
+        lengths = draw.integers(1, longest, n, endpoint=True)
+        return Ragged.of([[*draw.integers(4, 99, length - 1).tolist(), EOS] for length in lengths])
+
+    return Encoded(side(), side())
+
+
+@pytest.fixture(scope="module")
+def split() -> Encoded:
+    return random_split()
+
+
+@pytest.fixture(scope="module")
+def batches(split: Encoded) -> Batches:
+    return Batches(split, batch_tokens=200, pad=PAD)
+
+
+def test_every_row_comes_exactly_once_in_every_epoch(split: Encoded, batches: Batches) -> None:
+    for epoch in range(3):
+        rows = np.concatenate(batches.epoch(1, epoch))
+        assert sorted(rows.tolist()) == list(range(len(split)))
+    measured = torch.cat([batch.index for batch in batches.in_order()])
+    assert sorted(measured.tolist()) == list(range(len(split)))
+
+
+def test_no_batch_is_larger_than_allowed(split: Encoded, batches: Batches) -> None:
+    for rows in batches.epoch(1, 0):
+        assert len(rows) * split.tgt.lengths[rows].max() <= 200
+
+
+def test_a_pair_longer_than_a_batch_is_a_batch_of_its_own() -> None:
+    split = Encoded(
+        Ragged.of([[5, EOS]] * 3), Ragged.of([[5, EOS], [5, 5, 5, 5, 5, EOS], [5, EOS]])
+    )
+    found = [rows.tolist() for rows in Batches(split, 4, PAD).epoch(0, 0)]
+    assert sorted(map(sorted, found)) == [[0, 2], [1]]
+
+
+def test_every_epoch_has_the_same_number_of_batches(batches: Batches) -> None:
+    assert {len(batches.epoch(seed, epoch)) for seed in range(4) for epoch in range(4)} == {
+        batches.n_per_epoch
+    }
+
+
+def test_seed_and_epoch_alone_fix_the_order(split: Encoded, batches: Batches) -> None:
+    again = Batches(split, batch_tokens=200, pad=PAD)
+    orders = {}
+    for seed, epoch in [(1, 0), (1, 1), (2, 0)]:
+        orders[seed, epoch] = [rows.tolist() for rows in batches.epoch(seed, epoch)]
+        assert orders[seed, epoch] == [rows.tolist() for rows in again.epoch(seed, epoch)]
+    assert orders[1, 0] != orders[1, 1]
+    assert orders[1, 0] != orders[2, 0]
+    grouped = [sorted(map(sorted, order)) for order in orders.values()]
+    assert grouped[0] != grouped[1], "pairs of one length always share a batch"
+
+
+def test_a_batch_holds_its_rows_with_bos_in_front_and_eos_at_the_end(
+    split: Encoded, batches: Batches
+) -> None:
+    for rows in batches.epoch(1, 0):
+        batch = batches.make(rows)
+        assert batch.index.tolist() == rows.tolist()
+        assert batch.n_tokens == batches.count_tokens(rows) == int((batch.tgt_out != PAD).sum())
+        assert {x.dtype for x in (batch.src, batch.tgt_in, batch.tgt_out)} == {torch.int64}
+        for i, row in enumerate(rows):
+            src, tgt = split.src[row].tolist(), split.tgt[row].tolist()
+            assert batch.src[i].tolist() == src + [PAD] * (batch.src.shape[1] - len(src))
+            fill = [PAD] * (batch.tgt_out.shape[1] - len(tgt))
+            assert batch.tgt_out[i].tolist() == tgt + fill
+            assert batch.tgt_in[i].tolist() == [BOS, *tgt[:-1], *fill]
+
+
+def test_measuring_order_knows_no_chance(batches: Batches) -> None:
+    one, other = ([batch.index.tolist() for batch in batches.in_order()] for _ in range(2))
+    assert one == other
+    assert len(one) == batches.n_per_epoch
+
+
+def test_a_batch_moves_with_everything_the_model_reads(batches: Batches) -> None:
+    batch = batches.make(batches.epoch(0, 0)[0])
+    moved = batch.to("meta")
+    assert {x.device.type for x in (moved.src, moved.tgt_in, moved.tgt_out)} == {"meta"}
+    assert moved.n_tokens == batch.n_tokens
+    assert moved.index.device.type == "cpu"
+
+
+def test_ragged_keeps_sentences() -> None:
+    sentences = [[7, 8, EOS], [EOS], [9, EOS]]
+    ragged = Ragged.of(sentences)
+    assert [ids.tolist() for ids in ragged] == sentences
+    assert ragged[-1].tolist() == [9, EOS]
+    assert [ids.tolist() for ids in ragged.take(np.array([2, 0]))] == [[9, EOS], [7, 8, EOS]]
+    assert [ids.tolist() for ids in ragged.cut(2)] == [[7, EOS], [EOS], [9, EOS]]
+    assert [ids.tolist() for ids in ragged] == sentences, "cutting changed the original"
+    assert list(Ragged.of([])) == []
+    with pytest.raises(IndexError):
+        ragged[3]
+
+
+def test_encoding_in_parts_equals_encoding_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ablate.data.batches._LINES_AT_ONCE", 3)
+    lines = [str(i) for i in range(8)]
+    ragged = Ragged.encode(lambda part: [[int(x), EOS] for x in part], lines)
+    assert [ids.tolist() for ids in ragged] == [[i, EOS] for i in range(8)]
+
+
+@needs_multi30k
+def test_little_of_a_real_batch_is_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = multi30k(monkeypatch, form="tok")
+    codec = build(Tokenizer, choose(Tokenizer, "bpe", vocab_size=10_000)).train(text)
+    batches = Batches(Encoded.encode(codec, text.train), 4096, PAD)
+    made = [batches.make(rows) for rows in batches.epoch(1, 0)]
+    n_tokens = sum(batch.n_tokens for batch in made)
+    assert 1 - n_tokens / sum(batch.tgt_out.numel() for batch in made) < 0.05

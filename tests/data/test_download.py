@@ -1,0 +1,210 @@
+"""Where files are looked for, how they come, and that none is used unchecked."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ablate.data.download import Remote, Shelf
+from ablate.errors import DataError
+from tests.data.server import Site
+
+CONTENT = bytes(range(256)) * 2000
+URL = "https://example.org/files/a.bin"
+ASKED = "/example.org/files/a.bin"
+PINNED = Remote("sub/a.bin", URL, hashlib.sha256(CONTENT).hexdigest())
+UNPINNED = Remote("sub/a.bin", URL, None)
+
+
+def shelf(remote: Remote = PINNED) -> Shelf:
+    return Shelf("things", [remote])
+
+
+def quiet(_: str) -> None:
+    return
+
+
+def put(folder: Path, content: bytes = CONTENT) -> Path:
+    path = folder / "things" / "sub" / "a.bin"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    return path
+
+
+def test_a_file_is_downloaded_once_into_the_cache(site: Site, cache: Path) -> None:
+    site.files[ASKED] = CONTENT
+    told: list[str] = []
+    assert not shelf().is_complete()
+    shelf().fetch(told.append)
+    assert shelf().is_complete()
+    path = shelf().path(PINNED)
+    assert path == cache / "corpora" / "things" / "sub" / "a.bin"
+    assert path.read_bytes() == CONTENT
+    assert site.asked == [(ASKED, None)]
+    assert URL in told[0]
+    assert "0.5 MiB" in told[1]
+
+
+def test_the_users_folder_comes_before_the_cache(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = put(tmp_path / "mine")
+    monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path / "mine"))
+    put(tmp_path / "cache" / "corpora")
+    assert shelf().path(PINNED) == mine
+    mine.unlink()
+    assert shelf().path(PINNED) != mine
+    assert site.asked == []
+
+
+def test_a_folder_of_corpora_that_is_not_there_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path / "typo"))
+    with pytest.raises(DataError, match=r"\$ABLATE_CORPORA is .*typo, and there is no such"):
+        shelf().is_complete()
+
+
+def test_a_changed_local_file_is_never_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = put(tmp_path, b"something else")
+    monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path))
+    with pytest.raises(DataError) as error:
+        shelf().path(PINNED)
+    for part in (mine, hashlib.sha256(b"something else").hexdigest(), PINNED.sha256):
+        assert str(part) in str(error.value)
+
+
+def test_a_download_with_the_wrong_content_is_thrown_away(site: Site, cache: Path) -> None:
+    site.files[ASKED] = b"an error page"
+    with pytest.raises(DataError, match="what arrived has SHA-256") as error:
+        shelf().fetch(quiet)
+    assert hashlib.sha256(b"an error page").hexdigest() in str(error.value)
+    assert not [x for x in cache.rglob("*") if x.is_file() and x.stat().st_size]
+    site.files[ASKED] = CONTENT
+    shelf().fetch(quiet)
+
+
+def test_a_missing_file_names_url_reason_and_where_to_put_it(site: Site, cache: Path) -> None:
+    with pytest.raises(DataError) as error:
+        shelf().fetch(quiet)
+    assert URL in str(error.value)
+    assert "the server says 404" in str(error.value)
+    folder = cache / "corpora" / "things" / "sub"
+    assert f"put it into the folder {folder} as a.bin" in str(error.value)
+
+
+def test_the_advice_names_the_users_folder_if_there_is_one(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path))
+    with pytest.raises(DataError) as error:
+        shelf().fetch(quiet)
+    put(tmp_path)
+    assert f"the folder {shelf().path(PINNED).parent} as a.bin" in str(error.value)
+
+
+def test_no_network_is_said_as_such() -> None:
+    with pytest.raises(DataError, match="no connection"):
+        shelf().fetch(quiet)
+
+
+def test_a_broken_transfer_is_continued(site: Site) -> None:
+    site.files[ASKED] = CONTENT
+    site.breaks_after = 100_000
+    with pytest.raises(DataError, match="ended after 100000 of 512000 bytes"):
+        shelf().fetch(quiet)
+    assert not shelf().is_complete()
+    site.breaks_after = None
+    assert shelf().path(PINNED).read_bytes() == CONTENT
+    assert site.asked == [(ASKED, None), (ASKED, "bytes=100000-")]
+
+
+def test_a_server_without_ranges_starts_over(site: Site) -> None:
+    site.files[ASKED] = CONTENT
+    site.knows_ranges = False
+    site.breaks_after = 100_000
+    with pytest.raises(DataError):
+        shelf().fetch(quiet)
+    site.breaks_after = None
+    assert shelf().path(PINNED).read_bytes() == CONTENT
+
+
+def test_a_part_that_is_already_whole_is_taken(site: Site, cache: Path) -> None:
+    site.files[ASKED] = CONTENT
+    put(cache / "corpora").rename(cache / "corpora" / "things" / "sub" / "a.bin.part")
+    assert shelf().path(PINNED).read_bytes() == CONTENT
+
+
+def test_without_a_pin_the_first_copy_is_trusted_and_no_other(site: Site) -> None:
+    site.files[ASKED] = b"first"
+    with pytest.raises(DataError, match="not here yet"):
+        shelf(UNPINNED).fingerprint()
+    path = shelf(UNPINNED).path(UNPINNED)
+    first = shelf(UNPINNED).fingerprint()
+    path.unlink()
+    shelf(UNPINNED).fetch(quiet)
+    assert shelf(UNPINNED).fingerprint() == first
+    path.unlink()
+    site.files[ASKED] = b"second"
+    with pytest.raises(DataError, match="as the first copy had"):
+        shelf(UNPINNED).fetch(quiet)
+
+
+def test_an_unpinned_transfer_is_not_continued(site: Site) -> None:
+    site.files[ASKED] = CONTENT
+    site.breaks_after = 1000
+    with pytest.raises(DataError):
+        shelf(UNPINNED).fetch(quiet)
+    site.breaks_after = None
+    shelf(UNPINNED).fetch(quiet)
+    assert site.asked == [(ASKED, None), (ASKED, None)]
+
+
+def test_the_fingerprint_of_pinned_files_needs_no_files() -> None:
+    other = Remote(PINNED.path, URL, "0" * 64)
+    assert shelf().fingerprint() == shelf().fingerprint()
+    assert shelf().fingerprint() != shelf(other).fingerprint()
+
+
+def test_those_who_fetch_at_once_download_once(site: Site) -> None:
+    site.files[ASKED] = CONTENT
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(shelf().fetch, quiet) for _ in range(4)]:
+            done.result()
+    assert site.asked == [(ASKED, None)]
+
+
+def test_a_cache_that_cannot_be_written_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "file"))
+    with pytest.raises(DataError, match=r"\$ABLATE_CACHE moves the cache"):
+        shelf().fetch(quiet)
+
+
+def test_a_pipe_gets_no_progress_bar(site: Site, capfd: pytest.CaptureFixture[str]) -> None:
+    site.files[ASKED] = CONTENT
+    shelf().fetch(quiet)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_terminal_gets_one_on_standard_error(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    site.files[ASKED] = CONTENT
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    shelf().fetch(quiet)
+    assert "a.bin" in terminal.getvalue()
+    assert "512.0/512.0 kB" in terminal.getvalue()

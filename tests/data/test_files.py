@@ -1,0 +1,168 @@
+"""The user's own text: what is wrong with it is said, with counts and line numbers."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from ablate.data.corpus import Corpus, CorpusText
+from ablate.errors import DataError
+from ablate.registry import RefusedError, build, choose
+
+TRAIN = (["a b", "c d e", "f"], ["A B", "C D E", "F"])
+FEW = (["x y"], ["X Y"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder that holds a tiny good corpus."""
+    monkeypatch.chdir(tmp_path)
+    for split, sides in (("train", TRAIN), ("dev", FEW), ("news", FEW)):
+        for language, lines in zip(("en", "de"), sides, strict=True):
+            (tmp_path / f"{split}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def corpus(**changes: object) -> Corpus:
+    options: dict[str, object] = {
+        "src": "en",
+        "tgt": "de",
+        "train": ("train.en", "train.de"),
+        "dev": ("dev.en", "dev.de"),
+        "tests": {"news": ("news.en", "news.de")},
+    }
+    return build(Corpus, choose(Corpus, "files", **(options | changes)))
+
+
+def load(**changes: object) -> CorpusText:
+    return corpus(**changes).load()
+
+
+def test_good_text_arrives_whole_and_without_notes(folder: Path) -> None:
+    text = load()
+    assert (text.name, text.src, text.tgt) == ("files", "en", "de")
+    assert (list(text.train.src), list(text.train.tgt)) == TRAIN
+    assert (list(text.dev.src), list(text.tests["news"].tgt)) == (FEW[0], FEW[1])
+    assert text.notes == ()
+    assert not text.is_tokenised
+    assert load(tokenised=True).is_tokenised
+
+
+def test_gz_windows_line_ends_and_a_byte_order_mark_change_nothing(folder: Path) -> None:
+    plain = load()
+    (folder / "train.en.gz").write_bytes(gzip.compress((folder / "train.en").read_bytes()))
+    (folder / "win.de").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(TRAIN[1]).encode())
+    assert load(train=("train.en.gz", "win.de")) == plain
+
+
+def test_a_line_is_what_a_newline_ends_and_nothing_else(folder: Path) -> None:
+    lines = "a\u2028b\x0bc\nd\n"
+    for language in ("en", "de"):
+        (folder / f"odd.{language}").write_bytes(lines.encode())
+    assert len(load(train=("odd.en", "odd.de")).train) == 2
+
+
+def test_different_line_counts_are_an_error_that_names_both(folder: Path) -> None:
+    with (folder / "train.de").open("a") as file:
+        file.write("one more\n")
+    with pytest.raises(DataError, match=r"train\.en and train\.de.*has 3 lines, the target 4"):
+        load()
+
+
+def test_bad_training_pairs_are_left_out_and_said(folder: Path) -> None:
+    src = [b"good one", b"", b"a b c d e f", b"\xff\xfe", b"fine too", b"one", b"  ", b"end"]
+    tgt = [b"gut", b"x", b"a", b"x", b"\xc3(", b"a b c d e", b"y", b"Ende"]
+    (folder / "bad.en").write_bytes(b"\n".join(src) + b"\n")
+    (folder / "bad.de").write_bytes(b"\n".join(tgt) + b"\n")
+    text = load(train=("bad.en", "bad.de"), max_words=5, max_ratio=4.0)
+    assert text.train.src == ("good one", "end")
+    assert text.train.tgt == ("gut", "Ende")
+    (note,) = text.notes
+    assert "6 of 8 pairs left out" in note
+    assert "2 with an empty side (lines 2, 7)" in note
+    assert "1 with more than 5 words on a side (line 3)" in note
+    assert "2 with invalid UTF-8 (lines 4, 5)" in note
+    assert "1 with one side more than 4 times as long as the other (line 6)" in note
+
+
+def test_only_the_first_lines_of_many_are_named(folder: Path) -> None:
+    (folder / "bad.en").write_text("\n" * 9 + "ok\n")
+    (folder / "bad.de").write_text("x\n" * 10)
+    (note,) = load(train=("bad.en", "bad.de")).notes
+    assert "9 with an empty side (lines 1, 2, 3, 4, 5, ...)" in note
+
+
+def test_training_text_without_a_good_pair_is_an_error(folder: Path) -> None:
+    (folder / "bad.en").write_text("\n\n")
+    (folder / "bad.de").write_text("x\ny\n")
+    with pytest.raises(DataError, match=r"2 of 2 pairs left out: 2 with an empty side"):
+        load(train=("bad.en", "bad.de"))
+
+
+@pytest.mark.parametrize("line", [b"", b"\xff"])
+@pytest.mark.parametrize("split", ["dev", "news"])
+def test_nothing_is_left_out_of_what_is_measured(folder: Path, split: str, line: bytes) -> None:
+    (folder / f"{split}.en").write_bytes(b"good\n" + line + b"\n")
+    (folder / f"{split}.de").write_bytes(b"gut\ngut\n")
+    with pytest.raises(DataError, match=rf"{split}.*mend it first: 1 with .*\(line 2\)"):
+        load()
+
+
+def test_long_sentences_of_a_test_are_kept_and_said(folder: Path) -> None:
+    text = load(max_words=1)
+    assert text.tests["news"].src == ("x y",)
+    assert text.train.src == ("f",)
+    assert any("news" in x and "kept, but 1 with more than 1 words" in x for x in text.notes)
+
+
+def test_a_missing_file_is_named_with_the_place_where_paths_begin(folder: Path) -> None:
+    absent = corpus(dev=("typo.en", "dev.de"))
+    assert not absent.is_available()
+    for attempt in (absent.load, absent.fingerprint, lambda: absent.fetch(print)):
+        with pytest.raises(DataError, match=r"typo\.en: there is no such file"):
+            attempt()
+    with pytest.raises(DataError, match=str(folder)):
+        absent.load()
+
+
+def test_what_cannot_be_unpacked_is_said(folder: Path) -> None:
+    (folder / "cut.gz").write_bytes(gzip.compress(b"text " * 1000)[:30])
+    (folder / "plain.gz").write_bytes(b"not packed")
+    for name in ("cut.gz", "plain.gz"):
+        with pytest.raises(DataError, match=rf"{name}: cannot be read"):
+            load(train=(name, "train.de"))
+
+
+def test_an_empty_file_is_an_error(folder: Path) -> None:
+    (folder / "empty").write_text("")
+    (folder / "empty2").write_text("")
+    with pytest.raises(DataError, match="not a single line"):
+        load(train=("empty", "empty2"))
+
+
+def test_the_fingerprint_is_of_the_content_not_the_names(folder: Path) -> None:
+    before = corpus().fingerprint()
+    (folder / "train.en").rename(folder / "other.en")
+    assert corpus(train=("other.en", "train.de")).fingerprint() == before
+    (folder / "other.en").write_text("changed\nc d e\nf\n")
+    assert corpus(train=("other.en", "train.de")).fingerprint() != before
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"tests": {}}, "names no test"),
+        ({"train": ("train.en", "train.en")}, "train has train.en on both sides"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(changes: dict[str, object], reason: str) -> None:
+    with pytest.raises(RefusedError, match=reason):
+        corpus(**changes)
+
+
+def test_a_test_name_must_do_as_part_of_a_file_name() -> None:
+    with pytest.raises(ValidationError, match="tests"):
+        corpus(tests={"../x": ("a", "b")})

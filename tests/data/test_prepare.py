@@ -1,0 +1,167 @@
+"""From a run's choices to ids, and the cache of trained tokenizers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ablate.data import prepare as module
+from ablate.data.batches import Ragged
+from ablate.data.cache import write_whole
+from ablate.data.corpus import Corpus
+from ablate.data.prepare import prepare, trained_codec
+from ablate.data.tokenizer import EOS, BytePair, Tokenizer
+from ablate.errors import DataError
+from ablate.registry import build, choose
+from ablate.spec.experiment import RunSpec
+from tests.data.texts import corpus_text
+from tests.tiny import TINY
+
+
+def run_spec(folder: Path, max_len: int = 16, **tokenizer: Any) -> RunSpec:
+    """Return a run on the user's files in ``folder``, word by word."""
+    files = {x: [str(folder / f"{x}.en"), str(folder / f"{x}.de")] for x in ("train", "dev")}
+    tests = {"news": [str(folder / "news.en"), str(folder / "news.de")]}
+    return RunSpec.model_validate(
+        {
+            "corpus": {"name": "files", "src": "en", "tgt": "de", "tests": tests, **files},
+            "tokenizer": {"name": "word", "min_frequency": 1, **tokenizer},
+            "model": TINY | {"dims": {"d_model": 32, "n_heads": 4, "max_len": max_len}},
+        }
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Write training pairs of 1 to 9 words, one of them long on one side, and long tests."""
+    words = " ".join("abcdefghijklmnop")
+    src = [words[: 2 * n - 1] for n in range(1, 10)] + [words]
+    tgt = [words[: 2 * n - 1].upper() for n in range(1, 10)] + ["A"]
+    for split, sides in {
+        "train": (src, tgt),
+        "dev": ([words, "a"], ["A", words.upper()]),
+        "news": (["b", words], ["B", "C"]),
+    }.items():
+        for language, lines in zip(("en", "de"), sides, strict=True):
+            (tmp_path / f"{split}.{language}").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def test_everything_is_encoded_by_the_one_codec(folder: Path) -> None:
+    prepared = prepare(run_spec(folder, max_len=20))
+    text, codec = prepared.text, prepared.codec
+    for split, encoded in [
+        (text.train, prepared.train),
+        (text.dev, prepared.dev),
+        (text.tests["news"], prepared.tests["news"]),
+    ]:
+        assert [x.tolist() for x in encoded.src] == codec.encode_src(split.src)
+        assert [x.tolist() for x in encoded.tgt] == codec.encode_tgt(split.tgt)
+    corpus = run_spec(folder).corpus
+    assert prepared.corpus_fingerprint == build(Corpus, corpus).fingerprint()
+    assert text.notes == ()
+
+
+def test_training_pairs_that_are_too_long_are_left_out_and_said(folder: Path) -> None:
+    prepared = prepare(run_spec(folder, max_len=7))
+    assert len(prepared.train) == 6, "six words and EOS"
+    assert max(*prepared.train.src.lengths, *prepared.train.tgt.lengths) == 7
+    assert "train: 4 of 10 pairs left out, more than 7 tokens on a side" in prepared.text.notes
+    assert len(prepared.text.train) == 10, "the text itself changed"
+
+
+def test_long_sentences_elsewhere_are_cut_and_said_but_references_are_whole(folder: Path) -> None:
+    prepared = prepare(run_spec(folder, max_len=8))
+    whole = prepare(run_spec(folder, max_len=40))
+    assert prepared.text.tests == whole.text.tests
+    assert len(prepared.dev) == len(prepared.tests["news"]) == 2
+    cut = prepared.tests["news"].src[1].tolist()
+    assert cut == [*whole.tests["news"].src[1][:7].tolist(), EOS]
+    assert prepared.tests["news"].src[0].tolist() == whole.tests["news"].src[0].tolist()
+    assert "news: 1 of 2 sources cut to 8 tokens" in prepared.text.notes
+    assert any(note.startswith("dev: 1 of 2 targets") for note in prepared.text.notes)
+    assert max(prepared.dev.tgt.lengths) == 8
+
+
+def test_a_model_too_short_for_every_pair_is_refused(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"at most 1 tokens on both sides; raise model\.dims"):
+        prepare(run_spec(folder, max_len=1))
+
+
+def test_a_tokenizer_is_trained_once_per_text_and_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    n_trained = 0
+    train = BytePair.fit
+
+    def counting(self: BytePair, *args: Any) -> Any:
+        nonlocal n_trained
+        n_trained += 1
+        return train(self, *args)
+
+    monkeypatch.setattr(BytePair, "fit", counting)
+    text = corpus_text()
+    prints = [trained_codec(choose(Tokenizer, "bpe"), text).fingerprint for _ in range(2)]
+    assert n_trained == 1
+    assert prints[0] == prints[1]
+    same = replace(text, name="renamed", dev=text.train, tests={})
+    trained_codec(choose(Tokenizer, "bpe"), same)
+    assert n_trained == 1, "something that no tokenizer reads made a difference"
+    trained_codec(choose(Tokenizer, "bpe", vocab_size=60), text)
+    trained_codec(choose(Tokenizer, "bpe"), corpus_text(seed=1))
+    trained_codec(choose(Tokenizer, "bpe"), replace(text, is_tokenised=True))
+    monkeypatch.setattr(module, "version", lambda _: "99.1.0")
+    trained_codec(choose(Tokenizer, "bpe"), text)
+    assert n_trained == 5
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"\xff\xfe\x00", b"half"])
+def test_a_damaged_cache_entry_is_made_anew(cache: Path, damage: bytes) -> None:
+    text = corpus_text()
+    codec = trained_codec(choose(Tokenizer, "bpe"), text)
+    (entry,) = (cache / "tokenizers").iterdir()
+    content = entry.read_bytes()
+    entry.write_bytes(content[: len(content) // 2] if damage == b"half" else damage)
+    again = trained_codec(choose(Tokenizer, "bpe"), text)
+    assert again.fingerprint == codec.fingerprint
+    assert entry.read_bytes() == content
+
+
+def test_a_cached_codec_that_was_edited_is_not_believed(cache: Path) -> None:
+    text = corpus_text()
+    codec = trained_codec(choose(Tokenizer, "word"), text)
+    (entry,) = (cache / "tokenizers").iterdir()
+    entry.write_text(entry.read_text(encoding="utf-8").replace("Hund", "Hnud"), encoding="utf-8")
+    assert trained_codec(choose(Tokenizer, "word"), text).fingerprint == codec.fingerprint
+
+
+def test_a_cache_that_cannot_be_written_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "file"))
+    assert trained_codec(choose(Tokenizer, "char"), corpus_text()).vocabulary.n_src > 10
+
+
+def test_a_write_that_fails_leaves_the_old_content_and_no_draft(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a", "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(tmp_path / "a", "new \udc80")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "old"
+
+
+@given(st.lists(st.lists(st.integers(4, 99), max_size=9), max_size=8), st.integers(1, 6))
+def test_cutting_keeps_the_beginning_and_the_end(bodies: list[list[int]], n: int) -> None:
+    sentences = [[*body, EOS] for body in bodies]
+    cut = [ids.tolist() for ids in Ragged.of(sentences).cut(n)]
+    assert cut == [x if len(x) <= n else [*x[: n - 1], EOS] for x in sentences]
+    padded = Ragged.of(sentences).padded(np.arange(len(sentences)), pad=0)
+    assert [row[: len(x)].tolist() for row, x in zip(padded, sentences, strict=True)] == sentences
+    assert padded.sum() == sum(map(sum, sentences))

@@ -1,0 +1,182 @@
+"""Tokenizers: what goes in comes out, and training knows no chance."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from pydantic import ValidationError
+
+from ablate.data.corpus import Bitext, CorpusText
+from ablate.data.tokenizer import BOS, EOS, PAD, UNK, Codec, Tokenizer
+from ablate.errors import DataError
+from ablate.registry import build, choose, slots
+from tests.data.texts import corpus_text, multi30k, needs_multi30k
+
+NAMES = sorted(slots()["tokenizer"])
+SIZED = [n for n in NAMES if "vocab_size" in slots()["tokenizer"][n].options.model_fields]
+
+HARD = (
+    'He said: "Don\'t!" (twice), for 3.50 €, on the 1st.',
+    "ein  Mann\tmit\u00a0Hut …",
+    " Zoë's naïve café — déjà vu ",
+    "a<s>b <unk> </s> <pad> < pad> < unk> < eos>",
+    "日本語。 x_y 50% www.example.org/a?b=c&d",
+    "...",
+)
+
+
+def codec_of(name: str, text: CorpusText, **options: object) -> Codec:
+    return build(Tokenizer, choose(Tokenizer, name, **options)).train(text)
+
+
+def unknown_free(name: str) -> dict[str, object]:
+    """Return options under which every piece of the training text is known."""
+    return {"min_frequency": 1} if name == "word" else {}
+
+
+@pytest.mark.parametrize("is_tokenised", [False, True])
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_decoding_gives_the_sentence_back_up_to_white_space(
+    name: str, joint: bool, is_tokenised: bool
+) -> None:
+    text = corpus_text(is_tokenised=is_tokenised)
+    lines = (*text.train.tgt, *HARD)
+    text = replace(text, train=Bitext((*text.train.src, *HARD), lines))
+    codec = codec_of(name, text, joint=joint, **unknown_free(name))
+    encoded = codec.encode_tgt(lines)
+    assert [codec.decode_tgt(ids) for ids in encoded] == [" ".join(line.split()) for line in lines]
+    for ids in (*encoded, *codec.encode_src(text.train.src)):
+        assert ids[-1] == EOS
+        assert not {PAD, BOS, EOS, UNK} & set(ids[:-1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_training_twice_gives_the_same_codec(name: str) -> None:
+    text = corpus_text(500)
+    one, other = (codec_of(name, text).to_json() for _ in range(2))
+    assert one == other
+
+
+def test_training_in_another_process_gives_the_same_codec() -> None:
+    code = (
+        "from tests.data.test_tokenizer import NAMES, codec_of, corpus_text\n"
+        "print(*(codec_of(name, corpus_text(500)).fingerprint for name in NAMES))"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert printed.split() == [codec_of(name, corpus_text(500)).fingerprint for name in NAMES]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_joint_means_one_vocabulary_and_separate_two(name: str) -> None:
+    text = corpus_text()
+    joint = codec_of(name, text, joint=True)
+    separate = codec_of(name, text, joint=False)
+    assert joint.vocabulary.is_joint
+    assert joint.encode_src(text.train.src) == joint.encode_tgt(text.train.src)
+    assert not separate.vocabulary.is_joint
+    assert separate.encode_src(text.train.src) != separate.encode_tgt(text.train.src)
+    assert separate.vocabulary.n_src < joint.vocabulary.n_src
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lowercase_folds_case_on_both_sides(name: str) -> None:
+    text = corpus_text()
+    codec = codec_of(name, text, lowercase=True)
+    assert codec.encode_tgt(["Der HUND sieht."]) == codec.encode_tgt(["der hund sieht."])
+    assert codec.decode_tgt(codec.encode_tgt(["Der Hund sieht."])[0]) == "der hund sieht."
+    cased = codec_of(name, text)
+    assert cased.encode_tgt(["Der Hund"]) != cased.encode_tgt(["der hund"])
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_the_vocabulary_is_never_larger_than_asked_for(name: str) -> None:
+    text = corpus_text(500)
+    tokenizer = build(Tokenizer, choose(Tokenizer, name, vocab_size=60))
+    vocabulary = tokenizer.train(text).vocabulary
+    assert vocabulary.n_src <= 60 == tokenizer.nominal_vocabulary().n_src
+    assert vocabulary.n_src > 40 or name == "word"
+    larger = codec_of(name, text, vocab_size=2000).vocabulary
+    assert larger.n_src <= 2000
+    assert larger.n_src > vocabulary.n_src or name == "word"
+
+
+@pytest.mark.parametrize("name", ["bpe", "unigram"])
+def test_a_vocabulary_too_small_for_the_characters_is_refused(name: str) -> None:
+    with pytest.raises(DataError, match=r"vocab_size is 10, but the text needs \d+"):
+        codec_of(name, corpus_text(), vocab_size=10)
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_a_vocabulary_without_room_for_the_special_ids_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match="vocab_size"):
+        choose(Tokenizer, name, vocab_size=4)
+
+
+@pytest.mark.parametrize("name", ["bpe", "word"])
+def test_min_frequency_keeps_rare_pieces_out(name: str) -> None:
+    text = corpus_text(100)
+    rare = codec_of(name, text, min_frequency=1).vocabulary.n_src
+    assert codec_of(name, text, min_frequency=60).vocabulary.n_src < rare
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_unknown_shows_and_does_not_swallow_its_neighbours(name: str) -> None:
+    codec = codec_of(name, corpus_text())
+    ids = codec.encode_tgt(["Hund \N{SNOWMAN} Hund"])[0]
+    assert UNK in ids
+    assert codec.decode_tgt(ids) == "Hund ⁇ Hund"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_codec_survives_json(name: str) -> None:
+    text = corpus_text()
+    for joint in (True, False):
+        codec = codec_of(name, text, joint=joint)
+        again = Codec.from_json(codec.to_json())
+        assert again.fingerprint == codec.fingerprint
+        assert again.vocabulary == codec.vocabulary
+        assert again.encode_src(HARD) == codec.encode_src(HARD)
+        assert again.encode_tgt(HARD) == codec.encode_tgt(HARD)
+
+
+def test_what_is_no_codec_is_refused() -> None:
+    for broken in ("", "{}", '{"src": "{}", "tgt": null}', "[1]"):
+        with pytest.raises(DataError, match="not a trained tokenizer"):
+            Codec.from_json(broken)
+
+
+@pytest.mark.parametrize("name", ["bpe", "unigram", "word"])
+def test_raw_punctuation_and_words_share_no_piece(name: str) -> None:
+    codec = codec_of(name, corpus_text(500))
+    bare, stopped = codec.encode_tgt(["ein Hund", "ein Hund."])
+    assert stopped[: len(bare) - 1] == bare[:-1]
+    assert len(stopped) == len(bare) + 1
+
+
+def test_tokenised_text_is_split_at_white_space_alone() -> None:
+    text = corpus_text(is_tokenised=True)
+    lines = tuple("it &apos;s @-@ x" for _ in range(5))
+    codec = codec_of("word", replace(text, train=Bitext(lines, lines)))
+    assert len(codec.encode_src(["it &apos;s @-@ x"])[0]) == 5
+
+
+def test_an_empty_corpus_trains_nothing() -> None:
+    with pytest.raises(DataError, match="no text to train"):
+        codec_of("bpe", replace(corpus_text(), train=Bitext((), ())))
+
+
+@needs_multi30k
+@pytest.mark.parametrize("form", ["raw", "tok"])
+def test_real_text_comes_back(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = multi30k(monkeypatch, form=form)
+    lines = text.train.tgt
+    codec = codec_of("bpe", text, vocab_size=10_000)
+    assert codec.vocabulary.n_src == 10_000
+    for line, ids in zip(lines, codec.encode_tgt(lines), strict=True):
+        assert codec.decode_tgt(ids) == " ".join(line.split())

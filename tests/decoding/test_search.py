@@ -1,0 +1,195 @@
+"""Searches against enumeration, against each other, and against the full forward pass."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from ablate.data.batches import Ragged
+from ablate.data.tokenizer import BOS, EOS, PAD
+from ablate.decoding import Hypothesis, Search, translate
+from ablate.model import Transformer, assemble
+from ablate.parts.embedding import Vocabulary
+from ablate.registry import RefusedError, build, choose, slots
+from tests.tiny import alternatives, spec
+
+V = 7
+MAX_LEN = 5
+CPU = torch.device("cpu")
+SEARCHES = sorted(slots()["decoding"])
+
+
+def model(max_len: int = MAX_LEN, *, ends: bool = True) -> Transformer:
+    """Return a random model with a mind of its own, the same at every call."""
+    torch.manual_seed(0)
+    wanted = spec(
+        dims={"d_model": 32, "n_heads": 4, "max_len": max_len},
+        embedding={"name": "separate", "output_bias": True},
+        position={"name": "learned", "init_std": 1.5},
+    )
+    made = assemble(wanted, Vocabulary(V, V, is_joint=True), PAD).eval()
+    assert made.embedding.output is not None
+    with torch.no_grad():
+        made.embedding.output.weight.normal_(std=2 * 32**-0.5)
+        made.embedding.output.bias[EOS] = -1.0 if ends else -10.0
+    return made
+
+
+def search(name: str, **options: Any) -> Search:
+    return build(Search, choose(Search, name, **options))
+
+
+def sources(n: int = 6, longest: int = 4, seed: int = 0) -> list[list[int]]:
+    random = np.random.default_rng(seed)
+    return [[*random.integers(3, V, random.integers(0, longest)).tolist(), EOS] for _ in range(n)]
+
+
+def padded(sentences: list[list[int]]) -> Tensor:
+    rows = np.arange(len(sentences))
+    return torch.from_numpy(Ragged.of(sentences).padded(rows, PAD))
+
+
+def log_p(made: Transformer, src: list[int], tokens: list[int]) -> float:
+    """Return the log-probability of ``tokens`` and EOS by the full forward pass."""
+    tgt = torch.tensor([[BOS, *tokens]])
+    table = made(padded([src]), tgt)[0].log_softmax(-1)
+    return sum(table[t, token].item() for t, token in enumerate([*tokens, EOS]))
+
+
+def score(value: float, length: int, alpha: float | str) -> float:
+    """Return eq. 14 of Wu et al. 2016, the length with EOS."""
+    return value if alpha == "none" else value / ((5 + length) / 6) ** float(alpha)
+
+
+@pytest.mark.parametrize("alpha", ["none", 0.0, 0.6, 2.0])
+def test_a_beam_wide_enough_finds_what_enumeration_finds(alpha: float | str) -> None:
+    made, n_best = model(), 7
+    words = [i for i in range(V) if i not in (PAD, BOS, EOS)]
+    n_all = sum(len(words) ** n for n in range(MAX_LEN))
+    beam = search("beam", size=n_all, n_best=n_best, length_penalty=alpha)
+    for src in sources(3):
+        every = [
+            (list(tokens), log_p(made, src, list(tokens)))
+            for n in range(MAX_LEN)
+            for tokens in itertools.product(words, repeat=n)
+        ]
+        ranked = sorted(every, key=lambda e: -score(e[1], len(e[0]) + 1, alpha))[:n_best]
+        found = beam.search(made, padded([src]))[0]
+        assert [h.tokens for h in found] == [tokens for tokens, _ in ranked]
+        for hypothesis, (tokens, value) in zip(found, ranked, strict=True):
+            assert hypothesis.log_p == pytest.approx(value, abs=1e-4)
+            assert hypothesis.score == pytest.approx(score(value, len(tokens) + 1, alpha), abs=1e-4)
+
+
+def test_a_beam_of_one_is_greedy() -> None:
+    made = model(max_len=12)
+    src = padded(sources(40, longest=10))
+    narrow = search("beam", size=1).search(made, src)
+    greedy = search("greedy").search(made, src)
+    assert [h[0].tokens for h in narrow] == [h[0].tokens for h in greedy]
+    assert len({len(h[0].tokens) for h in greedy}) > 3
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_the_log_probability_is_that_of_the_full_forward_pass(name: str) -> None:
+    made, some = model(max_len=12), sources(10, longest=10)
+    for src, hypotheses in zip(some, search(name).search(made, padded(some)), strict=True):
+        assert hypotheses[0].log_p == pytest.approx(
+            log_p(made, src, hypotheses[0].tokens), abs=1e-4
+        )
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_company_makes_no_difference(name: str) -> None:
+    made, some = model(max_len=12), sources(20, longest=10)
+    looked = search(name)
+    together = looked.search(made, padded(some))
+    alone = [looked.search(made, padded([src]))[0] for src in some]
+    assert [h[0].tokens for h in together] == [h[0].tokens for h in alone]
+
+
+def test_the_best_come_first_and_none_twice() -> None:
+    made, src = model(max_len=12), padded(sources(20, longest=10))
+    for hypotheses in search("beam", size=6, n_best=6).search(made, src):
+        scores = [h.score for h in hypotheses]
+        assert scores == sorted(scores, reverse=True)
+        assert len({tuple(h.tokens) for h in hypotheses}) == len(hypotheses) == 6
+
+
+def test_a_wider_beam_is_likelier_on_the_whole() -> None:
+    made, src = model(max_len=12), padded(sources(40, longest=10))
+
+    def mean(size: int) -> float:
+        found = search("beam", size=size, length_penalty="none").search(made, src)
+        return math.fsum(h[0].log_p for h in found)
+
+    assert mean(8) > mean(2) > mean(1)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_no_padding_and_no_beginning_in_a_translation(name: str) -> None:
+    made, src = model(max_len=12), padded(sources(40, longest=10))
+    for hypotheses in search(name).search(made, src):
+        assert not {PAD, BOS, EOS} & set(hypotheses[0].tokens)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_targets_outgrow_their_sources_by_so_much_and_no_more(name: str) -> None:
+    made, some = model(max_len=12, ends=False), sources(20, longest=10)
+    for src, hypotheses in zip(
+        some, search(name, max_extra=2).search(made, padded(some)), strict=True
+    ):
+        assert len(hypotheses[0].tokens) + 1 <= min(len(src) + 2, 12)
+        assert hypotheses[0].log_p < -10 or len(hypotheses[0].tokens) < len(src)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_lengths_can_be_prescribed(name: str) -> None:
+    made, some = model(max_len=12), sources(9, longest=10)
+    wanted = torch.arange(1, 10)
+    found = search(name).search(made, padded(some), wanted)
+    assert [len(h[0].tokens) + 1 for h in found] == wanted.tolist()
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_whole_set_comes_back_in_order(name: str) -> None:
+    made, some = model(max_len=12).train(), sources(30, longest=10)
+    made.eval()
+    looked = search(name)
+    one_by_one = [looked.search(made, padded([src]))[0][0].tokens for src in some]
+    made.train()
+    for batch_tokens in (1, 20, 10_000):
+        found = translate(made, looked, Ragged.of(some), batch_tokens, CPU)
+        assert [h[0].tokens for h in found] == one_by_one
+    assert made.training
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [(n, o) for n in SEARCHES for o in slots()["decoding"][n].options.model_fields],
+)
+def test_every_option_changes_what_is_found(name: str, option: str) -> None:
+    made = model(max_len=12, ends=option != "max_extra")
+    src = padded(sources(40, longest=8))
+
+    def found(**options: Any) -> list[list[Hypothesis]]:
+        return search(name, **options).search(made, src)
+
+    usual = found()
+    values = [0] if option == "max_extra" else list(alternatives(slots()["decoding"][name], option))
+    assert values
+    for value in values:
+        if option == "n_best" and value > 5:
+            continue
+        assert found(**{option: value}) != usual, value
+
+
+def test_more_hypotheses_than_beams_are_refused() -> None:
+    with pytest.raises(RefusedError, match=r"n_best \(3\) is more than the beam's size \(2\)"):
+        search("beam", size=2, n_best=3)

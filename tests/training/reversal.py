@@ -1,0 +1,83 @@
+"""A task that a tiny Transformer learns in a few steps: write the source backwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ablate.data.batches import Batches, Encoded, Ragged
+from ablate.data.tokenizer import EOS, PAD
+from ablate.model import Transformer, assemble
+from ablate.parts.embedding import Vocabulary
+from ablate.spec import RunSpec
+from ablate.training.loop import Job
+
+N_IDS = 12
+
+
+def pairs(n: int = 96, seed: int = 0) -> Encoded:
+    """Return ``n`` sentences of 2 to 6 ids and their reversals."""
+    random = np.random.default_rng(seed)
+    src = [random.integers(4, N_IDS, random.integers(2, 7)).tolist() for _ in range(n)]
+    return Encoded(
+        Ragged.of([[*s, EOS] for s in src]), Ragged.of([[*reversed(s), EOS] for s in src])
+    )
+
+
+def run_spec(dropout: float = 0.1, **training: Any) -> RunSpec:
+    """Return a run of a model of width 16; a key of ``training`` that is None is left unsaid."""
+    unsaid = [key for key, value in training.items() if value is None]
+    usual = {
+        "steps": 30,
+        "batch_tokens": 64,
+        "schedule": {"name": "constant", "lr": 1e-2},
+        "evaluate_every": 10,
+    }
+    return RunSpec.model_validate(
+        {
+            "model": {
+                "dims": {"d_model": 16, "n_heads": 2, "max_len": 16},
+                "n_layers": 1,
+                "feed_forward": {"name": "relu", "d_ff": 32},
+                "dropout": {"embedding": dropout, "residual": dropout},
+            },
+            "training": {k: v for k, v in (usual | training).items() if k not in unsaid},
+        }
+    )
+
+
+def fresh(spec: RunSpec) -> Transformer:
+    """Return the model of ``spec`` with its initial weights."""
+    torch.manual_seed(spec.seed)
+    return assemble(spec.model, Vocabulary(N_IDS, N_IDS, is_joint=True), PAD)
+
+
+def nll(model: Transformer) -> float:
+    """Return the NLL per token on sentences not trained on."""
+    batches = Batches(pairs(24, seed=9), 64, PAD)
+    total, n = 0.0, 0
+    model.eval()
+    with torch.inference_mode():
+        for batch in batches.in_order():
+            log_p = model(batch.src, batch.tgt_in).log_softmax(-1)
+            own = log_p.gather(-1, batch.tgt_out[..., None])[..., 0]
+            total -= own[batch.tgt_out != PAD].sum().item()
+            n += batch.n_tokens
+    return total / n
+
+
+def job(spec: RunSpec, folder: Path) -> Job:
+    """Return what to hand to `train`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return Job(
+        spec=spec,
+        batches=Batches(pairs(), spec.training.batch_tokens, PAD),
+        n_target_ids=N_IDS,
+        evaluate=nll,
+        device=torch.device("cpu"),
+        precision="fp32",
+        folder=folder,
+    )

@@ -1,0 +1,175 @@
+"""The training loop: it learns, it remembers, and nothing that happens to it shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ablate.errors import DivergedError, StoppedError
+from ablate.spec import RunSpec
+from ablate.training import Progress, Trained, train
+from tests.training.reversal import fresh, job, nll, run_spec
+
+
+def go(spec: RunSpec, folder: Path, stops: Iterator[bool] | None = None) -> tuple[Trained, Any]:
+    """Train to the end; return what training says and the weights."""
+    model = fresh(spec)
+    never = iter(lambda: False, True)
+    trained = train(model, job(spec, folder), lambda _: None, lambda: next(stops or never))
+    return trained, model.state_dict()
+
+
+def assert_same(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+def curve(folder: Path) -> pd.DataFrame:
+    return pd.read_csv(folder / "curve.csv").drop(columns="seconds")
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    spec = run_spec(steps=150, dropout=0.0)
+    before = nll(fresh(spec))
+    trained, _ = go(spec, tmp_path)
+    assert before > 2.0
+    assert trained.best_dev_nll < before - 0.7
+    losses = curve(tmp_path)["train_loss"]
+    assert losses[-10:].mean() < 0.6 * losses[:10].mean()
+
+
+def test_the_same_seed_gives_the_same_numbers(tmp_path: Path) -> None:
+    one, left = go(run_spec(), tmp_path / "one")
+    two, right = go(run_spec(), tmp_path / "two")
+    assert_same(left, right)
+    assert one.best_dev_nll == two.best_dev_nll
+    other = run_spec().model_copy(update={"seed": 2})
+    assert go(other, tmp_path / "other")[0].best_dev_nll != one.best_dev_nll
+
+
+@pytest.mark.parametrize("average", [{"last": 2}, {"best": 2}])
+def test_an_interrupted_run_ends_like_one_that_was_not(
+    tmp_path: Path, average: dict[str, int]
+) -> None:
+    spec = run_spec(average=average, accumulate=2, evaluate_every="epoch", clip=1.0)
+    whole, weights = go(spec, tmp_path / "whole")
+    n_stops = 0
+    while True:
+        steps_then_stop = iter([False] * (n_stops + 2) + [True])
+        try:
+            parts, pieced = go(spec, tmp_path / "parts", steps_then_stop)
+            break
+        except (StoppedError, StopIteration) as stop:
+            assert isinstance(stop, StoppedError)
+            n_stops += 1
+    assert n_stops >= 4
+    assert_same(weights, pieced)
+    pd.testing.assert_frame_equal(curve(tmp_path / "whole"), curve(tmp_path / "parts"))
+    assert parts.averaged_steps == whole.averaged_steps
+    assert (parts.epochs, parts.target_tokens) == (whole.epochs, whole.target_tokens)
+
+
+def test_a_crash_between_snapshot_and_checkpoint_does_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = run_spec(average={"last": 2})
+    _, weights = go(spec, tmp_path / "whole")
+    crashed = tmp_path / "crashed"
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
+        saves = iter([None, OSError("no space left")])
+
+        def save(*args: Any) -> None:
+            error = next(saves)
+            if error is not None:
+                raise error
+            _save(*args)
+
+        from ablate.training import checkpoint
+
+        _save = checkpoint.save
+        patch.setattr(checkpoint, "save", save)
+        go(spec, crashed)
+    assert_same(weights, go(spec, crashed)[1])
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
+    first, weights = go(run_spec(), tmp_path)
+    steps: list[Progress] = []
+    model = fresh(run_spec())
+    again = train(model, job(run_spec(), tmp_path), steps.append, lambda: False)
+    assert not steps
+    assert again.target_tokens == first.target_tokens
+    assert_same(weights, model.state_dict())
+
+
+def test_the_last_snapshots_are_averaged(tmp_path: Path) -> None:
+    trained, weights = go(run_spec(average={"last": 3}, steps=50), tmp_path)
+    assert trained.averaged_steps == [30, 40, 50]
+    files = [load_file(tmp_path / "snapshots" / f"{step}.safetensors") for step in (30, 40, 50)]
+    assert len(list((tmp_path / "snapshots").iterdir())) == 3
+    for name, weight in weights.items():
+        mean = sum(file[name].double() for file in files) / 3
+        torch.testing.assert_close(weight, mean.float(), atol=0, rtol=0)
+
+
+def test_the_best_snapshots_are_averaged(tmp_path: Path) -> None:
+    trained, _ = go(run_spec(average={"best": 2}, steps=60), tmp_path)
+    evaluations = curve(tmp_path).dropna().sort_values("dev_nll")
+    assert trained.averaged_steps == sorted(evaluations["step"][:2].tolist())
+    assert trained.best_dev_nll == evaluations["dev_nll"].iloc[0]
+
+
+def test_patience_ends_training_early(tmp_path: Path) -> None:
+    spec = run_spec(
+        steps=400, patience=2, evaluate_every=5, schedule={"name": "constant", "lr": 0.1}
+    )
+    trained, _ = go(spec, tmp_path)
+    assert trained.stopped_early
+    dev = curve(tmp_path).dropna()["dev_nll"].tolist()
+    assert trained.steps == 5 * len(dev)
+    assert min(dev[-2:]) >= min(dev[:-2])
+    assert not go(run_spec(patience=20), tmp_path / "patient")[0].stopped_early
+
+
+@pytest.mark.parametrize("lr", [1e3, 1e30])
+def test_divergence_ends_the_run_at_once(tmp_path: Path, lr: float) -> None:
+    spec = run_spec(schedule={"name": "constant", "lr": lr}, steps=1000)
+    with pytest.raises(
+        DivergedError, match=r"the loss of step \d+ is .* nats per token; the bound"
+    ):
+        go(spec, tmp_path)
+    rows = curve(tmp_path)
+    assert len(rows) < 20
+    assert not rows["train_loss"].iloc[-1] < 2 * math.log(12)
+
+
+def test_the_bound_on_the_loss_can_be_moved(tmp_path: Path) -> None:
+    spec = run_spec(schedule={"name": "constant", "lr": 1e3}, diverged_above=1e9)
+    assert go(spec, tmp_path)[0].steps == 30
+
+
+def test_the_curve_tells_what_happened(tmp_path: Path) -> None:
+    trained, _ = go(run_spec(), tmp_path)
+    rows = curve(tmp_path)
+    assert rows["step"].tolist() == list(range(1, 31))
+    assert rows["tokens"].iloc[-1] == trained.target_tokens
+    assert rows["dev_nll"].notna().sum() == 3
+    assert set(rows["learning_rate"]) == {1e-2}
+    assert (rows["gradient_norm"] > 0).all()
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    train(fresh(run_spec()), job(run_spec(), tmp_path), seen.append, lambda: False)
+    assert [p.step for p in seen] == list(range(1, 31))
+    assert seen[-1].seconds_left == 0
+    assert all(p.tokens_per_second > 0 for p in seen)
+    assert seen[-1].dev_nll is not None

@@ -1,0 +1,95 @@
+"""One step, and how many of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from ablate.data.batches import Batches
+from ablate.data.tokenizer import PAD
+from ablate.parts.objective import Objective
+from ablate.registry import build, choose
+from ablate.training.plan import Stream, count_steps
+from ablate.training.step import StepResult, train_step
+from tests.training.reversal import fresh, pairs, run_spec
+
+
+def step(n_batches: int, batch_tokens: int, **options: Any) -> tuple[StepResult, Any]:
+    model = fresh(run_spec(dropout=0.0))
+    batches = Batches(pairs(n=32), batch_tokens, PAD)
+    chosen = [batches.make(rows) for rows in batches.epoch(0, 0)[:n_batches]]
+    objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    options = {"clip": None, "precision": "fp32"} | options
+    return train_step(model, objective, optimizer, chosen, **options), model
+
+
+def test_accumulated_batches_are_one_large_batch() -> None:
+    n_small = Batches(pairs(n=32), 40, PAD).n_per_epoch
+    assert n_small > 2
+    many, left = step(n_small, 40)
+    one, right = step(1, 10_000)
+    assert many.n_tokens == one.n_tokens
+    torch.testing.assert_close(many.loss, one.loss)
+    torch.testing.assert_close(many.gradient_norm, one.gradient_norm)
+    for a, b in zip(left.parameters(), right.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+
+
+def test_clipping_bounds_the_whole_gradient() -> None:
+    before = fresh(run_spec(dropout=0.0))
+    result, after = step(1, 64, clip=0.01)
+    moved = [(a - b).detach() for a, b in zip(after.parameters(), before.parameters(), strict=True)]
+    assert math.sqrt(sum(float(m.square().sum()) for m in moved)) == pytest.approx(0.01, rel=1e-3)
+    assert result.gradient_norm > 0.01
+
+
+def test_bf16_is_near_fp32() -> None:
+    full, _ = step(1, 64)
+    half, _ = step(1, 64, precision="bf16")
+    assert full.loss != half.loss
+    torch.testing.assert_close(full.loss, half.loss, rtol=0.02, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("training", "steps"),
+    [
+        ({"steps": 7}, lambda n, tokens: 7),
+        ({"steps": None, "epochs": 3}, lambda n, tokens: 3 * n),
+        ({"steps": None, "epochs": 3, "accumulate": 2}, lambda n, tokens: 3 * n // 2),
+        ({"steps": None, "target_tokens": 1}, lambda n, tokens: 1),
+        ({"steps": None, "target_tokens": 2 * 472}, lambda n, tokens: 2 * n),
+    ],
+)
+def test_steps_of_a_training(training: dict[str, Any], steps: Any) -> None:
+    spec = run_spec(**training).training
+    batches = Batches(pairs(), 64, PAD)
+    n_tokens = sum(batches.count_tokens(rows) for rows in batches.epoch(1, 0))
+    assert n_tokens == 472
+    assert count_steps(spec, batches, seed=1) == steps(batches.n_per_epoch, n_tokens)
+
+
+def test_a_stream_goes_on_anywhere() -> None:
+    batches = Batches(pairs(), 64, PAD)
+    n = 2 * batches.n_per_epoch + 3
+    whole = [batch.index.tolist() for batch in Stream(batches, seed=4).take(n)]
+    stream, pieces = Stream(batches, seed=4), []
+    while len(pieces) < n:
+        stream = Stream(batches, 4, stream.epoch, stream.index)
+        pieces += [batch.index.tolist() for batch in stream.take(min(3, n - len(pieces)))]
+    assert pieces == whole
+    assert sorted(sum(whole[: batches.n_per_epoch], [])) == list(range(96))
+
+
+def test_epochs_are_counted_when_they_end() -> None:
+    batches = Batches(pairs(), 64, PAD)
+    stream = Stream(batches, seed=4)
+    list(stream.take(batches.n_per_epoch - 1))
+    assert stream.finished_epochs == 0
+    list(stream.take(1))
+    assert stream.finished_epochs == 1
+    list(stream.take(1))
+    assert stream.finished_epochs == 1
