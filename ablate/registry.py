@@ -53,6 +53,14 @@ class Choice(Frozen):
 
 
 @dataclass(frozen=True)
+class Fingerprinted:
+    """Marks an option that counts only through the content it leads to, such as a file's path.
+
+    The identity of a run leaves it out: the corpus' fingerprint stands for it.
+    """
+
+
+@dataclass(frozen=True)
 class Entry:
     """One registered part.
 
@@ -67,6 +75,12 @@ class Entry:
     source: str
     version: int
     options: type[BaseModel]
+
+    @property
+    def fingerprinted(self) -> set[str]:
+        """Return the options that the identity of a run leaves out."""
+        fields = self.options.model_fields.items()
+        return {n for n, field in fields if Fingerprinted() in field.metadata}
 
     def choose(self, options: Mapping[str, Any]) -> Choice:
         """Check ``options`` and fill in the defaults.

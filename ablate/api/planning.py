@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,16 @@ from ablate import measuring
 from ablate.api.selecting import Fingerprints, select
 from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD, Tokenizer
-from ablate.model import assemble
+from ablate.model import Transformer, assemble
+from ablate.parts.embedding import Vocabulary
 from ablate.registry import build
 from ablate.runner import devices
+from ablate.runner.check import check
 from ablate.runner.devices import Device
 from ablate.runner.display import clock
 from ablate.runner.probe import probe_key
 from ablate.runner.schedule import is_finished
-from ablate.spec import Run, RunSpec, identity
+from ablate.spec import Row, Run, RunSpec, identity
 from ablate.store import Store
 
 _N_PAIRS, _N_TOKENS = 64, 32
@@ -43,8 +44,10 @@ class PlannedRow:
 
     Attributes:
         changes: dotted path to new value.
-        params: counted, with a vocabulary of nominal size unless a run has recorded the real one.
+        params: counted.
         params_delta: share of the baseline's parameters that it has more.
+        is_vocabulary_known: whether they are counted with the vocabulary that the tokenizer has
+            found, as the row's probe tells, or with the size that it aims at.
         flops_per_target_token: of a training step, counted on a nominal batch.
         train_peak_mib: from the row's probe; None until it has been probed.
         seconds_per_run: of training, at the speed of the row's probe; None likewise.
@@ -54,6 +57,7 @@ class PlannedRow:
     changes: dict[str, Any]
     params: int
     params_delta: float
+    is_vocabulary_known: bool
     flops_per_target_token: float
     train_peak_mib: float | None
     seconds_per_run: float | None
@@ -103,6 +107,8 @@ class Plan:
             lines.append(f"about {clock(left)} of training are left")
         if any(row.seconds_per_run is None for row in self.rows):
             lines.append("memory and time are unknown until the first `ablate run` has probed them")
+        if not all(row.is_vocabulary_known for row in self.rows):
+            lines.append("~ is for a vocabulary of the size that the tokenizer aims at")
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -134,35 +140,17 @@ def plan(
         DeviceError: if the machine lacks the device.
     """
     selection = select(path, overrides, seeds, only)
+    check(selection.whole)
     places = devices.places(devices.find(device), None)
     planner = _Planner(places[0], Store(Path(results)))
     experiment = selection.experiment
-    changes = {row.name: row.changes for row in experiment.rows}
-    baseline = _Costs.of(experiment.rows[0].spec)
+    baseline = experiment.rows[0].spec
     rows = [
-        planner.row(name, changes[name], tuple(runs), baseline)
-        for name, runs in groupby(selection.runs, key=lambda run: run.variant)
+        planner.row(row, runs, baseline)
+        for row in experiment.rows
+        if (runs := [run for run in selection.runs if run.variant == row.name])
     ]
     return Plan(experiment.name, experiment.question, str(places[0]), len(places), tuple(rows))
-
-
-@dataclass(frozen=True)
-class _Costs:
-    """What a row's model costs, counted on the meta device."""
-
-    params: int
-    flops_per_target_token: float
-
-    @classmethod
-    def of(cls, spec: RunSpec) -> _Costs:
-        tokenizer = build(Tokenizer, spec.tokenizer, at="tokenizer")
-        vocabulary = tokenizer.nominal_vocabulary()
-        length = min(_N_TOKENS, spec.model.dims.max_len)
-        with torch.device("meta"):
-            model = assemble(spec.model, vocabulary, PAD)
-            ids = torch.ones(_N_PAIRS, length, dtype=torch.long)
-        batch = Batch(src=ids, tgt_in=ids, tgt_out=ids, n_tokens=ids.numel(), index=ids[:, 0])
-        return cls(measuring.count_parameters(model)["total"], measuring.count_flops(model, batch))
 
 
 class _Planner:
@@ -171,23 +159,27 @@ class _Planner:
         self._store = store
         self._fingerprints = Fingerprints()
 
-    def row(
-        self, name: str, changes: dict[str, Any], runs: tuple[Run, ...], baseline: _Costs
-    ) -> PlannedRow:
-        spec = runs[0].spec
-        costs = _Costs.of(spec)
-        precision = devices.resolve(spec.training.precision, self._device)
-        probe = self._store.load_probe(probe_key(spec, self._device, precision)) or {}
+    def row(self, row: Row, runs: Sequence[Run], baseline: RunSpec) -> PlannedRow:
+        precision = devices.resolve(row.spec.training.precision, self._device)
+        probe = self._probe(row.spec, precision)
+        vocabulary = _vocabulary(row.spec, probe)
+        model = _assembled(row.spec, vocabulary)
+        params = measuring.count_parameters(model)["total"]
+        of_baseline = _assembled(baseline, vocabulary)
         return PlannedRow(
-            name=name,
-            changes=changes,
-            params=costs.params,
-            params_delta=costs.params / baseline.params - 1,
-            flops_per_target_token=costs.flops_per_target_token,
+            name=row.name,
+            changes=row.changes,
+            params=params,
+            params_delta=params / measuring.count_parameters(of_baseline)["total"] - 1,
+            is_vocabulary_known=bool(probe),
+            flops_per_target_token=measuring.count_flops(model, _batch(model)),
             train_peak_mib=probe.get("train_peak_mib"),
-            seconds_per_run=_seconds(spec, probe),
+            seconds_per_run=_seconds(row.spec, probe),
             runs=tuple(self._run(run, precision) for run in runs),
         )
+
+    def _probe(self, spec: RunSpec, precision: str) -> Mapping[str, float]:
+        return self._store.load_probe(probe_key(spec, self._device, precision)) or {}
 
     def _run(self, run: Run, precision: str) -> PlannedRun:
         fingerprint = self._fingerprints.of(run.spec.corpus)
@@ -195,6 +187,24 @@ class _Planner:
             return PlannedRun(run.seed, None, is_done=False)
         key = identity(run.spec, fingerprint, precision)
         return PlannedRun(run.seed, key, is_done=is_finished(self._store.load(key)))
+
+
+def _vocabulary(spec: RunSpec, probe: Mapping[str, float]) -> Vocabulary:
+    nominal = build(Tokenizer, spec.tokenizer, at="tokenizer").nominal_vocabulary()
+    if not probe:
+        return nominal
+    return Vocabulary(int(probe["n_src"]), int(probe["n_tgt"]), nominal.is_joint)
+
+
+def _assembled(spec: RunSpec, vocabulary: Vocabulary) -> Transformer:
+    with torch.device("meta"):
+        return assemble(spec.model, vocabulary, PAD)
+
+
+def _batch(model: Transformer) -> Batch:
+    length = min(_N_TOKENS, model.max_len)
+    ids = torch.ones(_N_PAIRS, length, dtype=torch.long, device="meta")
+    return Batch(ids, ids, ids, n_tokens=ids.numel(), index=ids[:, 0])
 
 
 def _seconds(spec: RunSpec, probe: Mapping[str, float]) -> float | None:

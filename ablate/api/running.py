@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from ablate import report as reporting
-from ablate.api.selecting import Fingerprints, Records, select, stored, tasks
+from ablate.api.selecting import Records, Selection, select, stored, tasks
 from ablate.data.corpus import Corpus
 from ablate.errors import RunError, StoreError
-from ablate.registry import Choice, build
+from ablate.registry import build
 from ablate.runner import devices
+from ablate.runner.check import check
+from ablate.runner.devices import Device
 from ablate.runner.display import display
-from ablate.runner.schedule import missing, schedule
-from ablate.spec import Experiment
+from ablate.runner.schedule import is_finished, schedule
+from ablate.spec import Experiment, Run
 from ablate.store import Store
 
 
@@ -73,22 +75,19 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     selection = select(path, overrides, seeds, only)
     store = Store(Path(results))
     places = devices.places(devices.find(device), jobs)
-    console = Console(stderr=True)
-    fingerprints = Fingerprints()
-    _fetch((c for c in selection.corpora() if fingerprints.of(c) is None), console)
-    todo = tasks(selection.runs, places[0], store.results, is_fresh=fresh)
-    is_missing = bool(missing(todo, store))
-    if is_missing:
-        _fetch(selection.corpora(), console)
-        with display(console, len(places)) as shown:
-            schedule(todo, places, store, shown)
-    records = stored(selection, store, devices.resolve("auto", places[0]))
+    precision = devices.resolve("auto", places[0])
+    records = stored(selection, store, precision)
+    is_new = fresh or not all(is_finished(records.get(_key(run))) for run in selection.runs)
+    if is_new:
+        check(selection.whole)
+        _train(selection, places, store, is_fresh=fresh)
+        records = stored(selection, store, precision)
     folder = store.results / selection.experiment.name
     table = reporting.table(selection.experiment, records)
     reporting.write_tables(table, folder)
-    if is_missing or not (folder / "curves.svg").exists():
+    if is_new or not (folder / "curves.svg").exists():
         _draw(selection.experiment, records, store)
-    is_done = all(records[run.variant, run.seed]["status"] == "done" for run in selection.runs)
+    is_done = all(records[_key(run)]["status"] == "done" for run in selection.runs)
     exit_status = 0 if is_done else RunError.exit_status
     return Outcome(selection.experiment, records, table, exit_status)
 
@@ -118,12 +117,19 @@ def report(
     return Outcome(selection.experiment, records, table)
 
 
-def _fetch(corpora: Iterable[Choice], console: Console) -> None:
-    """Have every corpus here before the first worker wants it."""
-    for choice in corpora:
+def _train(selection: Selection, places: Sequence[Device], store: Store, *, is_fresh: bool) -> None:
+    console = Console(stderr=True)
+    for choice in selection.corpora():  # before several workers want them at once
         corpus = build(Corpus, choice, at="corpus")
         if not corpus.is_available():
             corpus.fetch(lambda line: console.print(line, markup=False, highlight=False))
+    todo = tasks(selection.runs, places[0], store.results, is_fresh=is_fresh)
+    with display(console, len(places)) as shown:
+        schedule(todo, places, store, shown)
+
+
+def _key(run: Run) -> tuple[str, int]:
+    return run.variant, run.seed
 
 
 def _draw(experiment: Experiment, records: Records, store: Store) -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ablate import model, spec
+from ablate import spec
 from ablate.data.corpus import Corpus
 from ablate.errors import DataError
-from ablate.registry import Choice, build
+from ablate.registry import Choice, RefusedError, build
 from ablate.runner.devices import Device, resolve
 from ablate.runner.probe import probe_key
 from ablate.runner.task import Task
@@ -26,14 +26,16 @@ _PRECISIONS = ("fp32", "bf16")
 
 @dataclass(frozen=True)
 class Selection:
-    """An experiment, checked, and those of its runs that are wanted.
+    """An experiment, and those of its runs that are wanted.
 
     Attributes:
+        whole: as it was read.
         experiment: with the wanted rows and seeds alone, and with its baseline in any case.
         runs: what is wanted.
         shown: what its table shows: the runs, and those of the baseline.
     """
 
+    whole: Experiment
     experiment: Experiment
     runs: tuple[Run, ...]
     shown: tuple[Run, ...]
@@ -53,13 +55,12 @@ def select(
     seeds: Sequence[int] | None = None,
     only: Sequence[str] = (),
 ) -> Selection:
-    """Read an experiment, assemble every row on the meta device, and pick runs.
+    """Read an experiment and pick runs.
 
     Raises:
         SpecError: with every mistake of the file.
     """
     experiment = spec.load(Path(path), overrides)
-    model.check(experiment)
     baseline = experiment.rows[0].name
     runs = spec.expand(experiment, seeds, only or None)
     shown = spec.expand(experiment, seeds, [baseline, *only] if only else None)
@@ -69,7 +70,7 @@ def select(
         rows=tuple(row for row in experiment.rows if row.name in names),
         seeds=tuple(dict.fromkeys(run.seed for run in shown)),
     )
-    return Selection(narrowed, runs, shown)
+    return Selection(experiment, narrowed, runs, shown)
 
 
 class Fingerprints:
@@ -79,7 +80,7 @@ class Fingerprints:
         self._known: list[tuple[Choice, str | None]] = []
 
     def of(self, corpus: Choice) -> str | None:
-        """Return the fingerprint of a corpus; None if it would have to be downloaded for it.
+        """Return the fingerprint of a corpus; None if it cannot be known without a download.
 
         Raises:
             DataError: if the corpus is malformed.
@@ -156,7 +157,10 @@ def plain(run_spec: RunSpec, precision: str) -> dict[str, Any]:
 
 
 def _fingerprint(corpus: Choice) -> str | None:
-    built = build(Corpus, corpus, at="corpus")
+    try:
+        built = build(Corpus, corpus, at="corpus")
+    except RefusedError:
+        return None  # `check` says where in the file
     try:
         return built.fingerprint()
     except DataError:

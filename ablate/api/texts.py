@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ from pydantic import ValidationError
 from ablate.data.corpus import Bitext, Corpus
 from ablate.errors import SpecError
 from ablate.registry import Choice, build, slots, suggest
+from ablate.spec.messages import unknown
+from ablate.spec.source import Mistake, UnreadableError, parse, source_of
 
 _N_EXAMPLES = 5
 
@@ -70,12 +72,12 @@ def corpora() -> tuple[CorpusListing, ...]:
     )
 
 
-def fetch_corpus(name: str, options: Mapping[str, Any], report: Callable[[str], None]) -> None:
+def fetch_corpus(name: str, options: Sequence[str], report: Callable[[str], None]) -> None:
     """Download what is missing of a corpus, and check it.
 
     Args:
         name: of the corpus.
-        options: as an experiment would give them.
+        options: ``option=value``, the values as an experiment would give them.
         report: is told what is going on.
 
     Raises:
@@ -89,7 +91,7 @@ def fetch_corpus(name: str, options: Mapping[str, Any], report: Callable[[str], 
         corpus.fetch(report)
 
 
-def show_corpus(name: str, options: Mapping[str, Any]) -> CorpusStatistics:
+def show_corpus(name: str, options: Sequence[str] = ()) -> CorpusStatistics:
     """Return sizes and examples of a corpus.
 
     Raises:
@@ -109,24 +111,44 @@ def show_corpus(name: str, options: Mapping[str, Any]) -> CorpusStatistics:
     )
 
 
-def _choice(name: str, options: Mapping[str, Any]) -> Choice:
+def _choice(name: str, options: Sequence[str]) -> Choice:
     table = slots()["corpus"]
     if name not in table:
         known = ", ".join(sorted(table))
         raise SpecError(f"no corpus is called {name!r};{suggest(name, table)} known: {known}")
     try:
-        return table[name].choose(options)
+        return table[name].choose(dict(_option(text) for text in options))
     except ValidationError as error:
-        reasons = (
-            f"corpus.{'.'.join(str(step) for step in mistake['loc'])}: {mistake['msg']}"
-            for mistake in error.errors()
-        )
+        known = list(table[name].options.model_fields)
+        reasons = (_reason(detail, name, known) for detail in error.errors())
         raise SpecError("\n".join(reasons)) from error
+
+
+def _reason(detail: Mapping[str, Any], name: str, known: Sequence[str]) -> str:
+    """Say what is wrong with one option of the corpus ``name``."""
+    path = ".".join(str(step) for step in detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        return f"corpus.{path}: {unknown(path, known, owner=f'corpus {name!r}')}"
+    return f"corpus.{path}: {detail['msg']}"
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """Return the option and the value that ``option=value`` says."""
+    name, equals, value = text.partition("=")
+    mistakes: list[Mistake] = []
+    try:
+        node = parse(source_of(f"--set {text}", value.encode()), mistakes)
+    except UnreadableError as error:
+        raise SpecError(str(error)) from error
+    if mistakes or not (name and equals):
+        reason = mistakes[0].reason if mistakes else "say OPTION=VALUE, as in src=en"
+        raise SpecError(f"--set {text}: {reason}")
+    return name, None if node is None else node.plain()
 
 
 def _is_available(name: str) -> bool | None:
     try:
-        choice = _choice(name, {})
+        choice = _choice(name, ())
     except SpecError:
         return None
     return build(Corpus, choice, at="corpus").is_available()

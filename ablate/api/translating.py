@@ -12,9 +12,9 @@ from safetensors.torch import load_model
 from ablate.data.batches import Ragged
 from ablate.data.tokenizer import PAD, Codec
 from ablate.decoding import Search, translate
-from ablate.errors import StoreError
+from ablate.errors import SpecError, StoreError
 from ablate.model import assemble
-from ablate.registry import build
+from ablate.registry import Choice, build, lookup
 from ablate.runner import devices
 from ablate.spec import RunSpec
 from ablate.store import Store
@@ -33,6 +33,7 @@ class Translator:
         n_best: translations of every sentence.
 
     Raises:
+        SpecError: if the run's search cannot return so many.
         StoreError: if there is no such run, or it left no model.
         DeviceError: if the machine lacks the device.
     """
@@ -53,8 +54,7 @@ class Translator:
         except FileNotFoundError as error:
             raise StoreError(f"{folder}: this run left no model ({error})") from error
         self._model = model.to(self._device).eval()
-        self._search = build(Search, self._spec.decoding, at="decoding")
-        self._n_best = n_best
+        self._search = build(Search, _choice(self._spec.decoding, n_best), at="decoding")
 
     def translate(self, lines: Iterable[str], *, is_prompt: bool = False) -> Iterator[list[str]]:
         """Yield the best translations of every line, in order.
@@ -76,3 +76,11 @@ class Translator:
         for line, hypotheses in zip(lines, found, strict=True):
             texts = [self._codec.decode_tgt(hypothesis.tokens) for hypothesis in hypotheses]
             yield texts if line else [""]
+
+
+def _choice(decoding: Choice, n_best: int) -> Choice:
+    if n_best == 1:
+        return decoding
+    if "n_best" not in decoding.options:
+        raise SpecError(f"{decoding.name} search finds one translation; --n-best needs beam search")
+    return lookup("decoding", decoding.name).choose({**decoding.options, "n_best": n_best})

@@ -112,13 +112,14 @@ def _console() -> Console:
 
 
 def _cells(row: PlannedRow) -> list[str]:
-    delta = "" if row.params_delta in (None, 0) else f" ({row.params_delta:+.1%})"
+    delta = f" ({row.params_delta:+.1%})" if row.params_delta else ""
+    about = "" if row.is_vocabulary_known else "~"
     memory, seconds = row.train_peak_mib, row.seconds_per_run
     return [
         row.name,
         ", ".join(f"{path}={_value(value)}" for path, value in row.changes.items()),
-        f"{row.params:,}{delta}",
-        f"{row.flops_per_target_token / 1e6:,.1f}",
+        f"{about}{row.params:,}{delta}",
+        f"{about}{row.flops_per_target_token / 1e6:,.3g}",
         "?" if memory is None else f"{memory:,.0f}",
         "?" if seconds is None else clock(seconds),
         f"{row.n_done} of {len(row.runs)}",

@@ -11,7 +11,7 @@ from pydantic import Field, PositiveInt
 from ablate.data.corpus import Corpus, CorpusText, Report, digest
 from ablate.data.parallel import Limits, cleaned, complete, lines_of, read_bytes
 from ablate.errors import DataError
-from ablate.registry import register
+from ablate.registry import Fingerprinted, register
 
 Code = Annotated[str, Field(min_length=1)]
 Paths = tuple[str, str]
@@ -47,9 +47,9 @@ class Files(Corpus):
         *,
         src: Code,
         tgt: Code,
-        train: Paths,
-        dev: Paths,
-        tests: dict[TestName, Paths],
+        train: Annotated[Paths, Fingerprinted()],
+        dev: Annotated[Paths, Fingerprinted()],
+        tests: Annotated[dict[TestName, Paths], Fingerprinted()],
         tokenised: bool = False,
         max_words: PositiveInt = 250,
         max_ratio: Ratio | None = None,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from ablate.data.corpus import Bitext, Corpus, CorpusText, Report
 from ablate.data.download import Remote, Shelf
 from ablate.data.parallel import read_bytes
-from ablate.registry import register
+from ablate.registry import Fingerprinted, register
 
 Language = Literal["en", "de", "fr", "cs"]
 TestSet = Literal["test2016", "test2017", "mscoco", "test2018"]
@@ -53,7 +53,7 @@ class Multi30k(Corpus):
         src: Language = "en",
         tgt: Language = "de",
         form: Literal["raw", "tok"] = "raw",
-        tests: tuple[TestSet, ...] | None = None,
+        tests: Annotated[tuple[TestSet, ...] | None, Fingerprinted()] = None,
     ) -> None:
         super().__init__()
         if src == tgt:

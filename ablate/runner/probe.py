@@ -8,13 +8,9 @@ import json
 import torch
 
 from ablate import measuring
+from ablate.data.batches import Batches
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import PAD
-from ablate.decoding import Search
-from ablate.model import assemble
-from ablate.parts.objective import Objective
-from ablate.parts.optimizer import Optimizer
-from ablate.registry import build
 from ablate.runner.devices import Device
 from ablate.runner.provenance import hardware, versions
 from ablate.runner.task import Task
@@ -22,19 +18,48 @@ from ablate.spec import RunSpec
 from ablate.store import Store
 
 _IRRELEVANT = {
-    "steps", "epochs", "target_tokens", "schedule", "average", "evaluate_every", "patience",
-    "diverged_above", "precision",
-}  # fmt: skip
-"""Of training: how long it goes on and what happens between steps."""
+    "steps",
+    "epochs",
+    "target_tokens",
+    "schedule",
+    "average",
+    "evaluate_every",
+    "patience",
+    "diverged_above",
+    "precision",
+}
+"""Of training: how long it goes on, and what happens between steps."""
 
 
 def probe_key(spec: RunSpec, device: Device, precision: str) -> str:
     """Return 16 hex digits for all that the speed and memory of a run depend on."""
-    data = spec.model_dump(mode="json", exclude={"seed": True, "training": _IRRELEVANT})
-    where = {"hardware": hardware(str(device)), "versions": versions(), "precision": precision}
-    text = json.dumps([data, where], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    data = spec.model_dump(mode="json")
+    training = {k: v for k, v in data["training"].items() if k not in _IRRELEVANT}
+    machine = {k: v for k, v in hardware(str(device)).items() if k != "threads"}
+    known = {
+        "spec": {**data, "training": training, "seed": None},
+        "precision": precision,
+        "hardware": machine,
+        "versions": versions(),
+    }
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def probe_one(task: Task, store: Store) -> None:
-    """Measure a row, in a fresh process, and keep the result."""
+    """Measure a row, in a fresh process, and keep the result.
+
+    Beside what `measuring.probe` returns, it holds what only the corpus can tell: ``n_src`` and
+    ``n_tgt``, the sizes of the vocabularies, ``batches_per_epoch``, and
+    ``target_tokens_per_batch``, their mean.
+    """
+    spec = RunSpec.model_validate(task.spec)
+    prepared = prepare(spec)
+    n_batches = Batches(prepared.train, spec.training.batch_tokens, PAD).n_per_epoch
+    measured = measuring.probe(spec, prepared, torch.device(task.device), task.precision)
+    of_corpus = {
+        "n_src": prepared.codec.vocabulary.n_src,
+        "n_tgt": prepared.codec.vocabulary.n_tgt,
+        "batches_per_epoch": n_batches,
+        "target_tokens_per_batch": int(prepared.train.tgt.lengths.sum()) / n_batches,
+    }
+    store.save_probe(task.key, {**measured, **of_corpus})

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_model
 
-from ablate import measuring, training
+from ablate import measuring
 from ablate.data.batches import Batches, Encoded
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
@@ -27,7 +27,7 @@ from ablate.runner import provenance
 from ablate.runner.task import Task
 from ablate.spec import RunSpec
 from ablate.store import FINISHED, Store, write_whole
-from ablate.training import Progress
+from ablate.training.loop import Job, Progress, train
 
 Record = dict[str, Any]
 Say = Callable[[str, Progress | None], None]
@@ -113,6 +113,7 @@ class _Attempt:
                 self.known["test"][name] = self._test(model, prepared, name)
         new = self.folder / "model.safetensors.new"
         save_model(model, str(new))
+        new.chmod(0o644)  # safetensors lets nobody else read it
         new.replace(self.folder / "model.safetensors")
 
     @contextmanager
@@ -158,7 +159,7 @@ class _Attempt:
         }
 
     def _train(self, model: Transformer, prepared: Prepared) -> None:
-        job = training.Job(
+        job = Job(
             spec=self.spec,
             batches=self._batches(prepared.train),
             n_target_ids=prepared.codec.vocabulary.n_tgt,
@@ -167,7 +168,7 @@ class _Attempt:
             precision=self.task.precision,
             folder=self.folder,
         )
-        trained = training.train(
+        trained = train(
             model, job, lambda progress: self.say("training", progress), self.should_stop
         )
         self.known["train"] = asdict(trained)
@@ -179,7 +180,7 @@ class _Attempt:
         best = translate(model, search, encoded.src, self.spec.training.batch_tokens, self.device)
         lines = [prepared.codec.decode_tgt(hypotheses[0].tokens) for hypotheses in best]
         write_whole(self.folder / f"hypotheses.{name}.txt", "".join(f"{s}\n" for s in lines))
-        scores = measuring.score(lines, bitext.tgt, prepared.text.is_tokenised)
+        scores = measuring.score(lines, bitext.tgt, is_tokenised=prepared.text.is_tokenised)
         return {**scores, **self._nll(model, encoded), "n_sentences": len(lines)}
 
     def _nll(self, model: Transformer, encoded: Encoded) -> Record:

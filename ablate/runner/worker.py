@@ -36,8 +36,8 @@ def main() -> int:
     task = Task.from_line(sys.stdin.readline())
     threading.Thread(target=_watch_parent, daemon=True).start()
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # a check that costs time
+    if task.device == "cuda":
+        _compute_deterministically()
     store = Store(task.results)
     try:
         if task.action == "probe":
@@ -60,6 +60,13 @@ def _speaker() -> Callable[[str, Progress | None], None]:
         channel.flush()
 
     return say
+
+
+def _compute_deterministically() -> None:
+    """Have the same numbers every time, at the price of some speed on a GPU."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # Filling memory that nobody reads only helps to find mistakes
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def _die_with_parent() -> None:

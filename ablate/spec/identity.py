@@ -16,8 +16,8 @@ from ablate.spec.experiment import RunSpec, slot_of
 def identity(run: RunSpec, corpus_fingerprint: str, precision: str) -> str:
     """Return the name of a run, 16 hexadecimal digits.
 
-    It covers the spec in canonical form, the content of the corpus (the choice of the corpus is
-    where to find it, and counts too), and the version of every part.
+    It covers the spec in canonical form, the content of the corpus in place of the paths to it, and
+    the version of every part.
 
     Args:
         run: the spec, with its seed.
@@ -26,6 +26,8 @@ def identity(run: RunSpec, corpus_fingerprint: str, precision: str) -> str:
     """
     spec = run.model_dump(mode="json")
     spec["training"]["precision"] = precision
+    for option in lookup("corpus", run.corpus.name).fingerprinted:
+        del spec["corpus"][option]
     known = {"spec": spec, "corpus": corpus_fingerprint, "versions": dict(sorted(_versions(run)))}
     text = json.dumps(known, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -46,6 +46,15 @@ def explained(error: ValidationError, tree: Node, at: Shape) -> list[Mistake]:
     ]
 
 
+def excess(error: ValidationError) -> list[list[str]]:
+    """Return the paths of keys that should not be there, and kept others from being checked."""
+    return [
+        [*map(str, detail["loc"]), detail["ctx"][_EXCESS[detail["type"]]]]
+        for detail in error.errors(include_url=False)
+        if detail["type"] in _EXCESS
+    ]
+
+
 def unknown(key: str, known: Sequence[str], owner: str = "") -> str:
     """Return the sentence for a key that nobody knows.
 
@@ -86,10 +95,8 @@ def _place(tree: Node, detail: Any) -> tuple[str | int, ...]:
     for step in detail["loc"]:
         if locate(tree, [*place, step])[1]:
             place.append(step)
-    if detail["type"] == "null":
-        place.append(detail["ctx"]["key"])
-    if detail["type"] == "rivals":
-        place.append(detail["ctx"]["second"])
+    if detail["type"] in _EXCESS:
+        place.append(detail["ctx"][_EXCESS[detail["type"]]])
     return tuple(place)
 
 
@@ -111,7 +118,7 @@ def _mistake(
     path = node.path if is_there and node.path else dotted(place)
     if "extra_forbidden" in kinds:
         return Mistake(node.key, node.path, unknown(str(place[-1]), *_known(tree, at, place[:-1])))
-    if kinds & {"rivals", "null"}:
+    if kinds & set(_EXCESS):
         return Mistake(node.key, path, str(details[0]["msg"]))
     return Mistake(node.mark, path.removesuffix(".name"), sentence(details, node))
 
@@ -147,6 +154,7 @@ def shown(value: Any) -> str:
 
 
 _LONGEST = 60
+_EXCESS = {"rivals": "second", "null": "key"}
 _BOUNDS = {
     "greater_than": ("greater than", "gt"),
     "greater_than_equal": ("at least", "ge"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -66,8 +67,9 @@ def test_training_in_another_process_gives_the_same_codec() -> None:
         "from tests.data.test_tokenizer import NAMES, codec_of, corpus_text\n"
         "print(*(codec_of(name, corpus_text(500)).fingerprint for name in NAMES))"
     )
+    root = Path(__file__).parents[2]
     printed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
     ).stdout
     assert printed.split() == [codec_of(name, corpus_text(500)).fingerprint for name in NAMES]
 

@@ -7,7 +7,6 @@ import io
 import pytest
 from rich.console import Console
 
-from ablate.runner import display as display_module
 from ablate.runner.devices import Device
 from ablate.runner.display import Display, LiveDisplay, PlainDisplay, clock, display
 from ablate.runner.task import Sign
@@ -43,7 +42,7 @@ class Clock:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(display_module.time, "monotonic", clock)
+    monkeypatch.setattr("time.monotonic", clock)
     return clock
 
 

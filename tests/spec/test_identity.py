@@ -40,10 +40,9 @@ def changed(plain: Any, path: tuple[str, ...], value: Any) -> Any:
 
 def others(value: Any) -> list[Any]:
     """Return values of which one is bound to be another valid one."""
-    words = ("none", "rms", "learned", "pre", "torch", "adamw", "greedy", "gelu", "cosine", "word")
-    words += ("per_head_shared", "separate", "sqrt_dmodel", "cross_entropy", "multi30k")
-    words += ("t2t", "halves", "others")
-    return [v for v in (not value, 0.5, 3, 300, 0.25, [0.5, 0.6], *words, "files") if v != value]
+    names = "none rms learned pre torch adamw greedy gelu cosine word per_head_shared separate"
+    words = f"{names} sqrt_dmodel cross_entropy multi30k t2t halves others".split()
+    return [v for v in (not value, 0.5, 3, 300, 0.25, [0.5, 0.6], *words) if v != value]
 
 
 @pytest.mark.parametrize("path", [*leaves(PLAIN)], ids=".".join)

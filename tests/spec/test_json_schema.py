@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from jsonschema import Draft202012Validator
 
 from ablate import spec
 from ablate.registry import slots
 from ablate.spec.merge import Shape, shape
+from ablate.spec.source import parse, source_of
 
 SCHEMA = spec.schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -55,22 +55,10 @@ def test_it_is_a_schema() -> None:
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_shipped_experiments_are_valid(path: Path) -> None:
-    VALIDATOR.validate(yaml.load(path.read_text(), Yaml12))
+    root = parse(source_of(path.name, path.read_bytes()), [])
+    assert root is not None
+    VALIDATOR.validate(json.loads(json.dumps(root.plain())))
     spec.load(path)
-
-
-class Yaml12(yaml.SafeLoader):
-    """PyYAML, but for words that YAML 1.2 reads otherwise."""
-
-
-Yaml12.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":bool")]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-Yaml12.add_implicit_resolver("tag:yaml.org,2002:bool", yaml.resolver.re.compile("true|false"), "tf")
-Yaml12.add_implicit_resolver(
-    "tag:yaml.org,2002:float", yaml.resolver.re.compile(r"[0-9.]+e-?[0-9]+"), list("0123456789")
-)
 
 
 def leaves(at: Shape, path: str = "") -> Iterator[str]:

@@ -83,7 +83,6 @@ def generate(size: int, seed: int) -> CorpusText:
             "test_long": draw.take(n_diagnostic, _LONG),
             "test_novel": draw.take(n_diagnostic, _NOVEL),
         },
-        is_tokenised=True,
     )
 
 

@@ -1,0 +1,88 @@
+"""Parameters, FLOPs and likelihoods, against counts made by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from ablate.data.batches import Batch, Batches
+from ablate.data.tokenizer import PAD
+from ablate.measuring import count_flops, count_parameters, nll
+from ablate.model import assemble
+from ablate.registry import slots
+from tests.tiny import MODEL_SLOTS, VOCABULARY, ids, spec, tiny
+from tests.training.reversal import N_IDS, fresh, pairs, run_spec
+
+
+def batch(n: int = 3, length: int = 6, device: str = "cpu") -> Batch:
+    src, tgt = ids(n, length), ids(n, length + 1, seed=2)
+    whole = Batch(src, tgt[:, :-1], tgt[:, 1:].contiguous(), n * length, torch.arange(n))
+    return whole.to(device)
+
+
+@pytest.mark.parametrize("slot", MODEL_SLOTS)
+def test_parameters_of_the_parts_add_up(slot: str) -> None:
+    for name in slots()[slot]:
+        model = tiny(**{slot: name})
+        counts = count_parameters(model)
+        assert counts["total"] == sum(p.numel() for p in model.parameters())
+        by_part = counts["by_part"].values()
+        assert sum(part["parameters"] for part in by_part) == counts["total"]
+        if slot != "initialisation":
+            assert name in {part["part"] for part in by_part}
+
+
+def test_what_was_built_is_named_with_its_size() -> None:
+    by_part = count_parameters(tiny(decoder={"norm": "rms"}))["by_part"]
+    assert by_part["embedding"] == {"part": "tied", "parameters": 50 * 32}
+    assert by_part["encoder.attention"] == {"part": "full", "parameters": 2 * 4 * (32 * 32 + 32)}
+    assert by_part["encoder.residual.norms"] == {"part": "layer", "parameters": 2 * 2 * 64}
+    assert by_part["decoder.residual.norms"] == {"part": "rms", "parameters": 2 * 3 * 32}
+    assert by_part["decoder.position"] == {"part": "sinusoidal", "parameters": 0}
+
+
+def test_flops_are_those_of_the_matrix_products() -> None:
+    """Each product costs 2 operations a multiplication forward, and twice that backward."""
+    n, length, d, d_ff, v = 3, 6, 32, 48, VOCABULARY.n_tgt
+    tokens = n * length
+    attention = 4 * tokens * d * d + 2 * n * length * length * d
+    feed_forward = 2 * tokens * d * d_ff
+    multiplications = 2 * (3 * attention + 2 * feed_forward) + tokens * d * v
+    assert count_flops(tiny(), batch()) == 3 * 2 * multiplications / tokens
+
+
+def test_flops_need_no_memory() -> None:
+    with torch.device("meta"):
+        model = assemble(spec(), VOCABULARY, PAD)
+    assert count_flops(model, batch(device="meta")) == count_flops(tiny(), batch())
+
+
+def test_counting_flops_leaves_no_trace() -> None:
+    model = tiny()
+    count_flops(model, batch())
+    assert not model.training
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_nll_by_hand() -> None:
+    model, data = fresh(run_spec()).train(), pairs(20)
+    found, n = nll(model, Batches(data, 50, PAD).in_order(), "fp32")
+    assert model.training
+    model.eval()
+    total = 0.0
+    for row in range(20):
+        one = Batches(data, 50, PAD).make(torch.tensor([row]).numpy())
+        log_p = model(one.src, one.tgt_in)[0].log_softmax(-1)
+        total -= sum(log_p[t, token].item() for t, token in enumerate(one.tgt_out[0].tolist()))
+    assert n == data.tgt.lengths.sum()
+    assert found == pytest.approx(total / n, abs=1e-5)
+
+
+def test_nll_of_a_uniform_guess_is_the_logarithm_of_the_vocabulary() -> None:
+    model = fresh(run_spec())
+    with torch.no_grad():
+        model.embedding.tgt_table.weight.zero_()
+    found, _ = nll(model, Batches(pairs(20), 50, PAD).in_order(), "fp32")
+    assert found == pytest.approx(math.log(N_IDS), abs=1e-6)

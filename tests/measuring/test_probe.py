@@ -1,0 +1,82 @@
+"""The probe: its numbers are of the work that it says it does."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from ablate.data.prepare import Prepared, prepare
+from ablate.measuring import probe
+from ablate.spec import RunSpec
+
+CPU = torch.device("cpu")
+
+
+def run(d_model: int = 16, **decoding: object) -> RunSpec:
+    return RunSpec.model_validate(
+        {
+            "corpus": {"name": "synthetic", "size": 300},
+            "tokenizer": "word",
+            "model": {
+                "dims": {"d_model": d_model, "n_heads": 2, "max_len": 64},
+                "n_layers": 1,
+                "feed_forward": {"name": "relu", "d_ff": 2 * d_model},
+            },
+            "training": {"steps": 1, "batch_tokens": 200},
+            "decoding": {"name": "greedy"} | decoding,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Prepared:
+    return prepare(run())
+
+
+def test_rates_and_peaks_are_positive(prepared: Prepared) -> None:
+    found = probe(run(), prepared, CPU, "fp32")
+    assert set(found) == {
+        "train_target_tokens_per_second",
+        "decode_sentences_per_second",
+        "train_peak_mib",
+        "decode_peak_mib",
+        "target_tokens_per_step",
+    }
+    assert all(value >= 0 for value in found.values())
+    assert found["train_target_tokens_per_second"] > 0
+    assert 100 < found["target_tokens_per_step"] <= 200
+
+
+def test_a_wider_model_is_slower_and_needs_more(prepared: Prepared) -> None:
+    small, large = (probe(run(d), prepared, CPU, "fp32") for d in (16, 512))
+    for rate in ("train_target_tokens_per_second", "decode_sentences_per_second"):
+        assert large[rate] < small[rate] / 2
+    assert large["train_peak_mib"] > small["train_peak_mib"] + 20
+
+
+def test_more_beams_decode_slower(prepared: Prepared) -> None:
+    one, many = (
+        probe(run(**d), prepared, CPU, "fp32")["decode_sentences_per_second"]
+        for d in ({}, {"name": "beam", "size": 20})
+    )
+    assert many < one / 2
+
+
+def test_a_process_measures_its_own_growth() -> None:
+    from ablate.measuring.probe import _Memory
+
+    memory = _Memory(CPU)
+    block = np.ones(50 * 2**20 // 8)
+    peak = memory.peak_mib()
+    assert 45 < peak < 80
+    del block
+
+
+def test_a_median_shrugs_off_one_slow_repeat() -> None:
+    from ablate.measuring.probe import _median_seconds
+
+    waits = iter([0.2, 0.01, 0.3, *[0.01] * 200])
+    assert 0.009 < _median_seconds(lambda: time.sleep(next(waits)), CPU) < 0.02

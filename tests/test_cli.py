@@ -1,0 +1,382 @@
+"""The command line: exit statuses, what goes where, and that nobody ever sees a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ablate.cli.app import app
+
+EXPERIMENT = """\
+question: Does anything happen?
+corpus: {name: synthetic, size: 1000}
+tokenizer: word
+model:
+  dims: {d_model: 16, n_heads: 2, max_len: 64}
+  n_layers: 1
+  feed_forward: {name: relu, d_ff: 16}
+training:
+  steps: 6
+  batch_tokens: 512
+  schedule: {name: constant, lr: 1e-3}
+decoding: greedy
+seeds: [1, 2]
+variants:
+  none: {model.position: none}
+"""
+
+Done = subprocess.CompletedProcess[str]
+Ablate = Callable[..., Done]
+RUN_NONE = ["run", "pe.yaml", "--only", "none"]
+COMMAND = [sys.executable, "-c", "from ablate.cli import main; main()"]
+
+
+def _environment(cache: Path) -> dict[str, str]:
+    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
+    outside = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "COLUMNS")}
+    return {**outside, "PYTHONPATH": path, "ABLATE_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An empty folder; of that name, because experiments are called after their folder else."""
+    (tmp_path / "experiments").mkdir()
+    return tmp_path / "experiments"
+
+
+@pytest.fixture
+def ablate(
+    folder: Path,
+    cache: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Ablate:
+    """Run a command line, in this process, in a folder that holds ``pe.yaml`` alone."""
+    (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("ABLATE_CACHE", str(cache))
+    for variable in ("FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def run(*words: str) -> Done:
+        with pytest.raises(SystemExit) as ended:
+            app(list(words))
+        said = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Done(list(words), ended.value.code, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+    """A folder where ``ablate run pe.yaml`` has been done."""
+    folder = tmp_path_factory.mktemp("finished") / "experiments"
+    folder.mkdir()
+    (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    done = subprocess.run(
+        [*COMMAND, "run", "pe.yaml"],
+        cwd=folder,
+        env=_environment(cache),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (folder / "stdout").write_text(done.stdout, encoding="utf-8")
+    (folder / "stderr").write_text(done.stderr, encoding="utf-8")
+    return folder
+
+
+def _records(folder: Path) -> dict[tuple[str, int], Mapping[str, object]]:
+    files = (folder / "results" / "runs").glob("*/record.json")
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    return {(record["variant"], record["seed"]): record for record in records}
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["run", "missing.yaml"], r"missing\.yaml"),
+        (["run", "pe.yaml", "--only", "nne"], "did you mean 'none'"),
+        (["run", "pe.yaml", "--seeds", "1,x"], "seeds are whole numbers"),
+        (["run", "pe.yaml", "--set", "training.stps=3"], "did you mean 'steps'"),
+        (["run", "pe.yaml", "--device", "gpu"], "no device is called 'gpu'"),
+        (["run", "pe.yaml", "--device", "cuda:99"], "cuda:99"),
+        (["run", "pe.yaml", "--backend", "cloud"], "cloud"),
+        (["run", "pe.yaml", "--jobs", "0"], "jobs"),
+        (["run", "pe.yaml", "--jbos", "1"], "jbos"),
+        (["rnu", "pe.yaml"], "rnu"),
+        (["run"], "SPEC|spec"),
+        (["plan", "missing.yaml"], r"missing\.yaml"),
+        (["report", "pe.yaml"], "holds no run of pe"),
+        (["report", "pe.yaml", "--format", "word"], "word"),
+        (["parts", "positon"], "did you mean 'position'"),
+        (["parts", "position", "sinusodal"], "did you mean 'sinusoidal'"),
+        (["corpora", "show", "syntetic"], "did you mean 'synthetic'"),
+        (["corpora", "show", "synthetic", "--set", "sied=1"], "sied"),
+        (["translate", "abc"], "no run 'abc'"),
+        (["init", "pe"], "exists already"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_input_ends_with_2_and_a_sentence(
+    ablate: Ablate, words: list[str], reason: str
+) -> None:
+    done = ablate(*words)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert re.search(reason, done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["run", "--help"], ["corpora", "--help"], ["corpora", "show", "-h"]],
+    ids=" ".join,
+)
+def test_help_goes_to_standard_output(ablate: Ablate, words: list[str]) -> None:
+    done = ablate(*words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage" in done.stdout
+    assert "\x1b[" not in done.stdout
+
+
+def test_every_part_is_listed_with_its_source(ablate: Ablate) -> None:
+    listed = json.loads(ablate("parts", "--json").stdout)
+    assert {"position", "corpus", "tokenizer", "decoding"} <= {part["slot"] for part in listed}
+    assert all(part["source"] and part["summary"] for part in listed)
+    text = ablate("parts").stdout
+    assert all(part["name"] in text for part in listed)
+
+
+def test_a_part_is_shown_with_its_options(ablate: Ablate) -> None:
+    done = ablate("parts", "position", "sinusoidal")
+    assert "exponent: paper | literal_2i | t2t; default paper" in done.stdout
+    assert "Vaswani" in done.stdout
+
+
+def test_corpora_are_listed_and_shown(ablate: Ablate) -> None:
+    assert "synthetic" in ablate("corpora").stdout
+    shown = ablate("corpora", "show", "synthetic", "--set", "size=400")
+    assert shown.returncode == 0, shown.stderr
+    assert re.search(r"train +400 ", shown.stdout)
+    assert "test_novel" in shown.stdout
+
+
+def test_the_schema_is_json(ablate: Ablate) -> None:
+    assert "properties" in json.loads(ablate("schema").stdout)
+
+
+def test_a_closed_pipe_is_no_error(ablate: Ablate, folder: Path, cache: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "parts", "--json"],
+        cwd=folder,
+        env=_environment(cache),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(), said) == (0, "")
+
+
+def test_a_new_experiment_is_commented_and_valid(ablate: Ablate, folder: Path) -> None:
+    assert ablate("init", "mine").stdout == "mine.yaml\n"
+    text = (folder / "mine.yaml").read_text(encoding="utf-8")
+    assert text.count("#") > 5
+    planned = json.loads(ablate("plan", "mine.yaml", "--json").stdout)
+    assert [row["name"] for row in planned["rows"]] == [
+        "baseline",
+        *yaml.safe_load(text)["variants"],
+    ]
+
+
+def test_a_plan_trains_nothing(ablate: Ablate, folder: Path) -> None:
+    done = ablate("plan", "pe.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "0 of 4 runs are done, 4 are missing" in done.stdout
+    assert "unknown until" in done.stdout
+    assert not (folder / "results").exists()
+
+
+def test_a_run_prints_the_table_alone_on_standard_output(finished: Path) -> None:
+    stdout, stderr = (
+        (finished / name).read_text(encoding="utf-8") for name in ("stdout", "stderr")
+    )
+    assert "baseline" in stdout
+    assert "BLEU" in stdout
+    assert "\x1b[" not in stdout + stderr
+    assert "started on cpu" in stderr
+    assert "started on cpu" not in stdout
+
+
+def test_a_run_leaves_whole_folders(finished: Path) -> None:
+    records = _records(finished)
+    assert sorted(records) == [("baseline", 1), ("baseline", 2), ("none", 1), ("none", 2)]
+    for file in (finished / "results" / "runs").glob("*/record.json"):
+        left = {path.name for path in file.parent.iterdir()}
+        assert {"curve.csv", "model.safetensors", "tokenizer.json", "log.txt"} <= left
+        assert {f"hypotheses.{name}.txt" for name in json.loads(file.read_text())["test"]} <= left
+        assert "checkpoint.pt" not in left
+    tables = {path.name for path in (finished / "results" / "pe").iterdir()}
+    assert {"table.md", "table.tex", "table.csv"} <= tables
+
+
+def test_a_record_holds_what_other_tools_read(finished: Path) -> None:
+    keys = """hash experiment variant seed status spec params.total params.embedding
+        flops.train_per_target_token train.steps train.target_tokens train.seconds
+        speed.train_target_tokens_per_second speed.decode_sentences_per_second
+        memory.train_peak_mib memory.decode_peak_mib dev.nll dev.perplexity test.test.bleu
+        test.test.bleu_signature test.test.chrf hardware.device_name versions.torch git"""
+    for record in _records(finished).values():
+        for key in keys.split():
+            value = record
+            for step in key.split("."):
+                assert step in value, key
+                value = value[step]  # type: ignore[assignment]
+
+
+def test_a_second_run_trains_nothing_and_prints_the_same(finished: Path, cache: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in finished.rglob("record.json")}
+    began = time.monotonic()
+    done = _again(finished, cache, "run", "pe.yaml")
+    assert time.monotonic() - began < 10  # five on a quiet machine
+    assert done.returncode == 0
+    assert done.stdout == (finished / "stdout").read_text(encoding="utf-8")
+    assert done.stderr == ""
+    assert before == {file: file.stat().st_mtime_ns for file in finished.rglob("record.json")}
+
+
+def test_a_report_needs_no_training(finished: Path, cache: Path) -> None:
+    done = _again(finished, cache, "report", "pe.yaml", "--format", "csv")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (finished / "results" / "pe" / "table.csv").read_text(encoding="utf-8")
+
+
+def test_a_plan_knows_what_is_done(finished: Path, cache: Path) -> None:
+    planned = json.loads(_again(finished, cache, "plan", "pe.yaml", "--json").stdout)
+    assert planned["n_missing"] == 0
+    assert all(row["train_peak_mib"] > 0 for row in planned["rows"])
+    more = json.loads(_again(finished, cache, "plan", "pe.yaml", "--seeds", "2,3", "--json").stdout)
+    assert more["n_missing"] == 2
+
+
+def test_a_trained_run_translates(finished: Path, cache: Path) -> None:
+    record = _records(finished)["baseline", 1]
+    lines = "the dog sleeps\n\nthe cat sees the bird\n"
+    done = _again(finished, cache, "translate", str(record["hash"])[:6], stdin=lines)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 3
+    assert done.stdout.splitlines()[1] == ""
+
+
+def test_a_diverging_run_is_a_row_and_runs_are_shared(finished: Path, cache: Path) -> None:
+    wild = "  wild: {training.schedule: {name: constant, lr: 1e30}}\n"
+    (finished / "wild.yaml").write_text(EXPERIMENT + wild, encoding="utf-8")
+    done = _again(finished, cache, "run", "wild.yaml", "--seeds", "1")
+    assert done.returncode == 1, done.stderr
+    assert "training 1 run" in done.stderr
+    rows = done.stdout.splitlines()
+    assert any("wild" in row and "diverged" in row for row in rows)
+    assert any("none" in row and "done" in row for row in rows)
+    assert _records(finished)["wild", 1]["status"] == "diverged"
+
+
+@pytest.mark.slow
+def test_a_killed_run_continues_to_the_very_same_numbers(
+    ablate: Ablate, folder: Path, cache: Path
+) -> None:
+    words = [*RUN_NONE, "--set", "training.steps=150"]
+    for sight in ("probes/*.json", "runs/*/checkpoint.pt", "runs/*/hypotheses.*.txt"):
+        process = _start(folder, cache, words)
+        _wait_for(folder / "results", sight)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert ablate(*words).returncode == 0
+    killed = _records(folder)
+    assert ablate(*words, "--results", "calm/results").returncode == 0
+    calm = _records(folder / "calm")
+    assert killed.keys() == calm.keys()
+    for key, record in calm.items():
+        assert _determined(killed[key]) == _determined(record)
+        weights = Path("results", "runs", str(record["hash"]), "model.safetensors")
+        calm_weights = (folder / "calm" / weights).read_bytes()
+        assert (folder / weights).read_bytes() == calm_weights
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_with_130_and_leaves_nobody_behind(folder: Path, cache: Path) -> None:
+    (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    process = _start(folder, cache, [*RUN_NONE, "--set", "training.steps=100000"])
+    _wait_for(folder / "results", "runs/*/curve.csv")
+    runs = folder / "results" / "runs"
+    before = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=20)
+    assert time.monotonic() - before < 8
+    assert process.returncode == 130
+    assert stdout == ""
+    assert "the same command continues" in stderr
+    assert "Traceback" not in stderr
+    assert list(runs.glob("*/checkpoint.pt"))
+    assert not list(runs.glob("*/record.json"))
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+def _again(folder: Path, cache: Path, *words: str, stdin: str = "") -> Done:
+    return subprocess.run(
+        [*COMMAND, *words],
+        cwd=folder,
+        env=_environment(cache),
+        input=stdin,
+        capture_output=True,
+        text=True,
+    )
+
+
+def _start(folder: Path, cache: Path, words: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *words],
+        cwd=folder,
+        env=_environment(cache),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _wait_for(folder: Path, sight: str) -> None:
+    deadline = time.monotonic() + 60
+    while not list(folder.glob(sight)):
+        assert time.monotonic() < deadline, f"{sight} was never seen"
+        time.sleep(0.02)
+
+
+def _determined(record: Mapping[str, object]) -> dict[str, object]:
+    """Return what may not depend on when, where and in how many goes a run was done."""
+    free = ("started", "finished", "timings", "speed", "memory", "train")
+    train = record["train"]
+    assert isinstance(train, dict)
+    kept = {key: value for key, value in record.items() if key not in free}
+    return {**kept, "train": {k: v for k, v in train.items() if k != "seconds"}}
