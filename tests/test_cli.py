@@ -375,7 +375,7 @@ def _wait_for(folder: Path, sight: str) -> None:
 
 def _determined(record: Mapping[str, object]) -> dict[str, object]:
     """Return what may not depend on when, where and in how many goes a run was done."""
-    free = ("started", "finished", "timings", "speed", "memory", "train")
+    free = ("started", "finished", "timings", "speed", "memory", "git", "train")
     train = record["train"]
     assert isinstance(train, dict)
     kept = {key: value for key, value in record.items() if key not in free}

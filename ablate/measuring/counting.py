@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.data.batches import Batch
 from ablate.model import Transformer
-from ablate.registry import Part, slots
+from ablate.registry import slots
 
 
 def count_parameters(model: Transformer) -> dict[str, Any]:
@@ -56,9 +56,11 @@ def count_flops(model: Transformer, batch: Batch) -> float:
 
 def _parts(model: Transformer) -> Iterator[tuple[str, str, nn.Module]]:
     """Yield every part with its place, depth left out: ``encoder.attention``, its name, itself."""
-    names = {entry.cls: name for table in slots().values() for name, entry in table.items()}
+    names: dict[type, str] = {
+        entry.cls: name for table in slots().values() for name, entry in table.items()
+    }
     for path, module in model.named_modules():
-        if isinstance(module, Part) and type(module) in names:
+        if type(module) in names:
             place = ".".join(
                 piece for piece in path.split(".") if piece != "layers" and not piece.isdigit()
             )

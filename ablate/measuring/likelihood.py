@@ -26,16 +26,17 @@ def nll(model: Transformer, batches: Iterable[Batch], precision: str) -> tuple[f
     """
     was_training = model.training
     model.eval()
-    total, n_tokens = 0.0, 0
+    losses, n_tokens = [], 0
     for batch in batches:
         with torch.autocast(batch.src.device.type, torch.bfloat16, enabled=precision == "bf16"):
             logits = model(batch.src, batch.tgt_in)
-        total += F.cross_entropy(
+        loss = F.cross_entropy(
             logits.flatten(0, 1).float(),
             batch.tgt_out.flatten(),
             ignore_index=PAD,
             reduction="sum",
-        ).double()
+        )
+        losses.append(loss.double())
         n_tokens += batch.n_tokens
     model.train(was_training)
-    return float(total) / n_tokens, n_tokens
+    return float(torch.stack(losses).sum()) / n_tokens, n_tokens

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 
 
 def score(
@@ -23,7 +25,7 @@ def score(
         references: one per sentence.
         is_tokenised: whether the tokens of the corpus stand apart already.
     """
-    metrics = {"bleu": BLEU(tokenize="13a", force=True), "chrf": CHRF()}
+    metrics: dict[str, Metric] = {"bleu": BLEU(tokenize="13a", force=True), "chrf": CHRF()}
     if is_tokenised:
         metrics["bleu_lc_tok"] = BLEU(tokenize="none", lowercase=True, force=True)
     scores: dict[str, Any] = {}

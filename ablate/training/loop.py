@@ -278,7 +278,7 @@ class _Loop:
             Progress(
                 step=state.step,
                 n_steps=self.n_steps,
-                loss=self._last("train_loss"),
+                loss=self._last("train_loss") or math.nan,
                 dev_nll=self._last("dev_nll"),
                 tokens_per_second=n_tokens / here,
                 seconds_left=(self.n_steps - state.step) / steps_per_second,

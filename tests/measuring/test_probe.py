@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from ablate.spec import RunSpec
 CPU = torch.device("cpu")
 
 
-def run(d_model: int = 16, **decoding: object) -> RunSpec:
+def run(d_model: int = 16, **decoding: Any) -> RunSpec:
     return RunSpec.model_validate(
         {
             "corpus": {"name": "synthetic", "size": 300},

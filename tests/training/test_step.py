@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -76,12 +77,13 @@ def test_a_stream_goes_on_anywhere() -> None:
     batches = Batches(pairs(), 64, PAD)
     n = 2 * batches.n_per_epoch + 3
     whole = [batch.index.tolist() for batch in Stream(batches, seed=4).take(n)]
-    stream, pieces = Stream(batches, seed=4), []
+    stream = Stream(batches, seed=4)
+    pieces: list[list[int]] = []
     while len(pieces) < n:
         stream = Stream(batches, 4, stream.epoch, stream.index)
         pieces += [batch.index.tolist() for batch in stream.take(min(3, n - len(pieces)))]
     assert pieces == whole
-    assert sorted(sum(whole[: batches.n_per_epoch], [])) == list(range(96))
+    assert sorted(itertools.chain(*whole[: batches.n_per_epoch])) == list(range(96))
 
 
 def test_epochs_are_counted_when_they_end() -> None:
