@@ -105,7 +105,7 @@ class Store:
             raise StoreError(f"{run!r} begins the names of several runs: {', '.join(near)}")
         raise StoreError(
             f"there is no run {run!r} in {runs} ({len(found)} runs there); give the first "
-            "characters of a run's hash, or its folder; `ablate plan SPEC` lists the hashes"
+            "characters of a run's hash, or its folder; `ablate plan SPEC --json` has the hashes"
         )
 
     def _probe(self, key: str) -> Path:

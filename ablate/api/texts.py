@@ -119,8 +119,8 @@ def _choice(name: str, options: Sequence[str]) -> Choice:
     try:
         return table[name].choose(dict(_option(text) for text in options))
     except ValidationError as error:
-        known = list(table[name].options.model_fields)
-        reasons = (_reason(detail, name, known) for detail in error.errors())
+        fields = list(table[name].options.model_fields)
+        reasons = (_reason(detail, name, fields) for detail in error.errors())
         raise SpecError("\n".join(reasons)) from error
 
 

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from ablate import report
 from ablate.api import CorpusListing, CorpusStatistics, PartListing, Plan, PlannedRow
+from ablate.report.changes import shown as as_written
 from ablate.runner.display import clock
 from ablate.store import write_whole
 
@@ -117,7 +118,7 @@ def _cells(row: PlannedRow) -> list[str]:
     memory, seconds = row.train_peak_mib, row.seconds_per_run
     return [
         row.name,
-        ", ".join(f"{path}={_value(value)}" for path, value in row.changes.items()),
+        ", ".join(f"{path}={as_written(value)}" for path, value in row.changes.items()),
         f"{about}{row.params:,}{delta}",
         f"{about}{row.flops_per_target_token / 1e6:,.3g}",
         "?" if memory is None else f"{memory:,.0f}",

@@ -3,9 +3,9 @@
 import importlib
 import pkgutil
 
-from ablate.decoding.search import Hypothesis, Search, translate
+from ablate.decoding.search import Hypothesis, Search, by_length, padded, translate
 
 for _module in pkgutil.iter_modules(__path__, prefix=f"{__name__}."):
     importlib.import_module(_module.name)
 
-__all__ = ["Hypothesis", "Search", "translate"]
+__all__ = ["Hypothesis", "Search", "by_length", "padded", "translate"]

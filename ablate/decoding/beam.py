@@ -1,34 +1,39 @@
 """Beam search, for all sentences of a batch at once and on the device.
 
-B sentences still going, K beams, T target tokens at most, V target vocabulary.
+B sentences, K beams, L most target tokens, V target vocabulary. |Y| is a length in tokens, EOS
+included.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import AfterValidator, NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.decoding.search import Hypothesis, Search, next_log_p
-from ablate.model import State, Transformer
+from ablate.decoding.search import Frontier, Hypothesis, Search
 from ablate.registry import register
+
+Alpha = Annotated[NonNegativeFloat | Literal["none"], AfterValidator(lambda a: a or "none")]
+"""Strength of the length penalty; 0 and ``none`` are one and the same."""
 
 
 @register("beam", source="Wu et al. 2016, arXiv:1609.08144, sec. 7, without coverage penalty")
 class Beam(Search):
-    """Keep the ``size`` likeliest beginnings at every step.
+    """Keep the ``size`` likeliest beginnings at every step, for every sentence.
 
-    An end counts when it is among the ``size`` best continuations. A sentence is done when it has
-    ``size`` ends, or when none of its beams can still beat the ``n_best`` best of them. With a size
-    of 1 this is greedy search.
+    A beam that writes EOS keeps its place to the end, so that there are fewer to go on, as in
+    Bahdanau et al.'s GroundHog and in Marian. A sentence is done when every beam has ended, or when
+    none can come to score higher than the ``n_best`` best that have. With a size of 1 this is
+    greedy search.
 
     Args:
         size: beams per sentence.
-        length_penalty: alpha in score = log p / ((5 + length) / 6)^alpha, of eq. 14, where the
-            length counts EOS; ``none`` ranks by log p.
+        length_penalty: alpha in score = log p / ((5 + |Y|) / 6)^alpha, eq. 14, where |Y| counts
+            EOS; ``none`` ranks by log p.
         n_best: hypotheses to return per sentence, at most ``size``.
         max_extra: target tokens beyond those of the source.
 
@@ -40,119 +45,100 @@ class Beam(Search):
         self,
         *,
         size: PositiveInt = 5,
-        length_penalty: Annotated[float, Field(ge=0.0)] | Literal["none"] = 0.6,
+        length_penalty: Alpha = 0.6,
         n_best: PositiveInt = 1,
         max_extra: NonNegativeInt = 50,
     ) -> None:
-        super().__init__(max_extra)
+        super().__init__(max_extra, n_beams=size)
         if n_best > size:
             raise ValueError(f"n_best ({n_best}) is more than the beam's size ({size})")
-        self.size = size
         self.alpha = 0.0 if length_penalty == "none" else length_penalty
         self.n_best = n_best
 
-    def search(
-        self, model: Transformer, src: Tensor, n_tokens: Tensor | None = None
-    ) -> list[list[Hypothesis]]:
-        limits = self.limits(model, src) if n_tokens is None else n_tokens
-        beams = _Beams(self, limits, is_exact=n_tokens is not None)
-        state = model.begin(model.encode(src), self.size, beams.length)
-        while beams.is_going:
-            beams.advance(model.step(beams.last, state), state)
-        return beams.found
+    def start(self, longest: Tensor) -> Frontier:
+        shape = len(longest), self.n_beams
+        tokens = longest.new_full((*shape, int(longest.max()) + 1), PAD)
+        tokens[..., 0] = BOS
+        nothing = torch.full(shape, -torch.inf, device=longest.device)
+        log_p = nothing.clone()
+        log_p[:, 0] = 0.0  # all begin alike, so only one may go on
+        has_ended = torch.zeros_like(log_p, dtype=torch.bool)
+        return _Beams(self, longest, tokens, log_p, nothing, has_ended)
 
-    def penalty(self, length: Tensor | int) -> Tensor:
-        """Return what log p is divided by for targets of ``length`` tokens, EOS included."""
-        return ((5 + torch.as_tensor(length)) / 6) ** self.alpha
-
-
-class _Beams:
-    """The beams and the ends of every sentence still going."""
-
-    def __init__(self, beam: Beam, limits: Tensor, *, is_exact: bool) -> None:
-        n, k, device = limits.size(0), beam.size, limits.device
-        self.beam, self.limits, self.is_exact = beam, limits, is_exact
-        self.length = int(limits.max())  # T
-        self.step = 0
-        self.found: list[list[Hypothesis]] = [[] for _ in range(n)]
-        self.sentences = torch.arange(n, device=device)
-        self.last = torch.full((n * k,), BOS, device=device)
-        self.log_p = torch.full((n, k), -torch.inf, device=device)
-        self.log_p[:, 0] = 0.0  # all beams begin alike, so only one may go on
-        self.tokens = torch.full((n, k, self.length), PAD, device=device)
-        self.ends = torch.full((n, k, self.length), PAD, device=device)
-        self.end_scores = torch.full((n, k), -torch.inf, device=device)
-        self.end_log_p = torch.full((n, k), -torch.inf, device=device)
-        self.n_ends = torch.zeros(n, dtype=torch.long, device=device)
-
-    @property
-    def is_going(self) -> bool:
-        return len(self.sentences) > 0
-
-    def advance(self, logits: Tensor, state: State) -> None:
-        """Take the next step with ``logits`` (B * K, V), and drop the sentences that are done."""
-        k, n = self.beam.size, len(self.sentences)
-        self.step += 1
-        step_log_p = next_log_p(
-            logits.view(n, k, -1),
-            self.limits == self.step,
-            self.limits > self.step if self.is_exact else None,
-        )
-        n_ids = step_log_p.size(-1)
-        best, place = (self.log_p[..., None] + step_log_p).flatten(1).topk(2 * k)  # (B, 2K)
-        origin, token = place // n_ids, place % n_ids
-        is_end = token == EOS
-        self._keep_ends(best[:, :k], origin[:, :k], is_end[:, :k] & best[:, :k].isfinite())
-        goes_on = is_end.int().sort(dim=1, stable=True).indices[:, :k]  # the best that do not end
-        origin, token = origin.gather(1, goes_on), token.gather(1, goes_on)
-        self.log_p = best.gather(1, goes_on).masked_fill(token == EOS, -torch.inf)
-        self.tokens = self.tokens.gather(1, origin[..., None].expand_as(self.tokens))
-        self.tokens[..., self.step - 1] = token
-        self._drop_done(origin, token, state)
-
-    def _keep_ends(self, log_p: Tensor, origin: Tensor, is_end: Tensor) -> None:
-        """Merge the new ends, (B, K), into the best so far."""
-        k = self.beam.size
-        new = log_p.masked_fill(~is_end, -torch.inf)
-        ended = self.tokens.gather(1, origin[..., None].expand_as(self.tokens))
-        ended[..., self.step - 1] = EOS
-        penalty = self.beam.penalty(self.step).to(new)
-        scores = torch.cat((self.end_scores, new / penalty), dim=1)  # (B, 2K)
-        self.end_scores, place = scores.topk(k)
-        self.end_log_p = torch.cat((self.end_log_p, new), dim=1).gather(1, place)
-        tokens = torch.cat((self.ends, ended), dim=1)
-        self.ends = tokens.gather(1, place[..., None].expand_as(self.ends))
-        self.n_ends = self.n_ends + is_end.sum(dim=1)
-
-    def _drop_done(self, origin: Tensor, token: Tensor, state: State) -> None:
-        """Hand over the sentences that are done; reorder the rest."""
-        k, n = self.beam.size, len(self.sentences)
-        hope = self.log_p[:, 0] / self.beam.penalty(self.limits).to(self.log_p)
-        is_won = self.end_scores[:, self.beam.n_best - 1] >= hope
-        is_done = is_won | (self.n_ends >= k)
-        rows = origin + k * torch.arange(n, device=origin.device)[:, None]  # (B, K)
-        going = (~is_done).nonzero()[:, 0]
-        if len(going) < n:
-            self._hand_over(is_done.nonzero()[:, 0])
-            for name in _PER_SENTENCE:
-                setattr(self, name, getattr(self, name)[going])
-            rows, token = rows[going], token[going]
-        self.last = token.flatten()
-        state.select(rows.flatten(), same_sources=len(going) == n)
-
-    def _hand_over(self, done: Tensor) -> None:
-        n = self.beam.n_best
-        columns = (self.sentences, self.ends, self.end_log_p, self.end_scores)
-        for sentence, tokens, log_p, scores in zip(
-            *(column[done].tolist() for column in columns), strict=True
-        ):
-            self.found[sentence] = [
-                Hypothesis(row[: row.index(EOS)], p, score)
-                for row, p, score in zip(tokens[:n], log_p[:n], scores[:n], strict=True)
-                if EOS in row
-            ]
+    def penalty(self, length: Tensor | int) -> Tensor | float:
+        """Return what log p is divided by for |Y| = ``length``."""
+        return ((5 + length) / 6) ** self.alpha
 
 
-_PER_SENTENCE = (
-    "sentences", "limits", "log_p", "tokens", "ends", "end_scores", "end_log_p", "n_ends",
-)  # fmt: skip
+@dataclass
+class _Beams(Frontier):
+    """The beams of every sentence; those that have ended stay where they are.
+
+    A beam with a log-probability of -inf is empty.
+
+    Attributes:
+        beam: the options.
+        longest: the most tokens of each translation, EOS included, (B,).
+        tokens: BOS and what was written, (B, K, 1 + L).
+        log_p: of it, (B, K).
+        scores: of the beams that have ended, (B, K); of the others, -inf.
+        has_ended: whether EOS was written, (B, K).
+    """
+
+    beam: Beam
+    longest: Tensor
+    tokens: Tensor
+    log_p: Tensor
+    scores: Tensor
+    has_ended: Tensor
+
+    def last(self, n: int) -> Tensor:
+        return self.tokens[..., n - 1]
+
+    def advance(self, log_p: Tensor, n: int) -> Tensor:
+        goes_on = self.log_p.masked_fill(self.has_ended, -torch.inf)
+        best, place = (goes_on[..., None] + log_p).flatten(1).topk(self.beam.n_beams)  # (B, K)
+        rank = ((~self.has_ended).cumsum(dim=1) - 1).clamp(min=0)  # best to the first free beam
+        best, place = best.gather(1, rank), place.gather(1, rank)
+        own = torch.arange(self.beam.n_beams, device=place.device)
+        parents = torch.where(self.has_ended, own, place // log_p.size(-1))
+        token = (place % log_p.size(-1)).masked_fill(self.has_ended, PAD)
+        self.log_p = torch.where(self.has_ended, self.log_p, best)
+        self.tokens = self.tokens.gather(1, parents[..., None].expand_as(self.tokens))
+        self.tokens[..., n] = token
+        ends = (token == EOS) & (self.log_p != -torch.inf)
+        self.scores = torch.where(ends, self.log_p / self.beam.penalty(n), self.scores)
+        self.has_ended = self.has_ended | ends
+        self._stop_the_won()
+        return parents
+
+    def is_done(self) -> Tensor:
+        return (self._going() == -torch.inf).all(dim=1)
+
+    def hypotheses(self) -> list[list[Hypothesis]]:
+        scores, order = self.scores.sort(dim=1, descending=True, stable=True)
+        tokens = self.tokens.gather(1, order[..., None].expand_as(self.tokens))
+        ended = self.has_ended.gather(1, order)
+        columns = tokens, scores, self.log_p.gather(1, order), ended
+        return [
+            [
+                Hypothesis(beam[1 : beam.index(EOS)], score, log_p)
+                for beam, score, log_p, has_ended in zip(*of_sentence, strict=True)
+                if has_ended
+            ][: self.beam.n_best]
+            for of_sentence in zip(*(column.tolist() for column in columns), strict=True)
+        ]
+
+    def _stop_the_won(self) -> None:
+        """Empty the beams of a sentence of which none can come to be among the ``n_best``.
+
+        Log-probabilities only fall and the penalty only grows with length, so nothing is better
+        than to reach the limit at no further cost.
+        """
+        hope = self._going().max(dim=1).values / self.beam.penalty(self.longest)  # (B,)
+        is_won = self.scores.topk(self.beam.n_best).values[:, -1] >= hope
+        self.log_p = self.log_p.masked_fill(is_won[:, None] & ~self.has_ended, -torch.inf)
+
+    def _going(self) -> Tensor:
+        """Return the log-probabilities of the beams that have not ended, -inf for the others."""
+        return self.log_p.masked_fill(self.has_ended, -torch.inf)

@@ -1,14 +1,15 @@
-"""Greedy search: always the likeliest next token."""
+"""Greedy search: always the likeliest next token. B sentences, L most target tokens."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from pydantic import NonNegativeInt
 from torch import Tensor
 
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.decoding.search import Hypothesis, Search, next_log_p
-from ablate.model import Transformer
+from ablate.decoding.search import Frontier, Hypothesis, Search
 from ablate.registry import register
 
 
@@ -23,31 +24,41 @@ class Greedy(Search):
     def __init__(self, *, max_extra: NonNegativeInt = 50) -> None:
         super().__init__(max_extra)
 
-    def search(
-        self, model: Transformer, src: Tensor, n_tokens: Tensor | None = None
-    ) -> list[list[Hypothesis]]:
-        limits = self.limits(model, src) if n_tokens is None else n_tokens
-        length = int(limits.max())
-        state = model.begin(model.encode(src), length=length)
-        sentences = torch.arange(src.size(0), device=src.device)  # of the rows still going
-        tokens = torch.full((src.size(0), length), PAD, device=src.device)
-        log_p = torch.zeros(src.size(0), device=src.device)
-        last = torch.full_like(sentences, BOS)
-        for t in range(length):
-            now = limits[sentences]
-            step = next_log_p(
-                model.step(last, state), now == t + 1, None if n_tokens is None else now > t + 1
-            )
-            gained, last = step.max(dim=-1)
-            log_p[sentences] += gained
-            tokens[sentences, t] = last
-            going = (last != EOS).nonzero()[:, 0]
-            if len(going) == 0:
-                break
-            if len(going) < len(last):
-                state.select(going)
-                sentences, last = sentences[going], last[going]
+    def start(self, longest: Tensor) -> Frontier:
+        tokens = longest.new_full((len(longest), int(longest.max()) + 1), PAD)
+        tokens[:, 0] = BOS
+        log_p = torch.zeros(len(longest), device=longest.device)
+        return _Path(tokens, log_p, has_ended=torch.zeros_like(longest, dtype=torch.bool))
+
+
+@dataclass
+class _Path(Frontier):
+    """One beam per sentence.
+
+    Attributes:
+        tokens: BOS and what was written, (B, 1 + L).
+        log_p: of it, (B,).
+        has_ended: whether EOS was written, (B,).
+    """
+
+    tokens: Tensor
+    log_p: Tensor
+    has_ended: Tensor
+
+    def last(self, n: int) -> Tensor:
+        return self.tokens[:, n - 1 : n]
+
+    def advance(self, log_p: Tensor, n: int) -> None:
+        best, token = log_p[:, 0].max(dim=-1)  # (B,)
+        self.log_p = torch.where(self.has_ended, self.log_p, self.log_p + best)
+        self.tokens[:, n] = token.masked_fill(self.has_ended, PAD)
+        self.has_ended = self.has_ended | (token == EOS)
+
+    def is_done(self) -> Tensor:
+        return self.has_ended
+
+    def hypotheses(self) -> list[list[Hypothesis]]:
         return [
-            [Hypothesis(row[: row.index(EOS)], p, p)]
-            for row, p in zip(tokens.tolist(), log_p.tolist(), strict=True)
+            [Hypothesis(tokens[1 : tokens.index(EOS)], score=log_p, log_p=log_p)]
+            for tokens, log_p in zip(self.tokens.tolist(), self.log_p.tolist(), strict=True)
         ]

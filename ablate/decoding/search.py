@@ -1,22 +1,29 @@
 """What a search is, and how a whole test set goes through one.
 
-B sentences, S source tokens, V target vocabulary. A hypothesis ends in EOS, which counts in its
-length and its probability and is left out of its tokens.
+B sentences, S source tokens, K beams per sentence, V target vocabulary. A translation ends in EOS,
+which counts in its length and its probability and is left out of its tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from ablate.data.batches import Ragged
+from ablate.data.batches import Ids
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.model import Transformer
+from ablate.model import State, Transformer
 from ablate.registry import Part
+
+Sources = Sequence[Sequence[int] | Ids]
+"""Sentences as ids, each ending in EOS."""
 
 
 @dataclass(frozen=True)
@@ -25,73 +32,129 @@ class Hypothesis:
 
     Attributes:
         tokens: without BOS and EOS.
-        log_p: natural logarithm of its probability, EOS included.
-        score: what the search ranks by: log_p over the length penalty.
+        score: what the search ranks by.
+        log_p: natural logarithm of its probability given the source, EOS included; the
+            probabilities are the model's own, of all V tokens.
     """
 
     tokens: list[int]
-    log_p: float
     score: float
+    log_p: float
+
+
+@dataclass
+class Frontier(ABC):
+    """What a search has reached: K beams for each of B sentences.
+
+    A subclass is a dataclass whose tensors all have the sentences as their first dimension.
+    """
+
+    @abstractmethod
+    def last(self, n: int) -> Tensor:
+        """Return the token before token number ``n``, from 1, of every beam, (B, K)."""
+
+    @abstractmethod
+    def advance(self, log_p: Tensor, n: int) -> Tensor | None:
+        """Write token number ``n``; sentences that are done must not change any more.
+
+        Args:
+            log_p: of every token after every beam, (B, K, V).
+            n: which token, from 1.
+
+        Returns:
+            Which of its sentence's old beams each new one continues, (B, K); None if each
+            continues itself.
+        """
+
+    @abstractmethod
+    def is_done(self) -> Tensor:
+        """Return whether each sentence has all that was searched for, (B,)."""
+
+    @abstractmethod
+    def hypotheses(self) -> list[list[Hypothesis]]:
+        """Return what was found for each sentence, best first."""
+
+    def select(self, sentences: list[int]) -> Self:
+        """Return the frontier of some of the sentences."""
+        held = {field.name: getattr(self, field.name) for field in fields(self)}
+        tensors = {name: x for name, x in held.items() if isinstance(x, Tensor)}
+        rows = torch.tensor(sentences, device=next(iter(tensors.values())).device)
+        return replace(self, **{name: x.index_select(0, rows) for name, x in tensors.items()})
 
 
 class Search(Part, slot="decoding"):
-    """The contract: source ids in, hypotheses out, best first.
+    """The contract: a search says where it starts, and its `Frontier` how it goes on.
 
     A target is at most ``max_extra`` tokens longer than its source (Vaswani et al. 2017, sec. 6.1,
     allow 50), and never longer than the model; at the limit it ends in EOS, at the price of EOS.
 
     Args:
         max_extra: target tokens beyond those of the source.
+        n_beams: rows per sentence.
     """
 
-    def __init__(self, max_extra: int) -> None:
+    def __init__(self, max_extra: int, n_beams: int = 1) -> None:
         self.max_extra = max_extra
+        self.n_beams = n_beams
+
+    def start(self, longest: Tensor) -> Frontier:
+        """Return the frontier before the first token.
+
+        Args:
+            longest: the most tokens of each translation, EOS included, (B,).
+        """
+        raise NotImplementedError
 
     def search(
         self, model: Transformer, src: Tensor, n_tokens: Tensor | None = None
     ) -> list[list[Hypothesis]]:
         """Translate ``src`` (B, S); return the hypotheses of each sentence, best first.
 
+        The host waits for the device once per token. Sentences that are done leave the batch.
+
         Args:
             model: in evaluation mode, on the device of ``src``.
-            src: ids, padded at the end.
+            src: ids that end in EOS, padded at the end.
             n_tokens: target tokens, EOS included, that every hypothesis must have, (B,): the
                 fixed amount of work that a measurement of speed needs.
         """
-        raise NotImplementedError
+        longest = self._longest(model, src) if n_tokens is None else n_tokens
+        limits = Limits(longest.tolist(), is_exact=n_tokens is not None)
+        state = model.begin(model.encode(src), self.n_beams, max(limits.longest))
+        frontier = self.start(longest)
+        found: list[list[Hypothesis]] = [[] for _ in limits.longest]
+        places = list(range(len(found)))  # in ``found``, of the sentences still going
+        for n in itertools.count(1):
+            logits = model.step(frontier.last(n).flatten(), state)  # (B K, V)
+            log_p = logits.float().log_softmax(dim=-1).unflatten(0, (-1, self.n_beams))
+            limits.forbid(log_p, n)
+            parents = frontier.advance(log_p, n)
+            is_done = frontier.is_done().tolist()
+            going = [b for b, is_so in enumerate(is_done) if not is_so]
+            if len(going) > 0.75 * len(places):  # dropping so few is not worth the copying
+                _follow(state, self.n_beams, parents)
+                continue
+            done = [b for b, is_so in enumerate(is_done) if is_so]
+            for b, hypotheses in zip(done, frontier.select(done).hypotheses(), strict=True):
+                found[places[b]] = hypotheses
+            if not going:
+                break
+            _follow(state, self.n_beams, parents, going)
+            frontier, limits = frontier.select(going), limits.select(going)
+            places = [places[b] for b in going]
+        return found
 
-    def limits(self, model: Transformer, src: Tensor) -> Tensor:
-        """Return the most target tokens of each sentence, EOS included, (B,)."""
+    def _longest(self, model: Transformer, src: Tensor) -> Tensor:
         return ((src != PAD).sum(dim=1) + self.max_extra).clamp(max=model.max_len)
 
 
-def next_log_p(logits: Tensor, is_last: Tensor, is_early: Tensor | None) -> Tensor:
-    """Return the log-probabilities (B, ..., V) of what may come next.
-
-    PAD and BOS never come. Probabilities are those of the model, not made to sum to 1 again.
-
-    Args:
-        logits: (B, ..., V).
-        is_last: the sentences that must end now, (B,).
-        is_early: the sentences that must not end yet, (B,), or None.
-    """
-    log_p = logits.float().log_softmax(dim=-1)
-    log_p[..., [PAD, BOS]] = -torch.inf
-    ends = torch.arange(log_p.size(-1), device=log_p.device) == EOS
-    shape = (-1, *(1,) * (log_p.ndim - 1))
-    log_p = log_p.masked_fill(is_last.view(shape) & ~ends, -torch.inf)
-    if is_early is not None:
-        log_p = log_p.masked_fill(is_early.view(shape) & ends, -torch.inf)
-    return log_p
-
-
-@torch.inference_mode()
 def translate(
     model: Transformer,
     search: Search,
-    sources: Ragged,
+    sources: Sources,
     batch_tokens: int,
     device: torch.device,
+    precision: str = "fp32",
 ) -> list[list[Hypothesis]]:
     """Translate any number of sentences; return their hypotheses in the order of ``sources``.
 
@@ -104,24 +167,99 @@ def translate(
         sources: ids that end in EOS.
         batch_tokens: source tokens of a batch, padding included, at most.
         device: where to compute.
+        precision: ``fp32``, or ``bf16`` for autocast with fp32 weights.
+
+    Raises:
+        ValueError: if a source lacks even EOS, or is longer than the model's max_len.
     """
+    found: list[list[Hypothesis]] = [[] for _ in sources]
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
     was_training = model.training
     model.eval()
-    found: list[list[Hypothesis]] = [[]] * len(sources)
-    for rows in _batches(sources.lengths, batch_tokens):
-        src = torch.from_numpy(sources.padded(rows, PAD)).to(device)
-        for row, hypotheses in zip(rows.tolist(), search.search(model, src), strict=True):
-            found[row] = hypotheses
-    model.train(was_training)
+    try:
+        with torch.inference_mode(), autocast:
+            for rows in by_length(sources, batch_tokens):
+                src = padded([sources[row] for row in rows]).to(device)
+                for row, hypotheses in zip(rows, search.search(model, src), strict=True):
+                    found[row] = hypotheses
+    finally:
+        model.train(was_training)
     return found
 
 
-def _batches(lengths: np.ndarray, batch_tokens: int) -> Sequence[np.ndarray]:
-    """Split sentences into batches, longest first, so that a lack of memory shows at once."""
-    order = np.argsort(-lengths, kind="stable")
-    batches, start = [], 0
-    while start < len(order):
-        n = max(1, batch_tokens // max(1, int(lengths[order[start]])))
-        batches.append(order[start : start + n])
-        start += n
-    return batches
+def by_length(sources: Sources, batch_tokens: int) -> Iterator[list[int]]:
+    """Yield the rows of ``sources`` batch by batch, longest first: a lack of memory shows at once.
+
+    Args:
+        sources: ids that end in EOS.
+        batch_tokens: rows times longest source is at most so much, or the batch is one row.
+
+    Raises:
+        ValueError: if a source lacks even EOS.
+    """
+    lengths = [len(source) for source in sources]
+    if 0 in lengths:
+        raise ValueError(f"source {lengths.index(0)} has no ids; even an empty one ends in EOS")
+    rows = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    while rows:
+        n_rows = max(1, batch_tokens // lengths[rows[0]])
+        yield rows[:n_rows]
+        rows = rows[n_rows:]
+
+
+def padded(sources: Sources) -> Tensor:
+    """Return ``sources`` as one tensor, (B, S)."""
+    ids = [torch.from_numpy(np.asarray(source, dtype=np.int64)) for source in sources]
+    return pad_sequence(ids, batch_first=True, padding_value=PAD)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long the translation of each sentence may become.
+
+    Attributes:
+        longest: the most tokens of each of B translations, EOS included.
+        is_exact: whether fewer are too few.
+    """
+
+    longest: list[int]
+    is_exact: bool = False
+
+    def forbid(self, log_p: Tensor, n: int) -> None:
+        """Rule out, in place, what may not be token number ``n``, from 1.
+
+        PAD and BOS never are; EOS alone is at the limit. The others keep their probabilities:
+        they are not made to sum to 1 again.
+
+        Args:
+            log_p: of every token, (B, K, V).
+            n: which token.
+        """
+        log_p[..., PAD] = -torch.inf
+        log_p[..., BOS] = -torch.inf
+        if self.is_exact and n < max(self.longest):
+            is_early = torch.tensor([n < most for most in self.longest], device=log_p.device)
+            log_p[..., EOS].masked_fill_(is_early[:, None], -torch.inf)
+        if n >= min(self.longest):
+            is_last = torch.tensor([n >= most for most in self.longest], device=log_p.device)
+            eos = log_p[..., EOS].clone()
+            log_p.masked_fill_(is_last[:, None, None], -torch.inf)
+            log_p[..., EOS] = eos
+
+    def select(self, sentences: list[int]) -> Limits:
+        """Return the limits of some of the sentences."""
+        return Limits([self.longest[b] for b in sentences], self.is_exact)
+
+
+def _follow(
+    state: State, n_beams: int, parents: Tensor | None, going: list[int] | None = None
+) -> None:
+    """Let the rows of ``state`` follow their beams, and those that are not ``going`` go."""
+    if parents is None and going is None:
+        return
+    rows = torch.arange(state.n_rows, device=state.mask.device).unflatten(0, (-1, n_beams))
+    if parents is not None:
+        rows = rows[:, :1] + parents  # (B, K)
+    if going is not None:
+        rows = rows.index_select(0, torch.tensor(going, device=rows.device))
+    state.select(rows.flatten(), same_sources=going is None)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import nn
+from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.data.batches import Batch
@@ -40,17 +42,19 @@ def count_flops(model: Transformer, batch: Batch) -> float:
 
     Forward and backward, matrix products alone (as PyTorch's counter has it), a multiplication and
     an addition being two. Padding is computed and so counted; the division is by real tokens.
+    Only shapes matter, so all is done on the meta device, and nothing happens to the model.
 
     Args:
-        model: may be on the meta device, and then the batch is too.
+        model: on any device.
         batch: a typical one; the cost of attention depends on its length.
     """
-    was_training = model.training
-    model.train()
+    on_meta = {
+        name: torch.empty_like(x, device="meta").requires_grad_(isinstance(x, nn.Parameter))
+        for name, x in (*model.named_parameters(), *model.named_buffers())
+    }
+    ids = (batch.src.to("meta"), batch.tgt_in.to("meta"))
     with FlopCounterMode(display=False) as counter:
-        model(batch.src, batch.tgt_in).sum().backward()
-    model.zero_grad(set_to_none=True)
-    model.train(was_training)
+        functional_call(model, on_meta, ids).sum().backward()
     return counter.get_total_flops() / batch.n_tokens
 
 

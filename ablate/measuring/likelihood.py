@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD
@@ -23,20 +25,35 @@ def nll(model: Transformer, batches: Iterable[Batch], precision: str) -> tuple[f
         model: on the device of the batches.
         batches: of the split.
         precision: ``fp32``, or ``bf16`` for autocast; the softmax is in fp32 either way.
+
+    Raises:
+        ValueError: if there are no batches.
     """
     was_training = model.training
     model.eval()
-    losses, n_tokens = [], 0
-    for batch in batches:
-        with torch.autocast(batch.src.device.type, torch.bfloat16, enabled=precision == "bf16"):
-            logits = model(batch.src, batch.tgt_in)
-        loss = F.cross_entropy(
-            logits.flatten(0, 1).float(),
-            batch.tgt_out.flatten(),
-            ignore_index=PAD,
-            reduction="sum",
-        )
-        losses.append(loss.double())
-        n_tokens += batch.n_tokens
-    model.train(was_training)
-    return float(torch.stack(losses).sum()) / n_tokens, n_tokens
+    try:
+        counted = [(_loss(model, batch, precision), batch.n_tokens) for batch in batches]
+    finally:
+        model.train(was_training)
+    if not counted:
+        raise ValueError("there is nothing to measure the likelihood of")
+    losses, n_tokens = zip(*counted, strict=True)
+    return float(torch.stack(losses).sum()) / sum(n_tokens), sum(n_tokens)
+
+
+def perplexity(nll: float) -> float:
+    """Return exp(``nll``), of nats per token; infinite where a float cannot hold it."""
+    try:
+        return math.exp(nll)
+    except OverflowError:
+        return math.inf
+
+
+def _loss(model: Transformer, batch: Batch, precision: str) -> Tensor:
+    with torch.autocast(batch.src.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        logits = model(batch.src, batch.tgt_in)
+    targets = batch.tgt_out.flatten()
+    losses = F.cross_entropy(
+        logits.flatten(0, 1).float(), targets, ignore_index=PAD, reduction="none"
+    )
+    return losses.double().sum()

@@ -5,7 +5,9 @@ To be called in a fresh process, with nothing else on the device.
 
 from __future__ import annotations
 
+import ctypes
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ablate.data.batches import Batch, Batches, Encoded
+from ablate.data.batches import Batch, Batches, Encoded, Rows
 from ablate.data.prepare import Prepared
 from ablate.data.tokenizer import PAD
 from ablate.decoding import Search
@@ -22,6 +24,7 @@ from ablate.parts.objective import Objective
 from ablate.parts.optimizer import Optimizer
 from ablate.registry import build
 from ablate.spec import RunSpec
+from ablate.spec.experiment import TrainingSpec
 from ablate.training.step import train_step
 
 _SECONDS = 1.5  # about, for each of the two measurements
@@ -37,9 +40,10 @@ def probe(
 ) -> dict[str, float]:
     """Build the model of ``spec`` and measure decoding, then training.
 
-    Every time is the median of repeats on the same work, after one that is not counted. Sentences
-    are decoded to exactly the length of their references, so that an untrained model does the work
-    of a trained one.
+    Every time is the median of repeats on the same work, after one that is not counted. A training
+    step accumulates as many batches as the run's do, and the largest batch goes first, for the peak
+    of memory. Sentences are decoded to exactly the length of their references, so that an untrained
+    model does the work of a trained one.
 
     Returns:
         ``train_target_tokens_per_second``, padding not counted; ``decode_sentences_per_second``;
@@ -47,31 +51,44 @@ def probe(
         CPU by how much the process grew, model included, interpreter and libraries not; and
         ``target_tokens_per_step``, of the measured batches.
     """
+    steps = [[batch.to(device) for batch in step] for step in _steps(prepared.train, spec.training)]
+    sentences = _sentences(prepared.dev).to(device)
+    _load_libraries(device)
     memory = _Memory(device)
     torch.manual_seed(spec.seed)
     model = assemble(spec.model, prepared.codec.vocabulary, PAD).to(device)
-    sentences = _sentences(prepared.dev).to(device)
     search = build(Search, spec.decoding, at="decoding")
     decode_seconds = _median_seconds(_decoding(model, search, sentences), device)
     decode_peak_mib = memory.peak_mib()
-    batches = [batch.to(device) for batch in _batches(prepared.train, spec.training.batch_tokens)]
-    train_seconds = _median_seconds(_training(model, spec, batches, precision), device)
-    n_tokens = sum(batch.n_tokens for batch in batches)
+    train = _training(model, spec, precision)
+    train(steps[-1:])
+    train_seconds = _median_seconds(lambda: train(steps[:-1]), device)
+    n_tokens = sum(batch.n_tokens for step in steps[:-1] for batch in step)
     return {
         "train_target_tokens_per_second": n_tokens / train_seconds,
         "decode_sentences_per_second": len(sentences.index) / decode_seconds,
         "train_peak_mib": memory.peak_mib(),
         "decode_peak_mib": decode_peak_mib,
-        "target_tokens_per_step": n_tokens / len(batches),
+        "target_tokens_per_step": n_tokens / (len(steps) - 1),
     }
 
 
-def _batches(train: Encoded, batch_tokens: int) -> list[Batch]:
-    """Return a few batches, from the shortest sentences to the longest."""
-    batches = Batches(train, batch_tokens, PAD)
-    every = list(batches.in_order())
-    places = np.linspace(0, len(every) - 1, min(_N_BATCHES, len(every)) + 2)[1:-1]
-    return [every[round(place)] for place in places] or every
+def _steps(train: Encoded, training: TrainingSpec) -> list[list[Batch]]:
+    """Return the batches of a few steps, spread over the lengths.
+
+    The last step has the largest batch of all, for the peak of memory alone.
+    """
+    batches = Batches(train, training.batch_tokens, PAD)
+
+    def n_tokens(rows: Rows) -> int:
+        return len(rows) * int(train.src.lengths[rows].max() + train.tgt.lengths[rows].max())
+
+    every = sorted(batches.epoch(0, 0), key=lambda rows: train.tgt.lengths[rows].max())
+    n_steps = max(1, _N_BATCHES // training.accumulate)
+    places = np.linspace(0, len(every) - 1, n_steps * training.accumulate + 2)[1:-1]
+    some = [batches.make(every[round(place)]) for place in places]
+    largest = batches.make(max(every, key=n_tokens))
+    return [*(some[i::n_steps] for i in range(n_steps)), [largest] * training.accumulate]
 
 
 def _sentences(dev: Encoded) -> Batch:
@@ -91,8 +108,8 @@ def _decoding(model: Transformer, search: Search, batch: Batch) -> Callable[[], 
 
 
 def _training(
-    model: Transformer, spec: RunSpec, batches: list[Batch], precision: str
-) -> Callable[[], None]:
+    model: Transformer, spec: RunSpec, precision: str
+) -> Callable[[list[list[Batch]]], None]:
     objective = build(Objective, spec.training.objective, PAD, at="training.objective")
     maker = build(Optimizer, spec.training.optimizer, at="training.optimizer")
     optimizer = maker.make(model.parameters())
@@ -100,18 +117,29 @@ def _training(
         group["lr"] = _LEARNING_RATE
     model.train()
 
-    def train() -> None:
-        for batch in batches:
+    def train(steps: list[list[Batch]]) -> None:
+        for batches in steps:
             train_step(
                 model,
                 objective,
                 optimizer,
-                [batch],
+                batches,
                 clip=spec.training.clip,
                 precision=precision,
             )
 
     return train
+
+
+def _load_libraries(device: torch.device) -> None:
+    """Take one step with next to nothing, so that what PyTorch loads for it is not counted."""
+    layer = torch.nn.Linear(8, 8, device=device)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.0, fused=True)
+    optimizer.zero_grad(set_to_none=True)
+    hidden = layer(torch.zeros(4, 8, device=device)).softmax(dim=-1)
+    hidden.log_softmax(dim=-1).sum().backward()
+    torch.nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
+    optimizer.step()
 
 
 def _median_seconds(work: Callable[[], None], device: torch.device) -> float:
@@ -151,10 +179,19 @@ class _Memory:
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
             return
+        _give_back_free_memory()
         try:
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # see proc(5)
         except OSError:  # not Linux, or forbidden: the second peak then includes the first
             return
+
+
+def _give_back_free_memory() -> None:
+    """Return to the system what was freed, so that its later use counts as growth."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
+        if trim is not None:
+            trim(0)
 
 
 def _resident_mib(field: str) -> float:
@@ -170,7 +207,6 @@ def _resident_mib(field: str) -> float:
 def _peak_mib_elsewhere() -> float:
     """Return the peak on systems without /proc; macOS counts in bytes."""
     import resource
-    import sys
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (_MIB if sys.platform == "darwin" else 1024)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -20,6 +19,7 @@ from ablate.training import Progress
 
 _LINE_EVERY_S = 15.0
 _LINE_EVERY_SHARE = 0.1
+_WIDE = 110  # columns of a terminal that has room for everything
 
 
 @dataclass
@@ -157,13 +157,13 @@ class LiveDisplay(Display):
         self._live.stop()
 
     def _render(self) -> RenderableType:
-        table = Table.grid(padding=(0, 2))
-        for running in list(self._running.values()):  # the main thread changes it meanwhile
-            progress = running.sign.progress
-            figures: Sequence[Any] = () if progress is None else _figures(progress)
-            bar = ProgressBar(total=1.0, completed=running.share, width=16)
-            phase = Text(f"{running.sign.phase} on {running.device}", style="dim")
-            table.add_row(label(running.task), phase, bar, *figures)
+        at_work = list(self._running.values())  # the main thread changes it meanwhile
+        is_wide = self.console.width >= _WIDE
+        width = max((len(_name(running)) for running in at_work), default=0)
+        lines = [
+            Text(f"{_name(running):<{width}}  {_doing(running, is_wide=is_wide)}", no_wrap=True)
+            for running in at_work
+        ]
         left = self._seconds_left()
         whole = Table.grid(padding=(0, 2))
         whole.add_row(
@@ -171,7 +171,7 @@ class LiveDisplay(Display):
             f"{self._n_ended} of {self._n_tasks}",
             "" if left is None else f"{clock(left)} left",
         )
-        return Group(table, whole)
+        return Group(*lines, whole)
 
 
 def display(console: Console, n_places: int) -> Display:
@@ -193,12 +193,29 @@ def clock(seconds: float) -> str:
     return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"
 
 
+def _name(running: _Running) -> str:
+    task, device = running.task, running.device
+    what = "probe" if task.action == "probe" else f"seed {task.seed}"
+    return f"{task.variant} {what}" + ("" if device.index is None else f" on {device}")
+
+
+def _doing(running: _Running, *, is_wide: bool) -> str:
+    """Say how far a run is, or what it is at."""
+    progress = running.sign.progress
+    if progress is None:
+        return running.sign.phase
+    step, loss, dev_nll, *rest = _figures(progress)
+    width = 12 if is_wide else 5
+    bar = "━" * round(running.share * width)
+    return "  ".join([f"{bar:╌<{width}}", step, loss, *([dev_nll] if is_wide else []), *rest])
+
+
 def _figures(progress: Progress) -> list[str]:
     dev_nll = "" if progress.dev_nll is None else f"dev nll {progress.dev_nll:.3f}"
     return [
-        f"step {progress.step}/{progress.n_steps}",
+        f"step {progress.step:>{len(str(progress.n_steps))}}/{progress.n_steps}",
         f"loss {progress.loss:.3f}",
         dev_nll,
-        f"{progress.tokens_per_second:,.0f} tokens/s",
+        f"{progress.tokens_per_second:,.0f} tok/s",
         f"{clock(progress.seconds_left)} left",
     ]

@@ -223,7 +223,8 @@ def _status(error: Exception) -> str:
 def _reason(error: Exception) -> str:
     """Return one line; what we raise ourselves needs no type."""
     said = str(error).strip().partition("\n")[0]
-    return said if isinstance(error, AblateError) else f"{type(error).__name__}: {said}"
+    kind = "" if isinstance(error, AblateError) else type(error).__name__
+    return ": ".join(text for text in (kind, said) if text)
 
 
 def _columns(probe: dict[str, float]) -> Record:

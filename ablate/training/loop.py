@@ -273,12 +273,14 @@ class _Loop:
     def _report(self) -> None:
         state, here = self.state, time.perf_counter() - self.started
         n_tokens = state.target_tokens - self.tokens_before
+        loss = self._last("train_loss")
+        assert loss is not None, "every row of the curve has one"
         steps_per_second = n_tokens / here * state.step / state.target_tokens
         self.progress(
             Progress(
                 step=state.step,
                 n_steps=self.n_steps,
-                loss=self._last("train_loss") or math.nan,
+                loss=loss,
                 dev_nll=self._last("dev_nll"),
                 tokens_per_second=n_tokens / here,
                 seconds_left=(self.n_steps - state.step) / steps_per_second,

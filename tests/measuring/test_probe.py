@@ -60,8 +60,8 @@ def test_a_wider_model_is_slower_and_needs_more(prepared: Prepared) -> None:
 
 def test_more_beams_decode_slower(prepared: Prepared) -> None:
     one, many = (
-        probe(run(**d), prepared, CPU, "fp32")["decode_sentences_per_second"]
-        for d in ({}, {"name": "beam", "size": 20})
+        probe(spec, prepared, CPU, "fp32")["decode_sentences_per_second"]
+        for spec in (run(), run(name="beam", size=20))
     )
     assert many < one / 2
 

@@ -63,7 +63,7 @@ def test_lines_tell_of_start_progress_and_end(watch: Clock, task: MakeTask) -> N
     assert _text(shown).splitlines() == [
         "training 1 run, 1 at a time",
         "pe none seed 1: started on cpu",
-        "pe none seed 1: step 55/100  loss 3.210  12,346 tokens/s  0:30 left",
+        "pe none seed 1: step  55/100  loss 3.210  12,346 tok/s  0:30 left",
         "pe none seed 1: done, BLEU test 34.50 (1:00)",
     ]
 
@@ -93,10 +93,10 @@ def test_the_live_table_has_a_line_per_running_run(watch: Clock, task: MakeTask)
         shown.signed(tasks[0], _at(50))
         shown.console.print(shown._render())
     text = _text(shown)
-    assert "pe one seed 1" in text
-    assert "12,346 tokens/s" in text
-    assert "starting on cpu" in text
-    assert "pe three" not in text
+    assert "one seed 1" in text
+    assert "12,346 tok/s" in text
+    assert "starting" in text
+    assert "three" not in text
     assert "0 of 3" in text
 
 

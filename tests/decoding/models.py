@@ -1,0 +1,98 @@
+"""Models whose every translation can be listed, and the list."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from ablate.data.tokenizer import BOS, EOS, PAD
+from ablate.decoding.search import Hypothesis
+from ablate.model import Memory, State, Transformer
+from ablate.parts.embedding import Vocabulary
+from tests.tiny import scrambled, tiny
+
+V = 6
+"""PAD, BOS, EOS, UNK and two more."""
+
+SMALL = Vocabulary(n_src=V, n_tgt=V, is_joint=True)
+
+
+class Markov(Transformer):
+    """The next token depends on the last one and on the first of the source, at random."""
+
+    def __init__(self, seed: int = 0, *, spread: float = 1.5, n_ids: int = V) -> None:
+        nn.Module.__init__(self)
+        self.pad, self.max_len = PAD, 16
+        generator = torch.Generator().manual_seed(seed)
+        shape = n_ids, n_ids, n_ids  # first of the source, last, next
+        self.table = torch.randn(shape, generator=generator) * spread
+
+    def encode(self, src: Tensor) -> Memory:
+        return Memory(src[:, :1, None], (src != PAD)[:, None, None, :])
+
+    def begin(self, memory: Memory, n_beams: int = 1, length: int | None = None) -> State:
+        rows = memory.mask.repeat_interleave(n_beams, dim=0)
+        return _First(rows, memory.states[:, 0, 0].repeat_interleave(n_beams, dim=0))
+
+    def step(self, tokens: Tensor, state: State) -> Tensor:
+        assert isinstance(state, _First)
+        state.length += 1
+        return self.table[state.first, tokens]
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        return self.table[src[:, :1], tgt]
+
+
+class _First(State):
+    """Remembers the first token of every row's source."""
+
+    def __init__(self, mask: Tensor, first: Tensor) -> None:
+        super().__init__([], mask)
+        self.first = first
+
+    def select(self, rows: Tensor, *, same_sources: bool = False) -> None:
+        assert len(rows) <= self.n_rows
+        if same_sources:
+            assert torch.equal(self.first[rows], self.first)
+        super().select(rows, same_sources=same_sources)
+        self.first = self.first[rows]
+
+
+def small(max_len: int = 16) -> Transformer:
+    """Return a scrambled Transformer of V ids that is in no hurry to end."""
+    dims = {"d_model": 16, "n_heads": 2, "max_len": max_len}
+    embedding = {"name": "tied", "output_bias": True}
+    model = scrambled(tiny(SMALL, dims=dims, n_layers=1, embedding=embedding))
+    assert model.embedding.bias is not None
+    with torch.no_grad():
+        model.embedding.bias[EOS] = -4.0
+    return model
+
+
+def every_translation(
+    model: Transformer, source: list[int], most: int, alpha: float
+) -> list[Hypothesis]:
+    """List all translations of at most ``most`` tokens, EOS included, best score first."""
+    listed = []
+    for tokens in _sentences(most):
+        log_p = log_likelihood(model, source, tokens)
+        penalty = ((5 + len(tokens) + 1) / 6) ** alpha
+        listed.append(Hypothesis(tokens, score=log_p / penalty, log_p=log_p))
+    return sorted(listed, key=lambda hypothesis: -hypothesis.score)
+
+
+def log_likelihood(model: Transformer, source: list[int], tokens: list[int]) -> float:
+    """Return ln p(tokens, EOS | source), from one pass over the whole sentence."""
+    with torch.no_grad():
+        logits = model(torch.tensor([source]), torch.tensor([[BOS, *tokens]]))
+    written = torch.tensor([*tokens, EOS])
+    return float(logits[0].double().log_softmax(dim=-1).gather(1, written[:, None]).sum())
+
+
+def _sentences(most: int) -> Iterator[list[int]]:
+    ids = [i for i in range(V) if i not in (PAD, BOS, EOS)]
+    for length in range(most):
+        yield from map(list, itertools.product(ids, repeat=length))

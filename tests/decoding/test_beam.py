@@ -1,0 +1,142 @@
+"""Beam search against the list of all translations, and each of its options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from ablate.data.tokenizer import EOS
+from ablate.decoding import Search, padded, translate
+from ablate.decoding.beam import Beam
+from ablate.model import Transformer
+from ablate.registry import RefusedError, build, choose, lookup
+from tests.decoding.models import Markov, every_translation, small
+
+CPU = torch.device("cpu")
+SOURCES = [[4, EOS], [5, 3, EOS], [EOS], [3, 5, 5, EOS]]
+MODELS = [Markov(seed=0), Markov(seed=1), Markov(seed=2, spread=3.0), small()]
+IDS = ["markov", "markov-2", "markov-wide", "transformer"]
+
+
+def beam(**options: Any) -> Beam:
+    search = build(Search, choose(Search, "beam", **options))
+    assert isinstance(search, Beam)
+    return search
+
+
+@pytest.mark.parametrize("model", MODELS, ids=IDS)
+@pytest.mark.parametrize("alpha", ["none", 0.6, 1.0, 2.5])
+def test_a_beam_wide_enough_finds_the_best_of_all(model: Transformer, alpha: float | str) -> None:
+    max_extra, n_best = 2, 5
+    search = beam(size=250, length_penalty=alpha, n_best=n_best, max_extra=max_extra)
+    for source, found in zip(SOURCES, translate(model, search, SOURCES, 99, CPU), strict=True):
+        power = 0.0 if isinstance(alpha, str) else alpha
+        expected = every_translation(model, source, len(source) + max_extra, power)[:n_best]
+        assert [h.tokens for h in found] == [h.tokens for h in expected]
+        assert [h.score for h in found] == pytest.approx([h.score for h in expected], rel=1e-5)
+        assert [h.log_p for h in found] == pytest.approx([h.log_p for h in expected], rel=1e-5)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=IDS)
+def test_one_beam_is_greedy(model: Transformer) -> None:
+    greedy = build(Search, choose(Search, "greedy", max_extra=9))
+    ones = translate(model, beam(size=1, max_extra=9), SOURCES, 99, CPU)
+    for one, other in zip(ones, translate(model, greedy, SOURCES, 99, CPU), strict=True):
+        assert one[0].tokens == other[0].tokens
+        assert one[0].log_p == pytest.approx(other[0].log_p, rel=1e-6)
+
+
+@pytest.mark.parametrize("alpha", ["none", 0.6, 3.0])
+@pytest.mark.parametrize(("size", "n_best"), [(2, 1), (4, 1), (4, 3), (4, 4)])
+def test_stopping_early_loses_nothing(
+    alpha: float | str, size: int, n_best: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Markov(seed=5)
+    given = [[i, *[4] * n, EOS] for i in (3, 4, 5) for n in range(5)]
+    search = beam(size=size, length_penalty=alpha, n_best=n_best, max_extra=8)
+    rows = _count_rows(model, monkeypatch)
+    early = search.search(model, padded(given))
+    n_early = sum(rows)
+    monkeypatch.setattr(Beam, "penalty", _hopeful(Beam.penalty))
+    assert search.search(model, padded(given)) == early
+    if n_best == 1 and alpha != 3.0:
+        assert n_early < sum(rows) - n_early
+
+
+def _count_rows(model: Markov, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the rows of every step of ``model``."""
+    rows: list[int] = []
+    plain = Markov.step
+
+    def step(tokens: torch.Tensor, state: Any) -> torch.Tensor:
+        rows.append(len(tokens))
+        return plain(model, tokens, state)
+
+    monkeypatch.setattr(model, "step", step)
+    return rows
+
+
+def _hopeful(penalty: Any) -> Any:
+    """Let every limit, which alone comes as a tensor, promise a perfect score."""
+
+    def hopeful(self: Beam, length: Any) -> Any:
+        if isinstance(length, torch.Tensor):
+            return torch.full_like(length, 1e30, dtype=torch.float32)
+        return penalty(self, length)
+
+    return hopeful
+
+
+def test_hypotheses_are_sorted_and_distinct() -> None:
+    for found in translate(small(), beam(size=8, n_best=8, max_extra=6), SOURCES, 99, CPU):
+        assert len(found) == 8
+        assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+        assert len({tuple(h.tokens) for h in found}) == 8
+
+
+def test_fewer_translations_than_beams_are_all_there_is() -> None:
+    found = translate(Markov(), beam(size=9, n_best=9, max_extra=0), [[EOS], [4, EOS]], 99, CPU)
+    assert [[h.tokens for h in sentence] for sentence in found[:1]] == [[[]]]
+    assert sorted(h.tokens for h in found[1]) == [[], [3], [4], [5]]
+
+
+def test_the_score_is_log_p_over_the_penalty_of_wu_et_al() -> None:
+    for alpha in (0.6, 1.7):
+        search = beam(length_penalty=alpha, max_extra=4)
+        for found in translate(small(), search, SOURCES, 99, CPU):
+            length = len(found[0].tokens) + 1  # EOS
+            assert found[0].score == pytest.approx(
+                found[0].log_p / ((5 + length) ** alpha / (5 + 1) ** alpha), rel=1e-6
+            )
+    for found in translate(small(), beam(length_penalty="none"), SOURCES, 99, CPU):
+        assert found[0].score == found[0].log_p
+
+
+def test_a_stronger_penalty_makes_longer_translations() -> None:
+    model = Markov(seed=3)
+
+    def length(alpha: float | str) -> int:
+        search = beam(size=20, length_penalty=alpha, max_extra=8)
+        return sum(len(f[0].tokens) for f in translate(model, search, SOURCES, 99, CPU))
+
+    assert length("none") < length(2.0) < length(9.0)
+
+
+def test_a_wider_beam_finds_more() -> None:
+    def total(size: int) -> float:
+        search = beam(size=size, length_penalty="none", max_extra=4)
+        return sum(f[0].log_p for f in translate(small(), search, SOURCES, 99, CPU))
+
+    assert total(1) < total(3) <= total(250)
+
+
+def test_no_penalty_has_one_spelling() -> None:
+    entry = lookup("decoding", "beam")
+    assert entry.choose({"length_penalty": 0.0}) == entry.choose({"length_penalty": "none"})
+
+
+def test_more_hypotheses_than_beams_are_refused() -> None:
+    with pytest.raises(RefusedError, match=r"n_best \(3\) is more than the beam's size \(2\)"):
+        beam(size=2, n_best=3)

@@ -1,0 +1,172 @@
+"""What holds for every registered search."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+import ablate.decoding
+from ablate.data.batches import Ragged
+from ablate.data.tokenizer import BOS, EOS, PAD
+from ablate.decoding import Hypothesis, Search, by_length, padded, translate
+from ablate.model import Transformer
+from ablate.registry import build, choose, slots
+from tests.decoding.models import Markov, log_likelihood, small
+from tests.tiny import scrambled, tiny
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(params=sorted(slots()["decoding"]))
+def search(request: pytest.FixtureRequest) -> Search:
+    """Each registered search in turn."""
+    return build(Search, choose(Search, request.param, max_extra=4))
+
+
+def sources(n: int = 40, n_ids: int = 50, longest: int = 10, seed: int = 0) -> list[list[int]]:
+    """Return random sentences, some with nothing but EOS."""
+    drawn = random.Random(seed)
+    sentences = [
+        [drawn.randrange(4, n_ids) for _ in range(drawn.randrange(longest))] for _ in range(n)
+    ]
+    sentences[0] = []
+    return [[*sentence, EOS] for sentence in sentences]
+
+
+def tokens_of(found: list[list[Hypothesis]]) -> list[list[list[int]]]:
+    return [[hypothesis.tokens for hypothesis in sentence] for sentence in found]
+
+
+def test_the_package_registers_what_it_holds() -> None:
+    assert {"greedy", "beam"} <= set(slots()["decoding"])
+    assert ablate.decoding.__all__
+
+
+@pytest.mark.parametrize("model", [scrambled(tiny()), tiny()], ids=["scrambled", "fresh"])
+def test_a_translation_does_not_depend_on_its_batch(search: Search, model: Transformer) -> None:
+    given = sources()
+    together = translate(model, search, given, 10_000, CPU)
+    in_batches = translate(model, search, given, 30, CPU)
+    alone = [translate(model, search, [source], 1, CPU)[0] for source in given]
+    assert tokens_of(together) == tokens_of(in_batches) == tokens_of(alone)
+    for a, b in zip(together, alone, strict=True):
+        assert [h.log_p for h in a] == pytest.approx([h.log_p for h in b], abs=1e-4)
+
+
+@pytest.mark.parametrize("model", [Markov(), small()], ids=["markov", "transformer"])
+def test_log_p_is_that_of_the_whole_sentence_at_once(search: Search, model: Transformer) -> None:
+    given, n_tokens = sources(12, n_ids=6, longest=8), torch.arange(1, 13)
+    with torch.inference_mode():
+        forced = search.search(model, padded(given), n_tokens)
+    free = translate(model, search, given, 60, CPU)
+    for source, found in zip(given * 2, free + forced, strict=True):
+        for hypothesis in found:
+            expected = log_likelihood(model, source, hypothesis.tokens)
+            assert hypothesis.log_p == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
+def test_no_padding_and_no_beginning_is_ever_written(search: Search) -> None:
+    model = Markov()
+    model.table[..., [PAD, BOS]] = 9.0  # what it wants most
+    for found in translate(model, search, sources(n_ids=6), 60, CPU):
+        assert found
+        assert not {PAD, BOS, EOS} & {i for hypothesis in found for i in hypothesis.tokens}
+
+
+@pytest.mark.parametrize("max_len", [4, 16])
+@pytest.mark.parametrize("max_extra", [0, 4])
+def test_a_translation_ends_at_the_limit_at_its_own_price(
+    search: Search, max_extra: int, max_len: int
+) -> None:
+    model, given = Markov(n_ids=30), sources(n_ids=30, longest=max_len)
+    model.max_len = max_len
+    model.table[..., EOS] = -20.0  # never wants to end
+    search.max_extra = max_extra
+    for source, found in zip(given, translate(model, search, given, 60, CPU), strict=True):
+        for hypothesis in found:
+            assert len(hypothesis.tokens) + 1 == min(len(source) + max_extra, max_len)
+            expected = log_likelihood(model, source, hypothesis.tokens)
+            assert hypothesis.log_p == pytest.approx(expected, rel=1e-5)
+            assert hypothesis.log_p < -15.0
+
+
+def test_the_model_is_not_asked_beyond_its_max_len(search: Search) -> None:
+    model = small(max_len=6)
+    found = translate(model, search, [[4, 5, 4, 5, 4, EOS]], 60, CPU)
+    assert len(found[0][0].tokens) <= 5
+
+
+def test_lengths_can_be_forced(search: Search) -> None:
+    model, given = small(), sources(6, n_ids=6)
+    lengths = [1, 5, 3, 8, 8, 2]
+    with torch.inference_mode():
+        found = search.search(model, padded(given), torch.tensor(lengths))
+    assert [{len(h.tokens) + 1 for h in sentence} for sentence in found] == [{n} for n in lengths]
+
+
+def test_the_order_of_the_input_is_kept(search: Search) -> None:
+    model, given = Markov(), [[4, EOS], [5, 4, 4, EOS], [3, 4, EOS], [EOS], [4, 4, 4, 4, EOS]]
+    model.table[:] = -9.0
+    for first in (EOS, 3, 4, 5):
+        model.table[first, :, EOS] = 0.0
+        model.table[first, BOS, EOS], model.table[first, BOS, first] = -9.0, 9.0
+    best = [found[0].tokens for found in translate(model, search, given, 6, CPU)]
+    assert [tokens[:1] for tokens in best] == [[4], [5], [3], [], [4]]
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_the_model_is_evaluated_and_its_mode_kept(search: Search, is_training: bool) -> None:
+    model = tiny(dropout={"embedding": 0.5, "residual": 0.5}).train(is_training)
+    first, second = (translate(model, search, sources(5), 60, CPU) for _ in range(2))
+    assert first == second
+    assert model.training is is_training
+    with pytest.raises(ValueError, match="longer than"):
+        translate(model, search, [[4] * 20], 60, CPU)
+    assert model.training is is_training
+
+
+def test_precision_is_that_of_the_products(search: Search) -> None:
+    model, given = scrambled(tiny()), sources(5)
+    exact, rough = (translate(model, search, given, 60, CPU, p) for p in ("fp32", "bf16"))
+    scores = [[found[0].log_p for found in all_found] for all_found in (exact, rough)]
+    assert scores[0] != scores[1]
+    assert scores[0][0] == pytest.approx(scores[1][0], rel=0.05)
+
+
+def test_ragged_ids_and_lists_are_the_same(search: Search) -> None:
+    model, given = scrambled(tiny()), sources(8)
+    assert translate(model, search, Ragged.of(given), 60, CPU) == translate(
+        model, search, given, 60, CPU
+    )
+
+
+def test_nothing_is_translated_to_nothing(search: Search) -> None:
+    assert translate(tiny(), search, [], 60, CPU) == []
+
+
+def test_a_source_without_even_its_end_is_refused(search: Search) -> None:
+    with pytest.raises(ValueError, match="source 1 has no ids"):
+        translate(tiny(), search, [[4, EOS], []], 60, CPU)
+
+
+def test_batches_are_full_sorted_and_complete() -> None:
+    given = sources(100, seed=3)
+    batches = list(by_length(given, 40))
+    assert sorted(row for rows in batches for row in rows) == list(range(100))
+    sizes = [len(given[row]) for rows in batches for row in rows]
+    assert sizes == sorted(sizes, reverse=True)
+    assert all(len(rows) * len(given[rows[0]]) <= 40 for rows in batches)
+    assert all((len(rows) + 1) * len(given[rows[0]]) > 40 for rows in batches[:-1])
+
+
+def test_a_sentence_longer_than_a_batch_is_a_batch_of_its_own() -> None:
+    assert list(by_length([[4] * 9, [4] * 9, [4]], 5)) == [[0], [1], [2]]
+
+
+def test_padding_fills_up_at_the_end() -> None:
+    ids = padded([np.array([4, EOS], dtype=np.int32), [EOS]])
+    assert ids.tolist() == [[4, EOS], [EOS, PAD]]
+    assert ids.dtype == torch.long

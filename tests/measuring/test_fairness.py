@@ -1,0 +1,119 @@
+"""What would make a measured row unfair to another: what it counts, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from ablate.data.batches import Batch, Batches
+from ablate.data.prepare import Prepared, prepare
+from ablate.data.tokenizer import PAD
+from ablate.measuring import count_flops, nll, perplexity
+from ablate.measuring.probe import _steps
+from ablate.spec import RunSpec
+from tests.tiny import spec, tiny
+from tests.training.reversal import fresh, pairs, run_spec
+
+_PROBE_IN_A_PROCESS = """
+import json, torch
+from tests.measuring.test_fairness import narrow
+from ablate.data.prepare import prepare
+from ablate.measuring import probe
+torch.set_num_threads(1)
+print(json.dumps(probe(narrow(), prepare(narrow()), torch.device("cpu"), "fp32")))
+"""
+
+
+def narrow(**training: int) -> RunSpec:
+    """Return a run of about ten thousand weights."""
+    return RunSpec.model_validate(
+        {
+            "corpus": {"name": "synthetic", "size": 300},
+            "tokenizer": "word",
+            "model": spec(
+                dims={"d_model": 16, "n_heads": 2, "max_len": 64}, n_layers=1
+            ).model_dump(),
+            "training": {"steps": 1, "batch_tokens": 200} | training,
+            "decoding": "greedy",
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Prepared:
+    return prepare(narrow())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can measure two peaks apart")
+def test_the_memory_of_a_small_model_is_not_that_of_the_libraries() -> None:
+    command = [sys.executable, "-c", _PROBE_IN_A_PROCESS]
+    found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert 0 < found["decode_peak_mib"] < 40
+    assert 0 < found["train_peak_mib"] < 40
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 3, 8])
+def test_a_probed_step_accumulates_as_the_run_does(prepared: Prepared, accumulate: int) -> None:
+    steps = _steps(prepared.train, narrow(accumulate=accumulate).training)
+    assert {len(step) for step in steps} == {accumulate}
+    assert len(steps) == max(1, 4 // accumulate) + 1
+    longest = {batch.tgt_out.size(1) for step in steps[:-1] for batch in step}
+    assert len(longest) > 1 or accumulate * (len(steps) - 1) == 1
+
+
+def test_the_peak_is_that_of_the_largest_batch(prepared: Prepared) -> None:
+    *_, last = _steps(prepared.train, narrow().training)
+    every = Batches(prepared.train, 200, PAD).in_order()
+    largest = max(batch.src.numel() + batch.tgt_in.numel() for batch in every)
+    assert last[0].src.numel() + last[0].tgt_in.numel() == largest
+
+
+def test_counting_flops_draws_no_random_numbers() -> None:
+    model = tiny(dropout={"embedding": 0.5, "residual": 0.5}).train()
+    batch = Batches(pairs(), 64, PAD).make(np.arange(4))
+    before = torch.get_rng_state()
+    assert count_flops(model, batch) > 0
+    assert torch.equal(torch.get_rng_state(), before)
+    assert model.training
+
+
+def test_flops_of_tied_and_separate_embeddings_are_the_same() -> None:
+    batch = Batches(pairs(), 64, PAD).make(np.arange(4))
+    tied, separate = (count_flops(tiny(embedding=name), batch) for name in ("tied", "separate"))
+    assert tied == separate
+
+
+def test_nll_does_not_depend_on_the_batches() -> None:
+    model, data = fresh(run_spec()), pairs(40)
+    found = [nll(model, Batches(data, size, PAD).in_order(), "fp32") for size in (8, 64, 999)]
+    assert [value for value, _ in found] == pytest.approx([found[0][0]] * 3, rel=1e-6)
+    assert len({n for _, n in found}) == 1
+
+
+def test_a_failure_leaves_the_model_in_training() -> None:
+    model = fresh(run_spec()).train()
+
+    def broken() -> Iterator[Batch]:
+        yield from Batches(pairs(4), 64, PAD).in_order()
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        nll(model, broken(), "fp32")
+    assert model.training
+
+
+def test_the_likelihood_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing to measure"):
+        nll(fresh(run_spec()), [], "fp32")
+
+
+def test_perplexity_is_the_exponential() -> None:
+    assert perplexity(1.5) == math.exp(1.5)
+    assert perplexity(1e4) == math.inf

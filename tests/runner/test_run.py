@@ -1,0 +1,130 @@
+"""One run: how it ends when something goes wrong. `test_cli` sees it go right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ablate.data
+import ablate.decoding
+import ablate.parts  # noqa: F401 - with the two above, every part is registered
+from ablate.errors import DataError, DivergedError, StoppedError
+from ablate.runner import run
+from ablate.runner.run import run_one
+from ablate.runner.task import Task
+from ablate.spec import RunSpec
+from ablate.store import Store
+from ablate.training import Progress
+from tests.runner.conftest import MakeTask
+
+KEY = "0123456789abcdef"
+SPEC = {
+    "corpus": "synthetic",
+    "tokenizer": "word",
+    "model": {"dims": {"d_model": 16, "n_heads": 2, "max_len": 32}},
+    "training": {"steps": 1},
+    "decoding": "greedy",
+}
+
+
+@pytest.fixture
+def job(task: MakeTask) -> Task:
+    spec = RunSpec.model_validate(SPEC).model_dump(mode="json")
+    return task("none", key=KEY, spec=spec)
+
+
+def _say(phase: str, progress: Progress | None) -> None:
+    return
+
+
+def _never() -> bool:
+    return False
+
+
+def _raising(error: BaseException) -> Any:
+    def prepare(spec: RunSpec) -> None:
+        raise error
+
+    return prepare
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (DivergedError("the loss of step 3 is nan"), "diverged", "the loss of step 3 is nan"),
+        (MemoryError(), "oom", "MemoryError"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 bytes\nmore"),
+            "oom",
+            "RuntimeError: DefaultCPUAllocator: can't allocate memory: 8 bytes",
+        ),
+        (DataError("no network"), "failed", "no network"),
+        (ZeroDivisionError("division by zero"), "failed", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_failure_is_a_record_with_its_reason_and_what_was_known(
+    job: Task,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    status: str,
+    reason: str,
+) -> None:
+    monkeypatch.setattr(run, "prepare", _raising(error))
+    store.save_probe(job.probe, {"train_peak_mib": 7.0, "decode_sentences_per_second": 9.0})
+    record = run_one(job, store, _say, _never)
+    assert record == store.load(KEY)
+    assert (record["status"], record["error"]) == (status, reason)
+    assert record["memory"] == {"train_peak_mib": 7.0}
+    assert record["speed"] == {"decode_sentences_per_second": 9.0}
+    assert record["versions"]["torch"]
+    traceback = (store.path(KEY) / "error.txt").read_text(encoding="utf-8")
+    assert traceback.startswith("Traceback")
+
+
+def test_being_stopped_leaves_no_record(
+    job: Task, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "prepare", _raising(StoppedError("stopped")))
+    with pytest.raises(StoppedError):
+        run_one(job, store, _say, _never)
+    assert store.load(KEY) is None
+    with pytest.raises(StoppedError, match="before reading the corpus"):
+        run_one(job, store, _say, lambda: True)
+
+
+def test_what_was_done_meanwhile_is_not_done_again(job: Task, store: Store) -> None:
+    done = {"hash": KEY, "status": "done", "test": {}}
+    store.save(done)
+    assert run_one(job, store, _say, _never) == done
+
+
+def test_a_second_try_keeps_the_checkpoint_and_a_fresh_one_does_not(
+    job: Task, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+
+    def prepare(spec: RunSpec) -> None:
+        seen.append(sorted(path.name for path in store.path(KEY).iterdir()))
+        raise DataError("again")
+
+    monkeypatch.setattr(run, "prepare", prepare)
+    folder = store.path(KEY)
+    for name in ("checkpoint.pt", "snapshots/1.pt", "error.txt", "log.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    store.save({"hash": KEY, "status": "failed"})
+    run_one(job, store, _say, _never)
+    run_one(_fresh(job), store, _say, _never)
+    assert seen == [["checkpoint.pt", "lock", "log.txt", "snapshots"], ["lock", "log.txt"]]
+
+
+def _fresh(job: Task) -> Task:
+    return Task.from_line(job.to_line().replace('"fresh": false', '"fresh": true'))
+
+
+def test_a_task_survives_the_way_to_its_worker(job: Task) -> None:
+    assert Task.from_line(job.to_line()) == job
+    assert isinstance(Task.from_line(job.to_line()).results, Path)
