@@ -83,7 +83,7 @@ def trained_codec(choice: Choice, text: CorpusText) -> Codec:
     content = codec.to_json()
     with contextlib.suppress(OSError):  # without a cache it is trained again, no more
         write_whole(path, f"{digest([content])}\n{content}")
-    return codec
+    return Codec.from_json(content)  # so that a new one is, to the letter, one from the cache
 
 
 def _read(entry: str) -> Codec:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import time
 import traceback
@@ -186,7 +185,7 @@ class _Attempt:
     def _nll(self, model: Transformer, encoded: Encoded) -> Record:
         batches = (batch.to(self.device) for batch in self._batches(encoded).in_order())
         nll, _ = measuring.nll(model, batches, self.task.precision)
-        return {"nll": nll, "perplexity": math.exp(nll)}
+        return {"nll": nll, "perplexity": measuring.perplexity(nll)}
 
     def _batches(self, encoded: Encoded) -> Batches:
         return Batches(encoded, self.spec.training.batch_tokens, PAD)

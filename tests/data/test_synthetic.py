@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -174,3 +175,17 @@ def test_it_is_a_corpus_that_needs_no_download() -> None:
 def test_options_out_of_range_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(ValidationError):
         choose(Corpus, "synthetic", **options)
+
+
+def test_the_fingerprint_is_recalled_but_never_believed_blindly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
+    computed = Synthetic(size=200).fingerprint()
+    assert Synthetic(size=200, seed=1).fingerprint() != computed
+    entries = list((tmp_path / "synthetic").iterdir())
+    assert len(entries) == 2
+    assert Synthetic(size=200).fingerprint() == computed
+    for entry in entries:
+        entry.write_text("damaged", encoding="utf-8")
+    assert Synthetic(size=200).fingerprint() == computed

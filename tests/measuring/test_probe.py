@@ -63,7 +63,7 @@ def test_more_beams_decode_slower(prepared: Prepared) -> None:
         probe(spec, prepared, CPU, "fp32")["decode_sentences_per_second"]
         for spec in (run(), run(name="beam", size=20))
     )
-    assert many < one / 2
+    assert many < one / 1.3
 
 
 def test_a_process_measures_its_own_growth() -> None:

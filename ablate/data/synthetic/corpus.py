@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
+import re
 from dataclasses import dataclass
 from itertools import chain, product
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, NonNegativeInt
 
+from ablate.data.cache import cache_folder, write_whole
 from ablate.data.corpus import Bitext, Corpus, CorpusText, digest
 from ablate.data.synthetic.grammar import combinations, english, sorelin
 from ablate.data.synthetic.lexicon import (
@@ -56,12 +60,27 @@ class Synthetic(Corpus):
         self.seed = seed
 
     def fingerprint(self) -> str:
+        """Return the SHA-256 of the text; recalled, while the grammar stays as it is."""
+        path = cache_folder("synthetic") / digest([_sources(), str(self.size), str(self.seed)])
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            recalled = path.read_text(encoding="ascii")
+            if re.fullmatch("[0-9a-f]{64}", recalled):
+                return recalled
         text = self.load()
         splits = (text.train, text.dev, *text.tests.values())
-        return digest("\n".join(side) for split in splits for side in (split.src, split.tgt))
+        found = digest("\n".join(side) for split in splits for side in (split.src, split.tgt))
+        with contextlib.suppress(OSError):  # without a cache it is computed again, no more
+            write_whole(path, found)
+        return found
 
     def load(self) -> CorpusText:
         return generate(self.size, self.seed)
+
+
+def _sources() -> str:
+    """Return the code that the text comes from."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return "".join(file.read_text(encoding="utf-8") for file in files)
 
 
 @functools.lru_cache(maxsize=4)
