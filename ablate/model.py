@@ -6,33 +6,33 @@ A mask is True where attention is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from ablate.parts.attention import Attention, Cache, View
-from ablate.parts.dims import Place
+from ablate.parts.dims import Dropout, Place, Side, Stage
 from ablate.parts.embedding import Embedding, Vocabulary
-from ablate.parts.feed_forward import FeedForward
+from ablate.parts.feed_forward import FeedForward, Tally
 from ablate.parts.initialisation import Initialisation
+from ablate.parts.mask import Mask
 from ablate.parts.norm import Norm
 from ablate.parts.position import Position
-from ablate.parts.residual import Residual
+from ablate.parts.residual import Calibration, Residual
 from ablate.parts.scaling import Scaling
-from ablate.registry import Choice, build
+from ablate.parts.sharing import Sharing
+from ablate.registry import Choice, build, refusals
 from ablate.spec.experiment import ModelSpec
-
-Side = Literal["encoder", "decoder"]
 
 
 def assemble(spec: ModelSpec, vocabulary: Vocabulary, pad: int) -> Transformer:
     """Build the Transformer that ``spec`` describes, from the inside out.
 
-    Every layer gets parts of its own, except the position encoding: one per stack. The weights
-    are drawn from PyTorch's global generator.
+    Every block of weights gets parts of its own, except the position encoding: one per stack. The
+    weights are drawn from PyTorch's global generator.
 
     Args:
         spec: the choice for every slot.
@@ -49,119 +49,167 @@ def assemble(spec: ModelSpec, vocabulary: Vocabulary, pad: int) -> Transformer:
         pad=pad,
         max_len=spec.dims.max_len,
     )
-    build(Initialisation, spec.initialisation, at="model.initialisation").initialise(model)
+    initialisation = build(
+        Initialisation, spec.initialisation, spec.dims, at="model.initialisation"
+    )
+    initialisation.initialise(model)
+    for stack in (model.encoder, model.decoder):
+        for layer in stack.blocks:
+            layer.residual.rescale(layer.attentions, layer.feed_forward)
     return model
 
 
 def _stack(spec: ModelSpec, side: Side) -> Stack:
     stack, dims = spec.stack(side), spec.dims
-    n_layers = {s: spec.stack(s).n_layers for s in ("encoder", "decoder")}
+    depths = {f"n_{s}_layers": spec.stack(s).n_layers for s in ("encoder", "decoder")}
+    stage = Stage(side=side, **depths)
 
     def at(slot: str) -> str:
         return f"model.{side}.{slot}"
 
-    def norm() -> Norm:
-        return build(Norm, stack.norm, dims, at=at("norm"))
+    def norm(width: int | None = None) -> Norm:
+        wide = dims if width is None else dims.model_copy(update={"d_model": width})
+        return build(Norm, stack.norm, wide, at=at("norm"))
 
     def attention(choice: Choice, slot: str = "attention") -> Attention:
         scaling = build(Scaling, stack.scaling, dims, at=at("scaling"))
-        return build(Attention, choice, dims, scaling, stack.dropout.attention, at=at(slot))
+        return build(Attention, choice, dims, scaling, stack.dropout, at=at(slot))
 
-    def feed_forward() -> FeedForward:
-        dropout = stack.dropout.activation
-        return build(FeedForward, stack.feed_forward, dims, dropout, at=at("feed_forward"))
-
-    def layer(number: int) -> EncoderLayer | DecoderLayer:
-        place = Place(
-            side=side,
-            layer=number,
-            n_layers=stack.n_layers,
-            n_sublayers=2 if side == "encoder" else 3,
-            n_encoder_layers=n_layers["encoder"],
-            n_decoder_layers=n_layers["decoder"],
+    def layer(number: int) -> Layer:
+        place = Place(side=side, layer=number, **depths)
+        dropout = stack.dropout
+        attentions = [attention(stack.attention)]
+        if side == "decoder":
+            cross = stack.cross_attention or stack.attention
+            attentions.append(attention(cross, "cross_attention"))
+        feed_forward = build(
+            FeedForward, stack.feed_forward, dims, dropout.activation, at=at("feed_forward")
         )
-        residual = build(
-            Residual, stack.residual, place, norm, stack.dropout.residual, at=at("residual")
-        )
-        own = attention(stack.attention)
-        if side == "encoder":
-            return EncoderLayer(own, feed_forward(), residual)
-        cross = attention(stack.cross_attention or stack.attention, "cross_attention")
-        return DecoderLayer(own, cross, feed_forward(), residual)
+        residual = build(Residual, stack.residual, place, norm, dropout.residual, at=at("residual"))
+        with refusals(at("residual")):
+            residual.equip(attentions, feed_forward, norm)
+        return Layer(attentions, feed_forward, residual)
 
-    layers = [layer(number) for number in range(stack.n_layers)]
-    position = build(Position, stack.position, dims, at=at("position"))
-    return Stack(position, layers, layers[-1].residual.closing(norm), stack.dropout.embedding)
-
-
-class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward."""
-
-    def __init__(self, attention: Attention, feed_forward: FeedForward, residual: Residual) -> None:
-        super().__init__()
-        self.attention = attention
-        self.feed_forward = feed_forward
-        self.residual = residual
-
-    def forward(self, x: Tensor, own: View) -> Tensor:
-        """Send ``x`` (B, S, D) through the layer."""
-        return self.residual(x, lambda y: self.attention(y, own), self.feed_forward)
+    order = build(Sharing, stack.sharing, stage, at=at("sharing")).order()
+    blocks = {block: layer(order.index(block)) for block in sorted(set(order))}
+    return Stack(
+        position=build(Position, stack.position, dims, stage, at=at("position")),
+        mask=build(Mask, stack.mask, stage, at=at("mask")),
+        layers=[blocks[block] for block in order],
+        opening=blocks[order[0]].residual.opening(norm),
+        closing=blocks[order[-1]].residual.closing(norm),
+        dropout=stack.dropout,
+    )
 
 
-class DecoderLayer(nn.Module):
-    """Self-attention, cross-attention to the source, then feed-forward."""
+class Layer(nn.Module):
+    """Self-attention, in the decoder cross-attention to the source, then feed-forward."""
+
+    cross_attention: Attention | None
 
     def __init__(
-        self,
-        attention: Attention,
-        cross_attention: Attention,
-        feed_forward: FeedForward,
-        residual: Residual,
+        self, attentions: Sequence[Attention], feed_forward: FeedForward, residual: Residual
     ) -> None:
         super().__init__()
-        self.attention = attention
-        self.cross_attention = cross_attention
+        self.attention, *cross = attentions
+        self.cross_attention = cross[0] if cross else None
         self.feed_forward = feed_forward
         self.residual = residual
 
-    def forward(self, x: Tensor, own: View, source: View) -> Tensor:
-        """Send ``x`` (B, T, D) through the layer."""
-        return self.residual(
-            x,
-            lambda y: self.attention(y, own),
-            lambda y: self.cross_attention(y, source),
-            self.feed_forward,
-        )
+    @property
+    def attentions(self) -> list[Attention]:
+        """Return its attentions, in order."""
+        return [a for a in (self.attention, self.cross_attention) if a is not None]
+
+    def forward(self, x: Tensor, views: Sequence[View], tally: Tally | None) -> Tensor:
+        """Send the stream ``x`` through the layer; ``views`` has one for each attention."""
+        attend = [_looking(*pair) for pair in zip(self.attentions, views, strict=True)]
+        return self.residual(x, *attend, lambda y: self.feed_forward(y, tally))
+
+
+def _looking(attention: Attention, view: View) -> Callable[[Tensor], Tensor]:
+    return lambda x: attention(x, view)
 
 
 class Stack(nn.Module):
-    """Positions, dropout, layers, and whatever the residual wiring ends in."""
+    """Positions, dropout, layers, and whatever the residual wiring begins with and ends in.
+
+    Args:
+        position: the encoding.
+        mask: the rule of self-attention.
+        layers: from the bottom; one and the same block of weights may stand at several.
+        opening: embeddings to the residual stream.
+        closing: the residual stream to the stack's output.
+        dropout: of words, embeddings and layers.
+    """
 
     def __init__(
         self,
+        *,
         position: Position,
-        layers: Sequence[EncoderLayer | DecoderLayer],
+        mask: Mask,
+        layers: Sequence[Layer],
+        opening: nn.Module,
         closing: nn.Module,
-        dropout: float,
+        dropout: Dropout,
     ) -> None:
         super().__init__()
         self.position = position
-        self.dropout = nn.Dropout(dropout)
-        self.layers = nn.ModuleList(layers)
+        self.mask = mask
+        blocks = list(dict.fromkeys(layers))
+        self.layers = nn.ModuleList(blocks)
+        self.order = tuple(blocks.index(layer) for layer in layers)
+        self.opening = opening
         self.closing = closing
+        self.word_dropout = nn.Dropout1d(dropout.word)
+        self.dropout = nn.Dropout(dropout.embedding)
+        self.layer_dropout = dropout.layer
 
-    def forward(self, x: Tensor, positions: Tensor, views: Sequence[Sequence[View]]) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        views: Sequence[Sequence[View]],
+        tally: Tally | None = None,
+    ) -> Tensor:
         """Send embeddings ``x`` (B, T, D) at ``positions`` (T,) through all layers.
 
         Args:
             x: embeddings.
             positions: where they stand.
             views: for each layer, what each of its attentions may look at.
+            tally: takes the losses that parts have of their own.
         """
-        x = self.dropout(self.position.embed(x, positions))
-        for layer, views_of_layer in zip(self.layers, views, strict=True):
-            x = layer(x, *views_of_layer)
+        x = self.dropout(self.position.embed(self.word_dropout(x), positions))
+        x = self.opening(x)
+        trails: list[list[Tensor]] = [[] for _ in views[0]]
+        for number, (block, of_layer) in enumerate(zip(self.order, views, strict=True)):
+            here = [
+                replace(view, layer=number, trail=trail)
+                for view, trail in zip(of_layer, trails, strict=True)
+            ]
+            x = self._unless_dropped(self.layers[block](x, here, tally), x)
         return self.closing(x)
+
+    @property
+    def blocks(self) -> list[Layer]:
+        """Return the blocks of weights, in the order of their first use."""
+        return [cast(Layer, block) for block in self.layers]
+
+    @property
+    def needs_calibration(self) -> bool:
+        """Return whether its wiring wants a profiling pass before training."""
+        return any(layer.residual.needs_calibration for layer in self.blocks)
+
+    def calibrate(self, calibration: Calibration | None) -> None:
+        """Begin a profiling pass, or end it with None."""
+        for layer in self.blocks:
+            layer.residual.calibration = calibration
+
+    def _unless_dropped(self, y: Tensor, x: Tensor) -> Tensor:
+        if not (self.training and self.layer_dropout):
+            return y
+        return torch.where(torch.rand((), device=x.device) < self.layer_dropout, x, y)
 
 
 @dataclass(frozen=True)
@@ -198,39 +246,62 @@ class Transformer(nn.Module):
         self.pad = pad
         self.max_len = max_len
 
-    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+    def forward(self, src: Tensor, tgt: Tensor, losses: list[Tensor] | None = None) -> Tensor:
         """Return logits (B, T, V) for the token after each of ``tgt`` (B, T), from ``src`` (B, S).
+
+        Args:
+            src: source ids.
+            tgt: target ids, as they are fed.
+            losses: takes what parts want added to the objective, (), per token.
 
         Raises:
             ValueError: if a side is longer than max_len.
         """
-        return self.embedding.logits(self.hidden(tgt, self.encode(src)))
+        return self.embedding.logits(self.hidden(tgt, self.encode(src, losses), losses))
 
-    def encode(self, src: Tensor) -> Memory:
+    def encode(self, src: Tensor, losses: list[Tensor] | None = None) -> Memory:
         """Read ``src`` (B, S).
 
         Raises:
             ValueError: if it is longer than max_len.
         """
-        positions = self._positions(src, "source")
-        mask = (src != self.pad)[:, None, None, :]
-        view = View(mask, positions, positions, self.encoder.position)
-        views = [(view,)] * len(self.encoder.layers)
-        return Memory(self.encoder(self.embedding.src(src), positions, views), mask)
+        positions, stack = self._positions(src, "source"), self.encoder
+        tally = self._tally(src, losses)
+        real = tally.real[:, None, None, :]
+        own = View(
+            stack.mask.allowed(positions, positions, real), positions, positions, stack.position
+        )
+        views = [(own,)] * len(stack.order)
+        return Memory(stack(self.embedding.src(src), positions, views, tally), real)
 
-    def hidden(self, tgt: Tensor, memory: Memory) -> Tensor:
+    def hidden(self, tgt: Tensor, memory: Memory, losses: list[Tensor] | None = None) -> Tensor:
         """Return what the logits are made from, (B, T, D), for all of ``tgt`` (B, T) at once.
 
         Raises:
             ValueError: if ``tgt`` is longer than max_len.
         """
-        positions = self._positions(tgt, "target")
-        causal = positions[:, None] >= positions[None, :]  # (T, T)
-        own = View(causal, positions, positions, self.decoder.position)
+        positions, stack = self._positions(tgt, "target"), self.decoder
+        tally = self._tally(tgt, losses)
+        real = tally.real[:, None, None, :]
+        own = View(
+            stack.mask.allowed(positions, positions, real), positions, positions, stack.position
+        )
         source_positions = torch.arange(memory.mask.size(-1), device=tgt.device)
         source = View(memory.mask, positions, source_positions, memory=memory.states)
-        views = [(own, source)] * len(self.decoder.layers)
-        return self.decoder(self.embedding.tgt(tgt), positions, views)
+        views = [(own, source)] * len(stack.order)
+        return stack(self.embedding.tgt(tgt), positions, views, tally)
+
+    def calibrate(self, src: Tensor, tgt: Tensor) -> None:
+        """Make the profiling pass, on one batch, that some wirings ask for before training."""
+        stacks = [s for s in (self.encoder, self.decoder) if s.needs_calibration]
+        if not stacks:
+            return
+        for stack in stacks:
+            stack.calibrate(Calibration())
+        with torch.no_grad():
+            self(src, tgt)
+        for stack in stacks:
+            stack.calibrate(None)
 
     def begin(self, memory: Memory, n_beams: int = 1, length: int | None = None) -> State:
         """Prepare to decode token by token, ``n_beams`` rows for every sentence.
@@ -241,9 +312,10 @@ class Transformer(nn.Module):
             length: most tokens that will be fed; max_len unless given.
         """
         layers = []
-        for layer in self.decoder.layers:
-            assert isinstance(layer, DecoderLayer)
-            known = layer.cross_attention.keys_values(memory.states)
+        for block in self.decoder.order:
+            attention = self.decoder.blocks[block].cross_attention
+            assert attention is not None, "every decoder layer has one"
+            known = attention.keys_values(memory.states)
             source = Cache.of(*(y.repeat_interleave(n_beams, dim=0) for y in known))
             layers.append((Cache(min(length or self.max_len, self.max_len)), source))
         return State(layers, memory.mask.repeat_interleave(n_beams, dim=0))
@@ -258,11 +330,12 @@ class Transformer(nn.Module):
             raise ValueError(f"the target has reached max_len ({self.max_len} tokens)")
         positions = torch.arange(state.length + 1, device=tokens.device)
         here = positions[-1:]
-        everything = torch.ones(1, state.length + 1, dtype=torch.bool, device=tokens.device)
+        real = torch.ones(1, 1, 1, state.length + 1, dtype=torch.bool, device=tokens.device)
+        mask = self.decoder.mask.allowed(here, positions, real)
         source_positions = torch.arange(state.mask.size(-1), device=tokens.device)
         views = [
             (
-                View(everything, here, positions, self.decoder.position, cache=own),
+                View(mask, here, positions, self.decoder.position, cache=own),
                 View(state.mask, here, source_positions, known=source.first(state.mask.size(-1))),
             )
             for own, source in state.layers
@@ -270,6 +343,9 @@ class Transformer(nn.Module):
         x = self.decoder(self.embedding.tgt(tokens[:, None]), here, views)
         state.length += 1
         return self.embedding.logits(x[:, 0])
+
+    def _tally(self, ids: Tensor, losses: list[Tensor] | None) -> Tally:
+        return Tally(ids != self.pad, [] if losses is None else losses)
 
     def _positions(self, ids: Tensor, side: str) -> Tensor:
         if ids.size(1) > self.max_len:

@@ -1,38 +1,66 @@
-"""Every experiment and preset that we ship is read, checked and assembled."""
+"""Every experiment and preset that we ship is valid, and keeps what its comments promise."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from ablate import spec
-from ablate.model import Transformer, assemble
+from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
+from ablate.registry import build
 from ablate.runner.check import blueprint, check
-from ablate.spec import ModelSpec
+from ablate.spec import Experiment, ModelSpec, RunSpec
 
 ROOT = Path(__file__).parents[1] / "experiments"
 FILES = sorted(ROOT.rglob("*.yaml"))
 STUDIES = [path for path in FILES if path.parent.name != "presets" and path.stem != "corpus"]
-TEN = Vocabulary(n_src=10, n_tgt=10, is_joint=False)
+TWICE = {"pe", "norm", "heads", "scaling", "vaswani_table3"}
+"""The studies that are asked of real sentences too."""
+
+V = 37_000
 
 
-def preset(name: str) -> ModelSpec:
-    return spec.load(ROOT / "presets" / f"{name}.yaml").rows[0].spec.model
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
-def count(model: torch.nn.Module) -> int:
-    return sum(p.numel() for p in model.parameters())
+@functools.cache
+def load(name: str) -> Experiment:
+    return spec.load(ROOT / f"{name}.yaml")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def preset(name: str) -> RunSpec:
+    return load(f"presets/{name}").rows[0].spec
+
+
+def joint(size: int) -> Vocabulary:
+    return Vocabulary(n_src=size, n_tgt=size, is_joint=True)
+
+
+def apart(n_src: int, n_tgt: int) -> Vocabulary:
+    return Vocabulary(n_src=n_src, n_tgt=n_tgt, is_joint=False)
+
+
+def count(model: ModelSpec, vocabulary: Vocabulary) -> int:
+    with torch.device("meta"):
+        built = assemble(model, vocabulary, 0)
+    return sum(p.numel() for p in built.parameters())
+
+
+# all files
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_every_file_is_valid(path: Path) -> None:
     check(spec.load(path))
 
 
-@pytest.mark.parametrize("path", STUDIES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", STUDIES, ids=name_of)
 def test_every_study_asks_something_and_has_rows_and_seeds(path: Path) -> None:
     experiment = spec.load(path)
     assert experiment.question
@@ -41,60 +69,341 @@ def test_every_study_asks_something_and_has_rows_and_seeds(path: Path) -> None:
     assert len(experiment.seeds) >= 3
 
 
-def test_the_studies_stand_twice() -> None:
-    laptop = {path.stem for path in ROOT.glob("*.yaml")}
-    multi30k = {path.stem for path in (ROOT / "multi30k").glob("*.yaml")} - {"corpus"}
-    assert {"pe", "norm", "heads", "scaling"} <= laptop == multi30k
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_every_file_begins_by_saying_what_it_is(path: Path) -> None:
+    assert path.read_text().startswith("# ")
 
 
-def test_tiny_small_base_and_big_have_their_sizes() -> None:
-    for name, vocabulary, n in [
-        ("tiny", 9_712, 2_568_192),
-        ("small", 9_712, 36_515_840),
-        ("base", 37_000, 63_045_632),
-        ("big", 37_000, 214_171_648),
-    ]:
-        with torch.device("meta"):
-            model = assemble(preset(name), Vocabulary(vocabulary, vocabulary, is_joint=True), 0)
-        assert count(model) == n, name
+def test_some_studies_stand_twice() -> None:
+    assert {path.stem for path in (ROOT / "multi30k").glob("*.yaml")} == TWICE | {"corpus"}
+    assert {path.stem for path in ROOT.glob("*.yaml")} >= TWICE
 
 
-def demo(name: str) -> Transformer:
-    torch.manual_seed(0)
-    return assemble(preset(name), TEN, pad=0).eval()
-
-
-def test_notebook_4_has_its_parameters_and_its_shape() -> None:
-    model = demo("notebook_4")
-    encoder = count(model.encoder) + 10 * 256
-    decoder = count(model.decoder) + 10 * 256 + 10 * 256 + 10
-    assert (encoder, decoder, count(model)) == (3_599_360, 4_016_650, 7_616_010)
-    src = torch.tensor([[1, 5, 6, 4, 3, 9, 5, 2, 0], [1, 8, 7, 3, 4, 5, 6, 7, 2]])
-    tgt = torch.tensor([[1, 7, 4, 3, 5, 9, 2, 0], [1, 5, 6, 2, 4, 7, 6, 2]])
-    assert model(src, tgt[:, :-1]).shape == (2, 7, 10)
-
-
-def test_notebook_4_with_full_projections() -> None:
-    full = preset("notebook_4").model_dump() | {"attention": {"name": "full", "bias": False}}
-    with torch.device("meta"):
-        assert count(assemble(ModelSpec.model_validate(full), TEN, 0)) == 11_099_658
-
-
-def test_the_notebooks_share_one_table_of_sinusoids_but_for_the_second() -> None:
-    tables = {
-        name: dict(blueprint_of(name).encoder.position.named_buffers())["table"]
-        for name in ("base", "notebook_0", "notebook_1", "notebook_2", "notebook_3")
-    }
-    same = {name for name, table in tables.items() if torch.equal(table, tables["base"])}
-    assert same == {"base", "notebook_0", "notebook_1", "notebook_3"}
-
-
-def blueprint_of(name: str) -> Transformer:
-    """Assemble a preset for real, of the smallest depth: the table is what is asked for."""
-    small = preset(name).model_dump() | {"n_layers": 1, "embedding": "separate"}
-    return assemble(ModelSpec.model_validate(small), TEN, 0)
+def test_studies_run_on_a_laptop_unless_they_say_otherwise() -> None:
+    laptop = preset("laptop")
+    for path in ROOT.glob("*.yaml"):
+        run = load(path.stem).rows[0].spec
+        if path.stem == "vaswani_table3":
+            assert run.corpus.name == "wmt14"
+        else:
+            assert (run.corpus, run.decoding) == (laptop.corpus, laptop.decoding)
+            assert (run.model.dims, run.training.steps) == (
+                laptop.model.dims,
+                laptop.training.steps,
+            )
 
 
 def test_a_blueprint_costs_no_memory() -> None:
-    model = blueprint(spec.load(ROOT / "presets" / "big.yaml").rows[0].spec)
-    assert all(p.is_meta for p in model.parameters())
+    assert all(p.is_meta for p in blueprint(preset("vaswani_big")).parameters())
+
+
+# the sizes of presets
+
+
+@pytest.mark.parametrize(
+    ("name", "vocabulary", "n"),
+    [
+        ("vaswani_base", joint(V), 63_045_632),
+        ("vaswani_big", joint(V), 214_171_648),
+        ("t2t_v1", joint(V), 63_045_632),
+        ("t2t_v2", joint(V), 63_045_632 + 2 * 2 * 512),
+        ("multi30k_tiny", joint(9_712), 2_568_192),
+        ("multi30k_small", joint(9_712), 36_515_840),
+        ("multi30k_base", joint(9_712), 49_111_040),
+        ("bentrevett_6", apart(7_853, 5_893), 9_038_341),
+        ("notebook_4", apart(10, 10), 7_616_010),
+        # all but the words of torch.nn.Transformer(), which has biases and final norms too
+        ("annotated", apart(100, 90), 44_140_544 + (100 + 2 * 90) * 512 + 90),
+        # that of multi30k_small with two tables in place of one
+        ("fairseq_iwslt", joint(9_712), 36_515_840 + 9_712 * 512),
+        # multi30k_base with a bias for every word, and 32 norms of one number in place of 1,024
+        ("transformers_without_tears", joint(9_712), 49_111_040 + 9_712 - 30 * 1024 + 32),
+    ],
+)
+def test_presets_have_the_sizes_of_their_models(name: str, vocabulary: Vocabulary, n: int) -> None:
+    assert count(preset(name).model, vocabulary) == n
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_annotated_is_torch_s_own_transformer_but_for_the_words() -> None:
+    theirs = torch.nn.Transformer(norm_first=True, device="meta")
+    n_words = (100 + 2 * 90) * 512 + 90
+    ours = count(preset("annotated").model, apart(100, 90)) - n_words
+    assert ours == sum(p.numel() for p in theirs.parameters()) == 44_140_544
+
+
+# the choices of presets
+
+
+def said(name: str) -> dict[str, Any]:
+    """Return what a preset comes to, as dotted paths to values."""
+    plain = preset(name).model_dump(mode="json")
+
+    def flat(value: Any, path: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            return {path: value}
+        below = [flat(item, f"{path}.{key}" if path else key) for key, item in value.items()]
+        return {key: item for of_key in below for key, item in of_key.items()}
+
+    return flat(plain, "")
+
+
+def changes(name: str, other: str) -> dict[str, Any]:
+    """Return what a preset says that another does not."""
+    before = said(other)
+    return {k: v for k, v in said(name).items() if before.get(k, "nothing") != v}
+
+
+def test_big_differs_from_base_as_in_the_paper() -> None:
+    assert changes("vaswani_big", "vaswani_base") == {
+        "model.dims.d_model": 1024,
+        "model.dims.n_heads": 16,
+        "model.feed_forward.d_ff": 4096,
+        "model.dropout.embedding": 0.3,
+        "model.dropout.residual": 0.3,
+        "training.steps": 300_000,
+        "training.evaluate_every": 600,
+        "training.average.last": 20,
+    }
+
+
+def test_both_versions_of_tensor2tensor_differ_as_their_code_does() -> None:
+    assert changes("t2t_v1", "vaswani_base") == {
+        "model.position.exponent": "t2t",
+        "model.position.layout": "halves",
+        "model.norm.eps": 1e-6,
+        "training.batch_tokens": 4096,
+        "training.accumulate": 8,
+    }
+    assert changes("t2t_v2", "t2t_v1") == {
+        "model.residual.name": "pre",
+        "model.residual.final_norm": True,
+        "model.dropout.attention": 0.1,
+        "model.dropout.activation": 0.1,
+        "training.schedule.factor": 2.0,
+        "training.schedule.warmup": 8000,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "peak_at", "rate"),
+    [
+        ("vaswani_base", 4000, 6.98771243e-04),
+        ("vaswani_big", 4000, 4.94105884e-04),
+        ("t2t_v2", 8000, 9.88211769e-04),
+        ("tiny", 2000, 5e-3),
+        ("fairseq_iwslt", 4000, 5e-4),
+        # 3,000 batches are 300 steps of ten, and the rate at that batch is (512 * 3000)^-0.5
+        ("annotated", 300, 8.06871531e-04),
+    ],
+)
+def test_learning_rates_peak_where_they_should(name: str, peak_at: int, rate: float) -> None:
+    from ablate.parts.schedule import Schedule
+
+    run = preset(name)
+    schedule = build(Schedule, run.training.schedule, run.model.dims, 100_000)
+    rates = {step: schedule.rate(step) for step in range(1, 2 * peak_at)}
+    assert max(rates, key=lambda step: rates[step]) == peak_at
+    assert rates[peak_at] == pytest.approx(rate, rel=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "promised"),
+    [
+        (
+            "annotated",
+            {
+                "corpus.name": "multi30k",
+                "model.norm.name": "annotated",
+                "model.residual.name": "pre",
+                "model.residual.final_norm": True,
+                "model.mask.name": "causal_padding",
+                "model.attention.bias": True,
+                "model.embedding.name": "separate",
+                "model.embedding.init": "xavier",
+                "model.initialisation.name": "xavier",
+                "model.dropout.attention": 0.1,
+                "training.objective.form": "annotated",
+            },
+        ),
+        (
+            "fairseq_iwslt",
+            {
+                "corpus.name": "iwslt14",
+                "corpus.lowercase": True,
+                "model.embedding.name": "tied_target",
+                "training.optimizer.name": "adamw",
+                "training.optimizer.weight_decay": 1e-4,
+                "training.batch_tokens": 4096,
+                "training.clip": None,
+                "decoding.size": 5,
+            },
+        ),
+        (
+            "transformers_without_tears",
+            {
+                "model.residual.name": "pre",
+                "model.norm.name": "scale",
+                "model.embedding.fix_norm": True,
+                "model.embedding.init": "uniform",
+                "model.initialisation.name": "small",
+                "model.dropout.word": 0.1,
+                "model.dropout.attention": 0.3,
+                "training.clip": 1.0,
+                "training.schedule.name": "plateau",
+                "training.schedule.warmup": 0,
+            },
+        ),
+        (
+            "notebook_4",
+            {
+                "model.dims.max_len": 100,
+                "model.position.name": "learned",
+                "model.mask.name": "causal",
+                "model.attention.name": "per_head_shared",
+                "model.attention.bias": False,
+                "model.scaling.name": "sqrt_dmodel",
+                "model.residual.name": "post_dropout_last",
+                "model.feed_forward.name": "relu",
+                "model.embedding.name": "separate",
+                "model.embedding.scale": "none",
+                "model.embedding.output_bias": True,
+                "model.dropout.attention": 0.0,
+            },
+        ),
+    ],
+)
+def test_presets_choose_what_they_are_known_for(name: str, promised: dict[str, Any]) -> None:
+    chosen = said(name)
+    assert {path: chosen[path] for path in promised} == promised
+
+
+def test_the_notebooks_differ_from_the_paper_as_the_audit_says() -> None:
+    assert changes("notebook_0", "vaswani_base") == {}
+    assert changes("notebook_1", "notebook_0") == {}
+    assert changes("notebook_2", "vaswani_base") == {"model.position.exponent": "literal_2i"}
+    assert changes("notebook_3", "notebook_0") == {"model.dropout.embedding": 0.0}
+
+
+def test_the_small_uniform_start_of_fix_norm_is_that_of_its_code() -> None:
+    std = said("transformers_without_tears")["model.embedding.init_std"]
+    assert std * 3**0.5 == pytest.approx(0.01, rel=1e-5)
+
+
+# studies
+
+
+def test_studies_on_multi30k_start_from_transformer_tiny_and_its_published_number() -> None:
+    tiny = load("presets/multi30k_tiny")
+    for name in TWICE - {"vaswani_table3"}:
+        study = load(f"multi30k/{name}")
+        assert study.rows[0].spec == tiny.rows[0].spec
+        assert study.published == tiny.published
+        assert study.question == load(name).question
+
+
+def test_the_published_size_of_tiny_is_what_we_count() -> None:
+    published = load("presets/multi30k_tiny").published
+    assert published
+    assert published.of("baseline") == {"params": 2_568_192, "bleu_lc_tok": 41.02}
+
+
+def test_the_last_row_of_the_way_from_notebook_4_is_the_paper() -> None:
+    last = load("notebook_4_to_vaswani").rows[-1]
+    assert last.name == "all"
+    small = {"dims": {"d_model": 64, "n_heads": 4, "max_len": 64}, "n_layers": 2}
+    paper = preset("vaswani_base").model.model_dump() | small
+    paper["feed_forward"] = {"name": "relu", "d_ff": 256}
+    assert last.spec.model == ModelSpec.model_validate(paper)
+
+
+def test_the_way_from_notebook_4_begins_at_notebook_4() -> None:
+    first = load("notebook_4_to_vaswani").rows[0].spec.model
+    small = {"dims": {"d_model": 64, "n_heads": 4, "max_len": 64}, "n_layers": 2}
+    notebook = preset("notebook_4").model.model_dump() | small
+    notebook["feed_forward"] = {"name": "relu", "d_ff": 256}
+    assert first == ModelSpec.model_validate(notebook)
+
+
+def sizes(name: str) -> dict[str, float]:
+    published = load(name).published
+    assert published
+    of_row = {row.name: published.of(row.name) for row in load(name).rows}
+    return {name: said["params"] for name, said in of_row.items() if "params" in said}
+
+
+def counts_of_table_3(vocabulary: int) -> dict[str, int]:
+    rows = {row.name: row.spec.model for row in load("vaswani_table3").rows}
+    return {name: count(rows[name], joint(vocabulary)) for name in sizes("vaswani_table3")}
+
+
+def test_table_3_counts_the_closed_form() -> None:
+    assert counts_of_table_3(V) == {
+        "baseline": 63_045_632,
+        "B d_k=16": 55_967_744,
+        "B d_k=32": 58_327_040,
+        "C N=2": 33_644_544,
+        "C N=4": 48_345_088,
+        "C N=8": 77_746_176,
+        "C d=256": 26_816_512,
+        "C d=1024": 163_815_424,
+        "C d_ff=1024": 50_450_432,
+        "C d_ff=4096": 88_236_032,
+        "big": 214_171_648,
+    }
+
+
+def test_the_note_of_table_3_tells_the_truth_about_the_paper_s_parameters() -> None:
+    """One vocabulary gives every printed size but that of big, and none smaller or larger does."""
+
+    def agrees(vocabulary: int) -> set[str]:
+        counts, printed = counts_of_table_3(vocabulary), sizes("vaswani_table3")
+        return {name for name in counts if round(counts[name] / 1e6) == printed[name] / 1e6}
+
+    everything = set(sizes("vaswani_table3"))
+    assert agrees(41_004) == agrees(41_208) == everything - {"big"}
+    assert agrees(41_003) == everything - {"big", "C d_ff=1024"}
+    assert agrees(41_209) == everything - {"big", "C N=4"}
+    assert agrees(V) == set()
+    assert agrees(36_000) == {"big"}
+
+
+def test_both_tables_3_have_the_same_rows() -> None:
+    full, small = (load(name).rows for name in ("vaswani_table3", "multi30k/vaswani_table3"))
+    kinds = [[row.name.split("=")[0] for row in rows] for rows in (full, small)]
+    assert kinds[0] == kinds[1]
+    assert len(full) == 20
+    for ours, theirs in zip(full, small, strict=True):
+        assert ours.changes.keys() - {"training.steps"} == theirs.changes.keys()
+    assert load("multi30k/vaswani_table3").published is None
+
+
+def test_table_3_publishes_a_number_for_every_row() -> None:
+    experiment = load("vaswani_table3")
+    assert experiment.published
+    assert set(experiment.published.rows) == {row.name for row in experiment.rows}
+    assert all(
+        "bleu" in row.said() and "ppl" in row.said() for row in experiment.published.rows.values()
+    )
+
+
+def test_every_row_of_narang_et_al_has_its_number_and_keeps_its_size() -> None:
+    experiment = load("narang")
+    assert experiment.published
+    assert set(experiment.published.rows) == {row.name for row in experiment.rows}
+    n = {row.name: count(row.spec.model, joint(500)) for row in experiment.rows}
+    for name in ("GLU", "GeGLU", "ReGLU", "SwiGLU", "LiGLU", "GeLU", "Swish"):
+        assert n[name] == pytest.approx(n["baseline"], rel=1e-3)
+    for name in ("twice as deep", "half as deep"):
+        assert n[name] == pytest.approx(n["baseline"], rel=0.02)
+
+
+def test_norm_and_depth_and_warm_up_are_crossed() -> None:
+    rows = [row.spec for row in load("prenorm_postnorm").rows]
+    points = {
+        (r.model.residual.name, r.model.n_layers, r.training.schedule.options["warmup"])
+        for r in rows
+    }
+    assert points == {(n, depth, w) for n in ("post", "pre") for depth in (2, 6) for w in (100, 0)}
+    assert len(rows) == 8
+    assert {r.training.clip for r in rows} == {None}

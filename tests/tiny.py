@@ -1,7 +1,12 @@
-"""A Transformer small enough for properties, and ways to vary it through the registry."""
+"""A Transformer small enough for properties, and ways to vary it through the registry.
+
+Some parts ask for company: a wiring without a norm wants ``norm: none``. Nobody lists them;
+`fitted` asks the registry for one other choice with which a part is accepted.
+"""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 from collections.abc import Iterator
@@ -13,14 +18,14 @@ from torch import nn
 
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
-from ablate.registry import Entry, slots
+from ablate.registry import Entry, RefusedError, slots
 from ablate.spec.experiment import ModelSpec
 
 PAD = 0
 VOCABULARY = Vocabulary(n_src=50, n_tgt=50, is_joint=True)
 TINY: dict[str, Any] = {
     "dims": {"d_model": 32, "n_heads": 4, "max_len": 16},
-    "n_layers": 2,
+    "n_layers": 3,
     "feed_forward": {"name": "relu", "d_ff": 48},
     "dropout": {"embedding": 0.0, "residual": 0.0},
 }
@@ -39,6 +44,29 @@ def tiny(vocabulary: Vocabulary = VOCABULARY, /, **changes: Any) -> Transformer:
     return assemble(spec(**changes), vocabulary, PAD).eval()
 
 
+def is_accepted(vocabulary: Vocabulary = VOCABULARY, /, **changes: Any) -> bool:
+    """Return whether the tiny model can be assembled with these changes."""
+    try:
+        with torch.device("meta"):
+            assemble(spec(**changes), vocabulary, PAD)
+    except RefusedError:
+        return False
+    return True
+
+
+@functools.cache
+def company(slot: str, name: str) -> dict[str, str]:
+    """Return the other choice that a part needs beside it, by slot; nothing for most."""
+    others = [{s: n} for s, n in PARTS if s != slot]
+    return next(other for other in [{}, *others] if is_accepted(**{slot: name}, **other))
+
+
+def fitted(slot: str, choice: Any) -> Transformer:
+    """Assemble the tiny model with one choice, a name or a mapping, and the company it needs."""
+    name = choice if isinstance(choice, str) else choice["name"]
+    return tiny(**company(slot, name), **{slot: choice})
+
+
 def scrambled(model: Transformer) -> Transformer:
     """Give every parameter values that depend on its name alone, none of them special.
 
@@ -50,7 +78,7 @@ def scrambled(model: Transformer) -> Transformer:
             seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")
             generator = torch.Generator().manual_seed(seed)
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-            if parameter.ndim == 1:
+            if parameter.ndim <= 1:
                 parameter.copy_(0.5 + 0.3 * noise)
             else:
                 parameter.copy_(noise * parameter.size(1) ** -0.5)
@@ -67,7 +95,7 @@ def alternatives(entry: Entry, option: str) -> Iterator[Any]:
     """Yield values of ``option`` that the part accepts and that are not its default."""
     field = entry.options.model_fields[option]
     literals = itertools.chain.from_iterable(_literals(field.annotation))
-    plain = (True, False, 3, 24, 0.25, 0.75, (0.5, 0.6))
+    plain = (True, False, 2, 3, 24, 0.25, 0.75, (0.5, 0.6))
     default = entry.choose({}).options[option] if not field.is_required() else None
     for value in (*literals, *plain):
         try:

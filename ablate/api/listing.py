@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import re
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import yaml
+from pydantic import BaseModel
+
 from ablate import spec
+from ablate.api.costs import Cost, Costs
 from ablate.errors import SpecError
-from ablate.registry import Entry, slots, suggest
+from ablate.registry import Entry, Part, slots, suggest
+from ablate.spec import RunSpec
+from ablate.spec.experiment import Slot, slot_of
+from ablate.spec.merge import model_of
 
 
 @dataclass(frozen=True)
@@ -17,15 +26,17 @@ class OptionListing:
     """One option of a part.
 
     Attributes:
-        type: what may be written, in words.
+        type: what may be written, in words, with its range.
         default: None for an option that must be given.
         is_required: whether it must be given.
+        meaning: what the part's documentation says of it.
     """
 
     name: str
     type: str
     default: Any
     is_required: bool
+    meaning: str
 
 
 @dataclass(frozen=True)
@@ -33,18 +44,37 @@ class PartListing:
     """One registered part.
 
     Attributes:
+        slot_summary: what the slot is for.
+        path: where an experiment chooses it; None if no experiment can.
+        is_default: whether it is what an experiment has that says nothing.
+        formula: what it computes, in one line; empty where nothing is computed.
         summary: the first line of its documentation.
         text: the whole documentation.
         source: the paper and section, or the code, that it follows.
+        cost: at the base size; None for what is no part of a model.
+        example: the smallest experiment that has it.
+        origin: name and SHA-256 of the plugin it comes from; None for our own.
     """
 
     slot: str
+    slot_summary: str
+    path: str | None
+    is_default: bool
     name: str
+    formula: str
     summary: str
     text: str
     options: tuple[OptionListing, ...]
     source: str
     version: int
+    cost: Cost | None
+    example: str
+    origin: dict[str, str] | None
+
+    @property
+    def prose(self) -> str:
+        """Return the documentation before its sections."""
+        return re.split(r"\n\n(?=\w+:\n)", self.text)[0]
 
     def to_json(self) -> dict[str, Any]:
         """Return the listing as plain data."""
@@ -52,7 +82,7 @@ class PartListing:
 
 
 def parts(slot: str | None = None, name: str | None = None) -> tuple[PartListing, ...]:
-    """Return every part, or those of one slot, or one of them.
+    """Return every part, or those of one slot, or one of them; of a slot the default first.
 
     Raises:
         SpecError: if there is no such slot or part.
@@ -61,9 +91,11 @@ def parts(slot: str | None = None, name: str | None = None) -> tuple[PartListing
     wanted = table if slot is None else {slot: _of(table, slot, "slot")}
     if slot is not None and name is not None:
         wanted = {slot: {name: _of(wanted[slot], name, slot)}}
-    return tuple(
-        _listing(entry) for of_slot in wanted.values() for _, entry in sorted(of_slot.items())
-    )
+    lister = _Lister()
+    listed = [lister.listing(entry) for of_slot in wanted.values() for entry in of_slot.values()]
+    places = list(wanted)
+    listed.sort(key=lambda part: (places.index(part.slot), not part.is_default, part.name))
+    return tuple(listed)
 
 
 def schema() -> dict[str, Any]:
@@ -78,22 +110,112 @@ def _of(table: Mapping[str, Any], name: str, kind: str) -> Any:
     raise SpecError(f"no {kind} is called {name!r};{suggest(name, table)} known: {known}")
 
 
-def _listing(entry: Entry) -> PartListing:
-    text = inspect.getdoc(entry.cls) or ""
+class _Lister:
+    def __init__(self) -> None:
+        self._costs = Costs()
+        self._places: dict[str, tuple[str, Slot]] = {}
+        for path, slot in _places(RunSpec):
+            self._places.setdefault(slot.name, (path, slot))
+
+    def listing(self, entry: Entry) -> PartListing:
+        path, slot = self._places.get(entry.slot, (None, None))
+        text = inspect.getdoc(entry.cls) or ""
+        choice = _choice(entry)
+        cost = self._costs.of(entry, choice)
+        beside = cost.companion if cost else {}
+        origin = entry.origin
+        return PartListing(
+            slot=entry.slot,
+            slot_summary=_slot_summary(entry.cls),
+            path=path,
+            is_default=slot is not None and slot.default == entry.name,
+            name=entry.name,
+            formula=entry.formula,
+            summary=text.partition("\n")[0],
+            text=text,
+            options=_options(entry),
+            source=entry.source,
+            version=entry.version,
+            cost=cost,
+            example=_example({path: choice, **beside}) if path else "",
+            origin={"name": origin.name, "sha256": origin.sha256} if origin else None,
+        )
+
+
+def _places(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, Slot]]:
+    """Yield every place of a run's spec where a part is chosen."""
+    for key, info in model.model_fields.items():
+        slot, below = slot_of(info), model_of(info)
+        if slot:
+            yield f"{above}{key}", slot
+        elif below:
+            yield from _places(below, f"{above}{key}.")
+
+
+def _slot_summary(cls: type[Part]) -> str:
+    """Return the first sentence of the file, or the package, that holds the slot's contract."""
+    contract = next(base for base in cls.__mro__ if "slot" in vars(base))
+    home = ".".join(contract.__module__.split(".")[:3])
+    return (inspect.getdoc(sys.modules[home]) or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def _options(entry: Entry) -> tuple[OptionListing, ...]:
     schema = entry.options.model_json_schema()
     required = schema.get("required", [])
-    options = tuple(
-        OptionListing(name, _words(of_option, schema), of_option.get("default"), name in required)
-        for name, of_option in schema.get("properties", {}).items()
+    return tuple(
+        OptionListing(
+            name=name,
+            type=_words(option, schema),
+            default=option.get("default"),
+            is_required=name in required,
+            meaning=entry.told.get(name, ""),
+        )
+        for name, option in schema.get("properties", {}).items()
     )
-    summary = text.partition("\n")[0]
-    return PartListing(entry.slot, entry.name, summary, text, options, entry.source, entry.version)
+
+
+def _choice(entry: Entry) -> str | dict[str, Any]:
+    """Return the shortest choice of a part: its name, and with it what must be given."""
+    schema = entry.options.model_json_schema()
+    of_option = schema.get("properties", {})
+    given = {name: _some(of_option[name], name, schema) for name in schema.get("required", [])}
+    return {"name": entry.name, **given} if given else entry.name
+
+
+def _example(choices: Mapping[str, Any]) -> str:
+    """Return an experiment that makes some choices, by their dotted paths."""
+    whole: dict[str, Any] = {}
+    for path, choice in choices.items():
+        *above, last = path.split(".")
+        here = whole
+        for step in above:
+            here = here.setdefault(step, {})
+        here[last] = choice
+    return yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _some(option: Mapping[str, Any], name: str, schema: Mapping[str, Any]) -> Any:
+    """Return some value that a JSON Schema allows."""
+    option = _resolved(option, schema)
+    if "enum" in option or "const" in option:
+        return option.get("enum", [option.get("const")])[0]
+    if "anyOf" in option:
+        return _some(option["anyOf"][0], name, schema)
+    if "prefixItems" in option:
+        items = enumerate(option["prefixItems"], start=1)
+        return [_some(item, f"{name}.{n}", schema) for n, item in items]
+    if "items" in option:
+        return [_some(option["items"], name, schema)]
+    if option.get("type") == "object":
+        return {name: _some(_of_items(option), name, schema)}
+    bounds = [option[key] + 1 for key in ("minimum", "exclusiveMinimum") if key in option]
+    plain = {"string": name, "boolean": True, "number": float(max(bounds, default=1))}
+    return plain.get(option.get("type", "string"), max(bounds, default=1))
 
 
 def _words(option: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     """Say in words what a JSON Schema allows."""
-    if "$ref" in option:
-        return _words(schema["$defs"][option["$ref"].rpartition("/")[2]], schema)
+    option = _resolved(option, schema)
     if "anyOf" in option:
         return " or ".join(_words(one, schema) for one in option["anyOf"])
     if "enum" in option or "const" in option:
@@ -102,9 +224,28 @@ def _words(option: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
         return f"[{', '.join(_words(one, schema) for one in option['prefixItems'])}]"
     if "items" in option:
         return f"list of {_words(option['items'], schema)}"
-    return f"{option.get('type', 'any')}{_bounds(option)}"
+    if option.get("type") == "object":
+        return f"mapping of names to {_words(_of_items(option), schema)}"
+    kind = option.get("type", "any")
+    return f"{_KINDS.get(kind, kind)}{_bounds(option)}"
+
+
+_KINDS = {"boolean": "true | false", "string": "text", "integer": "whole number"}
+
+
+def _resolved(option: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    while "$ref" in option:
+        option = schema["$defs"][option["$ref"].rpartition("/")[2]]
+    return option
+
+
+def _of_items(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema of what a mapping holds, whatever it asks of the names."""
+    patterns = mapping.get("patternProperties", {})
+    return next(iter(patterns.values()), None) or mapping.get("additionalProperties") or {}
 
 
 def _bounds(option: Mapping[str, Any]) -> str:
     signs = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
-    return "".join(f" {sign} {option[key]}" for key, sign in signs.items() if key in option)
+    found = [f"{sign} {option[key]:g}" for key, sign in signs.items() if key in option]
+    return f" {' and '.join(found)}" if found else ""

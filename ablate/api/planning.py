@@ -22,7 +22,7 @@ from ablate.runner.devices import Device
 from ablate.runner.display import clock
 from ablate.runner.probe import probe_key
 from ablate.runner.schedule import is_finished
-from ablate.spec import Row, Run, RunSpec, identity
+from ablate.spec import Published, Row, Run, RunSpec, identity
 from ablate.store import Store
 
 _N_PAIRS, _N_TOKENS = 64, 32
@@ -51,6 +51,7 @@ class PlannedRow:
         flops_per_target_token: of a training step, counted on a nominal batch.
         train_peak_mib: from the row's probe; None until it has been probed.
         seconds_per_run: of training, at the speed of the row's probe; None likewise.
+        published: what others have printed of the row: name of the measure to value.
     """
 
     name: str
@@ -62,6 +63,7 @@ class PlannedRow:
     train_peak_mib: float | None
     seconds_per_run: float | None
     runs: tuple[PlannedRun, ...]
+    published: dict[str, float]
 
     @property
     def n_done(self) -> int:
@@ -71,13 +73,18 @@ class PlannedRow:
 
 @dataclass(frozen=True)
 class Plan:
-    """What ``ablate run`` would do."""
+    """What ``ablate run`` would do.
+
+    Attributes:
+        published: whose numbers the rows' published ones are, and a note on how to compare them.
+    """
 
     experiment: str
     question: str | None
     device: str
     n_places: int
     rows: tuple[PlannedRow, ...]
+    published: dict[str, str | None] | None
 
     @property
     def n_missing(self) -> int:
@@ -109,6 +116,9 @@ class Plan:
             lines.append("memory and time are unknown until the first `ablate run` has probed them")
         if not all(row.is_vocabulary_known for row in self.rows):
             lines.append("~ is for a vocabulary of the size that the tokenizer aims at")
+        if self.published:
+            said = self.published["source"], self.published["note"]
+            lines.append(f"published: {'; '.join(text for text in said if text)}")
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -142,21 +152,30 @@ def plan(
     selection = select(path, overrides, seeds, only)
     check(selection.whole)
     places = devices.places(devices.find(device), None)
-    planner = _Planner(places[0], Store(Path(results)))
     experiment = selection.experiment
+    published = experiment.published
+    planner = _Planner(places[0], Store(Path(results)), published)
     baseline = experiment.rows[0].spec
     rows = [
         planner.row(row, runs, baseline)
         for row in experiment.rows
         if (runs := [run for run in selection.runs if run.variant == row.name])
     ]
-    return Plan(experiment.name, experiment.question, str(places[0]), len(places), tuple(rows))
+    return Plan(
+        experiment=experiment.name,
+        question=experiment.question,
+        device=str(places[0]),
+        n_places=len(places),
+        rows=tuple(rows),
+        published=published.model_dump(include={"source", "note"}) if published else None,
+    )
 
 
 class _Planner:
-    def __init__(self, device: Device, store: Store) -> None:
+    def __init__(self, device: Device, store: Store, published: Published | None) -> None:
         self._device = device
         self._store = store
+        self._published = published
         self._fingerprints = Fingerprints()
 
     def row(self, row: Row, runs: Sequence[Run], baseline: RunSpec) -> PlannedRow:
@@ -176,6 +195,7 @@ class _Planner:
             train_peak_mib=probe.get("train_peak_mib"),
             seconds_per_run=_seconds(row.spec, probe),
             runs=tuple(self._run(run, precision) for run in runs),
+            published=self._published.of(row.name) if self._published else {},
         )
 
     def _probe(self, spec: RunSpec, precision: str) -> Mapping[str, float]:

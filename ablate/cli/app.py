@@ -46,6 +46,14 @@ class Format(StrEnum):
     html = "html"
 
 
+class Catalogue(StrEnum):
+    """How the catalogue of parts is written."""
+
+    terminal = "terminal"
+    markdown = "markdown"
+    json = "json"
+
+
 Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment, a YAML file.")]
 Overrides = Annotated[
     list[str] | None,
@@ -58,6 +66,12 @@ Overrides = Annotated[
 ]
 Results = Annotated[Path, typer.Option(metavar="DIR", help="The folder of results.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin", metavar="FILE", help="A Python file that registers parts; repeatable."
+    ),
+]
 Seeds = Annotated[
     str | None, typer.Option(metavar="1,2,...", help="These seeds, not those of the experiment.")
 ]
@@ -109,6 +123,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     backend: Annotated[Backend, typer.Option(help="Where the runs go.")] = Backend.local,
     results: Results = RESULTS,
     fresh: Annotated[bool, typer.Option("--fresh", help="Repeat what is done already.")] = False,
+    plugins: Plugins = None,
 ) -> int:
     """Train and measure what is missing, then print the table.
 
@@ -122,6 +137,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     from ablate import api
     from ablate.cli import show
 
+    _load(plugins)
     finished = api.run(
         spec,
         seeds=_numbers(seeds),
@@ -148,6 +164,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     overrides: Overrides = None,
     results: Results = RESULTS,
     as_json: AsJson = False,
+    plugins: Plugins = None,
 ) -> None:
     """Say what `run` would do, without doing it: rows, sizes, costs, what is done already.
 
@@ -156,6 +173,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     from ablate import api
     from ablate.cli import show
 
+    _load(plugins)
     planned = api.plan(
         spec,
         seeds=_numbers(seeds),
@@ -180,6 +198,7 @@ def report(
     ] = None,
     overrides: Overrides = None,
     results: Results = RESULTS,
+    plugins: Plugins = None,
 ) -> None:
     """Print the table of an experiment from what is stored.
 
@@ -188,6 +207,7 @@ def report(
     from ablate import api
     from ablate.cli import show
 
+    _load(plugins)
     found = api.report(spec, overrides=overrides or (), results=results)
     show.table(found.table, form.value, output)
 
@@ -199,27 +219,39 @@ def parts(
         str | None, typer.Argument(metavar="[SLOT]", help="Of this slot alone.")
     ] = None,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="This part alone.")] = None,
+    form: Annotated[
+        Catalogue, typer.Option("--format", help="How to write it.")
+    ] = Catalogue.terminal,
     as_json: AsJson = False,
+    plugins: Plugins = None,
 ) -> None:
-    """List every part: what it computes, its options with their defaults, its source.
+    """List every part: what it computes, its options, its source, what it costs.
 
     Examples:
       ablate parts
 
+      ablate parts position
+
       ablate parts position sinusoidal
     """
     from ablate import api
-    from ablate.cli import show
+    from ablate.cli import catalogue, show
 
-    found = api.parts(slot, name)
-    if as_json:
+    if as_json and form is not Catalogue.terminal:
+        raise SpecError(f"--json and --format {form.value} exclude each other; drop one")
+    _load(plugins)
+    with show.waiting("counting parameters and FLOPs"):
+        found = api.parts(slot, name)
+    if as_json or form is Catalogue.json:
         show.as_json([part.to_json() for part in found])
+    elif form is Catalogue.markdown:
+        typer.echo(catalogue.markdown(found), nl=False)
     else:
-        show.parts(found, is_full=slot is not None)
+        show.parts(found, is_full=name is not None)
 
 
 @corpora_app.callback(invoke_without_command=True)
-def corpora(context: typer.Context) -> None:
+def corpora(context: typer.Context, plugins: Plugins = None) -> None:
     """List the corpora; fetch or show one.
 
     Examples:
@@ -228,32 +260,34 @@ def corpora(context: typer.Context) -> None:
       ablate corpora fetch multi30k --set tgt=fr
     """
     if context.invoked_subcommand is None:
-        _list_corpora()
+        _list_corpora(plugins)
 
 
 @guarded
-def _list_corpora() -> None:
+def _list_corpora(plugins: Plugins) -> None:
     from ablate import api
     from ablate.cli import show
 
+    _load(plugins)
     show.corpora(api.corpora())
 
 
 @corpora_app.command("fetch")
 @guarded
-def fetch(name: CorpusName, options: CorpusOptions = None) -> None:
+def fetch(name: CorpusName, options: CorpusOptions = None, plugins: Plugins = None) -> None:
     """Download a corpus into the user's cache, and check it.
 
     Example: ablate corpora fetch multi30k --set src=en --set tgt=de
     """
     from ablate import api
 
+    _load(plugins)
     api.fetch_corpus(name, options or (), lambda line: typer.echo(line, err=True))
 
 
 @corpora_app.command("show")
 @guarded
-def show_corpus(name: CorpusName, options: CorpusOptions = None) -> None:
+def show_corpus(name: CorpusName, options: CorpusOptions = None, plugins: Plugins = None) -> None:
     """Print the sizes of a corpus and its first pairs.
 
     Example: ablate corpora show synthetic
@@ -261,12 +295,13 @@ def show_corpus(name: CorpusName, options: CorpusOptions = None) -> None:
     from ablate import api
     from ablate.cli import show
 
+    _load(plugins)
     show.corpus(api.show_corpus(name, options or ()))
 
 
 @app.command()
 @guarded
-def schema() -> None:
+def schema(plugins: Plugins = None) -> None:
     """Print the JSON Schema of an experiment, for editors.
 
     Example: ablate schema > experiment.schema.json
@@ -274,6 +309,7 @@ def schema() -> None:
     from ablate import api
     from ablate.cli import show
 
+    _load(plugins)
     show.as_json(api.schema())
 
 
@@ -303,6 +339,7 @@ def translate(
     ] = 1,
     device: Annotated[str, typer.Option(metavar="cpu|cuda:0", help="What to compute on.")] = "cpu",
     results: Results = RESULTS,
+    plugins: Plugins = None,
 ) -> None:
     """Translate standard input to standard output, line by line, with a trained run.
 
@@ -310,9 +347,17 @@ def translate(
     """
     from ablate import api
 
+    _load(plugins)
     translator = api.Translator(run, device=device, results=results, n_best=n_best)
     for best in translator.translate(sys.stdin, is_prompt=sys.stdin.isatty()):
         typer.echo("\n".join(best))
+
+
+def _load(plugins: list[Path] | None) -> None:
+    from ablate.registry import load_plugin
+
+    for file in plugins or ():
+        load_plugin(file)
 
 
 def _numbers(seeds: str | None) -> tuple[int, ...] | None:

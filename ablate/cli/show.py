@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from rich.text import Text
 
 from ablate import report
 from ablate.api import CorpusListing, CorpusStatistics, PartListing, Plan, PlannedRow
+from ablate.cli import catalogue
 from ablate.report.changes import shown as as_written
 from ablate.runner.display import clock
 from ablate.store import write_whole
@@ -47,10 +48,11 @@ def plan(shown: Plan) -> None:
     grid = Table(box=None, pad_edge=False, header_style="bold")
     grid.add_column("row")
     grid.add_column("change")
-    for header in ("parameters", "MFLOPs/token", "peak MiB", "time per run", "done"):
+    sizes = ["published"] if any("params" in row.published for row in shown.rows) else []
+    for header in ("parameters", *sizes, "MFLOPs/token", "peak MiB", "time per run", "done"):
         grid.add_column(header, justify="right")
     for row in shown.rows:
-        grid.add_row(*(Text(cell) for cell in _cells(row)))
+        grid.add_row(*(Text(cell) for cell in _cells(row, is_published=bool(sizes))))
     console = _console()
     console.print(Text(f"{shown.experiment}  {shown.question or ''}".rstrip(), style="bold"))
     console.print(grid)
@@ -59,19 +61,23 @@ def plan(shown: Plan) -> None:
 
 
 def parts(shown: Sequence[PartListing], *, is_full: bool) -> None:
-    """Print parts: a line each, or all that is known of them."""
+    """Print the catalogue, or all that is known of one part."""
     console = _console()
-    for slot, of_slot in groupby(shown, key=lambda part: part.slot):
-        console.print(Text(slot, style="bold"))
+    with console.capture() as captured:
         if is_full:
-            for part in of_slot:
-                _part(console, part)
-            continue
-        grid = Table.grid(padding=(0, 2))
-        for part in of_slot:
-            options = ", ".join(f"{o.name}={_value(o.default)}" for o in part.options)
-            grid.add_row(Text(f"  {part.name}"), Text(part.summary), Text(options, style="dim"))
-        console.print(grid)
+            catalogue.details(console, shown[0])
+        else:
+            catalogue.overview(console, shown)
+    lines = captured.get().splitlines()
+    typer.echo("\n".join(lines if console.is_terminal else map(str.rstrip, lines)))
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Tell somebody at a terminal why nothing is there yet."""
+    console = Console(stderr=True)
+    with console.status(what) if console.is_terminal else nullcontext():
+        yield
 
 
 def corpora(shown: Sequence[CorpusListing]) -> None:
@@ -112,7 +118,7 @@ def _console() -> Console:
     return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
-def _cells(row: PlannedRow) -> list[str]:
+def _cells(row: PlannedRow, *, is_published: bool) -> list[str]:
     delta = f" ({row.params_delta:+.1%})" if row.params_delta else ""
     about = "" if row.is_vocabulary_known else "~"
     memory, seconds = row.train_peak_mib, row.seconds_per_run
@@ -120,6 +126,7 @@ def _cells(row: PlannedRow) -> list[str]:
         row.name,
         ", ".join(f"{path}={as_written(value)}" for path, value in row.changes.items()),
         f"{about}{row.params:,}{delta}",
+        *([_size(row.published.get("params"))] if is_published else []),
         f"{about}{row.flops_per_target_token / 1e6:,.3g}",
         "?" if memory is None else f"{memory:,.0f}",
         "?" if seconds is None else clock(seconds),
@@ -127,15 +134,5 @@ def _cells(row: PlannedRow) -> list[str]:
     ]
 
 
-def _part(console: Console, part: PartListing) -> None:
-    console.print(Text(f"\n  {part.name}", style="bold"))
-    console.print(Text("\n".join(f"    {line}".rstrip() for line in part.text.splitlines())))
-    for option in part.options:
-        default = "must be given" if option.is_required else f"default {_value(option.default)}"
-        console.print(Text(f"    - {option.name}: {option.type}; {default}"))
-    console.print(Text(f"    Source: {part.source}", style="dim"))
-
-
-def _value(value: Any) -> str:
-    """Write a value as YAML would, in one line."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _size(params: float | None) -> str:
+    return "" if params is None else f"{params / 1e6:,.4g} M"

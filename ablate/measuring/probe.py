@@ -20,12 +20,12 @@ from ablate.data.prepare import Prepared
 from ablate.data.tokenizer import PAD
 from ablate.decoding import Search
 from ablate.model import Transformer, assemble
-from ablate.parts.objective import Objective
+from ablate.parts.initialisation import Initialisation
 from ablate.parts.optimizer import Optimizer
 from ablate.registry import build
 from ablate.spec import RunSpec
 from ablate.spec.experiment import TrainingSpec
-from ablate.training.step import train_step
+from ablate.training.step import Recipe, parameter_groups, set_rate, train_step
 
 _SECONDS = 1.5  # about, for each of the two measurements
 _FEWEST, _MOST = 5, 50  # repeats
@@ -110,23 +110,16 @@ def _decoding(model: Transformer, search: Search, batch: Batch) -> Callable[[], 
 def _training(
     model: Transformer, spec: RunSpec, precision: str
 ) -> Callable[[list[list[Batch]]], None]:
-    objective = build(Objective, spec.training.objective, PAD, at="training.objective")
+    recipe = Recipe.of(spec.training, precision)
     maker = build(Optimizer, spec.training.optimizer, at="training.optimizer")
-    optimizer = maker.make(model.parameters())
-    for group in optimizer.param_groups:
-        group["lr"] = _LEARNING_RATE
+    initialisation = build(Initialisation, spec.model.initialisation, spec.model.dims)
+    optimizer = maker.make(parameter_groups(model, initialisation))
+    set_rate(optimizer, _LEARNING_RATE)
     model.train()
 
     def train(steps: list[list[Batch]]) -> None:
         for batches in steps:
-            train_step(
-                model,
-                objective,
-                optimizer,
-                batches,
-                clip=spec.training.clip,
-                precision=precision,
-            )
+            train_step(model, recipe, optimizer, batches)
 
     return train
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from ablate.registry import Frozen
 
@@ -56,36 +56,61 @@ class Dims(Frozen):
 
 
 class Dropout(Frozen):
-    """Where activations are dropped while training, each with its own probability.
+    """What is dropped while training, each with its own probability.
+
+    What is kept is scaled up so that its expectation stays, except where a layer is dropped.
 
     Attributes:
+        word: whole token embeddings, before positions are added (Gal & Ghahramani 2016, sec. 4.3).
         embedding: the sum of token embedding and position.
         residual: the output of every sub-layer.
         attention: the attention weights.
+        head: whole attention heads, of each sentence apart (Zhou et al. 2020, DropHead).
         activation: the hidden layer of the feed-forward.
+        layer: whole layers, of the whole batch (Fan et al. 2020, LayerDrop).
     """
 
+    word: Rate = 0.0
     embedding: Rate = 0.1
     residual: Rate = 0.1
     attention: Rate = 0.0
+    head: Rate = 0.0
     activation: Rate = 0.0
+    layer: Rate = 0.0
 
 
-class Place(Frozen):
-    """Where a layer stands, for wirings and initialisations that depend on depth.
+Side = Literal["encoder", "decoder"]
+
+
+class Stage(Frozen):
+    """One of the two stacks, for parts that differ between them or depend on depth.
 
     Attributes:
-        side: the stack the layer belongs to.
-        layer: its number from the bottom, 0 first.
-        n_layers: layers in its own stack.
-        n_sublayers: what it holds: 2 in the encoder, 3 in the decoder.
+        side: which of the two.
         n_encoder_layers: layers in the encoder.
         n_decoder_layers: layers in the decoder.
     """
 
-    side: Literal["encoder", "decoder"]
-    layer: int
-    n_layers: int
-    n_sublayers: int
-    n_encoder_layers: int
-    n_decoder_layers: int
+    side: Side
+    n_encoder_layers: PositiveInt
+    n_decoder_layers: PositiveInt
+
+    @property
+    def n_layers(self) -> int:
+        """Return the layers of this stack."""
+        return self.n_encoder_layers if self.side == "encoder" else self.n_decoder_layers
+
+    @property
+    def n_sublayers(self) -> int:
+        """Return what each of its layers holds: 2 in the encoder, 3 in the decoder."""
+        return 2 if self.side == "encoder" else 3
+
+
+class Place(Stage):
+    """Where a layer stands, for wirings that depend on depth.
+
+    Attributes:
+        layer: its number from the bottom of its stack, 0 first.
+    """
+
+    layer: NonNegativeInt

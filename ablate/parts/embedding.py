@@ -1,6 +1,6 @@
 """Embeddings: how ids become vectors, and vectors logits.
 
-B batch, T tokens, D d_model, V vocabulary size.
+B batch, T tokens, D d_model, E rank, V vocabulary size.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from ablate.parts.dims import Dims, StandardDeviation
@@ -24,49 +26,149 @@ class Vocabulary:
     is_joint: bool
 
 
+Distribution = Literal["normal", "uniform", "xavier"]
+
+
+class Table(nn.Embedding):
+    """Word vectors (V, D): stored as they are, or as the product of (V, E) and (E, D).
+
+    Args:
+        size: V.
+        d_model: D.
+        rank: E; None for a table that is stored as it is.
+        fix_norm: whether word vectors are used with length 1.
+        has_norm: whether embeddings go through a LayerNorm; logits are made without it.
+
+    Attributes:
+        std: the standard deviation that the word vectors were drawn with.
+    """
+
+    projection: nn.Parameter | None
+    norm: nn.LayerNorm | None
+
+    def __init__(
+        self, size: int, d_model: int, *, rank: int | None, fix_norm: bool, has_norm: bool
+    ) -> None:
+        super().__init__(size, rank or d_model)
+        self.d_model = d_model
+        self.fix_norm = fix_norm
+        self.projection = None if rank is None else nn.Parameter(torch.empty(rank, d_model))
+        self.norm = nn.LayerNorm(d_model) if has_norm else None
+        self.std = 1.0
+
+    def draw(self, init: Distribution, std: float) -> None:
+        """Draw the word vectors, with ``std`` unless ``init`` is xavier, which has its own."""
+        is_xavier = init == "xavier"
+        self.std = (2 / (self.num_embeddings + self.d_model)) ** 0.5 if is_xavier else std
+        if init == "normal":
+            nn.init.normal_(self.weight, std=self.std)
+        else:
+            bound = 3**0.5 * self.std
+            nn.init.uniform_(self.weight, -bound, bound)
+        if self.projection is not None:
+            nn.init.normal_(self.projection, std=self.projection.size(0) ** -0.5)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Look up ``ids`` (B, T): (B, T, D)."""
+        x = super().forward(ids)
+        if self.projection is not None:
+            x = (x @ self.projection).to(x.dtype)  # autocast would narrow the residual stream
+        if self.fix_norm:
+            x = F.normalize(x, dim=-1)
+        if self.norm is not None:
+            x = self.std * self.norm(x / self.std)
+        return x
+
+    def scores(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """Multiply ``x`` (B, T, D) with every word vector: (B, T, V)."""
+        rows = self.weight
+        if self.fix_norm:
+            whole = rows if self.projection is None else rows @ self.projection  # (V, D)
+            rows = rows / whole.norm(dim=-1, keepdim=True).clamp_min(1e-12)
+        if self.projection is not None:
+            x = x @ self.projection.T  # (B, T, E)
+        return F.linear(x, rows, bias)
+
+
 class Embedding(nn.Module, Part, slot="embedding"):
     """The contract, and all that the tyings have in common.
 
     A part says which of the three matrices are one: ``src_table``, ``tgt_table`` (V, D) and
-    ``output``. The tables start as N(0, init_std^2); an output of its own is a linear layer
-    like the others and starts as `initialisation` says.
+    ``output``. An output of its own is a linear layer like the others: it is always whole and
+    starts as `initialisation` says.
 
     Args:
         dims: gives the width D.
         vocabulary: sizes of the two vocabularies.
-        scale: ``sqrt_d`` multiplies the embeddings by sqrt(d_model), as in the paper, sec. 3.4.
-        init_std: ``inv_sqrt_d`` makes scaled embeddings start with unit variance.
+        scale: what embeddings are multiplied by: ``sqrt_d``, sqrt(d_model), as in Vaswani et al.
+            2017, sec. 3.4; ``none``; or a number.
+        init: what the tables start from: ``normal`` or ``uniform``, both with mean 0 and standard
+            deviation init_std; or ``xavier``, uniform with Xavier's 2 / (V + d_model) for variance.
+        init_std: with ``inv_sqrt_d``, 1 / sqrt(d_model), scaled embeddings start with variance 1.
+        fix_norm: whether every word vector, of the output too, is divided by its length (Nguyen &
+            Chiang 2018; as in the code of Nguyen & Salazar 2019, where g is not learned here:
+            ``scale`` stands for it at the input and the last norm's gain at the output). The
+            initial spread then changes only how far a step turns a vector.
+        rank: E, to store a table as a (V, E) and an (E, D) matrix (Lan et al. 2020, sec. 3.1); the
+            product starts as spread as a whole table. None: a table is whole.
+        norm: whether embeddings go through a LayerNorm before they are scaled (Dettmers et al.
+            2022, sec. 2.3). It is applied at unit variance and its output brought back to that of
+            init, so that it changes nothing about how large embeddings start.
         output_bias: whether the logits have one.
+
+    Attributes:
+        output_multiplier: factor of the logits before the bias, for initialisations that need one.
+
+    Raises:
+        ValueError: if the source has a vocabulary of its own but no table; if rank is no smaller
+            than d_model; if xavier is given a standard deviation.
     """
 
-    def __init__(
+    shares_input = False
+    has_output = False
+
+    def __init__(  # noqa: PLR0913 - one argument for every option
         self,
         dims: Dims,
         vocabulary: Vocabulary,
         *,
-        scale: Literal["sqrt_d", "none"] = "sqrt_d",
+        scale: Literal["sqrt_d", "none"] | PositiveFloat = "sqrt_d",
+        init: Distribution = "normal",
         init_std: StandardDeviation = "inv_sqrt_d",
+        fix_norm: bool = False,
+        rank: PositiveInt | None = None,
+        norm: bool = False,
         output_bias: bool = False,
     ) -> None:
         super().__init__()
-        self.factor = dims.d_model**0.5 if scale == "sqrt_d" else 1.0
-        std = dims.std(init_std)
-        self.tgt_table = _table(vocabulary.n_tgt, dims, std)
-        self.src_table = self.make_src_table(dims, vocabulary, std)
-        self.output = self.make_output(dims, vocabulary, output_bias)
-        self.bias = (
-            nn.Parameter(torch.zeros(vocabulary.n_tgt))
-            if output_bias and self.output is None
-            else None
+        self._check_sharing(vocabulary)
+        if rank is not None and rank >= dims.d_model:
+            raise ValueError(
+                f"rank ({rank}) must be smaller than d_model ({dims.d_model}), or nothing is "
+                "factorised; say a smaller rank, or leave it out"
+            )
+        if init == "xavier" and init_std != "inv_sqrt_d":
+            raise ValueError(
+                "xavier has a standard deviation of its own, sqrt(2 / (vocabulary + d_model)); "
+                f"leave out init_std ({init_std}), or say init: normal or uniform"
+            )
+        factors = {"sqrt_d": dims.d_model**0.5, "none": 1.0}
+        self.factor = factors[scale] if isinstance(scale, str) else scale
+        self.fix_norm = fix_norm
+        self.output_multiplier = 1.0
+
+        def table(size: int) -> Table:
+            made = Table(size, dims.d_model, rank=rank, fix_norm=fix_norm, has_norm=norm)
+            made.draw(init, dims.std(init_std))
+            return made
+
+        self.tgt_table = table(vocabulary.n_tgt)
+        self.src_table = None if self.shares_input else table(vocabulary.n_src)
+        self.output = (
+            nn.Linear(dims.d_model, vocabulary.n_tgt, bias=output_bias) if self.has_output else None
         )
-
-    def make_src_table(self, dims: Dims, vocabulary: Vocabulary, std: float) -> nn.Embedding | None:
-        """Return the source's own table, or None if it is the target's."""
-        return _table(vocabulary.n_src, dims, std)
-
-    def make_output(self, dims: Dims, vocabulary: Vocabulary, bias: bool) -> nn.Linear | None:
-        """Return the output's own matrix, or None if it is the target's table."""
-        return None
+        has_bias = output_bias and not self.has_output
+        self.bias = nn.Parameter(torch.zeros(vocabulary.n_tgt)) if has_bias else None
 
     def src(self, ids: Tensor) -> Tensor:
         """Embed source ``ids`` (B, T) as (B, T, D)."""
@@ -78,44 +180,59 @@ class Embedding(nn.Module, Part, slot="embedding"):
 
     def logits(self, x: Tensor) -> Tensor:
         """Score every target token: (B, T, D) to (B, T, V)."""
-        if self.output is not None:
-            return self.output(x)
-        return nn.functional.linear(x, self.tgt_table.weight, self.bias)
+        x = x * self.output_multiplier
+        if self.output is None:
+            return self.tgt_table.scores(x, self.bias)
+        weight = self.output.weight
+        weight = F.normalize(weight, dim=-1) if self.fix_norm else weight
+        return F.linear(x, weight, self.output.bias)
+
+    def _check_sharing(self, vocabulary: Vocabulary) -> None:
+        if self.shares_input and not vocabulary.is_joint:
+            raise ValueError(
+                "an embedding whose inputs are tied needs one vocabulary for both languages; say "
+                "tokenizer.joint: true, or choose tied_target or separate"
+            )
 
 
 @register(
-    "tied", source="Press & Wolf 2017, arXiv:1608.05859, sec. 3; Vaswani et al. 2017, sec. 3.4"
+    "tied",
+    formula="x = s E[id]; logits = h E^T; one E for source and target",
+    source="Press & Wolf 2017, arXiv:1608.05859, sec. 3; Vaswani et al. 2017, sec. 3.4",
 )
 class Tied(Embedding):
-    """One matrix for source, target and output ("three-way tying").
+    """One matrix for source, target and output ("three-way tying")."""
 
-    Raises:
-        ValueError: if the two languages have vocabularies of their own.
-    """
-
-    def make_src_table(self, dims: Dims, vocabulary: Vocabulary, std: float) -> nn.Embedding | None:
-        if not vocabulary.is_joint:
-            raise ValueError(
-                "tied needs one vocabulary for both languages; say tokenizer.joint: true, "
-                "or choose tied_target or separate"
-            )
-        return None
+    shares_input = True
 
 
-@register("tied_target", source="Press & Wolf 2017, arXiv:1608.05859, sec. 2")
+@register(
+    "tied_target",
+    formula="x_src = s E_src[id]; x_tgt = s E_tgt[id]; logits = h E_tgt^T",
+    source="Press & Wolf 2017, arXiv:1608.05859, sec. 2",
+)
 class TiedTarget(Embedding):
     """One matrix for target and output, another for the source."""
 
 
-@register("separate", source="Sutskever et al. 2014, arXiv:1409.3215, sec. 3.4")
+@register(
+    "tied_inputs",
+    formula="x = s E[id], one E for source and target; logits = h U^T",
+    source="Narang et al. 2021, arXiv:2102.11972, sec. 3.1 (tied encoder/decoder input)",
+)
+class TiedInputs(Embedding):
+    """One matrix for source and target, another for the output."""
+
+    shares_input = True
+    has_output = True
+
+
+@register(
+    "separate",
+    formula="x_src = s E_src[id]; x_tgt = s E_tgt[id]; logits = h U^T",
+    source="Sutskever et al. 2014, arXiv:1409.3215, sec. 3.4",
+)
 class Separate(Embedding):
-    """Three matrices; the output's starts as `initialisation` says."""
+    """Three matrices."""
 
-    def make_output(self, dims: Dims, vocabulary: Vocabulary, bias: bool) -> nn.Linear | None:
-        return nn.Linear(dims.d_model, vocabulary.n_tgt, bias=bias)
-
-
-def _table(size: int, dims: Dims, std: float) -> nn.Embedding:
-    table = nn.Embedding(size, dims.d_model)
-    nn.init.normal_(table.weight, std=std)
-    return table
+    has_output = True

@@ -1,16 +1,36 @@
 """Feed-forwards: what each token does on its own.
 
-B batch, T tokens, D d_model, F d_ff.
+B batch, T tokens, D d_model, F hidden width, E experts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, cast
+
+import torch
 import torch.nn.functional as F
-from pydantic import PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
 from ablate.parts.dims import Dims
 from ablate.registry import Part, register
+
+AtLeastTwo = Annotated[int, Field(ge=2)]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What one pass through the model gathers beside its output.
+
+    Attributes:
+        real: True where there is a token and not padding, (B, T).
+        losses: to be added to the objective, (), each per token.
+    """
+
+    real: Tensor
+    losses: list[Tensor] = field(default_factory=list)
 
 
 class FeedForward(nn.Module, Part, slot="feed_forward"):
@@ -19,15 +39,31 @@ class FeedForward(nn.Module, Part, slot="feed_forward"):
     Args:
         dims: gives the width D.
         dropout: of the hidden layer.
+        width: F, of each hidden layer.
     """
 
-    def __init__(self, dims: Dims, dropout: float) -> None:
+    def __init__(self, dims: Dims, dropout: float, width: int) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout)
+        self.width = width
+        self.hidden_norm: nn.Module = nn.Identity()
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Transform every token of ``x`` (B, T, D); return (B, T, D)."""
+    def forward(self, x: Tensor, tally: Tally | None = None) -> Tensor:
+        """Transform every token of ``x`` (B, T, D); return (B, T, D).
+
+        Args:
+            x: tokens.
+            tally: takes the losses that the part has of its own, in training.
+        """
         raise NotImplementedError
+
+    def normalise_hidden(self, norm: Callable[[int], nn.Module]) -> None:
+        """Put a norm on the hidden layer, after the activation and its dropout (NormFormer)."""
+        self.hidden_norm = norm(self.width)
+
+    def weights(self) -> Iterator[Tensor]:
+        """Yield the matrices that tokens are multiplied by, for wirings that rescale them."""
+        return (module.weight for module in self.modules() if isinstance(module, nn.Linear))
 
 
 class TwoLayer(FeedForward):
@@ -43,38 +79,68 @@ class TwoLayer(FeedForward):
     def __init__(
         self, dims: Dims, dropout: float, *, d_ff: PositiveInt | None = None, bias: bool = True
     ) -> None:
-        super().__init__(dims, dropout)
-        width = d_ff or 4 * dims.d_model
-        self.up = nn.Linear(dims.d_model, width, bias=bias)
-        self.down = nn.Linear(width, dims.d_model, bias=bias)
+        super().__init__(dims, dropout, width=d_ff or 4 * dims.d_model)
+        self.up = nn.Linear(dims.d_model, self.width, bias=bias)
+        self.down = nn.Linear(self.width, dims.d_model, bias=bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(self.dropout(self.activation(self.up(x))))
+    def forward(self, x: Tensor, tally: Tally | None = None) -> Tensor:
+        return self.down(self.hidden_norm(self.dropout(self.activation(self.up(x)))))
 
     def activation(self, x: Tensor) -> Tensor:
         """Return phi(``x``), (B, T, F)."""
         raise NotImplementedError
 
 
-@register("relu", source="Vaswani et al. 2017, arXiv:1706.03762, eq. 2")
+@register(
+    "relu",
+    formula="max(0, x W1 + b1) W2 + b2",
+    source="Vaswani et al. 2017, arXiv:1706.03762, eq. 2",
+)
 class Relu(TwoLayer):
-    """max(0, x W1 + b1) W2 + b2."""
+    """Rectified linear units."""
 
     def activation(self, x: Tensor) -> Tensor:
         return F.relu(x)
 
 
-@register("gelu", source="Hendrycks & Gimpel 2016, arXiv:1606.08415, sec. 2")
+@register(
+    "gelu",
+    formula="g(x W1 + b1) W2 + b2, g(y) = y Phi(y)",
+    source="Hendrycks & Gimpel 2016, arXiv:1606.08415, sec. 2",
+)
 class Gelu(TwoLayer):
-    """GELU(x W1 + b1) W2 + b2, with the exact x Phi(x)."""
+    """Gaussian error linear units, exact."""
 
     def activation(self, x: Tensor) -> Tensor:
         return F.gelu(x)
 
 
-@register("swiglu", source="Shazeer 2020, arXiv:2002.05202, eq. 6")
-class SwiGlu(FeedForward):
-    """(SiLU(x W) * x V) W2: one hidden layer gates another.
+@register(
+    "silu",
+    formula="s(x W1 + b1) W2 + b2, s(y) = y sigmoid(y)",
+    source="Ramachandran et al. 2017, arXiv:1710.05941, sec. 4 (Swish with beta = 1)",
+)
+class Silu(TwoLayer):
+    """Sigmoid linear units, also known as Swish."""
+
+    def activation(self, x: Tensor) -> Tensor:
+        return F.silu(x)
+
+
+@register(
+    "relu_squared",
+    formula="max(0, x W1 + b1)^2 W2 + b2",
+    source="So et al. 2021, arXiv:2109.08668, sec. 3 (Primer)",
+)
+class ReluSquared(TwoLayer):
+    """Rectified linear units, squared."""
+
+    def activation(self, x: Tensor) -> Tensor:
+        return F.relu(x).square()
+
+
+class Gated(FeedForward):
+    """(phi(x W + b) * (x V + c)) W2 + b2: one hidden layer gates another; phi is given below.
 
     Differs from its paper in that biases are on unless told otherwise, so that the gate is the
     only difference from the other feed-forwards.
@@ -97,14 +163,173 @@ class SwiGlu(FeedForward):
         matched: bool = True,
         bias: bool = True,
     ) -> None:
-        super().__init__(dims, dropout)
         d = dims.d_model
         width = d_ff or 4 * d
         if matched:
-            width = max(1, round(width * (2 * d + bias) / (3 * d + 2 * bias)))
+            width = round(width * (2 * d + bias) / (3 * d + 2 * bias))
+        super().__init__(dims, dropout, width=width)
         self.gate = nn.Linear(d, width, bias=bias)
         self.up = nn.Linear(d, width, bias=bias)
         self.down = nn.Linear(width, d, bias=bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(self.dropout(F.silu(self.gate(x)) * self.up(x)))
+    def forward(self, x: Tensor, tally: Tally | None = None) -> Tensor:
+        hidden = self.activation(self.gate(x)) * self.up(x)
+        return self.down(self.hidden_norm(self.dropout(hidden)))
+
+    def activation(self, x: Tensor) -> Tensor:
+        """Return phi(``x``), (B, T, F)."""
+        raise NotImplementedError
+
+
+@register(
+    "glu",
+    formula="(sigmoid(x W + b) * (x V + c)) W2 + b2",
+    source="Shazeer 2020, arXiv:2002.05202, eq. 6; Dauphin et al. 2017, arXiv:1612.08083, eq. 1",
+)
+class Glu(Gated):
+    """Gated by the logistic function."""
+
+    def activation(self, x: Tensor) -> Tensor:
+        return x.sigmoid()
+
+
+@register(
+    "bilinear",
+    formula="((x W + b) * (x V + c)) W2 + b2",
+    source="Shazeer 2020, arXiv:2002.05202, eq. 6",
+)
+class Bilinear(Gated):
+    """The product of two linear layers, with no activation."""
+
+    def activation(self, x: Tensor) -> Tensor:
+        return x
+
+
+@register(
+    "reglu",
+    formula="(max(0, x W + b) * (x V + c)) W2 + b2",
+    source="Shazeer 2020, arXiv:2002.05202, eq. 6",
+)
+class ReGlu(Gated):
+    """Gated by rectified linear units."""
+
+    def activation(self, x: Tensor) -> Tensor:
+        return F.relu(x)
+
+
+@register(
+    "geglu",
+    formula="(g(x W + b) * (x V + c)) W2 + b2, g(y) = y Phi(y)",
+    source="Shazeer 2020, arXiv:2002.05202, eq. 6",
+)
+class GeGlu(Gated):
+    """Gated by Gaussian error linear units, exact."""
+
+    def activation(self, x: Tensor) -> Tensor:
+        return F.gelu(x)
+
+
+@register(
+    "swiglu",
+    formula="(silu(x W + b) * (x V + c)) W2 + b2",
+    source="Shazeer 2020, arXiv:2002.05202, eq. 6",
+)
+class SwiGlu(Gated):
+    """Gated by SiLU."""
+
+    def activation(self, x: Tensor) -> Tensor:
+        return F.silu(x)
+
+
+@register(
+    "mixture_of_experts",
+    formula="sum of p_e relu_e(x) over the top_k e, p = softmax(x R); p / sum p where top_k > 1",
+    source="Fedus et al. 2021, arXiv:2101.03961, eq. 1 to 6; Shazeer et al. 2017, arXiv:1701.06538",
+)
+class MixtureOfExperts(FeedForward):
+    """Each token goes to a few of many `relu` feed-forwards, chosen by a router.
+
+    With one expert per token its gate is the router's probability, as in Switch, without which the
+    router would learn nothing; with more, the gates of the chosen are divided by their sum, as in
+    Shazeer et al.
+
+    Differs from its papers in that all experts are computed for every token, the gates of the
+    unchosen being 0: the result is the same and no token is ever turned away, but the cost is that
+    of all experts. The router has neither noise nor jitter.
+
+    In training the loss grows by balance * E * sum over e of (share of the choices that fell on
+    e) * (mean probability of e), over all tokens but padding; it is least where both are even.
+
+    Args:
+        dims: gives the width D.
+        dropout: of the hidden layers.
+        d_ff: hidden width of each expert; 4 * d_model unless given, the paper's ratio.
+        bias: whether the layers of the experts have one; the router has none.
+        n_experts: E; 4 is the fewest of Shazeer et al., since all of them are paid for here.
+        top_k: experts per token; 1 in Switch, from 2 to 4 elsewhere.
+        balance: weight of the loss that keeps the experts equally busy.
+
+    Raises:
+        ValueError: if a token goes to all experts, so that nothing is chosen or balanced.
+    """
+
+    def __init__(  # noqa: PLR0913 - one argument for every option
+        self,
+        dims: Dims,
+        dropout: float,
+        *,
+        d_ff: PositiveInt | None = None,
+        bias: bool = True,
+        n_experts: AtLeastTwo = 4,
+        top_k: PositiveInt = 1,
+        balance: NonNegativeFloat = 0.01,
+    ) -> None:
+        if top_k >= n_experts:
+            raise ValueError(
+                f"top_k ({top_k}) of {n_experts} experts leaves nothing to choose; "
+                "say a smaller top_k or a larger n_experts"
+            )
+        super().__init__(dims, dropout, width=d_ff or 4 * dims.d_model)
+        self.router = nn.Linear(dims.d_model, n_experts, bias=False)
+        self.experts = nn.ModuleList(
+            Relu(dims, dropout, d_ff=self.width, bias=bias) for _ in range(n_experts)
+        )
+        self.top_k = top_k
+        self.balance = balance
+
+    def forward(self, x: Tensor, tally: Tally | None = None) -> Tensor:
+        p = self.router(x).softmax(dim=-1)  # (B, T, E)
+        chosen = torch.zeros_like(p).scatter(-1, p.topk(self.top_k).indices, 1.0)
+        gates = p * chosen
+        if self.top_k > 1:
+            gates = gates / gates.sum(dim=-1, keepdim=True)
+        if self.training and tally is not None:
+            tally.losses.append(self.balance * self._imbalance(p, chosen, tally.real))
+        outputs = torch.stack([expert(x) for expert in self.experts], dim=-1)  # (B, T, D, E)
+        return (outputs * gates[:, :, None]).sum(dim=-1)
+
+    def normalise_hidden(self, norm: Callable[[int], nn.Module]) -> None:
+        for expert in self._experts():
+            expert.normalise_hidden(norm)
+
+    def weights(self) -> Iterator[Tensor]:
+        """Yield the matrices of the experts; the router only chooses among them."""
+        for expert in self._experts():
+            yield from expert.weights()
+
+    def _experts(self) -> Iterator[FeedForward]:
+        return (cast(FeedForward, expert) for expert in self.experts)
+
+    def _imbalance(self, p: Tensor, chosen: Tensor, real: Tensor) -> Tensor:
+        """Return how uneven the choice is, (); 1 where it is even and E where it is not at all.
+
+        Args:
+            p: probabilities, (B, T, E).
+            chosen: 1 where an expert was chosen and 0 elsewhere, (B, T, E).
+            real: True where there is a token, (B, T).
+        """
+        weight = real[:, :, None].to(p.dtype)
+        n_tokens = weight.sum().clamp(min=1)
+        load = (chosen * weight).sum(dim=(0, 1)) / (n_tokens * self.top_k)
+        share = (p * weight).sum(dim=(0, 1)) / n_tokens
+        return len(self.experts) * (load * share).sum()

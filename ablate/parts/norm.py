@@ -1,33 +1,53 @@
-"""Norms: how activations are normalised. D d_model."""
+"""Norms: how activations are normalised. D is the width, which is d_model in most places."""
 
 from __future__ import annotations
 
+import torch
+import torch.nn.functional as F
 from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from ablate.parts.dims import Dims
 from ablate.registry import Part, register
 
+_SHORTEST = 1e-5  # ScaleNorm treats shorter vectors as this long, as its authors' code does
+
 
 class Norm(nn.Module, Part, slot="norm"):
-    """The contract: (..., D) in, (..., D) out."""
+    """The contract: (..., D) in, (..., D) out.
+
+    Args:
+        dims: its d_model is the width D, also where what is normalised is not the stream.
+
+    Attributes:
+        width: D.
+    """
 
     def __init__(self, dims: Dims) -> None:
         super().__init__()
+        self.width = dims.d_model
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise ``x`` (..., D) over its last dimension."""
         return x
 
 
-@register("none", source="Bachlechner et al. 2021, arXiv:2003.04887, sec. 3, without its gate")
+@register(
+    "none",
+    formula="x",
+    source="Bachlechner et al. 2021, arXiv:2003.04887, sec. 3, without its gate",
+)
 class NoNorm(Norm):
     """The identity."""
 
 
-@register("layer", source="Ba et al. 2016, arXiv:1607.06450, sec. 3")
+@register(
+    "layer",
+    formula="gamma (x - mean(x)) / sqrt(var(x) + eps) + beta",
+    source="Ba et al. 2016, arXiv:1607.06450, sec. 3",
+)
 class LayerNorm(Norm):
-    """gamma (x - mean) / sqrt(var + eps) + beta, with the biased variance.
+    """LayerNorm, with the biased variance.
 
     Args:
         dims: gives the width D.
@@ -43,13 +63,124 @@ class LayerNorm(Norm):
         return self.norm(x)
 
 
-@register("rms", source="Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4")
+@register(
+    "rms",
+    formula="gamma x / sqrt(mean(x^2) + eps)",
+    source="Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4",
+)
 class RMSNorm(Norm):
-    """gamma x / sqrt(mean(x^2) + eps): LayerNorm without its mean and its beta."""
+    """LayerNorm without its mean and its beta.
+
+    Args:
+        dims: gives the width D.
+        eps: 1e-6 in T5 and Llama.
+    """
 
     def __init__(self, dims: Dims, *, eps: PositiveFloat = 1e-6) -> None:
         super().__init__(dims)
         self.norm = nn.RMSNorm(dims.d_model, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm(x)
+        return self.norm(_exact(x))
+
+
+@register(
+    "annotated",
+    formula="a (x - mean(x)) / (std(x) + eps) + b, where std divides by D - 1",
+    source="Rush 2018, The Annotated Transformer, ACL workshop W18-2509 (code)",
+)
+class AnnotatedNorm(Norm):
+    """LayerNorm with the unbiased standard deviation and eps outside the root.
+
+    Args:
+        dims: gives the width D.
+        eps: 1e-6 in its source.
+
+    Raises:
+        ValueError: if D is 1, where that deviation is not defined.
+    """
+
+    def __init__(self, dims: Dims, *, eps: PositiveFloat = 1e-6) -> None:
+        super().__init__(dims)
+        if self.width == 1:
+            raise ValueError(
+                "annotated divides by the width less one, and it is 1; say norm: layer"
+            )
+        self.gain = nn.Parameter(torch.ones(self.width))
+        self.bias = nn.Parameter(torch.zeros(self.width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = _exact(x)
+        std, mean = torch.std_mean(x, dim=-1, keepdim=True)
+        return self.gain * (x - mean) / (std + self.eps) + self.bias
+
+
+@register(
+    "scale",
+    formula="g x / max(||x||, 1e-5), with one trained g = sqrt(D) at first",
+    source="Nguyen & Salazar 2019, arXiv:1910.05895, sec. 2.3",
+)
+class ScaleNorm(Norm):
+    """Every vector is scaled to one length, which is trained."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__(dims)
+        self.length = nn.Parameter(torch.full((1,), self.width**0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = _exact(x)
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return self.length * x / length.clamp(min=_SHORTEST)
+
+
+@register(
+    "dyt",
+    formula="gamma tanh(a x) + beta, with one trained a",
+    source="Zhu et al. 2025, arXiv:2503.10622, sec. 4",
+)
+class DynamicTanh(Norm):
+    """Squashes every number by itself; no statistics of the vector.
+
+    Args:
+        dims: gives the width D.
+        alpha: what the trained a starts from.
+    """
+
+    def __init__(self, dims: Dims, *, alpha: PositiveFloat = 0.5) -> None:
+        super().__init__(dims)
+        self.alpha = nn.Parameter(torch.full((1,), alpha))
+        self.gain = nn.Parameter(torch.ones(self.width))
+        self.bias = nn.Parameter(torch.zeros(self.width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.gain * (self.alpha * _exact(x)).tanh() + self.bias
+
+
+@register(
+    "ada",
+    formula="(1 - k y) y, y = (x - mean(x)) / sqrt(var(x) + 1e-5), no gradient through the bracket",
+    source="Xu et al. 2019, arXiv:1911.07013, sec. 4, with C = 1",
+)
+class AdaNorm(Norm):
+    """LayerNorm whose gain depends on its input instead of being trained; no parameters.
+
+    The standard deviation is the biased one of the paper; its authors' code has the unbiased one.
+
+    Args:
+        dims: gives the width D.
+        k: how much the gain falls as the normalised input rises.
+    """
+
+    def __init__(self, dims: Dims, *, k: PositiveFloat = 0.1) -> None:
+        super().__init__(dims)
+        self.k = k
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.layer_norm(_exact(x), (self.width,))
+        return (1 - self.k * y).detach() * y
+
+
+def _exact(x: Tensor) -> Tensor:
+    """Return ``x`` in no less than single precision, in which PyTorch's own norms compute too."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Annotated
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from ablate.parts.dims import Dims
 from ablate.registry import Part, register
 
+Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
+
 
 class Schedule(Part, slot="schedule"):
-    """The contract: a pure function of the step.
+    """The contract: a pure function of the step and of how the dev set has been doing.
 
     Args:
         dims: gives d_model.
@@ -21,14 +25,23 @@ class Schedule(Part, slot="schedule"):
     def __init__(self, dims: Dims, n_steps: int) -> None:
         self.n_steps = n_steps
 
-    def rate(self, step: int) -> float:
-        """Return the learning rate of step 1, 2, ..., n_steps."""
+    def rate(self, step: int, dev: Sequence[float] = ()) -> float:
+        """Return the learning rate.
+
+        Args:
+            step: 1, 2, ..., n_steps.
+            dev: the dev NLLs of all evaluations before that step, in order.
+        """
         raise NotImplementedError
 
 
-@register("noam", source="Vaswani et al. 2017, arXiv:1706.03762, eq. 3")
+@register(
+    "noam",
+    formula="factor d_model^-0.5 min(step^-0.5, step warmup^-1.5)",
+    source="Vaswani et al. 2017, arXiv:1706.03762, eq. 3",
+)
 class Noam(Schedule):
-    """factor d_model^-0.5 min(step^-0.5, step warmup^-1.5).
+    """Linear over the warm-up, then with the inverse square root of the step.
 
     Without a warm-up it is factor d_model^-0.5 step^-0.5.
 
@@ -51,12 +64,16 @@ class Noam(Schedule):
         self.factor = factor * dims.d_model**-0.5
         self.warmup = warmup
 
-    def rate(self, step: int) -> float:
+    def rate(self, step: int, dev: Sequence[float] = ()) -> float:
         rise = step * self.warmup**-1.5 if self.warmup else math.inf
         return self.factor * min(step**-0.5, rise)
 
 
-@register("inverse_sqrt", source="fairseq, inverse_square_root_schedule.py; Ott et al. 2018")
+@register(
+    "inverse_sqrt",
+    formula="lr sqrt(warmup / step) from step = warmup on, linear from init_lr before",
+    source="fairseq, inverse_square_root_schedule.py; Ott et al. 2018, arXiv:1806.00187, sec. 3",
+)
 class InverseSqrt(Schedule):
     """Linear from init_lr to lr over the warm-up, then lr sqrt(warmup / step).
 
@@ -82,46 +99,17 @@ class InverseSqrt(Schedule):
         self.warmup = warmup
         self.init_lr = init_lr
 
-    def rate(self, step: int) -> float:
+    def rate(self, step: int, dev: Sequence[float] = ()) -> float:
         if step < self.warmup:
             return self.init_lr + (self.lr - self.init_lr) * step / self.warmup
         return self.lr * math.sqrt(max(self.warmup, 1) / step)
 
 
-@register("cosine", source="Loshchilov & Hutter 2017, arXiv:1608.03983, eq. 5, one cycle")
-class Cosine(Schedule):
-    """Linear from 0 to lr over the warm-up, then half a cosine down to min_lr at the last step.
-
-    Args:
-        dims: not used.
-        n_steps: length of the whole training.
-        lr: the highest rate.
-        warmup: steps until the highest rate.
-        min_lr: the rate of the last step.
-    """
-
-    def __init__(
-        self,
-        dims: Dims,
-        n_steps: int,
-        *,
-        lr: PositiveFloat = 5e-4,
-        warmup: NonNegativeInt = 4000,
-        min_lr: NonNegativeFloat = 0.0,
-    ) -> None:
-        super().__init__(dims, n_steps)
-        self.lr = lr
-        self.warmup = warmup
-        self.min_lr = min_lr
-
-    def rate(self, step: int) -> float:
-        if step < self.warmup:
-            return self.lr * step / self.warmup
-        done = min((step - self.warmup) / max(self.n_steps - self.warmup, 1), 1.0)
-        return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * done)) / 2
-
-
-@register("constant", source="Robbins & Monro 1951, the limit case of a fixed rate")
+@register(
+    "constant",
+    formula="lr min(1, step / warmup)",
+    source="Robbins & Monro 1951, the limit case of a fixed rate",
+)
 class Constant(Schedule):
     """Linear from 0 to lr over the warm-up, then lr.
 
@@ -139,5 +127,168 @@ class Constant(Schedule):
         self.lr = lr
         self.warmup = warmup
 
-    def rate(self, step: int) -> float:
+    def rate(self, step: int, dev: Sequence[float] = ()) -> float:
         return self.lr * min(1.0, step / self.warmup if self.warmup else 1.0)
+
+
+class Falling(Schedule):
+    """Linear from 0 to lr over the warm-up, then down to min_lr, as the parts below say.
+
+    Args:
+        dims: not used.
+        n_steps: length of the whole training.
+        lr: the highest rate.
+        warmup: steps until the highest rate.
+        min_lr: the lowest rate after the warm-up.
+
+    Raises:
+        ValueError: if min_lr is above lr.
+    """
+
+    def __init__(
+        self,
+        dims: Dims,
+        n_steps: int,
+        *,
+        lr: PositiveFloat = 5e-4,
+        warmup: NonNegativeInt = 4000,
+        min_lr: NonNegativeFloat = 0.0,
+    ) -> None:
+        super().__init__(dims, n_steps)
+        if min_lr > lr:
+            raise ValueError(
+                f"min_lr ({min_lr}) is above lr ({lr}), from which the rate is to fall; "
+                "say a smaller min_lr, or a larger lr"
+            )
+        self.lr = lr
+        self.warmup = warmup
+        self.min_lr = min_lr
+
+    def rate(self, step: int, dev: Sequence[float] = ()) -> float:
+        if step < self.warmup:
+            return self.lr * step / self.warmup
+        return self.fallen(step, dev)
+
+    def fallen(self, step: int, dev: Sequence[float]) -> float:
+        """Return the learning rate of a step after the warm-up; the arguments are as in `rate`."""
+        raise NotImplementedError
+
+    def share(self, step: int, begin: int) -> float:
+        """Return how much of the way from step ``begin`` to the last step is done, 0 to 1."""
+        return min(max((step - begin) / max(self.n_steps - begin, 1), 0.0), 1.0)
+
+
+@register(
+    "cosine",
+    formula="min_lr + (lr - min_lr) (1 + cos(pi share)) / 2, share of the steps after the warm-up",
+    source="Loshchilov & Hutter 2017, arXiv:1608.03983, eq. 5, one cycle",
+)
+class Cosine(Falling):
+    """After the warm-up half a cosine down to min_lr at the last step."""
+
+    def fallen(self, step: int, dev: Sequence[float]) -> float:
+        done = self.share(step, self.warmup)
+        return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * done)) / 2
+
+
+@register(
+    "linear",
+    formula="lr + (min_lr - lr) share, share of the steps after the warm-up",
+    source="Devlin et al. 2019, arXiv:1810.04805, app. A.2",
+)
+class Linear(Falling):
+    """After the warm-up a straight line down to min_lr at the last step."""
+
+    def fallen(self, step: int, dev: Sequence[float]) -> float:
+        return self.lr + (self.min_lr - self.lr) * self.share(step, self.warmup)
+
+
+@register(
+    "wsd",
+    formula="lr; in the last decay n_steps steps lr + (min_lr - lr) share, share of those steps",
+    source="Hu et al. 2024, arXiv:2404.06395, sec. 4; Haegele et al. 2024, arXiv:2405.18392",
+)
+class WarmupStableDecay(Falling):
+    """After the warm-up constant, and at the end a straight line down to min_lr.
+
+    The three phases are those of Hu et al., who let the rate fall exponentially; a straight line
+    to the last step is one of the forms of Haegele et al.
+
+    Args:
+        dims: not used.
+        n_steps: length of the whole training.
+        lr: the highest rate.
+        warmup: steps until the highest rate.
+        decay: share of all steps over which the rate falls, or as many as the warm-up leaves; a
+            tenth was enough for Hu et al.
+        min_lr: the rate of the last step.
+
+    Raises:
+        ValueError: if min_lr is above lr.
+    """
+
+    def __init__(
+        self,
+        dims: Dims,
+        n_steps: int,
+        *,
+        lr: PositiveFloat = 5e-4,
+        warmup: NonNegativeInt = 4000,
+        decay: Fraction = 0.1,
+        min_lr: NonNegativeFloat = 0.0,
+    ) -> None:
+        super().__init__(dims, n_steps, lr=lr, warmup=warmup, min_lr=min_lr)
+        self.begin = max(warmup, n_steps - max(1, round(decay * n_steps)))
+
+    def fallen(self, step: int, dev: Sequence[float]) -> float:
+        return self.lr + (self.min_lr - self.lr) * self.share(step, self.begin)
+
+
+@register(
+    "plateau",
+    formula="lr <- max(factor lr, min_lr) when patience + 1 evaluations in a row were no new best",
+    source="torch.optim.lr_scheduler.ReduceLROnPlateau; factor and patience from the code of "
+    "Nguyen & Salazar 2019, arXiv:1910.05895",
+)
+class Plateau(Falling):
+    """After the warm-up constant, and lower each time the dev NLL has stopped falling.
+
+    Any lower dev NLL is a new best, and all evaluations count, those of the warm-up too.
+
+    Args:
+        dims: not used.
+        n_steps: length of the whole training.
+        lr: the highest rate.
+        warmup: steps until the highest rate.
+        factor: of the rate, each time it falls.
+        patience: evaluations in a row without a new best that pass without consequence; after one
+            more the rate falls, and the count begins again.
+        min_lr: the rate that is not gone below.
+
+    Raises:
+        ValueError: if min_lr is above lr.
+    """
+
+    def __init__(  # noqa: PLR0913 - one argument for every option
+        self,
+        dims: Dims,
+        n_steps: int,
+        *,
+        lr: PositiveFloat = 5e-4,
+        warmup: NonNegativeInt = 4000,
+        factor: Fraction = 0.8,
+        patience: NonNegativeInt = 3,
+        min_lr: NonNegativeFloat = 0.0,
+    ) -> None:
+        super().__init__(dims, n_steps, lr=lr, warmup=warmup, min_lr=min_lr)
+        self.factor = factor
+        self.patience = patience
+
+    def fallen(self, step: int, dev: Sequence[float]) -> float:
+        rate, best, without_gain = self.lr, math.inf, 0
+        for nll in dev:
+            without_gain = 0 if nll < best else without_gain + 1
+            best = min(best, nll)
+            if without_gain > self.patience:
+                rate, without_gain = max(self.factor * rate, self.min_lr), 0
+        return rate

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ablate.analysis import Summary
+from ablate.spec import Published
 
 NOTHING = "\N{EN DASH}"
 """Stands where there should be a number and is none; a cell without text says `as the baseline`."""
@@ -84,7 +85,11 @@ class Footnote:
 
 @dataclass(frozen=True)
 class Table:
-    """An experiment's results; the first line is the baseline."""
+    """An experiment's results; the first line is the baseline.
+
+    Attributes:
+        published: what others have printed of the same rows.
+    """
 
     name: str
     question: str | None
@@ -92,6 +97,7 @@ class Table:
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     footnotes: tuple[Footnote, ...]
+    published: Published | None = None
 
     def column(self, key: str) -> list[Cell]:
         """Return the cells of one column, baseline first."""

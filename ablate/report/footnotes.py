@@ -11,12 +11,16 @@ from ablate.analysis import Record, Records, Summary, pooled_sd, smallest_detect
 from ablate.report.cells import Footnote
 from ablate.report.measures import PARTIAL
 from ablate.report.numbers import MINUS, number, quantity
+from ablate.spec import Published
 
 _MOST_REASON = 300  # characters of an error message that a footnote has room for
 
 
 def footnotes(
-    summaries: Sequence[Summary], sets: Sequence[str], records: Records
+    summaries: Sequence[Summary],
+    sets: Sequence[str],
+    records: Records,
+    published: Published | None = None,
 ) -> Iterator[Footnote]:
     """Yield the remarks in the order in which a reader needs them.
 
@@ -24,6 +28,7 @@ def footnotes(
         summaries: the rows, baseline first.
         sets: the test sets, the compared one first.
         records: of these rows and no others.
+        published: numbers of others.
     """
     yield from _partial(summaries)
     yield from _reasons(summaries)
@@ -31,6 +36,10 @@ def footnotes(
     if sets:
         yield from _comparison(summaries, sets[0])
         yield from _signatures(records)
+    if published:
+        yield Footnote("published", published.source)
+        if published.note:
+            yield Footnote("published, note", published.note)
     yield from _columns(summaries)
     yield from _provenance(records)
 

@@ -36,7 +36,7 @@ def table(experiment: Experiment, records: Records) -> Table:
         (Column("row", "", kind="row"), [Cell(name) for name in names]),
         *_changes(experiment),
         *_status(summaries),
-        *measures(summaries, sets),
+        *measures(summaries, sets, experiment.published),
     ]
     columns, cells = zip(*blocks, strict=True)
     lines = tuple(
@@ -49,7 +49,8 @@ def table(experiment: Experiment, records: Records) -> Table:
         seeds=experiment.seeds,
         columns=columns,
         lines=lines,
-        footnotes=tuple(footnotes(summaries, sets, ours)),
+        footnotes=tuple(footnotes(summaries, sets, ours, experiment.published)),
+        published=experiment.published,
     )
 
 

@@ -20,7 +20,8 @@ def comma_separated(table: Table) -> str:
     The columns are ``row``, ``change.<path>`` (as JSON), ``runs.<status>``, then for every metric
     ``<metric>.mean``, ``.sd`` and ``.n``, and of its paired difference from the baseline
     ``<metric>.difference.mean``, ``.sd``, ``.n`` and the ends ``.low`` and ``.high`` of Student's
-    95% interval. What is not known is empty.
+    95% interval; then ``published.<measure>``, and the source and note of these in
+    ``published.source`` and ``published.note``. What is not known is empty.
     """
     rows = [_row(table, line) for line in table.lines]
     text = io.StringIO()
@@ -41,7 +42,8 @@ def json_text(table: Table) -> str:
         "question": table.question,
         "seeds": list(table.seeds),
         "level": LEVEL,
-        "rows": [_object(line, is_baseline=at == 0) for at, line in enumerate(table.lines)],
+        "published": _source(table),
+        "rows": [_object(table, line, is_baseline=at == 0) for at, line in enumerate(table.lines)],
         "footnotes": [{"label": note.label, "text": note.text} for note in table.footnotes],
     }
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -63,7 +65,18 @@ def _row(table: Table, line: Line) -> dict[str, Any]:
             interval = difference.student if difference else None
             row[f"{name}.difference.low"] = interval.low if interval else None
             row[f"{name}.difference.high"] = interval.high if interval else None
-    return row
+    return row | _published(table, summary.name)
+
+
+def _published(table: Table, name: str) -> dict[str, Any]:
+    """Return what is published of one row, under the names of all that is published of any."""
+    published = table.published
+    if published is None:
+        return {}
+    said = [published.of(line.summary.name) for line in table.lines]
+    measures = dict.fromkeys(measure for of_row in said for measure in of_row)
+    row = {f"published.{measure}": published.of(name).get(measure) for measure in measures}
+    return {**row, "published.source": published.source, "published.note": published.note}
 
 
 def _moments(name: str, estimate: Estimate | None) -> dict[str, Any]:
@@ -74,7 +87,12 @@ def _moments(name: str, estimate: Estimate | None) -> dict[str, Any]:
     }
 
 
-def _object(line: Line, *, is_baseline: bool) -> dict[str, Any]:
+def _source(table: Table) -> dict[str, str | None] | None:
+    """Return whose numbers the published ones are; None where there are none."""
+    return table.published.model_dump(include={"source", "note"}) if table.published else None
+
+
+def _object(table: Table, line: Line, *, is_baseline: bool) -> dict[str, Any]:
     summary = line.summary
     return {
         "name": summary.name,
@@ -91,6 +109,7 @@ def _object(line: Line, *, is_baseline: bool) -> dict[str, Any]:
             }
             for name, each in summary.differences.items()
         },
+        "published": table.published.of(summary.name) if table.published else {},
     }
 
 

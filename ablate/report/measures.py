@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from ablate.analysis import Estimate, Interval, Summary
 from ablate.report.cells import NOTHING, Cell, Column
-from ablate.report.numbers import TIMES, decimals_for, number, percent, signed
+from ablate.report.numbers import TIMES, decimals_for, decimals_of, number, percent, signed
+from ablate.spec import Published
 
 PARTIAL = "†"
 """Marks a mean over fewer seeds than the experiment has."""
@@ -20,19 +21,30 @@ _PERPLEXITY_DECIMALS = 2
 _EXACT_DECIMALS = 1
 
 
-def measures(summaries: Sequence[Summary], sets: Sequence[str]) -> list[Block]:
+def measures(
+    summaries: Sequence[Summary], sets: Sequence[str], published: Published | None = None
+) -> list[Block]:
     """Return every column of numbers that some row has a number for.
 
     Args:
         summaries: the rows, baseline first.
         sets: the test sets; the first is the one whose BLEU is compared with the baseline's.
+        published: numbers of others, each to stand right of ours.
     """
+
+    def theirs(measure: str, header: str) -> Block:
+        values = [published.of(s.name).get(measure) if published else None for s in summaries]
+        return _published(Column(f"published.{measure}", header, "published", rank=2), values)
+
+    bleu = [theirs("bleu", "BLEU"), theirs("bleu_lc_tok", "BLEU lc tok")]
     speed = "speed.train_target_tokens_per_second", "speed.decode_sentences_per_second"
     blocks = [_parameters(summaries)]
     for rank, name in enumerate(sets):
-        blocks += _on_test_set(summaries, name, is_first=rank == 0)
+        blocks += _on_test_set(summaries, name, *(bleu if rank == 0 else []))
     blocks += [
+        *(bleu if not sets else []),
         _means(summaries, Column("dev.perplexity", "ppl", "dev", rank=2), _PERPLEXITY_DECIMALS),
+        theirs("ppl", "ppl"),
         _speed(summaries, Column(speed[0], "train", "tok/s", rank=3)),
         _speed(summaries, Column(speed[1], "decode", "sent/s", rank=4)),
         _memory(summaries, Column("memory.train_peak_mib", "memory", "MiB", rank=5)),
@@ -45,14 +57,31 @@ def difference_key(test_set: str) -> str:
     return f"test.{test_set}.bleu.difference"
 
 
-def _on_test_set(summaries: Sequence[Summary], name: str, *, is_first: bool) -> list[Block]:
-    bleu = Column(f"test.{name}.bleu", "BLEU", name, rank=0 if is_first else 7)
-    lower = Column(f"test.{name}.bleu_lc_tok", "BLEU lc tok", name, rank=2 if is_first else 9)
-    exact = Column(f"test.{name}.exact_match", "exact %", name, rank=8 if is_first else 10)
-    blocks = [_means(summaries, bleu, _BLEU_DECIMALS), _means(summaries, lower, _BLEU_DECIMALS)]
-    if is_first:
+def _on_test_set(summaries: Sequence[Summary], name: str, *published: Block) -> list[Block]:
+    """Return the columns of one test set.
+
+    Args:
+        summaries: the rows, baseline first.
+        name: of the set.
+        *published: of the compared set, what others have printed: BLEU, and that of lower-cased
+            tokens.
+    """
+    bleu = Column(f"test.{name}.bleu", "BLEU", name, rank=0 if published else 7)
+    lower = Column(f"test.{name}.bleu_lc_tok", "BLEU lc tok", name, rank=2 if published else 9)
+    exact = Column(f"test.{name}.exact_match", "exact %", name, rank=8 if published else 10)
+    blocks = [_means(summaries, column, _BLEU_DECIMALS) for column in (bleu, lower)]
+    if published:
+        beside = zip(blocks, published, strict=True)
+        blocks = [block for pair in beside for block in pair]
         blocks += [_difference(summaries, name), _interval(summaries, name)]
     return [*blocks, _means(summaries, exact, _EXACT_DECIMALS)]
+
+
+def _published(column: Column, values: Sequence[float | None]) -> Block:
+    """Return what a source prints, with as many decimals as it prints."""
+    decimals = decimals_of(value for value in values if value is not None)
+    texts = [NOTHING if value is None else number(value, decimals) for value in values]
+    return column, [Cell(text) for text in texts]
 
 
 def _parameters(summaries: Sequence[Summary]) -> Block:

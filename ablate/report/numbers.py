@@ -47,6 +47,12 @@ def decimals_for(values: Iterable[float], digits: int = 3, most: int = 2) -> int
     return max(0, min(most, digits - 1 - math.floor(math.log10(min(sizes)))))
 
 
+def decimals_of(values: Iterable[float]) -> int:
+    """Return how many decimals show every one of ``values`` as it was written."""
+    decimals = [repr(float(value)).partition(".")[2] for value in values]
+    return max((len(text) for text in decimals if text != "0"), default=0)
+
+
 def quantity(n: int, noun: str) -> str:
     """Write ``1 seed`` or ``3 seeds``."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from ablate.registry import Plugin, plugins
+from ablate.spec import RunSpec
+from ablate.spec.identity import outside
 from ablate.training import Progress
 
 
@@ -25,6 +28,8 @@ class Task:
         results: the folder of results.
         probe: the key of the row's probe; of a probe, its own.
         fresh: whether to begin again even where there is a result.
+        plugins: what the worker loads: those that the run uses a part of, unless given; it must
+            not see the others, because the run's hash does not cover them.
     """
 
     action: Literal["probe", "train"]
@@ -37,6 +42,11 @@ class Task:
     results: Path
     probe: str
     fresh: bool = False
+    plugins: tuple[Plugin, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.plugins is None:
+            object.__setattr__(self, "plugins", _used(self.spec))
 
     @property
     def seed(self) -> int:
@@ -60,6 +70,7 @@ class Task:
             "status": status,
             "error": error,
             "spec": self.spec,
+            "plugins": [{"name": p.name, "sha256": p.sha256} for p in self.plugins or ()],
             **known,
         }
 
@@ -71,7 +82,8 @@ class Task:
     def from_line(cls, line: str) -> Task:
         """Return the task that a line of JSON holds."""
         told = json.loads(line)
-        return cls(**{**told, "results": Path(told["results"])})
+        loaded = tuple(Plugin(**plugin) for plugin in told["plugins"])
+        return cls(**{**told, "results": Path(told["results"]), "plugins": loaded})
 
 
 @dataclass(frozen=True)
@@ -104,3 +116,10 @@ class Sign:
         except (KeyError, TypeError) as error:
             names = ", ".join(field.name for field in fields(cls))
             raise ValueError(f"not a sign of life ({names}): {line!r}") from error
+
+
+def _used(spec: dict[str, Any]) -> tuple[Plugin, ...]:
+    if not plugins():
+        return ()
+    used = outside(RunSpec.model_validate(spec)).values()
+    return tuple(plugin for plugin in plugins() if plugin in used)

@@ -17,6 +17,7 @@ from typing import TextIO
 import torch
 
 from ablate.errors import StoppedError
+from ablate.registry import PluginError, adopt
 from ablate.runner.probe import probe_one
 from ablate.runner.run import run_one
 from ablate.runner.task import Sign, Task
@@ -40,12 +41,16 @@ def main() -> int:
         _compute_deterministically()
     store = Store(task.results)
     try:
+        for plugin in task.plugins or ():
+            adopt(plugin)
         if task.action == "probe":
             probe_one(task, store)
         else:
             run_one(task, store, say, stop.is_set)
     except StoppedError:
         return StoppedError.exit_status
+    except PluginError as error:
+        sys.exit(str(error))
     return 0
 
 

@@ -5,6 +5,7 @@ from ablate.spec.identity import identity
 from ablate.spec.json_schema import schema
 from ablate.spec.load import expand, load, mistakes
 from ablate.spec.messages import MistakesError
+from ablate.spec.published import Published
 from ablate.spec.runs import Experiment, Row, Run
 from ablate.spec.source import Mark, Mistake
 
@@ -14,6 +15,7 @@ __all__ = [
     "Mistake",
     "MistakesError",
     "ModelSpec",
+    "Published",
     "Row",
     "Run",
     "RunSpec",

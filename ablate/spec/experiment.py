@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import (
     BeforeValidator,
+    Field,
     GetCoreSchemaHandler,
     ModelWrapValidatorHandler,
     NonNegativeInt,
@@ -24,10 +25,9 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, core_schema
 
-from ablate.parts.dims import Dims, Dropout
+from ablate.parts.dims import Dims, Dropout, Side
 from ablate.registry import Choice, Frozen, lookup
 
-Side = Literal["encoder", "decoder"]
 SIDES: tuple[Side, Side] = ("encoder", "decoder")
 
 
@@ -129,6 +129,8 @@ def _dims(given: object) -> object:
 
 PositionChoice = Annotated[Choice, Slot("position", "sinusoidal")]
 AttentionChoice = Annotated[Choice, Slot("attention", "full")]
+MaskChoice = Annotated[Choice, Slot("mask", "causal")]
+SharingChoice = Annotated[Choice, Slot("sharing", "none")]
 ScalingChoice = Annotated[Choice, Slot("scaling", "sqrt_dk")]
 NormChoice = Annotated[Choice, Slot("norm", "layer")]
 ResidualChoice = Annotated[Choice, Slot("residual", "post")]
@@ -139,11 +141,13 @@ class StackDifference(Frozen):
     """What one stack has of its own; None is what both share."""
 
     position: PositionChoice | None = None
+    mask: MaskChoice | None = None
     attention: AttentionChoice | None = None
     scaling: ScalingChoice | None = None
     norm: NormChoice | None = None
     residual: ResidualChoice | None = None
     feed_forward: FeedForwardChoice | None = None
+    sharing: SharingChoice | None = None
     dropout: Dropout | None = None
 
     @model_validator(mode="before")
@@ -172,12 +176,14 @@ class StackSpec(Frozen):
 
     n_layers: PositiveInt
     position: PositionChoice
+    mask: MaskChoice
     attention: AttentionChoice
     cross_attention: AttentionChoice | None = None
     scaling: ScalingChoice
     norm: NormChoice
     residual: ResidualChoice
     feed_forward: FeedForwardChoice
+    sharing: SharingChoice
     dropout: Dropout
 
 
@@ -197,11 +203,13 @@ class ModelSpec(Frozen):
     dims: Annotated[Dims, BeforeValidator(_dims)]
     n_layers: Annotated[PositiveInt | Layers, BeforeValidator(_layers), PerSide()]
     position: PositionChoice
+    mask: MaskChoice
     attention: AttentionChoice
     scaling: ScalingChoice
     norm: NormChoice
     residual: ResidualChoice
     feed_forward: FeedForwardChoice
+    sharing: SharingChoice
     embedding: Annotated[Choice, Slot("embedding", "tied")]
     initialisation: Annotated[Choice, Slot("initialisation", "xavier")]
     dropout: Dropout
@@ -238,13 +246,20 @@ class ModelSpec(Frozen):
 
 
 class Average(Rivals):
-    """Which snapshots the tested weights are the mean of: the last ones, or the best on dev."""
+    """What the tested weights are the mean of.
 
-    rivals = ("last", "best")
+    Attributes:
+        last: so many snapshots, the last ones.
+        best: so many snapshots, those with the best dev NLL.
+        ema: of all steps; the share of a step falls by this factor with every later one.
+    """
+
+    rivals = ("last", "best", "ema")
     unsaid = 1
 
     last: PositiveInt | None = None
     best: PositiveInt | None = None
+    ema: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
 
 
 class TrainingSpec(Rivals):
@@ -256,6 +271,7 @@ class TrainingSpec(Rivals):
         target_tokens: that were trained on, padding not counted.
         batch_tokens: target tokens of one batch, padding counted, at most.
         accumulate: batches per step.
+        loss_per: what the summed loss of a step is divided by before its gradient is taken.
         clip: largest norm of the gradient of all parameters.
         average: of the snapshots that every evaluation takes.
         evaluate_every: steps between evaluations on dev, or once every epoch.
@@ -275,6 +291,7 @@ class TrainingSpec(Rivals):
     objective: Annotated[Choice, Slot("objective", "label_smoothing")]
     optimizer: Annotated[Choice, Slot("optimizer", "adam")]
     schedule: Annotated[Choice, Slot("schedule", "noam")]
+    loss_per: Literal["token", "sentence"] = "token"
     clip: PositiveFloat | None = None
     average: Average
     evaluate_every: PositiveInt | Literal["epoch"] = "epoch"

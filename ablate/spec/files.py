@@ -19,7 +19,7 @@ SECTIONS = ("variants", "grid", "leave_one_out")
 VARYING = ("tokenizer", "model", "training", "decoding")
 """What rows may differ in."""
 
-HEADER = ("question", "seeds")
+HEADER = ("question", "seeds", "published")
 
 
 def whole(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> Node:

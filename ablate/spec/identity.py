@@ -9,15 +9,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ablate.registry import Choice, lookup
+from ablate.registry import Choice, Entry, Plugin, lookup
 from ablate.spec.experiment import RunSpec, slot_of
 
 
 def identity(run: RunSpec, corpus_fingerprint: str, precision: str) -> str:
     """Return the name of a run, 16 hexadecimal digits.
 
-    It covers the spec in canonical form, the content of the corpus in place of the paths to it, and
-    the version of every part.
+    It covers the spec in canonical form, the content of the corpus in place of the paths to it, the
+    version of every part, and the content of the plugins that any of them comes from.
 
     Args:
         run: the spec, with its seed.
@@ -28,17 +28,29 @@ def identity(run: RunSpec, corpus_fingerprint: str, precision: str) -> str:
     spec["training"]["precision"] = precision
     for option in lookup("corpus", run.corpus.name).fingerprinted:
         del spec["corpus"][option]
-    known = {"spec": spec, "corpus": corpus_fingerprint, "versions": dict(sorted(_versions(run)))}
+    known = {
+        "spec": spec,
+        "corpus": corpus_fingerprint,
+        "versions": {path: entry.version for path, entry in _parts(run)},
+    }
+    plugins = outside(run)
+    if plugins:  # a run without any has the name that it had before there were plugins
+        known["plugins"] = {path: plugin.identity for path, plugin in plugins.items()}
     text = json.dumps(known, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _versions(model: BaseModel, path: str = "") -> Iterator[tuple[str, int]]:
-    """Yield the path and version of every part that ``model`` chooses."""
+def outside(run: RunSpec) -> dict[str, Plugin]:
+    """Return the plugin of every part that comes from one, by the path of its choice."""
+    return {path: entry.origin for path, entry in _parts(run) if entry.origin}
+
+
+def _parts(model: BaseModel, path: str = "") -> Iterator[tuple[str, Entry]]:
+    """Yield the path of every choice that ``model`` makes, and the part."""
     for key, info in type(model).model_fields.items():
         value: Any = getattr(model, key)
         slot = slot_of(info)
         if isinstance(value, Choice) and slot:
-            yield f"{path}{key}", lookup(slot.name, value.name).version
+            yield f"{path}{key}", lookup(slot.name, value.name)
         elif isinstance(value, BaseModel):
-            yield from _versions(value, f"{path}{key}.")
+            yield from _parts(value, f"{path}{key}.")

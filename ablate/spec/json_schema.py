@@ -2,8 +2,8 @@
 
 It agrees with `load` on every file that stands alone, but for what only the whole experiment can
 tell: that d_model is a multiple of n_heads, that an option belongs to the part which another
-layer names, that a required option is given somewhere, that rows differ; and JSON calls 2.0 a
-whole number, which `load` does not.
+layer names, that a required option or key is given somewhere, that rows differ, that numbers are
+published of rows that there are; and JSON calls 2.0 a whole number, which `load` does not.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ablate.spec.experiment import Layers, PerSide, Rivals, RunSpec, slot_of
 from ablate.spec.files import VARYING
 from ablate.spec.load import Header
 from ablate.spec.merge import model_of
+from ablate.spec.published import Measures, Published
 
 Schema = dict[str, Any]
 
@@ -43,6 +44,7 @@ def schema() -> Schema:
                 "extends": _EXTENDS,
                 **{key: _of_field(info) for key, info in run.items() if key != "seed"},
                 "seeds": _seeds(),
+                "published": _published(),
                 "variants": {
                     "type": "object",
                     "minProperties": 1,
@@ -78,6 +80,21 @@ def _object(properties: Schema) -> Schema:
 
 def _seeds() -> Schema:
     return {**_of_field(Header.model_fields["seeds"]), "uniqueItems": True}
+
+
+def _published() -> Schema:
+    """Return the schema of published numbers, or null, which takes away what is inherited."""
+    measures = _of_model(Measures)
+    for key, one in measures["properties"].items():
+        measures["properties"][key] = {**_without_null(one), "description": one["description"]}
+    whole = _of_model(Published)
+    whole["properties"]["rows"] = {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": {**measures, "minProperties": 1},
+        "description": whole["properties"]["rows"]["description"],
+    }
+    return {"anyOf": [whole, {"type": "null"}]}
 
 
 def _definitions() -> Schema:
@@ -151,11 +168,17 @@ def _of_model(model: type[BaseModel]) -> Schema:
     for key, info in model.model_fields.items():
         one = _of_field(info)
         if key in rivals:
-            one = {"type": "integer", "exclusiveMinimum": 0}
+            one = _without_null(one)
         properties[key] = {**one, **({"description": told[key]} if key in told else {})}
     pairs = [{"required": [one, other]} for one, other in combinations(rivals, 2)]
     clash: Schema = {"not": {"anyOf": pairs}} if pairs else {}
     return {**_object(properties), **clash, "description": _summary(model)}
+
+
+def _without_null(one: Schema) -> Schema:
+    """Return what may be written where nothing is said by leaving out, not by null."""
+    kinds = [kind for kind in one["anyOf"] if kind != {"type": "null"}]
+    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
 
 
 def _paths(fields: dict[str, FieldInfo], above: str = "") -> Iterator[tuple[str, Schema]]:

@@ -11,9 +11,10 @@ from pydantic import Field, NonNegativeInt, ValidationError, field_validator
 from ablate.errors import SpecError
 from ablate.registry import Frozen, suggest
 from ablate.spec.files import HEADER, whole
-from ablate.spec.merge import Shape
-from ablate.spec.messages import MistakesError, explained
-from ablate.spec.rows import BASELINE, rows, told, told_at
+from ablate.spec.merge import LEAF, Shape
+from ablate.spec.messages import MistakesError, validated
+from ablate.spec.published import Measures, Published
+from ablate.spec.rows import BASELINE, names_asked_for, rows, told, told_at
 from ablate.spec.runs import Experiment, Run, locate
 from ablate.spec.source import Mistake, Node, UnreadableError
 
@@ -23,6 +24,7 @@ class Header(Frozen):
 
     question: str = ""
     seeds: tuple[NonNegativeInt, ...] = Field(default=(1, 2, 3), min_length=1)
+    published: Published | None = None
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -58,6 +60,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         raise MistakesError([*wrong, error.mistake]) from None
     header = _header(tree, wrong)
     made, origins = rows(tree, wrong)
+    wrong += _of_no_row(tree, [row.name for row in made], names_asked_for(tree) if wrong else [])
     if wrong or header is None:
         raise MistakesError(wrong)
     seeded = [
@@ -70,6 +73,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         rows=tuple(seeded),
         seeds=header.seeds,
         origins=origins,
+        published=header.published,
     )
 
 
@@ -134,11 +138,41 @@ def mistakes(experiment: Experiment, refusals: Iterable[tuple[str, str, str]]) -
 
 def _header(tree: Node, wrong: list[Mistake]) -> Header | None:
     said = replace(tree, value={key: node for key, node in tree.items() if key in HEADER})
-    try:
-        return Header.model_validate(said.plain())
-    except ValidationError as error:
-        wrong += explained(error, said, Shape())
-    return None
+    header, mistakes_in_it = validated(Header, said, _SHAPE)
+    wrong += mistakes_in_it
+    return header
+
+
+_SHAPE = Shape(
+    below={
+        "published": Shape(
+            below={
+                **dict.fromkeys(Published.model_fields, LEAF),
+                "rows": Shape(others=Shape(below=dict.fromkeys(Measures.model_fields, LEAF))),
+            },
+            is_demanding=True,
+        )
+    }
+)
+
+
+def _of_no_row(tree: Node, names: list[str], unmade: list[str]) -> list[Mistake]:
+    """Return what is published of rows that there are not.
+
+    Args:
+        tree: everything the experiment says.
+        names: of its rows.
+        unmade: of rows that it asks for, some of which may be missing for other mistakes.
+    """
+    of_rows, depth = tree.descend(["published", "rows"])
+    known = ", ".join(names)
+    return [
+        Mistake(
+            node.key, node.path, f"no row is called {name!r};{suggest(name, names)} known: {known}"
+        )
+        for name, node in (of_rows.items() if depth == 2 else ())
+        if name not in (BASELINE, *names, *unmade)
+    ]
 
 
 def _name(path: Path) -> str:

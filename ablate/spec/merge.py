@@ -28,6 +28,7 @@ class Shape:
         is_per_side: one number that may stand for both stacks.
         rivals: keys of which a layer that says one drops the others.
         others: the shape below every other key.
+        is_demanding: a mapping some keys of which must be said.
     """
 
     below: Mapping[str, Shape] = field(default_factory=dict)
@@ -35,6 +36,7 @@ class Shape:
     is_per_side: bool = False
     rivals: tuple[str, ...] = ()
     others: Shape | None = None
+    is_demanding: bool = False
 
     def at(self, key: str) -> Shape:
         """Return the shape below a key."""
@@ -47,7 +49,7 @@ class Shape:
             here = here.at(str(step))
             if here.slot:
                 return False
-        return bool(here.below)
+        return bool(here.below) and not here.is_demanding
 
 
 LEAF = Shape()
@@ -140,7 +142,7 @@ def leaves(node: Node, at: Shape, path: str = "") -> Iterator[tuple[str, Node]]:
 
 
 def model_of(info: FieldInfo) -> type[BaseModel] | None:
-    """Return the model that a field holds, if it holds one."""
+    """Return the model that a field holds, if it holds one and not several by name."""
     kinds = (info.annotation, *get_args(info.annotation))
     return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ablate.errors import SpecError
 from ablate.registry import slots, suggest
@@ -17,6 +18,8 @@ from ablate.spec.experiment import SIDES, Slot
 from ablate.spec.merge import LEAF, Shape, shape
 from ablate.spec.runs import locate
 from ablate.spec.source import Mistake, Node, scalar
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class MistakesError(SpecError):
@@ -32,7 +35,22 @@ class MistakesError(SpecError):
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
 
 
-def explained(error: ValidationError, tree: Node, at: Shape) -> list[Mistake]:
+def validated(model: type[M], tree: Node, at: Shape) -> tuple[M | None, list[Mistake]]:
+    """Return what ``tree`` says, as a ``model``; or None, and every mistake where it is said."""
+    found: list[Mistake] = []
+    rest: Node | None = tree
+    while rest:
+        try:
+            valid = model.model_validate(rest.plain())
+        except ValidationError as error:
+            found += _explained(error, rest, at)
+            rest = _without(rest, _excess(error))
+        else:
+            return (None, found) if found else (valid, [])
+    return None, found
+
+
+def _explained(error: ValidationError, tree: Node, at: Shape) -> list[Mistake]:
     """Return the mistakes that a failed validation of ``tree`` found, each where it is said."""
     groups: dict[tuple[str | int, ...], list[dict[str, Any]]] = {}
     for detail in error.errors(include_url=False):
@@ -46,13 +64,27 @@ def explained(error: ValidationError, tree: Node, at: Shape) -> list[Mistake]:
     ]
 
 
-def excess(error: ValidationError) -> list[list[str]]:
+def _excess(error: ValidationError) -> list[list[str]]:
     """Return the paths of keys that should not be there, and kept others from being checked."""
     return [
         [*map(str, detail["loc"]), detail["ctx"][_EXCESS[detail["type"]]]]
         for detail in error.errors(include_url=False)
         if detail["type"] in _EXCESS
     ]
+
+
+def _without(tree: Node, paths: list[list[str]]) -> Node | None:
+    """Return a tree without the keys that hide the mistakes beside them; None if none does."""
+    for path in paths:
+        tree = _dropped(tree, path)
+    return tree if paths else None
+
+
+def _dropped(node: Node, path: list[str]) -> Node:
+    head, *rest = path
+    value = dict(node.items())
+    below = value.pop(head)
+    return replace(node, value={**value, head: _dropped(below, rest)} if rest else value)
 
 
 def unknown(key: str, known: Sequence[str], owner: str = "") -> str:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ablate.spec.experiment import RunSpec
 from ablate.spec.merge import leaves, marks, nested, over, shape, spelled_out
-from ablate.spec.messages import excess, explained
+from ablate.spec.messages import validated
 from ablate.spec.runs import Origin, Row
 from ablate.spec.source import Mark, Mistake, Node
 
@@ -67,37 +67,19 @@ def rows(whole: Node, mistakes: list[Mistake]) -> tuple[list[Row], dict[str, Ori
     return made, origins
 
 
+def names_asked_for(whole: Node) -> list[str]:
+    """Return the names of all rows that an experiment asks for, the baseline apart."""
+    return [wanted.name for wanted in _wanted(whole)]
+
+
 def _checked(tree: Node, mistakes: list[Mistake], wanted: Wanted | None = None) -> RunSpec | None:
-    found: list[Mistake] = []
-    rest: Node | None = tree
-    while rest:
-        try:
-            spec = RunSpec.model_validate(rest.plain())
-        except ValidationError as error:
-            found += explained(error, rest, shape())
-            rest = _without(rest, excess(error))
-        else:
-            if not found:
-                return spec
-            rest = None
+    spec, found = validated(RunSpec, tree, shape())
+    if spec:
+        return spec
     known = {(mistake.mark, mistake.reason) for mistake in mistakes}
     new = [mistake for mistake in found if (mistake.mark, mistake.reason) not in known]
     mistakes += [told(m, wanted.name, wanted.layer, wanted.at) for m in new] if wanted else new
     return None
-
-
-def _without(tree: Node, paths: list[list[str]]) -> Node | None:
-    """Return a tree without the keys that hide the mistakes beside them; None if none does."""
-    for path in paths:
-        tree = _dropped(tree, path)
-    return tree if paths else None
-
-
-def _dropped(node: Node, path: list[str]) -> Node:
-    head, *rest = path
-    value = dict(node.items())
-    below = value.pop(head)
-    return replace(node, value={**value, head: _dropped(below, rest)} if rest else value)
 
 
 def told(mistake: Mistake, row: str, layer: Node, at: Mark) -> Mistake:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.spec.experiment import SIDES, RunSpec
+from ablate.spec.published import Published
 from ablate.spec.source import Mark, Node
 
 
@@ -50,6 +51,7 @@ class Experiment:
         path: the file, as it was given.
         rows: the baseline first.
         origins: of the rows, by name.
+        published: what others have printed of the same rows, to stand beside our numbers.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Experiment:
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
     origins: dict[str, Origin] = field(default_factory=dict, repr=False, compare=False)
+    published: Published | None = None
 
     def place(self, row: str, path: str) -> Mark:
         """Return where the value at ``path`` of a row is said, or what holds it, or the file."""

@@ -1,7 +1,7 @@
-"""Snapshots of the weights, and their average: the last n, or the n with the best dev NLL.
+"""Averages of the weights: of snapshots, the last or the best, or of all steps.
 
-Averaging checkpoints is as old as Polyak & Juditsky 1992; for this model Vaswani et al. 2017,
-sec. 6.1, average the last 5 (base) or 20 (big).
+Averaging is as old as Polyak & Juditsky 1992; for this model Vaswani et al. 2017, sec. 6.1,
+average the last 5 (base) or 20 (big) snapshots.
 """
 
 from __future__ import annotations
@@ -73,6 +73,39 @@ class Snapshots:
         return self.folder / f"{step}.safetensors"
 
 
+class MovingAverage:
+    """The exponential moving average of the weights after every step, corrected for its start.
+
+    After n steps the weights of step i have the share decay^(n - i), of shares that add up to 1,
+    as in Adam (Kingma & Ba 2015, sec. 3).
+
+    Args:
+        model: gives the shapes and the device.
+        decay: the higher, the longer it remembers: about 1 / (1 - decay) steps.
+        state: of an earlier process, when a run continues.
+    """
+
+    def __init__(
+        self, model: nn.Module, decay: float, state: dict[str, Tensor] | None = None
+    ) -> None:
+        self.decay = decay
+        self.total = state or {name: torch.zeros_like(w) for name, w in _live(model).items()}
+
+    def add(self, model: nn.Module) -> None:
+        """Count the weights that ``model`` has now."""
+        live = _live(model)
+        totals = list(self.total.values())
+        torch._foreach_lerp_(totals, [live[name] for name in self.total], 1 - self.decay)
+
+    def mean(self, n_steps: int) -> dict[str, Tensor]:
+        """Return the average after ``n_steps`` calls of `add`."""
+        return {name: total / (1 - self.decay**n_steps) for name, total in self.total.items()}
+
+
 def weights(model: nn.Module) -> dict[str, Tensor]:
     """Return a model's weights as safetensors wants them: contiguous, on the CPU."""
     return {name: w.detach().cpu().contiguous() for name, w in model.state_dict().items()}
+
+
+def _live(model: nn.Module) -> dict[str, Tensor]:
+    return {name: w.detach() for name, w in model.state_dict().items()}

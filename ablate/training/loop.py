@@ -17,18 +17,17 @@ import pandas as pd
 import torch
 
 from ablate.data.batches import Batches
-from ablate.data.tokenizer import PAD
 from ablate.errors import DivergedError, StoppedError
 from ablate.model import Transformer
-from ablate.parts.objective import Objective
+from ablate.parts.initialisation import Initialisation
 from ablate.parts.optimizer import Optimizer
 from ablate.parts.schedule import Schedule
 from ablate.registry import build
 from ablate.spec.experiment import RunSpec
 from ablate.training import checkpoint
-from ablate.training.averaging import Snapshots
+from ablate.training.averaging import MovingAverage, Snapshots
 from ablate.training.plan import Stream, count_steps
-from ablate.training.step import StepResult, train_step
+from ablate.training.step import Recipe, StepResult, parameter_groups, set_rate, train_step
 
 _CHECKPOINT_SECONDS = 20.0
 _WAIT_STEPS = 20  # on CUDA, how long the host runs ahead before it looks at the losses
@@ -90,6 +89,7 @@ class Trained:
         target_tokens: padding not counted.
         seconds: wall time in the loop, evaluation included, over all its processes.
         final_loss: of the objective, per target token, over the last row of the curve.
+        final_own_loss: likewise, what parts of the model added to it.
         best_dev_nll: the lowest of the evaluations, in nats per token.
         averaged_steps: the snapshots that were averaged.
         stopped_early: whether patience ran out before the steps did.
@@ -101,6 +101,7 @@ class Trained:
     target_tokens: int
     seconds: float
     final_loss: float
+    final_own_loss: float
     best_dev_nll: float
     averaged_steps: list[int]
     stopped_early: bool
@@ -142,7 +143,7 @@ class _State:
     best_dev_nll: float = math.inf
     evaluations_without_gain: int = 0
     is_finished: bool = False
-    since_row: list[list[float]] = field(default_factory=list)  # loss and tokens of each step
+    since_row: list[list[float]] = field(default_factory=list)  # losses and tokens of each step
     curve: list[dict[str, float | None]] = field(default_factory=list)
     kept: list[Any] = field(default_factory=list)
 
@@ -160,23 +161,30 @@ class _Loop:
         training, seed = job.spec.training, job.spec.seed
         self.training = training
         self.n_steps = count_steps(training, job.batches, seed)
-        self.objective = build(Objective, training.objective, PAD, at="training.objective")
+        self.recipe = Recipe.of(training, job.precision)
         self.schedule = build(
             Schedule, training.schedule, job.spec.model.dims, self.n_steps, at="training.schedule"
         )
+        initialisation = build(Initialisation, job.spec.model.initialisation, job.spec.model.dims)
         maker = build(Optimizer, training.optimizer, at="training.optimizer")
-        self.optimizer = maker.make(model.parameters())
+        self.optimizer = maker.make(parameter_groups(model, initialisation))
         self.file = job.folder / "checkpoint.pt"
-        self.state = _State(**(checkpoint.restore(self.file, model, self.optimizer) or {}))
+        saved = checkpoint.restore(self.file, model, self.optimizer) or {}
+        moving = saved.pop("moving", None)
+        self.state = _State(**saved)
+        decay = training.average.ema
+        self.moving = None if decay is None else MovingAverage(model, decay, moving)
         self.snapshots = Snapshots(job.folder / "snapshots", training.average, self.state.kept)
         self.stream = Stream(job.batches, seed, self.state.epoch, self.state.index)
         self.pending: list[tuple[int, StepResult]] = []  # not yet looked at
-        self.gradient_norm = math.nan
+        self.gradient_norm = self.rate = math.nan
         self.started = self.saved = time.perf_counter()
         self.tokens_before, self.seconds_before = self.state.target_tokens, self.state.seconds
 
     def run(self) -> Trained:
         self.model.train()
+        if self.state.step == 0:
+            self._calibrate()
         while not self.state.is_finished:
             self._step()
             if self._wants_row():
@@ -185,25 +193,37 @@ class _Loop:
                 self._report()
             self.state.is_finished |= self.state.step == self.n_steps
             self._save_if_due()
-        self.model.load_state_dict(self.snapshots.mean())
+        mean = self.moving.mean(self.state.step) if self.moving else self.snapshots.mean()
+        self.model.load_state_dict(mean)
         self.model.eval()
         return self._trained()
+
+    def _calibrate(self) -> None:
+        """Show the model a batch before the first step, for the wirings that ask for it."""
+        torch.manual_seed(self._dropout_seed())
+        stream = Stream(self.job.batches, self.job.spec.seed)
+        for batch in stream.take(1):
+            here = batch.to(self.job.device)
+            self.model.calibrate(here.src, here.tgt_in)
+
+    def _dropout_seed(self) -> int:
+        return self.job.spec.seed * 1_000_003 + self.state.step
 
     def _step(self) -> None:
         state, training = self.state, self.training
         state.step += 1
-        torch.manual_seed(self.job.spec.seed * 1_000_003 + state.step)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.schedule.rate(state.step)
+        torch.manual_seed(self._dropout_seed())
+        self.rate = self.schedule.rate(state.step, self._column("dev_nll"))
+        set_rate(self.optimizer, self.rate)
         self.epochs_before = self.stream.finished_epochs
         result = train_step(
             self.model,
-            self.objective,
+            self.recipe,
             self.optimizer,
             [batch.to(self.job.device) for batch in self.stream.take(training.accumulate)],
-            clip=training.clip,
-            precision=self.job.precision,
         )
+        if self.moving:
+            self.moving.add(self.model)
         state.epoch, state.index = self.stream.epoch, self.stream.index
         state.target_tokens += result.n_tokens
         self.pending.append((state.step, result))
@@ -218,7 +238,7 @@ class _Loop:
                 self.state.first_loss = loss
             ceiling = max(math.log(self.job.n_target_ids), self.state.first_loss)
             bound = self.training.diverged_above * ceiling
-            self.state.since_row.append([loss, result.n_tokens])
+            self.state.since_row.append([loss, float(result.own_loss), result.n_tokens])
             self.gradient_norm = float(result.gradient_norm)
             if not loss <= bound:
                 self._row(None)
@@ -252,18 +272,20 @@ class _Loop:
             state.evaluations_without_gain += 1
         patience = self.training.patience
         state.is_finished |= patience is not None and state.evaluations_without_gain >= patience
-        self.snapshots.add(self.model, state.step, dev_nll)
+        if not self.moving:
+            self.snapshots.add(self.model, state.step, dev_nll)
         return dev_nll
 
     def _row(self, dev_nll: float | None) -> None:
-        n_tokens = sum(n for _, n in self.state.since_row)
+        n_tokens = sum(n for *_, n in self.state.since_row)
         self.state.curve.append(
             {
                 "step": self.state.step,
                 "tokens": self.state.target_tokens,
-                "train_loss": sum(loss * n for loss, n in self.state.since_row) / n_tokens,
+                "train_loss": sum(loss * n for loss, _, n in self.state.since_row) / n_tokens,
+                "own_loss": sum(own * n for _, own, n in self.state.since_row) / n_tokens,
                 "dev_nll": dev_nll,
-                "learning_rate": self.schedule.rate(self.state.step),
+                "learning_rate": self.rate,
                 "gradient_norm": self.gradient_norm,
                 "seconds": round(self._seconds(), 3),
             }
@@ -296,7 +318,8 @@ class _Loop:
         self._look()
         self.state.seconds = self._seconds()
         self.state.kept = list(self.snapshots.kept)
-        checkpoint.save(self.file, self.model, self.optimizer, asdict(self.state))
+        moving = {"moving": self.moving.total} if self.moving else {}
+        checkpoint.save(self.file, self.model, self.optimizer, asdict(self.state) | moving)
         self.snapshots.prune()
         self._write_curve()
         self.saved = time.perf_counter()
@@ -312,13 +335,17 @@ class _Loop:
         return self.seconds_before + time.perf_counter() - self.started
 
     def _last(self, column: str) -> float | None:
-        values = (row[column] for row in reversed(self.state.curve))
-        return next((value for value in values if value is not None), None)
+        return next(reversed(self._column(column)), None)
+
+    def _column(self, name: str) -> list[float]:
+        """Return what the curve has in a column, where it has something."""
+        return [value for row in self.state.curve if (value := row[name]) is not None]
 
     def _trained(self) -> Trained:
         state = self.state
-        final_loss = self._last("train_loss")
+        final_loss, final_own_loss = self._last("train_loss"), self._last("own_loss")
         assert final_loss is not None, "the last step always has a row"
+        assert final_own_loss is not None, "the last step always has a row"
         return Trained(
             steps=state.step,
             epochs=self.stream.finished_epochs,
@@ -326,6 +353,7 @@ class _Loop:
             target_tokens=state.target_tokens,
             seconds=state.seconds,
             final_loss=final_loss,
+            final_own_loss=final_own_loss,
             best_dev_nll=state.best_dev_nll,
             averaged_steps=self.snapshots.steps,
             stopped_early=state.step < self.n_steps,

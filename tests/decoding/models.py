@@ -30,7 +30,7 @@ class Markov(Transformer):
         shape = n_ids, n_ids, n_ids  # first of the source, last, next
         self.table = torch.randn(shape, generator=generator) * spread
 
-    def encode(self, src: Tensor) -> Memory:
+    def encode(self, src: Tensor, losses: list[Tensor] | None = None) -> Memory:
         return Memory(src[:, :1, None], (src != PAD)[:, None, None, :])
 
     def begin(self, memory: Memory, n_beams: int = 1, length: int | None = None) -> State:
@@ -42,7 +42,7 @@ class Markov(Transformer):
         state.length += 1
         return self.table[state.first, tokens]
 
-    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+    def forward(self, src: Tensor, tgt: Tensor, losses: list[Tensor] | None = None) -> Tensor:
         return self.table[src[:, :1], tgt]
 
 

@@ -1,35 +1,47 @@
-"""Attention and scaling, against PyTorch's kernel and against each other."""
+"""The kernel that all attentions share, against PyTorch's."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ablate.parts.attention import Attention, Cache, View
-from ablate.parts.dims import Dims
+from ablate.parts.dims import Dims, Dropout, Stage
+from ablate.parts.position import Position
 from ablate.parts.scaling import Scaling
-from ablate.registry import RefusedError, build, choose, slots
+from ablate.registry import build, choose, slots
 
 B, T, S = 2, 5, 7
+NO_DROPOUT = Dropout(attention=0.0, head=0.0)
 KINDS = sorted(slots()["attention"])
+assert_near = functools.partial(torch.testing.assert_close, atol=1e-12, rtol=0)
 
 
 def dims(**changes: int) -> Dims:
     return Dims.model_validate({"d_model": 24, "n_heads": 4, "max_len": 16} | changes)
 
 
-def attention(name: str, d: Dims, scaling: str = "sqrt_dk", **options: Any) -> Attention:
+def attention(
+    name: str, d: Dims, scaling: str = "sqrt_dk", dropout: Dropout = NO_DROPOUT, **options: Any
+) -> Attention:
     torch.manual_seed(0)
     part = build(Scaling, choose(Scaling, scaling), d)
-    return build(Attention, choose(Attention, name, **options), d, part, 0.0).double()
+    return build(Attention, choose(Attention, name, **options), d, part, dropout).double()
 
 
-def view(mask: Tensor, memory: Tensor | None = None, cache: Cache | None = None) -> View:
-    return View(mask, torch.arange(T), torch.arange(mask.size(-1)), memory=memory, cache=cache)
+def fitting(name: str, d: Dims) -> dict[str, Any]:
+    """Return the options that a part with groups needs for a number of heads that is odd."""
+    has_groups = "n_groups" in slots()["attention"][name].options.model_fields
+    return {"n_groups": 1} if has_groups and d.n_heads % 2 else {}
+
+
+def view(mask: Tensor, memory: Tensor | None = None, **more: Any) -> View:
+    return View(mask, torch.arange(T), torch.arange(mask.size(-1)), memory=memory, **more)
 
 
 def inputs() -> tuple[Tensor, Tensor]:
@@ -38,82 +50,229 @@ def inputs() -> tuple[Tensor, Tensor]:
     return x, torch.randn(B, S, 24, generator=generator, dtype=torch.float64)
 
 
-@pytest.mark.parametrize(
-    ("scaling", "factor"), [("sqrt_dk", 10**-0.5), ("sqrt_dmodel", 24**-0.5), ("none", 1.0)]
-)
+def joined(part: Attention, y: Tensor) -> Tensor:
+    """Return what the output projection makes of heads ``y`` (B, H, T, V)."""
+    return part.out(y.transpose(1, 2).flatten(-2))
+
+
+@pytest.mark.parametrize("scaling", ["sqrt_dk", "sqrt_dmodel", "none", "dk", "qk_norm", "cosine"])
 @pytest.mark.parametrize("name", KINDS)
-def test_kernel_equals_pytorchs(name: str, scaling: str, factor: float) -> None:
+def test_kernel_equals_pytorchs(name: str, scaling: str) -> None:
     part, (x, memory) = attention(name, dims(d_k=10, d_v=3), scaling), inputs()
     mask = torch.ones(B, 1, 1, S, dtype=torch.bool)
     mask[1, :, :, 4:] = False
     k, v = part.keys_values(memory)
-    y = F.scaled_dot_product_attention(part.queries(x), k, v, attn_mask=mask, scale=factor)
-    expected = part.out(y.transpose(1, 2).flatten(-2))
-    torch.testing.assert_close(part(x, view(mask, memory)), expected, atol=1e-12, rtol=0)
+    y = F.scaled_dot_product_attention(
+        part.queries(x), k, v, attn_mask=mask, scale=1.0, enable_gqa=True
+    )
+    assert_near(part(x, view(mask, memory)), joined(part, y))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_causal_attention_equals_pytorchs(name: str) -> None:
+    part, (x, _) = attention(name, dims(d_k=10, d_v=3)), inputs()
+    k, v = part.keys_values(x)
+    y = F.scaled_dot_product_attention(
+        part.queries(x), k, v, is_causal=True, scale=1.0, enable_gqa=True
+    )
+    looked = view(torch.ones(T, T, dtype=torch.bool).tril())
+    assert_near(part(x, looked), joined(part, y))
+
+
+def test_full_equals_pytorchs_module() -> None:
+    ours, theirs = attention("full", dims()), nn.MultiheadAttention(24, 4, batch_first=True)
+    theirs = theirs.double()
+    projections = ours.q, ours.k, ours.v
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([linear.weight for linear in projections]))
+        theirs.in_proj_bias.copy_(torch.cat([linear.bias for linear in projections]))
+        theirs.out_proj.load_state_dict(ours.out.state_dict())
+    x, memory = inputs()
+    mask = torch.rand(T, S, generator=torch.Generator().manual_seed(1)) < 0.7
+    mask[:, 0] = True
+    expected, _ = theirs(x, memory, memory, attn_mask=~mask)
+    assert_near(ours(x, view(mask, memory)), expected)
 
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("widths", [{}, {"d_k": 3}, {"d_v": 10}, {"n_heads": 1}, {"n_heads": 24}])
 def test_any_number_of_heads_and_any_width(name: str, widths: dict[str, int]) -> None:
     d = dims(**widths)
-    part, (x, _) = attention(name, d), inputs()
+    part, (x, _) = attention(name, d, **fitting(name, d)), inputs()
     assert part.queries(x).shape == (B, d.n_heads, T, d.d_k)
     k, v = part.keys_values(x)
-    assert (k.shape, v.shape) == ((B, d.n_heads, T, d.d_k), (B, d.n_heads, T, d.d_v))
+    n_kv_heads = part.n_kv_heads
+    assert d.n_heads % n_kv_heads == 0
+    assert (k.shape, v.shape) == ((B, n_kv_heads, T, d.d_k), (B, n_kv_heads, T, d.d_v))
     assert part(x, view(torch.ones(T, T, dtype=torch.bool))).shape == x.shape
 
 
-def test_full_has_the_parameters_of_its_closed_form() -> None:
-    part = attention("full", dims(d_k=10, d_v=3), bias=False)
-    assert sum(p.numel() for p in part.parameters()) == 24 * 4 * (2 * 10 + 3) + 4 * 3 * 24
-
-
-def test_per_head_shared_is_full_with_block_diagonal_weights() -> None:
-    shared, full = (attention(name, dims()) for name in ("per_head_shared", "full"))
-    with torch.no_grad():
-        for name in ("q", "k", "v"):
-            one = getattr(shared, name)
-            getattr(full, name).weight.copy_(torch.block_diag(*[one.weight] * 4))
-            getattr(full, name).bias.copy_(one.bias.repeat(4))
-        full.out.load_state_dict(shared.out.state_dict())
-    (x, memory), mask = inputs(), torch.ones(T, S, dtype=torch.bool)
-    looked = view(mask, memory)
-    torch.testing.assert_close(shared(x, looked), full(x, looked), atol=1e-12, rtol=0)
-
-
-def test_sqrt_dmodel_is_sqrt_dk_with_smaller_queries() -> None:
-    flat, sharp = (attention("full", dims(), name) for name in ("sqrt_dmodel", "sqrt_dk"))
-    with torch.no_grad():
-        for parameter in sharp.q.parameters():
-            parameter.mul_(4**-0.5)
-    (x, memory), mask = inputs(), torch.ones(T, S, dtype=torch.bool)
-    torch.testing.assert_close(
-        flat(x, view(mask, memory)), sharp(x, view(mask, memory)), atol=1e-12, rtol=0
-    )
+@pytest.mark.parametrize("name", KINDS)
+def test_without_bias_zeros_give_zeros(name: str) -> None:
+    x, looked = inputs()[0], view(torch.ones(T, T, dtype=torch.bool))
+    part = attention(name, dims(), bias=False)
+    assert torch.equal(part(0 * x, looked), 0 * x)
+    assert all(linear.bias is None for linear in (part.q, part.k, part.v, part.out))
+    part = attention(name, dims())
+    for linear in (part.q, part.k, part.v, part.out):
+        nn.init.ones_(linear.bias)
+    assert bool((part(0 * x, looked) != 0).all())
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_query_that_may_look_nowhere_gives_numbers(name: str) -> None:
     part, (x, memory) = attention(name, dims()), inputs()
     nothing = torch.zeros(T, S, dtype=torch.bool)
-    assert bool(part(x, view(nothing, memory)).isfinite().all())
+    y = part(x, view(nothing, memory))
+    _, v = part.keys_values(memory)
+    mean = v.mean(dim=2, keepdim=True).repeat_interleave(4 // v.size(1), dim=1)
+    assert_near(y, joined(part, mean.expand(-1, -1, T, -1)))
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_cache_changes_nothing(name: str) -> None:
+def test_masked_keys_count_for_nothing(name: str) -> None:
+    part, (x, memory) = attention(name, dims()), inputs()
+    for mix in (getattr(part, "score_mix", None), getattr(part, "weight_mix", None)):
+        if mix is not None:
+            nn.init.normal_(mix)
+    mask = torch.ones(T, S, dtype=torch.bool)
+    mask[:, 4:] = False
+    cut = part(x, view(mask[:, :4], memory[:, :4]))
+    assert_near(part(x, view(mask, memory)), cut)
+
+
+@pytest.mark.parametrize("position", sorted(slots()["position"]))
+@pytest.mark.parametrize("name", KINDS)
+def test_a_cache_changes_nothing(name: str, position: str) -> None:
     part, (x, _) = attention(name, dims()), inputs()
-    whole = part(x, view(torch.ones(T, T, dtype=torch.bool).tril()))
+    stage = Stage(side="decoder", n_encoder_layers=1, n_decoder_layers=2)
+    encoding = build(Position, choose(Position, position), dims(), stage).double()
+    causal = torch.ones(T, T, dtype=torch.bool).tril()
+    whole = part(x, view(causal, position=encoding, layer=1))
     cache, parts = Cache(T), []
     for t in range(T):
         seen = torch.ones(1, t + 1, dtype=torch.bool)
-        here = View(seen, torch.tensor([t]), torch.arange(t + 1), cache=cache)
+        where = torch.tensor([t]), torch.arange(t + 1)
+        here = View(seen, *where, encoding, cache=cache, layer=1)
         parts.append(part(x[:, t : t + 1], here))
-    torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-12, rtol=0)
+    assert_near(torch.cat(parts, dim=1), whole)
+    assert [y.size(1) for y in cache.first(T)] == [part.n_kv_heads] * 2
 
 
-def test_per_head_shared_needs_equal_slices() -> None:
-    with pytest.raises(RefusedError, match=r"d_model \(24\) must be a multiple of n_heads \(5\)"):
-        attention("per_head_shared", dims(n_heads=5, d_k=4, d_v=4))
+def test_a_cache_keeps_what_rows_are_chosen() -> None:
+    k, v = torch.randn(4, 2, 3, 5), torch.randn(4, 2, 3, 6)
+    cache = Cache(8)
+    cache.extend(k, v, torch.arange(3), 3)
+    cache.select(torch.tensor([3, 0, 0]), 3)
+    for kept, whole in zip(cache.first(2), (k, v), strict=True):
+        assert torch.equal(kept, whole[[3, 0, 0], :, :2])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_known_keys_and_values_stand_for_the_memory(name: str) -> None:
+    part, (x, memory) = attention(name, dims()), inputs()
+    mask = torch.ones(T, S, dtype=torch.bool)
+    known = View(mask, torch.arange(T), torch.arange(S), known=part.keys_values(memory))
+    assert torch.equal(part(x, known), part(x, view(mask, memory)))
+
+
+class Probe(Position):
+    """An encoding whose every hook does something that can be told from the outside."""
+
+    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x * (1 + positions.double()[:, None] / 10)
+
+    def bias(self, q: Tensor, queries: Tensor, keys: Tensor, layer: int) -> Tensor:
+        return q.sum(dim=-1, keepdim=True) * (keys - 2 * queries[:, None]) / (7.0 + layer)
+
+    def values(self, weights: Tensor, queries: Tensor, keys: Tensor, layer: int) -> Tensor:
+        return (weights * (keys + 3 * queries[:, None]) * (5 + layer)).sum(dim=-1, keepdim=True)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_an_encoding_acts_where_its_contract_says(name: str) -> None:
+    part, (x, _) = attention(name, dims(d_v=3)), inputs()
+    stage = Stage(side="encoder", n_encoder_layers=4, n_decoder_layers=1)
+    probe, where, layer = Probe(dims(), stage), torch.arange(T), 3
+    mask = torch.ones(T, T, dtype=torch.bool).tril()
+    q, (k, v) = part.queries(x), part.keys_values(x)
+    turn = (1 + torch.arange(T, dtype=torch.float64) / 10)[:, None]
+    shared = 4 // part.n_kv_heads
+    q, k, v = q * turn, (k * turn).repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
+    scores = q @ k.mT + q.sum(dim=-1, keepdim=True) * (where - 2 * where[:, None]) / 10
+    weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
+    y = weights @ v + (weights * (where + 3 * where[:, None]) * 8).sum(dim=-1, keepdim=True)
+    looked = view(mask, position=probe, layer=layer)
+    assert_near(part(x, looked), joined(part, y))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_scores_can_be_added_up_over_layers(name: str) -> None:
+    part, (x, memory) = attention(name, dims()), inputs()
+    mask, below = torch.ones(T, S, dtype=torch.bool), torch.randn(B, 4, T, S, dtype=torch.float64)
+    k, v = (y.repeat_interleave(4 // y.size(1), dim=1) for y in part.keys_values(memory))
+    own = part.queries(x) @ k.mT
+    trail = [below]
+    assert torch.equal(part(x, view(mask, memory, trail=trail)), part(x, view(mask, memory)))
+    assert trail[0] is below
+    part.add_up_scores()
+    y = part(x, view(mask, memory, trail=trail))
+    assert_near(y, joined(part, (own + below).softmax(dim=-1) @ v))
+    assert len(trail) == 1
+    assert_near(trail[0], own + below)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_heads_output_can_be_scaled(name: str) -> None:
+    part, (x, memory) = attention(name, dims()), inputs()
+    mask = torch.ones(T, S, dtype=torch.bool)
+    plain = part(x, view(mask, memory))
+    part.scale_heads()
+    assert part.head_scale is not None
+    assert_near(part(x, view(mask, memory)), plain)
+    scale = torch.tensor([0.5, 2.0, -1.0, 0.0], dtype=torch.float64)
+    part.head_scale = nn.Parameter(scale)
+    k, v = (y.repeat_interleave(4 // y.size(1), dim=1) for y in part.keys_values(memory))
+    y = (part.queries(x) @ k.mT).softmax(dim=-1) @ v
+    expected = joined(part, y * scale.reshape(4, 1, 1))
+    assert_near(part(x, view(mask, memory)), expected)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_dropout_of_weights_drops_single_weights(name: str) -> None:
+    part, (x, memory) = attention(name, dims(), dropout=Dropout(attention=0.5)), inputs()
+    looked = view(torch.ones(T, S, dtype=torch.bool), memory)
+    k, v = (y.repeat_interleave(4 // y.size(1), dim=1) for y in part.keys_values(memory))
+    weights = (part.queries(x) @ k.mT).softmax(dim=-1)
+    kept: list[Tensor] = []
+    part.dropout.register_forward_hook(lambda _, before, after: kept.extend((*before, after)))
+    y = part.train()(x, looked)
+    before, after = kept
+    assert_near(before, weights)
+    assert_near(y, joined(part, after @ v))
+    assert {round(f, 9) for f in (after / before).flatten().tolist()} == {0.0, 2.0}
+    assert torch.equal(part.eval()(x, looked), attention(name, dims())(x, looked))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_dropout_of_heads_drops_whole_heads_of_a_sentence(name: str) -> None:
+    part, (x, memory) = attention(name, dims(), dropout=Dropout(head=0.5)), inputs()
+    looked = view(torch.ones(T, S, dtype=torch.bool), memory)
+    nn.init.eye_(part.out.weight)
+    nn.init.zeros_(part.out.bias)
+    heads = part.eval()(x, looked).unflatten(-1, (4, -1))  # (B, T, H, V)
+    torch.manual_seed(3)
+    dropped = part.train()(x, looked).unflatten(-1, (4, -1))
+    factors = dropped / heads
+    torch.testing.assert_close(factors, factors[:, :1, :, :1].expand_as(factors))
+    assert {round(f, 9) for f in factors.flatten().tolist()} == {0.0, 2.0}
+    assert not torch.equal(factors[0], factors[1])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_queries_keys_and_values_are_one_matrix_to_some(name: str) -> None:
+    part = attention(name, dims())
+    assert list(part.packed()) == [part.q, part.k, part.v]
 
 
 def test_heads_must_divide_the_width_unless_told_theirs() -> None:

@@ -1,124 +1,285 @@
-"""Embeddings and initialisations."""
+"""Embeddings: which matrices are one, what they start from, and what is done to a word vector."""
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from ablate.parts.dims import Dims
 from ablate.parts.embedding import Embedding, Vocabulary
-from ablate.registry import RefusedError, build, choose, slots
-from tests.tiny import tiny
+from ablate.registry import RefusedError, build, choose, lookup, slots
+from tests.tiny import alternatives
 
-DIMS = Dims.model_validate({"d_model": 512, "n_heads": 8, "max_len": 8})
+D = 64
+DIMS = Dims.model_validate({"d_model": D, "n_heads": 8, "max_len": 8})
 JOINT = Vocabulary(n_src=300, n_tgt=300, is_joint=True)
-TINY_DIMS = {"d_model": 256, "n_heads": 4, "max_len": 16}
+TWO = Vocabulary(n_src=30, n_tgt=70, is_joint=False)
+NAMES = sorted(slots()["embedding"])
+IDS = torch.arange(300)
 
 
-def embedding(name: str, vocabulary: Vocabulary = JOINT, **options: Any) -> Embedding:
+def embedding(name: str = "tied", vocabulary: Vocabulary = JOINT, **options: Any) -> Embedding:
     torch.manual_seed(0)
     return build(Embedding, choose(Embedding, name, **options), DIMS, vocabulary)
 
 
-@pytest.mark.parametrize(("name", "n_matrices"), [("tied", 1), ("tied_target", 2), ("separate", 3)])
+def states(n: int = 5) -> Tensor:
+    """Return what a decoder might end in, (n, D)."""
+    return torch.randn(n, D, generator=torch.Generator().manual_seed(1))
+
+
+def n_parameters(part: nn.Module) -> int:
+    return sum(p.numel() for p in part.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "n_matrices"), [("tied", 1), ("tied_target", 2), ("tied_inputs", 2), ("separate", 3)]
+)
 def test_tyings_differ_by_whole_matrices(name: str, n_matrices: int) -> None:
-    n = sum(p.numel() for p in embedding(name).parameters())
-    assert n == n_matrices * 300 * 512
-    biased = sum(p.numel() for p in embedding(name, output_bias=True).parameters())
-    assert biased == n + 300
+    n = n_parameters(embedding(name))
+    assert n == n_matrices * 300 * D
+    assert n_parameters(embedding(name, output_bias=True)) == n + 300
 
 
-@pytest.mark.parametrize("name", sorted(slots()["embedding"]))
-def test_scaled_embeddings_start_with_unit_variance(name: str) -> None:
-    part, ids = embedding(name), torch.arange(300)
-    assert part.src(ids).std().item() == pytest.approx(1.0, abs=0.01)
-    assert part.tgt(ids).std().item() == pytest.approx(1.0, abs=0.01)
-    assert embedding(name, init_std=1.0).tgt(ids).std().item() == pytest.approx(22.6, abs=0.2)
+@pytest.mark.parametrize(("one", "other"), list(combinations(NAMES, 2)))
+def test_with_copied_weights_all_tyings_are_one(one: str, other: str) -> None:
+    left, right = embedding(one, output_bias=True), embedding(other, output_bias=True)
+    table, bias = states(300), torch.randn(300)
+    for part in (left, right):
+        with torch.no_grad():
+            for parameter in part.parameters():
+                parameter.copy_(table if parameter.ndim == 2 else bias)
+    assert torch.equal(left.src(IDS), right.src(IDS))
+    assert torch.equal(left.tgt(IDS), right.tgt(IDS))
+    assert torch.equal(left.logits(states()), right.logits(states()))
 
 
-@pytest.mark.parametrize("name", sorted(slots()["embedding"]))
-def test_scale_is_the_root_of_the_width_and_nothing_else(name: str) -> None:
-    ids = torch.arange(300)
-    part, plain = embedding(name), embedding(name, scale="none")
-    torch.testing.assert_close(part.src(ids), plain.src(ids) * 512**0.5)
-    assert torch.equal(plain.tgt(ids), plain.tgt_table.weight)
-
-
-def test_tied_equals_separate_with_copied_weights() -> None:
-    tied, separate = embedding("tied"), embedding("separate")
-    assert separate.src_table is not None
-    assert separate.output is not None
-    for other in (separate.src_table, separate.tgt_table, separate.output):
-        other.load_state_dict({"weight": tied.tgt_table.weight})
-    ids = torch.arange(20)
-    assert torch.equal(tied.src(ids), separate.src(ids))
-    assert torch.equal(tied.logits(tied.tgt(ids)), separate.logits(separate.tgt(ids)))
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_that_is_shared_moves_all_that_it_serves(name: str) -> None:
+    """Change one row of the target's table; see who notices."""
+    part = embedding(name)
+    before = part.src(IDS), part.tgt(IDS), part.logits(states())
+    with torch.no_grad():
+        part.tgt_table.weight[7] += 1.0
+    after = part.src(IDS), part.tgt(IDS), part.logits(states())
+    noticed = tuple(not torch.equal(x, y) for x, y in zip(before, after, strict=True))
+    tied_source = name in ("tied", "tied_inputs")
+    tied_output = name in ("tied", "tied_target")
+    assert noticed == (tied_source, True, tied_output)
 
 
 def test_two_vocabularies_have_tables_of_their_own() -> None:
-    two = Vocabulary(n_src=30, n_tgt=70, is_joint=False)
-    part = embedding("tied_target", two)
-    assert part.src_table is not None
-    assert part.src_table.weight.shape == (30, 512)
-    assert part.logits(torch.randn(2, 512)).shape == (2, 70)
-    with pytest.raises(RefusedError, match="tied needs one vocabulary for both languages"):
-        embedding("tied", two)
+    for name in ("tied_target", "separate"):
+        part = embedding(name, TWO)
+        assert part.src_table is not None
+        assert part.src_table.weight.shape == (30, D)
+        assert part.logits(torch.randn(2, D)).shape == (2, 70)
 
 
-def _linears(initialisation: Any) -> list[tuple[str, nn.Linear]]:
-    model = tiny(
-        dims=TINY_DIMS,
-        feed_forward={"name": "relu", "d_ff": 512},
-        embedding="separate",
-        initialisation=initialisation,
-    )
-    return [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear)]
+@pytest.mark.parametrize("name", ["tied", "tied_inputs"])
+def test_one_table_for_two_vocabularies_is_refused(name: str) -> None:
+    with pytest.raises(RefusedError, match="tied needs one vocabulary for both languages; say"):
+        embedding(name, TWO)
+
+
+def test_sizes_grow_as_in_the_table_of_narang_et_al() -> None:
+    """Millions of parameters by which variants differ from the tied one; T5's sizes."""
+    dims = Dims.model_validate({"d_model": 768, "n_heads": 12, "max_len": 8})
+    vocabulary = Vocabulary(32_128, 32_128, is_joint=True)
+
+    def millions(name: str, **options: Any) -> float:
+        with torch.device("meta"):
+            part = build(Embedding, choose(Embedding, name, **options), dims, vocabulary)
+        return n_parameters(part) / 1e6
+
+    tied = millions("tied")
+    assert round(223 + millions("tied_inputs") - tied) == 248
+    assert round(223 + millions("tied_target") - tied) == 248
+    assert round(223 + millions("separate") - tied) in (272, 273)
+    assert round(223 + millions("tied_inputs", rank=128) - tied) == 227
+    assert round(223 + millions("tied", rank=128) - tied) in (202, 203)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("options", [{}, {"init": "uniform"}, {"rank": 24}, {"norm": True}])
+def test_scaled_embeddings_start_with_unit_variance(name: str, options: dict[str, Any]) -> None:
+    part = embedding(name, **options)
+    assert part.src(IDS).std().item() == pytest.approx(1.0, abs=0.03)
+    assert part.tgt(IDS).std().item() == pytest.approx(1.0, abs=0.03)
+    wide = embedding(name, init_std=1.0, **options)
+    assert wide.tgt(IDS).std().item() == pytest.approx(8.0, rel=0.03)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("fixed", [{}, {"norm": True}, {"fix_norm": True}, {"rank": 24}])
+def test_scale_is_a_factor_of_the_inputs_and_of_nothing_else(
+    name: str, fixed: dict[str, Any]
+) -> None:
+    plain = embedding(name, scale="none", **fixed)
+    for scale, factor in (("sqrt_d", 8.0), (2.5, 2.5)):
+        part = embedding(name, scale=scale, **fixed)
+        torch.testing.assert_close(part.src(IDS), plain.src(IDS) * factor)
+        torch.testing.assert_close(part.tgt(IDS), plain.tgt(IDS) * factor)
+        assert torch.equal(part.logits(states()), plain.logits(states()))
+
+
+def test_without_scale_it_is_a_look_up() -> None:
+    part = embedding(scale="none")
+    assert torch.equal(part.tgt(IDS), part.tgt_table.weight)
 
 
 @pytest.mark.parametrize(
-    ("initialisation", "bound"),
+    ("options", "std"),
     [
-        ("xavier", lambda n, fan_in, fan_out: (6 / (fan_in + fan_out)) ** 0.5),
-        ({"name": "xavier", "gain": 0.5}, lambda n, i, o: 0.5 * (6 / (i + o)) ** 0.5),
-        (
-            "xavier_packed",
-            lambda n, i, o: (
-                (6 / (i + o)) ** 0.5 * (0.5**0.5 if n[-2:] in (".q", ".k", ".v") else 1)
-            ),
-        ),
-        ("torch", lambda n, fan_in, fan_out: fan_in**-0.5),
+        ({}, D**-0.5),
+        ({"init_std": 0.02}, 0.02),
+        ({"init": "uniform"}, D**-0.5),
+        ({"init": "uniform", "init_std": 0.02}, 0.02),
+        ({"init": "xavier"}, (2 / (300 + D)) ** 0.5),
     ],
 )
-def test_uniform_initialisations_fill_their_bounds(initialisation: Any, bound: Any) -> None:
-    for name, linear in _linears(initialisation):
-        wanted = bound(name, linear.in_features, linear.out_features)
-        largest = linear.weight.abs().max().item()
-        assert 0.99 * wanted < largest <= wanted * (1 + 1e-6), name
-        if initialisation != "torch" and linear.bias is not None:
-            assert not linear.bias.any(), name
+def test_tables_start_as_their_distribution_says(options: dict[str, Any], std: float) -> None:
+    weight = embedding(**options).tgt_table.weight.double()
+    assert weight.mean().item() == pytest.approx(0.0, abs=3e-2 * std)
+    assert weight.std().item() == pytest.approx(std, rel=0.02)
+    kurtosis = (weight / weight.std()).pow(4).mean().item()
+    assert kurtosis == pytest.approx(1.8 if "init" in options else 3.0, abs=0.12)
+    if "init" in options:
+        assert 0.99 * 3**0.5 * std < weight.abs().max().item() <= 3**0.5 * std * (1 + 1e-6)
 
 
-def test_packed_xavier_is_what_pytorch_gives_its_packed_matrix() -> None:
-    packed = nn.MultiheadAttention(512, 8).in_proj_weight
-    assert packed.abs().max().item() == pytest.approx((6 / (4 * 512)) ** 0.5, rel=1e-3)
-    square = (6 / (512 + 512)) ** 0.5 * 0.5**0.5
-    assert square == pytest.approx((6 / (4 * 512)) ** 0.5)
+def test_xavier_has_the_bound_of_pytorch() -> None:
+    theirs = nn.init.xavier_uniform_(torch.empty(300, D)).abs().max().item()
+    ours = embedding(init="xavier").tgt_table.weight.abs().max().item()
+    assert ours == pytest.approx(theirs, rel=2e-3)
 
 
-@pytest.mark.parametrize(
-    ("initialisation", "std"), [("normal", 0.02), ({"name": "normal", "std": 0.1}, 0.1)]
-)
-def test_normal_has_its_spread(initialisation: Any, std: float) -> None:
-    for name, linear in _linears(initialisation):
-        assert linear.weight.std().item() == pytest.approx(std, rel=0.05), name
+def test_xavier_takes_no_standard_deviation() -> None:
+    with pytest.raises(RefusedError, match=r"of its own.*leave out init_std \(0.5\)"):
+        embedding(init="xavier", init_std=0.5)
 
 
-def test_tables_do_not_depend_on_the_initialisation() -> None:
-    tables = {
-        name: tiny(initialisation=name).embedding.tgt_table.weight.std().item()
-        for name in slots()["initialisation"]
-    }
-    assert all(std == pytest.approx(32**-0.5, rel=0.1) for std in tables.values())
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("rank", [None, 24])
+def test_fixed_norm_uses_words_of_length_one(name: str, rank: int | None) -> None:
+    part = embedding(name, fix_norm=True, rank=rank, output_bias=True)
+    loose = embedding(name, rank=rank)
+    bias = next(p for p in part.parameters() if p.shape == (300,))
+    with torch.no_grad():
+        bias.normal_()
+    torch.testing.assert_close(part.src(IDS), 8.0 * F.normalize(loose.src(IDS), dim=-1))
+    torch.testing.assert_close(part.tgt(IDS), 8.0 * F.normalize(loose.tgt(IDS), dim=-1))
+    vectors = loose.logits(torch.eye(D)).T  # (300, D)
+    expected = F.linear(states(), F.normalize(vectors, dim=-1), bias)
+    torch.testing.assert_close(part.logits(states()), expected)
+
+
+def test_fixed_norm_is_deaf_to_how_long_a_vector_is() -> None:
+    part = embedding(fix_norm=True)
+    before = part.tgt(IDS), part.logits(states())
+    with torch.no_grad():
+        part.tgt_table.weight *= torch.linspace(0.1, 3.0, 300)[:, None]
+    torch.testing.assert_close((part.tgt(IDS), part.logits(states())), before)
+
+
+def test_a_word_vector_of_zeros_gives_numbers() -> None:
+    for rank in (None, 24):
+        part = embedding(fix_norm=True, rank=rank)
+        nn.init.zeros_(part.tgt_table.weight)
+        (part.tgt(IDS).sum() + part.logits(states()).sum()).backward()
+        gradients = [p.grad for p in part.parameters() if p.grad is not None]
+        assert gradients
+        assert all(bool(g.isfinite().all()) for g in gradients)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_factorised_table_is_its_product(name: str) -> None:
+    part, whole = embedding(name, rank=24), embedding(name)
+    with torch.no_grad():
+        for left, right in ((part.src_table, whole.src_table), (part.tgt_table, whole.tgt_table)):
+            if left is not None and right is not None:
+                assert left.projection is not None
+                assert (left.weight.shape, left.projection.shape) == ((300, 24), (24, D))
+                right.weight.copy_(left.weight @ left.projection)
+        if part.output is not None and whole.output is not None:
+            assert part.output.weight.shape == (300, D)
+            whole.output.weight.copy_(part.output.weight)
+    torch.testing.assert_close(part.src(IDS), whole.src(IDS))
+    torch.testing.assert_close(part.tgt(IDS), whole.tgt(IDS))
+    torch.testing.assert_close(part.logits(states()), whole.logits(states()), atol=1e-5, rtol=1e-5)
+
+
+def test_a_rank_that_saves_nothing_is_refused() -> None:
+    assert embedding(rank=D - 1).tgt_table.weight.shape == (300, D - 1)
+    with pytest.raises(RefusedError, match=r"rank \(64\) must be smaller than d_model \(64\)"):
+        embedding(rank=D)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("fixed", [{}, {"rank": 24}, {"init_std": 0.02}, {"init": "xavier"}])
+def test_a_normed_embedding_is_pytorchs_layer_norm(name: str, fixed: dict[str, Any]) -> None:
+    part, plain = embedding(name, norm=True, **fixed), embedding(name, scale="none", **fixed)
+    std = (2 / (300 + D)) ** 0.5 if "init" in fixed else fixed.get("init_std", D**-0.5)
+    for ours, theirs in ((part.src, plain.src), (part.tgt, plain.tgt)):
+        expected = 8.0 * std * F.layer_norm(theirs(IDS).double(), (D,), eps=1e-5 * std**2)
+        torch.testing.assert_close(ours(IDS).double(), expected, atol=1e-5, rtol=1e-5)
+    assert torch.equal(part.logits(states()), plain.logits(states()))
+
+
+def test_each_table_has_a_norm_of_its_own() -> None:
+    part = embedding("separate", norm=True)
+    assert part.src_table is not None
+    assert part.src_table.norm is not None
+    assert n_parameters(part) == n_parameters(embedding("separate")) + 2 * 2 * D
+    nn.init.zeros_(part.src_table.norm.weight)
+    assert not part.src(IDS).any()
+    assert part.tgt(IDS).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_bias_is_added_after_the_multiplier(name: str) -> None:
+    part = embedding(name, output_bias=True)
+    plain = part.logits(states())
+    bias = next(p for p in part.parameters() if p.shape == (300,))
+    assert not bias.any() or name in ("tied_inputs", "separate")
+    with torch.no_grad():
+        plain = plain - bias
+        bias.copy_(torch.arange(300.0))
+    part.output_multiplier = 0.25
+    torch.testing.assert_close(part.logits(states()), 0.25 * plain + torch.arange(300.0))
+
+
+@pytest.mark.parametrize("options", [{}, {"rank": 24}, {"fix_norm": True}, {"norm": True}])
+def test_autocast_leaves_the_residual_stream_wide(options: dict[str, Any]) -> None:
+    part = embedding(**options)
+    with torch.autocast("cpu", torch.bfloat16):
+        x, logits = part.tgt(IDS), part.logits(states())
+    assert (x.dtype, logits.dtype) == (torch.float32, torch.bfloat16)
+    torch.testing.assert_close(x, part.tgt(IDS), atol=0.05, rtol=0.02)
+
+
+def outcome(part: Embedding) -> tuple[Tensor, ...]:
+    """Return all that a part does, with an output matrix and biases that are always the same."""
+    with torch.no_grad():
+        if part.output is not None:
+            part.output.weight.copy_(states(300))
+        for parameter in part.parameters():
+            if parameter.shape == (300,):
+                parameter.fill_(1.0)
+    return part.src(IDS), part.tgt(IDS), part.logits(states())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("option", lookup("embedding", "tied").options.model_fields)
+def test_every_option_of_every_tying_is_taken(name: str, option: str) -> None:
+    values = list(alternatives(lookup("embedding", name), option))
+    assert values
+    usual = outcome(embedding(name))
+    for value in values:
+        other = outcome(embedding(name, **{option: value}))
+        assert any(not torch.allclose(x, y) for x, y in zip(usual, other, strict=True)), value

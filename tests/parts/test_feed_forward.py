@@ -2,79 +2,352 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
 
 from ablate.parts.dims import Dims
-from ablate.parts.feed_forward import FeedForward, SwiGlu, TwoLayer
-from ablate.registry import build, choose
+from ablate.parts.feed_forward import FeedForward, Gated, MixtureOfExperts, Tally, TwoLayer
+from ablate.registry import RefusedError, build, choose, lookup, slots
 
-DIMS = Dims.model_validate({"d_model": 32, "n_heads": 4, "max_len": 8})
+B, T, D, H = 2, 5, 32, 48
+DIMS = Dims.model_validate({"d_model": D, "n_heads": 4, "max_len": 8})
+NAMES = sorted(slots()["feed_forward"])
+TWO_LAYER = [n for n in NAMES if issubclass(lookup("feed_forward", n).cls, TwoLayer)]
+GATED = [n for n in NAMES if issubclass(lookup("feed_forward", n).cls, Gated)]
 
 
-def feed_forward(name: str, dims: Dims = DIMS, dropout: float = 0.0, **options: Any) -> FeedForward:
+def feed_forward(name: str, dims: Dims = DIMS, dropout: float = 0.0, **options: Any) -> Any:
+    """Return a part in double precision, as it is drawn by default."""
     torch.manual_seed(0)
-    return build(FeedForward, choose(FeedForward, name, **options), dims, dropout)
+    return build(FeedForward, choose(FeedForward, name, **options), dims, dropout).double()
+
+
+def mixture(dropout: float = 0.0, **options: Any) -> MixtureOfExperts:
+    part = feed_forward("mixture_of_experts", dropout=dropout, d_ff=H, **options)
+    assert isinstance(part, MixtureOfExperts)
+    return part
 
 
 @pytest.fixture
 def x() -> Tensor:
-    return torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(0))
+    return torch.randn(B, T, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-@pytest.mark.parametrize(("name", "phi"), [("relu", F.relu), ("gelu", F.gelu)])
-def test_two_layers_by_hand(name: str, phi: Any, x: Tensor) -> None:
-    part = feed_forward(name, d_ff=48)
-    assert isinstance(part, TwoLayer)
-    w1, b1, w2, b2 = part.up.weight, part.up.bias, part.down.weight, part.down.bias
-    torch.testing.assert_close(part(x), phi(x @ w1.T + b1) @ w2.T + b2)
+def close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-12)
 
 
-def test_swiglu_by_hand(x: Tensor) -> None:
-    part = feed_forward("swiglu", d_ff=48, bias=False)
-    assert isinstance(part, SwiGlu)
-    gate = x @ part.gate.weight.T
-    hidden = gate * torch.sigmoid(gate) * (x @ part.up.weight.T)
-    torch.testing.assert_close(part(x), hidden @ part.down.weight.T)
+def rectified(y: Tensor) -> Tensor:
+    return torch.where(y > 0, y, torch.zeros_like(y))
 
 
-def test_relu_equals_two_convolutions_of_width_one(x: Tensor) -> None:
-    part = feed_forward("relu", d_ff=48)
-    assert isinstance(part, TwoLayer)
-    up, down = nn.Conv1d(32, 48, 1), nn.Conv1d(48, 32, 1)
-    for conv, linear in ((up, part.up), (down, part.down)):
-        conv.load_state_dict({"weight": linear.weight[:, :, None], "bias": linear.bias})
-    torch.testing.assert_close(part(x), down(up(x.mT).relu()).mT, atol=1e-6, rtol=0)
+def logistic(y: Tensor) -> Tensor:
+    return 1 / (1 + (-y).exp())
+
+
+def gaussian(y: Tensor) -> Tensor:
+    return y * (1 + torch.erf(y / math.sqrt(2))) / 2
+
+
+PHI: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": rectified,
+    "gelu": gaussian,
+    "silu": lambda y: y * logistic(y),
+    "relu_squared": lambda y: rectified(y) * rectified(y),
+    "glu": logistic,
+    "bilinear": lambda y: y,
+    "reglu": rectified,
+    "geglu": gaussian,
+    "swiglu": lambda y: y * logistic(y),
+}
+
+
+def affine(linear: Any, x: Tensor) -> Tensor:
+    y = torch.einsum("...i,oi->...o", x, linear.weight)
+    return y if linear.bias is None else y + linear.bias
 
 
 @pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", sorted(set(TWO_LAYER) & set(PHI)))
+def test_two_layers_by_hand(name: str, bias: bool, x: Tensor) -> None:
+    part = feed_forward(name, d_ff=H, bias=bias)
+    assert (part.up.bias is not None, part.down.bias is not None) == (bias, bias)
+    close(part(x), affine(part.down, PHI[name](affine(part.up, x))))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", sorted(set(GATED) & set(PHI)))
+def test_gated_layers_by_hand(name: str, bias: bool, x: Tensor) -> None:
+    part = feed_forward(name, d_ff=H, bias=bias)
+    assert {layer.bias is not None for layer in (part.gate, part.up, part.down)} == {bias}
+    close(part(x), affine(part.down, PHI[name](affine(part.gate, x)) * affine(part.up, x)))
+
+
+def test_all_two_layer_and_gated_parts_are_held_against_a_formula() -> None:
+    assert {"relu", "gelu", "silu", "relu_squared"} <= set(TWO_LAYER)
+    assert {"glu", "bilinear", "reglu", "geglu", "swiglu"} <= set(GATED)
+
+
+def test_relu_equals_two_convolutions_of_width_one(x: Tensor) -> None:
+    part = feed_forward("relu", d_ff=H)
+    up, down = nn.Conv1d(D, H, 1).double(), nn.Conv1d(H, D, 1).double()
+    for conv, linear in ((up, part.up), (down, part.down)):
+        conv.load_state_dict({"weight": linear.weight[:, :, None], "bias": linear.bias})
+    close(part(x), down(up(x.mT).relu()).mT)
+
+
+@pytest.mark.parametrize("name", GATED)
+@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("d_ff", [None, 1536])
-def test_swiglu_has_the_parameters_of_what_it_replaces(bias: bool, d_ff: int | None) -> None:
+def test_gates_have_the_parameters_of_what_they_replace(
+    name: str, bias: bool, d_ff: int | None
+) -> None:
     dims = Dims.model_validate({"d_model": 512, "n_heads": 8, "max_len": 8})
-    gated, plain = (
-        sum(p.numel() for p in feed_forward(name, dims, d_ff=d_ff, bias=bias).parameters())
-        for name in ("swiglu", "relu")
-    )
-    assert gated == pytest.approx(plain, rel=0.001)
+    with torch.device("meta"):
+        gated, plain = (
+            sum(p.numel() for p in feed_forward(n, dims, d_ff=d_ff, bias=bias).parameters())
+            for n in (name, "relu")
+        )
+    assert abs(gated - plain) <= (3 * 512 + 2) / 2  # half of what one more hidden unit costs
 
 
-def test_unmatched_swiglu_has_the_width_it_is_told() -> None:
-    part = feed_forward("swiglu", d_ff=48, matched=False)
-    assert isinstance(part, SwiGlu)
-    assert part.up.out_features == 48
+@pytest.mark.parametrize(("d_model", "d_ff", "bias", "width"), [
+    (32, 48, True, 32), (32, 48, False, 32), (4, 1, True, 1), (512, None, True, 1365),
+    (512, None, False, 1365), (2, 100, True, 62), (2, 100, False, 67),
+])  # fmt: skip
+def test_matched_width(d_model: int, d_ff: int | None, bias: bool, width: int) -> None:
+    """d_ff (2 D + 1) / (3 D + 2) with biases, 2/3 d_ff without, to the nearest."""
+    dims = Dims.model_validate({"d_model": d_model, "n_heads": 1, "max_len": 8})
+    with torch.device("meta"):
+        assert feed_forward("swiglu", dims, d_ff=d_ff, bias=bias).width == width
 
 
-def test_the_default_width_is_four_times_the_model() -> None:
-    part = feed_forward("relu")
-    assert isinstance(part, TwoLayer)
-    assert part.up.out_features == 128
+@pytest.mark.parametrize("name", GATED)
+def test_an_unmatched_gate_has_the_width_it_is_told(name: str) -> None:
+    part = feed_forward(name, d_ff=H, matched=False)
+    assert part.gate.out_features == part.up.out_features == part.down.in_features == H
 
 
-@pytest.mark.parametrize("name", ["relu", "gelu", "swiglu"])
-def test_dropout_acts_on_the_hidden_layer(name: str, x: Tensor) -> None:
-    part = feed_forward(name, dropout=0.5)
-    assert not torch.equal(part(x), part.eval()(x))
+@pytest.mark.parametrize("name", NAMES)
+def test_the_default_width_is_four_times_the_model(name: str) -> None:
+    options: dict[str, Any] = {"matched": False} if name in GATED else {}
+    part = feed_forward(name, **options)
+    assert part.width == 128
+    assert {max(weight.shape) for weight in part.weights()} == {128}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_layers_have_biases_unless_told_otherwise(name: str) -> None:
+    def biased(part: nn.Module) -> int:
+        linears = [m for m in part.modules() if isinstance(m, nn.Linear)]
+        return sum(linear.bias is not None for linear in linears)
+
+    part = feed_forward(name)
+    assert biased(part) == len(list(part.weights()))
+    assert biased(feed_forward(name, bias=False)) == 0
+
+
+class Doubling(nn.Module):
+    """Stands in for a norm: remembers its width, and is not linear."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / (0.5 + x.abs()) + 0.25
+
+
+@pytest.mark.parametrize("name", sorted(set(TWO_LAYER + GATED) & set(PHI)))
+def test_dropout_and_then_the_norm_act_on_the_hidden_layer(name: str, x: Tensor) -> None:
+    part = feed_forward(name, d_ff=H, dropout=0.4)
+    part.normalise_hidden(Doubling)
+    assert part.hidden_norm.width == part.width
+    phi = PHI[name]
+    torch.manual_seed(3)
+    actual = part.train()(x)
+    torch.manual_seed(3)
+    if name in GATED:
+        hidden = phi(affine(part.gate, x)) * affine(part.up, x)
+    else:
+        hidden = phi(affine(part.up, x))
+    hidden = F.dropout(hidden, 0.4)
+    close(actual, affine(part.down, hidden / (0.5 + hidden.abs()) + 0.25))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dropout_acts_in_training_and_only_there(name: str, x: Tensor) -> None:
+    dropping, plain = feed_forward(name, dropout=0.5), feed_forward(name)
+    assert not torch.allclose(dropping.train()(x), plain(x))
+    close(dropping.eval()(x), plain(x))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_norm_on_the_hidden_layer_changes_the_output(name: str, x: Tensor) -> None:
+    part, plain = feed_forward(name), feed_forward(name)
+    part.normalise_hidden(Doubling)
+    widths = {m.width for m in part.modules() if isinstance(m, Doubling)}
+    assert widths == {part.width}
+    assert not torch.allclose(part(x), plain(x))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tokens_are_treated_one_by_one(name: str, x: Tensor) -> None:
+    part = feed_forward(name)
+    tokens = torch.stack([part(x[:, t : t + 1])[:, 0] for t in range(T)], dim=1)
+    close(part(x), tokens)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_seeds_at_once_are_each_seed_alone(name: str, x: Tensor) -> None:
+    parts = [feed_forward(name, d_ff=H) for _ in range(2)]
+    with torch.no_grad():
+        for parameter in parts[1].parameters():
+            parameter.mul_(1.5)
+    parameters, _ = stack_module_state(parts)
+
+    def one(parameters: dict[str, Tensor]) -> Tensor:
+        return functional_call(parts[0], (parameters, {}), (x,))
+
+    close(vmap(one)(parameters), torch.stack([part(x) for part in parts]))
+
+
+def gates_by_hand(part: MixtureOfExperts, token: Tensor, k: int) -> tuple[list[float], set[int]]:
+    """Return the gates of one token (D,), and who was chosen, by sorting plain numbers."""
+    scores = [math.exp(float(row @ token)) for row in part.router.weight.detach()]
+    p = [score / sum(scores) for score in scores]
+    chosen = set(sorted(range(len(p)), key=lambda e: p[e])[-k:])
+    total = sum(p[e] for e in chosen) if k > 1 else 1.0
+    return [p[e] / total if e in chosen else 0.0 for e in range(len(p))], chosen
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("n_experts", "top_k"), [(2, 1), (4, 1), (4, 2), (5, 3)])
+def test_a_mixture_by_hand(n_experts: int, top_k: int, bias: bool, x: Tensor) -> None:
+    part = mixture(n_experts=n_experts, top_k=top_k, bias=bias)
+    assert part.router.bias is None
+    experts: list[Any] = list(part.experts)
+    assert len(experts) == n_experts
+    used = set()
+    for b in range(B):
+        for t in range(T):
+            gates, chosen = gates_by_hand(part, x[b, t], top_k)
+            used |= chosen
+            expected = torch.zeros(D, dtype=torch.float64)
+            for e in chosen:
+                hidden = rectified(affine(experts[e].up, x[b, t]))
+                expected = expected + gates[e] * affine(experts[e].down, hidden)
+            close(part(x)[b, t], expected)
+    assert len(used) > 1
+
+
+def test_the_gate_of_a_single_expert_trains_the_router(x: Tensor) -> None:
+    part = mixture()
+    part(x).square().sum().backward()
+    assert part.router.weight.grad is not None
+    assert part.router.weight.grad.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("top_k", [1, 2])
+@pytest.mark.parametrize("balance", [0.01, 0.3])
+def test_the_balance_loss_by_hand(top_k: int, balance: float, x: Tensor) -> None:
+    part = mixture(top_k=top_k, balance=balance).train()
+    real = torch.tensor([[True] * T, [True] * 2 + [False] * (T - 2)])
+    tally = Tally(real)
+    part(x, tally)
+    tokens = x[real]
+    load, share = [0.0] * 4, [0.0] * 4
+    for token in tokens:
+        _, chosen = gates_by_hand(part, token, top_k)
+        probabilities, _ = gates_by_hand(part, token, 4)
+        for e in range(4):
+            load[e] += (e in chosen) / (top_k * len(tokens))
+            share[e] += probabilities[e] / len(tokens)
+    assert sum(load) == pytest.approx(1)
+    expected = balance * 4 * sum(a * b for a, b in zip(load, share, strict=True))
+    (loss,) = tally.losses
+    assert loss.shape == ()
+    assert loss.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_balance_loss_is_one_when_even_and_all_experts_when_not() -> None:
+    """Tokens along the router's axes, long enough to be certain."""
+    part = mixture(balance=1.0).train()
+    with torch.no_grad():
+        part.router.weight.copy_(torch.eye(4, D))
+    even = 50.0 * torch.eye(4, D, dtype=torch.float64)[None]
+    for tokens, expected in ((even, 1.0), (even[:, :1], 4.0), (even[:, :2], 2.0)):
+        tally = Tally(torch.ones(1, tokens.size(1), dtype=torch.bool))
+        part(tokens, tally)
+        assert tally.losses[0].item() == pytest.approx(expected)
+
+
+def test_padding_has_no_part_in_the_balance(x: Tensor) -> None:
+    part, real = mixture().train(), torch.tensor([[True] * T, [True] * 2 + [False] * (T - 2)])
+    one, other = Tally(real), Tally(real)
+    part(x, one)
+    part(torch.where(real[:, :, None], x, -3 * x), other)
+    assert torch.equal(one.losses[0], other.losses[0])
+    nothing = Tally(torch.zeros(B, T, dtype=torch.bool))
+    part(x, nothing)
+    assert nothing.losses[0].item() == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_losses_are_added_in_training_alone(name: str, x: Tensor) -> None:
+    part, real = feed_forward(name), torch.ones(B, T, dtype=torch.bool)
+    tally = Tally(real)
+    close(part.eval()(x, tally), part.eval()(x))
+    assert not tally.losses
+    close(part.train()(x, tally), part.train()(x))
+    assert len(tally.losses) == (name == "mixture_of_experts")
+
+
+def test_the_balance_loss_trains_the_router(x: Tensor) -> None:
+    part, tally = mixture().train(), Tally(torch.ones(B, T, dtype=torch.bool))
+    part(x, tally)
+    (gradient,) = torch.autograd.grad(tally.losses[0], part.router.weight)
+    assert gradient.abs().max() > 1e-4
+
+
+def test_every_expert_has_a_hidden_norm_of_its_own() -> None:
+    part = mixture()
+    part.normalise_hidden(Doubling)
+    norms = {id(m) for m in part.modules() if isinstance(m, Doubling)}
+    assert len(norms) == 4
+
+
+def test_experts_share_the_dropout_of_the_layer(x: Tensor) -> None:
+    dropouts = [m for m in mixture(dropout=0.4).experts.modules() if isinstance(m, nn.Dropout)]
+    assert [dropout.p for dropout in dropouts] == [0.4] * 4
+
+
+def test_a_mixture_costs_what_all_its_experts_cost() -> None:
+    expert = sum(p.numel() for p in feed_forward("relu", d_ff=H).parameters())
+    assert sum(p.numel() for p in mixture().parameters()) == 4 * expert + 4 * D
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_are_the_matrices_that_tokens_go_through(name: str) -> None:
+    part = feed_forward(name, d_ff=H)
+    matrices = [w for n, w in part.named_parameters() if w.ndim == 2 and "router" not in n]
+    assert [id(w) for w in part.weights()] == [id(w) for w in matrices]
+
+
+@pytest.mark.parametrize(("n_experts", "top_k"), [(2, 2), (4, 4), (4, 5)])
+def test_a_mixture_that_chooses_nothing_is_refused(n_experts: int, top_k: int) -> None:
+    reason = rf"top_k \({top_k}\) of {n_experts} experts leaves nothing to choose"
+    with pytest.raises(RefusedError, match=reason):
+        mixture(n_experts=n_experts, top_k=top_k)
+
+
+def test_a_mixture_needs_two_experts() -> None:
+    with pytest.raises(ValueError, match="greater than or equal to 2"):
+        mixture(n_experts=1)

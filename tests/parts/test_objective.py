@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ablate.data.batches import Batch
 from ablate.parts.objective import Objective
-from ablate.registry import build, choose
+from ablate.registry import build, choose, lookup, slots
+from ablate.training.step import Recipe, batch_losses
+from tests.tiny import alternatives, ids, tiny
 
 PAD = 0
 LOGITS = torch.tensor([[0.05, 0.2, 0.6, 0.1, 0.05]], dtype=torch.float64).log()
 TARGET = torch.tensor([2])
+NAMES = sorted(slots()["objective"])
+OPTIONS = [(n, o) for n in NAMES for o in lookup("objective", n).options.model_fields]
 
 
 def objective(name: str, **options: object) -> Objective:
@@ -64,17 +70,62 @@ def test_annotated_is_the_divergence_that_pytorch_computes() -> None:
     torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.parametrize("form", ["uniform", "others", "annotated"])
-def test_padding_costs_nothing_and_gets_no_gradient(form: str) -> None:
-    logits, targets = _batch()
+CHOICES = [
+    *((name, {}) for name in NAMES),
+    ("label_smoothing", {"form": "others"}),
+    ("label_smoothing", {"form": "annotated"}),
+    ("z_loss", {"weight": 0.5, "epsilon": 0.2}),
+    ("confidence_penalty", {"beta": 2.0, "epsilon": 0.2}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), CHOICES)
+def test_padding_costs_nothing_and_gets_no_gradient(name: str, options: dict[str, Any]) -> None:
+    chosen = objective(name, **options)
+    logits, targets = _passes(chosen)
     logits.requires_grad_()
-    smoothed = objective("label_smoothing", form=form)
-    loss = smoothed.loss(logits, targets)
+    loss = chosen.loss(logits, targets)
     kept = targets != PAD
-    torch.testing.assert_close(loss, smoothed.loss(logits[kept], targets[kept]))
+    assert 0 < kept.sum() < kept.numel()
+    torch.testing.assert_close(loss, chosen.loss(logits[kept], targets[kept]))
     loss.backward()
     assert logits.grad is not None
     assert not logits.grad[~kept].any()
+    assert logits.grad[kept].any(dim=1).all()
+
+
+@pytest.mark.parametrize(("name", "options"), CHOICES)
+def test_tokens_add_up(name: str, options: dict[str, Any]) -> None:
+    """The loss of a batch is the sum of those of its tokens, each with all its passes."""
+    chosen = objective(name, **options)
+    logits, targets = _passes(chosen)
+    n = chosen.n_passes
+    each = [
+        chosen.loss(logits.unflatten(0, (n, -1))[:, t], targets.unflatten(0, (n, -1))[:, t])
+        for t in range(logits.size(0) // n)
+    ]
+    torch.testing.assert_close(torch.stack(each).sum(), chosen.loss(logits, targets))
+
+
+@pytest.mark.parametrize(("name", "options"), CHOICES)
+def test_narrow_logits_are_summed_in_single_precision(name: str, options: dict[str, Any]) -> None:
+    chosen = objective(name, **options)
+    logits, targets = _passes(chosen)
+    narrow = logits.bfloat16()
+    loss = chosen.loss(narrow, targets)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, chosen.loss(narrow.float(), targets), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_every_option_changes_the_loss(name: str, option: str) -> None:
+    usual = objective(name)
+    logits, targets = _passes(usual)
+    values = list(alternatives(lookup("objective", name), option))
+    assert values
+    for value in values:
+        other = objective(name, **{option: value})
+        assert not torch.allclose(usual.loss(logits, targets), other.loss(logits, targets))
 
 
 @pytest.mark.parametrize(
@@ -99,6 +150,132 @@ def test_more_smoothing_costs_a_confident_model_more() -> None:
     ]
     assert losses == sorted(losses)
     assert math.isfinite(losses[-1])
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize(
+    ("name", "without"),
+    [
+        ("r_drop", {"alpha": 0.0}),
+        ("z_loss", {"weight": 0.0}),
+        ("confidence_penalty", {"beta": 0.0}),
+    ],
+)
+def test_without_their_weight_all_are_label_smoothing(
+    name: str, without: dict[str, float], epsilon: float
+) -> None:
+    """R-Drop of two equal passes, too: the loss is their mean, not their sum."""
+    logits, targets = _batch()
+    chosen = objective(name, **without, epsilon=epsilon)
+    n = chosen.n_passes
+    ours = chosen.loss(logits.repeat(n, 1), targets.repeat(n))
+    torch.testing.assert_close(
+        ours, objective("label_smoothing", epsilon=epsilon).loss(logits, targets)
+    )
+
+
+def test_r_drop_adds_both_divergences_of_pytorch() -> None:
+    """Half of the paper's -log p1 - log p2 + alpha / 2 (KL(p1 || p2) + KL(p2 || p1))."""
+    chosen = objective("r_drop", alpha=3.0, epsilon=0.2)
+    logits, targets = _passes(chosen)
+    kept = targets.chunk(2)[0] != PAD
+    one, other = (half[kept].log_softmax(-1) for half in logits.chunk(2))
+    both = F.kl_div(one, other, reduction="sum", log_target=True) + F.kl_div(
+        other, one, reduction="sum", log_target=True
+    )
+    wanted = targets[: kept.numel()][kept]
+    smoothed = sum(
+        F.cross_entropy(half, wanted, reduction="sum", label_smoothing=0.2) for half in (one, other)
+    )
+    torch.testing.assert_close(2 * chosen.loss(logits, targets), smoothed + 3.0 / 2 * both)
+
+
+def test_r_drop_by_hand() -> None:
+    """p1 = (.5, .5) and p2 = (.8, .2): the divergences are .2231436 and .1927448."""
+    logits = torch.tensor([[0.5, 0.5, 1e-30], [0.8, 0.2, 1e-30]], dtype=torch.float64).log()
+    apart = 0.2231435513 + 0.1927447570
+    nll = -(math.log(0.5) + math.log(0.2)) / 2
+    targets = torch.tensor([1, 1])
+    for alpha in (0.0, 1.0, 5.0):
+        loss = objective("r_drop", alpha=alpha, epsilon=0.0).loss(logits, targets).item()
+        assert loss == pytest.approx(nll + alpha / 4 * apart, abs=1e-9)
+
+
+def test_r_drop_sends_every_sentence_through_two_dropout_masks() -> None:
+    dropout = {"embedding": 0.3, "residual": 0.3}
+    model = tiny(dropout=dropout, n_layers=1).train()
+    src, tgt = ids(3, 6), ids(3, 6, seed=2)
+    tgt[1, 4:] = PAD
+    batch = Batch(src, tgt[:, :-1], tgt[:, 1:].contiguous(), 13, torch.arange(3))
+    recipe = Recipe(objective("r_drop", alpha=2.0))
+
+    def loss(seed: int) -> float:
+        torch.manual_seed(seed)
+        return batch_losses(model, recipe, batch)[0].item()
+
+    torch.manual_seed(5)
+    logits = model(src.repeat(2, 1), batch.tgt_in.repeat(2, 1))
+    one, other = logits.chunk(2)
+    assert not torch.allclose(one, other)
+    wanted = batch.tgt_out.flatten()
+    smoothing = objective("label_smoothing")
+    mean = (
+        smoothing.loss(one.flatten(0, 1), wanted) + smoothing.loss(other.flatten(0, 1), wanted)
+    ) / 2
+    assert loss(5) > mean.item() + 0.1
+    model.eval()
+    alike = (smoothing.loss(model(src, batch.tgt_in).flatten(0, 1), wanted)).item()
+    assert loss(5) == pytest.approx(alike, rel=1e-5)
+
+
+def test_z_loss_by_hand() -> None:
+    """Logits that are log-probabilities have log Z = 0; shifted by 3, log^2 Z is 9."""
+    chosen = objective("z_loss", weight=0.5)
+    plain = objective("cross_entropy").loss(LOGITS, TARGET).item()
+    assert chosen.loss(LOGITS, TARGET).item() == pytest.approx(plain, abs=1e-12)
+    assert chosen.loss(LOGITS + 3, TARGET).item() == pytest.approx(plain + 4.5, abs=1e-12)
+    assert chosen.loss(LOGITS - 3, TARGET).item() == pytest.approx(plain + 4.5, abs=1e-12)
+
+
+def test_z_loss_is_the_palm_weight_times_the_squared_logarithm() -> None:
+    logits, targets = (x.double() if x.is_floating_point() else x for x in _batch())
+    kept = targets != PAD
+    log_z = logits.exp().sum(dim=1).log()[kept]
+    expected = objective("cross_entropy").loss(logits, targets) + 1e-4 * log_z.square().sum()
+    torch.testing.assert_close(objective("z_loss").loss(logits, targets), expected)
+
+
+def test_confidence_penalty_by_hand() -> None:
+    entropy = -sum(p * math.log(p) for p in (0.05, 0.2, 0.6, 0.1, 0.05))
+    loss = objective("confidence_penalty", beta=2.0).loss(LOGITS, TARGET).item()
+    assert loss == pytest.approx(0.5108256238 - 2.0 * entropy, abs=1e-9)
+
+
+def test_confidence_penalty_is_the_entropy_of_pytorch() -> None:
+    logits, targets = _batch()
+    kept = targets != PAD
+    entropy = torch.distributions.Categorical(logits=logits[kept]).entropy().sum()
+    expected = objective("cross_entropy").loss(logits, targets) - 0.1 * entropy
+    torch.testing.assert_close(objective("confidence_penalty").loss(logits, targets), expected)
+
+
+def test_confident_and_doubtful_logits_give_numbers() -> None:
+    for name in NAMES:
+        chosen = objective(name)
+        n = chosen.n_passes
+        for scale in (0.0, 1e3):
+            logits = (scale * _batch()[0]).repeat(n, 1).requires_grad_()
+            loss = chosen.loss(logits, _batch()[1].repeat(n))
+            loss.backward()
+            assert logits.grad is not None
+            assert bool(loss.isfinite() & logits.grad.isfinite().all()), (name, scale)
+
+
+def _passes(chosen: Objective) -> tuple[Tensor, Tensor]:
+    """Return a batch as an objective gets it: all passes, different logits in each."""
+    logits, targets = _batch()
+    n = chosen.n_passes
+    return torch.cat([(k + 1) * logits.roll(k, dims=1) for k in range(n)]), targets.repeat(n)
 
 
 def _batch() -> tuple[Tensor, Tensor]:

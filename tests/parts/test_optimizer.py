@@ -1,63 +1,359 @@
-"""Optimizers: each is PyTorch's, with our options handed through."""
+"""Optimizers: against PyTorch's own, against their papers in plain algebra, and across a crash."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from ablate.parts.optimizer import Optimizer
-from ablate.registry import build, choose, slots
+from ablate.parts.optimizer import Group, Optimizer
+from ablate.registry import RefusedError, build, choose, lookup, slots
+from ablate.training import checkpoint
+from ablate.training.step import set_rate
 from tests.tiny import alternatives
 
-OPTIONS = [
-    (name, option)
-    for name, entry in slots()["optimizer"].items()
-    for option in entry.options.model_fields
-]
+NAMES = sorted(slots()["optimizer"])
+OPTIONS = [(n, o) for n in NAMES for o in lookup("optimizer", n).options.model_fields]
+BEYOND = {"min_rms": [5.0], "clip": [1.5]}  # values that matter here, where the usual ones do not
+LR = 0.1
 
 
-def steps(name: str, n: int = 5, **options: Any) -> torch.Tensor:
-    """Minimise a small bumpy function for ``n`` steps; return where that leads."""
-    x = nn.Parameter(torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64))
-    optimizer = build(Optimizer, choose(Optimizer, name, **options)).make([x])
-    for group in optimizer.param_groups:
-        group["lr"] = 0.1
+class Bowl(nn.Module):
+    """A small bumpy function of a matrix and a vector, in double precision."""
+
+    def __init__(self, dtype: torch.dtype = torch.float64) -> None:
+        super().__init__()
+        start = torch.linspace(-2.0, 1.0, 12, dtype=dtype)
+        self.matrix = nn.Parameter(start.reshape(4, 3) ** 3)
+        self.vector = nn.Parameter(torch.tensor([1.0, -2.0, 0.5], dtype=dtype))
+
+    def forward(self) -> Tensor:
+        x = self.matrix @ self.vector
+        return x.square().sum() + (3 * self.vector).sin().sum() + self.matrix.cos().sum()
+
+    def groups(self) -> list[Group]:
+        """Return the two parameters; the vector learns half as fast."""
+        return [Group([self.matrix], is_matrix=True), Group([self.vector], False, rate=0.5)]
+
+
+def make(bowl: Bowl, name: str, **options: Any) -> torch.optim.Optimizer:
+    return build(Optimizer, choose(Optimizer, name, **options)).make(bowl.groups())
+
+
+def descend(bowl: Bowl, optimizer: torch.optim.Optimizer, n: int = 6) -> list[Tensor]:
+    """Make ``n`` steps; return where they lead."""
     for _ in range(n):
-        optimizer.zero_grad()
-        (x.square().sum() + (3 * x).sin().sum()).backward()
+        optimizer.zero_grad(set_to_none=True)
+        bowl().backward()
         optimizer.step()
-    return x.detach()
+    return [p.detach().clone() for p in bowl.parameters()]
+
+
+def ours(name: str, n: int = 6, lr: float = LR, **options: Any) -> list[Tensor]:
+    bowl = Bowl()
+    optimizer = make(bowl, name, **options)
+    set_rate(optimizer, lr)
+    return descend(bowl, optimizer, n)
+
+
+def theirs(make: Callable[..., torch.optim.Optimizer], **options: Any) -> list[Tensor]:
+    """Do the same with an optimizer of PyTorch and two plain groups."""
+    bowl = Bowl()
+    groups = [{"params": [bowl.matrix], "lr": LR}, {"params": [bowl.vector], "lr": LR / 2}]
+    return descend(bowl, make(groups, **options))
+
+
+Rule = Callable[[Tensor, Tensor, dict[str, Any], int, float], Tensor]
+
+
+def by_hand(rule: Rule) -> list[Tensor]:
+    """Let ``rule`` take a weight, gradient, memory, step and rate, and return the weight."""
+    bowl = Bowl()
+    memories: list[dict[str, Any]] = [{}, {}]
+    for t in range(1, 7):
+        bowl.zero_grad()
+        bowl().backward()
+        with torch.no_grad():
+            for p, memory, lr in zip(bowl.parameters(), memories, (LR, LR / 2), strict=True):
+                assert p.grad is not None
+                p.copy_(rule(p, p.grad, memory, t, lr))
+    return [p.detach() for p in bowl.parameters()]
+
+
+def assert_same(left: list[Tensor], right: list[Tensor], tolerance: float = 1e-10) -> None:
+    torch.testing.assert_close(left, right, atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
 def test_every_option_changes_the_steps(name: str, option: str) -> None:
-    values = list(alternatives(slots()["optimizer"][name], option))
+    before = ours(name)
+    values = BEYOND.get(option) or list(alternatives(lookup("optimizer", name), option))
     assert values
     for value in values:
-        assert not torch.equal(steps(name, **{option: value}), steps(name))
+        after = ours(name, **{option: value})
+        assert any(not torch.allclose(x, y) for x, y in zip(before, after, strict=True)), value
 
 
-@pytest.mark.parametrize("name", sorted(slots()["optimizer"]))
+@pytest.mark.parametrize("name", NAMES)
 def test_a_fresh_optimizer_waits_for_its_schedule(name: str) -> None:
-    optimizer = build(Optimizer, choose(Optimizer, name)).make([nn.Parameter(torch.ones(2))])
-    assert all(group["lr"] == 0 for group in optimizer.param_groups)
+    bowl = Bowl()
+    optimizer = make(bowl, name)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.0, 0.0]
+    assert sorted(group["rate"] for group in optimizer.param_groups) == [0.5, 1.0]
+    assert_same(descend(bowl, optimizer), [p.detach() for p in Bowl().parameters()])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_rate_set_at_every_step_is_used(name: str) -> None:
+    """The first group's rate alone moves it; the second has half the rate and keeps it."""
+    bowl = Bowl()
+    optimizer = make(bowl, name)
+    set_rate(optimizer, 0.3)
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    assert rates == {id(bowl.matrix): 0.3, id(bowl.vector): 0.15}
+    set_rate(optimizer, LR)
+    assert_same(descend(bowl, optimizer), ours(name))
+    set_rate(optimizer, 0.0)
+    here = [p.detach().clone() for p in bowl.parameters()]
+    assert_same(descend(bowl, optimizer), here)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_goes_downhill(name: str) -> None:
+    bowl = Bowl()
+    start = bowl().item()
+    optimizer = make(bowl, name)
+    set_rate(optimizer, 0.01)
+    descend(bowl, optimizer, 30)
+    assert bowl().item() < start - 0.5
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_checkpoint_continues_bit_for_bit(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint.pt"
+    whole, first, second = Bowl(dtype), Bowl(dtype), Bowl(dtype)
+    for bowl, n in ((whole, 7), (first, 4)):
+        optimizer = make(bowl, name)
+        set_rate(optimizer, 0.01)
+        descend(bowl, optimizer, n)
+    checkpoint.save(file, first, optimizer, {"step": 4})
+    restored = make(second, name)
+    assert checkpoint.restore(file, second, restored) == {"step": 4}
+    assert sorted(group["rate"] for group in restored.param_groups) == [0.5, 1.0]
+    set_rate(restored, 7.0)  # whatever was saved, the schedule's word counts
+    set_rate(restored, 0.01)
+    descend(second, restored, 3)
+    assert all(bool(p.isfinite().all()) for p in whole.parameters())
+    assert all(
+        torch.equal(x, y) for x, y in zip(whole.parameters(), second.parameters(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_parameter_without_a_gradient_stays_where_it_is(name: str) -> None:
+    bowl = Bowl()
+    idle = [nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(3))]
+    groups = [
+        Group([bowl.matrix, idle[0]], is_matrix=True),
+        Group([bowl.vector, idle[1]], is_matrix=False, rate=0.5),
+        Group([nn.Parameter(torch.ones(5))], is_matrix=False, rate=0.1),
+    ]
+    optimizer = build(Optimizer, choose(Optimizer, name)).make(groups)
+    set_rate(optimizer, LR)
+    assert_same(descend(bowl, optimizer), ours(name))
+    left = [*idle, *groups[2].parameters]
+    assert all(bool((p == 1).all()) for p in left)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("is_matrix", [True, False])
+def test_one_kind_of_parameter_is_enough(name: str, is_matrix: bool) -> None:
+    x = nn.Parameter(torch.ones(2, 3))
+    optimizer = build(Optimizer, choose(Optimizer, name)).make([Group([x], is_matrix=is_matrix)])
+    set_rate(optimizer, LR)
+    x.sum().backward()
+    optimizer.step()
+    assert bool((x < 1).all())
+    optimizer.zero_grad(set_to_none=True)
+    assert x.grad is None
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "make", "plain"),
+    [
+        ("adam", {}, torch.optim.Adam, {"betas": (0.9, 0.98), "eps": 1e-9}),
+        ("adam", {"weight_decay": 0.3}, torch.optim.Adam,
+         {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0.3}),
+        ("adamw", {}, torch.optim.AdamW, {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0.01}),
+        ("sgd", {}, torch.optim.SGD, {"momentum": 0.9}),
+        ("sgd", {"momentum": 0.5, "nesterov": True, "weight_decay": 0.1}, torch.optim.SGD,
+         {"momentum": 0.5, "nesterov": True, "weight_decay": 0.1}),
+        ("radam", {"betas": (0.8, 0.7), "eps": 1e-3, "weight_decay": 0.1}, torch.optim.RAdam,
+         {"betas": (0.8, 0.7), "eps": 1e-3, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+        ("adafactor", {}, torch.optim.Adafactor, {"eps": (1e-30, 1e-3)}),
+        ("adafactor", {"exponent": 0.6, "min_rms": 0.9, "clip": 1.2, "weight_decay": 0.1},
+         torch.optim.Adafactor,
+         {"eps": (1e-30, 0.9), "beta2_decay": -0.6, "d": 1.2, "weight_decay": 0.1}),
+    ],
+)  # fmt: skip
+def test_the_steps_are_those_of_pytorch(
+    name: str, options: dict[str, Any], make: Any, plain: dict[str, Any]
+) -> None:
+    assert_same(ours(name, **options), theirs(make, **plain))
+
+
+def adam(p: Tensor, g: Tensor, memory: dict[str, Any], t: int, lr: float) -> Tensor:
+    m = memory["m"] = 0.9 * memory.get("m", 0.0) + 0.1 * g
+    v = memory["v"] = 0.98 * memory.get("v", 0.0) + 0.02 * g.square()
+    return p - lr * (m / (1 - 0.9**t)) / ((v / (1 - 0.98**t)).sqrt() + 1e-9)
 
 
 def test_adam_takes_the_steps_of_its_paper() -> None:
-    x = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
-    m, v = torch.zeros_like(x), torch.zeros_like(x)
-    for t in range(1, 6):
-        gradient = 2 * x + 3 * (3 * x).cos()
-        m = 0.9 * m + 0.1 * gradient
-        v = 0.98 * v + 0.02 * gradient.square()
-        x = x - 0.1 * (m / (1 - 0.9**t)) / ((v / (1 - 0.98**t)).sqrt() + 1e-9)
-    torch.testing.assert_close(steps("adam"), x)
+    assert_same(ours("adam"), by_hand(adam))
 
 
 def test_weight_decay_is_decoupled_in_adamw_alone() -> None:
-    plain, coupled = steps("adamw", weight_decay=0.0), steps("adam", weight_decay=0.0)
-    torch.testing.assert_close(plain, coupled)
-    assert not torch.allclose(steps("adamw", weight_decay=0.5), steps("adam", weight_decay=0.5))
+    assert_same(ours("adamw", weight_decay=0.0), ours("adam", weight_decay=0.0))
+
+    def decoupled(p: Tensor, g: Tensor, memory: dict[str, Any], t: int, lr: float) -> Tensor:
+        return adam(p, g, memory, t, lr) - lr * 0.5 * p
+
+    assert_same(ours("adamw", weight_decay=0.5), by_hand(decoupled))
+
+    def coupled(p: Tensor, g: Tensor, memory: dict[str, Any], t: int, lr: float) -> Tensor:
+        return adam(p, g + 0.5 * p, memory, t, lr)
+
+    assert_same(ours("adam", weight_decay=0.5), by_hand(coupled))
+
+
+def test_sgd_by_hand() -> None:
+    def rule(p: Tensor, g: Tensor, memory: dict[str, Any], t: int, lr: float) -> Tensor:
+        g = g + 0.1 * p
+        v = memory["v"] = 0.9 * memory.get("v", 0.0) + g
+        return p - lr * (g + 0.9 * v)
+
+    assert_same(ours("sgd", nesterov=True, weight_decay=0.1), by_hand(rule))
+
+
+def test_nesterov_without_momentum_is_refused() -> None:
+    with pytest.raises(RefusedError, match="nesterov needs a momentum, but it is 0; say one"):
+        build(Optimizer, choose(Optimizer, "sgd", momentum=0.0, nesterov=True))
+
+
+def test_radam_takes_the_steps_of_its_paper() -> None:
+    """With b2 = 0.9 the six steps see both branches: too uncertain, and rectified."""
+    b1, b2 = 0.9, 0.9
+    longest = 2 / (1 - b2) - 1
+    branches = set()
+
+    def rule(p: Tensor, g: Tensor, memory: dict[str, Any], t: int, lr: float) -> Tensor:
+        m = memory["m"] = b1 * memory.get("m", 0.0) + (1 - b1) * g
+        v = memory["v"] = b2 * memory.get("v", 0.0) + (1 - b2) * g.square()
+        p = p - lr * 0.2 * p
+        length = longest - 2 * t * b2**t / (1 - b2**t)
+        branches.add(length > 5)
+        if length <= 5:
+            return p - lr * m / (1 - b1**t)
+        certainty = (length - 4) * (length - 2) * longest
+        certainty /= (longest - 4) * (longest - 2) * length
+        second = (v / (1 - b2**t)).sqrt() + 1e-9
+        return p - lr * certainty**0.5 * m / (1 - b1**t) / second
+
+    expected = by_hand(rule)
+    assert branches == {True, False}
+    assert_same(ours("radam", betas=(b1, b2), weight_decay=0.2), expected, 1e-7)
+
+
+def test_adafactor_takes_the_steps_of_its_paper() -> None:
+    """Algorithms 4 and 5, with lr where the paper has 0.01, and a decoupled weight decay."""
+
+    def rms(x: Tensor) -> float:
+        return x.square().mean().sqrt().item()
+
+    def rule(p: Tensor, g: Tensor, memory: dict[str, Any], t: int, lr: float) -> Tensor:
+        share = 1 - t**-0.8
+        if p.ndim == 2:
+            rows = share * memory.get("rows", 0.0) + (1 - share) * g.square().sum(dim=1)
+            columns = share * memory.get("columns", 0.0) + (1 - share) * g.square().sum(dim=0)
+            memory |= {"rows": rows, "columns": columns}
+            v = torch.outer(rows, columns) / rows.sum()
+        else:
+            v = memory["v"] = share * memory.get("v", 0.0) + (1 - share) * g.square()
+        u = g / v.sqrt()
+        step = min(lr, t**-0.5) * max(1e-3, rms(p)) * u / max(1.0, rms(u))
+        return p - lr * 0.1 * p - step
+
+    assert_same(ours("adafactor", weight_decay=0.1), by_hand(rule), 1e-7)
+
+
+def test_adafactor_bounds_a_large_rate_by_the_step() -> None:
+    """Without weight decay a rate above 1 / sqrt(t) is as good as any other."""
+    assert_same(ours("adafactor", lr=3.0), ours("adafactor", lr=30.0))
+
+
+def test_lion_takes_the_steps_of_its_paper() -> None:
+    def rule(p: Tensor, g: Tensor, memory: dict[str, Any], t: int, lr: float) -> Tensor:
+        m = memory.get("m", torch.zeros_like(p))
+        update = torch.sign(0.9 * m + 0.1 * g)
+        memory["m"] = 0.99 * m + 0.01 * g
+        return p - lr * (update + 0.3 * p)
+
+    assert_same(ours("lion", weight_decay=0.3), by_hand(rule))
+
+
+def test_lion_moves_every_weight_by_the_rate() -> None:
+    start = list(Bowl().parameters())
+    matrix, vector = (a - b for a, b in zip(start, ours("lion", n=1), strict=True))
+    torch.testing.assert_close(matrix.abs(), torch.full_like(matrix, LR))
+    torch.testing.assert_close(vector.abs(), torch.full_like(vector, LR / 2))
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+@pytest.mark.parametrize("adjust", ["match_rms_adamw", "original"])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.2])
+def test_muon_is_pytorchs_for_matrices_and_adamw_for_the_rest(
+    nesterov: bool, adjust: str, weight_decay: float
+) -> None:
+    bowl = Bowl()
+    matrices = torch.optim.Muon(
+        [bowl.matrix], lr=LR, momentum=0.8, nesterov=nesterov, ns_steps=4, adjust_lr_fn=adjust,
+        weight_decay=weight_decay,
+    )  # fmt: skip
+    rest = torch.optim.AdamW(
+        [bowl.vector], lr=LR / 2, betas=(0.8, 0.7), eps=1e-3, weight_decay=weight_decay
+    )
+    for _ in range(6):
+        bowl.zero_grad()
+        bowl().backward()
+        matrices.step()
+        rest.step()
+    steps = ours(
+        "muon", nesterov=nesterov, adjust=adjust, weight_decay=weight_decay, momentum=0.8,
+        n_iterations=4, betas=(0.8, 0.7), eps=1e-3,
+    )  # fmt: skip
+    assert_same(steps, [p.detach() for p in bowl.parameters()])
+
+
+def test_muon_goes_equally_far_in_every_direction() -> None:
+    """Its first step is about the gradient's orthogonal factor U V^T, of the size of Adam's."""
+    bowl = Bowl()
+    bowl().backward()
+    assert bowl.matrix.grad is not None
+    u, _, v = torch.linalg.svd(bowl.matrix.grad, full_matrices=False)
+    step = (Bowl().matrix - ours("muon", n=1, weight_decay=0.0)[0]) / (LR * 0.2 * 4**0.5)
+    lengths = torch.linalg.svdvals(step.detach())
+    assert bool(((lengths > 0.6) & (lengths < 1.3)).all())
+    assert (step * (u @ v)).sum().item() / step.norm().item() / 3**0.5 > 0.95
+    rms = (step * 0.2 * 4**0.5).square().mean().sqrt().item()
+    assert rms == pytest.approx(0.2, rel=0.3)  # AdamW's, empirically: Liu et al. 2025, sec. 2.2
+
+
+def test_muon_is_refused_where_pytorch_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.optim, "Muon")
+    with pytest.raises(RefusedError, match=r"muon needs PyTorch 2.9 or newer, and this is \d"):
+        build(Optimizer, choose(Optimizer, "muon"))

@@ -1,187 +1,164 @@
-"""Position encodings: the contract every one keeps, and what each one promises."""
+"""Position encodings: the contract that every one keeps."""
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import product
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.func import functional_call
 
-from ablate.parts.dims import Dims
-from ablate.parts.position import Position, Sinusoidal
+from ablate.parts.attention import Attention, View
+from ablate.parts.dims import Dims, Dropout, Side, Stage
+from ablate.parts.position import Position
+from ablate.parts.scaling import Scaling
 from ablate.registry import build, choose, slots
 
-DIMS = Dims.model_validate({"d_model": 32, "n_heads": 4, "max_len": 64})
-WIDE = Dims.model_validate({"d_model": 512, "n_heads": 8, "max_len": 100})
-B, H, T, K = 2, DIMS.n_heads, 10, DIMS.d_k
-
-# What the second notebook prints of PE(2) and PE(10): the first and the last dimensions of 512.
-HEAD_2 = """
-9.09297407e-01 -4.16146845e-01 9.58144367e-01 -2.86285430e-01
-9.87046242e-01 -1.60435960e-01 9.99164224e-01 -4.08766568e-02
-9.97479975e-01 7.09482506e-02 9.84703004e-01 1.74241230e-01
-9.63226616e-01 2.68690288e-01 9.35118318e-01 3.54335666e-01
-9.02130723e-01 4.31462824e-01 8.65725577e-01 5.00518918e-01
-8.27103794e-01 5.62049210e-01 7.87237823e-01 6.16649508e-01
-7.46903539e-01 6.64932430e-01 7.06710517e-01 7.07502782e-01
-""".split()
-TAIL_2 = """
-5.47683925e-08 1.00000000e+00 5.09659337e-08 1.00000000e+00
-4.74274735e-08 1.00000000e+00 4.41346799e-08 1.00000000e+00
-4.10704999e-08 1.00000000e+00 3.82190599e-08 1.00000000e+00
-3.55655878e-08 1.00000000e+00 3.30963417e-08 1.00000000e+00
-3.07985317e-08 1.00000000e+00 2.86602511e-08 1.00000000e+00
-2.66704294e-08 1.00000000e+00 2.48187551e-08 1.00000000e+00
-2.30956392e-08 1.00000000e+00 2.14921574e-08 1.00000000e+00
-""".split()
-HEAD_10 = """
--5.44021130e-01 -8.39071512e-01 1.18776485e-01 -9.92920995e-01
-6.92634165e-01 -7.21289039e-01 9.79174793e-01 -2.03019097e-01
-9.37632740e-01 3.47627431e-01 6.40478015e-01 7.67976522e-01
-2.09077001e-01 9.77899194e-01 -2.37917677e-01 9.71285343e-01
--6.12936735e-01 7.90131986e-01 -8.67519796e-01 4.97402608e-01
--9.87655997e-01 1.56638563e-01 -9.83699203e-01 -1.79821849e-01
-""".split()
-TAIL_10 = """
-2.73841977e-07 1.00000000e+00 2.54829672e-07 1.00000000e+00
-2.37137371e-07 1.00000000e+00 2.20673414e-07 1.00000000e+00
-2.05352507e-07 1.00000000e+00 1.91095296e-07 1.00000000e+00
-1.77827943e-07 1.00000000e+00 1.65481708e-07 1.00000000e+00
-1.53992659e-07 1.00000000e+00 1.43301250e-07 1.00000000e+00
-1.33352145e-07 1.00000000e+00 1.24093773e-07 1.00000000e+00
-1.15478201e-07 1.00000000e+00 1.07460785e-07 1.00000000e+00
-""".split()
+DIMS = Dims.model_validate({"d_model": 32, "n_heads": 4, "max_len": 64, "d_v": 6})
+B, H, T, S, K, V = 2, DIMS.n_heads, 10, 13, DIMS.d_k, DIMS.d_v
+SIDES: tuple[Side, Side] = ("encoder", "decoder")
 
 
-@pytest.fixture(params=sorted(slots()["position"]))
+def stage(side: Side) -> Stage:
+    return Stage(side=side, n_encoder_layers=2, n_decoder_layers=3)
+
+
+@pytest.fixture(
+    params=product(sorted(slots()["position"]), SIDES), ids=lambda which: "-".join(which)
+)
 def position(request: pytest.FixtureRequest) -> Position:
-    """Each registered encoding in turn: a new one is tested without a line here."""
-    return build(Position, choose(Position, request.param), DIMS)
+    """Each registered encoding on each side: a new one is tested without a line here."""
+    name, side = request.param
+    torch.manual_seed(0)
+    return build(Position, choose(Position, name), DIMS, stage(side)).double().eval()
 
 
-def sinusoidal(dims: Dims = WIDE, **options: Any) -> Tensor:
-    part = build(Position, choose(Position, "sinusoidal", **options), dims)
-    assert isinstance(part, Sinusoidal)
-    return part.table
+def hooks(position: Position, queries: Tensor, n_keys: int, layer: int = 1) -> list[Tensor]:
+    """Return what every hook makes of the same numbers, for queries at some places of ten."""
+    generator = torch.Generator().manual_seed(1)
+    device = queries.device
 
+    def numbers(*shape: int) -> Tensor:
+        drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return drawn.to(device)
 
-def test_hooks_keep_their_shapes(position: Position) -> None:
-    x, where = torch.randn(B, T, DIMS.d_model), torch.arange(T)
-    assert position.embed(x, where).shape == x.shape
-    assert position.rotate(torch.randn(B, H, T, K), where).shape == (B, H, T, K)
-    bias = position.bias(where, torch.arange(T + 3))
-    assert bias is None or bias.shape == (H, T, T + 3)
-
-
-def test_one_token_is_treated_as_in_the_whole_sequence(position: Position) -> None:
-    x, where = torch.randn(B, T, DIMS.d_model), torch.arange(T)
-    one_by_one = [position.embed(x[:, t : t + 1], where[t : t + 1]) for t in range(T)]
-    assert torch.equal(torch.cat(one_by_one, dim=1), position.embed(x, where))
-
-
-def test_literal_2i_prints_what_the_notebook_prints() -> None:
-    table = sinusoidal(exponent="literal_2i")
-    for row, head, tail in ((2, HEAD_2, TAIL_2), (10, HEAD_10, TAIL_10)):
-        printed = [f"{value:.8e}" for value in table[row].tolist()]
-        assert printed[: len(head)] == head
-        assert printed[-len(tail) :] == tail
-
-
-@pytest.mark.parametrize(
-    ("exponent", "layout", "cosine"),
-    [
-        ("literal_2i", "interleaved", 0.8600013),
-        ("paper", "interleaved", 0.7225201),
-        ("paper", "halves", 0.7225201),
-        ("t2t", "halves", 0.7235945),
-    ],
-)
-def test_cosine_of_positions_2_and_10(exponent: str, layout: str, cosine: float) -> None:
-    table = sinusoidal(exponent=exponent, layout=layout)
-    assert round(F.cosine_similarity(table[2], table[10], dim=0).item(), 7) == cosine
-
-
-@pytest.mark.parametrize(
-    ("options", "row", "values"),
-    [
-        ({}, 1, [0.841470985, 0.540302306, 0.821856190, 0.569695009]),
-        ({}, 10, [-0.544021111, -0.839071529, -0.220023185, -0.975494643]),
-        ({"layout": "halves"}, 1, [0.841470985, 0.821856190, 0.801961795, 0.781887114]),
-        (
-            {"layout": "halves", "exponent": "t2t"},
-            1,
-            [0.841470985, 0.821778650, 0.801804926, 0.781650231],
-        ),
-    ],
-)
-def test_sinusoidal_first_dimensions(
-    options: dict[str, Any], row: int, values: list[float]
-) -> None:
-    torch.testing.assert_close(
-        sinusoidal(**options)[row, :4], torch.tensor(values), atol=6e-8, rtol=0
-    )
-
-
-def test_sinusoidal_of_four_dimensions() -> None:
-    table = sinusoidal(Dims.model_validate({"d_model": 4, "n_heads": 1, "max_len": 3}))
-    by_hand = [
-        [0.0, 1.0, 0.0, 1.0],
-        [0.8414709848, 0.5403023059, 0.0099998333, 0.9999500004],
-        [0.9092974268, -0.4161468365, 0.0199986667, 0.9998000067],
+    x, q = numbers(B, T, DIMS.d_model), numbers(B, H, T, K)
+    weights = numbers(B, H, T, S)[..., :n_keys].softmax(dim=-1)
+    x, q, weights = x[:, queries], q[:, :, queries], weights[:, :, queries]
+    keys = torch.arange(n_keys, device=device)
+    bias = position.bias(q, queries, keys, layer)
+    values = position.values(weights, queries, keys, layer)
+    shape = B, H, len(queries)
+    return [
+        position.embed(x, queries),
+        position.rotate(q, queries),
+        torch.zeros(*shape, n_keys) if bias is None else bias.expand(*shape, n_keys),
+        torch.zeros(*shape, V) if values is None else values.expand(*shape, V),
     ]
-    torch.testing.assert_close(table, torch.tensor(by_hand), atol=6e-8, rtol=0)
 
 
-def test_halves_are_a_permutation_of_interleaved() -> None:
-    interleaved, halves = sinusoidal(), sinusoidal(layout="halves")
-    assert torch.equal(torch.cat((interleaved[:, 0::2], interleaved[:, 1::2]), dim=-1), halves)
+@pytest.mark.parametrize("n_keys", [T, S])
+def test_hooks_keep_their_shapes(position: Position, n_keys: int) -> None:
+    shapes = [y.shape for y in hooks(position, torch.arange(T), n_keys)]
+    assert shapes == [(B, T, DIMS.d_model), (B, H, T, K), (B, H, T, n_keys), (B, H, T, V)]
 
 
-def test_literal_2i_takes_every_second_frequency_of_the_paper() -> None:
-    literal, paper = sinusoidal(exponent="literal_2i", layout="halves"), sinusoidal(layout="halves")
-    torch.testing.assert_close(literal[:, :128], paper[:, 0:256:2], atol=6e-8, rtol=0)
+@pytest.mark.parametrize("n_keys", [T, S])
+def test_one_token_is_treated_as_in_the_whole_sequence(position: Position, n_keys: int) -> None:
+    whole = hooks(position, torch.arange(T), n_keys)
+    single = [hooks(position, torch.tensor([t]), n_keys) for t in range(T)]
+    for y, one_by_one, dim in zip(whole, zip(*single, strict=True), (1, 2, 2, 2), strict=True):
+        torch.testing.assert_close(torch.cat(one_by_one, dim=dim), y, atol=1e-13, rtol=0)
 
 
-def test_a_shift_is_a_rotation_of_every_pair() -> None:
-    torch.set_default_dtype(torch.float64)
-    try:
-        table, shift = sinusoidal(), 7
-    finally:
-        torch.set_default_dtype(torch.float32)
-    sin, cos = table[:, 0::2], table[:, 1::2]
-    moved = sin[:-shift] * cos[shift] + cos[:-shift] * sin[shift]
-    torch.testing.assert_close(sin[shift:], moved, atol=1e-12, rtol=0)
+def test_a_query_at_some_place_does_not_care_what_else_is_asked(position: Position) -> None:
+    chosen = torch.tensor([7, 2, 5])
+    whole, some = hooks(position, torch.arange(T), T), hooks(position, chosen, T)
+    for y, z, dim in zip(whole, some, (1, 2, 2, 2), strict=True):
+        torch.testing.assert_close(z, y.index_select(dim, chosen), atol=1e-13, rtol=0)
 
 
-@pytest.mark.parametrize("exponent", ["paper", "literal_2i", "t2t"])
-def test_sinusoids_have_one_length_and_know_only_distance(exponent: str) -> None:
-    table = sinusoidal(exponent=exponent)
-    torch.testing.assert_close(table.square().sum(dim=-1), torch.full((100,), 256.0))
-    torch.testing.assert_close(table[2] @ table[10], table[50] @ table[58], atol=1e-3, rtol=0)
+@pytest.mark.parametrize("name", sorted(slots()["position"]))
+@pytest.mark.parametrize("is_training", [True, False])
+def test_nothing_asks_for_the_value_of_a_number(name: str, *, is_training: bool) -> None:
+    with torch.device("meta"):
+        part = build(Position, choose(Position, name), DIMS, stage("encoder")).double()
+    places = torch.arange(T, device="meta")
+    x, q = torch.empty(B, T, 32, device="meta"), torch.empty(B, H, T, K, device="meta")
+    part.train(is_training)
+    assert part.embed(x, places).shape == x.shape
+    assert part.rotate(q, places).shape == q.shape
+    q = q.double()
+    bias = part.bias(q, places, places, 0)
+    assert bias is None or bias.expand(B, H, T, T).is_meta
+    added = part.values(q[..., :1].expand(B, H, T, T), places, places, 0)
+    assert added is None or added.shape == (B, H, T, V)
 
 
-def test_frequencies_fall_from_1_to_the_inverse_of_base() -> None:
-    sines = sinusoidal()[1, 0::2]
-    assert bool((sines[1:].asin() < sines[:-1].asin()).all())
-    torch.testing.assert_close(sines[-1].item(), 1.0366e-4, atol=1e-8, rtol=0)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_numbers_keep_their_type(position: Position, dtype: torch.dtype) -> None:
+    part = position.float() if dtype is torch.bfloat16 else position.to(dtype)
+    where = torch.arange(T)
+    assert part.rotate(torch.randn(B, H, T, K, dtype=dtype), where).dtype is dtype
+    if dtype is not torch.bfloat16:  # the stream is never narrower than its parameters
+        assert part.embed(torch.randn(B, T, DIMS.d_model, dtype=dtype), where).dtype is dtype
 
 
-@pytest.mark.parametrize("layout", ["interleaved", "halves"])
-def test_an_odd_width_loses_its_last_cosine(layout: str) -> None:
-    dims = Dims.model_validate({"d_model": 5, "n_heads": 1, "max_len": 9})
-    assert sinusoidal(dims, layout=layout).shape == (9, 5)
+def test_bf16_comes_near_to_single_precision(position: Position) -> None:
+    part = position.float()
+    scaling = build(Scaling, choose(Scaling, "sqrt_dk"), DIMS)
+    attention = build(Attention, choose(Attention, "full"), DIMS, scaling, Dropout())
+    x, where = torch.randn(B, T, DIMS.d_model), torch.arange(T)
+    view = View(torch.ones(T, T, dtype=torch.bool).tril(), where, where, part)
+    expected = attention(part.embed(x, where), view)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = attention(part.embed(x, where), view)
+    assert rounded.dtype is torch.bfloat16
+    torch.testing.assert_close(rounded.float(), expected, atol=0.03, rtol=0.03)
 
 
-def test_sinusoidal_has_nothing_to_train_and_nothing_to_save() -> None:
-    part = build(Position, choose(Position, "sinusoidal"), DIMS)
+def test_parameters_may_be_given_from_outside(position: Position) -> None:
+    x = torch.randn(B, T, DIMS.d_model, dtype=torch.float64)
+    given = {name: p.detach() + 0.5 for name, p in position.named_parameters()}
+    outside = functional_call(_All(position), {f"part.{n}": p for n, p in given.items()}, (x,))
+    with torch.no_grad():
+        for name, parameter in position.named_parameters():
+            parameter.copy_(given[name])
+    torch.testing.assert_close(outside, _All(position)(x), atol=0, rtol=0)
+
+
+class _All(torch.nn.Module):
+    """Adds up all hooks of an encoding."""
+
+    def __init__(self, part: Position) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x: Tensor) -> Tensor:
+        where = torch.arange(T)
+        q = x.unflatten(-1, (H, K)).transpose(1, 2)
+        bias = self.part.bias(self.part.rotate(q, where), where, where, 0)
+        weights = (
+            torch.zeros(B, H, T, T, dtype=x.dtype) if bias is None else bias.expand(B, H, T, T)
+        )
+        added = self.part.values(weights, where, where, 0)
+        total = self.part.embed(x, where).sum() + weights.sum()
+        return total if added is None else total + added.sum()
+
+
+def test_every_trained_number_of_an_encoding_is_reached(position: Position) -> None:
+    x = torch.randn(B, T, DIMS.d_model, dtype=torch.float64)
+    if not list(position.parameters()):
+        return
+    _All(position)(x).backward()
+    for name, parameter in position.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().max() > 1e-9, name
+
+
+@pytest.mark.parametrize("name", ["none", "sinusoidal", "shifted", "alibi", "rotary"])
+def test_fixed_encodings_have_nothing_to_train_and_nothing_to_save(name: str) -> None:
+    part = build(Position, choose(Position, name), DIMS, stage("encoder"))
     assert not list(part.parameters())
     assert not part.state_dict()
-
-
-def test_learned_has_one_vector_per_position() -> None:
-    part = build(Position, choose(Position, "learned"), WIDE)
-    assert sum(p.numel() for p in part.parameters()) == WIDE.max_len * WIDE.d_model
-    std = next(part.parameters()).std().item()
-    assert std == pytest.approx(512**-0.5, rel=0.02)

@@ -1,111 +1,458 @@
-"""Wirings and norms: each is its formula."""
+"""Wirings, layer by layer: each is its formula, with norms and branches that are nothing special.
+
+What a whole stack makes of them is in test_residual_stacks.
+"""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
 
-from ablate.parts.dims import Dims, Place
+from ablate.parts.dims import Dims, Place, Side
 from ablate.parts.norm import Norm
-from ablate.parts.residual import Residual
-from ablate.registry import build, choose, slots
+from ablate.parts.residual import Calibration, NormMaker, Residual
+from ablate.registry import RefusedError, build, choose, lookup, slots
 
 D = 8
 DIMS = Dims.model_validate({"d_model": D, "n_heads": 2, "max_len": 4})
-PLACE = Place(
-    side="encoder", layer=0, n_layers=2, n_sublayers=2, n_encoder_layers=2, n_decoder_layers=2
-)
+NAMES = sorted(slots()["residual"])
+Step = Callable[[Tensor], Tensor]
 
 
-def norm(name: str = "layer", **options: Any) -> Norm:
-    return build(Norm, choose(Norm, name, **options), DIMS)
+class Odd(Norm):
+    """A stand-in that no mistake leaves as it was: neither linear, nor scale-free, nor twice alike.
+
+    g x / (1 + |x|) + b, with numbers of its own at every call of its maker.
+    """
+
+    def __init__(self, dims: Dims, seed: int) -> None:
+        super().__init__(dims)
+        generator = torch.Generator().manual_seed(seed)
+        self.gain = nn.Parameter(1 + torch.rand(dims.d_model, generator=generator))
+        self.bias = nn.Parameter(torch.rand(dims.d_model, generator=generator))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.gain * x / (1 + x.abs()) + self.bias
 
 
-def wiring(name: str, dropout: float = 0.0, **options: Any) -> Residual:
-    return build(Residual, choose(Residual, name, **options), PLACE, norm, dropout)
+def odd() -> NormMaker:
+    seeds = itertools.count()
+    return lambda width=None: Odd(DIMS, next(seeds))
+
+
+def named(name: str) -> NormMaker:
+    return lambda width=None: build(Norm, choose(Norm, name), DIMS)
+
+
+def place(side: Side = "encoder", n: int = 2, m: int = 2) -> Place:
+    return Place(side=side, layer=0, n_encoder_layers=n, n_decoder_layers=m)
+
+
+def wiring(
+    name: str, side: Side = "encoder", norm: NormMaker | None = None, p: float = 0.0, **options: Any
+) -> Residual:
+    """Return a layer of a wiring in double precision, with parameters that are nothing special."""
+    choice = choose(Residual, name, **options)
+    layer = build(Residual, choice, place(side), norm or odd(), p).double()
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for own, parameter in layer.named_parameters():
+            if "norm" not in own and "after" not in own:
+                parameter.copy_(torch.rand(parameter.shape, generator=generator) + 0.5)
+    return layer
+
+
+def fitted(
+    name: str, side: Side = "encoder", norm: NormMaker | None = None, p: float = 0.0
+) -> Residual:
+    """Return a layer of a wiring with the norm that it accepts, an odd one or none at all."""
+    try:
+        return wiring(name, side, norm, p)
+    except RefusedError:
+        return wiring(name, side, named("none"), p)
 
 
 def first(x: Tensor) -> Tensor:
-    return x.roll(1, dims=-1)
+    return x.roll(1, dims=-1) ** 2 - 1.5 * x
 
 
 def second(x: Tensor) -> Tensor:
-    return 2 * x.abs()
+    return 2 * x.abs() + 0.3
+
+
+def third(x: Tensor) -> Tensor:
+    return x.sin() + x.flip(-1) ** 3 / 9
+
+
+BRANCHES = {"encoder": (first, third), "decoder": (first, second, third)}
+SIDES: tuple[Side, Side] = ("encoder", "decoder")
 
 
 @pytest.fixture
 def x() -> Tensor:
-    return torch.randn(3, 4, D, generator=torch.Generator().manual_seed(0))
+    return torch.randn(3, 4, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def test_post_is_norm_of_the_sum(x: Tensor) -> None:
-    ln = nn.LayerNorm(D)
-    y = ln(x + first(x))
-    torch.testing.assert_close(wiring("post")(x, first, second), ln(y + second(y)))
+def close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-12)
 
 
-def test_pre_is_sum_with_the_normed(x: Tensor) -> None:
-    ln = nn.LayerNorm(D)
-    y = x + first(ln(x))
-    torch.testing.assert_close(wiring("pre")(x, first, second), y + second(ln(y)))
+def post(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
+    for norm, f in zip(layer.norms, fs, strict=True):
+        x = norm(x + drop(f(x)))
+    return x
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "is_closed"),
-    [
-        ("post", {}, False),
-        ("post", {"final_norm": True}, True),
-        ("pre", {}, True),
-        ("pre", {"final_norm": False}, False),
-        ("post_dropout_last", {}, False),
-    ],
-)
-def test_what_a_stack_ends_in(name: str, options: dict[str, bool], is_closed: bool) -> None:
-    assert isinstance(wiring(name, **options).closing(norm), Norm) == is_closed
+def pre(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
+    for norm, f in zip(layer.norms, fs, strict=True):
+        x = x + drop(f(norm(x)))
+    return x
 
 
-def test_post_leaves_unit_variance(x: Tensor) -> None:
-    y = wiring("post")(x, first, second)
-    torch.testing.assert_close(y.mean(-1), torch.zeros(3, 4), atol=1e-6, rtol=0)
-    torch.testing.assert_close(y.var(-1, unbiased=False), torch.ones(3, 4), atol=1e-4, rtol=0)
+def post_dropout_last(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
+    for norm, f in zip(layer.norms, fs, strict=True):
+        x = drop(norm(x + f(x)))
+    return x
 
 
-@pytest.mark.parametrize("name", sorted(slots()["residual"]))
-def test_dropout_spares_the_stream_unless_it_comes_last(name: str, x: Tensor) -> None:
-    """With a norm that does nothing and a branch of zeros, only the stream is left."""
-    layer = build(Residual, choose(Residual, name), PLACE, lambda: norm("none"), 0.5).train()
+def b2t(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
+    a = layer.norms
+    y = a[0](x + drop(fs[0](x)))
+    if len(fs) == 3:
+        y = a[1](y + drop(fs[1](y)))
+    return a[-1](x + y + drop(fs[-1](y)))
+
+
+def residual_dual(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
+    stream, plain = x[..., :D], x[..., D:]
+    for norm, f in zip(layer.norms, fs, strict=True):
+        y = drop(f(stream))
+        stream, plain = norm(stream + y), plain + y
+    return torch.cat((stream, plain), dim=-1)
+
+
+def sandwich(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
+    for before, after, f in zip(layer.norms, layer.after, fs, strict=True):
+        x = x + after(drop(f(before(x))))
+    return x
+
+
+def normformer(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
+    *attentions, feed_forward = fs
+    for before, after, f in zip(layer.norms[:-1], layer.after[:-1], attentions, strict=True):
+        x = x + drop(after(f(before(x))))
+    return x + drop(feed_forward(layer.norms[-1](x)))
+
+
+def parallel(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
+    (norm,) = layer.norms
+    outputs = [drop(f(norm(x))) for f in fs]
+    return x + torch.stack(outputs).sum(dim=0)
+
+
+def weighed(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
+    for norm, weight, f in zip(layer.norms, layer.weights, fs, strict=True):
+        x = x + drop(f(norm(x))) * weight
+    return x
+
+
+def deepnorm(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
+    heavier = {2: 0.81 * 32 ** (1 / 16), 3: 6**0.25}[len(fs)]  # N = M = 2
+    for norm, f in zip(layer.norms, fs, strict=True):
+        x = norm(heavier * x + drop(f(x)))
+    return x
+
+
+def admin(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
+    for norm, omega, f in zip(layer.norms, layer.omegas, fs, strict=True):
+        x = norm(x * omega + drop(f(x)))
+    return x
+
+
+FORMULAS: dict[str, Callable[..., Tensor]] = {
+    "post": post, "pre": pre, "post_dropout_last": post_dropout_last, "b2t": b2t,
+    "residual_dual": residual_dual, "realformer": post, "sandwich": sandwich, "peri": sandwich,
+    "normformer": normformer, "parallel": parallel, "rezero": weighed, "rezero_norm": weighed,
+    "layer_scale": weighed, "deepnorm": deepnorm, "admin": admin,
+}  # fmt: skip
+
+
+def stream(name: str, x: Tensor) -> Tensor:
+    """Return a stream made of ``x``: the two halves of a doubled one are nothing alike."""
+    return torch.cat((x, 1.5 - x.flip(-1)), dim=-1) if name == "residual_dual" else x
+
+
+def keep(x: Tensor) -> Tensor:
+    return x
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_layer_is_its_formula(name: str, side: Side, x: Tensor) -> None:
+    layer, x = fitted(name, side), stream(name, x)
+    close(layer(x, *BRANCHES[side]), FORMULAS[name](layer, x, BRANCHES[side], keep))
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", FORMULAS)
+def test_dropout_stands_where_the_formula_has_it(name: str, side: Side, x: Tensor) -> None:
+    layer, x = fitted(name, side, p=0.4), stream(name, x)
     torch.manual_seed(0)
-    y = layer(x, torch.zeros_like, torch.zeros_like)
-    assert torch.equal(y, x) == (name != "post_dropout_last")
+    actual = layer.train()(x, *BRANCHES[side])
+    torch.manual_seed(0)
+    expected = FORMULAS[name](layer, x, BRANCHES[side], lambda y: F.dropout(y, 0.4))
+    close(actual, expected)
+    close(layer.eval()(x, *BRANCHES[side]), FORMULAS[name](layer, x, BRANCHES[side], keep))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dropout_spares_the_stream_unless_it_comes_last(name: str, x: Tensor) -> None:
+    """With branches of zeros, which a norm without bias keeps, only the stream is left."""
+    layer, x = fitted(name, p=0.5, norm=named("rms")), stream(name, x)
+    torch.manual_seed(0)
+    dropped = layer.train()(x, torch.zeros_like, torch.zeros_like)
+    kept = layer.eval()(x, torch.zeros_like, torch.zeros_like)
+    assert torch.equal(dropped, kept) == (name != "post_dropout_last")
 
 
 def test_dropout_last_scales_what_it_keeps(x: Tensor) -> None:
     torch.manual_seed(0)
-    layer = build(Residual, choose(Residual, "post_dropout_last"), PLACE, lambda: norm("none"), 0.5)
+    layer = wiring("post_dropout_last", norm=named("none"), p=0.5)
     y = layer(x, torch.zeros_like, torch.zeros_like)
     kept = y != 0
     torch.testing.assert_close(y[kept], 4 * x[kept])  # twice 1 / (1 - 0.5)
 
 
-def test_layer_norm_by_hand(x: Tensor) -> None:
-    mean, var = x.mean(-1, keepdim=True), x.var(-1, unbiased=False, keepdim=True)
-    torch.testing.assert_close(norm("layer", eps=0.3)(x), (x - mean) / (var + 0.3).sqrt())
+@pytest.mark.parametrize("name", NAMES)
+def test_a_layer_wants_as_many_branches_as_its_stack_has(name: str, x: Tensor) -> None:
+    for side, other in (SIDES, SIDES[::-1]):
+        with pytest.raises(ValueError, match="zip"):
+            fitted(name, side)(stream(name, x), *BRANCHES[other])
 
 
-def test_rms_norm_by_hand(x: Tensor) -> None:
-    mean_square = x.square().mean(-1, keepdim=True)
-    torch.testing.assert_close(norm("rms", eps=0.3)(x), x / (mean_square + 0.3).sqrt())
+def test_parallel_may_have_a_norm_for_each_branch(x: Tensor) -> None:
+    layer = wiring("parallel", "decoder", shared_norm=False)
+    assert len(layer.norms) == 3
+    outputs = [f(norm(x)) for norm, f in zip(layer.norms, BRANCHES["decoder"], strict=True)]
+    close(layer(x, *BRANCHES["decoder"]), x + outputs[0] + outputs[1] + outputs[2])
 
 
-def test_no_norm_is_the_identity(x: Tensor) -> None:
-    assert norm("none")(x) is x
+OPENED = {"peri"}
+CLOSED = {"pre", "sandwich", "peri", "normformer", "parallel", "rezero_norm", "layer_scale"}
 
 
-@pytest.mark.parametrize(("name", "n"), [("layer", 2 * D), ("rms", D), ("none", 0)])
-def test_parameters_of_norms(name: str, n: int) -> None:
-    assert sum(p.numel() for p in norm(name).parameters()) == n
-    if name == "layer":
-        assert sum(p.numel() for p in norm(name, bias=False).parameters()) == D
+@pytest.mark.parametrize("name", sorted(set(FORMULAS) - {"residual_dual"}))
+def test_what_a_stack_begins_with_and_ends_in(name: str, x: Tensor) -> None:
+    layer = fitted(name)
+    for made, has_norm in ((layer.opening(odd()), OPENED), (layer.closing(odd()), CLOSED)):
+        close(made.double()(x), odd()().double()(x) if name in has_norm else x)
+
+
+@pytest.mark.parametrize("name", ["post", "pre", "realformer"])
+@pytest.mark.parametrize("final_norm", [False, True])
+def test_a_final_norm_is_there_when_asked_for(name: str, final_norm: bool, x: Tensor) -> None:
+    closing = wiring(name, final_norm=final_norm).closing(odd()).double()
+    close(closing(x), odd()().double()(x) if final_norm else x)
+
+
+def test_residual_dual_begins_as_two_and_ends_as_one(x: Tensor) -> None:
+    layer = wiring("residual_dual")
+    opened, closing = layer.opening(odd())(x), layer.closing(odd()).double()
+    assert torch.equal(opened[..., :D], x)
+    assert torch.equal(opened[..., D:], x)
+    close(closing(torch.cat((x, 2 - x), dim=-1)), x + odd()().double()(2 - x))
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", FORMULAS)
+def test_every_norm_of_a_layer_is_its_own(name: str, side: Side) -> None:
+    n = {"sandwich": 2, "peri": 2}.get(name, 1) * len(BRANCHES[side])
+    n = {"parallel": 1, "rezero": 0, "normformer": 2 * n - 1}.get(name, n)
+    own = [m for m in fitted(name, side).modules() if isinstance(m, Odd)]
+    assert len(own) == len({id(m) for m in own}) == n
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wiring_that_is_nothing_without_norms_says_so(name: str) -> None:
+    reason = getattr(lookup("residual", name).cls, "needs_norm")  # noqa: B009 - of the slot
+    if not reason:
+        assert wiring(name, norm=named("none"))
+        return
+    with pytest.raises(RefusedError) as refusal:
+        wiring(name, norm=named("none"))
+    assert refusal.value.reason == (
+        f"{reason}, but model.norm is none; choose a norm, "
+        "or a residual that can do without: post, pre or rezero"
+    )
+
+
+def test_these_wirings_need_norms() -> None:
+    parts = {name: lookup("residual", name).cls for name in FORMULAS}
+    assert {name for name, cls in parts.items() if getattr(cls, "needs_norm", "")} == {
+        "b2t", "residual_dual", "sandwich", "peri", "normformer", "deepnorm", "admin",
+        "rezero_norm",
+    }  # fmt: skip
+
+
+def test_rezero_refuses_norms() -> None:
+    with pytest.raises(RefusedError, match=r"say model\.norm: none, or residual: rezero_norm"):
+        wiring("rezero", norm=named("layer"))
+
+
+def test_parallel_refuses_to_part_norms_that_are_not_there() -> None:
+    with pytest.raises(RefusedError, match="shared_norm: false gives each sub-layer a norm"):
+        wiring("parallel", norm=named("none"), shared_norm=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "initial", "width"),
+    [
+        ("rezero", {}, 0.0, 1),
+        ("rezero_norm", {}, 0.0, 1),
+        ("layer_scale", {}, 0.1, D),
+        ("layer_scale", {"initial": 0.25}, 0.25, D),
+    ],
+)
+@pytest.mark.parametrize("side", SIDES)
+def test_trained_weights_of_branches(
+    name: str, options: Any, initial: float, width: int, side: Side
+) -> None:
+    norm = named("none" if name == "rezero" else "layer")
+    layer: Any = build(Residual, choose(Residual, name, **options), place(side), norm, 0.0)
+    weights = [weight for n, weight in layer.named_parameters() if "norms" not in n]
+    assert len(weights) == len(BRANCHES[side])
+    for weight in weights:
+        assert weight.requires_grad
+        assert weight.tolist() == pytest.approx([initial] * width)
+
+
+@pytest.mark.parametrize("name", ["rezero", "rezero_norm"])
+def test_rezero_begins_as_the_identity(name: str, x: Tensor) -> None:
+    norm = named("none" if name == "rezero" else "layer")
+    layer = build(Residual, choose(Residual, name), place(), norm, 0.0).double()
+    assert torch.equal(layer(x, first, second), x)
+
+
+@pytest.mark.parametrize(
+    ("side", "n", "alpha", "beta"),
+    [
+        ("encoder", 6, 1.41794, 0.49699), ("decoder", 6, 2.05977, 0.34329),
+        ("encoder", 12, 1.76088, 0.40020), ("decoder", 12, 2.44949, 0.28868),
+        ("encoder", 18, 1.99875, 0.35257), ("decoder", 18, 2.71081, 0.26085),
+    ],
+)  # fmt: skip
+def test_deepnorm_has_the_constants_of_its_paper(
+    side: Side, n: int, alpha: float, beta: float
+) -> None:
+    layer: Any = build(Residual, choose(Residual, "deepnorm"), place(side, n, n), odd(), 0.0)
+    assert (layer.alpha, layer.beta) == pytest.approx((alpha, beta), abs=5e-6)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (16, 1), (1, 16), (3, 27)])
+def test_deepnorm_tells_the_depths_of_the_stacks_apart(n: int, m: int) -> None:
+    encoder: Any
+    decoder: Any
+    encoder, decoder = (
+        build(Residual, choose(Residual, "deepnorm"), place(side, n, m), odd(), 0.0)
+        for side in SIDES
+    )
+    assert (encoder.alpha / 0.81) ** 16 == pytest.approx(n**4 * m)
+    assert (encoder.beta / 0.87) ** -16 == pytest.approx(n**4 * m)
+    assert decoder.alpha**4 == pytest.approx(3 * m)
+    assert decoder.beta**-4 == pytest.approx(12 * m)
+
+
+def test_admin_begins_with_ones() -> None:
+    layer: Any = build(Residual, choose(Residual, "admin"), place("decoder"), odd(), 0.0)
+    assert [omega.tolist() for omega in layer.omegas] == [[1.0] * D] * 3
+    assert all(omega.requires_grad for omega in layer.omegas)
+    assert layer.needs_calibration
+    assert layer.calibration is None
+
+
+@pytest.mark.parametrize("p", [0.0, 0.4])
+def test_admin_profiles_from_the_bottom_up(p: float, x: Tensor) -> None:
+    """Two decoder layers: what has gathered below each sub-layer sets its weight."""
+    layers: list[Any] = [wiring("admin", "decoder", p=p) for _ in range(2)]
+    calibration, fs, stream = Calibration(), BRANCHES["decoder"], x
+    torch.manual_seed(0)
+    for layer in layers:
+        layer.train().calibration = calibration
+        stream = layer(stream, *fs)
+    torch.manual_seed(0)
+    gathered, y = 1.0, x
+    for layer in layers:
+        for norm, f, omega in zip(layer.norms, fs, layer.omegas, strict=True):
+            close(omega, torch.full((D,), gathered**0.5, dtype=torch.float64))
+            branch = F.dropout(f(y), p)
+            gathered = gathered * variance(y) + variance(branch)
+            y = norm(omega * y + branch)
+    close(stream, y)
+    assert float(calibration.variance) == pytest.approx(gathered, rel=1e-12)
+
+
+def test_admin_keeps_the_last_of_a_blocks_places(x: Tensor) -> None:
+    """One block at both layers of a stack gets what two blocks in a row would end with."""
+    block: Any = wiring("admin")
+    block.calibration = Calibration()
+    once = block(x, first, third)
+    gathered = float(block.calibration.variance)
+    block(once, first, third)
+    close(block.omegas[0], torch.full((D,), gathered**0.5, dtype=torch.float64))
+
+
+def variance(x: Tensor) -> float:
+    x = x.detach()
+    return float(((x - x.sum() / x.numel()) ** 2).sum() / x.numel())
+
+
+def test_admin_weighs_unit_streams_by_what_its_paper_says(x: Tensor) -> None:
+    """With LayerNorm, every w^2 is the sum of the variances of all that came before."""
+    layer: Any = wiring("admin", "decoder", norm=lambda width=None: unit())
+    outputs: list[float] = []
+
+    def seen(f: Step) -> Step:
+        def run(y: Tensor) -> Tensor:
+            outputs.append(variance(f(y)))
+            return f(y)
+
+        return run
+
+    layer.calibration = Calibration()
+    layer(x, *(seen(f) for f in BRANCHES["decoder"]))
+    squares = [float(omega.detach()[0]) ** 2 for omega in layer.omegas]
+    expected = list(itertools.accumulate(outputs[:2], initial=1.0))
+    expected[1:] = [value - 1 + variance(x) for value in expected[1:]]
+    assert squares == pytest.approx(expected, rel=1e-6)
+
+
+def unit() -> Norm:
+    return build(Norm, choose(Norm, "layer", eps=1e-12), DIMS)
+
+
+def test_admin_leaves_its_weights_alone_outside_the_pass(x: Tensor) -> None:
+    layer: Any = wiring("admin")
+    before = [omega.detach().clone() for omega in layer.omegas]
+    layer.train()(x, first, second)
+    assert all(map(torch.equal, before, layer.omegas))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_seeds_at_once_are_each_seed_alone(name: str, x: Tensor) -> None:
+    layers, x = [fitted(name), fitted(name)], stream(name, x)
+    with torch.no_grad():
+        for parameter in layers[1].parameters():
+            parameter.mul_(1.5)
+    parameters, _ = stack_module_state(layers)
+
+    def one(parameters: dict[str, Tensor]) -> Tensor:
+        return functional_call(layers[0], (parameters, {}), (x, first, third))
+
+    close(vmap(one)(parameters), torch.stack([layer(x, first, third) for layer in layers]))

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    LinearLR,
+    LRScheduler,
+    ReduceLROnPlateau,
+    SequentialLR,
+)
 
 from ablate.parts.dims import Dims
 from ablate.parts.schedule import Schedule
-from ablate.registry import build, choose, slots
+from ablate.registry import RefusedError, build, choose, lookup, slots
+from tests.tiny import alternatives
 
 N_STEPS = 1000
 
@@ -49,8 +61,118 @@ def test_cosine_ends_at_its_lowest() -> None:
     cosine = schedule("cosine", lr=1.0, warmup=200, min_lr=0.1)
     assert cosine.rate(100) == pytest.approx(0.5)
     assert cosine.rate(200) == pytest.approx(1.0)
+    assert cosine.rate(400) == pytest.approx(0.1 + 0.9 * (1 + 0.5**0.5) / 2)
     assert cosine.rate(600) == pytest.approx(0.55)
     assert cosine.rate(1000) == pytest.approx(0.1)
+
+
+def test_linear_ends_at_its_lowest() -> None:
+    linear = schedule("linear", lr=1.0, warmup=200, min_lr=0.1)
+    assert linear.rate(100) == pytest.approx(0.5)
+    assert linear.rate(200) == pytest.approx(1.0)
+    assert linear.rate(400) == pytest.approx(0.775)
+    assert linear.rate(1000) == pytest.approx(0.1)
+
+
+def test_wsd_is_stable_until_its_last_steps() -> None:
+    wsd = schedule("wsd", lr=1.0, warmup=200, decay=0.3, min_lr=0.1)
+    assert wsd.rate(100) == pytest.approx(0.5)
+    assert {wsd.rate(step) for step in range(200, 701)} == {1.0}
+    assert wsd.rate(701) == pytest.approx(1.0 - 0.9 / 300)
+    assert wsd.rate(850) == pytest.approx(0.55)
+    assert wsd.rate(1000) == pytest.approx(0.1)
+
+
+def test_wsd_falls_over_what_the_warm_up_leaves() -> None:
+    wsd = schedule("wsd", lr=1.0, warmup=900, decay=0.5)
+    assert wsd.rate(450) == pytest.approx(0.5)
+    assert wsd.rate(900) == pytest.approx(1.0)
+    assert wsd.rate(950) == pytest.approx(0.5)
+    assert wsd.rate(1000) == 0.0
+
+
+def test_wsd_has_at_least_one_step_to_fall() -> None:
+    wsd = schedule("wsd", n_steps=4, lr=1.0, warmup=0, decay=0.01, min_lr=0.25)
+    assert [wsd.rate(step) for step in range(1, 5)] == [1.0, 1.0, 1.0, 0.25]
+
+
+def torch_rates(make: Callable[[torch.optim.Optimizer], LRScheduler]) -> list[float]:
+    """Return the rates that a scheduler of PyTorch gives steps 0, 1, ..., N_STEPS, from 1.0."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = make(optimizer)
+    rates = []
+    for _ in range(N_STEPS + 1):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+def test_cosine_is_that_of_pytorch() -> None:
+    theirs = torch_rates(lambda o: CosineAnnealingLR(o, T_max=N_STEPS, eta_min=0.1))
+    ours = schedule("cosine", lr=1.0, warmup=0, min_lr=0.1)
+    assert [ours.rate(step) for step in range(N_STEPS + 1)] == pytest.approx(theirs)
+
+
+def test_linear_is_that_of_pytorch() -> None:
+    """A rise from 0 over 100 steps, then a fall to a tenth over 900."""
+
+    def rise_and_fall(optimizer: torch.optim.Optimizer) -> SequentialLR:
+        rise = LinearLR(optimizer, start_factor=1e-9, total_iters=100)
+        fall = LinearLR(optimizer, start_factor=1.0, end_factor=0.1, total_iters=900)
+        return SequentialLR(optimizer, [rise, fall], milestones=[100])
+
+    ours = schedule("linear", lr=1.0, warmup=100, min_lr=0.1)
+    mine = [ours.rate(step) for step in range(N_STEPS + 1)]
+    assert mine == pytest.approx(torch_rates(rise_and_fall), abs=1e-8)
+
+
+def plateau_of_pytorch(dev: list[float], *, factor: float, patience: int, min_lr: float) -> float:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = ReduceLROnPlateau(
+        optimizer, factor=factor, patience=patience, min_lr=min_lr, threshold=0.0, eps=0.0
+    )
+    for nll in dev:
+        scheduler.step(nll)
+    rate: float = optimizer.param_groups[0]["lr"]
+    return rate
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_plateau_is_that_of_pytorch_on_any_history(seed: int) -> None:
+    """Histories with ties, gains, losses and a NaN; every prefix of each."""
+    random = np.random.default_rng(seed)
+    options: dict[str, Any] = {
+        "factor": random.uniform(0.3, 0.9),
+        "patience": int(random.integers(0, 4)),
+        "min_lr": random.choice([0.0, 0.05, 0.4]),
+    }
+    dev = (5 + np.round(random.normal(size=40).cumsum(), 1)).tolist()
+    dev[int(random.integers(40))] = math.nan
+    ours = schedule("plateau", lr=1.0, warmup=0, **options)
+    rates = [ours.rate(1, dev[:n]) for n in range(len(dev) + 1)]
+    theirs = [plateau_of_pytorch(dev[:n], **options) for n in range(len(dev) + 1)]
+    assert rates == pytest.approx(theirs, rel=1e-12)
+    assert len(set(rates)) > 1
+
+
+def test_plateau_waits_for_its_warm_up_but_listens_already() -> None:
+    plateau = schedule("plateau", lr=1.0, warmup=100, factor=0.5, patience=1)
+    assert plateau.rate(50, [3.0, 3.0, 3.0]) == pytest.approx(0.5)
+    assert plateau.rate(99, [3.0, 3.0, 3.0]) == pytest.approx(0.99)
+    assert plateau.rate(100, [3.0, 3.0]) == 1.0
+    assert plateau.rate(100, [3.0, 3.0, 3.0]) == 0.5
+    assert plateau.rate(900, [3.0, 3.0, 3.0, 3.0, 3.0]) == 0.25
+
+
+def test_only_plateau_listens_to_the_dev_set() -> None:
+    bad = [2.0, *[3.0] * 20]
+    listening = {
+        name
+        for name in slots()["schedule"]
+        if schedule(name, warmup=50).rate(500, bad) != schedule(name, warmup=50).rate(500)
+    }
+    assert listening == {"plateau"}
 
 
 @pytest.mark.parametrize("name", sorted(slots()["schedule"]))
@@ -62,25 +184,58 @@ def test_rates_rise_to_the_end_of_the_warm_up_and_never_after(name: str) -> None
 
 
 @pytest.mark.parametrize("name", sorted(slots()["schedule"]))
+def test_a_warm_up_is_a_straight_line_from_zero(name: str) -> None:
+    made = schedule(name, warmup=50)
+    rises = [made.rate(step) / step for step in range(1, 51)]
+    assert rises == pytest.approx([made.rate(50) / 50] * 50)
+
+
+@pytest.mark.parametrize("name", sorted(slots()["schedule"]))
 def test_a_warm_up_of_zero_starts_at_the_top(name: str) -> None:
     rates = [schedule(name, warmup=0).rate(step) for step in range(1, N_STEPS + 1)]
     assert rates[0] == max(rates)
     assert rates[0] > 0
 
 
+@pytest.mark.parametrize("name", sorted(slots()["schedule"]))
+def test_a_training_shorter_than_its_warm_up_only_rises(name: str) -> None:
+    rates = [schedule(name, n_steps=20, warmup=50).rate(step) for step in range(1, 21)]
+    assert rates == sorted(rates)
+    assert len(set(rates)) == 20
+
+
 @pytest.mark.parametrize(
-    ("name", "option", "value"),
+    "name",
     [
-        (name, option, value)
-        for name, entry in slots()["schedule"].items()
-        for option in entry.options.model_fields
-        for value in ([77] if option == "warmup" else [0.125])
+        n
+        for n in sorted(slots()["schedule"])
+        if "min_lr" in lookup("schedule", n).options.model_fields
     ],
 )
-def test_every_option_changes_some_rate(name: str, option: str, value: float) -> None:
-    def rates(**options: Any) -> list[float]:
-        return [
-            schedule(name, **{"warmup": 50} | options).rate(step) for step in range(1, N_STEPS + 1)
-        ]
+def test_a_lowest_rate_above_the_highest_is_refused(name: str) -> None:
+    assert schedule(name, lr=0.1, min_lr=0.1).rate(N_STEPS) <= 0.1
+    with pytest.raises(RefusedError, match=r"min_lr \(0.2\) is above lr \(0.1\)"):
+        schedule(name, lr=0.1, min_lr=0.2)
 
-    assert rates(**{option: value}) != rates()
+
+BELOW = {"min_lr": [1e-4]}  # the usual values are above the highest rate
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        (name, option)
+        for name, entry in slots()["schedule"].items()
+        for option in entry.options.model_fields
+    ],
+)
+def test_every_option_changes_some_rate(name: str, option: str) -> None:
+    """With a dev set that has stopped getting better, for who listens to it."""
+
+    def rates(**options: Any) -> list[float]:
+        made = schedule(name, **{"warmup": 50} | options)
+        return [made.rate(step, [1.0] * (step // 30)) for step in range(1, N_STEPS + 1)]
+
+    values = BELOW.get(option) or list(alternatives(lookup("schedule", name), option))
+    assert values
+    assert all(rates(**{option: value}) != rates() for value in values)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from ablate import registry
-from ablate.registry import lookup
+from ablate.registry import lookup, slots
 from ablate.spec import RunSpec, identity
 
 RUN = RunSpec.model_validate(
@@ -38,11 +38,27 @@ def changed(plain: Any, path: tuple[str, ...], value: Any) -> Any:
     return {**plain, head: changed(plain[head], tuple(rest), value) if rest else value}
 
 
+def literals(annotation: Any) -> Iterator[str]:
+    for arg in get_args(annotation):
+        yield from [arg] if isinstance(arg, str) else literals(arg)
+
+
+def words() -> Iterator[str]:
+    """Yield every word that a spec may say: the names of parts, and of their options' values."""
+    yield "sentence"
+    for parts in slots().values():
+        yield from parts
+        for entry in parts.values():
+            for field in entry.options.model_fields.values():
+                yield from literals(field.annotation)
+
+
+WORDS = dict.fromkeys(words())
+
+
 def others(value: Any) -> list[Any]:
     """Return values of which one is bound to be another valid one."""
-    names = "none rms learned pre torch adamw greedy gelu cosine word per_head_shared separate"
-    words = f"{names} sqrt_dmodel cross_entropy multi30k t2t halves others".split()
-    return [v for v in (not value, 0.5, 3, 300, 0.25, [0.5, 0.6], *words) if v != value]
+    return [v for v in (not value, 0.5, 3, 300, 0.25, [0.5, 0.6], *WORDS) if v != value]
 
 
 @pytest.mark.parametrize("path", [*leaves(PLAIN)], ids=".".join)

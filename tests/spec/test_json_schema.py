@@ -123,6 +123,25 @@ def test_they_agree_on_what_is_around_a_run(section: str, tmp_path: Path) -> Non
     assert not disagreements(documents, tmp_path)
 
 
+def test_they_agree_on_what_is_published(tmp_path: Path) -> None:
+    row = {"params": 65e6, "bleu": 25.8, "bleu_lc_tok": 41, "ppl": 4.92}
+    whole = {"source": "a paper", "note": "why", "rows": {"baseline": row}}
+
+    def documents() -> Iterator[Any]:
+        for value in (None, whole, {k: v for k, v in whole.items() if k != "note"}, 3, [whole]):
+            yield {"published": value}
+        for value in (*VALUES, {"baseline": {}}, {"baseline": None}, {"baseline": 3}):
+            yield {"published": {**whole, "rows": value}}
+            yield {"published": {**whole, "note": value}}
+            yield {"published": {**whole, "source": value}}
+            yield {"published": {**whole, "surely_unknown": value}}
+        for measure in (*row, "surely_unknown"):
+            for value in (*VALUES, 99, 101, 1e9):
+                yield {"published": {**whole, "rows": {"baseline": {measure: value}}}}
+
+    assert not disagreements(documents(), tmp_path)
+
+
 _NO_FILES = ("none", "learned", "epoch", "why")
 
 

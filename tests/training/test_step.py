@@ -14,7 +14,7 @@ from ablate.data.tokenizer import PAD
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose
 from ablate.training.plan import Stream, count_steps
-from ablate.training.step import StepResult, train_step
+from ablate.training.step import Recipe, StepResult, train_step
 from tests.training.reversal import fresh, pairs, run_spec
 
 
@@ -24,8 +24,7 @@ def step(n_batches: int, batch_tokens: int, **options: Any) -> tuple[StepResult,
     chosen = [batches.make(rows) for rows in batches.epoch(0, 0)[:n_batches]]
     objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    options = {"clip": None, "precision": "fp32"} | options
-    return train_step(model, objective, optimizer, chosen, **options), model
+    return train_step(model, Recipe(objective, **options), optimizer, chosen), model
 
 
 def test_accumulated_batches_are_one_large_batch() -> None:

@@ -11,8 +11,10 @@ import difflib
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model, model_serializer
@@ -28,10 +30,10 @@ class Part:
     def __init_subclass__(cls, *, slot: str | None = None, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if slot is not None:
-            if slot in _TABLE:
+            if slot in TABLE:
                 raise ValueError(f"the slot {slot!r} is already declared")
             cls.slot = slot
-            _TABLE[slot] = {}
+            TABLE[slot] = {}
 
 
 class Frozen(BaseModel):
@@ -61,20 +63,53 @@ class Fingerprinted:
 
 
 @dataclass(frozen=True)
+class Plugin:
+    """Where parts from outside come from: a file, or an installed package.
+
+    Attributes:
+        name: the file, as it was given; or the distribution and its version.
+        sha256: of the content of the file, or of all Python files of the package.
+        module: what it is imported as, or the package that all its modules lie in.
+        source: the text of a file, so that another process can run the very same; else empty.
+    """
+
+    name: str
+    sha256: str
+    module: str
+    source: str = field(default="", repr=False)
+
+    @property
+    def identity(self) -> str:
+        """Return what the results of its parts depend on: not where a file lies."""
+        return self.sha256 if self.source else f"{self.name} {self.sha256}"
+
+
+@dataclass(frozen=True)
 class Entry:
     """One registered part.
 
     Attributes:
+        formula: what it computes, in one line of plain text.
+        source: paper and section, with the year, or the code it follows.
         version: raised whenever a change moves the part's numbers; enters the identity of a run.
         options: the keyword-only arguments as a pydantic model.
+        origin: the plugin it comes from; None for our own.
     """
 
     slot: str
     name: str
     cls: type[Part]
+    formula: str
     source: str
     version: int
     options: type[BaseModel]
+    origin: Plugin | None = None
+
+    @property
+    def told(self) -> dict[str, str]:
+        """Return what the documentation says of each option."""
+        told = documented(self.cls)
+        return {name: told[name] for name in self.options.model_fields if name in told}
 
     @property
     def fingerprinted(self) -> set[str]:
@@ -93,28 +128,35 @@ class Entry:
 
 
 P = TypeVar("P", bound=Part)
-_TABLE: dict[str, dict[str, Entry]] = {}
+TABLE: dict[str, dict[str, Entry]] = {}
 _HOMES = ("ablate.parts", "ablate.data", "ablate.decoding")
 """The packages whose modules register parts; they import all that they hold."""
 
 
-def register(name: str, *, source: str, version: int = 1) -> Callable[[type[P]], type[P]]:
+def register(
+    name: str, *, source: str, formula: str = "", version: int = 1
+) -> Callable[[type[P]], type[P]]:
     """Enter a part in its slot's table; its keyword-only arguments become its YAML options.
 
     Args:
         name: what the YAML calls it.
-        source: paper and section, or the code it follows.
+        source: paper and section, with the year, or the code it follows.
+        formula: what it computes, in one line of plain text; empty where nothing is computed.
         version: to be raised by a change that moves the part's numbers.
 
     Raises:
-        ValueError: if the slot already has a part of that name.
+        ValueError: if the slot already has a part of that name, or the class is of no slot.
     """
 
     def enter(cls: type[P]) -> type[P]:
-        table = _TABLE[cls.slot]
+        if not hasattr(cls, "slot"):
+            raise ValueError(f"{cls.__qualname__} is of no slot; derive it from a slot's contract")
+        table = TABLE[cls.slot]
         if name in table:
-            raise ValueError(f"{cls.slot} {name!r} is already {table[name].cls.__qualname__}")
-        table[name] = Entry(cls.slot, name, cls, source, version, _options_of(cls))
+            known = table[name]
+            owner = f" of {known.origin.name}" if known.origin else ""
+            raise ValueError(f"{cls.slot} {name!r} is already {known.cls.__qualname__}{owner}")
+        table[name] = Entry(cls.slot, name, cls, formula, source, version, _options_of(cls))
         return cls
 
     return enter
@@ -126,7 +168,8 @@ def lookup(slot: str, name: str) -> Entry:
     Raises:
         ValueError: naming the nearest part, and all that there are.
     """
-    table = slots()[slot]
+    _fill()
+    table = TABLE[slot]
     if name in table:
         return table[name]
     known = ", ".join(sorted(table))
@@ -142,7 +185,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
 def slots() -> dict[str, dict[str, Entry]]:
     """Return every slot with its parts, for listings and for tests that visit all of them."""
     _fill()
-    return {slot: dict(table) for slot, table in _TABLE.items()}
+    return {slot: dict(table) for slot, table in TABLE.items()}
 
 
 def choose(slot: type[Part], name: str, **options: Any) -> Choice:
@@ -162,12 +205,25 @@ def build(slot: type[P], choice: Choice, *given: object, at: str = "") -> P:
     Raises:
         RefusedError: if the part refuses its arguments.
     """
-    try:
+    with refusals(at or slot.slot):
         part = lookup(slot.slot, choice.name).cls(*given, **choice.options)
-    except ValueError as error:
-        raise RefusedError(at or slot.slot, str(error)) from error
     assert isinstance(part, slot)
     return part
+
+
+@contextmanager
+def refusals(at: str) -> Iterator[None]:
+    """Turn the ValueError by which a part refuses into a `RefusedError` that says where.
+
+    Args:
+        at: the dotted path of the choice in the experiment.
+    """
+    try:
+        yield
+    except RefusedError:
+        raise
+    except ValueError as error:
+        raise RefusedError(at, str(error)) from error
 
 
 class RefusedError(SpecError):
@@ -179,11 +235,25 @@ class RefusedError(SpecError):
         self.reason = reason
 
 
+def documented(cls: type) -> dict[str, str]:
+    """Return what a docstring, or that of a base, says of each argument or attribute, by name."""
+    told: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        text = inspect.cleandoc(base.__doc__ or "")
+        section = re.search(r"^(?:Args|Attributes):\n((?:    .*\n?|\n)+)", text, re.MULTILINE)
+        found = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section[1] if section else "", re.M)
+        told |= {name: " ".join(words.split()) for name, words in found}
+    return told
+
+
 @functools.cache
 def _fill() -> None:
     """Import every home of parts; before the first look into the table, not before."""
     for home in _HOMES:
         importlib.import_module(home)
+    from ablate.registry.outside import load_installed  # which needs this file
+
+    load_installed()
 
 
 def _options_of(cls: type[Part]) -> type[BaseModel]:

@@ -1,0 +1,154 @@
+"""A reference as a YAML file: every mistake told with its place, and written to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel
+
+from ablate.analysis.reference import KINDS, Exact, Finding, Head, Reference, Statistical, plain
+from ablate.errors import SpecError
+from ablate.registry import suggest
+from ablate.spec import Mistake, MistakesError
+from ablate.spec.merge import Shape
+from ablate.spec.messages import validated
+from ablate.spec.source import Mark, Node, Source, UnreadableError, parse, scalar, source_of
+from ablate.store import write_whole
+
+_HEAD = """\
+# A reference for `ablate gate`. The terms of each check are yours to change; what stands under
+# `blessed` is written by `ablate gate SPEC --reference THIS --bless`, and so is this file: notes
+# belong in `note`, comments do not survive.
+"""
+
+
+@dataclass(frozen=True)
+class ReferenceFile:
+    """A reference, and where its file says each thing.
+
+    Attributes:
+        tree: of the YAML.
+    """
+
+    reference: Reference
+    tree: Node
+
+    def mistake(self, path: Sequence[str], reason: str) -> Mistake:
+        """Return a mistake at the value under ``path``, or at what holds it."""
+        node, _ = self.tree.descend(path)
+        return Mistake(node.mark, ".".join(path), reason)
+
+
+def read(path: Path) -> ReferenceFile:
+    """Read a reference.
+
+    Raises:
+        MistakesError: with every mistake of the file.
+    """
+    wrong: list[Mistake] = []
+    try:
+        tree = _tree(path, wrong)
+    except UnreadableError as error:
+        raise MistakesError([*wrong, error.mistake]) from None
+    checks = _checks(tree, wrong)
+    said = replace(tree, value={key: node for key, node in tree.items() if key != "checks"})
+    head, mistakes = validated(Head, said, _shape(Reference))
+    wrong += mistakes
+    if wrong or head is None:
+        raise MistakesError(wrong)
+    return ReferenceFile(Reference(**dict(head), checks=checks), tree)
+
+
+def write(path: Path, reference: Reference) -> None:
+    """Write a reference, whole or not at all.
+
+    Raises:
+        StoreError: if that fails.
+    """
+    write_whole(path, text(reference))
+
+
+def text(reference: Reference) -> str:
+    """Return a reference as YAML."""
+    said = plain(reference)
+    said["checks"] = {name: _kind_first(check) for name, check in said["checks"].items()}
+    body = yaml.dump(
+        said, Dumper=_Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True, width=96
+    )
+    return _HEAD + body
+
+
+def _tree(path: Path, wrong: list[Mistake]) -> Node:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read: {error.strerror}") from error
+    source = source_of(str(path), content, path)
+    root = parse(source, wrong)
+    if root is None or not isinstance(root.value, dict):
+        reason = "a reference is a mapping with 'checks'; `ablate gate --bless` writes one"
+        raise UnreadableError(Mistake(root.start if root else _start(source), "", reason))
+    return root
+
+
+def _start(source: Source) -> Mark:
+    return Mark(source, 1, 1)
+
+
+def _checks(tree: Node, wrong: list[Mistake]) -> dict[str, Exact | Statistical | Finding]:
+    node = tree.get("checks")
+    if node is None or not dict(node.items()):
+        reason = f"needs 'checks', a mapping from names to checks of a kind: {', '.join(KINDS)}"
+        wrong.append(Mistake((node or tree).mark, "checks" if node else "", reason))
+        return {}
+    made = {name: _check(check, wrong) for name, check in node.items()}
+    return {name: check for name, check in made.items() if check is not None}
+
+
+def _check(node: Node, wrong: list[Mistake]) -> Exact | Statistical | Finding | None:
+    kind = node.get("kind")
+    name = None if kind is None else kind.value
+    if not isinstance(name, str) or name not in KINDS:
+        told = f"there is no kind {name!r};{suggest(str(name), KINDS)} " if kind else "needs 'kind'; "
+        wrong.append(Mistake((kind or node).mark, node.path, f"{told}known: {', '.join(KINDS)}"))
+        return None
+    check, mistakes = validated(KINDS[name], node, _shape(KINDS[name]))
+    wrong += mistakes
+    return check
+
+
+def _shape(model: type[BaseModel]) -> Shape:
+    """Return which keys a model has, for messages."""
+    below: dict[str, Shape] = {}
+    for key, info in model.model_fields.items():
+        inner = [
+            kind
+            for kind in (info.annotation, *get_args(info.annotation))
+            if isinstance(kind, type) and issubclass(kind, BaseModel)
+        ]
+        below[key] = _shape(inner[0]) if inner else Shape()
+    return Shape(below=below, is_demanding=True)
+
+
+def _kind_first(check: dict[str, Any]) -> dict[str, Any]:
+    order: Iterable[str] = ("kind", "row", "against", "measure", "claim", "by")
+    first = {key: check[key] for key in order if key in check}
+    last = {key: check[key] for key in ("published", "note", "blessed") if key in check}
+    return {**first, **{k: v for k, v in check.items() if k not in last}, **last}
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes YAML that YAML 1.2 reads back as it was meant."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    """Quote what a reader of YAML 1.2 would take for a number, as `12e4` in a hash."""
+    style = None if scalar(value) == value else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)

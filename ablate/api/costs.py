@@ -1,0 +1,134 @@
+"""What a part adds to a model: parameters and FLOPs at the base size, counted on what is built."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ablate import measuring
+from ablate.data.batches import Batch
+from ablate.data.tokenizer import PAD
+from ablate.measuring.flops import FlopCounter
+from ablate.model import assemble
+from ablate.parts.embedding import Vocabulary
+from ablate.registry import Entry, RefusedError, slots
+from ablate.spec import ModelSpec
+from ablate.spec.experiment import slot_of
+
+BASE: Mapping[str, Any] = {
+    "dims": {"d_model": 512, "n_heads": 8, "max_len": 256},
+    "n_layers": 6,
+    "feed_forward": {"name": "relu", "d_ff": 2048},
+}
+"""The base model of Vaswani et al. 2017, table 3."""
+
+VOCABULARY = Vocabulary(n_src=37_000, n_tgt=37_000, is_joint=True)
+N_PAIRS, N_TOKENS = 64, 32
+"""The batch that FLOPs are counted on: so many pairs, of so many tokens on either side."""
+
+STATED = (
+    "the base model of Vaswani et al. 2017 (d_model 512, 8 heads, d_ff 2048, 6 + 6 layers, joint "
+    f"vocabulary of {VOCABULARY.n_tgt:,})"
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a model of the base size costs with a part, and how much of it the part adds.
+
+    Attributes:
+        params: of the model with the part.
+        params_added: to those of the same model with the slot's default part.
+        flops_per_target_token: of a training step of the model with the part, forward and backward.
+        flops_per_target_token_added: likewise.
+        companion: what the part needs beside it, and what the model has with the slot's default
+            part too if that agrees with it: dotted path to the name of a part.
+    """
+
+    params: int
+    params_added: int
+    flops_per_target_token: float
+    flops_per_target_token_added: float
+    companion: dict[str, str]
+
+
+_Choices = Mapping[str, Any]
+"""Slot to choice, of the slots that differ from the base model."""
+_Counts = tuple[int, float]
+
+
+class Costs:
+    """Counts parts, each model once."""
+
+    def __init__(self) -> None:
+        self._flops = FlopCounter()
+        self._known: dict[str, _Counts | None] = {}
+        ids = torch.ones(N_PAIRS, N_TOKENS, dtype=torch.long, device="meta")
+        self._batch = Batch(ids, ids, ids, n_tokens=ids.numel(), index=ids[:, 0])
+
+    def of(self, entry: Entry, choice: Any) -> Cost | None:
+        """Return what a part costs; None for what is no part of a model, or in no model alone.
+
+        Args:
+            entry: the part.
+            choice: as the YAML would make it, with all that must be given.
+        """
+        slot = slot_of(ModelSpec.model_fields[entry.slot]) if _is_of_model(entry.slot) else None
+        if slot is None:
+            return None
+        for companion in _companions(entry):
+            counts = self._count({**companion, entry.slot: choice}, entry)
+            if counts is None:
+                continue
+            without = {**companion, entry.slot: slot.default}
+            params, flops = self._count(without, entry) or self._count({}, entry) or counts
+            paths = {f"model.{other}": name for other, name in companion.items()}
+            return Cost(counts[0], counts[0] - params, counts[1], counts[1] - flops, paths)
+        return None
+
+    def _count(self, choices: _Choices, entry: Entry) -> _Counts | None:
+        """Count the base model with some choices; None if they are refused."""
+        spec = ModelSpec.model_validate({**BASE, **choices})
+        key = spec.model_dump_json()
+        if key not in self._known:
+            self._known[key] = self._counted(spec, entry)
+        return self._known[key]
+
+    def _counted(self, spec: ModelSpec, entry: Entry) -> _Counts | None:
+        try:
+            with torch.device("meta"):
+                model = assemble(spec, VOCABULARY, PAD)
+            params: int = measuring.count_parameters(model)["total"]
+            return params, self._flops.count(model, self._batch)
+        except RefusedError:
+            return None
+        except Exception:
+            if entry.origin is None:
+                raise
+            return None  # what others have written may be listed even where it does not work
+
+
+def _is_of_model(slot: str) -> bool:
+    return slot in ModelSpec.model_fields
+
+
+def _companions(entry: Entry) -> Iterator[dict[str, str]]:
+    """Yield what a part may need beside it: nothing; one part of the same paper; any one part."""
+    yield {}
+    others = [
+        other
+        for slot, table in slots().items()
+        for other in table.values()
+        if _is_of_model(slot) and slot != entry.slot
+    ]
+    papers = _papers([entry.source])
+    for other in sorted(others, key=lambda other: not papers & _papers([other.source])):
+        yield {other.slot: other.name}
+
+
+def _papers(sources: Iterable[str]) -> set[str]:
+    return {paper for source in sources for paper in re.findall(r"arXiv:([\d.]+\d)", source)}

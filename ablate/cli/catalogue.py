@@ -1,0 +1,232 @@
+"""How the catalogue of parts looks: in a terminal, in a pipe, and as a page of documentation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ablate.api.costs import N_PAIRS, N_TOKENS, STATED
+from ablate.api.listing import OptionListing, PartListing
+
+_SCOPE = (
+    "of a training step, forward and backward, per target token; of matrix products alone, on a "
+    f"batch of {N_PAIRS} pairs of {N_TOKENS} + {N_TOKENS} tokens"
+)
+COMMAND = "ablate parts --format markdown > docs/parts.md"
+
+
+def overview(console: Console, shown: Sequence[PartListing]) -> None:
+    """Print a table for every slot; of one slot alone, every option too."""
+    slots = [list(parts) for _, parts in groupby(shown, key=lambda part: part.slot)]
+    for parts in slots:
+        console.print(_heading(parts[0]))
+        console.print(_stacked(parts) if console.is_terminal else _flat(parts))
+        if len(slots) == 1 and any(part.options for part in parts):
+            console.print(Text("\noptions", style="bold"))
+            console.print(_options(parts, is_stacked=console.is_terminal))
+        console.print()
+    if any(part.cost for part in shown):
+        console.print(Text(f"* marks a slot's default. {_legend(shown)}", style="dim"))
+
+
+def details(console: Console, part: PartListing) -> None:
+    """Print all that is known of one part."""
+    console.print(_heading(part, f": {part.name}"))
+    lines = [part.formula, part.source, _origin(part), _cost(part) if part.cost else ""]
+    for line in filter(None, lines):
+        console.print(Padding(Text(line), (0, 0, 0, 2)))
+    console.print(Padding(Text(f"\n{part.text}\n"), (0, 0, 0, 2)))
+    for option in part.options:
+        is_told = f"\n    {option.name}: " in part.text
+        line = f"{option.name}: {_may_be(option)}{'' if is_told else f'; {option.meaning}'}"
+        console.print(Padding(Text(line), (0, 0, 0, 2)))
+    if part.example:
+        console.print(Text("\n  the smallest experiment that has it:\n", style="dim"))
+        console.print(Padding(Text(part.example.rstrip()), (0, 0, 0, 4)))
+
+
+def markdown(shown: Sequence[PartListing]) -> str:
+    """Return the catalogue as a page of documentation."""
+    lines = ["# Parts", "", f"Written by `{COMMAND}`; edit the parts, not this page.", ""]
+    lines += [rf"\* marks a slot's default. {_legend(shown)}", ""]
+    for _, of_slot in groupby(shown, key=lambda part: part.slot):
+        lines += _chapter(list(of_slot))
+    return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
+
+
+def _heading(part: PartListing, name: str = "") -> Text:
+    where = f"  {part.path}" if part.path and part.path != part.slot else ""
+    what = part.slot_summary
+    if name:
+        what = "the default" if part.is_default else ""
+    return Text.assemble((f"{part.slot}{name}", "bold"), (where, "dim"), f"  {what}".rstrip())
+
+
+def _stacked(parts: Sequence[PartListing]) -> Table:
+    """Return a table that is narrow: what is said of a part stands one below the other."""
+    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    grid.add_column("  part", no_wrap=True)
+    has_costs = any(part.cost for part in parts)
+    for header in ("parameters", "MFLOPs") if has_costs else ():
+        grid.add_column(header, justify="right", no_wrap=True)
+    grid.add_column("what it is", ratio=1)
+    for part in parts:
+        said = [
+            Text(part.formula or part.summary),
+            *([Text(_brief(part.options), style="cyan")] if part.options else []),
+            *([Text(f"with {_companion(part)}")] if _companion(part) else []),
+            Text(part.source, style="dim"),
+            *([Text(_origin(part), style="dim")] if part.origin else []),
+        ]
+        costs = [Text(cell) for cell in _added(part)] if has_costs else []
+        name = Text.assemble("  ", part.name, ("*" if part.is_default else "", "bold"))
+        grid.add_row(name, *costs, Text("\n").join(said))
+    return grid
+
+
+def _flat(parts: Sequence[PartListing]) -> Table:
+    """Return a table with one line for every part, as long as it may be."""
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    headers = ["part", "parameters", "MFLOPs", "with", "what it is", "options", "source", "from"]
+    rows = [
+        [
+            f"{part.name}{'*' if part.is_default else ''}",
+            *_added(part),
+            _companion(part),
+            part.formula or part.summary,
+            _brief(part.options),
+            part.source,
+            _origin(part),
+        ]
+        for part in parts
+    ]
+    columns = [n for n in range(len(headers)) if any(row[n] for row in rows)]
+    for n in columns:
+        grid.add_column(headers[n], justify="right" if n in (1, 2) else "left", no_wrap=True)
+    for row in rows:
+        grid.add_row(*(Text(row[n]) for n in columns))
+    return grid
+
+
+def _options(parts: Sequence[PartListing], *, is_stacked: bool) -> Table:
+    """Return a table of all options; stacked, what is said of one stands below what it may be."""
+    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for header in ("  part", "option", "may be") + (() if is_stacked else ("meaning",)):
+        grid.add_column(header, no_wrap=not (is_stacked and header == "may be"))
+    for part in parts:
+        for n, option in enumerate(part.options):
+            cells = [Text("" if n and is_stacked else f"  {part.name}"), Text(option.name)]
+            said = [Text(_may_be(option)), Text(_plain(option.meaning), style="dim")]
+            grid.add_row(*cells, *([Text("\n").join(said)] if is_stacked else said))
+    return grid
+
+
+def _legend(shown: Sequence[PartListing]) -> str:
+    """Say what the numbers are about."""
+    of_base = next((p.cost for p in shown if p.is_default and p.cost), None)
+    flops = f", {of_base.flops_per_target_token / 1e6:,.1f} MFLOPs" if of_base else ""
+    size = f": {of_base.params:,} parameters{flops}" if of_base else ""
+    return (
+        "Parameters and MFLOPs are what a part adds, counted on the assembled model, to "
+        f"{STATED}{size}; MFLOPs {_SCOPE}."
+    )
+
+
+def _cost(part: PartListing) -> str:
+    assert part.cost, "who calls has looked"
+    beside = f", with {_companion(part)}" if part.cost.companion else ""
+    params, flops = _added(part)
+    return (
+        f"{params} parameters, {flops} MFLOPs, which makes {part.cost.params:,} and "
+        f"{part.cost.flops_per_target_token / 1e6:,.1f}, in {STATED}{beside}; MFLOPs {_SCOPE}"
+    )
+
+
+def _added(part: PartListing) -> tuple[str, str]:
+    if part.cost is None:
+        return "", ""
+    params, flops = part.cost.params_added, part.cost.flops_per_target_token_added / 1e6
+    digits = 0 if abs(flops) >= 100 else 1 if abs(flops) >= 10 else 2
+    return f"{params:+,}" if params else "0", f"{flops:+,.{digits}f}" if flops else "0"
+
+
+def _companion(part: PartListing) -> str:
+    beside = part.cost.companion if part.cost else {}
+    return ", ".join(f"{path}: {name}" for path, name in beside.items())
+
+
+def _origin(part: PartListing) -> str:
+    return f"from {part.origin['name']}" if part.origin else ""
+
+
+def _brief(options: Iterable[OptionListing]) -> str:
+    return ", ".join(f"{o.name}={'...' if o.is_required else _value(o.default)}" for o in options)
+
+
+def _may_be(option: OptionListing) -> str:
+    return f"{option.type}; {'' if option.is_required else 'default '}{_default(option)}"
+
+
+def _default(option: OptionListing) -> str:
+    return "must be given" if option.is_required else _value(option.default)
+
+
+def _value(value: Any) -> str:
+    """Write a value as YAML would, in one line."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _plain(text: str) -> str:
+    """Take the marks of code off a text."""
+    return text.replace("``", "").replace("`", "")
+
+
+def _chapter(parts: Sequence[PartListing]) -> Iterator[str]:
+    """Yield the lines of one slot."""
+    slot, path = parts[0].slot, parts[0].path
+    where = f" Chosen at `{path}`." if path else ""
+    yield from (f"## {slot}", "", f"{parts[0].slot_summary}{where}", "")
+    cells: dict[str, Callable[[PartListing], str]] = {
+        "part": _link,
+        "formula": lambda part: _code(part.formula),
+        "parameters": lambda part: _added(part)[0],
+        "MFLOPs": lambda part: _added(part)[1],
+        "with": lambda part: _code(_companion(part)),
+        "source": lambda part: _cell(part.source),
+    }
+    kept = {head: cell for head, cell in cells.items() if any(cell(part) for part in parts)}
+    yield _row(kept)
+    yield _row("--:" if head in ("parameters", "MFLOPs") else "---" for head in kept)
+    yield from (_row(cell(part) for cell in kept.values()) for part in parts)
+    for part in parts:
+        yield from ("", f"### {slot}: {part.name}", "", part.prose)
+        if part.options:
+            yield from ("", _row(("option", "may be", "default", "meaning")), _row(["---"] * 4))
+            yield from (
+                _row((_code(o.name), _cell(o.type), _cell(_default(o)), _cell(o.meaning)))
+                for o in part.options
+            )
+    yield ""
+
+
+def _link(part: PartListing) -> str:
+    return f"[{part.name}](#{part.slot}-{part.name})" + (r"\*" if part.is_default else "")
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _code(text: str) -> str:
+    return f"`{_cell(text)}`" if text else ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|")

@@ -1,0 +1,220 @@
+"""What every attention has: a cache, a view, and one kernel.
+
+B batch, T queries, S keys, D d_model, H n_heads, G heads of keys and values, K d_k, V d_v. A mask
+is True where attention is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from ablate.parts.dims import Dims, Dropout
+from ablate.parts.position import Position
+from ablate.parts.scaling import Scaling
+from ablate.registry import Part
+
+
+class Cache:
+    """Keys and values computed before, in buffers of a fixed size (B, G, length, K or V).
+
+    Args:
+        length: most tokens it can hold.
+    """
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self._buffers: tuple[Tensor, Tensor] | None = None
+
+    @classmethod
+    def of(cls, k: Tensor, v: Tensor) -> Cache:
+        """Return a full cache of keys ``k`` (B, G, S, K) and values ``v`` (B, G, S, V)."""
+        cache = cls(k.size(2))
+        cache._buffers = k, v
+        return cache
+
+    def first(self, n: int) -> tuple[Tensor, Tensor]:
+        """Return the first ``n`` keys and values."""
+        assert self._buffers is not None, "nothing has been written yet"
+        k, v = self._buffers
+        return k[:, :, :n], v[:, :, :n]
+
+    def extend(self, k: Tensor, v: Tensor, positions: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        """Write ``k`` and ``v`` at ``positions`` (T,); return the first ``n`` of each."""
+        if self._buffers is None:
+            self._buffers = self._empty(k), self._empty(v)
+        for buffer, new in zip(self._buffers, (k, v), strict=True):
+            buffer.index_copy_(2, positions, new)
+        return self.first(n)
+
+    def select(self, rows: Tensor, n: int) -> None:
+        """Keep ``rows`` (B',) of the batch, in that order, with their first ``n`` tokens.
+
+        There are never more rows than before, so the buffers are reused.
+        """
+        if self._buffers is not None:
+            k, v = (_select(buffer, rows, n) for buffer in self._buffers)
+            self._buffers = k, v
+
+    def _empty(self, like: Tensor) -> Tensor:
+        return like.new_zeros(*like.shape[:2], self.length, like.size(3))
+
+
+def _select(buffer: Tensor, rows: Tensor, n: int) -> Tensor:
+    kept = buffer[:, :, :n].index_select(0, rows)
+    buffer = buffer[: rows.size(0)]
+    buffer[:, :, :n] = kept
+    return buffer
+
+
+@dataclass(frozen=True)
+class View:
+    """What the queries of one attention may look at.
+
+    Attributes:
+        mask: True = may attend; broadcasts to (B, H, T, S).
+        queries: positions of the queries, (T,).
+        keys: positions of the keys, (S,).
+        position: the stack's encoding; None where queries and keys share no axis.
+        memory: whose keys and values to use (B, S, D); None: the queries' own sequence.
+        known: keys and values computed before, in place of ``memory``.
+        cache: where to keep the keys and values of the queries' own sequence.
+        layer: the number of the layer in its stack, 0 first.
+        trail: the scores (B, H, T, S) of the same attention one layer below, if any, for those
+            that add them up; each leaves its own in their place.
+    """
+
+    mask: Tensor
+    queries: Tensor
+    keys: Tensor
+    position: Position | None = None
+    memory: Tensor | None = None
+    known: tuple[Tensor, Tensor] | None = None
+    cache: Cache | None = None
+    layer: int = 0
+    trail: list[Tensor] = field(default_factory=list)
+
+
+class Attention(nn.Module, Part, slot="attention"):
+    """The contract: project to heads, weigh, and project back.
+
+    A part gives the projections ``q``, ``k``, ``v`` and ``out``, says how a sequence is split
+    into heads, and overrides the hooks it needs. The kernel is written once, here, so that no two
+    variants differ by it. Rows that may look at nothing attend everywhere equally instead of
+    becoming NaN.
+
+    Args:
+        dims: widths and number of heads.
+        scaling: what becomes of queries, keys and their dot products.
+        dropout: of the attention weights and of whole heads.
+        bias: whether the four projections have one.
+    """
+
+    q: nn.Linear
+    k: nn.Linear
+    v: nn.Linear
+    out: nn.Linear
+
+    def __init__(
+        self, dims: Dims, scaling: Scaling, dropout: Dropout, *, bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.n_heads = dims.n_heads
+        self.n_kv_heads = dims.n_heads
+        self.scaling = scaling
+        self.dropout = nn.Dropout(dropout.attention)
+        self.head_dropout = nn.Dropout2d(dropout.head)
+        self.head_scale: nn.Parameter | None = None
+        self.adds_up_scores = False
+
+    def project_whole_width(self, dims: Dims, *, bias: bool) -> None:
+        """Give it projections of the whole width, G = ``n_kv_heads`` of them for keys and values.
+
+        Args:
+            dims: widths.
+            bias: whether the four have one.
+        """
+        self.q = nn.Linear(dims.d_model, self.n_heads * dims.d_k, bias=bias)
+        self.k = nn.Linear(dims.d_model, self.n_kv_heads * dims.d_k, bias=bias)
+        self.v = nn.Linear(dims.d_model, self.n_kv_heads * dims.d_v, bias=bias)
+        self.out = nn.Linear(self.n_heads * dims.d_v, dims.d_model, bias=bias)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """Project ``x`` (B, T, D) to queries (B, H, T, K), ready for the dot product."""
+        return self.scaling.query(split_heads(self.q(x), self.n_heads))
+
+    def keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Project ``source`` (B, S, D) to keys (B, G, S, K) and values (B, G, S, V).
+
+        G is n_heads, or a divisor of it where heads share.
+        """
+        k, v = (split_heads(linear(source), self.n_kv_heads) for linear in (self.k, self.v))
+        return self.scaling.key(k), v
+
+    def mix_scores(self, scores: Tensor) -> Tensor:
+        """Change the scores (B, H, T, S) of all heads together before mask and softmax."""
+        return scores
+
+    def mix_weights(self, weights: Tensor) -> Tensor:
+        """Change the weights (B, H, T, S) of all heads together after the softmax."""
+        return weights
+
+    def scale_heads(self) -> None:
+        """Give every head's output a factor that is trained, 1 at first (NormFormer)."""
+        self.head_scale = nn.Parameter(torch.ones(self.n_heads))
+
+    def add_up_scores(self) -> None:
+        """Add to the scores those of the layer below (RealFormer)."""
+        self.adds_up_scores = True
+
+    def forward(self, x: Tensor, view: View) -> Tensor:
+        """Return (B, T, D): what each query of ``x`` (B, T, D) finds in its ``view``."""
+        q, position = self.queries(x), view.position
+        k, v = view.known or self.keys_values(x if view.memory is None else view.memory)
+        if position is not None:
+            q, k = (position.rotate(y, view.queries) for y in (q, k))
+        if view.cache is not None:
+            k, v = view.cache.extend(k, v, view.queries, view.keys.size(0))
+        weights = self.dropout(self._weights(q, _spread(k, self.n_heads), view))
+        y = weights @ _spread(v, self.n_heads)  # (B, H, T, V)
+        if position is not None:
+            y = _plus(y, position.values(weights, view.queries, view.keys, view.layer))
+        if self.head_scale is not None:
+            y = y * self.head_scale[:, None, None]
+        return self.out(self.head_dropout(y).transpose(1, 2).flatten(-2))
+
+    def packed(self) -> Iterator[nn.Linear]:
+        """Yield the projections that some programs keep, and initialise, as one matrix."""
+        yield from (self.q, self.k, self.v)
+
+    def _weights(self, q: Tensor, k: Tensor, view: View) -> Tensor:
+        scores = self.scaling.scores(q @ k.transpose(-1, -2))  # (B, H, T, S)
+        if view.position is not None:
+            bias = view.position.bias(q, view.queries, view.keys, view.layer)
+            scores = _plus(scores, bias)
+        scores = self.mix_scores(scores)
+        if self.adds_up_scores:
+            scores = _plus(scores, *view.trail)
+            view.trail[:] = [scores]
+        lowest = torch.finfo(scores.dtype).min
+        return self.mix_weights(scores.masked_fill(~view.mask, lowest).softmax(dim=-1))
+
+
+def split_heads(x: Tensor, n: int) -> Tensor:
+    """Cut ``x`` (B, T, n K) into n heads, (B, n, T, K)."""
+    return x.unflatten(-1, (n, -1)).transpose(1, 2)
+
+
+def _spread(x: Tensor, n_heads: int) -> Tensor:
+    """Repeat keys or values (B, G, S, K), each for all the heads that share it."""
+    return x if x.size(1) == n_heads else x.repeat_interleave(n_heads // x.size(1), dim=1)
+
+
+def _plus(x: Tensor, *others: Tensor | None) -> Tensor:
+    for other in others:
+        if other is not None:
+            x = x + other.to(x.dtype)
+    return x

@@ -1,0 +1,144 @@
+"""Attentions that differ in how a sequence is projected to heads.
+
+B batch, T queries, S keys, D d_model, H n_heads, G heads of keys and values, K d_k, V d_v.
+"""
+
+from __future__ import annotations
+
+from pydantic import PositiveInt
+from torch import Tensor, nn
+
+from ablate.parts.attention.contract import Attention, split_heads
+from ablate.parts.dims import Dims, Dropout
+from ablate.parts.scaling import Scaling
+from ablate.registry import register
+
+
+@register(
+    "full",
+    formula="head_h = softmax(s(x Wq_h, y Wk_h)) y Wv_h; out = concat(head_1 ... head_H) Wo",
+    source="Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.2",
+)
+class Full(Attention):
+    """Every head projects the whole width; d_k and d_v are free (model.dims).
+
+    Args:
+        dims: widths and number of heads.
+        scaling: what becomes of queries, keys and their dot products.
+        dropout: of the attention weights and of whole heads.
+        bias: whether the four projections have one.
+    """
+
+    def __init__(
+        self, dims: Dims, scaling: Scaling, dropout: Dropout, *, bias: bool = True
+    ) -> None:
+        super().__init__(dims, scaling, dropout)
+        self.project_whole_width(dims, bias=bias)
+
+
+@register(
+    "per_head_shared",
+    formula="as full with Wq = diag(Wq', ..., Wq'), Wk and Wv alike",
+    source="A. Persson 2020, 'Transformers from scratch' (tutorial code); not in the literature",
+)
+class PerHeadShared(Attention):
+    """Each head sees only its own slice of the width, through projections that all heads share.
+
+    Equal to `full` with the block-diagonal weights diag(W, ..., W), and so with 1 / n_heads^2
+    of the weights in queries, keys and values.
+
+    Args:
+        dims: widths and number of heads.
+        scaling: what becomes of queries, keys and their dot products.
+        dropout: of the attention weights and of whole heads.
+        bias: whether the four projections have one.
+
+    Raises:
+        ValueError: if d_model is not a multiple of n_heads.
+    """
+
+    def __init__(
+        self, dims: Dims, scaling: Scaling, dropout: Dropout, *, bias: bool = True
+    ) -> None:
+        super().__init__(dims, scaling, dropout)
+        if dims.d_model % dims.n_heads:
+            raise ValueError(
+                "per_head_shared cuts the input into n_heads equal slices, so d_model "
+                f"({dims.d_model}) must be a multiple of n_heads ({dims.n_heads})"
+            )
+        d_slice = dims.d_model // dims.n_heads
+        self.q = nn.Linear(d_slice, dims.d_k, bias=bias)
+        self.k = nn.Linear(d_slice, dims.d_k, bias=bias)
+        self.v = nn.Linear(d_slice, dims.d_v, bias=bias)
+        self.out = nn.Linear(dims.n_heads * dims.d_v, dims.d_model, bias=bias)
+
+    def queries(self, x: Tensor) -> Tensor:
+        return self.scaling.query(self.q(split_heads(x, self.n_heads)))
+
+    def keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        slices = split_heads(source, self.n_heads)  # (B, H, S, D / H)
+        return self.scaling.key(self.k(slices)), self.v(slices)
+
+
+@register(
+    "multi_query",
+    formula="head_h = softmax(s(x Wq_h, y Wk)) y Wv; out = concat(head_1 ... head_H) Wo",
+    source="Shazeer 2019, arXiv:1911.02150, sec. 3",
+)
+class MultiQuery(Attention):
+    """All heads share one head of keys and values, so that a cache holds 1 / n_heads as much.
+
+    Args:
+        dims: widths and number of heads.
+        scaling: what becomes of queries, keys and their dot products.
+        dropout: of the attention weights and of whole heads.
+        bias: whether the four projections have one.
+    """
+
+    def __init__(
+        self, dims: Dims, scaling: Scaling, dropout: Dropout, *, bias: bool = True
+    ) -> None:
+        super().__init__(dims, scaling, dropout)
+        self.n_kv_heads = 1
+        self.project_whole_width(dims, bias=bias)
+
+
+@register(
+    "grouped_query",
+    formula="head_h = softmax(s(x Wq_h, y Wk_g)) y Wv_g with g = floor(h n_groups / H), h from 0",
+    source="Ainslie et al. 2023, arXiv:2305.13245, sec. 2.2",
+)
+class GroupedQuery(Attention):
+    """Neighbouring heads share keys and values: between `multi_query` and `full`.
+
+    One group is `multi_query`, and as many groups as heads is `full`.
+
+    Args:
+        dims: widths and number of heads.
+        scaling: what becomes of queries, keys and their dot products.
+        dropout: of the attention weights and of whole heads.
+        n_groups: heads of keys and values; the paper has 8 for 64 heads of queries. The default
+            divides every even number of heads.
+        bias: whether the four projections have one.
+
+    Raises:
+        ValueError: if the heads cannot be shared out evenly.
+    """
+
+    def __init__(
+        self,
+        dims: Dims,
+        scaling: Scaling,
+        dropout: Dropout,
+        *,
+        n_groups: PositiveInt = 2,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(dims, scaling, dropout)
+        if dims.n_heads % n_groups:
+            raise ValueError(
+                f"grouped_query cannot share out n_heads ({dims.n_heads}) evenly among n_groups "
+                f"({n_groups}); say a number of groups that divides the number of heads"
+            )
+        self.n_kv_heads = n_groups
+        self.project_whole_width(dims, bias=bias)

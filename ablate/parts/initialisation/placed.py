@@ -1,0 +1,152 @@
+"""Initialisations that look at where a linear layer stands and what it is there for."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import PositiveFloat, PositiveInt
+from torch import nn
+
+from ablate.parts.dims import Dims
+from ablate.parts.initialisation.contract import Initialisation
+from ablate.parts.initialisation.roles import Model, Role
+from ablate.registry import register
+
+
+@register(
+    "small",
+    formula="attention: W ~ N(0, 2 / (5 d_model)); others: W ~ N(0, 2 / (fan_in + fan_out))",
+    source="Nguyen & Salazar 2019, arXiv:1910.05895, sec. 2.2 (SmallInit), and their code",
+)
+class Small(Initialisation):
+    """Attention starts as spread as the feed-forward; Xavier's normal elsewhere; biases 0.
+
+    All four projections of every attention, the output's too: 2 / (5 d_model) is Xavier's variance
+    of a feed-forward with d_ff = 4 d_model.
+    """
+
+    def weight(self, linear: nn.Linear, role: Role) -> None:
+        if role.kind == "attention":
+            nn.init.normal_(linear.weight, std=(2 / (5 * self.dims.d_model)) ** 0.5)
+        else:
+            nn.init.xavier_normal_(linear.weight)
+
+
+@register(
+    "gpt2",
+    formula="W ~ N(0, std^2); those that end a residual branch N(0, std^2 / n_branches)",
+    source="Radford et al. 2019, Language Models are Unsupervised Multitask Learners, sec. 2.3",
+)
+class Gpt2(Initialisation):
+    """As `normal`, but the last matrix of every residual branch smaller, the deeper its stack.
+
+    What the n_branches branches of a stack add to its stream then has a variance that does not
+    depend on how many they are: 2 in each layer of the encoder, 3 in the decoder.
+
+    Args:
+        dims: not used.
+        std: standard deviation; that of the released code unless given.
+    """
+
+    def __init__(self, dims: Dims, *, std: PositiveFloat = 0.02) -> None:
+        super().__init__(dims)
+        self.std = std
+
+    def weight(self, linear: nn.Linear, role: Role) -> None:
+        shrunk = role.n_branches**-0.5 if role.ends_branch else 1.0
+        nn.init.normal_(linear.weight, std=self.std * shrunk)
+
+
+@register(
+    "depth_scaled",
+    formula="W ~ U(-a, a), a = alpha / sqrt(l) sqrt(6 / (fan_in + fan_out)) in layer l = 1, 2, ...",
+    source="Zhang et al. 2019, arXiv:1908.11365, sec. 4 (DS-Init)",
+)
+class DepthScaled(Initialisation):
+    """Xavier, smaller the higher the layer stands in its stack; biases 0.
+
+    A block of weights at several layers counts where it stands lowest. What is in no layer, as
+    an output matrix of its own, starts as `xavier` says.
+
+    Args:
+        dims: not used.
+        alpha: factor of the spread in all layers; 1 in the paper's experiments.
+    """
+
+    def __init__(self, dims: Dims, *, alpha: PositiveFloat = 1.0) -> None:
+        super().__init__(dims)
+        self.alpha = alpha
+
+    def weight(self, linear: nn.Linear, role: Role) -> None:
+        gain = self.alpha * role.depth**-0.5 if role.depth else 1.0
+        nn.init.xavier_uniform_(linear.weight, gain=gain)
+
+
+@register(
+    "t_fixup",
+    formula="xavier; values, outputs of attention and feed-forwards times 0.67 N^-1/4 in an "
+    "encoder of N layers and (9 N)^-1/4 in a decoder; tables times (9 N)^-1/4",
+    source="Huang et al. 2020, ICML, Improving Transformer Optimization Through Better "
+    "Initialization, and their code (layer6ai-labs/T-Fixup)",
+)
+class TFixup(Initialisation):
+    """Small enough at the start to be trained without norms and without a warm-up.
+
+    Both are choices of their own: say norm: none and a schedule with a warm-up of 0. A table that
+    serves both sides is scaled by the encoder's depth, as in the authors' code.
+    """
+
+    def initialise(self, model: Model) -> None:
+        super().initialise(model)
+        src, tgt = model.embedding.src_table, model.embedding.tgt_table
+        depths = {tgt: len(model.decoder.order)}
+        depths[tgt if src is None else src] = len(model.encoder.order)
+        with torch.no_grad():
+            for table, n in depths.items():
+                table.weight.mul_((9 * n) ** -0.25)
+
+    def weight(self, linear: nn.Linear, role: Role) -> None:
+        gain = 1.0
+        if role.is_value or role.kind == "feed_forward" or role.ends_branch:
+            n = role.n_layers
+            gain = 0.67 * n**-0.25 if role.side == "encoder" else (9 * n) ** -0.25
+        nn.init.xavier_uniform_(linear.weight, gain=gain)
+
+
+@register(
+    "mup",
+    formula="in layers W ~ N(0, 1 / fan_in) and lr b / d_model; logits times b / d_model",
+    source="Yang et al. 2022, arXiv:2203.03466, table 8 (maximal update parametrisation)",
+)
+class Mup(Initialisation):
+    """A parametrisation in which the best learning rate does not depend on the width.
+
+    For an optimizer of Adam's kind. With b = base_d_model, the matrices in the layers have their
+    learning rate multiplied by b / d_model, and so have the logits; an output matrix of its own
+    starts as N(0, 1 / b). Everything else is trained with the schedule's own rate. At d_model = b
+    it is a plain N(0, 1 / fan_in). The rest of the recipe is to be chosen where it belongs:
+    scaling: dk, embeddings whose scale and init_std are numbers, d_ff and n_heads in proportion
+    to d_model or d_k, and a schedule that does not look at d_model.
+
+    Args:
+        dims: gives d_model.
+        base_d_model: b, the width at which the learning rate was tuned; a quarter of the base
+            model's unless given.
+    """
+
+    def __init__(self, dims: Dims, *, base_d_model: PositiveInt = 128) -> None:
+        super().__init__(dims)
+        self.base_d_model = base_d_model
+        self.factor = base_d_model / dims.d_model
+
+    def initialise(self, model: Model) -> None:
+        super().initialise(model)
+        model.embedding.output_multiplier = self.factor
+
+    def weight(self, linear: nn.Linear, role: Role) -> None:
+        fan_in = self.base_d_model if role.kind == "output" else linear.in_features
+        nn.init.normal_(linear.weight, std=fan_in**-0.5)
+
+    def rate(self, name: str, parameter: nn.Parameter) -> float:
+        _, *inside = name.split(".")  # after the stack's own name
+        is_weight = inside[:1] == ["layers"] and inside[-1] == "weight"
+        return self.factor if is_weight and parameter.ndim == 2 else 1.0

@@ -1,0 +1,95 @@
+"""Initialisations that treat every linear layer by its shape, wherever it stands."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import PositiveFloat
+from torch import nn
+
+from ablate.parts.dims import Dims
+from ablate.parts.initialisation.contract import Initialisation
+from ablate.parts.initialisation.roles import Model, Role, linears
+from ablate.registry import register
+
+
+@register(
+    "xavier",
+    formula="W ~ U(-a, a), a = gain sqrt(6 / (fan_in + fan_out)), or normal with that variance",
+    source="Glorot & Bengio 2010, AISTATS, eq. 16",
+)
+class Xavier(Initialisation):
+    """The same spread forwards and backwards, for each matrix by itself; biases 0.
+
+    Args:
+        dims: not used.
+        gain: factor of the spread.
+        distribution: ``uniform`` as in the paper, or ``normal`` with the same variance,
+            gain^2 2 / (fan_in + fan_out).
+    """
+
+    def __init__(
+        self,
+        dims: Dims,
+        *,
+        gain: PositiveFloat = 1.0,
+        distribution: Literal["uniform", "normal"] = "uniform",
+    ) -> None:
+        super().__init__(dims)
+        self.gain = gain
+        self.distribution = distribution
+
+    def weight(self, linear: nn.Linear, role: Role) -> None:
+        if self.distribution == "uniform":
+            nn.init.xavier_uniform_(linear.weight, gain=self.gain)
+        else:
+            nn.init.xavier_normal_(linear.weight, gain=self.gain)
+
+
+@register(
+    "xavier_packed",
+    formula="as xavier; a = sqrt(6 / (fan_in + fan_out)) / sqrt(2) for queries, keys and values",
+    source="fairseq, multihead_attention.py; torch.nn.MultiheadAttention",
+)
+class XavierPacked(Initialisation):
+    """Xavier, but queries, keys and values with gain 1 / sqrt(2).
+
+    That is what Xavier's rule gives when the three square matrices are one packed (3D, D).
+    """
+
+    def weight(self, linear: nn.Linear, role: Role) -> None:
+        nn.init.xavier_uniform_(linear.weight, gain=2**-0.5 if role.is_packed else 1.0)
+
+
+@register(
+    "torch",
+    formula="W, b ~ U(-a, a), a = 1 / sqrt(fan_in)",
+    source="He et al. 2015, arXiv:1502.01852, as in torch.nn.Linear (a = sqrt 5)",
+)
+class TorchDefault(Initialisation):
+    """Weights and biases as PyTorch makes them."""
+
+    def initialise(self, model: Model) -> None:
+        for linear in linears(model):
+            linear.reset_parameters()
+
+
+@register(
+    "normal",
+    formula="W ~ N(0, std^2)",
+    source="Radford et al. 2018, Improving Language Understanding, sec. 4.1",
+)
+class Normal(Initialisation):
+    """The same normal distribution for every matrix, whatever its size; biases 0.
+
+    Args:
+        dims: not used.
+        std: standard deviation; the paper's unless given.
+    """
+
+    def __init__(self, dims: Dims, *, std: PositiveFloat = 0.02) -> None:
+        super().__init__(dims)
+        self.std = std
+
+    def weight(self, linear: nn.Linear, role: Role) -> None:
+        nn.init.normal_(linear.weight, std=self.std)

@@ -1,0 +1,51 @@
+"""The contract of optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from ablate.registry import Part
+
+Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
+Betas = tuple[Decay, Decay]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters that are treated alike.
+
+    Attributes:
+        parameters: in the order of the model.
+        is_matrix: whether they are weight matrices of linear layers inside the stacks; tables,
+            the output layer, biases and gains are not.
+        rate: factor of the schedule's learning rate.
+    """
+
+    parameters: Sequence[nn.Parameter]
+    is_matrix: bool
+    rate: float = 1.0
+
+    def plain(self) -> dict[str, Any]:
+        """Return the group as PyTorch's optimizers want it, with a learning rate of 0."""
+        return {"params": list(self.parameters), "lr": 0.0, "rate": self.rate}
+
+
+class Optimizer(Part, slot="optimizer"):
+    """The contract: make a PyTorch optimizer.
+
+    At every step whoever trains sets the ``lr`` of each of its ``param_groups`` to the schedule's
+    rate times that group's own ``rate``.
+    """
+
+    def __init__(self) -> None:
+        return
+
+    def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
+        """Return the optimizer of all parameters in ``groups``, with learning rates of 0."""
+        raise NotImplementedError

@@ -1,0 +1,204 @@
+"""Optimizers that follow the gradient, or a momentum of it, by direction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat
+from torch import Tensor
+
+from ablate.parts.optimizer.adaptive import AdamW
+from ablate.parts.optimizer.contract import Betas, Decay, Group, Optimizer
+from ablate.registry import register
+
+
+@register(
+    "sgd",
+    formula="v <- momentum v + g; w <- w - lr v, or with nesterov w - lr (g + momentum v)",
+    source="Sutskever et al. 2013, ICML, sec. 2, as in torch.optim.SGD",
+)
+class Sgd(Optimizer):
+    """Gradient descent with momentum; weight decay, if any, is added to the gradient (L2).
+
+    Args:
+        momentum: share of the last step's direction that is kept; a common value unless given.
+        nesterov: whether the step looks ahead along that direction.
+        weight_decay: factor of the L2 penalty's gradient.
+
+    Raises:
+        ValueError: if nesterov is wanted without momentum.
+    """
+
+    def __init__(
+        self,
+        *,
+        momentum: Decay = 0.9,
+        nesterov: bool = False,
+        weight_decay: NonNegativeFloat = 0.0,
+    ) -> None:
+        if nesterov and not momentum:
+            raise ValueError("nesterov needs a momentum, but it is 0; say one, or nesterov: false")
+        self.momentum = momentum
+        self.nesterov = nesterov
+        self.weight_decay = weight_decay
+
+    def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(
+            [group.plain() for group in groups],
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            weight_decay=self.weight_decay,
+            foreach=True,
+        )
+
+
+@register(
+    "lion",
+    formula="w <- w - lr (sign(b1 m + (1 - b1) g) + weight_decay w); m <- b2 m + (1 - b2) g",
+    source="Chen et al. 2023, arXiv:2302.06675, alg. 2",
+)
+class Lion(Optimizer):
+    """Every weight moves by lr, up or down: the sign of an interpolated momentum.
+
+    The paper asks for a learning rate 3 to 10 times smaller than Adam's.
+
+    Args:
+        betas: b1, which weighs momentum against the new gradient, and b2, which decays it.
+        weight_decay: share of a weight, times the learning rate, that a step takes away.
+    """
+
+    def __init__(self, *, betas: Betas = (0.9, 0.99), weight_decay: NonNegativeFloat = 0.0) -> None:
+        self.betas = betas
+        self.weight_decay = weight_decay
+
+    def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
+        plain = [group.plain() for group in groups]
+        return SignMomentum(plain, {"betas": self.betas, "weight_decay": self.weight_decay})
+
+
+@register(
+    "muon",
+    formula="matrices: v <- momentum v + (1 - momentum) g, w <- w - lr (c orthogonalised(v) + "
+    "weight_decay w), c = 0.2 sqrt(max(rows, columns)); all others: adamw",
+    source="Jordan et al. 2024, kellerjordan.github.io/posts/muon; Liu et al. 2025, "
+    "arXiv:2502.16982, alg. 1, as in torch.optim.Muon",
+)
+class Muon(Optimizer):
+    """Steps of equal length in every direction of a weight matrix; AdamW for all else.
+
+    Matrices are the weights of the linear layers in the stacks; tables, the output layer, biases
+    and gains are trained by `adamw`, with the same learning rate.
+
+    Args:
+        momentum: decay of the moving mean of the gradient.
+        nesterov: whether the step looks ahead along it.
+        n_iterations: of Newton and Schulz, to orthogonalise it.
+        adjust: c, the factor of a matrix's learning rate: ``match_rms_adamw`` gives its steps the
+            size of AdamW's, so that one schedule serves both; ``original`` is Jordan's
+            sqrt(max(1, rows / columns)).
+        weight_decay: share of a weight, times the learning rate, that a step takes away.
+        betas: of AdamW: decay of the gradient's first and second moment.
+        eps: of AdamW: added to the root of the second moment.
+
+    Raises:
+        ValueError: if this PyTorch has no Muon.
+    """
+
+    def __init__(  # noqa: PLR0913 - one argument for every option
+        self,
+        *,
+        momentum: Decay = 0.95,
+        nesterov: bool = True,
+        n_iterations: Annotated[int, Field(ge=1, lt=100)] = 5,
+        adjust: Literal["match_rms_adamw", "original"] = "match_rms_adamw",
+        weight_decay: NonNegativeFloat = 0.1,
+        betas: Betas = (0.9, 0.98),
+        eps: PositiveFloat = 1e-9,
+    ) -> None:
+        if not hasattr(torch.optim, "Muon"):
+            raise ValueError(
+                f"muon needs PyTorch 2.9 or newer, and this is {torch.__version__}; upgrade it, "
+                "or choose adamw"
+            )
+        self.options: dict[str, Any] = {
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "ns_steps": n_iterations,
+            "adjust_lr_fn": adjust,
+            "weight_decay": weight_decay,
+        }
+        self.others = AdamW(betas=betas, eps=eps, weight_decay=weight_decay)
+
+    def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
+        matrices = [group.plain() for group in groups if group.is_matrix]
+        others = [group for group in groups if not group.is_matrix]
+        return Together(
+            *([torch.optim.Muon(matrices, **self.options)] if matrices else []),
+            *([self.others.make(others)] if others else []),
+        )
+
+
+class SignMomentum(torch.optim.Optimizer):
+    """The optimizer of `lion`.
+
+    Args:
+        groups: of parameters.
+        defaults: ``betas`` and ``weight_decay``.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Make one step; the gradients must be there already."""
+        assert closure is None, "nobody computes them here"
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            weights = [p for p in group["params"] if p.grad is not None]
+            if not weights:
+                continue
+            gradients = [p.grad for p in weights]
+            momenta = [self._momentum(p) for p in weights]
+            signs = torch._foreach_lerp(momenta, gradients, 1 - beta1)
+            torch._foreach_sign_(signs)
+            torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
+            torch._foreach_add_(weights, signs, alpha=-group["lr"])
+            torch._foreach_lerp_(momenta, gradients, 1 - beta2)
+
+    def _momentum(self, parameter: Tensor) -> Tensor:
+        state = self.state[parameter]
+        if not state:
+            state["momentum"] = torch.zeros_like(parameter)
+        momentum: Tensor = state["momentum"]
+        return momentum
+
+
+class Together(torch.optim.Optimizer):
+    """Several optimizers, each with parameters of its own, as one.
+
+    Args:
+        *optimizers: whose groups become those of the whole, in order.
+    """
+
+    def __init__(self, *optimizers: torch.optim.Optimizer) -> None:
+        self.optimizers = optimizers
+        super().__init__(self._groups(), {})
+
+    def step(self, closure: Any = None) -> Any:
+        """Make one step with each; the gradients must be there already."""
+        assert closure is None, "nobody computes them here"
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of all, in order."""
+        return {"optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        for optimizer, state in zip(self.optimizers, state_dict["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
+        self.param_groups = self._groups()  # the optimizers have new ones
+
+    def _groups(self) -> list[dict[str, Any]]:
+        return [group for optimizer in self.optimizers for group in optimizer.param_groups]

@@ -1,0 +1,186 @@
+"""Encodings of where a token stands by itself, added to its embedding.
+
+B batch, T tokens, D d_model.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor, nn
+
+from ablate.parts.dims import Dims, Stage, StandardDeviation
+from ablate.parts.position.contract import Position
+from ablate.registry import register
+
+Layout = Literal["interleaved", "halves"]
+
+
+@register(
+    "none",
+    formula="x_p = e_p",
+    source="Vaswani et al. 2017, arXiv:1706.03762, sec. 3.5, left out",
+)
+class NoPosition(Position):
+    """No position information: the encoder sees a bag of tokens."""
+
+
+@register(
+    "sinusoidal",
+    formula="x_p = e_p + PE(p); PE(p, 2k) = sin(p w_k), PE(p, 2k+1) = cos(p w_k)",
+    source="Vaswani et al. 2017, arXiv:1706.03762, sec. 3.5",
+)
+class Sinusoidal(Position):
+    """Add sine and cosine of the position, with one frequency w_k per pair k of dimensions.
+
+    The table is computed in double precision and rounded once.
+
+    Args:
+        dims: gives the width D and the number of rows, max_len.
+        stage: not used.
+        exponent: how the frequencies fall with k = 0, 1, ..., D/2 - 1. ``paper``:
+            w_k = base^(-2k / D). ``literal_2i``: base^(-4k / D), from reading the paper's i as
+            the index of a dimension, not of a pair; half of the code is then nearly constant.
+            ``t2t``: base^(-k / (D/2 - 1)), the code of tensor2tensor and fairseq.
+        layout: ``interleaved``: sin, cos, sin, cos, ... as in the paper; ``halves``: all sines,
+            then all cosines, as in tensor2tensor. A permutation, no more.
+        base: the wavelengths reach from 2 pi to about 2 pi * base tokens.
+    """
+
+    table: Tensor  # (max_len, D)
+
+    def __init__(
+        self,
+        dims: Dims,
+        stage: Stage,
+        *,
+        exponent: Literal["paper", "literal_2i", "t2t"] = "paper",
+        layout: Layout = "interleaved",
+        base: PositiveFloat = 10_000.0,
+    ) -> None:
+        super().__init__(dims, stage)
+        d_model = dims.d_model
+        share = {
+            "paper": 2 * _pairs(d_model) / d_model,
+            "literal_2i": 4 * _pairs(d_model) / d_model,
+            "t2t": _pairs(d_model) / max(d_model / 2 - 1, 1),
+        }[exponent]
+        table = _table(dims.max_len, base**-share, d_model, layout)
+        self.register_buffer("table", table, persistent=False)
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x + self.table[positions].to(x.dtype)
+
+
+@register(
+    "learned",
+    formula="x_p = e_p + P_p, P trained",
+    source="Gehring et al. 2017, arXiv:1705.03122, sec. 3.1",
+)
+class Learned(Position):
+    """Add one trained vector per position; positions past max_len do not exist.
+
+    Args:
+        dims: gives the width D and the number of positions, max_len.
+        stage: not used.
+        init_std: of the normal the vectors start from.
+    """
+
+    def __init__(
+        self, dims: Dims, stage: Stage, *, init_std: StandardDeviation = "inv_sqrt_d"
+    ) -> None:
+        super().__init__(dims, stage)
+        self.table = nn.Parameter(torch.empty(dims.max_len, dims.d_model))
+        nn.init.normal_(self.table, std=dims.std(init_std))
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x + self.table[positions]
+
+
+@register(
+    "learned_sinusoidal",
+    formula="x_p = e_p + PE(p) as in sinusoidal, ln w_k trained, at first -(2k / D) ln base",
+    source="Wang et al. 2021, On Position Embeddings in BERT, ICLR (learnable sinusoidal)",
+)
+class LearnedSinusoidal(Position):
+    """Sinusoids whose frequencies are trained, starting from the paper's.
+
+    What is trained is the logarithm of each frequency, so that every frequency stays positive and
+    long and short waves are corrected in proportion. The waves are interleaved.
+
+    Args:
+        dims: gives the width D.
+        stage: not used.
+        base: of the frequencies at the start, as in `sinusoidal`.
+    """
+
+    def __init__(self, dims: Dims, stage: Stage, *, base: PositiveFloat = 10_000.0) -> None:
+        super().__init__(dims, stage)
+        start = _pairs(dims.d_model) * (-2 * math.log(base) / dims.d_model)
+        self.log_frequencies = nn.Parameter(start.to(torch.get_default_dtype()))
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        angle = positions[:, None] * self.log_frequencies.exp()  # (T, D / 2)
+        return x + _waves(angle, x.size(-1), "interleaved").to(x.dtype)
+
+
+@register(
+    "shifted",
+    formula="x_p = e_p + PE(p + s), s uniform in 0 ... max_shift while training, else 0",
+    source="Kiyono et al. 2021, arXiv:2109.05644, sec. 3",
+)
+class Shifted(Position):
+    """Sinusoids that begin at a random position in training (SHAPE), so that only distance counts.
+
+    Every sequence of a batch draws a shift of its own, and source and target draw theirs apart. In
+    evaluation nothing is shifted, where the authors' code counts from max_shift.
+
+    Args:
+        dims: gives the width D and max_len; the table has max_len + max_shift rows.
+        stage: not used.
+        max_shift: the largest shift, in tokens; 500 in the paper.
+        base: of the frequencies, as in `sinusoidal`.
+    """
+
+    table: Tensor  # (max_len + max_shift, D)
+
+    def __init__(
+        self,
+        dims: Dims,
+        stage: Stage,
+        *,
+        max_shift: PositiveInt = 500,
+        base: PositiveFloat = 10_000.0,
+    ) -> None:
+        super().__init__(dims, stage)
+        self.max_shift = max_shift
+        frequency = base ** -(2 * _pairs(dims.d_model) / dims.d_model)
+        table = _table(dims.max_len + max_shift, frequency, dims.d_model, "interleaved")
+        self.register_buffer("table", table, persistent=False)
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        if self.training:
+            shift = torch.randint(self.max_shift + 1, (x.size(0), 1), device=positions.device)
+            positions = positions + shift  # (B, T)
+        return x + self.table[positions].to(x.dtype)
+
+
+def _pairs(width: int) -> Tensor:
+    """Return the numbers 0, 1, ... of the pairs of dimensions, an odd one's last included."""
+    return torch.arange((width + 1) // 2, dtype=torch.float64)
+
+
+def _table(n_positions: int, frequency: Tensor, width: int, layout: Layout) -> Tensor:
+    angle = torch.outer(torch.arange(n_positions, dtype=torch.float64), frequency)
+    return _waves(angle, width, layout).to(torch.get_default_dtype())
+
+
+def _waves(angle: Tensor, width: int, layout: Layout) -> Tensor:
+    """Return sines and cosines (..., width) of ``angle`` (..., width / 2); an odd one lacks one."""
+    sin, cos = angle.sin(), angle.cos()
+    if layout == "interleaved":
+        return torch.stack((sin, cos), dim=-1).flatten(-2)[..., :width]
+    return torch.cat((sin, cos[..., : width // 2]), dim=-1)

@@ -1,0 +1,58 @@
+"""What a position encoding may do.
+
+B batch, T tokens, S keys, D d_model, H n_heads, K d_k. Positions count from 0.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from ablate.parts.dims import Dims, Stage
+from ablate.registry import Part
+
+
+class Position(nn.Module, Part, slot="position"):
+    """The contract. An encoding overrides the hooks it needs; the others change nothing.
+
+    Every hook is told the positions as a tensor, so that one token at position 7 is treated
+    as the eighth token of a whole sequence is. One encoding serves all layers of a stack; what
+    each layer has of its own it finds by its number. Cross-attention has no encoding: its queries
+    and keys share no axis.
+
+    Args:
+        dims: sizes.
+        stage: which stack, and its depth.
+    """
+
+    def __init__(self, dims: Dims, stage: Stage) -> None:
+        super().__init__()
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Change token embeddings ``x`` (B, T, D) that stand at ``positions`` (T,)."""
+        return x
+
+    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Change queries or keys ``x`` (B, H, T, K) before their dot product."""
+        return x
+
+    def bias(self, q: Tensor, queries: Tensor, keys: Tensor, layer: int) -> Tensor | None:
+        """Return what to add to the scores, broadcastable to (B, H, T, S), or None.
+
+        Args:
+            q: the queries as they enter the dot product, scaled, (B, H, T, K).
+            queries: their positions, (T,).
+            keys: positions of the keys, (S,).
+            layer: number of the layer, 0 first.
+        """
+        return None
+
+    def values(self, weights: Tensor, queries: Tensor, keys: Tensor, layer: int) -> Tensor | None:
+        """Return what to add to the heads' outputs (B, H, T, V), or None.
+
+        Args:
+            weights: of the attention, after their dropout, (B, H, T, S).
+            queries: positions of the queries, (T,).
+            keys: positions of the keys, (S,).
+            layer: number of the layer, 0 first.
+        """
+        return None

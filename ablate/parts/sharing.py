@@ -1,0 +1,118 @@
+"""Sharing: which layers of a stack are one and the same block of weights."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from ablate.parts.dims import Stage
+from ablate.registry import Part, register
+
+AtLeastTwo = Annotated[int, Field(ge=2)]
+
+
+class Sharing(Part, slot="sharing"):
+    """The contract: the order in which a stack goes through its blocks.
+
+    Args:
+        stage: which stack, and its depth.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self.n_layers = stage.n_layers
+
+    def order(self) -> list[int]:
+        """Return which block stands at each layer, from the bottom; new blocks in order from 0."""
+        raise NotImplementedError
+
+
+@register(
+    "none",
+    formula="block(layer) = layer",
+    source="Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1",
+)
+class NoSharing(Sharing):
+    """Every layer has weights of its own."""
+
+    def order(self) -> list[int]:
+        return list(range(self.n_layers))
+
+
+@register(
+    "block",
+    formula="block(layer) = 0",
+    source="Dehghani et al. 2019, arXiv:1807.03819; Narang et al. 2021, arXiv:2102.11972, sec. 3.1",
+)
+class Block(Sharing):
+    """All layers of the stack are one block, norms included.
+
+    Said of the model it shares within each stack; said of ``model.encoder`` or ``model.decoder``
+    it is the encoder-only or decoder-only sharing of Narang et al.
+    """
+
+    def order(self) -> list[int]:
+        return [0] * self.n_layers
+
+
+class _Blocks(Sharing):
+    """Fewer blocks than layers.
+
+    Args:
+        stage: which stack, and its depth.
+        n_blocks: distinct blocks.
+
+    Raises:
+        ValueError: if there are not more layers than blocks, so that nothing would be shared.
+    """
+
+    def __init__(self, stage: Stage, *, n_blocks: AtLeastTwo = 2) -> None:
+        super().__init__(stage)
+        if n_blocks >= stage.n_layers:
+            raise ValueError(
+                f"{n_blocks} blocks for the {stage.n_layers} layers of the {stage.side} share "
+                "nothing; say fewer blocks (n_blocks), more layers, or sharing: none"
+            )
+        self.n_blocks = n_blocks
+
+
+@register(
+    "sequence",
+    formula="block(layer) = floor(layer n_blocks / n_layers)",
+    source="Takase & Kiyono 2021, arXiv:2104.06022, sec. 2 (Sequence)",
+)
+class Sequence(_Blocks):
+    """Neighbouring layers share: 0 0 1 1 2 2."""
+
+    def order(self) -> list[int]:
+        return [layer * self.n_blocks // self.n_layers for layer in range(self.n_layers)]
+
+
+@register(
+    "cycle",
+    formula="block(layer) = layer mod n_blocks",
+    source="Takase & Kiyono 2021, arXiv:2104.06022, sec. 2 (Cycle)",
+)
+class Cycle(_Blocks):
+    """The blocks are gone through again and again: 0 1 2 0 1 2."""
+
+    def order(self) -> list[int]:
+        return [layer % self.n_blocks for layer in range(self.n_layers)]
+
+
+@register(
+    "cycle_reversed",
+    formula="block(layer) = layer mod n_blocks, in the last round n_blocks - 1 - that",
+    source="Takase & Kiyono 2021, arXiv:2104.06022, sec. 2 (Cycle (rev))",
+)
+class CycleReversed(_Blocks):
+    """As `cycle`, but the last round goes backwards: 0 1 2 2 1 0."""
+
+    def order(self) -> list[int]:
+        last_round = self.n_blocks * (-(-self.n_layers // self.n_blocks) - 1)
+        return [
+            layer % self.n_blocks
+            if layer < last_round
+            else self.n_blocks - 1 - layer % self.n_blocks
+            for layer in range(self.n_layers)
+        ]

@@ -1,0 +1,65 @@
+"""Published numbers that stand beside an experiment's own; no run depends on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field, PositiveFloat, model_validator
+from pydantic_core import PydanticCustomError
+
+from ablate.registry import Frozen
+
+Bleu = Annotated[float, Field(ge=0.0, le=100.0)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class Measures(Frozen):
+    """What a source prints of one row; nothing need be said but one.
+
+    Attributes:
+        params: trained parameters, as in 65e6.
+        bleu: on the source's test set, 0 to 100.
+        bleu_lc_tok: BLEU of lower-cased tokens, 0 to 100.
+        ppl: perplexity per target token on the development set.
+    """
+
+    params: PositiveFloat | None = None
+    bleu: Bleu | None = None
+    bleu_lc_tok: Bleu | None = None
+    ppl: Annotated[float, Field(ge=1.0)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _something(cls, given: object) -> object:
+        if not isinstance(given, Mapping):
+            return given
+        for key in cls.model_fields:
+            if key in given and given[key] is None:
+                raise PydanticCustomError("null", "needs a value, or to be left out", {"key": key})
+        if not given:
+            known = ", ".join(cls.model_fields)
+            raise PydanticCustomError("nothing", "says nothing; known: {known}", {"known": known})
+        return given
+
+    def said(self) -> dict[str, float]:
+        """Return what is said, by name."""
+        return {key: value for key, value in self if value is not None}
+
+
+class Published(Frozen):
+    """Numbers of one source, row by row.
+
+    Attributes:
+        source: who printed them, and where.
+        note: what one must know to compare them.
+        rows: by the names of the experiment's rows.
+    """
+
+    source: Text
+    note: Text | None = None
+    rows: Annotated[dict[str, Measures], Field(min_length=1)]
+
+    def of(self, row: str) -> dict[str, float]:
+        """Return what is said of a row: name of the measure to value; nothing for most rows."""
+        return self.rows[row].said() if row in self.rows else {}

@@ -1,0 +1,25 @@
+"""What holds for every test."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+import torch
+
+# A shell that starts a job in the background lets it ignore Ctrl-C, and so its children: those
+# that the tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what needs CUDA where there is none; each such test has a twin on the CPU."""
+    if torch.cuda.is_available():
+        return
+    config.hook.pytest_deselected(items=[item for item in items if _needs_gpu(item)])
+    items[:] = [item for item in items if not _needs_gpu(item)]
+
+
+def _needs_gpu(item: pytest.Item) -> bool:
+    return item.get_closest_marker("gpu") is not None

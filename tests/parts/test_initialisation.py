@@ -1,0 +1,345 @@
+"""Initialisations: what every linear layer starts from, by its shape and by its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ablate.model import Transformer, assemble
+from ablate.parts.dims import Dims
+from ablate.parts.initialisation import Initialisation, roles
+from ablate.parts.optimizer import Optimizer
+from ablate.registry import build, choose, lookup, slots
+from ablate.spec.experiment import ModelSpec
+from ablate.training.step import parameter_groups, set_rate
+from tests.tiny import PAD, PARTS, TINY, VOCABULARY, alternatives, company, fitted, tiny
+
+NAMES = sorted(slots()["initialisation"])
+WIDE: dict[str, Any] = {
+    "dims": {"d_model": 96, "n_heads": 4, "max_len": 16},
+    "n_layers": {"encoder": 2, "decoder": 3},
+    "feed_forward": {"name": "relu", "d_ff": 256},
+    "embedding": "separate",
+}
+DIMS = Dims.model_validate(WIDE["dims"])
+KURTOSIS = {"uniform": 1.8, "normal": 3.0}
+
+
+def wide(initialisation: Any, **changes: Any) -> Transformer:
+    return tiny(**(WIDE | changes), initialisation=initialisation)
+
+
+def linears(model: nn.Module) -> dict[str, nn.Linear]:
+    return {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
+
+
+def assert_spread(model: Transformer, std: Any, distribution: str) -> None:
+    """Compare every matrix with ``std(path, fan_in, fan_out)``, and the form of all together."""
+    standardised: list[Tensor] = []
+    for path, linear in linears(model).items():
+        weight = linear.weight.detach().double()
+        wanted = std(path, linear.in_features, linear.out_features)
+        assert weight.std().item() == pytest.approx(wanted, rel=0.05), path
+        assert weight.mean().item() == pytest.approx(0.0, abs=0.05 * wanted), path
+        standardised.append((weight / wanted).flatten())
+    kurtosis = torch.cat(standardised).pow(4).mean().item()
+    assert kurtosis == pytest.approx(KURTOSIS[distribution], rel=0.04)
+
+
+def xavier(path: str, fan_in: int, fan_out: int) -> float:
+    return (2 / (fan_in + fan_out)) ** 0.5
+
+
+def is_in(path: str, *names: str) -> bool:
+    return path.rpartition(".")[2] in names
+
+
+def layer_of(path: str) -> int:
+    """Return the number of the layer, 1 first; 0 outside."""
+    pieces = path.split(".")
+    return int(pieces[2]) + 1 if pieces[1] == "layers" else 0
+
+
+def ends_branch(path: str) -> bool:
+    return path.endswith((".attention.out", ".cross_attention.out", ".feed_forward.down"))
+
+
+def n_branches(path: str) -> int:
+    return 2 * 2 if path.startswith("encoder") else 3 * 3
+
+
+def gpt2(std: float) -> Any:
+    return lambda path, i, o: std / (n_branches(path) ** 0.5 if ends_branch(path) else 1)
+
+
+def depth_scaled(alpha: float) -> Any:
+    return lambda p, i, o: xavier(p, i, o) * (alpha * layer_of(p) ** -0.5 if layer_of(p) else 1)
+
+
+def t_fixup(path: str, fan_in: int, fan_out: int) -> float:
+    is_scaled = ".feed_forward." in path or is_in(path, "v", "out")
+    factor = 0.67 * 2**-0.25 if path.startswith("encoder") else (9 * 3) ** -0.25
+    return xavier(path, fan_in, fan_out) * (factor if is_scaled else 1)
+
+
+@pytest.mark.parametrize(
+    ("choice", "std", "distribution"),
+    [
+        ("xavier", xavier, "uniform"),
+        ({"name": "xavier", "gain": 0.5}, lambda p, i, o: 0.5 * xavier(p, i, o), "uniform"),
+        ({"name": "xavier", "distribution": "normal"}, xavier, "normal"),
+        (
+            {"name": "xavier", "distribution": "normal", "gain": 2.0},
+            lambda p, i, o: 2 * xavier(p, i, o),
+            "normal",
+        ),
+        (
+            "xavier_packed",
+            lambda p, i, o: xavier(p, i, o) * (0.5**0.5 if is_in(p, "q", "k", "v") else 1),
+            "uniform",
+        ),
+        ("torch", lambda p, i, o: (3 * i) ** -0.5, "uniform"),
+        ("normal", lambda p, i, o: 0.02, "normal"),
+        ({"name": "normal", "std": 0.1}, lambda p, i, o: 0.1, "normal"),
+        ("gpt2", gpt2(0.02), "normal"),
+        ({"name": "gpt2", "std": 0.1}, gpt2(0.1), "normal"),
+        (
+            "small",
+            lambda p, i, o: (2 / (5 * 96)) ** 0.5 if "attention" in p else xavier(p, i, o),
+            "normal",
+        ),
+        ("depth_scaled", depth_scaled(1.0), "uniform"),
+        ({"name": "depth_scaled", "alpha": 0.5}, depth_scaled(0.5), "uniform"),
+        ("t_fixup", t_fixup, "uniform"),
+        (
+            "mup",
+            lambda p, i, o: 128**-0.5 if p == "embedding.output" else i**-0.5,
+            "normal",
+        ),
+        (
+            {"name": "mup", "base_d_model": 24},
+            lambda p, i, o: 24**-0.5 if p == "embedding.output" else i**-0.5,
+            "normal",
+        ),
+    ],
+)
+def test_every_matrix_has_its_spread(choice: Any, std: Any, distribution: str) -> None:
+    assert_spread(wide(choice), std, distribution)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_biases_start_at_zero_but_pytorchs(name: str) -> None:
+    biases = [linear.bias for linear in linears(wide(name)).values() if linear.bias is not None]
+    assert biases
+    if name == "torch":
+        assert all(bool(bias.any()) for bias in biases)
+    else:
+        assert not any(bool(bias.any()) for bias in biases)
+
+
+@pytest.mark.parametrize(("slot", "part"), [p for p in PARTS if p[0] != "initialisation"])
+def test_no_linear_layer_of_any_part_is_forgotten(slot: str, part: str) -> None:
+    """Whatever a part puts into a model is drawn anew: nothing keeps what it was made with."""
+    model = fitted(slot, part)
+    for name in NAMES:
+        for linear in linears(model).values():
+            nn.init.constant_(linear.weight, 7.0)
+        build(Initialisation, choose(Initialisation, name), DIMS).initialise(model)
+        for path, linear in linears(model).items():
+            assert linear.weight.abs().max() < 7.0, (name, path)
+
+
+def test_glorots_variance_is_that_of_pytorch() -> None:
+    torch.manual_seed(0)
+    ours = linears(wide({"name": "xavier", "distribution": "normal"}))
+    theirs = nn.init.xavier_normal_(torch.empty(256, 96)).std().item()
+    assert ours["encoder.layers.0.feed_forward.up"].weight.std().item() == pytest.approx(
+        theirs, rel=0.02
+    )
+
+
+def test_packed_xavier_is_what_pytorch_gives_its_packed_matrix() -> None:
+    packed = nn.MultiheadAttention(512, 8).in_proj_weight
+    assert packed.abs().max().item() == pytest.approx((6 / (4 * 512)) ** 0.5, rel=1e-3)
+    square = (6 / (512 + 512)) ** 0.5 * 0.5**0.5
+    assert square == pytest.approx((6 / (4 * 512)) ** 0.5)
+
+
+def test_small_has_the_published_number() -> None:
+    """0.0279508 at d_model 512, where Xavier's normal has 0.0441942."""
+    choice = choose(Initialisation, "small")
+    dims = Dims.model_validate({"d_model": 512, "n_heads": 8, "max_len": 8})
+    assert (2 / (5 * dims.d_model)) ** 0.5 == pytest.approx(0.0279508, abs=1e-7)
+    model = tiny(
+        dims={"d_model": 512, "n_heads": 8, "max_len": 8}, n_layers=1, initialisation=choice
+    )
+    attention = torch.cat([linear.weight for p, linear in linears(model).items() if "att" in p])
+    assert attention.std().item() == pytest.approx(0.0279508, rel=2e-3)
+
+
+def test_what_a_gpt2_stack_adds_up_does_not_grow_with_its_depth() -> None:
+    def added(n_layers: int) -> float:
+        model = wide("gpt2", n_layers=n_layers)
+        ends = [m.weight for p, m in linears(model).items() if ends_branch(p) and "encoder" in p]
+        return sum(weight.double().square().mean().item() for weight in ends)
+
+    assert added(8) == pytest.approx(added(1), rel=0.05)
+
+
+@pytest.mark.parametrize("feed_forward", sorted(slots()["feed_forward"]))
+def test_every_feed_forward_ends_in_matrices_that_are_known(feed_forward: str) -> None:
+    model = fitted("feed_forward", feed_forward)
+    inside = {
+        path: role
+        for path, linear in linears(model).items()
+        if (role := roles(model)[linear]).kind == "feed_forward"
+    }
+    ends = [path for path, role in inside.items() if role.ends_branch]
+    assert 0 < len(ends) < len(inside)
+    assert all(linears(model)[path].out_features == 32 for path in ends)
+
+
+@pytest.mark.parametrize("attention", sorted(slots()["attention"]))
+def test_every_attention_has_one_matrix_for_values_and_one_at_its_end(attention: str) -> None:
+    model = fitted("attention", attention)
+    of_layer = [
+        role
+        for path, linear in linears(model).items()
+        if path.startswith("encoder.layers.0.attention.")
+        and (role := roles(model)[linear]).kind == "attention"
+    ]
+    assert sum(role.is_value for role in of_layer) == 1
+    assert sum(role.ends_branch for role in of_layer) == 1
+    assert not any(role.is_packed and role.ends_branch for role in of_layer)
+    assert any(role.is_packed and role.is_value for role in of_layer)
+
+
+@pytest.mark.parametrize(
+    ("sharing", "depths"),
+    [
+        ("none", [1, 2, 3, 4]),
+        ("block", [1]),
+        ({"name": "sequence", "n_blocks": 2}, [1, 3]),
+        ({"name": "cycle", "n_blocks": 2}, [1, 2]),
+    ],
+)
+def test_a_shared_block_counts_where_it_stands_lowest(sharing: Any, depths: list[int]) -> None:
+    model = tiny(n_layers=4, sharing=sharing)
+    found = roles(model)
+    for stack, n_sublayers in ((model.encoder, 2), (model.decoder, 3)):
+        of_blocks = [found[block.attention.q] for block in stack.blocks]
+        assert [role.depth for role in of_blocks] == depths
+        assert {role.n_layers for role in of_blocks} == {4}
+        assert {role.n_branches for role in of_blocks} == {4 * n_sublayers}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("embedding", ["tied", "tied_target", "separate"])
+def test_tables_depend_on_no_initialisation_but_t_fixup(name: str, embedding: str) -> None:
+    made, plain = (wide(i, embedding=embedding).embedding for i in (name, "xavier"))
+    of_src, of_tgt = (9 * 2) ** -0.25, (9 * 3) ** -0.25
+    factors = (of_src, of_src if embedding == "tied" else of_tgt) if name == "t_fixup" else (1, 1)
+    tables = ((made.src_table, plain.src_table), (made.tgt_table, plain.tgt_table))
+    for factor, (table, usual) in zip(factors, tables, strict=True):
+        if table is not None and usual is not None:
+            torch.testing.assert_close(table.weight, factor * usual.weight)
+
+
+def test_mup_scales_the_logits_and_the_rates_of_matrices_alone() -> None:
+    model = wide({"name": "mup", "base_d_model": 24})
+    assert model.embedding.output_multiplier == 0.25
+    assert wide("xavier").embedding.output_multiplier == 1.0
+    mup = build(Initialisation, choose(Initialisation, "mup", base_d_model=24), DIMS)
+    for path, parameter in model.named_parameters():
+        in_layer = ".layers." in path and parameter.ndim == 2
+        assert mup.rate(path, parameter) == (0.25 if in_layer else 1.0), path
+
+
+@pytest.mark.parametrize(("slot", "name"), [p for p in PARTS if p[0] != "initialisation"])
+def test_mup_knows_the_matrices_that_the_optimizer_knows(slot: str, name: str) -> None:
+    with torch.device("meta"):
+        spec = ModelSpec.model_validate(TINY | company(slot, name) | {slot: name})
+        model = assemble(spec, VOCABULARY, PAD)
+    mup = build(Initialisation, choose(Initialisation, "mup"), spec.dims)
+    groups = parameter_groups(model, mup)
+    assert {(group.is_matrix, group.rate) for group in groups} == {(True, 4.0), (False, 1.0)}
+
+
+def test_mup_at_its_base_is_a_plain_normal() -> None:
+    model = wide({"name": "mup", "base_d_model": 96})
+    assert model.embedding.output_multiplier == 1.0
+    assert_spread(model, lambda p, i, o: i**-0.5, "normal")
+    mup = build(Initialisation, choose(Initialisation, "mup", base_d_model=96), DIMS)
+    assert {group.rate for group in parameter_groups(model, mup)} == {1.0}
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "mup"])
+def test_all_others_train_everything_at_one_rate(name: str) -> None:
+    groups = parameter_groups(wide(name), build(Initialisation, choose(Initialisation, name), DIMS))
+    assert {group.rate for group in groups} == {1.0}
+
+
+def moved(initialisation: dict[str, Any], d_model: int) -> tuple[float, float]:
+    """Make three steps of Adam; return how far the decoder's output and the logits moved (rms)."""
+    spec = ModelSpec.model_validate(
+        {
+            "dims": {"d_model": d_model, "n_heads": 4, "max_len": 8},
+            "n_layers": 1,
+            "feed_forward": {"name": "relu", "d_ff": 2 * d_model},
+            "residual": "pre",
+            "scaling": "dk",
+            "embedding": {"name": "tied", "scale": "none", "init_std": 1.0},
+            "initialisation": initialisation,
+            "dropout": {"embedding": 0.0, "residual": 0.0},
+        }
+    )
+    torch.manual_seed(0)
+    model = assemble(spec, VOCABULARY, PAD)
+    chosen = build(Initialisation, spec.initialisation, spec.dims)
+    optimizer = build(Optimizer, choose(Optimizer, "adam")).make(parameter_groups(model, chosen))
+    set_rate(optimizer, 1e-2)
+    src, tgt = torch.randint(4, 50, (2, 8, 6))
+
+    def outputs() -> tuple[Tensor, Tensor]:
+        hidden = model.hidden(src, model.encode(src))
+        return hidden, model.embedding.logits(hidden)
+
+    before = [x.detach() for x in outputs()]
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.cross_entropy(outputs()[1].flatten(0, 1), tgt.flatten()).backward()
+        optimizer.step()
+    with torch.no_grad():
+        hidden, logits = (
+            (x - y).square().mean().sqrt().item() for x, y in zip(outputs(), before, strict=True)
+        )
+    return hidden, logits
+
+
+def test_the_steps_of_mup_do_not_grow_with_the_width() -> None:
+    """A learning rate does to a wide model what it does to a narrow one; not so with `xavier`."""
+    mup = {"name": "mup", "base_d_model": 32}
+    (narrow, narrow_logits), (broad, broad_logits) = (moved(mup, d) for d in (32, 128))
+    assert broad == pytest.approx(narrow, rel=0.1)
+    assert 0.4 < broad_logits / narrow_logits < 1.2
+    plain = {"name": "xavier"}
+    (narrow, narrow_logits), (broad, broad_logits) = (moved(plain, d) for d in (32, 128))
+    assert broad > 1.15 * narrow
+    assert broad_logits > 2.5 * narrow_logits
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [(n, o) for n in NAMES for o in lookup("initialisation", n).options.model_fields],
+)
+def test_every_option_changes_the_start(name: str, option: str) -> None:
+    usual = list(wide(name).parameters())
+    values = list(alternatives(lookup("initialisation", name), option))
+    assert values
+    for value in values:
+        other = wide({"name": name, option: value}).parameters()
+        assert any(not torch.allclose(x, y) for x, y in zip(usual, other, strict=True)), value

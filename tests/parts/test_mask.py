@@ -1,0 +1,146 @@
+"""Masks: who may look at whom, in a table and in an assembled model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ablate.model import Transformer
+from ablate.parts.dims import Side, Stage
+from ablate.parts.mask import Mask
+from ablate.registry import build, choose, slots
+from ablate.spec.experiment import SIDES
+from tests.tiny import PAD, ids, scrambled, tiny
+
+NAMES = sorted(slots()["mask"])
+LENGTHS = (7, 5)  # of two sentences, padded to 7
+Rule = Callable[[Side, int, int, bool], bool]
+
+
+def mask(name: str, side: Side, **options: Any) -> Mask:
+    stage = Stage(side=side, n_encoder_layers=2, n_decoder_layers=3)
+    return build(Mask, choose(Mask, name, **options), stage)
+
+
+def real_tokens() -> Tensor:
+    """Return where there is a token, (2, 1, 1, 7)."""
+    return torch.stack([torch.arange(7) < n for n in LENGTHS])[:, None, None]
+
+
+def causal(side: Side, query: int, key: int, is_token: bool) -> bool:
+    return key <= query if side == "decoder" else is_token
+
+
+def causal_padding(side: Side, query: int, key: int, is_token: bool) -> bool:
+    return is_token and causal(side, query, key, is_token)
+
+
+def local(window: int) -> Rule:
+    return lambda side, q, k, token: causal(side, q, k, token) and -window <= q - k <= window
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(
+    ("name", "options", "rule"),
+    [
+        ("causal", {}, causal),
+        ("causal_padding", {}, causal_padding),
+        ("local", {}, local(8)),
+        ("local", {"window": 1}, local(1)),
+        ("local", {"window": 3}, local(3)),
+    ],
+)
+def test_the_table_is_that_of_the_rule(
+    name: str, options: dict[str, Any], rule: Rule, side: Side
+) -> None:
+    positions = torch.arange(7)
+    allowed = mask(name, side, **options).allowed(positions, positions, real_tokens())
+    assert allowed.dtype == torch.bool
+    table = allowed.broadcast_to(2, 1, 7, 7)
+    for b, length in enumerate(LENGTHS):
+        for query in range(7):
+            for key in range(7):
+                expected = rule(side, query, key, key < length)
+                assert table[b, 0, query, key].item() is expected, (b, query, key)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_later_query_alone_has_the_row_that_it_has_among_others(name: str) -> None:
+    """As in decoding, where queries come one at a time and what was fed is all real."""
+    made, positions = mask(name, "decoder"), torch.arange(7)
+    whole = made.allowed(positions, positions, torch.ones(1, 1, 1, 7, dtype=torch.bool))
+    for t in range(7):
+        keys = positions[: t + 1]
+        real = torch.ones(1, 1, 1, t + 1, dtype=torch.bool)
+        row = made.allowed(positions[t : t + 1], keys, real)
+        assert torch.equal(row.flatten(), whole.broadcast_to(1, 1, 7, 7)[0, 0, t, : t + 1])
+
+
+def reach(states: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor:
+    """Return which state (rows) moves when which token (columns) is another, (T, T)."""
+    before = states(tokens)
+    moved = []
+    for t in range(tokens.size(1)):
+        changed = tokens.clone()
+        changed[:, t] = (changed[:, t] - 3) % 46 + 4
+        moved.append((states(changed) - before).abs().amax(dim=(0, 2)) > 0)
+    return torch.stack(moved, dim=1)
+
+
+@pytest.mark.parametrize("n_layers", [1, 2])
+@pytest.mark.parametrize("window", [1, 3])
+def test_what_a_local_token_knows_grows_by_a_window_per_layer(n_layers: int, window: int) -> None:
+    choice = {"name": "local", "window": window}
+    model = scrambled(tiny(mask=choice, n_layers=n_layers).double())
+    src, tgt = ids(1, 12), ids(1, 12, seed=2)
+    apart = torch.arange(12)[:, None] - torch.arange(12)[None, :]
+    far = n_layers * window
+    assert torch.equal(reach(lambda x: model.encode(x).states, src), apart.abs() <= far)
+    memory = model.encode(src)
+    decoded = reach(lambda x: model.hidden(x, memory), tgt)
+    assert torch.equal(decoded, (apart >= 0) & (apart <= far))
+
+
+def test_a_window_as_wide_as_the_sentence_is_none() -> None:
+    src, tgt = ids(2, 9), ids(2, 8)
+    src[1, 6:] = tgt[1, 5:] = PAD
+    plain, wide, narrow = (
+        scrambled(tiny(mask=m))
+        for m in ("causal", {"name": "local", "window": 8}, {"name": "local", "window": 7})
+    )
+    assert torch.equal(wide(src, tgt), plain(src, tgt))
+    assert not torch.allclose(narrow(src, tgt), plain(src, tgt))
+
+
+def test_hiding_target_padding_changes_nothing_but_padding() -> None:
+    src, tgt = ids(2, 9), ids(2, 8)
+    src[1, 6:] = tgt[1, 5:] = PAD
+    plain, hiding = (scrambled(tiny(mask=m)) for m in ("causal", "causal_padding"))
+    assert torch.equal(hiding.encode(src).states, plain.encode(src).states)
+    left, right = hiding(src, tgt), plain(src, tgt)
+    assert torch.equal(left[tgt != PAD], right[tgt != PAD])
+    assert not torch.isclose(left[tgt == PAD], right[tgt == PAD]).all(dim=-1).any()
+
+
+def test_stacks_may_have_masks_of_their_own() -> None:
+    def kinds(model: Transformer) -> tuple[type, type]:
+        return type(model.encoder.mask), type(model.decoder.mask)
+
+    plain, narrow = kinds(tiny())[0], kinds(tiny(mask="local"))[0]
+    assert plain is not narrow
+    assert kinds(tiny(encoder={"mask": "local"})) == (narrow, plain)
+    assert kinds(tiny(decoder={"mask": "local"})) == (plain, narrow)
+
+
+def test_cross_attention_sees_the_whole_source_through_any_window() -> None:
+    model = scrambled(tiny(decoder={"mask": {"name": "local", "window": 1}}, n_layers=1).double())
+    src, tgt = ids(1, 12), ids(1, 4)
+    before = model(src, tgt)
+    for s in range(12):
+        changed = src.clone()
+        changed[:, s] = (changed[:, s] - 3) % 46 + 4
+        assert (model(changed, tgt) - before).abs().amax(dim=(0, 2)).min() > 0

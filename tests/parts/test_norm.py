@@ -1,0 +1,222 @@
+"""Norms: each is its formula, also in its gradient, at zero and in half precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import functional_call, stack_module_state, vmap
+
+from ablate.parts.dims import Dims
+from ablate.parts.norm import AdaNorm, AnnotatedNorm, DynamicTanh, LayerNorm, Norm, RMSNorm
+from ablate.parts.norm import ScaleNorm as Scale
+from ablate.registry import RefusedError, build, choose, slots
+
+D = 8
+NAMES = sorted(slots()["norm"])
+
+
+def norm(name: str, width: int = D, **options: Any) -> Norm:
+    """Return a norm in double precision, with parameters that are nothing special."""
+    dims = Dims.model_validate({"d_model": width, "n_heads": 1, "max_len": 4})
+    part = build(Norm, choose(Norm, name, **options), dims).double()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in part.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator, dtype=torch.double))
+    return part
+
+
+def fresh(name: str, **options: Any) -> Norm:
+    """Return a norm as it is at the start of training."""
+    dims = Dims.model_validate({"d_model": D, "n_heads": 2, "max_len": 4})
+    return build(Norm, choose(Norm, name, **options), dims)
+
+
+@pytest.fixture
+def x() -> Tensor:
+    """Vectors that have neither mean 0 nor variance 1."""
+    generator = torch.Generator().manual_seed(0)
+    return 0.7 + 1.6 * torch.randn(3, 4, D, generator=generator, dtype=torch.float64)
+
+
+def mean(x: Tensor) -> Tensor:
+    return x.sum(dim=-1, keepdim=True) / x.size(-1)
+
+
+def deviation(x: Tensor, lost: int) -> Tensor:
+    """Return the sum of squares about the mean over D - ``lost``, rooted."""
+    return ((x - mean(x)) ** 2).sum(dim=-1, keepdim=True).div(x.size(-1) - lost) ** 0.5
+
+
+def close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("eps", [1e-5, 0.3])
+def test_layer_norm_by_hand(eps: float, x: Tensor) -> None:
+    part = norm("layer", eps=eps)
+    assert isinstance(part, LayerNorm)
+    gain, bias = part.norm.weight, part.norm.bias
+    close(part(x), gain * (x - mean(x)) / (deviation(x, 0) ** 2 + eps) ** 0.5 + bias)
+
+
+@pytest.mark.parametrize("eps", [1e-6, 0.3])
+def test_rms_norm_by_hand(eps: float, x: Tensor) -> None:
+    part = norm("rms", eps=eps)
+    assert isinstance(part, RMSNorm)
+    close(part(x), part.norm.weight * x / (mean(x**2) + eps) ** 0.5)
+
+
+@pytest.mark.parametrize("eps", [1e-6, 0.3])
+def test_annotated_norm_by_hand(eps: float, x: Tensor) -> None:
+    part = norm("annotated", eps=eps)
+    assert isinstance(part, AnnotatedNorm)
+    close(part(x), part.gain * (x - mean(x)) / (deviation(x, 1) + eps) + part.bias)
+
+
+def test_scale_norm_by_hand(x: Tensor) -> None:
+    part = norm("scale")
+    assert isinstance(part, Scale)
+    close(part(x), part.length * x / (x**2).sum(dim=-1, keepdim=True) ** 0.5)
+
+
+def test_scale_norm_treats_short_vectors_as_a_hundred_thousandth_long() -> None:
+    part = norm("scale")
+    assert isinstance(part, Scale)
+    short = torch.full((D,), 1e-6, dtype=torch.float64)
+    close(part(short), part.length * short * 1e5)
+
+
+def test_dynamic_tanh_by_hand(x: Tensor) -> None:
+    part = norm("dyt")
+    assert isinstance(part, DynamicTanh)
+    up, down = (part.alpha * x).exp(), (-part.alpha * x).exp()
+    close(part(x), part.gain * (up - down) / (up + down) + part.bias)
+
+
+@pytest.mark.parametrize("k", [0.1, 0.7])
+def test_ada_norm_by_hand(k: float, x: Tensor) -> None:
+    part = norm("ada", k=k)
+    y = (x - mean(x)) / (deviation(x, 0) ** 2 + 1e-5) ** 0.5
+    close(part(x), y - k * y**2)
+
+
+def test_no_gradient_passes_the_factor_of_ada_norm(x: Tensor) -> None:
+    part, x = norm("ada", k=0.7), x.requires_grad_()
+    assert isinstance(part, AdaNorm)
+    weights = torch.linspace(-1, 2, D, dtype=torch.float64)
+    y = F.layer_norm(x, (D,))
+    constant = torch.tensor((1 - 0.7 * y).tolist(), dtype=torch.float64)
+    (expected,) = torch.autograd.grad((weights * constant * y).sum(), x)
+    (actual,) = torch.autograd.grad((weights * part(x)).sum(), x)
+    close(actual, expected)
+
+
+def test_no_norm_is_the_identity(x: Tensor) -> None:
+    assert norm("none")(x) is x
+
+
+@pytest.mark.parametrize(
+    ("name", "formula"),
+    [
+        ("layer", lambda x: (x - mean(x)) / (deviation(x, 0) ** 2 + 1e-5) ** 0.5),
+        ("rms", lambda x: x / (mean(x**2) + 1e-6) ** 0.5),
+        ("annotated", lambda x: (x - mean(x)) / (deviation(x, 1) + 1e-6)),
+        ("scale", lambda x: D**0.5 * x / (x**2).sum(dim=-1, keepdim=True) ** 0.5),
+        ("dyt", lambda x: (x / 2).tanh()),
+        ("ada", lambda x: (y := (x - mean(x)) / (deviation(x, 0) ** 2 + 1e-5) ** 0.5) - y**2 / 10),
+        ("none", lambda x: x),
+    ],
+)
+def test_what_training_starts_from(name: str, formula: Callable[[Tensor], Tensor]) -> None:
+    """Narrow vectors, so that a wrong eps shows."""
+    x = 0.5 + 0.01 * torch.randn(3, 4, D, generator=torch.Generator().manual_seed(2)).double()
+    torch.testing.assert_close(fresh(name).double()(x), formula(x), atol=0, rtol=1e-7)
+
+
+def test_dynamic_tanh_starts_from_the_alpha_it_is_told() -> None:
+    part = fresh("dyt", alpha=0.8)
+    assert isinstance(part, DynamicTanh)
+    assert part.alpha.tolist() == pytest.approx([0.8])
+
+
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [("layer", 2 * D), ("rms", D), ("none", 0), ("annotated", 2 * D), ("scale", 1),
+     ("dyt", 2 * D + 1), ("ada", 0)],
+)  # fmt: skip
+def test_parameters_of_norms(name: str, n: int) -> None:
+    parameters = list(norm(name).parameters())
+    assert sum(p.numel() for p in parameters) == n
+    assert all(p.requires_grad for p in parameters)
+    if name == "layer":
+        assert sum(p.numel() for p in norm(name, bias=False).parameters()) == D
+
+
+def test_annotated_refuses_a_width_of_one() -> None:
+    with pytest.raises(RefusedError, match=r"the width less one, and it is 1; say norm: layer"):
+        norm("annotated", width=1)
+    assert norm("annotated", width=2).width == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("width", [3, D])
+def test_norms_know_their_width_and_keep_the_shape(name: str, width: int) -> None:
+    part = norm(name, width=width)
+    assert part.width == width
+    for shape in [(width,), (5, width), (2, 3, 4, width)]:
+        assert part(torch.randn(shape, dtype=torch.float64)).shape == shape
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("value", [0.0, 2.5])
+def test_constant_vectors_give_numbers_and_gradients(name: str, value: float) -> None:
+    x = torch.full((2, D), value, dtype=torch.float64, requires_grad=True)
+    y = norm(name)(x)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert bool(y.isfinite().all())
+    assert bool(gradient.isfinite().all())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tokens_are_normalised_one_by_one(name: str, x: Tensor) -> None:
+    part = norm(name)
+    one_by_one = torch.stack([part(token) for token in x.flatten(0, 1)]).view_as(x)
+    close(part(x), one_by_one)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_half_precision_in_computes_in_single(name: str, x: Tensor) -> None:
+    """The only error is that of rounding the input, and, for some, the output."""
+    part, x = fresh(name), x.bfloat16()
+    expected = part(x.float())
+    assert expected.dtype == torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        y = part(x)
+    torch.testing.assert_close(y.float(), expected, atol=2**-9, rtol=2**-8)
+
+
+@pytest.mark.parametrize("name", ["rms", "annotated", "scale", "dyt", "ada"])
+def test_what_is_computed_in_single_is_returned_in_single(name: str, x: Tensor) -> None:
+    part, x = fresh(name), x.bfloat16()
+    torch.testing.assert_close(part(x), part(x.float()), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_seeds_at_once_are_each_seed_alone(name: str, x: Tensor) -> None:
+    parts = [fresh(name).double(), norm(name)]
+    parameters, buffers = stack_module_state(parts)
+
+    def one(parameters: dict[str, Tensor]) -> Tensor:
+        return functional_call(parts[0], (parameters, {}), (x,))
+
+    assert not buffers
+    if parameters:
+        close(vmap(one)(parameters), torch.stack([part(x) for part in parts]))
+    else:
+        close(vmap(parts[0])(torch.stack((x, 2 * x))), torch.stack((parts[0](x), parts[1](2 * x))))

@@ -1,0 +1,330 @@
+"""Encodings of distance, each against its formula written out pair by pair."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ablate.parts.attention import Attention, View
+from ablate.parts.dims import Dims, Dropout, Side, Stage
+from ablate.parts.position import Position
+from ablate.parts.scaling import Scaling
+from ablate.registry import RefusedError, build, choose
+
+B, K, V = 2, 5, 3
+N_ENCODER, N_DECODER = 2, 3
+
+
+def dims(n_heads: int = 4, **changes: int) -> Dims:
+    return Dims.model_validate(
+        {"d_model": 8, "n_heads": n_heads, "max_len": 64, "d_k": K, "d_v": V} | changes
+    )
+
+
+def make(name: str, side: Side = "encoder", n_heads: int = 4, **options: Any) -> Position:
+    torch.manual_seed(0)
+    stage = Stage(side=side, n_encoder_layers=N_ENCODER, n_decoder_layers=N_DECODER)
+    return build(Position, choose(Position, name, **options), dims(n_heads), stage).double()
+
+
+def numbers(*shape: int, seed: int = 1) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def bias(part: Position, queries: list[int], keys: list[int], layer: int = 0) -> Tensor:
+    """Return the bias of queries full of ones, for one sentence, (H, T, S)."""
+    q = torch.ones(1, 4, len(queries), K, dtype=torch.float64)
+    scores = part.bias(q, torch.tensor(queries), torch.tensor(keys), layer)
+    assert scores is not None
+    return scores.expand(1, -1, -1, -1)[0].detach()
+
+
+def pairs(queries: list[int], keys: list[int]) -> list[tuple[int, int, int, int]]:
+    """Return every (row, column, query position, key position)."""
+    rows, columns = enumerate(queries), list(enumerate(keys))
+    return [(t, s, i, j) for (t, i), (s, j) in itertools.product(rows, columns)]
+
+
+PLACES = [
+    (list(range(9)), list(range(9))),
+    ([8], list(range(9))),
+    ([3, 7], list(range(12))),
+    (list(range(20)), list(range(20))),
+]
+
+
+# Shaw et al. 2018
+
+
+def shaw_tables(part: Position) -> list[Tensor]:
+    return [p.detach() for p in part.parameters()]
+
+
+@pytest.mark.parametrize(("queries", "keys"), PLACES)
+@pytest.mark.parametrize("k", [1, 4, 16])
+def test_shaw_adds_to_every_key_and_every_value_what_belongs_to_their_distance(
+    k: int, queries: list[int], keys: list[int]
+) -> None:
+    part = make("shaw", k=k)
+    for_keys, for_values = shaw_tables(part)
+    q, w = numbers(B, 4, len(queries), K), numbers(B, 4, len(queries), len(keys), seed=2)
+    for layer in range(N_ENCODER):
+        scores = torch.zeros(B, 4, len(queries), len(keys), dtype=torch.float64)
+        added = torch.zeros(B, 4, len(queries), V, dtype=torch.float64)
+        for t, s, i, j in pairs(queries, keys):
+            row = sorted((-k, j - i, k))[1] + k
+            scores[:, :, t, s] = (q[:, :, t] * for_keys[layer, row]).sum(dim=-1)
+            added[:, :, t] += w[:, :, t, s, None] * for_values[layer, row]
+        where = torch.tensor(queries), torch.tensor(keys)
+        torch.testing.assert_close(part.bias(q, *where, layer), scores, atol=1e-13, rtol=0)
+        torch.testing.assert_close(part.values(w, *where, layer), added, atol=1e-13, rtol=0)
+
+
+def test_shaw_in_an_attention_is_the_papers_two_equations() -> None:
+    part, d = make("shaw", k=3), dims()
+    scaling = build(Scaling, choose(Scaling, "sqrt_dk"), d)
+    attention = build(Attention, choose(Attention, "full"), d, scaling, Dropout()).double()
+    x, where, n = numbers(B, 7, 8), torch.arange(7), 7
+    seen = torch.ones(n, n, dtype=torch.bool).tril()
+    y = attention(x, View(seen, where, where, part, layer=1))
+
+    def heads(projected: Tensor) -> Tensor:
+        return projected.reshape(B, n, 4, -1).permute(0, 2, 1, 3)
+
+    q, k, v = (heads(linear(x)) for linear in (attention.q, attention.k, attention.v))
+    rows = torch.tensor([[min(max(j - i, -3), 3) + 3 for j in range(n)] for i in range(n)])
+    for_keys, for_values = (table[1][rows] for table in shaw_tables(part))  # (T, S, K or V)
+    scores = (q[:, :, :, None] * (k[:, :, None] + for_keys)).sum(dim=-1) / math.sqrt(K)
+    weights = scores.masked_fill(~seen, -math.inf).softmax(dim=-1)
+    z = (weights[..., None] * (v[:, :, None] + for_values)).sum(dim=-2)  # (B, H, T, V)
+    expected = attention.out(z.transpose(1, 2).flatten(-2))
+    torch.testing.assert_close(y, expected, atol=1e-13, rtol=0)
+
+
+@pytest.mark.parametrize(("side", "n_layers"), [("encoder", N_ENCODER), ("decoder", N_DECODER)])
+def test_shaw_has_two_tables_for_each_layer(side: Side, n_layers: int) -> None:
+    part = make("shaw", side, k=6)
+    shapes = [p.shape for p in part.parameters()]
+    assert shapes == [(n_layers, 13, K), (n_layers, 13, V)]
+    assert shaw_tables(make("shaw"))[0].shape == (N_ENCODER, 33, K)
+
+
+def test_shaw_may_leave_values_alone() -> None:
+    part = make("shaw", values=False)
+    assert [p.shape for p in part.parameters()] == [(N_ENCODER, 33, K)]
+    where = torch.arange(4)
+    assert part.values(numbers(B, 4, 4, 4), where, where, 0) is None
+    assert torch.equal(bias(part, [0, 1], [0, 1]), bias(make("shaw"), [0, 1], [0, 1]))
+
+
+def test_shaw_starts_each_layer_with_xaviers_uniform() -> None:
+    stage = Stage(side="encoder", n_encoder_layers=3, n_decoder_layers=1)
+    wide = dims(d_k=300, d_v=200)
+    torch.manual_seed(0)
+    tables = shaw_tables(build(Position, choose(Position, "shaw", k=100), wide, stage))
+    for table, width in zip(tables, (300, 200), strict=True):
+        bound = math.sqrt(6 / (201 + width))
+        assert table.abs().max().item() == pytest.approx(bound, rel=1e-3)
+        assert table.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.01)
+        assert not torch.allclose(table[0], table[1])
+
+
+# T5
+
+
+def buckets(part: Position, distances: list[int]) -> list[int]:
+    """Return which row of the table every distance, key minus query, leads to."""
+    (table,) = part.parameters()
+    with torch.no_grad():
+        table.copy_(torch.arange(len(table))[:, None].expand_as(table))
+    return [int(bias(part, [1000], [1000 + d])[0, 0, 0]) for d in distances]
+
+
+GOLDEN_BOTH_WAYS = {
+    -200: 15, -128: 15, -64: 14, -20: 10, -9: 8, -8: 8, -7: 7, -1: 1, 0: 0, 1: 17, 7: 23, 8: 24,
+    9: 24, 20: 26, 64: 30, 128: 31, 200: 31,
+}  # fmt: skip
+GOLDEN_BACK = {
+    -200: 31, -64: 26, -33: 21, -17: 16, -16: 16, -15: 15, -1: 1, 0: 0, 1: 0, 50: 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("side", "golden"), [("encoder", GOLDEN_BOTH_WAYS), ("decoder", GOLDEN_BACK)]
+)
+def test_t5_buckets_are_those_of_t5(side: Side, golden: dict[int, int]) -> None:
+    assert buckets(make("t5", side), list(golden)) == list(golden.values())
+
+
+def bucket_behind(distance: int, n: int, max_distance: int) -> int:
+    """Return the bucket of a key so far behind, of n, without a rounding error.
+
+    Past e = n // 2 the formula is e + floor(log(distance / e) / log(max_distance / e) * (n - e)),
+    whose floor is the largest step with (distance / e)^(n - e) >= (max_distance / e)^step.
+    """
+    e = n // 2
+    if distance < e:
+        return distance
+    wide = n - e
+    reached = [
+        step
+        for step in range(wide)
+        if distance**wide * e**step >= max_distance**step * e**wide
+    ]  # fmt: skip
+    return e + reached[-1]
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize(
+    ("n_buckets", "max_distance"),
+    [(32, 128), (4, 3), (4, 128), (6, 9), (8, 20), (20, 320), (40, 320), (10, 128), (32, 17)],
+)
+def test_t5_buckets_follow_the_logarithm(side: Side, n_buckets: int, max_distance: int) -> None:
+    part = make("t5", side, n_buckets=n_buckets, max_distance=max_distance)
+    distances = list(range(-max_distance - 50, max_distance + 50))
+    n = n_buckets if side == "decoder" else n_buckets // 2
+    expected = []
+    for d in distances:
+        if side == "decoder":
+            expected.append(bucket_behind(max(-d, 0), n, max_distance))
+        else:
+            expected.append(bucket_behind(abs(d), n, max_distance) + (n if d > 0 else 0))
+    assert buckets(part, distances) == expected
+
+
+@pytest.mark.parametrize(("queries", "keys"), PLACES)
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_t5_takes_the_number_of_bucket_and_head(
+    side: Side, queries: list[int], keys: list[int]
+) -> None:
+    part = make("t5", side)
+    (table,) = part.parameters()
+    n = 32 if side == "decoder" else 16
+    scores = bias(part, queries, keys)
+    assert torch.equal(scores, bias(part, queries, keys, layer=1))
+    for t, s, i, j in pairs(queries, keys):
+        row = bucket_behind(max(i - j, 0) if side == "decoder" else abs(i - j), n, 128)
+        row += n if side == "encoder" and j > i else 0
+        assert torch.equal(scores[:, t, s], table[row])
+
+
+def test_t5_has_one_table_for_all_layers() -> None:
+    assert [p.shape for p in make("t5").parameters()] == [(32, 4)]
+    assert [p.shape for p in make("t5", "decoder", n_buckets=8).parameters()] == [(8, 4)]
+
+
+def test_t5_starts_as_narrow_as_the_model_is_wide() -> None:
+    stage = Stage(side="encoder", n_encoder_layers=1, n_decoder_layers=1)
+    wide = Dims.model_validate({"d_model": 900, "n_heads": 300, "max_len": 8})
+    torch.manual_seed(0)
+    part = build(Position, choose(Position, "t5"), wide, stage)
+    (table,) = part.parameters()
+    assert table.std().item() == pytest.approx(1 / 30, rel=0.02)
+    assert table.mean().item() == pytest.approx(0.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(("side", "n_single"), [("encoder", 8), ("decoder", 16)])
+def test_t5_needs_distances_past_the_single_ones(side: Side, n_single: int) -> None:
+    make("t5", side, max_distance=n_single + 1)
+    reason = rf"32 buckets gives distances below {n_single} .* max_distance \({n_single}\) must"
+    with pytest.raises(RefusedError, match=reason):
+        make("t5", side, max_distance=n_single)
+
+
+@pytest.mark.parametrize("n_buckets", [2, 7, 0, -4])
+def test_t5_needs_an_even_number_of_buckets_for_two_ways(n_buckets: int) -> None:
+    with pytest.raises(ValueError, match="n_buckets"):
+        choose(Position, "t5", n_buckets=n_buckets)
+
+
+# ALiBi
+
+SLOPES = {
+    1: [2**-8],
+    2: [2**-4, 2**-8],
+    3: [2**-4, 2**-8, 2**-2],
+    4: [2**-2, 2**-4, 2**-6, 2**-8],
+    5: [2**-2, 2**-4, 2**-6, 2**-8, 2**-1],
+    6: [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125],
+    7: [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125, 2**-5],
+    8: [0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625],
+    12: [2**-h for h in range(1, 9)] + [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5],
+    16: [2 ** (-h / 2) for h in range(1, 17)],
+}
+
+
+@pytest.mark.parametrize("n_heads", SLOPES)
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_alibi_slopes_are_those_of_the_authors(side: Side, n_heads: int) -> None:
+    at_distance_1 = bias(make("alibi", side, n_heads), [5], [4])[:, 0, 0]
+    by_hand = torch.tensor(SLOPES[n_heads], dtype=torch.float64)
+    torch.testing.assert_close(-at_distance_1, by_hand, atol=3e-8, rtol=0)
+
+
+@pytest.mark.parametrize(("queries", "keys"), PLACES)
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_alibi_falls_with_the_distance_on_both_sides(
+    side: Side, queries: list[int], keys: list[int]
+) -> None:
+    scores = bias(make("alibi", side, 6), queries, keys, layer=1)
+    assert scores.shape == (6, len(queries), len(keys))
+    for (t, s, i, j), h in itertools.product(pairs(queries, keys), range(6)):
+        assert scores[h, t, s] == -SLOPES[6][h] * abs(i - j)
+
+
+@pytest.mark.parametrize(("queries", "keys"), PLACES)
+@pytest.mark.parametrize("n_heads", [2, 6, 8])
+def test_asymmetric_alibi_gives_half_of_the_heads_to_each_side(
+    n_heads: int, queries: list[int], keys: list[int]
+) -> None:
+    scores = bias(make("alibi", n_heads=n_heads, encoder="asymmetric"), queries, keys)
+    half = n_heads // 2
+    for (t, s, i, j), h in itertools.product(pairs(queries, keys), range(n_heads)):
+        looks_there = j <= i if h < half else j >= i
+        expected = -SLOPES[half][h % half] * abs(i - j) if looks_there else -1e9
+        assert scores[h, t, s] == expected
+
+
+def test_a_head_of_an_asymmetric_alibi_sees_nothing_of_the_other_side() -> None:
+    part = make("alibi", encoder="asymmetric")
+    weights = (100 * numbers(4, 9, 9) + bias(part, list(range(9)), list(range(9)))).softmax(dim=-1)
+    assert torch.equal(weights[:2], weights[:2].tril())
+    assert torch.equal(weights[2:], weights[2:].triu())
+    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(4, 9, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("n_heads", [1, 6])
+def test_the_decoders_alibi_is_the_same_for_both_encoders(n_heads: int) -> None:
+    one, other = (make("alibi", "decoder", n_heads, encoder=e) for e in ("symmetric", "asymmetric"))
+    places = list(range(9))
+    assert torch.equal(bias(one, places, places), bias(other, places, places))
+
+
+@pytest.mark.parametrize("n_heads", [1, 3])
+def test_an_asymmetric_alibi_refuses_heads_that_have_no_half(n_heads: int) -> None:
+    with pytest.raises(RefusedError, match=rf"n_heads \({n_heads}\) must be even; say an even"):
+        make("alibi", n_heads=n_heads, encoder="asymmetric")
+
+
+# All of them
+
+
+@pytest.mark.parametrize("name", ["shaw", "t5", "alibi"])
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_only_distance_counts(name: str, side: Side) -> None:
+    part, places = make(name, side), list(range(9))
+    moved = [p + 37 for p in places]
+    torch.testing.assert_close(bias(part, moved, moved), bias(part, places, places))
+
+
+@pytest.mark.parametrize("name", ["shaw", "t5", "alibi"])
+def test_embeddings_queries_and_keys_stay_as_they_are(name: str) -> None:
+    part, x, q = make(name), numbers(B, 5, 8), numbers(B, 4, 5, K)
+    assert part.embed(x, torch.arange(5)) is x
+    assert part.rotate(q, torch.arange(5)) is q

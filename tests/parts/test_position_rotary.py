@@ -1,0 +1,135 @@
+"""Rotary encoding, against the multiplication of complex numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ablate.parts.dims import Dims, Stage
+from ablate.parts.position import Position
+from ablate.registry import RefusedError, build, choose
+
+B, H, T = 2, 3, 9
+LAYOUTS = ["interleaved", "halves"]
+
+
+@pytest.fixture(autouse=True)
+def in_double() -> Iterator[None]:
+    """Make the default type float64, so that tables are not rounded."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def make(d_k: int = 6, max_len: int = 64, **options: Any) -> Position:
+    dims = Dims.model_validate({"d_model": 12, "n_heads": H, "max_len": max_len, "d_k": d_k})
+    stage = Stage(side="encoder", n_encoder_layers=1, n_decoder_layers=1)
+    return build(Position, choose(Position, "rotary", **options), dims, stage)
+
+
+def by_complex_numbers(x: Tensor, positions: Tensor, base: float, layout: str) -> Tensor:
+    """Turn pair k by p base^(-2k / K), as a product with e^(i angle)."""
+    d_k = x.size(-1)
+    even, odd = (0, 1) if layout == "interleaved" else (0, d_k // 2)
+    step = 2 if layout == "interleaved" else 1
+    turned = torch.empty_like(x)
+    for k in range(d_k // 2):
+        one, other = even + step * k, odd + step * k
+        number = torch.complex(x[..., one], x[..., other])
+        angle = torch.tensor([p * base ** (-2 * k / d_k) for p in positions.tolist()])
+        number = number * torch.exp(1j * angle)
+        turned[..., one], turned[..., other] = number.real, number.imag
+    return turned
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("base", [10_000.0, 50.0])
+@pytest.mark.parametrize("d_k", [2, 4, 6, 10])
+@pytest.mark.parametrize("positions", [list(range(T)), [63, 0, 7]])
+def test_pairs_are_turned_like_complex_numbers(
+    positions: list[int], d_k: int, base: float, layout: str
+) -> None:
+    part, where = make(d_k, base=base, layout=layout), torch.tensor(positions)
+    x = torch.randn(B, H, len(positions), d_k)
+    expected = by_complex_numbers(x, where, base, layout)
+    torch.testing.assert_close(part.rotate(x, where), expected, atol=1e-13, rtol=0)
+
+
+def test_the_default_is_the_papers() -> None:
+    x, where = torch.randn(B, H, T, 6), torch.arange(T)
+    expected = by_complex_numbers(x, where, 10_000.0, "interleaved")
+    torch.testing.assert_close(make().rotate(x, where), expected, atol=1e-13, rtol=0)
+
+
+def test_four_dimensions_by_hand() -> None:
+    x = torch.tensor([1.0, 0.0, 1.0, 0.0]).expand(1, 1, 1, 4)
+    turned = make(4).rotate(x, torch.tensor([3])).flatten().tolist()
+    by_hand = [math.cos(3), math.sin(3), math.cos(0.03), math.sin(0.03)]
+    assert turned == pytest.approx(by_hand, abs=1e-15)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_scores_know_distance_alone(layout: str) -> None:
+    part, q, k = make(layout=layout), torch.randn(1, H, 1, 6), torch.randn(1, H, 1, 6)
+
+    def score(i: int, j: int) -> Tensor:
+        return (part.rotate(q, torch.tensor([i])) * part.rotate(k, torch.tensor([j]))).sum(dim=-1)
+
+    torch.testing.assert_close(score(3, 1), score(43, 41), atol=1e-13, rtol=0)
+    torch.testing.assert_close(score(0, 0), (q * k).sum(dim=-1), atol=1e-13, rtol=0)
+    assert not torch.allclose(score(3, 1), score(3, 2))
+    assert not torch.allclose(score(3, 1), score(1, 3))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_lengths_stay_and_position_0_is_not_turned(layout: str) -> None:
+    part, x = make(layout=layout), torch.randn(B, H, T, 6)
+    turned = part.rotate(x, torch.arange(T))
+    torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1), atol=1e-13, rtol=0)
+    assert torch.equal(turned[:, :, 0], x[:, :, 0])
+
+
+def test_layouts_differ_by_a_permutation() -> None:
+    x, where, order = torch.randn(B, H, T, 6), torch.arange(T), [0, 2, 4, 1, 3, 5]
+    halves = make(layout="halves").rotate(x[..., order], where)
+    interleaved = make(layout="interleaved").rotate(x, where)
+    torch.testing.assert_close(halves, interleaved[..., order], atol=1e-13, rtol=0)
+    assert not torch.allclose(make(layout="halves").rotate(x, where), interleaved)
+
+
+def test_angles_are_rounded_once_and_not_on_the_way() -> None:
+    torch.set_default_dtype(torch.float32)
+    part = make(6, max_len=30_000)
+    x = torch.tensor([1.0, 0.0, 1.0, 0.0, 1.0, 0.0]).expand(1, 1, 1, 6)
+    turned = part.rotate(x, torch.tensor([29_999]))
+    assert turned.dtype is torch.float32
+    angles = [29_999 * 10_000 ** (-k / 3) for k in range(3)]
+    by_hand = [f(a) for a in angles for f in (math.cos, math.sin)]
+    torch.testing.assert_close(turned.flatten(), torch.tensor(by_hand), atol=6e-8, rtol=0)
+
+
+def test_half_precision_is_turned_in_single() -> None:
+    torch.set_default_dtype(torch.float32)
+    part, x = make(64, max_len=64), torch.randn(B, H, T, 64).bfloat16()
+    where = torch.arange(T)
+    exact = by_complex_numbers(x.double(), where, 10_000.0, "interleaved").bfloat16()
+    is_same = part.rotate(x, where) == exact
+    assert is_same.double().mean() > 0.999
+
+
+def test_no_bias_and_nothing_added() -> None:
+    part, x, where = make(), torch.randn(B, T, 12), torch.arange(T)
+    assert part.embed(x, where) is x
+    assert part.bias(torch.randn(B, H, T, 6), where, where, 0) is None
+    assert part.values(torch.randn(B, H, T, T), where, where, 0) is None
+
+
+@pytest.mark.parametrize("d_k", [1, 3, 7])
+def test_an_odd_width_is_refused(d_k: int) -> None:
+    with pytest.raises(RefusedError, match=rf"d_k \({d_k}\) must be even; change d_model"):
+        make(d_k)

@@ -1,0 +1,296 @@
+"""Wirings in whole models: against the same Transformer written down in plain tensor algebra.
+
+What one layer of each computes is in test_residual.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ablate.model import Transformer
+from ablate.parts.attention import Attention
+from ablate.parts.dims import Place
+from ablate.parts.feed_forward import FeedForward
+from ablate.parts.norm import Norm
+from ablate.parts.residual import Residual
+from ablate.registry import build, choose
+from tests.tiny import PAD, ids, scrambled, spec, tiny
+
+Step = Callable[[Tensor], Tensor]
+D, HEADS = 32, 4
+DEPTHS = {"encoder": 3, "decoder": 2}
+
+
+def ln(part: Any, x: Tensor) -> Tensor:
+    """LayerNorm, with the parameters of ``part``."""
+    centred = x - x.mean(dim=-1, keepdim=True)
+    std = (centred.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt()
+    return part.norm.weight * centred / std + part.norm.bias
+
+
+def affine(linear: Any, x: Tensor) -> Tensor:
+    return torch.einsum("bti,oi->bto", x, linear.weight) + linear.bias
+
+
+def attend(part: Any, x: Tensor, source: Tensor, mask: Tensor, below: list[Tensor]) -> Tensor:
+    """Multi-head attention; adds what is ``below`` to its scores, and leaves them there."""
+    q, k, v = (
+        affine(linear, y).view(*y.shape[:2], HEADS, D // HEADS)
+        for linear, y in ((part.q, x), (part.k, source), (part.v, source))
+    )
+    scores = torch.einsum("bthk,bshk->bhts", q, k) / (D // HEADS) ** 0.5
+    if below:
+        scores = scores + below.pop()
+    below.append(scores)
+    weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
+    y = torch.einsum("bhts,bshk->bthk", weights, v)
+    if part.head_scale is not None:
+        y = y * part.head_scale.view(HEADS, 1)
+    return affine(part.out, y.reshape(x.shape))
+
+
+def feed_forward(part: Any, x: Tensor) -> Tensor:
+    hidden = affine(part.up, x).clamp(min=0)
+    if isinstance(part.hidden_norm, Norm):
+        hidden = ln(part.hidden_norm, hidden)
+    return affine(part.down, hidden)
+
+
+def post(layer: Any, x: Tensor, fs: Sequence[Step]) -> Tensor:
+    for norm, f in zip(layer.norms, fs, strict=True):
+        x = ln(norm, x + f(x))
+    return x
+
+
+def b2t(layer: Any, x: Tensor, fs: Sequence[Step]) -> Tensor:
+    y = post_but_last(layer, x, fs)
+    return ln(layer.norms[-1], x + y + fs[-1](y))
+
+
+def post_but_last(layer: Any, x: Tensor, fs: Sequence[Step]) -> Tensor:
+    for norm, f in zip(layer.norms[:-1], fs[:-1], strict=True):
+        x = ln(norm, x + f(x))
+    return x
+
+
+def dual(layer: Any, x: Tensor, fs: Sequence[Step]) -> Tensor:
+    x, total = x.split(D, dim=-1)
+    for norm, f in zip(layer.norms, fs, strict=True):
+        output = f(x)
+        total = total + output
+        x = ln(norm, x + output)
+    return torch.cat((x, total), dim=-1)
+
+
+def peri(layer: Any, x: Tensor, fs: Sequence[Step]) -> Tensor:
+    for before, after, f in zip(layer.norms, layer.after, fs, strict=True):
+        x = x + ln(after, f(ln(before, x)))
+    return x
+
+
+def normformer(layer: Any, x: Tensor, fs: Sequence[Step]) -> Tensor:
+    for i, f in enumerate(fs[:-1]):
+        x = x + ln(layer.after[i], f(ln(layer.norms[i], x)))
+    return x + fs[-1](ln(layer.norms[-1], x))
+
+
+def parallel(layer: Any, x: Tensor, fs: Sequence[Step]) -> Tensor:
+    y = ln(layer.norms[0], x)
+    return x + torch.stack([f(y) for f in fs]).sum(dim=0)
+
+
+def doubled(_: Any, x: Tensor) -> Tensor:
+    return x.repeat(1, 1, 2)
+
+
+def joined(part: Any, x: Tensor) -> Tensor:
+    return x[..., :D] + ln(part.norm, x[..., D:])
+
+
+def same(_: Any, x: Tensor) -> Tensor:
+    return x
+
+
+PLAIN: dict[str, tuple[Callable[..., Tensor], ...]] = {
+    "post": (same, post, same),
+    "b2t": (same, b2t, same),
+    "realformer": (same, post, same),
+    "residual_dual": (doubled, dual, joined),
+    "peri": (ln, peri, ln),
+    "normformer": (same, normformer, ln),
+    "parallel": (same, parallel, ln),
+}
+
+
+def plain(model: Transformer, name: str, src: Tensor, tgt: Tensor) -> Tensor:
+    """Return the last hidden states (B, T, D) of a wiring of that name."""
+    opening, wire, closing = PLAIN[name]
+
+    def run(stack: Any, x: Tensor, mask: Tensor, source: Any = None, seen: Any = None) -> Tensor:
+        x = opening(stack.opening, stack.position.embed(x, torch.arange(x.size(1))))
+        own: list[Tensor] = []
+        cross: list[Tensor] = []
+        for block in stack.blocks:
+            fs = [lambda y, b=block: attend(b.attention, y, y, mask, own)]
+            if source is not None:
+                fs.append(lambda y, b=block: attend(b.cross_attention, y, source, seen, cross))
+            fs.append(lambda y, b=block: feed_forward(b.feed_forward, y))
+            x = wire(block.residual, x, fs)
+            if name != "realformer":
+                own.clear()
+                cross.clear()
+        return closing(stack.closing, x)
+
+    real = (src != PAD)[:, None, None, :]
+    memory = run(model.encoder, model.embedding.src(src), real)
+    causal = torch.ones(tgt.size(1), tgt.size(1), dtype=torch.bool).tril()
+    return run(model.decoder, model.embedding.tgt(tgt), causal, memory, real)
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    src, tgt = ids(2, 7), ids(2, 5)
+    src[1, 4:] = PAD
+    return src, tgt
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_model_equals_its_plain_algebra(name: str) -> None:
+    model = scrambled(tiny(residual=name, n_layers=DEPTHS).double())
+    src, tgt = batch()
+    expected = plain(model, name, src, tgt)
+    actual = model.hidden(tgt, model.encode(src))
+    torch.testing.assert_close(actual, expected, atol=1e-11, rtol=1e-11)
+
+
+@pytest.mark.parametrize("name", sorted(set(PLAIN) - {"post"}))
+def test_the_plain_algebra_tells_the_wiring_from_post_norm(name: str) -> None:
+    """Whatever of the wiring is inside the sub-layers matters too."""
+    model = scrambled(tiny(residual=name, n_layers=DEPTHS).double())
+    src, tgt = batch()
+    expected = plain(model, name, src, tgt)
+    for block in (*model.encoder.blocks, *model.decoder.blocks):
+        for attention in block.attentions:
+            attention.head_scale, attention.adds_up_scores = None, False
+        block.feed_forward.hidden_norm = torch.nn.Identity()
+    actual = model.hidden(tgt, model.encode(src))
+    is_inside = name in {"realformer", "normformer"}
+    assert torch.allclose(actual, expected, atol=1e-6) != is_inside
+
+
+def test_normformer_puts_factors_and_norms_inside() -> None:
+    model = tiny(residual="normformer")
+    for stack in (model.encoder, model.decoder):
+        for block in stack.blocks:
+            hidden: Any = block.feed_forward.hidden_norm
+            assert isinstance(hidden, Norm)
+            assert hidden.width == block.feed_forward.width == 48
+            for attention in block.attentions:
+                assert attention.head_scale is not None
+                assert attention.head_scale.tolist() == [1.0] * HEADS
+
+
+def test_normformer_refuses_heads_that_are_scaled_already() -> None:
+    model = tiny()
+    attentions, ff = model.decoder.blocks[0].attentions, model.decoder.blocks[0].feed_forward
+    attentions[1].scale_heads()
+    dims = spec().dims
+    layer = build(
+        Residual,
+        choose(Residual, "normformer"),
+        Place(side="decoder", layer=0, n_encoder_layers=2, n_decoder_layers=2),
+        lambda width=None: build(Norm, choose(Norm, "layer"), dims),
+        0.0,
+    )
+    with pytest.raises(ValueError, match="scales the heads, and so does this attention already"):
+        layer.equip(attentions, ff, lambda width=None: build(Norm, choose(Norm, "layer"), dims))
+
+
+@pytest.mark.parametrize("name", ["relu", "swiglu", "mixture_of_experts"])
+@pytest.mark.parametrize("attention", ["full", "per_head_shared"])
+def test_deepnorm_draws_smaller_weights(name: str, attention: str) -> None:
+    """All but queries, keys, embeddings and routers, by (12 M)^-1/4 and .87 (N^4 M)^-1/16."""
+    choices: dict[str, Any] = {"feed_forward": name, "attention": attention, "n_layers": DEPTHS}
+    deep = dict(tiny(residual="deepnorm", **choices).named_parameters())
+    usual = dict(tiny(residual="post", **choices).named_parameters())
+    assert deep.keys() == usual.keys()
+    factors = {"encoder": 0.87 * (3**4 * 2) ** (-1 / 16), "decoder": 24 ** (-1 / 4)}
+    n_smaller = 0
+    for key, weight in usual.items():
+        side, *_, module, kind = key.split(".")
+        smaller = kind == "weight" and (module in {"v", "out", "up", "down", "gate"})
+        factor = factors[side] if smaller else 1.0
+        n_smaller += smaller
+        torch.testing.assert_close(deep[key], weight * factor, atol=1e-7, rtol=1e-6)
+    per_layer = {"relu": 2, "swiglu": 3, "mixture_of_experts": 8}[name]
+    assert n_smaller == 5 * per_layer + 2 * 3 + 4 * 2
+
+
+@pytest.mark.parametrize("name", ["post", "pre", "normformer", "admin"])
+def test_other_wirings_leave_the_initial_weights_alone(name: str) -> None:
+    drawn, usual = tiny(residual=name).state_dict(), tiny(residual="post").state_dict()
+    kept = [key for key in usual if "residual" not in key]
+    assert all(torch.equal(drawn[key], usual[key]) for key in kept)
+
+
+def test_admin_is_profiled_in_each_stack_by_itself() -> None:
+    """The square of each weight is the variance of all that is below it in its own stack."""
+    model = tiny(residual="admin", n_layers=DEPTHS).double()
+    src, tgt = batch()
+    seen: dict[int, list[tuple[Tensor, Tensor]]] = {}
+
+    def watch(stack: int) -> Callable[..., None]:
+        return lambda _, given, output: seen.setdefault(stack, []).append((given[0], output))
+
+    handles = []
+    for number, stack in enumerate((model.encoder, model.decoder)):
+        for block in stack.blocks:
+            for sublayer in (*block.attentions, block.feed_forward):
+                assert isinstance(sublayer, (Attention, FeedForward))
+                handles.append(sublayer.register_forward_hook(watch(number)))
+    model.calibrate(src, tgt)
+    for handle in handles:
+        handle.remove()
+    for number, stack in enumerate((model.encoder, model.decoder)):
+        assert len(seen[number]) == len(stack.blocks) * (2 + number)
+        layers: list[Any] = [block.residual for block in stack.blocks]
+        omegas = list(itertools.chain.from_iterable(layer.omegas for layer in layers))
+        gathered = 1.0
+        for omega, (x, y) in zip(omegas, seen[number], strict=True):
+            expected = torch.full((D,), gathered**0.5, dtype=torch.float64)
+            torch.testing.assert_close(omega.detach(), expected, atol=1e-12, rtol=1e-12)
+            gathered = gathered * float(x.var(correction=0)) + float(y.var(correction=0))
+        assert gathered > 1.1
+        assert all(layer.calibration is None for layer in layers)
+
+
+def test_only_admin_asks_for_a_pass() -> None:
+    src, tgt = batch()
+    for name, asks in (("admin", True), ("post", False), ("layer_scale", False)):
+        model = tiny(residual=name)
+        before = {key: weight.clone() for key, weight in model.state_dict().items()}
+        model.calibrate(src, tgt)
+        changed = [
+            key for key, weight in model.state_dict().items() if not weight.equal(before[key])
+        ]
+        assert bool(changed) == asks
+        assert all("omegas" in key for key in changed)
+
+
+def test_the_pass_is_repeatable() -> None:
+    src, tgt = batch()
+    models = [tiny(residual="admin", dropout={"residual": 0.3}).train() for _ in range(2)]
+    for model in models:
+        torch.manual_seed(7)
+        model.calibrate(src, tgt)
+    one, other = (model.state_dict() for model in models)
+    assert all(torch.equal(one[key], other[key]) for key in one)
+    torch.manual_seed(8)
+    models[0].calibrate(src, tgt)
+    again = models[0].state_dict()
+    assert any(not torch.equal(again[key], other[key]) for key in other)

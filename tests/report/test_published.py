@@ -1,0 +1,80 @@
+"""Published numbers beside ours: in every format, with their source."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from ablate.report import FORMATS, Format, Table, render, table
+from ablate.report.numbers import decimals_of
+from tests.report import made_up
+
+SOURCE, NOTE = "Somebody 2017, table 3", "They count 37,000 words."
+PUBLISHED = f"""
+published:
+  source: {SOURCE}
+  note: {NOTE}
+  rows:
+    baseline: {{params: 65e6, bleu: 25.8, ppl: 4.92}}
+    learned: {{bleu: 26, bleu_lc_tok: 41.02}}
+    heads_1: {{ppl: 5.3}}
+"""
+
+
+@pytest.fixture
+def compared(tmp_path: Path) -> Table:
+    experiment = made_up.experiment(tmp_path, head=made_up.HEAD + PUBLISHED)
+    return table(experiment, made_up.records(experiment))
+
+
+def test_theirs_stand_right_of_ours_as_they_were_printed(compared: Table) -> None:
+    keys = [column.key for column in compared.columns]
+    assert keys.index("published.bleu") == keys.index("test.test.bleu") + 1
+    assert keys.index("published.ppl") == keys.index("dev.perplexity") + 1
+    assert "published.params" not in keys
+    nothing = "\N{EN DASH}"
+    assert [c.text for c in compared.column("published.bleu")] == ["25.8", "26.0", nothing, nothing]
+    assert [c.text for c in compared.column("published.ppl")] == ["4.92", nothing, nothing, "5.30"]
+    assert [c.text for c in compared.column("published.bleu_lc_tok")][1] == "41.02"
+
+
+def test_source_and_note_are_footnotes(compared: Table, whole: Table) -> None:
+    notes = {note.label: note.text for note in compared.footnotes}
+    assert (notes["published"], notes["published, note"]) == (SOURCE, NOTE)
+    assert not any("published" in note.label for note in whole.footnotes)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_every_format_has_the_numbers_and_their_source(format_: Format, compared: Table) -> None:
+    text = render(compared, format_)
+    for said in ("published", SOURCE, NOTE, "25.8", "4.92", "41.02"):
+        assert said in text
+
+
+def test_machines_get_all_that_is_published(compared: Table, whole: Table) -> None:
+    rows = list(csv.DictReader(io.StringIO(render(compared, "csv"))))
+    assert [row["published.bleu"] for row in rows] == ["25.8", "26.0", "", ""]
+    assert [row["published.params"] for row in rows] == ["65000000.0", "", "", ""]
+    assert rows[2]["published.source"] == SOURCE
+    content = json.loads(render(compared, "json"))
+    assert content["published"] == {"source": SOURCE, "note": NOTE}
+    assert content["rows"][1]["published"] == {"bleu": 26.0, "bleu_lc_tok": 41.02}
+    assert content["rows"][2]["published"] == {}
+    assert "published" not in render(whole, "csv")
+    assert json.loads(render(whole, "json"))["published"] is None
+
+
+def test_theirs_are_there_before_ours(tmp_path: Path) -> None:
+    experiment = made_up.experiment(tmp_path, head=made_up.HEAD + PUBLISHED)
+    keys = [column.key for column in table(experiment, {}).columns]
+    assert keys[-3:] == ["published.bleu", "published.bleu_lc_tok", "published.ppl"]
+
+
+def test_decimals_are_those_that_were_printed() -> None:
+    assert decimals_of([25.8, 26.0, 41.02]) == 2
+    assert decimals_of([26.0, 3]) == 0
+    assert decimals_of([]) == 0

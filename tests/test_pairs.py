@@ -1,0 +1,74 @@
+"""Every two parts of different slots run one step together, or are refused with a reason."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+import torch
+
+from ablate.data.batches import Batch
+from ablate.data.tokenizer import PAD, Tokenizer
+from ablate.decoding import Search
+from ablate.model import assemble
+from ablate.parts.initialisation import Initialisation
+from ablate.parts.optimizer import Optimizer
+from ablate.parts.schedule import Schedule
+from ablate.registry import RefusedError, build, slots
+from ablate.spec import RunSpec
+from ablate.spec.experiment import ModelSpec, TrainingSpec
+from ablate.training.step import Recipe, parameter_groups, set_rate, train_step
+from tests.tiny import TINY, company, ids
+
+SLOTS = [s for s in slots() if s != "corpus"]  # a corpus meets the others as ids alone
+PAIRS = list(combinations(SLOTS, 2))
+
+
+def run_spec(choices: dict[str, str]) -> RunSpec:
+    """Return a tiny run with these parts, and the company that each of them needs."""
+    model: dict[str, Any] = TINY | {"dims": {"d_model": 16, "n_heads": 4, "max_len": 16}}
+    training: dict[str, Any] = {}
+    whole: dict[str, Any] = {"tokenizer": {"name": "word"}}
+    for slot, name in choices.items():
+        if slot in ModelSpec.model_fields:
+            needed = {s: n for s, n in company(slot, name).items() if s not in choices}
+            model |= needed | {slot: name}
+        elif slot in TrainingSpec.model_fields:
+            training[slot] = name
+        else:
+            whole[slot] = {"name": name}
+    return RunSpec.model_validate(whole | {"model": model, "training": training})
+
+
+def run(spec: RunSpec) -> None:
+    """Assemble, make one step, translate a sentence; every number on the way must be finite."""
+    torch.manual_seed(0)
+    vocabulary = build(Tokenizer, spec.tokenizer, at="tokenizer").nominal_vocabulary()
+    model = assemble(spec.model, vocabulary, PAD).train()
+    src, tgt = ids(3, 6), ids(3, 6, seed=2)
+    src[1, 4:] = tgt[1, 3:] = PAD
+    batch = Batch(src, tgt[:, :-1], tgt[:, 1:].contiguous(), 12, torch.arange(3))
+    initialisation = build(Initialisation, spec.model.initialisation, spec.model.dims)
+    maker = build(Optimizer, spec.training.optimizer)
+    optimizer = maker.make(parameter_groups(model, initialisation))
+    set_rate(optimizer, build(Schedule, spec.training.schedule, spec.model.dims, 10).rate(1))
+    model.calibrate(batch.src, batch.tgt_in)
+    result = train_step(model, Recipe.of(spec.training, "fp32"), optimizer, [batch])
+    assert bool(torch.stack((result.loss, result.own_loss, result.gradient_norm)).isfinite().all())
+    assert all(bool(p.isfinite().all()) for p in model.parameters())
+    model.eval()
+    with torch.inference_mode():
+        build(Search, spec.decoding).search(model, src[:1], torch.tensor([3]))
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS, ids=lambda slot: slot)
+def test_any_two_parts_run_together_or_are_refused(one: str, other: str) -> None:
+    refusals = []
+    for names in product(slots()[one], slots()[other]):
+        try:
+            run(run_spec(dict(zip((one, other), names, strict=True))))
+        except RefusedError as refusal:
+            refusals.append((names, refusal.reason))
+    assert all(len(reason.split()) > 5 for _, reason in refusals), refusals
+    assert len(refusals) < len(slots()[one]) * len(slots()[other]) / 2, refusals

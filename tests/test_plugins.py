@@ -1,0 +1,432 @@
+"""Parts from outside: files and installed distributions, from the command line to the record."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablate.cli.app import app
+from ablate.registry import (
+    Plugin,
+    PluginError,
+    adopt,
+    load_plugin,
+    lookup,
+    plugins,
+    restored,
+    slots,
+)
+from ablate.registry.outside import load_installed
+from ablate.runner.task import Task
+from ablate.spec import RunSpec, identity
+from ablate.spec.identity import outside
+
+MINE = '''\
+"""A position encoding from outside."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from pydantic import PositiveFloat
+from torch import Tensor
+
+from ablate.parts.dims import Dims, Stage
+from ablate.parts.position import Position
+from ablate.registry import register
+
+
+@dataclasses.dataclass
+class Ramp:  # its annotations are looked up in the module, which must therefore be known
+    slope: float
+
+
+@register("ramp", formula="x_p = e_p + slope p", source="this test, 2026, sec. 1")
+class Ramped(Position):
+    """Add the position itself.
+
+    Args:
+        slope: of the ramp.
+    """
+
+    def __init__(self, dims: Dims, stage: Stage, *, slope: PositiveFloat = 0.01) -> None:
+        super().__init__(dims, stage)
+        self.ramp = Ramp(slope)
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x + self.ramp.slope * positions[:, None]
+'''
+
+EXPERIMENT = """\
+corpus: {name: synthetic, size: 1000}
+tokenizer: word
+model:
+  dims: {d_model: 16, n_heads: 2, max_len: 64}
+  n_layers: 1
+  feed_forward: {name: relu, d_ff: 16}
+training: {steps: 4, batch_tokens: 512, schedule: {name: constant, lr: 1e-3}}
+decoding: greedy
+seeds: [1]
+variants:
+  ramp: {model.position: ramp}
+"""
+
+BROKEN = {
+    "missing": (None, r"mine\.py: cannot be read: No such file"),
+    "syntax": ("x = 1\nif x\n", r"mine\.py:2: expected ':'"),
+    "encoding": (b"x = 1\ny = '\xff'\nz = 2\n", r"mine\.py:\d: cannot be read as Python"),
+    "import": ("import os\n\nimport nonesuch\n", r"mine\.py:3: ModuleNotFoundError: .*nonesuch"),
+    "fails": ("def f():\n    return 1 / 0\n\n\nf()\n", r"mine\.py:2: ZeroDivisionError: division"),
+    "exits": ("import sys\nsys.exit(3)\n", r"mine\.py:2: SystemExit: 3"),
+    "nothing": ("x = 1\n", r"mine\.py: registers no part"),
+    "taken": (MINE.replace('"ramp"', '"learned"'), r"mine\.py:20: position 'learned' is already L"),
+    "twice": (
+        MINE + MINE.partition("\n\n\n")[2].replace("Ramped", "Again"),
+        r":\d+: .* already Ra",
+    ),
+    "elsewhere": (
+        "from ablate.registry import register\n"
+        "from ablate.parts.position import Learned\n"
+        "register('again', source='this test, 2026')(Learned)\n",
+        r"mine\.py: position 'again' is defined in the module ablate\.parts\.position\.",
+    ),
+    "no slot": (
+        "from ablate.registry import register\n\n\n"
+        "@register('loose', source='this test, 2026')\nclass Loose:\n    pass\n",
+        r"mine\.py:4: Loose is of no slot",
+    ),
+}
+
+Load = Callable[..., Plugin]
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    with restored():
+        yield
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    file = tmp_path / "mine.py"
+    file.write_text(MINE, encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def ablate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a command line, in this process, in a folder with ``pe.yaml``."""
+    (tmp_path / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        with pytest.raises(SystemExit) as ended:
+            app(list(words))
+        said = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return subprocess.CompletedProcess(list(words), ended.value.code, said.out, said.err)
+
+    return run
+
+
+def name_of(run: RunSpec) -> str:
+    return identity(run, "content", "fp32")
+
+
+def spec_of(position: Any, **model: Any) -> RunSpec:
+    return RunSpec.model_validate({"model": {"position": position, **model}})
+
+
+def test_a_file_brings_its_parts_and_leaves_no_trace(mine: Path) -> None:
+    before = {slot: set(table) for slot, table in slots().items()}
+    with restored():
+        plugin = load_plugin(mine)
+        entry = lookup("position", "ramp")
+        assert entry.origin == plugin
+        assert entry.choose({"slope": 2.0}).options == {"slope": 2.0}
+        assert plugins() == (plugin,)
+        assert plugin.module in sys.modules
+        assert plugin.sha256 == hashlib.sha256(mine.read_bytes()).hexdigest()
+    assert {slot: set(table) for slot, table in slots().items()} == before
+    assert plugins() == ()
+    assert plugin.module not in sys.modules
+
+
+def test_the_same_content_is_loaded_once(mine: Path, tmp_path: Path) -> None:
+    plugin = load_plugin(mine)
+    copy = tmp_path / "copy.py"
+    copy.write_text(MINE, encoding="utf-8")
+    load_plugin(mine)
+    load_plugin(copy)
+    assert plugins() == (plugin,)
+
+
+def test_other_content_of_the_same_name_is_refused_and_named(mine: Path, tmp_path: Path) -> None:
+    load_plugin(mine)
+    other = tmp_path / "other.py"
+    other.write_text(f"{MINE}\n# another\n", encoding="utf-8")
+    with pytest.raises(PluginError, match=r"other\.py:20: .* already Ramped of .*mine\.py"):
+        load_plugin(other)
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_plugin_ends_with_2_and_a_sentence(
+    kind: str, ablate: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    content, sentence = BROKEN[kind]
+    if content is not None:
+        raw = content if isinstance(content, bytes) else content.encode()
+        Path("mine.py").write_bytes(raw)
+    before = {slot: dict(table) for slot, table in slots().items()}
+    done = ablate("plan", "pe.yaml", "--plugin", "mine.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.search(sentence, done.stderr), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert slots() == before
+    assert plugins() == ()
+
+
+def test_every_command_that_reads_an_experiment_or_lists_parts_takes_plugins(
+    mine: Path, ablate: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    words = {
+        "run": ("pe.yaml",),
+        "plan": ("pe.yaml",),
+        "report": ("pe.yaml",),
+        "parts": (),
+        "schema": (),
+        "translate": ("abc",),
+        "corpora": (),
+    }
+    for command, rest in words.items():
+        done = ablate(command, *rest, "--plugin", "nonesuch.py")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("nonesuch.py: cannot be read"), command
+    for command in ("fetch", "show"):
+        done = ablate("corpora", command, "synthetic", "--plugin", "nonesuch.py")
+        assert done.stderr.startswith("nonesuch.py: cannot be read"), command
+
+
+def test_a_plugin_is_planned_listed_and_part_of_the_schema(
+    mine: Path, ablate: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    without = ablate("plan", "pe.yaml")
+    assert without.returncode == 2
+    assert "no position is called 'ramp'" in without.stderr
+    planned = json.loads(ablate("plan", "pe.yaml", "--json", "--plugin", "mine.py").stdout)
+    assert [row["name"] for row in planned["rows"]] == ["baseline", "ramp"]
+    [part] = json.loads(ablate("parts", "position", "ramp", "--json").stdout)
+    digest = hashlib.sha256(mine.read_bytes()).hexdigest()
+    assert part["origin"] == {"name": "mine.py", "sha256": digest}
+    assert part["cost"]["params_added"] == 0
+    assert part["options"][0]["meaning"] == "of the ramp."
+    assert "from mine.py" in ablate("parts", "position", "ramp").stdout
+    assert "from mine.py" in ablate("parts", "position").stdout
+    assert "slope" in ablate("schema").stdout
+
+
+def test_the_content_counts_for_the_runs_that_use_it_and_for_no_other(
+    mine: Path, tmp_path: Path
+) -> None:
+    others = [spec_of("learned"), RunSpec.model_validate({})]
+    before = [name_of(run) for run in others]
+    names = {}
+    for content in (MINE, f"{MINE}# more\n"):
+        mine.write_text(content, encoding="utf-8")
+        with restored():
+            load_plugin(mine)
+            used = [spec_of("ramp"), spec_of("learned", decoder={"position": "ramp"})]
+            names[content] = [name_of(run) for run in used]
+            assert [list(outside(run)) for run in used] == [
+                ["model.position"],
+                ["model.decoder.position"],
+            ]
+            assert [name_of(run) for run in others] == before
+    one, other = names.values()
+    assert not set(one) & set(other)
+    moved = tmp_path / "elsewhere.py"
+    moved.write_text(MINE, encoding="utf-8")
+    load_plugin(moved)
+    assert name_of(spec_of("ramp")) == one[0]
+
+
+def make_task(run: RunSpec, tmp_path: Path) -> Task:
+    return Task(
+        action="train",
+        key="k",
+        experiment="pe",
+        variant="v",
+        spec=run.model_dump(mode="json"),
+        device="cpu",
+        precision="fp32",
+        results=tmp_path,
+        probe="p",
+    )
+
+
+def test_a_task_carries_the_plugins_of_its_run_alone(mine: Path, tmp_path: Path) -> None:
+    assert make_task(spec_of("learned"), tmp_path).plugins == ()
+    plugin = load_plugin(mine)
+    assert make_task(spec_of("learned"), tmp_path).plugins == ()
+    task = make_task(spec_of("ramp"), tmp_path)
+    assert task.plugins == (plugin,)
+    assert Task.from_line(task.to_line()) == task
+    assert task.record("done")["plugins"] == [{"name": str(mine), "sha256": plugin.sha256}]
+
+
+def test_a_worker_runs_what_the_run_was_named_after(mine: Path, tmp_path: Path) -> None:
+    with restored():
+        load_plugin(mine)
+        run = spec_of("ramp")
+        line, name = make_task(run, tmp_path).to_line(), name_of(run)
+    mine.write_text("the file is being edited", encoding="utf-8")
+    for plugin in Task.from_line(line).plugins or ():
+        adopt(plugin)
+    assert name_of(RunSpec.model_validate(json.loads(line)["spec"])) == name
+
+
+@pytest.fixture
+def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed package whose part lies in a module of its own."""
+    site = tmp_path / "site"
+    package = site / "theirs"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "parts.py").write_text("import theirs.positions\n", encoding="utf-8")
+    (package / "positions.py").write_text(MINE, encoding="utf-8")
+    info = site / "theirs_parts-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: theirs-parts\nVersion: 1.2\n", encoding="utf-8"
+    )
+    (info / "entry_points.txt").write_text(
+        "[ablate.parts]\ntheirs = theirs.parts\n", encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(site)
+    return package
+
+
+def test_an_installed_distribution_brings_its_parts(distribution: Path) -> None:
+    names = []
+    for change in ("", "# a change beside the part\n"):
+        with (distribution / "__init__.py").open("a", encoding="utf-8") as file:
+            file.write(change)
+        with restored():
+            load_installed()
+            load_installed()  # a plugin that looks up a part while it is imported does that
+            origin = lookup("position", "ramp").origin
+            assert origin is not None
+            assert origin.name == "theirs-parts 1.2"
+            assert plugins() == (origin,)
+            assert make_task(spec_of("ramp"), distribution).plugins == (origin,)
+            names.append(name_of(spec_of("ramp")))
+        assert "theirs.parts" not in sys.modules
+    assert len(set(names)) == 2
+
+
+def test_the_version_of_a_distribution_counts(distribution: Path) -> None:
+    names = []
+    for version in ("1.2", "1.3"):
+        metadata = distribution.parent / "theirs_parts-1.2.dist-info" / "METADATA"
+        metadata.write_text(f"Name: theirs-parts\nVersion: {version}\n", encoding="utf-8")
+        with restored():
+            load_installed()
+            names.append(name_of(spec_of("ramp")))
+    assert len(set(names)) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("import os\n1 / 0\n", r"theirs-parts 1\.2: .*parts\.py:2: ZeroDivisionError"),
+        ("import os\n\nif\n", r"theirs-parts 1\.2: .*parts\.py:3: invalid syntax"),
+        (
+            MINE.replace('"ramp"', '"none"'),
+            r"theirs-parts 1\.2: .*parts\.py:20: position 'none' is already NoPosition",
+        ),
+    ],
+)
+def test_a_broken_distribution_is_named_with_the_line(
+    content: str, sentence: str, distribution: Path
+) -> None:
+    (distribution / "parts.py").write_text(content, encoding="utf-8")
+    before = {slot: dict(table) for slot, table in slots().items()}
+    with pytest.raises(PluginError, match=sentence):
+        load_installed()
+    assert slots() == before
+    assert plugins() == ()
+
+
+def test_an_entry_point_to_nowhere_is_named(distribution: Path) -> None:
+    points = distribution.parent / "theirs_parts-1.2.dist-info" / "entry_points.txt"
+    points.write_text("[ablate.parts]\nlost = nonesuch.parts\n", encoding="utf-8")
+    with pytest.raises(PluginError, match=r"theirs-parts 1\.2, entry point 'lost': .*'nonesuch'"):
+        load_installed()
+
+
+def test_a_worker_notices_that_what_is_installed_has_changed() -> None:
+    with pytest.raises(PluginError, match=r"theirs-parts 1\.2 has changed"):
+        adopt(Plugin("theirs-parts 1.2", "0" * 64, "theirs"))
+
+
+def in_a_process_of_its_own(
+    folder: Path, path: Path, *words: str, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
+    entries = [str(path), *(str(Path(entry).absolute()) for entry in sys.path)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(entries),
+        "ABLATE_CACHE": str(folder / "cache"),
+        "OMP_NUM_THREADS": "1",
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "ablate.cli", *words],
+        cwd=folder,
+        env=environment,
+        input=stdin,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_what_is_installed_is_there_without_a_word(distribution: Path, tmp_path: Path) -> None:
+    words = ("parts", "position", "ramp", "--json")
+    done = in_a_process_of_its_own(tmp_path, distribution.parent, *words)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)[0]["origin"]["name"] == "theirs-parts 1.2"
+    (distribution / "parts.py").write_text("1 / 0\n", encoding="utf-8")
+    done = in_a_process_of_its_own(tmp_path, distribution.parent, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"theirs-parts 1\.2: .*parts\.py:1: ZeroDivisionError: .*\n", done.stderr)
+
+
+@pytest.mark.slow
+def test_a_run_with_a_plugin_from_start_to_translation(mine: Path, tmp_path: Path) -> None:
+    """Workers train with it, the record of its row alone names it, and ``translate`` takes it."""
+    (tmp_path / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    done = in_a_process_of_its_own(tmp_path, tmp_path, "run", "pe.yaml", "--plugin", "mine.py")
+    assert done.returncode == 0, done.stderr
+    files = (tmp_path / "results" / "runs").glob("*/record.json")
+    records = {r["variant"]: r for r in map(json.loads, (file.read_text() for file in files))}
+    digest = hashlib.sha256(mine.read_bytes()).hexdigest()
+    assert records["ramp"]["plugins"] == [{"name": "mine.py", "sha256": digest}]
+    assert records["baseline"]["plugins"] == []
+    assert records["ramp"]["params"]["by_part"]["encoder.position"]["part"] == "ramp"
+    words = ("translate", records["ramp"]["hash"], "--plugin", "mine.py")
+    done = in_a_process_of_its_own(tmp_path, tmp_path, *words, stdin="the dog sleeps\n")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1
+    again = in_a_process_of_its_own(tmp_path, tmp_path, "run", "pe.yaml", "--plugin", "mine.py")
+    assert (again.returncode, again.stderr) == (0, "")

@@ -1,0 +1,170 @@
+"""The moving average of the weights: its closed form, and that no interruption shows in it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ablate.errors import StoppedError
+from ablate.spec import RunSpec
+from ablate.training import Trained, train
+from ablate.training.averaging import MovingAverage
+from tests.tiny import PARTS, fitted
+from tests.training.reversal import fresh, job, run_spec
+
+Weights = dict[str, Tensor]
+
+
+def model(value: float = 0.0) -> nn.Module:
+    """Return something small with weights, a buffer and a norm, filled with noise from a seed."""
+    torch.manual_seed(int(value))
+    return nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2), nn.Linear(2, 1)).double()
+
+
+def closed_form(steps: list[Weights], decay: float) -> Weights:
+    """Weigh step i of n with decay^(n - i), by shares that add up to 1."""
+    n = len(steps)
+    shares = torch.tensor([decay ** (n - i) for i in range(1, n + 1)], dtype=torch.float64)
+    shares = shares / shares.sum()
+    return {
+        name: sum(share * w[name].double() for share, w in zip(shares, steps, strict=True))
+        + torch.zeros(())
+        for name in steps[0]
+    }
+
+
+@pytest.mark.parametrize("decay", [0.1, 0.9, 0.999])
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_after_n_steps_it_is_the_closed_form(decay: float, n: int) -> None:
+    moving = MovingAverage(model(), decay)
+    steps = [model(seed).state_dict() for seed in range(n)]
+    for seed in range(n):
+        moving.add(model(seed))
+    torch.testing.assert_close(moving.mean(n), closed_form(steps, decay), atol=1e-11, rtol=1e-9)
+
+
+def test_weights_that_stand_still_are_their_own_average() -> None:
+    moving = MovingAverage(model(), 0.99)
+    for n in range(1, 6):
+        moving.add(model(3))
+        torch.testing.assert_close(moving.mean(n), dict(model(3).state_dict()))
+
+
+def test_a_longer_memory_stays_nearer_to_the_past() -> None:
+    def distance(decay: float) -> float:
+        moving = MovingAverage(model(), decay)
+        for seed in range(5):
+            moving.add(model(seed))
+        latest = model(4).state_dict()
+        return sum(float((w - latest[name]).norm()) for name, w in moving.mean(5).items())
+
+    assert distance(0.01) < distance(0.5) < distance(0.95)
+
+
+def test_it_keeps_copies_and_leaves_the_model_alone() -> None:
+    one = model(1)
+    before = {name: w.clone() for name, w in one.state_dict().items()}
+    moving = MovingAverage(one, 0.9)
+    moving.add(one)
+    mean = moving.mean(1)
+    nn.init.zeros_(next(one.parameters()))
+    torch.testing.assert_close(mean, before)
+    torch.testing.assert_close(moving.mean(1), before)
+
+
+def test_a_state_in_any_order_continues_bit_for_bit() -> None:
+    whole, first = MovingAverage(model(), 0.9), MovingAverage(model(), 0.9)
+    for seed in range(6):
+        whole.add(model(seed))
+    for seed in range(3):
+        first.add(model(seed))
+    saved = {name: total.clone() for name, total in reversed(first.total.items())}
+    second = MovingAverage(model(9), 0.9, saved)
+    for seed in range(3, 6):
+        second.add(model(seed))
+    mean = second.mean(6)
+    assert all(torch.equal(w, mean[name]) for name, w in whole.mean(6).items())
+
+
+@pytest.mark.parametrize(("slot", "name"), PARTS)
+def test_every_part_has_weights_that_can_be_averaged(slot: str, name: str) -> None:
+    made = fitted(slot, name)
+    moving = MovingAverage(made, 0.9)
+    moving.add(made)
+    made.load_state_dict(moving.mean(1))
+    assert all(bool(w.isfinite().all()) for w in made.state_dict().values())
+
+
+def go(
+    spec: RunSpec, folder: Path, stops: Iterator[bool]
+) -> tuple[Trained, Weights, list[Weights]]:
+    """Train; return what training says, the final weights, and those after every step."""
+    made = fresh(spec)
+    steps: list[Weights] = []
+
+    def note(_: object) -> None:
+        steps.append({name: w.clone() for name, w in made.state_dict().items()})
+
+    trained = train(made, job(spec, folder), note, lambda: next(stops))
+    return trained, made.state_dict(), steps
+
+
+def never() -> Iterator[bool]:
+    return itertools.repeat(False)
+
+
+@pytest.mark.parametrize("training", [{"steps": 12}, {"steps": 90, "patience": 1}])
+def test_a_run_ends_with_the_average_of_all_its_steps(
+    tmp_path: Path, training: dict[str, Any]
+) -> None:
+    spec = run_spec(average={"ema": 0.8}, evaluate_every=3, **training)
+    trained, weights, steps = go(spec, tmp_path, never())
+    assert trained.steps == len(steps)
+    assert trained.stopped_early == ("patience" in training)
+    expected = closed_form(steps, 0.8)
+    for name, weight in weights.items():
+        torch.testing.assert_close(weight.double(), expected[name], atol=1e-6, rtol=1e-5)
+    assert any(not torch.allclose(w, steps[-1][name], atol=1e-3) for name, w in weights.items())
+
+
+def test_averaging_does_not_show_in_training(tmp_path: Path) -> None:
+    curves = []
+    for folder, average in (("moving", {"ema": 0.8}), ("last", {"last": 1})):
+        trained, _, _ = go(run_spec(average=average), tmp_path / folder, never())
+        curves.append(pd.read_csv(tmp_path / folder / "curve.csv").drop(columns="seconds"))
+        assert trained.averaged_steps == ([] if folder == "moving" else [30])
+        assert (tmp_path / folder / "snapshots").exists() == (folder == "last")
+    pd.testing.assert_frame_equal(*curves)
+
+
+def test_an_interrupted_run_ends_bit_for_bit_like_one_that_was_not(tmp_path: Path) -> None:
+    spec = run_spec(average={"ema": 0.9}, accumulate=2, evaluate_every="epoch", clip=1.0)
+    _, whole, _ = go(spec, tmp_path / "whole", never())
+    n_stops = 0
+    while True:
+        told = itertools.chain([False] * (n_stops + 2), itertools.repeat(True))
+        try:
+            _, pieced, _ = go(spec, tmp_path / "parts", told)
+            break
+        except StoppedError:
+            n_stops += 1
+    assert n_stops >= 4
+    assert all(torch.equal(w, pieced[name]) for name, w in whole.items())
+    _, again, steps = go(spec, tmp_path / "parts", never())
+    assert not steps
+    assert all(torch.equal(w, again[name]) for name, w in whole.items())
+
+
+def test_the_decay_changes_the_outcome(tmp_path: Path) -> None:
+    one, other = (
+        go(run_spec(steps=5, average={"ema": decay}), tmp_path / str(decay), never())[1]
+        for decay in (0.5, 0.6)
+    )
+    assert any(not torch.equal(w, other[name]) for name, w in one.items())

@@ -1,0 +1,89 @@
+"""Every registered part learns: thirty steps on the synthetic corpus, and the loss falls."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+
+from ablate.data.batches import Batches
+from ablate.data.prepare import Prepared, prepare
+from ablate.data.tokenizer import PAD
+from ablate.model import assemble
+from ablate.parts.initialisation import Initialisation
+from ablate.parts.optimizer import Optimizer
+from ablate.parts.schedule import Schedule
+from ablate.registry import build, lookup, slots
+from ablate.spec import RunSpec
+from ablate.spec.experiment import TrainingSpec
+from ablate.training.plan import Stream
+from ablate.training.step import Recipe, parameter_groups, set_rate, train_step
+from tests.tiny import MODEL_SLOTS, PARTS, TINY, company
+
+TRAINING_SLOTS = [slot for slot in slots() if slot in TrainingSpec.model_fields]
+TRAINING_PARTS = [(slot, name) for slot in TRAINING_SLOTS for name in slots()[slot]]
+N_STEPS = 30
+QUICK = {"lr": 5e-3, "warmup": 5, "factor": 0.1}
+"""What a schedule needs to get anywhere in so few steps, as far as it has such options."""
+
+
+def run_spec(slot: str, name: str, **options: Any) -> RunSpec:
+    model, training = dict(TINY), {"schedule": {"name": "constant", "lr": 5e-3}}
+    choice = {slot: {"name": name, **options}}
+    if slot in MODEL_SLOTS:
+        model |= company(slot, name) | choice
+    else:
+        training |= choice
+    return RunSpec.model_validate(
+        {
+            "corpus": {"name": "synthetic", "size": 400},
+            "tokenizer": "word",
+            "model": model | {"dims": {"d_model": 32, "n_heads": 4, "max_len": 32}},
+            "training": training | {"batch_tokens": 256, "steps": N_STEPS},
+        }
+    )
+
+
+@functools.cache
+def corpus() -> Prepared:
+    return prepare(run_spec("position", "none"))
+
+
+def losses(spec: RunSpec, rate: float = 1.0) -> list[float]:
+    """Return the loss of every step; ``rate`` is a factor of the learning rate."""
+    torch.manual_seed(0)
+    prepared, training, dims = corpus(), spec.training, spec.model.dims
+    model = assemble(spec.model, prepared.codec.vocabulary, PAD).train()
+    initialisation = build(Initialisation, spec.model.initialisation, dims)
+    optimizer = build(Optimizer, training.optimizer).make(parameter_groups(model, initialisation))
+    schedule = build(Schedule, training.schedule, dims, N_STEPS)
+    stream = Stream(Batches(prepared.train, training.batch_tokens, PAD), seed=0)
+    found = []
+    for step in range(1, N_STEPS + 1):
+        set_rate(optimizer, rate * schedule.rate(step))
+        batches = list(stream.take(1))
+        if step == 1:
+            model.calibrate(batches[0].src, batches[0].tgt_in)
+        found.append(float(train_step(model, Recipe.of(training, "fp32"), optimizer, batches).loss))
+    return found
+
+
+def fall(found: list[float]) -> float:
+    return sum(found[:3]) / 3 - sum(found[-3:]) / 3
+
+
+@pytest.mark.parametrize(("slot", "name"), PARTS)
+def test_every_part_of_the_model_learns(slot: str, name: str) -> None:
+    assert fall(losses(run_spec(slot, name))) > 0.3
+
+
+@pytest.mark.parametrize(("slot", "name"), TRAINING_PARTS)
+def test_every_part_of_training_learns(slot: str, name: str) -> None:
+    """An optimizer may need another learning rate than Adam does."""
+    known = lookup(slot, name).options.model_fields
+    options = {k: v for k, v in QUICK.items() if k in known} if slot == "schedule" else {}
+    spec = run_spec(slot, name, **options)
+    rates = (1.0, 0.1, 10.0, 100.0) if slot == "optimizer" else (1.0,)
+    assert any(fall(losses(spec, rate)) > 0.3 for rate in rates)
