@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from ablate.cli.app import app
+from ablate.registry import slots
 
 EXPERIMENT = """\
 question: Does anything happen?
@@ -125,6 +126,7 @@ def _records(folder: Path) -> dict[tuple[str, int], Mapping[str, object]]:
         (["plan", "missing.yaml"], r"missing\.yaml"),
         (["report", "pe.yaml"], "holds no run of pe"),
         (["report", "pe.yaml", "--format", "word"], "word"),
+        (["parts", "--json", "--format", "markdown"], "exclude each other"),
         (["parts", "positon"], "did you mean 'position'"),
         (["parts", "position", "sinusodal"], "did you mean 'sinusoidal'"),
         (["corpora", "show", "syntetic"], "did you mean 'synthetic'"),
@@ -157,17 +159,31 @@ def test_help_goes_to_standard_output(ablate: Ablate, words: list[str]) -> None:
 
 
 def test_every_part_is_listed_with_its_source(ablate: Ablate) -> None:
-    listed = json.loads(ablate("parts", "--json").stdout)
-    assert {"position", "corpus", "tokenizer", "decoding"} <= {part["slot"] for part in listed}
-    assert all(part["source"] and part["summary"] for part in listed)
     text = ablate("parts").stdout
-    assert all(part["name"] in text for part in listed)
+    for slot, table in slots().items():
+        for name, entry in table.items():
+            assert re.search(rf"^{name}\*? .*{re.escape(entry.source)}", text, re.MULTILINE), slot
+
+
+@pytest.mark.parametrize("words", [["--json"], ["--format", "json"]], ids=" ".join)
+def test_a_slot_is_listed_for_programs(ablate: Ablate, words: list[str]) -> None:
+    listed = json.loads(ablate("parts", "mask", *words).stdout)
+    assert [part["name"] for part in listed] == ["causal", *sorted({*slots()["mask"]} - {"causal"})]
+    assert {part["path"] for part in listed} == {"model.mask"}
+
+
+def test_a_slot_is_listed_as_a_page(ablate: Ablate) -> None:
+    page = ablate("parts", "mask", "--format", "markdown").stdout
+    assert page.startswith("# Parts\n")
+    assert "### mask: causal\n" in page
 
 
 def test_a_part_is_shown_with_its_options(ablate: Ablate) -> None:
     done = ablate("parts", "position", "sinusoidal")
     assert "exponent: paper | literal_2i | t2t; default paper" in done.stdout
     assert "Vaswani" in done.stdout
+    assert "model:\n      position: sinusoidal\n" in done.stdout
+    assert all(line == line.rstrip() for line in done.stdout.splitlines())
 
 
 def test_corpora_are_listed_and_shown(ablate: Ablate) -> None:
@@ -184,7 +200,7 @@ def test_the_schema_is_json(ablate: Ablate) -> None:
 
 def test_a_closed_pipe_is_no_error(ablate: Ablate, folder: Path, cache: Path) -> None:
     process = subprocess.Popen(
-        [*COMMAND, "parts", "--json"],
+        [*COMMAND, "parts", "position", "--json"],
         cwd=folder,
         env=_environment(cache),
         stdout=subprocess.PIPE,

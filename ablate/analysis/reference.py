@@ -228,7 +228,16 @@ class Statistical(Directed):
             false_alarm: its share of the reference's.
             n_new: seeds of this gate; as few as it allows unless given.
         """
-        return Promise(false_alarm, self.loss or _BLEU_LOSS, self.power, n_new or self.seeds)
+        return Promise(false_alarm, self.smallest_loss, self.power, n_new or self.seeds)
+
+    @property
+    def smallest_loss(self) -> float:
+        """The smallest true loss that must be caught."""
+        return self.loss or _BLEU_LOSS
+
+    def terms(self) -> Terms:
+        """Return what the check asks for, by name."""
+        return super().terms() | {"loss": self.smallest_loss}
 
 
 class Finding(Directed):

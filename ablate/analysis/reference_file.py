@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -75,9 +75,11 @@ def write(path: Path, reference: Reference) -> None:
 def text(reference: Reference) -> str:
     """Return a reference as YAML."""
     said = plain(reference)
-    said["checks"] = {name: _kind_first(check) for name, check in said["checks"].items()}
+    said["checks"] = {name: _in_order(check) for name, check in said["checks"].items()}
+    if "blessed" in said:
+        said["blessed"] = said.pop("blessed")  # people read the checks first
     body = yaml.dump(
-        said, Dumper=_Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True, width=96
+        said, Dumper=_Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True, width=88
     )
     return _HEAD + body
 
@@ -113,7 +115,9 @@ def _check(node: Node, wrong: list[Mistake]) -> Exact | Statistical | Finding | 
     kind = node.get("kind")
     name = None if kind is None else kind.value
     if not isinstance(name, str) or name not in KINDS:
-        told = f"there is no kind {name!r};{suggest(str(name), KINDS)} " if kind else "needs 'kind'; "
+        told = (
+            f"there is no kind {name!r};{suggest(str(name), KINDS)} " if kind else "needs 'kind'; "
+        )
         wrong.append(Mistake((kind or node).mark, node.path, f"{told}known: {', '.join(KINDS)}"))
         return None
     check, mistakes = validated(KINDS[name], node, _shape(KINDS[name]))
@@ -134,11 +138,23 @@ def _shape(model: type[BaseModel]) -> Shape:
     return Shape(below=below, is_demanding=True)
 
 
-def _kind_first(check: dict[str, Any]) -> dict[str, Any]:
-    order: Iterable[str] = ("kind", "row", "against", "measure", "claim", "by")
-    first = {key: check[key] for key in order if key in check}
-    last = {key: check[key] for key in ("published", "note", "blessed") if key in check}
-    return {**first, **{k: v for k, v in check.items() if k not in last}, **last}
+def _in_order(check: dict[str, Any]) -> dict[str, Any]:
+    """Return a check with what it asks for first, and of what was seen the summary first."""
+    first = ("kind", "row", "against", "measure", "claim", "by")
+    last = ("published", "note", "blessed")
+    ordered = _sorted(check, first, last)
+    if "blessed" in ordered:
+        ends = ("seeds", "values", "derived", "terms")
+        ordered["blessed"] = _sorted(ordered["blessed"], (), ends)
+    return ordered
+
+
+def _sorted(
+    mapping: dict[str, Any], first: Sequence[str], last: Sequence[str]
+) -> dict[str, Any]:
+    between = [key for key in mapping if key not in last]
+    keys = dict.fromkeys([*first, *between, *last])
+    return {key: mapping[key] for key in keys if key in mapping}
 
 
 class _Dumper(yaml.SafeDumper):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -77,29 +78,28 @@ class Costs:
             entry: the part.
             choice: as the YAML would make it, with all that must be given.
         """
-        slot = slot_of(ModelSpec.model_fields[entry.slot]) if _is_of_model(entry.slot) else None
-        if slot is None:
+        if not _is_of_model(entry.slot):
             return None
         for companion in _companions(entry):
             counts = self._count({**companion, entry.slot: choice}, entry)
             if counts is None:
                 continue
-            without = {**companion, entry.slot: slot.default}
-            params, flops = self._count(without, entry) or self._count({}, entry) or counts
+            params, flops = self._count(companion, entry) or self._count({}, entry) or counts
             paths = {f"model.{other}": name for other, name in companion.items()}
             return Cost(counts[0], counts[0] - params, counts[1], counts[1] - flops, paths)
         return None
 
     def _count(self, choices: _Choices, entry: Entry) -> _Counts | None:
         """Count the base model with some choices; None if they are refused."""
-        spec = ModelSpec.model_validate({**BASE, **choices})
-        key = spec.model_dump_json()
+        changes = {slot: choice for slot, choice in choices.items() if choice != _default(slot)}
+        key = json.dumps(changes, sort_keys=True)
         if key not in self._known:
-            self._known[key] = self._counted(spec, entry)
+            self._known[key] = self._counted(changes, entry)
         return self._known[key]
 
-    def _counted(self, spec: ModelSpec, entry: Entry) -> _Counts | None:
+    def _counted(self, choices: _Choices, entry: Entry) -> _Counts | None:
         try:
+            spec = ModelSpec.model_validate({**BASE, **choices})
             with torch.device("meta"):
                 model = assemble(spec, VOCABULARY, PAD)
             params: int = measuring.count_parameters(model)["total"]
@@ -114,6 +114,12 @@ class Costs:
 
 def _is_of_model(slot: str) -> bool:
     return slot in ModelSpec.model_fields
+
+
+def _default(slot: str) -> str:
+    known = slot_of(ModelSpec.model_fields[slot])
+    assert known is not None, "it is the choice of a part"
+    return known.default
 
 
 def _companions(entry: Entry) -> Iterator[dict[str, str]]:

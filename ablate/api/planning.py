@@ -116,9 +116,8 @@ class Plan:
             lines.append("memory and time are unknown until the first `ablate run` has probed them")
         if not all(row.is_vocabulary_known for row in self.rows):
             lines.append("~ is for a vocabulary of the size that the tokenizer aims at")
-        if self.published:
-            said = self.published["source"], self.published["note"]
-            lines.append(f"published: {'; '.join(text for text in said if text)}")
+        for label, text in (self.published or {}).items():
+            lines += [f"published, {label}: {text}"] if text else []
         return lines
 
     def to_json(self) -> dict[str, Any]:

@@ -261,6 +261,10 @@ def corpora(context: typer.Context, plugins: Plugins = None) -> None:
     """
     if context.invoked_subcommand is None:
         _list_corpora(plugins)
+    elif plugins:
+        raise typer.BadParameter(
+            f"say it after {context.invoked_subcommand!r}", param_hint="--plugin"
+        )
 
 
 @guarded

@@ -106,14 +106,15 @@ class Embedding(nn.Module, Part, slot="embedding"):
             deviation init_std; or ``xavier``, uniform with Xavier's 2 / (V + d_model) for variance.
         init_std: with ``inv_sqrt_d``, 1 / sqrt(d_model), scaled embeddings start with variance 1.
         fix_norm: whether every word vector, of the output too, is divided by its length (Nguyen &
-            Chiang 2018; as in the code of Nguyen & Salazar 2019, where g is not learned here:
-            ``scale`` stands for it at the input and the last norm's gain at the output). The
-            initial spread then changes only how far a step turns a vector.
-        rank: E, to store a table as a (V, E) and an (E, D) matrix (Lan et al. 2020, sec. 3.1); the
-            product starts as spread as a whole table. None: a table is whole.
+            Chiang 2018, arXiv:1710.01329, in the form of Nguyen & Salazar's code of 2019). The
+            length g that it gets instead is not learned: it is ``scale`` at the input and 1 at the
+            output. How spread a table starts then matters only to how far a step turns its vectors.
+        rank: E, to store a table as a (V, E) and an (E, D) matrix (Lan et al. 2020,
+            arXiv:1909.11942, sec. 3.1); the product starts as spread as a whole table. None: a
+            table is whole.
         norm: whether embeddings go through a LayerNorm before they are scaled (Dettmers et al.
-            2022, sec. 2.3). It is applied at unit variance and its output brought back to that of
-            init, so that it changes nothing about how large embeddings start.
+            2022, arXiv:2110.02861, sec. 2.3). Its output is brought back to the variance that
+            tables start with, so that the norm does not change how large embeddings are at first.
         output_bias: whether the logits have one.
 
     Attributes:

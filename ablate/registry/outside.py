@@ -185,7 +185,7 @@ def _explained(plugin: Plugin, root: Path, error: BaseException) -> str:
     ]
     if isinstance(error, SyntaxError) and Path(error.filename or "").is_relative_to(root):
         at.append((error.filename or "", error.lineno))
-    file, line = at[-1] if at else (plugin.name, 1)
+    file, line = at[-1] if at else (str(root), 1)
     place = f"{plugin.name}:{line}" if plugin.source else f"{plugin.name}: {file}:{line}"
     reason = error.msg if isinstance(error, SyntaxError) else str(error)
     raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
@@ -208,6 +208,7 @@ def _restore(before: _State, failed: Plugin | None = None) -> None:
         for name in [*sys.modules]:
             if name == plugin.module or name.startswith(f"{plugin.module}."):
                 del sys.modules[name]
-    for known, now in ((table, TABLE), (loaded, _PLUGINS)):
-        now.clear()
-        now.update(known)
+    TABLE.clear()
+    TABLE.update(table)
+    _PLUGINS.clear()
+    _PLUGINS.update(loaded)

@@ -18,7 +18,10 @@ from tests.tiny import alternatives
 
 NAMES = sorted(slots()["optimizer"])
 OPTIONS = [(n, o) for n in NAMES for o in lookup("optimizer", n).options.model_fields]
-BEYOND = {"min_rms": [5.0], "clip": [1.5]}  # values that matter here, where the usual ones do not
+BEYOND: dict[str, list[Any]] = {
+    "min_rms": [5.0],
+    "clip": [1.5],
+}  # values that matter here, where the usual ones do not
 LR = 0.1
 
 

@@ -83,7 +83,10 @@ def test_a_plan_holds_our_counts_against_theirs(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(VASWANI + PUBLISHED)
     planned = plan(tmp_path / "x.yaml", device="cpu", results=tmp_path / "results")
     assert [row.published.get("params") for row in planned.rows] == [65e6, None, None]
-    assert planned.remarks()[-1] == "published: A paper, table 3; Their vocabulary is larger."
+    assert planned.remarks()[-2:] == [
+        "published, source: A paper, table 3",
+        "published, note: Their vocabulary is larger.",
+    ]
     plain = planned.to_json()
     assert plain["published"] == {
         "source": "A paper, table 3",

@@ -141,7 +141,7 @@ def test_averaging_does_not_show_in_training(tmp_path: Path) -> None:
         curves.append(pd.read_csv(tmp_path / folder / "curve.csv").drop(columns="seconds"))
         assert trained.averaged_steps == ([] if folder == "moving" else [30])
         assert (tmp_path / folder / "snapshots").exists() == (folder == "last")
-    pd.testing.assert_frame_equal(*curves)
+    pd.testing.assert_frame_equal(curves[0], curves[1])
 
 
 def test_an_interrupted_run_ends_bit_for_bit_like_one_that_was_not(tmp_path: Path) -> None:

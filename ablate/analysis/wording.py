@@ -1,0 +1,56 @@
+"""Numbers and lists as the sentences of a gate say them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+_MOST_DECIMALS = 6
+
+
+def decimals(scale: float) -> int:
+    """Return how many decimals show three digits of a number of this size."""
+    if scale == 0 or not math.isfinite(scale):
+        return _MOST_DECIMALS
+    return max(0, min(_MOST_DECIMALS, 2 - math.floor(math.log10(abs(scale)))))
+
+
+def number(value: float, scale: float, sign: str = "") -> str:
+    """Write a number with as many decimals as matter.
+
+    Args:
+        value: the number.
+        scale: the size of what it is compared with; 0 if it must be the very same.
+        sign: ``+`` for a difference, to say a plus too.
+    """
+    return f"{value:{sign}.10g}" if scale == 0 else f"{value:{sign}.{decimals(scale)}f}"
+
+
+def percent(share: float) -> str:
+    """Write a share with two digits: 0.001 is ``0.1%``, 0.00003 is ``0.003%``."""
+    return f"{100 * share:.2g}%" if share < 0.995 else f"{100 * share:.4g}%"
+
+
+def listed(items: Iterable[object]) -> str:
+    """Write ``1, 2, 3``."""
+    return ", ".join(str(item) for item in items)
+
+
+def counted(n: int, noun: str) -> str:
+    """Write ``1 seed`` or ``3 seeds``."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def seeds_named(seeds: Iterable[int]) -> str:
+    """Write ``seed 1`` or ``seeds 1, 2, 3``."""
+    known = list(seeds)
+    return f"{'seed' if len(known) == 1 else 'seeds'} {listed(known)}"
+
+
+def different(here: Mapping[str, object], there: Mapping[str, object]) -> str:
+    """Write where two kinds of machine differ: ``torch 2.14, not 2.13``."""
+    keys = [key for key in {**here, **there} if here.get(key) != there.get(key)]
+    said: dict[str, str] = {}  # what differs in the same way is told once
+    for key in keys:
+        said.setdefault(f"{here.get(key)}, not {there.get(key)}", key)
+    return "; ".join(f"{key} {values}" for values, key in said.items())

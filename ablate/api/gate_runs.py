@@ -1,0 +1,145 @@
+"""The runs of a gate: which there are, whether this code made them, and what they leave."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+from ablate.analysis.evidence import Evidence
+from ablate.analysis.reference import LOSSES, Exact, Reference
+from ablate.analysis.wording import counted, listed
+from ablate.api.running import run
+from ablate.api.selecting import Records, select, stored
+from ablate.errors import AblateError, StoreError
+from ablate.runner import devices
+from ablate.runner.lineage import foreign
+from ablate.runner.schedule import is_finished
+from ablate.spec import Run
+from ablate.store import Store
+
+Wanted = set[tuple[str, int]]
+"""Rows and seeds."""
+
+
+class ForeignError(AblateError):
+    """What is stored was made by other code, or elsewhere, and so says nothing about this code."""
+
+
+@dataclass(frozen=True)
+class Means:
+    """How runs are come by.
+
+    Attributes:
+        device: as for `run`.
+        jobs: as for `run`.
+        overrides: as for `run`.
+        results: the folder of results.
+        fresh: whether to train even what is there.
+        stored: whether to train nothing, and take what is there whoever made it.
+    """
+
+    device: str = "auto"
+    jobs: int | None = None
+    overrides: Sequence[str] = ()
+    results: Path | str = "results"
+    fresh: bool = False
+    stored: bool = False
+
+
+def gather(path: Path | str, needed: Wanted, means: Means) -> Records:
+    """Return the records of runs, trained first where they are missing.
+
+    Raises:
+        ForeignError: if what is stored was made by other code, and nobody says what to do then.
+        StoreError: if nothing is to be trained and something is missing.
+    """
+    seeds_of: dict[str, set[int]] = {}
+    for row, seed in needed:
+        seeds_of.setdefault(row, set()).add(seed)
+    rows_of: dict[tuple[int, ...], list[str]] = {}
+    for row, of_row in sorted(seeds_of.items()):
+        rows_of.setdefault(tuple(sorted(of_row)), []).append(row)
+    if not (means.fresh or means.stored):
+        for seeds, rows in rows_of.items():
+            _refuse_foreign(path, seeds, rows, means)
+    records: Records = {}
+    for seeds, rows in rows_of.items():
+        found = (_kept if means.stored else _trained)(path, seeds, rows, means)
+        records |= {key: record for key, record in found.items() if key in needed}
+    return records
+
+
+def evidence_of(reference: Reference, records: Records, store: Store) -> Evidence:
+    """Return what the checks of a reference ask of runs."""
+    rows = {
+        check.row
+        for check in reference.checks.values()
+        if isinstance(check, Exact) and check.measure == LOSSES
+    }
+    curves = {
+        (row, seed): store.path(record["hash"]) / "curve.csv"
+        for (row, seed), record in records.items()
+        if row in rows
+    }
+    return Evidence(records, {key: _losses(curve) for key, curve in curves.items()})
+
+
+def _trained(
+    path: Path | str, seeds: tuple[int, ...], rows: Sequence[str], means: Means
+) -> Records:
+    return run(
+        path,
+        seeds=seeds,
+        only=rows,
+        device=means.device,
+        jobs=means.jobs,
+        overrides=means.overrides,
+        results=means.results,
+        fresh=means.fresh,
+    ).records
+
+
+def _kept(path: Path | str, seeds: tuple[int, ...], rows: Sequence[str], means: Means) -> Records:
+    selection = select(path, means.overrides, seeds, rows)
+    records = stored(selection, Store(Path(means.results)))
+    missing = [f"{r.variant} with seed {r.seed}" for r in selection.runs if _key(r) not in records]
+    if missing:
+        raise StoreError(f"{means.results} holds no run of {listed(missing)}")
+    return records
+
+
+def _refuse_foreign(
+    path: Path | str, seeds: tuple[int, ...], rows: Sequence[str], means: Means
+) -> None:
+    place = devices.find(means.device)[0]
+    selection = select(path, means.overrides, seeds, rows)
+    store, precision = Store(Path(means.results)), devices.resolve("auto", place)
+    records = stored(selection, store, precision)
+    found = [records[_key(r)] for r in selection.runs if _key(r) in records]
+    kept = [record for record in found if is_finished(record)]  # the others are repeated anyway
+    others = [(record, why) for record in kept if (why := foreign(record, place.kind))]
+    if others:
+        record, why = others[0]
+        n = counted(len(others), "run")
+        raise ForeignError(
+            f"{means.results} holds {n} that this code did not make: {record['variant']} with seed "
+            f"{record['seed']} ({record['hash']}): {why}; say --fresh to train again, --stored to "
+            "judge what is stored as it is, or --results with another folder"
+        )
+
+
+def _key(of: Run) -> tuple[str, int]:
+    return of.variant, of.seed
+
+
+def _losses(curve: Path) -> list[float]:
+    """Return the losses of the first steps, as long as each has a line of its own."""
+    if not curve.exists():
+        return []
+    with curve.open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    alone = takewhile(lambda pair: int(pair[1]["step"]) == pair[0], enumerate(lines, start=1))
+    return [float(line[LOSSES]) for _, line in alone]

@@ -1,0 +1,112 @@
+"""What a gate has found, for a person and for a CI server."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ablate.analysis.gate import Verdict
+from ablate.report.numbers import quantity
+
+_WIDE = 1000
+"""For a pipe, where nothing need be folded."""
+
+_NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What no XML document may hold; the message of a failed run might."""
+
+
+def gate_text(
+    verdicts: Sequence[Verdict],
+    remarks: Sequence[str] = (),
+    width: int | None = None,
+    *,
+    is_coloured: bool = False,
+) -> str:
+    """Return a table with a line for each check, and below it what failed, each in a sentence.
+
+    Args:
+        verdicts: in the order of the reference.
+        remarks: about all checks.
+        width: of the terminal; None has room for everything.
+        is_coloured: whether to use its faces.
+    """
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for header in ("check", "kind", "of", "reference", "tolerance", "here", ""):
+        grid.add_column(header, overflow="fold")
+    for verdict in verdicts:
+        cells = (
+            verdict.check,
+            verdict.kind,
+            verdict.subject,
+            verdict.reference,
+            verdict.tolerance,
+            verdict.found,
+        )
+        mark = Text("holds") if verdict.holds else Text("FAILS", style="bold red")
+        grid.add_row(*map(Text, cells), mark)
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=width or _WIDE,
+        force_terminal=is_coloured,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    console.print(grid)
+    for verdict in verdicts:
+        for text in verdict.remarks:
+            console.print(Text(f"{verdict.check}: {text}"))
+    for text in remarks:
+        console.print(Text(text))
+    for verdict in verdicts:
+        if verdict.failure:
+            console.print(Text(f"FAILS {verdict.check}: {verdict.failure}", style="bold"))
+    console.print(Text(conclusion(verdicts)))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def conclusion(verdicts: Sequence[Verdict]) -> str:
+    """Return how the gate went as a whole."""
+    failed = [verdict.check for verdict in verdicts if not verdict.holds]
+    if not failed:
+        return f"the gate holds: {quantity(len(verdicts), 'check')}"
+    return (
+        f"the gate fell: {len(failed)} of {quantity(len(verdicts), 'check')} ({', '.join(failed)})"
+    )
+
+
+def junit(experiment: str, verdicts: Sequence[Verdict], remarks: Sequence[str] = ()) -> str:
+    """Return the verdicts as JUnit XML, which CI servers read: one test case for each check."""
+    n_failed = sum(not verdict.holds for verdict in verdicts)
+    counts = {"tests": str(len(verdicts)), "failures": str(n_failed), "errors": "0"}
+    root = ElementTree.Element("testsuites", {"name": "ablate gate", **counts})
+    suite = ElementTree.SubElement(root, "testsuite", {"name": _clean(experiment), **counts})
+    for verdict in verdicts:
+        name = {"classname": _clean(f"{experiment}.{verdict.kind}"), "name": _clean(verdict.check)}
+        case = ElementTree.SubElement(suite, "testcase", name)
+        if verdict.failure:
+            said = {"message": _clean(verdict.failure), "type": verdict.kind}
+            ElementTree.SubElement(case, "failure", said).text = _clean(verdict.failure)
+        lines = [
+            verdict.subject,
+            f"reference: {verdict.reference}",
+            f"tolerance: {verdict.tolerance}",
+            f"here: {verdict.found}",
+            *verdict.remarks,
+        ]
+        ElementTree.SubElement(case, "system-out").text = _clean("\n".join(lines))
+    if remarks:
+        ElementTree.SubElement(suite, "system-out").text = _clean("\n".join(remarks))
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _clean(text: str) -> str:
+    return _NO_XML.sub("\N{REPLACEMENT CHARACTER}", text)
