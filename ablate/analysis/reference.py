@@ -156,7 +156,7 @@ class Exact(Check):
     measure: Text = LOSSES
     steps: Annotated[int, Field(ge=1, le=100)] | None = None
     seeds: PositiveInt = 1
-    elsewhere: PositiveFloat = 1e-3
+    elsewhere: PositiveFloat = 3e-4
     blessed: ExactBlessing | None = None
 
     @model_validator(mode="after")

@@ -125,7 +125,7 @@ def _refuse_foreign(
         record, why = others[0]
         n = counted(len(others), "run")
         raise ForeignError(
-            f"{means.results} holds {n} that this code did not make: {record['variant']} with seed "
+            f"{means.results} holds {n} that other code may have made: {record['variant']} with seed "
             f"{record['seed']} ({record['hash']}): {why}; say --fresh to train again, --stored to "
             "judge what is stored as it is, or --results with another folder"
         )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
+from pydantic import ValidationError
 from safetensors.torch import load_model
 
 from ablate.data.batches import Ragged
@@ -44,7 +46,7 @@ class Translator:
         store = Store(Path(results))
         record = store.find(run)
         folder = Path(run) if Path(run).is_dir() else store.path(record["hash"])
-        self._spec = RunSpec.model_validate(record["spec"])
+        self._spec = _spec(record, folder)
         self._device = torch.device(str(devices.find(device)[0]))
         try:
             text = (folder / "tokenizer.json").read_text(encoding="utf-8")
@@ -76,6 +78,15 @@ class Translator:
         for line, hypotheses in zip(lines, found, strict=True):
             texts = [self._codec.decode_tgt(hypothesis.tokens) for hypothesis in hypotheses]
             yield texts if line else [""]
+
+
+def _spec(record: dict[str, Any], folder: Path) -> RunSpec:
+    try:
+        return RunSpec.model_validate(record["spec"])
+    except ValidationError as error:
+        named = "".join(f" --plugin {plugin['name']}" for plugin in record.get("plugins", []))
+        hint = f"; it was trained with{named}" if named else ""
+        raise StoreError(f"{folder}: {error.errors()[0]['msg']}{hint}") from error
 
 
 def _choice(decoding: Choice, n_best: int) -> Choice:

@@ -1,8 +1,9 @@
 """Measuring: quality, likelihood, size, speed and memory."""
 
-from ablate.measuring.counting import count_flops, count_parameters
+from ablate.measuring.counting import count_parameters
+from ablate.measuring.flops import FlopCounter, count_flops
 from ablate.measuring.likelihood import nll, perplexity
 from ablate.measuring.metrics import score
 from ablate.measuring.probe import probe
 
-__all__ = ["count_flops", "count_parameters", "nll", "perplexity", "probe", "score"]
+__all__ = ["FlopCounter", "count_flops", "count_parameters", "nll", "perplexity", "probe", "score"]

@@ -1,16 +1,12 @@
-"""Parameters and FLOPs: counted on what was built, not computed by formula."""
+"""Parameters: counted on what was built, not computed by formula."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import nn
-from torch.func import functional_call
-from torch.utils.flop_counter import FlopCounterMode
 
-from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.registry import slots
 
@@ -35,27 +31,6 @@ def count_parameters(model: Transformer) -> dict[str, Any]:
     total = sum(p.numel() for p in model.parameters())
     assert total == sum(entry["parameters"] for entry in by_part.values()), "a part was missed"
     return {"total": total, "embedding": by_part["embedding"]["parameters"], "by_part": by_part}
-
-
-def count_flops(model: Transformer, batch: Batch) -> float:
-    """Return the floating-point operations of one training step per target token.
-
-    Forward and backward, matrix products alone (as PyTorch's counter has it), a multiplication and
-    an addition being two. Padding is computed and so counted; the division is by real tokens.
-    Only shapes matter, so all is done on the meta device, and nothing happens to the model.
-
-    Args:
-        model: on any device.
-        batch: a typical one; the cost of attention depends on its length.
-    """
-    on_meta = {
-        name: torch.empty_like(x, device="meta").requires_grad_(isinstance(x, nn.Parameter))
-        for name, x in (*model.named_parameters(), *model.named_buffers())
-    }
-    ids = (batch.src.to("meta"), batch.tgt_in.to("meta"))
-    with FlopCounterMode(display=False) as counter:
-        functional_call(model, on_meta, ids).sum().backward()
-    return counter.get_total_flops() / batch.n_tokens
 
 
 def _parts(model: Transformer) -> Iterator[tuple[str, str, nn.Module]]:

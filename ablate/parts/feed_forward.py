@@ -328,8 +328,7 @@ class MixtureOfExperts(FeedForward):
             chosen: 1 where an expert was chosen and 0 elsewhere, (B, T, E).
             real: True where there is a token, (B, T).
         """
-        weight = real[:, :, None].to(p.dtype)
-        n_tokens = weight.sum().clamp(min=1)
-        load = (chosen * weight).sum(dim=(0, 1)) / (n_tokens * self.top_k)
-        share = (p * weight).sum(dim=(0, 1)) / n_tokens
+        n_tokens = real.sum().clamp(min=1)
+        load = (chosen * real[:, :, None]).sum(dim=(0, 1)) / (n_tokens * self.top_k)
+        share = (p * real[:, :, None]).sum(dim=(0, 1)) / n_tokens
         return len(self.experts) * (load * share).sum()

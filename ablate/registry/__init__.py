@@ -1,7 +1,6 @@
 """The table of parts: which class answers to which name in which slot."""
 
 from ablate.registry.outside import PluginError, adopt, load_plugin, plugins, restored
-from ablate.registry.table import TABLE as _TABLE
 from ablate.registry.table import (
     Choice,
     Entry,
@@ -21,7 +20,6 @@ from ablate.registry.table import (
 )
 
 __all__ = [
-    "_TABLE",
     "Choice",
     "Entry",
     "Fingerprinted",

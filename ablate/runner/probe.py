@@ -15,6 +15,7 @@ from ablate.runner.devices import Device
 from ablate.runner.provenance import hardware, versions
 from ablate.runner.task import Task
 from ablate.spec import RunSpec
+from ablate.spec.identity import outside
 from ablate.store import Store
 
 _IRRELEVANT = {
@@ -42,6 +43,9 @@ def probe_key(spec: RunSpec, device: Device, precision: str) -> str:
         "hardware": machine,
         "versions": versions(),
     }
+    plugins = outside(spec)
+    if plugins:
+        known["plugins"] = {path: plugin.identity for path, plugin in plugins.items()}
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -9,7 +9,6 @@ published of rows that there are; and JSON calls 2.0 a whole number, which `load
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Annotated, Any
@@ -17,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from ablate.registry import Entry, slots
+from ablate.registry import Entry, documented, slots
 from ablate.spec.experiment import Layers, PerSide, Rivals, RunSpec, slot_of
 from ablate.spec.files import VARYING
 from ablate.spec.load import Header
@@ -122,7 +121,7 @@ def _of_slot(slot: str, parts: dict[str, Entry]) -> Schema:
 
 
 def _options(entry: Entry) -> Schema:
-    told = _told(entry.cls)
+    told = entry.told
     return {
         key: {**_of_field(info), **({"description": told[key]} if key in told else {})}
         for key, info in entry.options.model_fields.items()
@@ -162,7 +161,7 @@ def _annotated(info: FieldInfo) -> Any:
 
 
 def _of_model(model: type[BaseModel]) -> Schema:
-    told = _told(model)
+    told = documented(model)
     rivals = model.rivals if issubclass(model, Rivals) else ()
     properties = {}
     for key, info in model.model_fields.items():
@@ -199,13 +198,3 @@ def _paths(fields: dict[str, FieldInfo], above: str = "") -> Iterator[tuple[str,
 
 def _summary(cls: type) -> str:
     return (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
-
-
-def _told(cls: type) -> dict[str, str]:
-    """Return what a docstring says of each argument or attribute."""
-    doc = inspect.getdoc(cls) or ""
-    section = re.search(r"^(?:Args|Attributes):\n((?:    .*\n?|\n)+)", doc, re.MULTILINE)
-    if not section:
-        return {}
-    found = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section[1], re.MULTILINE)
-    return {key: re.sub(r"\s+", " ", text).strip() for key, text in found}

@@ -8,8 +8,8 @@ from typing import Any, get_args
 
 import pytest
 
-from ablate import registry
 from ablate.registry import lookup, slots
+from ablate.registry.table import TABLE
 from ablate.spec import RunSpec, identity
 
 RUN = RunSpec.model_validate(
@@ -117,5 +117,5 @@ def test_the_version_of_a_part_counts_where_it_is_used(
 ) -> None:
     before = name(PLAIN)
     newer = dataclasses.replace(lookup(slot, part), version=99)
-    monkeypatch.setitem(registry._TABLE[slot], part, newer)
+    monkeypatch.setitem(TABLE[slot], part, newer)
     assert (name(PLAIN) != before) is counts

@@ -71,17 +71,18 @@ class Shaw(Position):
 class T5(Position):
     """Add to the score a trained number for the distance, by head, in ever wider buckets of it.
 
-    Half of the buckets are for one distance each, from 0 on; the others widen geometrically up to
-    max_distance, and the last one takes whatever is farther. In the encoder half of all buckets are
-    for keys behind the query, where distance 0 belongs, and half for keys ahead; in the decoder all
-    are for keys behind. One table serves all layers of the stack. It starts as N(0, 1 / d_model),
-    as in Hugging Face's T5; T5 itself goes with ``scaling: none``.
+    Half of the buckets are for one distance each, from 0 on; the others widen geometrically, and
+    the last one takes whatever is farther. In the encoder half of all buckets are for keys behind
+    the query, where distance 0 belongs, and half for keys ahead; in the decoder all are for keys
+    behind. One table serves all layers of the stack. It starts as N(0, 1 / d_model), as in Hugging
+    Face's T5; T5 itself goes with ``scaling: none``.
 
     Args:
         dims: gives the number of heads.
         stage: which stack; the decoder looks back only.
         n_buckets: numbers per head; 32 in T5.
-        max_distance: in tokens, from where on all distances are one; 128 in T5.
+        max_distance: in tokens, where one bucket more would begin, so that from there on, at the
+            latest, all distances are one; 128 in T5.
 
     Raises:
         ValueError: if max_distance does not reach past the buckets of one distance each.
