@@ -134,28 +134,29 @@ def reference_of(
         name: Statistical(kind="statistical", measure=f"test.{name}.bleu", seeds=N_NEW)
         for name in sets
     }
-    asked = Reference(checks=checks)
+    asked = Reference(checks=dict(checks))
     values = {name: list(MEAN + spread * draw(rng, N_FIRST)) for name in sets}
     while len(values[sets[0]]) <= N_MOST:
-        seeds = tuple(range(1, len(values[sets[0]]) + 1))
         try:
-            blessed = {
-                name: checks[name].model_copy(
-                    update={
-                        "blessed": statistical(
-                            checks[name], asked.terms(name), seeds, tuple(values[name])
-                        )
-                    }
-                )
-                for name in sets
-            }
+            return Reference(
+                checks={name: blessed(asked, name, checks[name], values[name]) for name in sets}
+            )
         except UnfitError:
             n_more = more_seeds(asked, values)
             for of_set in values.values():
                 of_set += list(MEAN + spread * draw(rng, n_more))
-        else:
-            return Reference(checks=blessed)
     return None
+
+
+def blessed(asked: Reference, name: str, check: Statistical, values: list[float]) -> Statistical:
+    """Return a check with what the values of so many seeds bless it with.
+
+    Raises:
+        UnfitError: if they cannot.
+    """
+    seeds = tuple(range(1, len(values) + 1))
+    found = statistical(check, asked.terms(name), seeds, tuple(values))
+    return check.model_copy(update={"blessed": found})
 
 
 def more_seeds(asked: Reference, values: dict[str, list[float]]) -> int:

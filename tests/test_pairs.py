@@ -27,7 +27,13 @@ PAIRS = list(combinations(SLOTS, 2))
 
 def run_spec(choices: dict[str, str]) -> RunSpec:
     """Return a tiny run with these parts, and the company that each of them needs."""
-    model: dict[str, Any] = TINY | {"dims": {"d_model": 16, "n_heads": 4, "max_len": 16}}
+    model: dict[str, Any] = TINY | {
+        "dims": {"d_model": 16, "n_heads": 4, "max_len": 16},
+        "embedding": {
+            "name": "tied",
+            "scale": "none",
+        },  # small, so that squares without a norm stay
+    }
     training: dict[str, Any] = {}
     whole: dict[str, Any] = {"tokenizer": {"name": "word"}}
     for slot, name in choices.items():

@@ -70,7 +70,9 @@ def moved(old: Reference, new: Reference) -> list[str]:
             if getattr(before, "values", None) != getattr(after, "values", None):
                 found.append(f"{name}: the numbers are new")
         elif not _is_close(before.value, after.value):
-            found.append(f"{name}: {_shown(before)} was, {_shown(after)} is")
+            scale = max(before.spread or 0.0, after.spread or 0.0)
+            was, now = (_shown(each.value, scale) for each in (before, after))
+            found.append(f"{name}: {was} was, {now} is")
     return found
 
 
@@ -134,10 +136,8 @@ def _wider(before: StatisticalBlessing, after: StatisticalBlessing) -> Iterator[
             yield f"the tolerance {side} would widen {wider}"
 
 
-def _shown(blessed: StatisticalBlessing | FindingBlessing) -> str:
-    if blessed.value is None:
-        return "every run diverged"
-    return number(blessed.value, blessed.spread or 0.0)
+def _shown(value: float | None, scale: float) -> str:
+    return "every run diverged" if value is None else number(value, scale)
 
 
 def _is_close(one: float | None, other: float | None) -> bool:

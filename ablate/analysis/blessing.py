@@ -16,6 +16,7 @@ from ablate.analysis.evidence import (
 )
 from ablate.analysis.gate import limits, shortcoming
 from ablate.analysis.reference import (
+    LOSSES,
     Blessing,
     Exact,
     ExactBlessing,
@@ -74,7 +75,14 @@ def bless_check(name: str, reference: Reference, basis: Basis) -> Exact | Statis
         blessed = statistical(check, terms, basis.seeds, values)
     else:
         blessed = _finding(check, terms, basis)
-    return check.model_copy(update={"blessed": blessed})
+    return check.model_copy(update={**_defaults(check), "blessed": blessed})
+
+
+def _defaults(check: Exact | Statistical | Finding) -> dict[str, float]:
+    """Return the terms that go without saying, so that the reference says them all the same."""
+    if isinstance(check, Exact):
+        return {"steps": check.n_values} if check.measure == LOSSES else {}
+    return {"loss": check.smallest_loss} if isinstance(check, Statistical) else {}
 
 
 def _demand(wrong: str | None) -> None:

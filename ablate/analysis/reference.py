@@ -296,7 +296,7 @@ class Provenance(Frozen):
     machine: dict[str, Scalar]
     versions: dict[str, str]
     commits: tuple[str, ...]
-    is_clean: bool | None
+    is_clean: bool | None = None
     signatures: dict[str, str]
     runs: dict[str, dict[str, str]]
     checks: tuple[str, ...]

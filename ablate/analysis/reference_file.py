@@ -149,9 +149,7 @@ def _in_order(check: dict[str, Any]) -> dict[str, Any]:
     return ordered
 
 
-def _sorted(
-    mapping: dict[str, Any], first: Sequence[str], last: Sequence[str]
-) -> dict[str, Any]:
+def _sorted(mapping: dict[str, Any], first: Sequence[str], last: Sequence[str]) -> dict[str, Any]:
     between = [key for key in mapping if key not in last]
     keys = dict.fromkeys([*first, *between, *last])
     return {key: mapping[key] for key in keys if key in mapping}

@@ -175,7 +175,7 @@ class Falling(Schedule):
 
     def share(self, step: int, begin: int) -> float:
         """Return how much of the way from step ``begin`` to the last step is done, 0 to 1."""
-        return min(max((step - begin) / max(self.n_steps - begin, 1), 0.0), 1.0)
+        return max((step - begin) / max(self.n_steps - begin, 1), 0.0)
 
 
 @register(

@@ -57,6 +57,11 @@ def test_inverse_sqrt_as_in_wu_et_al() -> None:
     assert wu.rate(1) == pytest.approx(1e-7 + (5e-3 - 1e-7) / 2000)
 
 
+def test_inverse_sqrt_without_a_warm_up_falls_from_the_first_step() -> None:
+    falling = schedule("inverse_sqrt", lr=1.0, warmup=0)
+    assert [falling.rate(step) for step in (1, 4, 9)] == pytest.approx([1.0, 0.5, 1 / 3])
+
+
 def test_cosine_ends_at_its_lowest() -> None:
     cosine = schedule("cosine", lr=1.0, warmup=200, min_lr=0.1)
     assert cosine.rate(100) == pytest.approx(0.5)
@@ -81,6 +86,12 @@ def test_wsd_is_stable_until_its_last_steps() -> None:
     assert wsd.rate(701) == pytest.approx(1.0 - 0.9 / 300)
     assert wsd.rate(850) == pytest.approx(0.55)
     assert wsd.rate(1000) == pytest.approx(0.1)
+
+
+def test_wsd_falls_over_the_last_tenth_unless_told() -> None:
+    wsd = schedule("wsd", warmup=0)
+    assert wsd.rate(1) == wsd.rate(900)
+    assert wsd.rate(950) == pytest.approx(wsd.rate(1) / 2)
 
 
 def test_wsd_falls_over_what_the_warm_up_leaves() -> None:

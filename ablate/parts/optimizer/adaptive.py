@@ -160,7 +160,7 @@ class Adafactor(Optimizer):
         return torch.optim.Adafactor(
             [group.plain() for group in groups],
             beta2_decay=-self.exponent,
-            eps=(1e-30, self.min_rms),
+            eps=(1e-15, self.min_rms),  # PyTorch squares the first: the paper's 1e-30
             d=self.clip,
             weight_decay=self.weight_decay,
             foreach=True,

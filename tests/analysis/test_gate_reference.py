@@ -1,0 +1,202 @@
+"""Reference files: read strictly, every mistake at its place; written so that they read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ablate.analysis.reference import (
+    Exact,
+    ExactBlessing,
+    Finding,
+    Provenance,
+    PublishedNumber,
+    Reference,
+    Statistical,
+    direction,
+)
+from ablate.analysis.reference_file import read, text, write
+from ablate.errors import SpecError
+
+WHOLE = Reference(
+    source="our own runs: 7 seeds",
+    checks={
+        "losses": Exact(
+            kind="exact",
+            blessed=ExactBlessing(
+                seeds=(1,),
+                values=(tuple((7.0 - step / 3).hex() for step in range(20)),),
+                derived="bit for bit: no more",
+                terms={"kind": "exact", "steps": 20, "elsewhere": 3e-4},
+            ),
+        ),
+        "bleu": Statistical(
+            kind="statistical",
+            measure="test.test.bleu",
+            published=PublishedNumber(value=41.02, source="Wu et al. 2021", note="lower-cased"),
+        ),
+        "none": Finding(
+            kind="finding", row="none", measure="test.test.bleu", claim="worse", by=3.0
+        ),
+    },
+    blessed=Provenance(
+        experiment="pe",
+        date="2026-11-21T00:00:00+00:00",
+        machine={"device": "cpu", "threads": 1},
+        versions={"torch": "2.13", "python": "3.11.7"},
+        commits=("9839b24aa1bb22cc33dd",),
+        is_clean=True,
+        signatures={"bleu": "nrefs:1|case:mixed"},
+        runs={"baseline": {"1": "1234567890123456", "2": "12e4567890123456", "3": "no"}},
+        checks=("losses", "bleu", "none"),
+    ),
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "reference.yaml"
+
+
+def test_what_is_written_reads_back_the_same(file: Path) -> None:
+    write(file, WHOLE)
+    assert read(file).reference == WHOLE
+
+
+def test_what_is_not_known_is_left_out_and_reads_back(file: Path) -> None:
+    assert WHOLE.blessed is not None
+    installed = WHOLE.blessed.model_copy(update={"commits": (), "is_clean": None})
+    reference = WHOLE.model_copy(update={"blessed": installed})
+    write(file, reference)
+    assert read(file).reference == reference
+    assert "is_clean" not in file.read_text(encoding="utf-8")
+
+
+def test_it_reads_the_same_for_other_readers_of_yaml() -> None:
+    said = yaml.safe_load(text(WHOLE))
+    assert said["blessed"]["runs"]["baseline"]["2"] == "12e4567890123456"
+    assert float.fromhex(said["checks"]["losses"]["blessed"]["values"][0][1]) == 7.0 - 1 / 3
+
+
+def test_a_check_is_read_from_top_to_bottom() -> None:
+    lines = text(WHOLE).splitlines()
+    keys = [line.split(":")[0] for line in lines if line and line[0] not in " #"]
+    assert keys == ["source", "false_alarm", "checks", "blessed"]
+    bleu = lines.index("  bleu:")
+    assert lines[bleu + 1 : bleu + 3] == ["    kind: statistical", "    row: baseline"]
+
+
+@pytest.mark.parametrize(
+    ("said", "sentences"),
+    [
+        ("", [":1:1: a reference is a mapping"]),
+        ("- 1", [":1:1: a reference is a mapping"]),
+        ("source: x", [":1:1: needs 'checks'"]),
+        ("checks: {}", [":1:9: checks: needs 'checks'"]),
+        ("checks: {a: {kind: exact}\n", ["the closing '}' is missing"]),
+        ("checks: {a: {kind: exat}}", [":1:20: checks.a: there is no kind 'exat'; did you mean"]),
+        ("checks: {a: {row: b}}", [":1:13: checks.a: needs 'kind'"]),
+        ("checks: {a: 3}", ["checks.a: needs 'kind'"]),
+        (
+            "checks: {a: {kind: exact, sedes: 3}}\nsorce: x\nfalse_alarm: 0.5",
+            [
+                ":1:27: checks.a.sedes: unknown option; did you mean 'seeds'?",
+                ":2:1: sorce: unknown option; did you mean 'source'?",
+                ":3:14: false_alarm: must be at most 0.1; it is 0.5",
+            ],
+        ),
+        ("checks: {a: {kind: exact, steps: 101}}", ["steps: must be at most 100; it is 101"]),
+        (
+            "checks: {a: {kind: exact, measure: dev.nll, steps: 5}}",
+            ["'steps' is for the measure train_loss; dev.nll has one number"],
+        ),
+        ("checks: {a: {kind: statistical}}", ["checks.a: needs 'measure'"]),
+        (
+            "checks: {a: {kind: statistical, measure: dev.nll}}",
+            ["needs 'loss', the smallest true loss"],
+        ),
+        (
+            "checks: {a: {kind: statistical, measure: train.steps, loss: 1}}",
+            ["whether more of 'train.steps' is better is not known; say better: higher"],
+        ),
+        (
+            "checks: {a: {kind: finding, measure: dev.nll, claim: wose, by: 1}}",
+            ["claim: needs 'worse', 'better' or 'near'; it is 'wose'; did you mean 'worse'?"],
+        ),
+        (
+            "checks: {a: {kind: finding, measure: dev.nll, claim: worse, by: 1}}",
+            ["compares the row 'baseline' with itself"],
+        ),
+        (
+            "checks: {a: {kind: finding, row: b, measure: dev.nll, claim: near, by: 0}}",
+            ["no two rows are nearer than 0"],
+        ),
+        (
+            "checks: {a: {kind: exact, blessed: {seeds: [1], values: [[7.0z]], derived: x, "
+            "terms: {}}}}",
+            ["'7.0z' is no hexadecimal number"],
+        ),
+        (
+            "checks: {a: {kind: exact, blessed: {seeds: [1, 2], values: [[0x1p0]], derived: x, "
+            "terms: {}}}}",
+            ["has 2 seeds but values of 1"],
+        ),
+        ("checks: {a: {kind: exact}}\nchecks: {}", ["is said twice; the first time in line 1"]),
+    ],
+)
+def test_mistakes_are_told_at_their_place(file: Path, said: str, sentences: list[str]) -> None:
+    file.write_text(said, encoding="utf-8")
+    with pytest.raises(SpecError) as raised:
+        read(file)
+    told = str(raised.value)
+    assert str(file) in told
+    for sentence in sentences:
+        assert sentence in told
+    assert told.count(f"{file}:") == len(sentences)
+
+
+def test_a_file_that_is_not_there_is_named(file: Path) -> None:
+    with pytest.raises(SpecError, match=r"reference\.yaml cannot be read: No such file"):
+        read(file)
+
+
+@pytest.mark.parametrize(
+    ("measure", "better"),
+    [
+        ("test.test2016.bleu", "higher"),
+        ("test.test2016.bleu_lc_tok", "higher"),
+        ("test.test_long.exact_match", "higher"),
+        ("speed.decode_sentences_per_second", "higher"),
+        ("dev.nll", "lower"),
+        ("test.test.perplexity", "lower"),
+        ("memory.train_peak_mib", "lower"),
+        ("params.total", "lower"),
+        ("train.steps", None),
+    ],
+)
+def test_which_way_is_better_is_known_of_most_measures(measure: str, better: Any) -> None:
+    assert direction(measure) == better
+
+
+def test_terms_hold_what_is_asked_for_and_nothing_else() -> None:
+    assert WHOLE.terms("losses") == {
+        "kind": "exact",
+        "row": "baseline",
+        "measure": "train_loss",
+        "seeds": 1,
+        "steps": 20,
+        "elsewhere": 3e-4,
+    }
+    assert WHOLE.terms("bleu") == {
+        "kind": "statistical",
+        "row": "baseline",
+        "measure": "test.test.bleu",
+        "seeds": 3,
+        "loss": 1.5,
+        "power": 0.9,
+        "false_alarm": 0.005,
+    }
+    assert WHOLE.rows() == ("baseline", "none")

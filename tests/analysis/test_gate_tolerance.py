@@ -1,0 +1,122 @@
+"""The tolerance of a statistical check: its tables, its promises, and what they cost in seeds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ablate.analysis.tolerance import (
+    Promise,
+    largest_spread,
+    margins,
+    power,
+    quantile,
+    seeds_needed,
+    tail,
+)
+
+BLEU = Promise(false_alarm=0.005, loss=1.5, power=0.9, n_new=3)
+
+
+@pytest.mark.parametrize(
+    ("df", "above", "expected"),
+    [  # any printed table of Student's distribution
+        (1, 0.05, 6.314),
+        (1, 0.001, 318.309),
+        (2, 0.025, 4.303),
+        (4, 0.1, 1.533),
+        (4, 0.005, 4.604),
+        (10, 0.001, 4.144),
+        (30, 0.025, 2.042),
+        (120, 0.005, 2.617),
+    ],
+)
+def test_quantiles_are_those_of_the_printed_tables(df: int, above: float, expected: float) -> None:
+    assert quantile(above, df) == pytest.approx(expected, abs=6e-4)
+    assert quantile(1 - above, df) == pytest.approx(-expected, abs=6e-4)
+
+
+def test_tails_of_one_degree_are_those_of_cauchy() -> None:
+    for critical in (-3.0, 0.0, 0.5, 4.0, 300.0):
+        exact = 0.5 - math.atan(critical) / math.pi
+        assert tail(critical, 1) == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize(("df", "shift", "critical"), [(2, 3.0, 2.92), (4, -1.0, 0.5), (9, 2, 2)])
+def test_tails_of_a_shifted_variable_are_those_of_simulation(
+    df: int, shift: float, critical: float
+) -> None:
+    rng = np.random.default_rng(1)
+    t = (rng.standard_normal(400_000) + shift) / np.sqrt(rng.chisquare(df, 400_000) / df)
+    assert tail(critical, df, shift) == pytest.approx(np.mean(t > critical), abs=0.003)
+
+
+@pytest.mark.parametrize("n", [2, 5, 8])
+def test_a_correct_baseline_falls_as_seldom_as_promised(n: int) -> None:
+    rng = np.random.default_rng(n)
+    reference = rng.standard_normal((200_000, n))
+    off = rng.standard_normal((200_000, 3)).mean(axis=1) - reference.mean(axis=1)
+    spread = reference.std(axis=1, ddof=1)
+    room = margins(1.0, n, BLEU)
+    low = np.mean(off < -room.loss * spread)
+    high = np.mean(off > room.gain * spread)
+    assert low == pytest.approx(0.004, abs=0.0006)
+    assert high == pytest.approx(0.001, abs=0.0003)
+
+
+@pytest.mark.parametrize("spread", [0.2, 0.35, 0.5, 1.0, 3.0])
+def test_a_loss_slips_through_a_blessed_reference_in_one_of_ten_whatever_the_spread(
+    spread: float,
+) -> None:
+    rng = np.random.default_rng(7)
+    n = 6
+    reference = spread * rng.standard_normal((100_000, n))
+    found = reference.std(axis=1, ddof=1)
+    lost = spread * rng.standard_normal((100_000, 3)).mean(axis=1) - 1.5 - reference.mean(axis=1)
+    is_blessed = found <= largest_spread(n, BLEU)
+    is_missed = lost >= -margins(1.0, n, BLEU).loss * found
+    assert np.mean(is_blessed & is_missed) <= 0.1
+
+
+@pytest.mark.parametrize("n", [2, 5, 20])
+def test_the_largest_spread_has_just_the_power_that_is_promised(n: int) -> None:
+    most = largest_spread(n, BLEU)
+    assert power(most, n, BLEU) == pytest.approx(0.9)
+    assert power(1.01 * most, n, BLEU) < 0.9 < power(0.99 * most, n, BLEU)
+
+
+def test_seeds_that_are_said_to_be_needed_are_needed_and_enough() -> None:
+    for spread in (0.05, 0.22, 0.37, 0.45, 0.6):
+        n = seeds_needed(spread, BLEU)
+        assert n is not None
+        assert spread <= largest_spread(n, BLEU)
+        assert n == 2 or spread > largest_spread(n - 1, BLEU)
+
+
+def test_the_documented_numbers_of_seeds() -> None:
+    wanted = {4: 0.247, 5: 0.319, 6: 0.370, 7: 0.407, 8: 0.436, 10: 0.477, 15: 0.535}
+    for n, most in wanted.items():
+        assert round(largest_spread(n, BLEU), 3) == most
+
+
+def test_no_number_of_seeds_makes_up_for_too_few_in_the_gate() -> None:
+    assert seeds_needed(0.7, BLEU) is None
+    assert seeds_needed(0.7, Promise(0.005, 1.5, 0.9, n_new=6)) is not None
+
+
+@given(st.floats(0.01, 2), st.integers(2, 30), st.integers(1, 9))
+def test_more_seeds_never_widen_a_margin(spread: float, n: int, n_new: int) -> None:
+    def loss(n: int, n_new: int) -> float:
+        return margins(spread, n, Promise(0.005, 1.5, 0.9, n_new)).loss
+
+    assert loss(n + 1, n_new) < loss(n, n_new)
+    assert loss(n, n_new + 1) < loss(n, n_new)
+
+
+def test_seeds_that_all_agree_leave_no_margin() -> None:
+    assert margins(0.0, 3, BLEU).loss == 0.0
+    assert power(0.0, 3, BLEU) == 1.0

@@ -1,0 +1,501 @@
+"""``ablate gate``: what it trains, what it refuses, what it says, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import typer
+import yaml
+
+from ablate.analysis.gate import Verdict
+from ablate.api import gating
+from ablate.api.gate_runs import ForeignError
+from ablate.api.pedigree import BlessingError
+from ablate.api.selecting import select, tasks
+from ablate.cli.gate import gate as command
+from ablate.errors import SpecError, StoreError
+from ablate.report.gate import gate_text, junit
+from ablate.runner import lineage, provenance
+from ablate.runner.devices import Device
+from ablate.store import Store
+
+EXPERIMENT = """\
+corpus: {name: synthetic, size: 200}
+tokenizer: word
+model:
+  dims: {d_model: 16, n_heads: 2, max_len: 64}
+  n_layers: 1
+  feed_forward: {name: relu, d_ff: 16}
+training:
+  steps: 24
+  batch_tokens: 512
+  schedule: {name: inverse_sqrt, lr: 1e-2, warmup: 10}
+  precision: fp32
+decoding: greedy
+seeds: [1, 2, 3]
+published: {source: Nobody 2026, rows: {baseline: {bleu: 41.0}}}
+variants:
+  none: {model.position: none}
+"""
+ASKED = """\
+checks:
+  losses: {kind: exact, steps: 2}
+  bleu: {kind: statistical, measure: test.test.bleu}
+  none: {kind: finding, row: none, measure: test.test.bleu, claim: worse, by: 3}
+"""
+BLEU = {"baseline": (40.9, 41.1, 41.0, 40.8, 41.2), "none": (28.0, 28.3, 28.1, 27.9, 28.2)}
+LOSSES = (6.997361183166504, 6.894534111022949)
+SEEDS = range(1, 6)
+
+
+class Bench:
+    """An experiment whose runs are made up, in a folder that holds nothing else."""
+
+    def __init__(self, folder: Path) -> None:
+        self.spec, self.reference = folder / "tiny.yaml", folder / "reference.yaml"
+        self.store = Store(folder / "results")
+        self.spec.write_text(EXPERIMENT, encoding="utf-8")
+        self.reference.write_text(ASKED, encoding="utf-8")
+
+    def store_runs(
+        self,
+        bleu: Mapping[str, Sequence[float]],
+        losses: Sequence[float] = LOSSES,
+        overrides: Sequence[str] = (),
+        **changes: Any,
+    ) -> None:
+        """Store a record for each BLEU of a row, with seeds from 1 on."""
+        for row, values in bleu.items():
+            seeds = range(1, len(values) + 1)
+            selection = select(self.spec, overrides, seeds, [row])
+            todo = tasks(selection.runs, Device("cpu"), self.store.results)
+            for task, value in zip(todo, values, strict=True):
+                known = {
+                    "test": {"test": {"bleu": value, "bleu_signature": "nrefs:1"}},
+                    "hardware": {**provenance.hardware("cpu"), "threads": 1},
+                    "versions": provenance.versions(),
+                    "git": {"commit": "9839b24aa1bb", "is_clean": True, "code": lineage.code()},
+                }
+                self.store.save(task.record("done", **{**known, **changes}))
+                lines = [f"{step},{loss!r}" for step, loss in enumerate(losses, start=1)]
+                curve = self.store.path(task.key) / "curve.csv"
+                curve.write_text("\n".join(["step,train_loss", *lines, "9,1.0"]), encoding="utf-8")
+
+    def bless(self, **options: Any) -> gating.Blessed:
+        options = {"seeds": SEEDS, "stored": True, **options}
+        return gating.bless(
+            self.spec, reference=self.reference, results=self.store.results, **options
+        )
+
+    def gate(self, **options: Any) -> gating.Gated:
+        options = {"stored": True, **options}
+        return gating.gate(
+            self.spec, reference=self.reference, results=self.store.results, **options
+        )
+
+    def edit(self, old: str, new: str) -> None:
+        said = self.reference.read_text(encoding="utf-8")
+        assert said.count(old) >= 1
+        self.reference.write_text(said.replace(old, new, 1), encoding="utf-8")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.chdir(tmp_path)
+    made = Bench(tmp_path)
+    made.store_runs(BLEU)
+    return made
+
+
+def failures(gated: gating.Gated) -> dict[str, str]:
+    return {v.check: v.failure for v in gated.verdicts if v.failure is not None}
+
+
+def test_what_was_blessed_holds(bench: Bench) -> None:
+    bench.bless()
+    gated = bench.gate()
+    assert failures(gated) == {}
+    assert (gated.exit_status, gated.remarks) == (0, ())
+    assert [v.remarks for v in gated.verdicts] == [(), ("published: 41 (Nobody 2026)",), ()]
+
+
+def test_a_blessing_says_where_it_comes_from(bench: Bench) -> None:
+    bench.bless()
+    said = yaml.safe_load(bench.reference.read_text(encoding="utf-8"))
+    assert said["blessed"]["machine"]["torch"] == provenance.versions()["torch"]
+    assert said["blessed"]["commits"] == ["9839b24aa1bb"]
+    assert said["blessed"]["signatures"] == {"bleu": "nrefs:1"}
+    assert set(said["blessed"]["runs"]["baseline"]) == {"1", "2", "3", "4", "5"}
+    assert said["blessed"]["checks"] == ["losses", "bleu", "none"]
+    assert said["source"].endswith("tiny, as `blessed` tells")
+    bleu = said["checks"]["bleu"]
+    assert bleu["published"]["value"] == 41.0
+    assert (bleu["blessed"]["value"], len(bleu["blessed"]["values"])) == (41.0, 5)
+    assert "Student's t with 4 degrees of freedom" in bleu["blessed"]["derived"]
+    assert said["checks"]["losses"]["blessed"]["values"] == [[loss.hex() for loss in LOSSES]]
+
+
+@pytest.mark.parametrize(
+    ("bleu", "losses", "fallen"),
+    [
+        ({"baseline": (39.4, 39.6, 39.5)}, LOSSES, ["bleu"]),
+        ({"baseline": BLEU["baseline"]}, (LOSSES[0], 6.9), ["losses"]),
+        ({"baseline": BLEU["baseline"], "none": (39.0, 39.3, 39.1)}, LOSSES, ["none"]),
+    ],
+)
+def test_a_gate_falls_for_the_number_that_left(
+    bench: Bench, bleu: Mapping[str, Sequence[float]], losses: Sequence[float], fallen: list[str]
+) -> None:
+    bench.bless()
+    bench.store_runs(bleu, losses)
+    gated = bench.gate()
+    assert list(failures(gated)) == fallen
+    assert gated.exit_status == 1
+
+
+def test_a_gate_of_other_seeds_still_looks_at_the_exact_ones(bench: Bench) -> None:
+    bench.bless()
+    bench.store_runs({"baseline": BLEU["baseline"]}, (LOSSES[0], 6.9))
+    assert list(failures(bench.gate(seeds=[3, 4, 5]))) == ["losses"]
+
+
+def test_a_machine_of_another_kind_is_told(bench: Bench) -> None:
+    bench.bless()
+    other = {**provenance.hardware("cpu"), "threads": 1, "cpu": "Abacus 9"}
+    bench.store_runs(BLEU, hardware=other)
+    gated = bench.gate()
+    assert gated.holds
+    assert re.match(
+        "the reference is of another kind of machine: cpu Abacus 9, not", gated.remarks[0]
+    )
+    assert "bit for bit" not in gated.verdicts[0].tolerance
+    assert "on another kind of machine (cpu Abacus 9, not" in gated.verdicts[0].remarks[0]
+
+
+def test_runs_that_are_not_the_blessed_ones_are_told(bench: Bench) -> None:
+    bench.bless()
+    change = ["training.schedule.warmup=11"]
+    bench.store_runs(BLEU, overrides=change)
+    gated = bench.gate(overrides=change)
+    assert gated.holds
+    assert [
+        remark.partition(" is not the run that was blessed")[0] for remark in gated.remarks
+    ] == [
+        "baseline",
+        "none",
+    ]
+
+
+def test_mistakes_of_the_reference_are_told_at_their_place(bench: Bench) -> None:
+    with pytest.raises(
+        SpecError, match=r"reference\.yaml:2:11: checks\.losses: has not been bless"
+    ):
+        bench.gate()
+    bench.bless()
+    bench.edit("row: none", "row: nnoe")
+    bench.edit("loss: 1.5", "loss: 2.5")
+    with pytest.raises(SpecError) as raised:
+        bench.gate()
+    told = str(raised.value)
+    assert "no row is called 'nnoe'; did you mean 'none'?" in told
+    assert "checks.bleu.loss: was 1.5 when the check was blessed" in told
+
+
+def test_a_measure_that_no_run_has_is_a_mistake(bench: Bench) -> None:
+    bench.edit("measure: test.test.bleu", "measure: test.tset.bleu")
+    with pytest.raises(SpecError, match=r"no run has a measure 'test\.tset\.bleu'; did you mean"):
+        bench.bless()
+
+
+def test_too_few_seeds_are_refused(bench: Bench) -> None:
+    bench.bless()
+    with pytest.raises(SpecError, match=r"'bleu' needs 3 seeds or more .* 2 seeds \(1, 2\)"):
+        bench.gate(seeds=[1, 2])
+    with pytest.raises(SpecError, match="distinct"):
+        bench.gate(seeds=[1, 1, 2])
+
+
+def test_a_run_that_failed_is_a_verdict_with_its_reason(bench: Bench) -> None:
+    bench.bless()
+    files = bench.store.results.glob("runs/*/record.json")
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    record = next(r for r in records if (r["variant"], r["seed"]) == ("baseline", 3))
+    bench.store.save({**record, "status": "diverged", "error": "the loss became NaN"})
+    gated = bench.gate()
+    assert gated.exit_status == 1
+    assert set(failures(gated)) == {"bleu", "none"}
+    reason = "baseline with seed 3 diverged: the loss became NaN"
+    assert set(failures(gated).values()) == {reason}
+
+
+def test_where_nothing_may_be_trained_what_is_missing_is_named(bench: Bench) -> None:
+    bench.bless()
+    with pytest.raises(StoreError, match=r"holds no run of baseline with seed 6"):
+        bench.gate(seeds=[1, 2, 3, 6])
+
+
+def test_runs_of_other_code_are_not_judged_unasked(bench: Bench) -> None:
+    bench.bless()
+    bench.store_runs(BLEU, git={"commit": "9839b24aa1bb", "is_clean": True, "code": "of others"})
+    with pytest.raises(
+        ForeignError, match=r"holds \d run.*: the code has changed since; say --fre"
+    ):
+        bench.gate(stored=False, device="cpu")
+
+
+def test_runs_of_different_places_bless_nothing(bench: Bench) -> None:
+    versions = {**provenance.versions(), "torch": "1.0"}
+    bench.store_runs({"none": BLEU["none"]}, versions=versions)
+    with pytest.raises(BlessingError, match=r"come from different places \(torch"):
+        bench.bless()
+
+
+def test_a_reference_that_is_too_weak_is_not_written(bench: Bench) -> None:
+    before = bench.reference.read_text(encoding="utf-8")
+    bench.store_runs({"baseline": (40.0, 41.0, 42.0, 40.5, 41.5)})
+    with pytest.raises(BlessingError, match=r"bleu cannot be blessed: 5 seeds with a spread"):
+        bench.bless()
+    assert bench.reference.read_text(encoding="utf-8") == before
+
+
+def test_a_reference_is_not_loosened_silently(bench: Bench) -> None:
+    bench.bless()
+    before = bench.reference.read_text(encoding="utf-8")
+    bench.store_runs({"baseline": (40.6, 41.1, 41.0, 40.8, 41.3)})
+    with pytest.raises(gating.WideningError, match=r"bleu: the tolerance below would widen from"):
+        bench.bless()
+    assert bench.reference.read_text(encoding="utf-8") == before
+    found = bench.bless(widen=True)
+    assert [text.partition(" would")[0] for text in found.widened] == [
+        "bleu: the tolerance below",
+        "bleu: the tolerance above",
+    ]
+    assert found.moved == ("bleu: 41.000 was, 40.960 is", "none: -12.900 was, -12.860 is")
+    assert bench.gate().holds
+
+
+def test_a_check_is_not_dropped_silently(bench: Bench) -> None:
+    bench.bless()
+    said = yaml.safe_load(bench.reference.read_text(encoding="utf-8"))
+    del said["checks"]["none"]
+    bench.reference.write_text(yaml.safe_dump(said), encoding="utf-8")
+    with pytest.raises(SpecError, match="the check 'none' has been dropped"):
+        bench.gate()
+    with pytest.raises(gating.WideningError, match="none would be dropped"):
+        bench.bless()
+    assert bench.bless(widen=True).widened == ("none would be dropped",)
+
+
+def test_a_first_reference_has_the_losses_and_the_score(bench: Bench) -> None:
+    bench.reference.unlink()
+    bench.store_runs(BLEU, tuple(7.0 - step / 9 for step in range(20)))
+    assert list(bench.bless().reference.checks) == ["losses", "bleu"]
+    assert bench.gate().holds
+
+
+# the command
+
+
+@pytest.fixture
+def ablate(bench: Bench, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command line of ``ablate gate``."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(command)
+    app.command("another")(lambda: None)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            app(["gate", str(bench.spec), "--reference", str(bench.reference), *words])
+        said = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, said.out, said.err
+
+    return run
+
+
+Ablate = Callable[..., tuple[int, str, str]]
+BLESS = ("--bless", "--stored", "--seeds", "1,2,3,4,5")
+
+
+def test_the_command_blesses_holds_and_falls(bench: Bench, ablate: Ablate, tmp_path: Path) -> None:
+    status, out, err = ablate(*BLESS)
+    assert (status, err) == (0, "")
+    assert out.endswith("reference.yaml is blessed: losses, bleu, none\n")
+    status, out, err = ablate("--stored")
+    assert (status, err) == (0, "")
+    assert out.count("holds") == 4
+    assert out.endswith("the gate holds: 3 checks\n")
+    assert "\x1b" not in out
+    bench.store_runs({"baseline": (39.4, 39.6, 39.5)})
+    status, out, err = ablate("--stored", "--junit", str(tmp_path / "gate.xml"))
+    assert (status, err) == (1, "")
+    assert "FAILS bleu: test.test.bleu of baseline is 39.50, the mean of seeds 1, 2, 3" in out
+    assert out.endswith("the gate fell: 1 of 3 checks (bleu)\n")
+    assert ElementTree.parse(tmp_path / "gate.xml").getroot().get("failures") == "1"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--stored", "--fresh"), "exclude each other"),
+        (("--widen",), "--widen is for --bless"),
+        ((*BLESS, "--junit", "x.xml"), "exclude each other"),
+        (("--seeds", "1,x"), "seeds are whole numbers"),
+        (("--set", "training.stps=3"), "did you mean 'steps'"),
+        (("--stored",), "has not been blessed"),
+        (("--device", "gpu"), "has not been blessed|no device"),
+        (("--plugin", "missing.py"), r"missing\.py"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_wrong_input_ends_with_2_and_a_sentence(
+    ablate: Ablate, words: tuple[str, ...], reason: str
+) -> None:
+    status, out, err = ablate(*words)
+    assert (status, out) == (2, "")
+    assert re.search(reason, err)
+    assert "Traceback" not in err
+
+
+def test_runs_that_bless_nothing_end_with_1(bench: Bench, ablate: Ablate) -> None:
+    bench.store_runs({"none": (41.0, 41.0, 41.0, 41.0, 41.0)})
+    status, out, err = ablate(*BLESS)
+    assert (status, out) == (1, "")
+    assert "none is not shown to be worse than baseline by at least 3" in err
+
+
+@pytest.mark.slow
+def test_a_gate_trains_what_is_missing_and_sees_a_warm_up_one_step_late(
+    bench: Bench, ablate: Ablate, tmp_path: Path
+) -> None:
+    bench.reference.write_text("checks: {losses: {kind: exact}}\n", encoding="utf-8")
+    words = ("--results", str(tmp_path / "trained"), "--device", "cpu")
+    status, _, err = ablate(*words, "--bless", "--seeds", "4")
+    assert (status, "training 1 run" in err) == (0, True), err
+    status, out, err = ablate(*words, "--stored")
+    assert (status, err) == (0, "")
+    assert "20 numbers, seed 4  bit for bit  the same  holds" in re.sub(" {3,}", "  ", out)
+    status, out, err = ablate(*words, "--set", "training.schedule.warmup=11")
+    assert (status, "training 1 run" in err) == (1, True), err
+    assert re.search(r"FAILS losses: train_loss of step 2 of baseline with seed 4 is [\d.]+ ", out)
+    assert "bit for bit was asked" in out
+    assert "baseline is not the run that was blessed" in out
+
+
+# the verdicts of others
+
+
+def verdict(failure: str | None, check: str = "bleu", *remarks: str) -> Verdict:
+    return Verdict(check, "exact", "baseline: x", "41.0", "40 to 42", "39.0", failure, remarks)
+
+
+def test_a_terminal_gets_a_table_of_its_width() -> None:
+    told = gate_text([verdict("39 is 1 too low")], ["a remark"], width=60)
+    assert all(len(line) <= 60 for line in told.splitlines())
+    assert "a remark" in told
+    assert "FAILS bleu: 39 is 1 too low" in told
+
+
+def test_ci_servers_get_well_formed_xml_whatever_a_run_says() -> None:
+    odd = 'seed 2 failed: <boom> & "quotes" \x00\x1b[31m \ud800'
+    root = ElementTree.fromstring(
+        junit("a <b>", [verdict(odd), verdict(None, "ok", "beside")], ["on another machine"])
+    )
+    (suite,) = root
+    assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("a <b>", "2", "1")
+    failed, held = suite.findall("testcase")
+    failure = failed.find("failure")
+    assert failure is not None
+    message = failure.get("message")
+    assert message is not None
+    assert message.startswith('seed 2 failed: <boom> & "quotes" ')
+    assert held.find("failure") is None
+    assert "beside" in (held.findtext("system-out") or "")
+    assert suite.findtext("system-out") == "on another machine"
+
+
+# where a record comes from
+
+
+@pytest.fixture
+def made_here() -> dict[str, Any]:
+    return {
+        "git": {"commit": "abc", "is_clean": True, "code": lineage.code()},
+        "versions": provenance.versions(),
+        "hardware": provenance.hardware("cpu"),
+    }
+
+
+def test_a_record_of_this_code_and_machine_is_ours(made_here: dict[str, Any]) -> None:
+    assert lineage.foreign(made_here, "cpu") is None
+    assert lineage.foreign(json.loads(json.dumps(made_here)), "cpu") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "why"),
+    [
+        ("git", {"code": "other"}, "the code has changed since"),
+        ("versions", {"torch": "1.0"}, "it was made with torch 1.0, and here is"),
+        ("versions", {"cuda": "12.8"}, "it was made with cuda 12.8, and here is None"),
+        ("hardware", {"cpu": "Abacus 9"}, "it was made on Abacus 9, and here is"),
+    ],
+)
+def test_a_record_of_other_code_libraries_or_hardware_is_not(
+    made_here: dict[str, Any], key: str, changes: dict[str, Any], why: str
+) -> None:
+    record = {**made_here, key: {**made_here[key], **changes}}
+    told = lineage.foreign(record, "cpu")
+    assert told is not None
+    assert told.startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("made", "here", "why"),
+    [
+        ({"commit": None, "is_clean": None}, {"commit": None, "is_clean": None}, None),
+        ({"commit": "abc", "is_clean": True}, {"commit": None, "is_clean": None}, "not from a che"),
+        ({"commit": "abc", "is_clean": False}, {"commit": "abc", "is_clean": True}, "were not com"),
+        ({"commit": "abc", "is_clean": True}, {"commit": "abc", "is_clean": False}, "not committ"),
+        ({"commit": "abc", "is_clean": True}, {"commit": "def", "is_clean": True}, "which differs"),
+        ({"commit": "HEAD", "is_clean": True}, {"commit": "HEAD", "is_clean": True}, None),
+    ],
+)
+def test_without_a_fingerprint_of_the_code_its_commit_must_do(
+    made_here: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    made: dict[str, Any],
+    here: dict[str, Any],
+    why: str | None,
+) -> None:
+    monkeypatch.setattr(provenance, "git", lambda: here)
+    monkeypatch.setattr(lineage, "_differs", lambda commit: commit != "HEAD")
+    told = lineage.foreign({**made_here, "git": made}, "cpu")
+    assert (told is None) == (why is None)
+    assert why is None or why in str(told)
+
+
+def test_the_fingerprint_of_the_code_moves_with_any_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "norm.py").write_text("EPS = 1e-5\n", encoding="utf-8")
+    monkeypatch.setattr(lineage, "_PACKAGE", tmp_path)
+
+    def fingerprint() -> str:
+        lineage.code.cache_clear()
+        return lineage.code()
+
+    try:
+        first = fingerprint()
+        (tmp_path / "notes.txt").write_text("no code", encoding="utf-8")
+        assert fingerprint() == first
+        (tmp_path / "parts" / "norm.py").write_text("EPS = 1e-6\n", encoding="utf-8")
+        assert fingerprint() != first
+    finally:
+        lineage.code.cache_clear()
