@@ -126,8 +126,8 @@ def _refuse_foreign(
         n = counted(len(others), "run")
         raise ForeignError(
             f"{means.results} holds {n} that other code may have made: {record['variant']} with "
-            f"seed {record['seed']} ({record['hash']}): {why}; say --fresh to train again, --stored to "
-            "judge what is stored as it is, or --results with another folder"
+            f"seed {record['seed']} ({record['hash']}): {why}; say --fresh to train again, "
+            "--stored to judge what is stored as it is, or --results with another folder"
         )
 
 

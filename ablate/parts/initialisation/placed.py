@@ -124,8 +124,9 @@ class Mup(Initialisation):
     learning rate multiplied by b / d_model, and so have the logits; an output matrix of its own
     starts as N(0, 1 / b). Everything else is trained with the schedule's own rate. At d_model = b
     it is a plain N(0, 1 / fan_in). The rest of the recipe is to be chosen where it belongs:
-    scaling: dk, embeddings whose scale and init_std are numbers, d_ff and n_heads in proportion
-    to d_model or d_k, and a schedule that does not look at d_model.
+    scaling: dk, embeddings whose scale and init_std are numbers, d_ff in proportion to d_model, and
+    a schedule that does not look at d_model. Decoupled weight decay falls with the learning rate;
+    the authors' code makes up for that, and this does not.
 
     Args:
         dims: gives d_model.
