@@ -13,6 +13,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+torch.set_num_threads(1)  # the tests are run side by side, and their models are small
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what needs CUDA where there is none; each such test has a twin on the CPU."""
     if torch.cuda.is_available():

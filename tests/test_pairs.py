@@ -47,8 +47,8 @@ def run_spec(choices: dict[str, str]) -> RunSpec:
     return RunSpec.model_validate(whole | {"model": model, "training": training})
 
 
-def run(spec: RunSpec) -> None:
-    """Assemble, make one step, translate a sentence; every number on the way must be finite."""
+def run(spec: RunSpec, *, translates: bool) -> None:
+    """Assemble, make one step, perhaps translate a sentence; every number must be finite."""
     torch.manual_seed(0)
     vocabulary = build(Tokenizer, spec.tokenizer, at="tokenizer").nominal_vocabulary()
     model = assemble(spec.model, vocabulary, PAD).train()
@@ -63,9 +63,9 @@ def run(spec: RunSpec) -> None:
     result = train_step(model, Recipe.of(spec.training, "fp32"), optimizer, [batch])
     assert bool(torch.stack((result.loss, result.own_loss, result.gradient_norm)).isfinite().all())
     assert all(bool(p.isfinite().all()) for p in model.parameters())
-    model.eval()
-    with torch.inference_mode():
-        build(Search, spec.decoding).search(model, src[:1], torch.tensor([3]))
+    if translates:
+        with torch.inference_mode():
+            build(Search, spec.decoding).search(model.eval(), src[:1], torch.tensor([3]))
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS, ids=lambda slot: slot)
@@ -73,7 +73,8 @@ def test_any_two_parts_run_together_or_are_refused(one: str, other: str) -> None
     refusals = []
     for names in product(slots()[one], slots()[other]):
         try:
-            run(run_spec(dict(zip((one, other), names, strict=True))))
+            spec = run_spec(dict(zip((one, other), names, strict=True)))
+            run(spec, translates="decoding" in (one, other))
         except RefusedError as refusal:
             refusals.append((names, refusal.reason))
     assert all(len(reason.split()) > 5 for _, reason in refusals), refusals

@@ -168,6 +168,13 @@ def test_a_cache_keeps_what_rows_are_chosen() -> None:
         assert torch.equal(kept, whole[[3, 0, 0], :, :2])
 
 
+def test_a_cache_of_what_is_known_is_full() -> None:
+    k, v = torch.randn(4, 2, 3, 5), torch.randn(4, 2, 3, 6)
+    cache = Cache.of(k, v)
+    assert cache.length == 3
+    assert all(map(torch.equal, cache.first(3), (k, v)))
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_known_keys_and_values_stand_for_the_memory(name: str) -> None:
     part, (x, memory) = attention(name, dims()), inputs()

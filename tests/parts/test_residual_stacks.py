@@ -273,6 +273,7 @@ def test_only_admin_asks_for_a_pass() -> None:
     src, tgt = batch()
     for name, asks in (("admin", True), ("post", False), ("layer_scale", False)):
         model = tiny(residual=name)
+        assert model.encoder.needs_calibration == model.decoder.needs_calibration == asks
         before = {key: weight.clone() for key, weight in model.state_dict().items()}
         model.calibrate(src, tgt)
         changed = [

@@ -110,7 +110,6 @@ class Attention(nn.Module, Part, slot="attention"):
         dims: widths and number of heads.
         scaling: what becomes of queries, keys and their dot products.
         dropout: of the attention weights and of whole heads.
-        bias: whether the four projections have one.
     """
 
     q: nn.Linear
@@ -118,9 +117,7 @@ class Attention(nn.Module, Part, slot="attention"):
     v: nn.Linear
     out: nn.Linear
 
-    def __init__(
-        self, dims: Dims, scaling: Scaling, dropout: Dropout, *, bias: bool = True
-    ) -> None:
+    def __init__(self, dims: Dims, scaling: Scaling, dropout: Dropout) -> None:
         super().__init__()
         self.n_heads = dims.n_heads
         self.n_kv_heads = dims.n_heads

@@ -206,6 +206,6 @@ def _begins(n_buckets: int, max_distance: int) -> list[int]:
 
 def _slopes(n_heads: int) -> list[float]:
     power = 1 << (n_heads.bit_length() - 1)
-    first = [2 ** (-8 * head / power) for head in range(1, power + 1)]
-    between = [2 ** (-4 * head / power) for head in range(1, 2 * power, 2)]
-    return [*first, *between[: n_heads - power]]
+    n_past = n_heads - power
+    slopes = [2 ** (-8 * head / power) for head in range(1, power + 1)]
+    return slopes + [2 ** (-4 * head / power) for head in range(1, 2 * n_past, 2)]
