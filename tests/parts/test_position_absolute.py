@@ -235,7 +235,8 @@ def test_learned_sinusoids_start_as_fixed_ones(d_model: int, base: float) -> Non
 
 @pytest.mark.usefixtures("in_double")
 def test_learned_sinusoids_start_with_the_base_of_the_paper() -> None:
-    torch.testing.assert_close(added(make("learned_sinusoidal"))[0], sinusoidal(), atol=1e-11, rtol=0)
+    found = added(make("learned_sinusoidal"))[0]
+    torch.testing.assert_close(found, sinusoidal(), atol=1e-11, rtol=0)
 
 
 @pytest.mark.usefixtures("in_double")
