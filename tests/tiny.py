@@ -68,7 +68,7 @@ def fitted(slot: str, choice: Any) -> Transformer:
 
 
 def scrambled(model: Transformer) -> Transformer:
-    """Give every parameter values that depend on its name alone, none of them special.
+    """Give every weight values that depend on its name alone, and move gains and biases a little.
 
     Two models that differ in one part then differ by that part, not by the luck of the draw, and
     no bias is hidden by starting from 0.
@@ -79,7 +79,7 @@ def scrambled(model: Transformer) -> Transformer:
             generator = torch.Generator().manual_seed(seed)
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             if parameter.ndim <= 1:
-                parameter.copy_(0.5 + 0.3 * noise)
+                parameter.copy_(parameter * (1 + 0.3 * noise) + 0.2 * noise)
             else:
                 parameter.copy_(noise * parameter.size(1) ** -0.5)
     return model
@@ -95,7 +95,7 @@ def alternatives(entry: Entry, option: str) -> Iterator[Any]:
     """Yield values of ``option`` that the part accepts and that are not its default."""
     field = entry.options.model_fields[option]
     literals = itertools.chain.from_iterable(_literals(field.annotation))
-    plain = (True, False, 2, 3, 24, 0.25, 0.75, (0.5, 0.6))
+    plain = (True, False, 2, 3, 4, 24, 0.25, 0.75, (0.5, 0.6))
     default = entry.choose({}).options[option] if not field.is_required() else None
     for value in (*literals, *plain):
         try:

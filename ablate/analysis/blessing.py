@@ -92,8 +92,7 @@ def _demand(wrong: str | None) -> None:
 
 def _exact(check: Exact, terms: Terms, basis: Basis) -> ExactBlessing:
     if len(basis.seeds) < check.seeds:
-        given = counted(len(basis.seeds), "seed")
-        raise UnfitError(f"keeps the numbers of {check.seeds} seeds; {given} were given")
+        raise UnfitError(f"needs {counted(check.seeds, 'seed')}; it was given {len(basis.seeds)}")
     seeds = basis.seeds[: check.seeds]
     _demand(unfinished(basis.evidence.summary(check.row, seeds)))
     device = machine(basis.evidence.records[check.row, seeds[0]]).get("device")

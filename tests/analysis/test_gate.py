@@ -252,7 +252,7 @@ def test_too_few_steps_or_seeds_bless_nothing() -> None:
     with pytest.raises(UnfitError, match="needs 3 steps; the runs have 2"):
         blessed(evidence({"baseline": [41.0]}, [7.0, 6.9]), [1], losses=LOSSES)
     both = LOSSES.model_copy(update={"seeds": 2})
-    with pytest.raises(UnfitError, match="keeps the numbers of 2 seeds; 1 seed were given"):
+    with pytest.raises(UnfitError, match="needs 2 seeds; it was given 1"):
         blessed(evidence({"baseline": [41.0]}, [7.0, 6.9, 6.8]), [1], losses=both)
 
 

@@ -30,6 +30,7 @@ def model(max_len: int = MAX_LEN, *, ends: bool = True) -> Transformer:
     torch.manual_seed(0)
     wanted = spec(
         dims={"d_model": 32, "n_heads": 4, "max_len": max_len},
+        n_layers=2,
         embedding={"name": "separate", "output_bias": True},
         position={"name": "learned", "init_std": 1.5},
     )
