@@ -68,10 +68,10 @@ def fitted(slot: str, choice: Any) -> Transformer:
 
 
 def scrambled(model: Transformer) -> Transformer:
-    """Give every weight values that depend on its name alone, and move gains and biases a little.
+    """Give every weight values that depend on its name alone, and move gains and biases by them.
 
-    Two models that differ in one part then differ by that part, not by the luck of the draw, and
-    no bias is hidden by starting from 0.
+    Two models of one seed that differ in one part then differ by that part, not by the luck of
+    the draw, and no bias is hidden by starting from 0.
     """
     with torch.no_grad():
         for name, parameter in model.named_parameters():
