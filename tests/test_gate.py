@@ -10,7 +10,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-import typer
 import yaml
 
 from ablate.analysis.gate import Verdict
@@ -18,7 +17,7 @@ from ablate.api import gating
 from ablate.api.gate_runs import ForeignError
 from ablate.api.pedigree import BlessingError
 from ablate.api.selecting import select, tasks
-from ablate.cli.gate import gate as command
+from ablate.cli.app import app
 from ablate.errors import SpecError, StoreError
 from ablate.report.gate import gate_text, junit
 from ablate.runner import lineage, provenance
@@ -305,9 +304,6 @@ def test_a_first_reference_has_the_losses_and_the_score(bench: Bench) -> None:
 @pytest.fixture
 def ablate(bench: Bench, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Run a command line of ``ablate gate``."""
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(command)
-    app.command("another")(lambda: None)
 
     def run(*words: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:

@@ -1,5 +1,6 @@
 """The commands as functions; each returns what its command prints."""
 
+from ablate.api.gating import Blessed, Gated, bless, gate
 from ablate.api.listing import PartListing, parts, schema
 from ablate.api.planning import Plan, PlannedRow, plan
 from ablate.api.running import Outcome, report, run
@@ -8,15 +9,19 @@ from ablate.api.texts import CorpusListing, CorpusStatistics, corpora, fetch_cor
 from ablate.api.translating import Translator
 
 __all__ = [
+    "Blessed",
     "CorpusListing",
     "CorpusStatistics",
+    "Gated",
     "Outcome",
     "PartListing",
     "Plan",
     "PlannedRow",
     "Translator",
+    "bless",
     "corpora",
     "fetch_corpus",
+    "gate",
     "init",
     "parts",
     "plan",

@@ -13,7 +13,23 @@ from typing import Annotated
 
 import typer
 
+from ablate.cli.gate import gate
 from ablate.cli.guard import INTERRUPTED, guarded
+from ablate.cli.options import (
+    RESULTS,
+    AsJson,
+    Device,
+    Fresh,
+    Jobs,
+    Only,
+    Overrides,
+    Plugins,
+    Results,
+    Seeds,
+    Spec,
+    load,
+    numbers,
+)
 from ablate.errors import SpecError
 from ablate.version import __version__
 
@@ -54,39 +70,11 @@ class Catalogue(StrEnum):
     json = "json"
 
 
-Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment, a YAML file.")]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="Change one value of the baseline, as in [b]training.steps=200[/b]; repeatable. "
-        "It is part of the runs' identity.",
-    ),
-]
-Results = Annotated[Path, typer.Option(metavar="DIR", help="The folder of results.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Plugins = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--plugin", metavar="FILE", help="A Python file that registers parts; repeatable."
-    ),
-]
-Seeds = Annotated[
-    str | None, typer.Option(metavar="1,2,...", help="These seeds, not those of the experiment.")
-]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME", help="This row alone; repeatable. The baseline is called baseline."
-    ),
-]
 CorpusName = Annotated[str, typer.Argument(metavar="NAME", help="Of the corpus.")]
 CorpusOptions = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="OPTION=VALUE", help="An option of the corpus; repeatable."),
 ]
-RESULTS = Path("results")
 
 
 def _version(is_wanted: bool) -> None:
@@ -111,18 +99,12 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     spec: Spec,
     seeds: Seeds = None,
     only: Only = None,
-    device: Annotated[
-        str,
-        typer.Option(metavar="auto|cpu|cuda|cuda:0,2", help="What to compute on."),
-    ] = "auto",
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Runs at a time, per GPU; one per core or GPU."),
-    ] = None,
+    device: Device = "auto",
+    jobs: Jobs = None,
     overrides: Overrides = None,
     backend: Annotated[Backend, typer.Option(help="Where the runs go.")] = Backend.local,
     results: Results = RESULTS,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Repeat what is done already.")] = False,
+    fresh: Fresh = False,
     plugins: Plugins = None,
 ) -> int:
     """Train and measure what is missing, then print the table.
@@ -137,10 +119,10 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     from ablate import api
     from ablate.cli import show
 
-    _load(plugins)
+    load(plugins)
     finished = api.run(
         spec,
-        seeds=_numbers(seeds),
+        seeds=numbers(seeds),
         only=only or (),
         device=device,
         jobs=jobs,
@@ -158,9 +140,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     spec: Spec,
     seeds: Seeds = None,
     only: Only = None,
-    device: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda|cuda:0,2", help="What it would run on.")
-    ] = "auto",
+    device: Device = "auto",
     overrides: Overrides = None,
     results: Results = RESULTS,
     as_json: AsJson = False,
@@ -173,10 +153,10 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     from ablate import api
     from ablate.cli import show
 
-    _load(plugins)
+    load(plugins)
     planned = api.plan(
         spec,
-        seeds=_numbers(seeds),
+        seeds=numbers(seeds),
         only=only or (),
         device=device,
         overrides=overrides or (),
@@ -207,9 +187,12 @@ def report(
     from ablate import api
     from ablate.cli import show
 
-    _load(plugins)
+    load(plugins)
     found = api.report(spec, overrides=overrides or (), results=results)
     show.table(found.table, form.value, output)
+
+
+app.command()(gate)
 
 
 @app.command()
@@ -239,7 +222,7 @@ def parts(
 
     if as_json and form is not Catalogue.terminal:
         raise SpecError(f"--json and --format {form.value} exclude each other; drop one")
-    _load(plugins)
+    load(plugins)
     with show.waiting("counting parameters and FLOPs"):
         found = api.parts(slot, name)
     if as_json or form is Catalogue.json:
@@ -272,7 +255,7 @@ def _list_corpora(plugins: Plugins) -> None:
     from ablate import api
     from ablate.cli import show
 
-    _load(plugins)
+    load(plugins)
     show.corpora(api.corpora())
 
 
@@ -285,7 +268,7 @@ def fetch(name: CorpusName, options: CorpusOptions = None, plugins: Plugins = No
     """
     from ablate import api
 
-    _load(plugins)
+    load(plugins)
     api.fetch_corpus(name, options or (), lambda line: typer.echo(line, err=True))
 
 
@@ -299,7 +282,7 @@ def show_corpus(name: CorpusName, options: CorpusOptions = None, plugins: Plugin
     from ablate import api
     from ablate.cli import show
 
-    _load(plugins)
+    load(plugins)
     show.corpus(api.show_corpus(name, options or ()))
 
 
@@ -313,7 +296,7 @@ def schema(plugins: Plugins = None) -> None:
     from ablate import api
     from ablate.cli import show
 
-    _load(plugins)
+    load(plugins)
     show.as_json(api.schema())
 
 
@@ -351,26 +334,10 @@ def translate(
     """
     from ablate import api
 
-    _load(plugins)
+    load(plugins)
     translator = api.Translator(run, device=device, results=results, n_best=n_best)
     for best in translator.translate(sys.stdin, is_prompt=sys.stdin.isatty()):
         typer.echo("\n".join(best))
-
-
-def _load(plugins: list[Path] | None) -> None:
-    from ablate.registry import load_plugin
-
-    for file in plugins or ():
-        load_plugin(file)
-
-
-def _numbers(seeds: str | None) -> tuple[int, ...] | None:
-    if seeds is None:
-        return None
-    try:
-        return tuple(int(seed) for seed in seeds.split(","))
-    except ValueError:
-        raise SpecError(f"--seeds {seeds}: seeds are whole numbers, as in --seeds 1,2,3") from None
 
 
 def main() -> None:

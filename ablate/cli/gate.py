@@ -11,17 +11,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ablate.cli.guard import guarded
+from ablate.cli.options import (
+    RESULTS,
+    Device,
+    Fresh,
+    Jobs,
+    Overrides,
+    Plugins,
+    Results,
+    Seeds,
+    Spec,
+    load,
+    numbers,
+)
 from ablate.errors import SpecError
 
 if TYPE_CHECKING:
     from ablate.api.gating import Blessed, Gated
 
-RESULTS = Path("results")
-
 
 @guarded
 def gate(  # noqa: PLR0913 - one argument for every option of the command
-    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment, a YAML file.")],
+    spec: Spec,
     reference: Annotated[
         Path, typer.Option(metavar="FILE", help="The reference; --bless writes one.")
     ],
@@ -34,33 +45,17 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the verdicts for a CI server too.")
     ] = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option(metavar="1,2,...", help="These seeds, not those of the experiment."),
-    ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda|cuda:0,2", help="What to compute on.")
-    ] = "auto",
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Runs at a time, per GPU; one per core or GPU."),
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Change one value of the baseline."),
-    ] = None,
-    results: Annotated[Path, typer.Option(metavar="DIR", help="The folder of results.")] = RESULTS,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Repeat what is done already.")] = False,
+    seeds: Seeds = None,
+    device: Device = "auto",
+    jobs: Jobs = None,
+    overrides: Overrides = None,
+    results: Results = RESULTS,
+    fresh: Fresh = False,
     stored: Annotated[
         bool,
         typer.Option("--stored", help="Train nothing: judge what is stored, whoever made it."),
     ] = False,
-    plugins: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--plugin", metavar="FILE", help="A Python file that registers parts; repeatable."
-        ),
-    ] = None,
+    plugins: Plugins = None,
 ) -> int:
     """Hold an experiment against a reference: exit 1, and say why, when a number leaves it.
 
@@ -73,7 +68,7 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
     """
     options: Mapping[str, Any] = {
         "reference": reference,
-        "seeds": _numbers(seeds),
+        "seeds": numbers(seeds),
         "device": device,
         "jobs": jobs,
         "overrides": overrides or (),
@@ -86,10 +81,8 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
     if widen and not bless:
         raise SpecError("--widen is for --bless; a gate changes no reference")
     from ablate.api import gating
-    from ablate.registry import load_plugin
 
-    for file in plugins or ():
-        load_plugin(file)
+    load(plugins)
     if bless:
         _show_blessed(gating.bless(spec, widen=widen, **options))
         return 0
@@ -101,15 +94,6 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
 def _refuse(one: str, other: str, *, are_both: bool) -> None:
     if are_both:
         raise SpecError(f"{one} and {other} exclude each other; drop one")
-
-
-def _numbers(seeds: str | None) -> tuple[int, ...] | None:
-    if seeds is None:
-        return None
-    try:
-        return tuple(int(seed) for seed in seeds.split(","))
-    except ValueError:
-        raise SpecError(f"--seeds {seeds}: seeds are whole numbers, as in --seeds 1,2,3") from None
 
 
 def _show(gated: Gated) -> None:

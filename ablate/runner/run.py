@@ -22,7 +22,7 @@ from ablate.decoding import Search, translate
 from ablate.errors import AblateError, DivergedError, StoppedError
 from ablate.model import Transformer, assemble
 from ablate.registry import build
-from ablate.runner import provenance
+from ablate.runner import lineage, provenance
 from ablate.runner.task import Task
 from ablate.spec import RunSpec
 from ablate.store import FINISHED, Store, write_whole
@@ -77,7 +77,7 @@ class _Attempt:
         self.known: Record = {
             "hardware": provenance.hardware(task.device),
             "versions": provenance.versions(),
-            "git": provenance.git(),
+            "git": provenance.git() | {"code": lineage.code()},
             "engine": "eager",
             "started": provenance.now(),
             "timings": self.timings,

@@ -1,0 +1,67 @@
+"""The arguments and options that several commands share, and what becomes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ablate.errors import SpecError
+
+Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment, a YAML file.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Change one value of the baseline, as in [b]training.steps=200[/b]; repeatable. "
+        "It is part of the runs' identity.",
+    ),
+]
+Results = Annotated[Path, typer.Option(metavar="DIR", help="The folder of results.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin", metavar="FILE", help="A Python file that registers parts; repeatable."
+    ),
+]
+Seeds = Annotated[
+    str | None, typer.Option(metavar="1,2,...", help="These seeds, not those of the experiment.")
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="This row alone; repeatable. The baseline is called baseline."
+    ),
+]
+Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|cuda:0,2", help="What to compute on.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Runs at a time, per GPU; one per core or GPU."),
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Repeat what is done already.")]
+RESULTS = Path("results")
+
+
+def load(plugins: list[Path] | None) -> None:
+    """Register the parts of plugins."""
+    from ablate.registry import load_plugin
+
+    for file in plugins or ():
+        load_plugin(file)
+
+
+def numbers(seeds: str | None) -> tuple[int, ...] | None:
+    """Return seeds that a comma separates as numbers.
+
+    Raises:
+        SpecError: if they are none.
+    """
+    if seeds is None:
+        return None
+    try:
+        return tuple(int(seed) for seed in seeds.split(","))
+    except ValueError:
+        raise SpecError(f"--seeds {seeds}: seeds are whole numbers, as in --seeds 1,2,3") from None
