@@ -30,6 +30,7 @@ import torch
 
 ROOT = Path(__file__).parent.parent
 SECONDS = 300  # for one mutant; one that hangs is noticed
+ELSEWHERE = 99
 
 OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,
@@ -169,6 +170,8 @@ def survives(mutant: Mutant, tests: list[str]) -> bool:
         if process.is_alive():
             process.kill()
         process.join()
+        if process.exitcode == ELSEWHERE:
+            raise RuntimeError(f"the tests did not import the package in {folder}")
         return process.exitcode == 0
 
 
@@ -176,11 +179,12 @@ def _test(folder: str, tests: list[str]) -> None:
     sys.path.insert(0, folder)
     os.chdir(ROOT)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests])
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        code = pytest.main([*options, "--import-mode=append", *tests])  # the folder stays first
     import ablate
 
     in_place = Path(ablate.__file__).is_relative_to(folder)
-    os._exit(int(code) if in_place else 99)
+    os._exit(int(code) if in_place else ELSEWHERE)
 
 
 def _files(slot: str) -> list[Path]:
@@ -210,6 +214,9 @@ def main() -> None:
         ]
         made = [mutant for file in _files(slot) for mutant in mutants(file)][first - 1 :: every]
         alive = 0
+        file = _files(slot)[0]
+        if not survives(Mutant(file, 1, "nothing", file.read_text(encoding="utf-8")), tests):
+            raise RuntimeError(f"the tests of {slot} fail without any change")
         for mutant in made:
             if survives(mutant, tests):
                 alive += 1

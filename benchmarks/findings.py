@@ -1,0 +1,186 @@
+"""Write docs/findings.md: what the literature found, and what we see, from the runs themselves.
+
+Run it, after `ablate run` of each experiment:
+
+    for spec in experiments/science/*.yaml; do ablate run "$spec"; done
+    python benchmarks/findings.py
+
+What the literature says is the comment at the head of an experiment. What we claim is its
+reference in results/reference/science/: a check is the literature's claim, except that one whose
+name begins with `seen` is what we see in its place. Every number is taken from the stored runs and
+held against the reference once more; ends with 1 if a claim does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+
+from ablate import api, spec
+from ablate.analysis.gate import Verdict
+from ablate.analysis.reference_file import read
+from ablate.api.gating import Gated
+from ablate.report import Table, render
+from ablate.store import write_whole
+
+ROOT = Path(__file__).parents[1]
+SPECS = ROOT / "experiments" / "science"
+REFERENCES = ROOT / "results" / "reference" / "science"
+PAGE = ROOT / "docs" / "findings.md"
+FIGURES = ROOT / "docs" / "findings"
+SHOWN = ("params.total", "test.test.bleu", "test.test_long.bleu", "dev.perplexity")
+HEAD = """\
+# Findings
+
+What papers have found about the parts of the translation Transformer, and whether `ablate` finds it
+too: each an experiment in [experiments/science](../experiments/science), and a reference in
+[results/reference/science](../results/reference/science) that `ablate gate` holds it against.
+
+All but one run on a CPU, in the laptop preset on the synthetic corpus: a Transformer of 2 + 2 layers
+and width 64 that is trained for half a minute. It stands early in training, where much that
+evens out later is still to be seen, and its differences in BLEU are larger than those of large
+models; so what is held here is the direction of an effect and its smallest size, not its size
+elsewhere. ± is the standard deviation over seeds.
+
+Written by `python benchmarks/findings.py` from the runs; edit the experiments, not this page.
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One experiment, what the literature says, and what came of it.
+
+    Attributes:
+        literature: the comment at the head of its file.
+        gated: how it went; None if it has not been measured.
+        notes: on a check, by its name.
+    """
+
+    path: Path
+    question: str
+    literature: str
+    table: Table | None
+    gated: Gated | None
+    notes: dict[str, str]
+
+    @property
+    def outcome(self) -> str:
+        """In a word or two."""
+        if self.gated is None:
+            return "not measured"
+        n_seen = sum(verdict.check.startswith("seen") for verdict in self.gated.verdicts)
+        if n_seen == 0:
+            return "reproduced"
+        return "not reproduced" if n_seen == len(self.gated.verdicts) else "reproduced in part"
+
+    @property
+    def title(self) -> str:
+        """Its number and its question."""
+        return f"{self.path.stem.partition('_')[0].upper()}. {self.question}"
+
+
+def main() -> int:
+    """Write the page and its figures; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--results", type=Path, default=ROOT / "results")
+    options = parser.parse_args()
+    found = [finding(path, options.results) for path in sorted(SPECS.glob("*.yaml"))]
+    summary = ["| finding | outcome |", "| --- | --- |"]
+    summary += [f"| [{f.title}](#{anchor(f.title)}) | {f.outcome} |" for f in found]
+    counts = {outcome: sum(f.outcome == outcome for f in found) for outcome in outcomes(found)}
+    told = ", ".join(f"{n} {outcome}" for outcome, n in counts.items())
+    parts = [HEAD, f"Of {len(found)} findings: {told}.", "", "\n".join(summary), ""]
+    parts += [section(f, options.results) for f in found]
+    write_whole(PAGE, "\n".join(parts))
+    fallen = [f.title for f in found if f.gated is not None and not f.gated.holds]
+    sys.stdout.write(f"{told}; {PAGE.relative_to(ROOT)}\n")
+    for title in fallen:
+        sys.stdout.write(f"does not hold: {title}\n")
+    return 1 if fallen else 0
+
+
+def finding(path: Path, results: Path) -> Finding:
+    """Return what there is of one experiment."""
+    lines = takewhile(lambda line: line.startswith("#"), path.read_text("utf-8").splitlines())
+    literature = " ".join(line.removeprefix("#").strip() for line in lines)
+    question = spec.load(path).question or path.stem
+    reference = REFERENCES / path.name
+    if not reference.exists():
+        return Finding(path, question, literature, None, None, {})
+    gated = api.gate(path, reference=reference, results=results, stored=True)
+    notes = {name: check.note for name, check in read(reference).reference.checks.items()}
+    return Finding(
+        path,
+        question,
+        literature,
+        api.report(path, results=results).table,
+        gated,
+        {name: note for name, note in notes.items() if note},
+    )
+
+
+def outcomes(found: list[Finding]) -> list[str]:
+    """Return every outcome that there is, the best first."""
+    order = ("reproduced", "reproduced in part", "not reproduced", "not measured")
+    return [outcome for outcome in order if any(f.outcome == outcome for f in found)]
+
+
+def section(found: Finding, results: Path) -> str:
+    """Return what the page says of one finding."""
+    name = found.path.stem
+    text = [f"## {found.title}", "", found.literature, ""]
+    if found.gated is None or found.table is None:
+        command = f"ablate run experiments/science/{found.path.name} --device cuda"
+        return "\n".join([*text, f"**Not measured**: `{command}` does it.", ""])
+    text += [f"**{found.outcome.capitalize()}.** {sentences(found)}", "", narrow(found.table)]
+    figure = results / "science" / name / "curves.svg"
+    if figure.exists():
+        FIGURES.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(figure, FIGURES / f"{name}.svg")
+        text += [f"![Training loss and dev NLL over the steps](findings/{name}.svg)", ""]
+    return "\n".join(text)
+
+
+def sentences(found: Finding) -> str:
+    """Return what the checks say, one sentence each, and what there is to remark."""
+    assert found.gated is not None, "what is not measured says nothing"
+    told = []
+    for verdict in found.gated.verdicts:
+        told.append(sentence(verdict))
+        if verdict.check in found.notes:
+            told.append(found.notes[verdict.check])
+    return " ".join(told)
+
+
+def sentence(verdict: Verdict) -> str:
+    """Return a verdict in a sentence."""
+    rows, _, measure = verdict.subject.rpartition(": ")
+    holds = "holds" if verdict.holds else "**does not hold**"
+    claim = f"{rows.replace(' against ', '` against `')}"
+    return f"`{claim}`, `{measure}`: {verdict.found}; {verdict.tolerance} {holds}."
+
+
+def narrow(table: Table) -> str:
+    """Return the columns that a finding is about, as Markdown."""
+    names = ("row", "change", "status")
+    kept = [
+        at
+        for at, column in enumerate(table.columns)
+        if column.kind in names or column.key in SHOWN or column.key.startswith("delta")
+    ]
+    lines = render(replace(table.only(kept), footnotes=()), "markdown").splitlines()
+    return "\n".join(line for line in lines if line.startswith("|")) + "\n"
+
+
+def anchor(title: str) -> str:
+    """Return how GitHub names a heading in a link."""
+    kept = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
+    return kept.replace(" ", "-")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
