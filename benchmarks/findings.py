@@ -40,8 +40,8 @@ What papers have found about the parts of the translation Transformer, and wheth
 too: each an experiment in [experiments/science](../experiments/science), and a reference in
 [results/reference/science](../results/reference/science) that `ablate gate` holds it against.
 
-All but one run on a CPU, in the laptop preset on the synthetic corpus: a Transformer of 2 + 2 layers
-and width 64 that is trained for half a minute. It stands early in training, where much that
+All but one run on a CPU, in the laptop preset on the synthetic corpus: a Transformer of 2 + 2
+layers and width 64 that is trained for half a minute. It stands early in training, where much that
 evens out later is still to be seen, and its differences in BLEU are larger than those of large
 models; so what is held here is the direction of an effect and its smallest size, not its size
 elsewhere. ± is the standard deviation over seeds.

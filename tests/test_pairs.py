@@ -28,6 +28,7 @@ PAIRS = list(combinations(SLOTS, 2))
 def run_spec(choices: dict[str, str]) -> RunSpec:
     """Return a tiny run with these parts, and the company that each of them needs."""
     model: dict[str, Any] = TINY | {
+        "n_layers": 2,
         "dims": {"d_model": 16, "n_heads": 4, "max_len": 16},
         "embedding": {
             "name": "tied",
@@ -35,7 +36,7 @@ def run_spec(choices: dict[str, str]) -> RunSpec:
         },  # small, so that squares without a norm stay
     }
     training: dict[str, Any] = {}
-    whole: dict[str, Any] = {"tokenizer": {"name": "word"}}
+    whole: dict[str, Any] = {"tokenizer": {"name": "word", "vocab_size": 50}}
     for slot, name in choices.items():
         if slot in ModelSpec.model_fields:
             needed = {s: n for s, n in company(slot, name).items() if s not in choices}
