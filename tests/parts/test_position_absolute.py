@@ -218,6 +218,12 @@ def test_learned_has_one_vector_per_position() -> None:
     assert added(part).mean().item() == pytest.approx(0.0, abs=1e-3)
 
 
+def test_learned_adds_its_vectors_as_they_are() -> None:
+    part = make("learned")
+    (table,) = part.parameters()
+    assert torch.equal(added(part)[0], table)
+
+
 def test_learned_starts_as_wide_as_it_is_told() -> None:
     assert added(make("learned", init_std=0.5)).std().item() == pytest.approx(0.5, rel=0.02)
 

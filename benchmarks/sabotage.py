@@ -1,0 +1,196 @@
+"""Does the gate of our own CI see what it is there to see? Break one thing at a time, and look.
+
+Run it:  python benchmarks/sabotage.py [--only NAME] [--output results/benchmarks/sabotage.json]
+
+Each sabotage is one change of one line of the package, made in a copy of it. The copy then runs
+`ablate gate experiments/reference/synthetic.yaml` against the reference that we ship, into an empty
+folder of results, as CI does. Ends with 1 if a check that should fall does not, or if the gate
+falls although nothing was changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ablate.runner import provenance
+from ablate.store import write_whole
+
+ROOT = Path(__file__).parents[1]
+SPEC = ROOT / "experiments" / "reference" / "synthetic.yaml"
+REFERENCE = ROOT / "results" / "reference" / "synthetic.yaml"
+
+
+@dataclass(frozen=True)
+class Sabotage:
+    """A change of one file, and the checks that must fall.
+
+    Attributes:
+        file: under the package.
+        old: what stands there, once.
+        new: what takes its place.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    falls: tuple[str, ...]
+
+
+SABOTAGES = (
+    Sabotage("nothing", "version.py", "", "", ()),
+    Sabotage(
+        "attention scaled by sqrt(d_model)",
+        "parts/scaling.py",
+        "        self.factor = dims.d_k**-0.5\n\n    def query(self, q: Tensor) -> Tensor:\n"
+        '        return q * self.factor\n\n\n@register(\n    "sqrt_dmodel"',
+        "        self.factor = dims.d_model**-0.5\n\n    def query(self, q: Tensor) -> Tensor:\n"
+        '        return q * self.factor\n\n\n@register(\n    "sqrt_dmodel"',
+        ("losses", "pre losses"),
+    ),
+    Sabotage(
+        "no final norm in Pre-LN",
+        "model.py",
+        "return self.closing(x)",
+        "return x",
+        ("pre losses", "pre dev nll"),
+    ),
+    Sabotage(
+        "label smoothing ignored",
+        "parts/objective.py",
+        "return _smoothed(_precise(logits), targets, self.pad, self.epsilon)",
+        "return _smoothed(_precise(logits), targets, self.pad, 0.0)",
+        ("losses", "pre losses"),
+    ),
+    Sabotage(
+        "positions off by one in decoding",
+        "model.py",
+        "here = positions[-1:]",
+        "here = (positions[-1:] + 1).clamp(max=self.max_len - 1)",
+        ("bleu",),
+    ),
+    Sabotage(
+        "source padding visible",
+        "model.py",
+        "tally = self._tally(src, losses)\n        real = tally.real[:, None, None, :]",
+        "tally = self._tally(src, losses)\n        real = tally.real[:, None, None, :] | True",
+        ("losses", "pre losses"),
+    ),
+    Sabotage(
+        "dropout left on in evaluation",
+        "measuring/likelihood.py",
+        "    model.eval()\n",
+        "    model.train()\n",
+        ("pre dev nll",),
+    ),
+    Sabotage(
+        "beam search without length normalisation",
+        "decoding/beam.py",
+        "return ((5 + length) / 6) ** self.alpha",
+        "return ((5 + length) / 6) ** 0.0",
+        ("bleu",),
+    ),
+    Sabotage(
+        "warm-up one step late",
+        "parts/schedule.py",
+        "            return self.lr * step / self.warmup\n        return self.fallen",
+        "            return self.lr * (step - 1) / self.warmup\n        return self.fallen",
+        ("losses", "pre losses"),
+    ),
+    Sabotage(
+        "positions start at 1",
+        "parts/position/absolute.py",
+        "torch.arange(n_positions, dtype=torch.float64)",
+        "torch.arange(1, n_positions + 1, dtype=torch.float64)",
+        ("losses", "pre losses"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the gate went.
+
+    Attributes:
+        fell: the checks that did.
+        said: the sentences of those that did.
+        as_expected: whether every check fell that had to, and none where nothing was changed.
+    """
+
+    name: str
+    exit_status: int
+    fell: tuple[str, ...]
+    said: tuple[str, ...]
+    as_expected: bool
+
+
+def main() -> int:
+    """Run every sabotage, print and write what came of it; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--only", help="of the sabotages whose name has this in it")
+    parser.add_argument("--output", type=Path, default=ROOT / "results/benchmarks/sabotage.json")
+    options = parser.parse_args()
+    outcomes = []
+    for sabotage in SABOTAGES:
+        if options.only is None or options.only in sabotage.name:
+            outcome = gated(sabotage)
+            outcomes.append(outcome)
+            mark = "as expected" if outcome.as_expected else "NOT AS EXPECTED"
+            say(f"{sabotage.name}: exit {outcome.exit_status}, {mark}")
+            for sentence in outcome.said:
+                say(f"    {sentence}")
+    if options.only is None:
+        found = {
+            "date": provenance.now(),
+            "hardware": provenance.hardware("cpu"),
+            "versions": provenance.versions(),
+            "git": provenance.git(),
+            "sabotages": [asdict(outcome) for outcome in outcomes],
+        }
+        write_whole(options.output, json.dumps(found, indent=1) + "\n")
+    return 0 if all(outcome.as_expected for outcome in outcomes) else 1
+
+
+def gated(sabotage: Sabotage) -> Outcome:
+    """Run the gate on a copy of the package with one change."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copytree(ROOT / "ablate", folder / "ablate")
+        changed = folder / "ablate" / sabotage.file
+        text = changed.read_text(encoding="utf-8")
+        if sabotage.old and text.count(sabotage.old) != 1:
+            raise RuntimeError(f"{sabotage.file} does not hold {sabotage.old!r} once")
+        if sabotage.old:
+            changed.write_text(text.replace(sabotage.old, sabotage.new), encoding="utf-8")
+        words = ["gate", str(SPEC), "--reference", str(REFERENCE), "--device", "cpu"]
+        done = subprocess.run(
+            [sys.executable, "-m", "ablate.cli", *words, "--results", str(folder / "results")],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(folder)},
+            capture_output=True,
+            text=True,
+        )
+    said = tuple(line for line in done.stdout.splitlines() if line.startswith("FAILS "))
+    fell = tuple(re.findall(r"^FAILS ([^:]+):", done.stdout, flags=re.MULTILINE))
+    is_right = done.returncode == (1 if sabotage.falls else 0) and set(sabotage.falls) <= set(fell)
+    trouble = (done.stderr[-2000:],) if done.returncode not in (0, 1) else ()
+    return Outcome(sabotage.name, done.returncode, fell, (*said, *trouble), is_right)
+
+
+def say(text: str) -> None:
+    """Print at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
