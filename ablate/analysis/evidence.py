@@ -58,10 +58,13 @@ class Effect:
         return self.shortfall < 0 or (self.shortfall == 0 and check.by > 0)
 
 
+_KIND = ("device", "device_name", "cpu", "cpu_kind", "threads")
+
+
 def machine(record: Record) -> dict[str, Scalar]:
     """Return the kind of machine: where it is the same, the same run gives the same bits."""
     hardware, versions = record.get("hardware", {}), record.get("versions", {})
-    known = {key: hardware.get(key) for key in ("device", "device_name", "cpu", "threads")}
+    known = {key: hardware.get(key) for key in _KIND}
     known["torch"] = versions.get("torch")
     return {key: value for key, value in known.items() if value is not None}
 

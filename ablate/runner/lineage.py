@@ -61,7 +61,7 @@ def _other_place(record: Mapping[str, Any], device: str) -> str | None:
         if versions.get(name) != theirs.get(name):
             return f"it was made with {name} {theirs.get(name)}, and here is {versions.get(name)}"
     made, here = record.get("hardware", {}), provenance.hardware(device)
-    for key in ("device_name", "cpu"):
+    for key in ("device_name", "cpu", "cpu_kind"):
         if made.get(key) != here[key]:
             return f"it was made on {made.get(key)}, and here is {here[key]}"
     return None

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ def hardware(device: str) -> dict[str, Any]:
         "device": "cuda" if is_cuda else "cpu",
         "device_name": torch.cuda.get_device_name(device) if is_cuda else _cpu_name(),
         "cpu": _cpu_name(),
+        "cpu_kind": _cpu_kind(),
         "threads": torch.get_num_threads(),
         "memory_gib": round(_memory_bytes(device, is_cuda) / 2**30, 1),
     }
@@ -70,12 +72,25 @@ def _git(*words: str) -> str | None:
 
 
 def _cpu_name() -> str:
+    return _cpu_facts().get("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_kind() -> str:
+    """Return what libraries choose their kernels by; a name may stand for several kinds."""
+    facts = _cpu_facts()
+    known = [f"{key} {facts[key]}" for key in ("cpu family", "model", "stepping") if key in facts]
+    return ", ".join([*known, torch.backends.cpu.get_cpu_capability()])
+
+
+@cache
+def _cpu_facts() -> dict[str, str]:
+    """Return what Linux says of the first CPU; nothing elsewhere."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "") or platform.processor() or platform.machine()
+        return {}
+    lines = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
+    return {key.strip(): value.strip() for key, _, value in lines}
 
 
 def _memory_bytes(device: str, is_cuda: bool) -> int:

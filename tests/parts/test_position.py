@@ -162,3 +162,7 @@ def test_fixed_encodings_have_nothing_to_train_and_nothing_to_save(name: str) ->
     part = build(Position, choose(Position, name), DIMS, stage("encoder"))
     assert not list(part.parameters())
     assert not part.state_dict()
+
+
+def test_nothing_is_saved_but_what_is_trained(position: Position) -> None:
+    assert set(position.state_dict()) == {name for name, _ in position.named_parameters()}

@@ -1,0 +1,59 @@
+"""The references that we ship: blessed, whole, of experiments that are still there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ablate import spec
+from ablate.analysis.amendment import flaws
+from ablate.analysis.reference import Exact, Finding
+from ablate.analysis.reference_file import read
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "results" / "reference"
+REFERENCES = sorted(path for path in FOLDER.rglob("*.yaml") if path.stem != "goldens")
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(FOLDER))
+
+
+def spec_of(path: Path) -> Path:
+    """Return the experiment that a reference is of: `science` is as it is, the others are ours."""
+    inside = path.relative_to(FOLDER)
+    return ROOT / "experiments" / (inside if len(inside.parts) > 1 else Path("reference") / inside)
+
+
+@pytest.mark.parametrize("path", REFERENCES, ids=name_of)
+def test_a_reference_is_blessed_and_follows_from_its_values(path: Path) -> None:
+    reference = read(path).reference
+    assert list(flaws(reference)) == []
+    assert reference.source
+    assert reference.blessed is not None
+    assert reference.blessed.is_clean, "it was blessed by code that no commit has"
+
+
+@pytest.mark.parametrize("path", REFERENCES, ids=name_of)
+def test_a_reference_is_of_the_experiment_of_its_name(path: Path) -> None:
+    reference, experiment = read(path).reference, spec.load(spec_of(path))
+    assert reference.blessed is not None
+    assert reference.blessed.experiment == experiment.name
+    assert {row.name for row in experiment.rows} >= set(reference.rows())
+    for name, check in reference.checks.items():
+        is_enough = isinstance(check, Exact) or len(experiment.seeds) >= check.seeds
+        assert is_enough, f"{name} asks for more seeds than the experiment has"
+
+
+@pytest.mark.parametrize("path", REFERENCES, ids=name_of)
+def test_a_finding_has_a_finding(path: Path) -> None:
+    checks = read(path).reference.checks.values()
+    is_science = path.parent.name == "science"
+    assert any(isinstance(check, Finding) for check in checks) == is_science
+
+
+def test_ci_runs_the_gate() -> None:
+    lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "ablate gate experiments/reference/synthetic.yaml" in lines
+    assert "--reference results/reference/synthetic.yaml" in lines
