@@ -118,6 +118,7 @@ class Embedding(nn.Module, Part, slot="embedding"):
         output_bias: whether the logits have one.
 
     Attributes:
+        n_tgt: size of the target vocabulary.
         output_multiplier: factor of the logits before the bias, for initialisations that need one.
 
     Raises:
@@ -163,6 +164,7 @@ class Embedding(nn.Module, Part, slot="embedding"):
             made.draw(init, dims.std(init_std))
             return made
 
+        self.n_tgt = vocabulary.n_tgt
         self.tgt_table = table(vocabulary.n_tgt)
         self.src_table = None if self.shares_input else table(vocabulary.n_src)
         self.output = (

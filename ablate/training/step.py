@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -21,6 +22,10 @@ from ablate.parts.objective import Objective
 from ablate.parts.optimizer import Group
 from ablate.registry import build
 from ablate.spec.experiment import TrainingSpec
+
+_FEWEST_TOKENS = 64
+_CHUNK_BYTES = {"cpu": 2**23}
+_LARGE_CHUNK = 2**29
 
 
 @dataclass(frozen=True)
@@ -84,28 +89,64 @@ def train_step(
     optimizer.zero_grad(set_to_none=True)
     sums = []
     for batch in batches:
-        both = batch_losses(model, recipe, batch)  # (2,)
-        (both.sum() / n_units).backward()
-        sums.append(both.detach())
+        sums.append(add_gradient(model, recipe, batch, n_units))
     norm = nn.utils.clip_grad_norm_(model.parameters(), recipe.clip or math.inf)
     optimizer.step()
     loss, own_loss = torch.stack(sums).sum(dim=0) / n_tokens
     return StepResult(loss, own_loss, norm, n_tokens)
 
 
-def batch_losses(model: Transformer, recipe: Recipe, batch: Batch) -> Tensor:
-    """Return two losses of one batch, both summed over its target tokens, (2,).
+def add_gradient(model: Transformer, recipe: Recipe, batch: Batch, n_units: int) -> Tensor:
+    """Add the gradient of one batch's losses to that of the parameters.
 
-    The first is the objective's, the second what parts of the model add to it.
+    The logits of all tokens together would be the largest tensor of a step by far, so they are
+    made, used and forgotten a piece at a time, and those of padding not at all.
+
+    Args:
+        model: on the device of the batch.
+        recipe: how.
+        batch: some pairs.
+        n_units: what the summed losses are divided by before the gradient is taken.
+
+    Returns:
+        Two losses, both summed over the target tokens, (2,): the objective's, and what parts of
+        the model add to it.
     """
+    n_passes = recipe.objective.n_passes
     own: list[Tensor] = []
-    src, fed, targets = (
-        ids.repeat(recipe.objective.n_passes, 1) for ids in (batch.src, batch.tgt_in, batch.tgt_out)
+    src, fed = (ids.repeat(n_passes, 1) for ids in (batch.src, batch.tgt_in))
+    autocast = partial(
+        torch.autocast, src.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"
     )
-    with torch.autocast(src.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
-        logits = model(src, fed, own)
-    loss = recipe.objective.loss(logits.flatten(0, 1), targets.flatten())
-    return torch.stack((loss, sum(own, start=loss.new_zeros(())) * batch.n_tokens))
+    with autocast():
+        hidden = model.hidden(fed, model.encode(src, own), own)  # (passes B, T, D)
+    real = torch.nonzero_static(batch.tgt_out.flatten() != PAD, size=batch.n_tokens)[:, 0]
+    hidden = hidden.unflatten(0, (n_passes, -1)).flatten(1, 2)[:, real]  # (passes, n_tokens, D)
+    targets = batch.tgt_out.flatten()[real]
+    at_once = _at_once(model.embedding.n_tgt * n_passes, src.device)
+    pieces = [piece.detach().requires_grad_() for piece in hidden.split(at_once, dim=1)]
+    total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
+    for piece, wanted in zip(pieces, targets.split(at_once), strict=True):
+        with autocast():
+            logits = model.embedding.logits(piece.flatten(0, 1))
+        loss = recipe.objective.loss(logits, wanted.repeat(n_passes))
+        (loss / n_units).backward()
+        total = total + loss.detach()
+    own_loss = sum(own, start=total.new_zeros(())) * batch.n_tokens
+    gradient = torch.cat([_gradient(piece) for piece in pieces], dim=1)
+    roots = [hidden, own_loss / n_units] if own_loss.requires_grad else [hidden]
+    torch.autograd.backward(roots, [gradient, None][: len(roots)])
+    return torch.stack((total, own_loss.detach()))
+
+
+def _at_once(n_logits: int, device: torch.device) -> int:
+    """Return for how many tokens logits are made at a time: on a CPU they stay in its cache."""
+    n_bytes = 4 * n_logits
+    return max(_FEWEST_TOKENS, _CHUNK_BYTES.get(device.type, _LARGE_CHUNK) // n_bytes)
+
+
+def _gradient(piece: Tensor) -> Tensor:
+    return torch.zeros_like(piece) if piece.grad is None else piece.grad
 
 
 def parameter_groups(model: Transformer, initialisation: Initialisation) -> list[Group]:
