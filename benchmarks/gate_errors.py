@@ -28,6 +28,7 @@ from ablate.analysis.reference import Reference, Statistical
 from ablate.analysis.statistics import Estimate
 from ablate.analysis.summary import Record
 from ablate.analysis.tolerance import seeds_needed
+from ablate.runner import provenance
 from ablate.store import write_whole
 
 MEAN, LOSS = 41.0, 1.5
@@ -98,7 +99,13 @@ def main() -> int:
         say(f"{shape:38}{spread:7.2f}{n_checks:8}{rates.blessed:9.1%}{rates.seeds:12.1f}", end="")
         verdict = "" if not rates.is_promised else "  as promised" if rates.holds else "  MISSED"
         say(f"{rates.false_alarms:14.2%}{rates.power:15.1%}{verdict}")
-    write_whole(options.output, json.dumps([asdict(rates) for rates in found], indent=1) + "\n")
+    written = {
+        "date": provenance.now(),
+        "versions": provenance.versions(),
+        "git": provenance.git(),
+        "rates": [asdict(rates) for rates in found],
+    }
+    write_whole(options.output, json.dumps(written, indent=1) + "\n")
     return 0 if all(rates.holds for rates in found if rates.is_promised) else 1
 
 
