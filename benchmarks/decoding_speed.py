@@ -1,0 +1,254 @@
+"""How fast does beam search go, beside other programs, with equal weights on the same sentences?
+
+Run it:  ABLATE_CORPORA=FOLDER python benchmarks/decoding_speed.py [--weights MODEL.safetensors]
+         [--preset d256] [--only NAME] [--device cuda] [--repeats 3]
+         [--output results/benchmarks/decoding_speed.json]
+
+Side by side on one machine, in sentences per second, over the first 1,000 sentences of the first
+test set, with 5 beams:
+
+- ours: `ablate.decoding.translate`;
+- marian: Hugging Face's ``MarianMTModel.generate``;
+- joeynmt: JoeyNMT 2.3.0, its ``search``;
+- ctranslate2: CTranslate2 4.8.5, float32, all threads on one batch;
+- ctranslate2_parallel: the same, one thread and one batch for each thread (CPU alone).
+
+How long a search takes depends on how long the translations are, and so on the model: one that was
+never trained writes to the limit. So there is one model, a trained one, and all contenders have its
+very weights: ours are mapped into Marian's and JoeyNMT's model, and CTranslate2's converter reads
+that Marian model. Hypotheses are ranked by log-probability without any penalty of length, which is
+the one setting that means the same to all: with ``--length-penalty A`` ours and JoeyNMT divide by
+((5 + n) / 6)^A, the others by n^A. Then all must find the same translations but for rounding and
+for when each search thinks that it is done; how many are equal to ours, their tokens and their BLEU
+stand below the table, so that one can see that the work was the same. The limit of length is the
+same number of tokens for all.
+
+The weights are those of a finished run of the preset, given by ``--weights``, or of a short
+training of ``--training-steps`` steps, kept in the user's cache: enough for translations that end
+where a translation would, not for good ones. Batches have the same number of source tokens, at
+most, for all. The first sentences are decoded once before anything is measured. Ends with 1 if a
+contender fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from peers.protocol import Arrays, Decoding, Job
+from peers.race import (
+    OURS,
+    Contender,
+    Entry,
+    chosen,
+    finish,
+    parser,
+    prepared,
+    race,
+    say,
+    sizes_of,
+    summary,
+)
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ablate.data.batches import Batches
+from ablate.data.cache import cache_folder
+from ablate.data.prepare import Prepared
+from ablate.data.tokenizer import PAD
+from ablate.measuring.metrics import score
+from ablate.model import Transformer, assemble
+from ablate.parts.initialisation import Initialisation
+from ablate.parts.optimizer import Optimizer
+from ablate.parts.schedule import Schedule
+from ablate.registry import build
+from ablate.spec import RunSpec
+from ablate.training.plan import Stream
+from ablate.training.step import Recipe, parameter_groups, set_rate, train_step
+
+CONTENDERS = (
+    Contender(OURS, "ablate.decoding.translate", "ours"),
+    Contender("marian", "transformers, generate", "marian", "transformers"),
+    Contender("joeynmt", "JoeyNMT 2.3.0, search", "joeynmt", "joeynmt"),
+    Contender("ctranslate2", "CTranslate2, float32", "ctranslate", "transformers"),
+)
+RATES = "sentences_per_second"
+
+
+def main() -> int:
+    """Run the contenders in turns, print and write what came of it; return the exit status."""
+    options = _options()
+    limit = options.max_tokens
+    run, corpus = prepared(
+        options,
+        f"model.dims.max_len={limit}",
+        f"decoding.size={options.beam}",
+        f"decoding.length_penalty={options.length_penalty}",
+        f"decoding.max_extra={limit}",
+    )
+    name, test = next(iter(corpus.tests.items()))
+    n = min(options.sentences, len(test))
+    model = assemble(run.model, corpus.codec.vocabulary, PAD)
+    model.load_state_dict(weights(run, corpus, options))
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "decoding.npz"
+        sources = test.src.take(np.arange(n))
+        ids: Arrays = {"source_ids": sources.flat, "source_lengths": sources.lengths}
+        np.savez(data, allow_pickle=False, **ids, **arrays(model))
+        job = Job(
+            sizes=sizes_of(run, corpus),
+            device=options.device,
+            threads=options.threads,
+            data=data,
+            spec=run.model_dump(mode="json"),
+            decoding=Decoding(
+                beam=options.beam,
+                max_tokens=limit,
+                batch_tokens=options.batch_tokens,
+                length_penalty=options.length_penalty,
+                norm_eps=run.model.stack("encoder").norm.options["eps"],
+            ),
+        )
+        contenders = chosen(_contenders(options), options.only)
+        entries = race(contenders, job, options.environments, options.repeats)
+    judge(entries, corpus, corpus.text.tests[name].tgt[:n])
+    more = {
+        "corpus": corpus.text.name,
+        "test": name,
+        "spec": run.model_dump(mode="json"),
+    }
+    found = summary(options, entries, RATES, more)
+    status = finish(options, found, RATES, "sentences/s")
+    for entry in entries:
+        if entry.rounds:
+            facts = entry.facts
+            say(
+                f"{entry.contender.name:<24}{facts['n_tokens']:>8} tokens, BLEU {facts['bleu']:.2f}"
+                f", {facts['equal_to_ours']:.1%} equal to ours"
+            )
+    return status
+
+
+def weights(run: RunSpec, corpus: Prepared, options: argparse.Namespace) -> dict[str, Tensor]:
+    """Return the weights to decode with: given, kept from before, or trained now."""
+    if options.weights is not None:
+        return load_file(options.weights)
+    known = [
+        run.model.model_dump(mode="json"),
+        run.training.model_dump(mode="json"),
+        corpus.corpus_fingerprint,
+        corpus.codec.fingerprint,
+        options.training_steps,
+    ]
+    key = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
+    file = cache_folder("benchmarks") / f"{key}.safetensors"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        torch.set_num_threads(options.threads)
+        device = torch.device(options.device)
+        model = trained(run, corpus, options.training_steps, device)
+        draft = file.with_suffix(".new")
+        save_file({name: w.cpu().contiguous() for name, w in model.state_dict().items()}, draft)
+        draft.replace(file)
+    return load_file(file)
+
+
+def trained(run: RunSpec, corpus: Prepared, n_steps: int, device: torch.device) -> Transformer:
+    """Train for ``n_steps`` steps, as the run would begin, but with a warm-up of a third."""
+    torch.manual_seed(1)
+    model = assemble(run.model, corpus.codec.vocabulary, PAD).to(device)
+    recipe = Recipe.of(run.training, "fp32")
+    choice = run.training.schedule
+    short = choice.model_copy(update={"options": {**choice.options, "warmup": n_steps // 3 + 1}})
+    schedule = build(Schedule, short, run.model.dims, n_steps)
+    initialisation = build(Initialisation, run.model.initialisation, run.model.dims)
+    groups = parameter_groups(model, initialisation)
+    optimizer = build(Optimizer, run.training.optimizer).make(groups)
+    stream = Stream(Batches(corpus.train, run.training.batch_tokens, PAD), seed=1)
+    model.train()
+    for step, batch in enumerate(stream.take(n_steps), start=1):
+        set_rate(optimizer, RATE_SHARE * schedule.rate(step, []))
+        result = train_step(model, recipe, optimizer, [batch.to(device)])
+        if step % 50 == 0:
+            say(f"training, step {step} of {n_steps}: loss {float(result.loss):.2f}")
+    return model
+
+
+RATE_SHARE = 0.4
+"""Of the preset's rate, which is meant for a warm-up of 2,000 steps."""
+
+
+def arrays(model: Transformer) -> Arrays:
+    """Return the weights as the contenders read them."""
+    state: dict[str, Tensor] = dict(model.state_dict())
+    state["positions"] = model.encoder.position.get_buffer("table")
+    return {f"weights/{name}": tensor.numpy() for name, tensor in state.items()}
+
+
+def judge(entries: Sequence[Entry], corpus: Prepared, references: Sequence[str]) -> None:
+    """Put rates into the rounds, and into the facts what was found; drop the hypotheses."""
+    found: dict[str, list[list[int]]] = {}
+    for entry in entries:
+        for of_round in entry.rounds:
+            hypotheses = of_round.pop("hypotheses")
+            of_round[RATES] = len(hypotheses) / of_round["seconds"]
+            found[entry.contender.name] = hypotheses
+    for entry in entries:
+        own = found.get(entry.contender.name)
+        if own is not None:
+            entry.facts |= facts(own, found.get(OURS, own), corpus, references)
+
+
+def facts(
+    own: list[list[int]], ours: list[list[int]], corpus: Prepared, references: Sequence[str]
+) -> dict[str, Any]:
+    """Return how many tokens a contender wrote, EOS included, how well, and how much as we do."""
+    text = [corpus.codec.decode_tgt(ids) for ids in own]
+    scores = score(text, references, is_tokenised=corpus.text.is_tokenised)
+    return {
+        "n_tokens": sum(len(ids) + 1 for ids in own),
+        "bleu": scores["bleu"],
+        "bleu_signature": scores["bleu_signature"],
+        "equal_to_ours": sum(a == b for a, b in zip(own, ours, strict=True)) / len(own),
+    }
+
+
+def _options() -> argparse.Namespace:
+    made = parser(__doc__, "decoding_speed.json", [c.name for c in _all_contenders(2)])
+    made.add_argument("--weights", type=Path, help="safetensors of a run of this preset")
+    made.add_argument("--training-steps", type=int, default=1000, help="unless there are weights")
+    made.add_argument("--sentences", type=int, default=1000)
+    made.add_argument("--beam", type=int, default=5)
+    made.add_argument("--length-penalty", type=float, default=0.0, help="exponent; 0 is none")
+    made.add_argument("--max-tokens", type=int, default=100, help="of a sentence, either side")
+    made.add_argument("--batch-tokens", type=int, default=4096, help="source tokens of a batch")
+    return made.parse_args()
+
+
+def _contenders(options: argparse.Namespace) -> tuple[Contender, ...]:
+    return _all_contenders(options.threads if options.device == "cpu" else 1)
+
+
+def _all_contenders(n_at_once: int) -> tuple[Contender, ...]:
+    if n_at_once == 1:
+        return CONTENDERS
+    parallel = Contender(
+        "ctranslate2_parallel",
+        f"CTranslate2, float32, {n_at_once} batches at once",
+        "ctranslate",
+        "transformers",
+        {"inter": n_at_once},
+    )
+    return (*CONTENDERS, parallel)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""A virtual environment for each peer: what they need, our own environment cannot hold.
+
+An environment is made once, with pip, and made again when what it holds is changed here.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What is installed.
+
+    Attributes:
+        bare: packages without what they ask for, because that does not exist for this Python, or
+            contradicts the torch that all contenders share.
+        packages: packages with all that they need.
+    """
+
+    bare: tuple[str, ...]
+    packages: tuple[str, ...]
+
+
+ENVIRONMENTS = {
+    "transformers": Environment(
+        bare=(),
+        packages=("numpy", "transformers==5.23.0", "accelerate==1.15.0", "ctranslate2==4.8.5"),
+    ),
+    "joeynmt": Environment(
+        bare=("joeynmt==2.3.0",),
+        packages=(
+            "importlib_metadata",
+            "matplotlib",
+            "numpy",
+            "packaging",
+            "pyyaml",
+            "sacrebleu",
+            "sentencepiece",
+            "setuptools<80",
+            "subword-nmt",
+            "tensorboard",
+            "tqdm",
+        ),
+    ),
+    "opennmt": Environment(
+        bare=("OpenNMT-py==3.5.1",),
+        packages=(
+            "configargparse",
+            "ctranslate2==4.8.5",
+            "numpy",
+            "pyahocorasick",
+            "pyonmttok==1.37.1",
+            "pyyaml",
+            "rapidfuzz",
+            "sacrebleu",
+            "setuptools<80",
+            "six",
+            "tensorboard",
+        ),
+    ),
+}
+
+
+def python_of(name: str, folder: Path) -> Path:
+    """Return the interpreter of an environment; make the environment if it is not there.
+
+    Args:
+        name: of `ENVIRONMENTS`.
+        folder: where environments are kept.
+
+    Raises:
+        RuntimeError: if something cannot be installed; with the end of what pip said.
+    """
+    here = folder / name
+    python = here / "bin" / "python"
+    holds, said = here / "holds.txt", f"{_pin()}\n{ENVIRONMENTS[name]}\n{sys.version}\n"
+    if holds.exists() and holds.read_text(encoding="utf-8") == said:
+        return python
+    shutil.rmtree(here, ignore_errors=True)
+    venv.create(here, with_pip=True)
+    constraint = here / "constraint.txt"
+    constraint.write_text(f"{_pin()}\n", encoding="utf-8")
+    environment = ENVIRONMENTS[name]
+    _install(python, "-c", str(constraint), "torch", *environment.packages)
+    if environment.bare:
+        _install(python, "--no-deps", *environment.bare)
+    holds.write_text(said, encoding="utf-8")
+    return python
+
+
+def _pin() -> str:
+    """Return the torch that everything here is measured with, as ``torch==...``."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return next(line for line in lines if line.startswith("torch=="))
+
+
+def _install(python: Path, *words: str) -> None:
+    done = subprocess.run(
+        [python, "-m", "pip", "install", "-q", *words], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(f"pip install {' '.join(words)} failed:\n{done.stderr[-1500:]}")

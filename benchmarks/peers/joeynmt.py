@@ -1,0 +1,290 @@
+"""JoeyNMT: its own model, loss, builders, training loop and search.
+
+Training is its ``TrainManager.train_and_validate``, which is given its own ``Batch`` objects made
+from our batches in place of a data set that it would tokenise sentence by sentence as it goes, so
+what it is spared is in its favour. Decoding is its ``search`` on its own ``Batch`` objects.
+
+Nothing of it is patched. Three things are set from outside, so that all do the same work: dropout,
+which it knows one rate of, is switched off where the others have none (attention weights,
+activations); when it decodes, its norms get our epsilon and its tables our sinusoids, so that equal
+weights are an equal model. Its four special tokens have fixed places, so the first four ids are
+renumbered. Its label smoothing leaves padding out of the spread; it has no fused optimizer, and its
+rate falls with the step, because it takes no constant one.
+
+B batch, S source tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from joeynmt.batch import Batch as JoeyBatch
+from joeynmt.config import TrainConfig
+from joeynmt.model import build_model
+from joeynmt.search import search
+from joeynmt.training import TrainManager
+from joeynmt.transformer_layers import MultiHeadedAttention, PositionwiseFeedForward
+from joeynmt.vocabulary import Vocabulary
+from torch import Tensor, nn
+
+from peers.protocol import (
+    Batch,
+    Clock,
+    Ids,
+    Session,
+    Sizes,
+    count_parameters,
+    in_batches,
+    serve,
+    until_eos,
+)
+
+UNK, PAD, BOS, EOS = range(4)  # theirs; ours are these less one, modulo 4
+NEVER = 10**9
+
+
+def main() -> None:
+    """Train or decode until nothing more is asked for."""
+    session = Session(["joeynmt"])
+    sizes = session.job.sizes
+    dropout = 0.0 if session.job.training is None else session.training.dropout
+    vocabulary = _vocabulary(sizes.vocab_size)
+    model = build_model(_configuration(sizes, dropout), vocabulary, vocabulary)
+    for module in model.modules():
+        if isinstance(module, MultiHeadedAttention):
+            module.dropout.p = 0.0
+        if isinstance(module, PositionwiseFeedForward):
+            module.pwff_layer[2].p = 0.0  # of the activations
+    model.to(session.job.device)
+    if session.job.training is not None:
+        train(session, model)
+    decode(session, model)
+
+
+def train(session: Session, model: Any) -> None:
+    """Train in its own loop."""
+    training, device = session.training, torch.device(session.job.device)
+    model.loss_function = ("crossentropy", training.label_smoothing)
+    manager = TrainManager(
+        rank=0,
+        model=model,
+        model_dir=session.folder(),
+        device=device,
+        n_gpu=int(device.type == "cuda"),
+        autocast={
+            "device_type": device.type,
+            "enabled": training.precision == "bf16",
+            "dtype": torch.bfloat16,
+        },
+        train_args=_training_configuration(session),
+    )
+    batches = session.batches()
+    clock = Clock(session, batches, count_parameters(model))
+    data = _Data(batches, clock, device)
+    manager.train_and_validate(train_data=data, valid_data=SimpleNamespace())
+
+
+def decode(session: Session, model: Any) -> None:
+    """Translate with its own search."""
+    decoding, device = session.decoding, torch.device(session.job.device)
+    load(model, session.weights(), decoding.norm_eps)
+    model.eval()
+
+    def search_batch(src: Tensor) -> list[Ids]:
+        batch = JoeyBatch(
+            src=_renumbered(src),
+            src_length=(src != _ours(PAD)).sum(dim=1),
+            src_prompt_mask=None,
+            trg=None,
+            trg_prompt_mask=None,
+            indices=torch.arange(src.size(0)),
+            device=device,
+            pad_index=PAD,
+            eos_index=EOS,
+            is_train=False,
+        )
+        found, _, _ = search(
+            model,
+            batch,
+            max_output_length=decoding.max_tokens,
+            beam_size=decoding.beam,
+            beam_alpha=decoding.length_penalty,
+            min_output_length=0,
+        )
+        return [[_ours(i) for i in until_eos(row.tolist(), EOS) if i != PAD] for row in found]
+
+    def search_all(sources: list[Ids]) -> list[Ids]:
+        return in_batches(sources, decoding.batch_tokens, search_batch)
+
+    serve(session, search_all, count_parameters(model))
+
+
+def load(model: Any, weights: dict[str, Tensor], norm_eps: float) -> None:
+    """Give the model our weights."""
+    ours = weights["embedding.tgt_table.weight"]
+    table = torch.cat((ours[:4].roll(1, dims=0), ours[4:]))
+    tables = ("src_embed.lut", "trg_embed.lut", "decoder.output_layer")
+    theirs = {f"{name}.weight": table for name in tables}
+    theirs |= {_their_name(name): w for name, w in weights.items() if ".layers." in name}
+    missing, unknown = model.load_state_dict(theirs, strict=False)
+    if unknown or set(missing) - {"encoder.pe.pe", "decoder.pe.pe"}:
+        raise RuntimeError(f"weights do not fit: {missing} missing, {unknown} unknown")
+    for stack in (model.encoder, model.decoder):
+        stack.pe.pe = weights["positions"][None].to(stack.pe.pe.device)
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = norm_eps
+
+
+class _Data:
+    """Stands for the data set and for the loader that its loop wants to make of it."""
+
+    def __init__(self, batches: list[Batch], clock: Clock, device: torch.device) -> None:
+        self._batches = batches
+        self._clock = clock
+        self._device = device
+        self.seed = 0
+        self.batch_sampler = SimpleNamespace(set_seed=lambda seed: None)
+
+    def make_iter(self, **_: Any) -> _Data:
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            for batch in self._batches:
+                yield self._made(batch)
+                self._clock.tick()
+
+    def _made(self, batch: Batch) -> Any:
+        """Return its own batch object, as its loader's ``collate_fn`` would."""
+        whole = torch.cat((batch.tgt_in, batch.tgt_out.new_full((len(batch.src), 1), 0)), dim=1)
+        whole[:, 1:] = batch.tgt_out
+        return JoeyBatch(
+            src=_renumbered(batch.src),
+            src_length=(batch.src != _ours(PAD)).sum(dim=1),
+            src_prompt_mask=None,
+            trg=_renumbered(whole),
+            trg_prompt_mask=None,
+            indices=torch.arange(len(batch.src)),
+            device=self._device,
+            pad_index=PAD,
+            eos_index=EOS,
+        )
+
+
+def _vocabulary(size: int) -> Vocabulary:
+    symbols = SimpleNamespace(
+        unk_token="<unk>",
+        unk_id=UNK,
+        pad_token="<pad>",
+        pad_id=PAD,
+        bos_token="<s>",
+        bos_id=BOS,
+        eos_token="</s>",
+        eos_id=EOS,
+        sep_token=None,
+        sep_id=None,
+        lang_tags=[],
+    )
+    return Vocabulary([str(i) for i in range(4, size)], symbols)
+
+
+def _configuration(sizes: Sizes, dropout: float) -> dict[str, Any]:
+    stack = {
+        "type": "transformer",
+        "num_layers": sizes.n_layers,
+        "num_heads": sizes.n_heads,
+        "hidden_size": sizes.d_model,
+        "ff_size": sizes.d_ff,
+        "dropout": dropout,
+        "layer_norm": "post",
+        "activation": "relu",
+        "embeddings": {"embedding_dim": sizes.d_model, "scale": True, "dropout": dropout},
+    }
+    return {
+        "encoder": stack,
+        "decoder": stack,
+        "tied_embeddings": True,
+        "tied_softmax": True,
+        "initializer": "xavier_uniform",
+        "embed_initializer": "normal",
+        "embed_init_weight": 1 / math.sqrt(sizes.d_model),
+    }
+
+
+def _training_configuration(session: Session) -> Any:
+    training = session.training
+    return TrainConfig(
+        load_model=None,
+        load_encoder=None,
+        load_decoder=None,
+        loss="crossentropy",
+        normalization="tokens",
+        label_smoothing=training.label_smoothing,
+        optimizer="adam",
+        adam_betas=list(training.betas),
+        learning_rate=training.lr,
+        learning_rate_min=0.0,
+        learning_rate_factor=1,
+        learning_rate_warmup=1,
+        scheduling="warmupinversesquareroot",
+        patience=NEVER,
+        decrease_factor=0.5,
+        weight_decay=0.0,
+        clip_grad_norm=training.clip,
+        clip_grad_val=None,
+        keep_best_ckpts=0,
+        logging_freq=100,
+        validation_freq=NEVER,
+        print_valid_sents=[],
+        early_stopping_metric="loss",
+        minimize_metric=True,
+        shuffle=False,
+        epochs=NEVER,
+        max_updates=NEVER,
+        batch_size=0,
+        batch_type="token",
+        batch_multiplier=1,
+        reset_best_ckpt=False,
+        reset_scheduler=False,
+        reset_optimizer=False,
+        reset_iter_state=False,
+    )
+
+
+def _their_name(name: str) -> str:
+    side = name.partition(".")[0]
+    pairs = {
+        "residual.norms.0.norm": "layer_norm" if side == "encoder" else "x_layer_norm",
+        "residual.norms.1.norm": (
+            "feed_forward.layer_norm" if side == "encoder" else "dec_layer_norm"
+        ),
+        "residual.norms.2.norm": "feed_forward.layer_norm",
+        "cross_attention.": "src_trg_att.",
+        "attention.": "src_src_att." if side == "encoder" else "trg_trg_att.",
+        "att.q.": "att.q_layer.",
+        "att.k.": "att.k_layer.",
+        "att.v.": "att.v_layer.",
+        "att.out.": "att.output_layer.",
+        "feed_forward.up.": "feed_forward.pwff_layer.0.",
+        "feed_forward.down.": "feed_forward.pwff_layer.3.",
+    }
+    for ours, theirs in pairs.items():
+        name = name.replace(ours, theirs)
+    return name
+
+
+def _renumbered(ids: Tensor) -> Tensor:
+    return torch.where(ids < 4, (ids + 1) % 4, ids)
+
+
+def _ours(i: int) -> int:
+    return (i - 1) % 4 if i < 4 else i
+
+
+if __name__ == "__main__":
+    main()

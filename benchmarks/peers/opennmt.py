@@ -1,0 +1,126 @@
+"""OpenNMT-py: its own model, loss, optimizer and training loop.
+
+Its ``Trainer.train`` is given batches as its own iterator would make them, from ours. It was
+written for an older PyTorch and asks for packages that its training never uses; it runs on the
+common one unchanged, with empty modules in place of two of those (spacy, fasttext).
+
+Its Transformer is pre-norm and has a norm after each stack; there is no choice. Dropout of the
+activations, which it does not tell from that of the sub-layers, is switched off from outside, and
+so the work is the same but for those two norms and the bias of its output.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from peers.protocol import Batch, Clock, Session, count_parameters
+
+NEVER = 10**9
+
+
+def main() -> None:
+    """Train until nothing more is asked for."""
+    session = Session(["OpenNMT-py"])
+    _stand_in()
+    import pyonmttok
+    from onmt.model_builder import build_model
+    from onmt.modules.position_ffn import PositionwiseFeedForward
+    from onmt.trainer import build_trainer
+    from onmt.utils.optimizers import Optimizer
+
+    if session.training.precision != "fp32":
+        raise SystemExit("it has no mixed precision in bf16")
+    n_words = session.job.sizes.vocab_size
+    words = ["<blank>", "<s>", "</s>", "<unk>", *(str(i) for i in range(4, n_words))]
+    vocabulary = pyonmttok.build_vocab_from_tokens(words)
+    vocabularies = {"src": vocabulary, "tgt": vocabulary, "data_task": "seq2seq"}
+    options = _options(session)
+    model = build_model(options, options, vocabularies, None, -1)
+    for module in model.modules():
+        if isinstance(module, PositionwiseFeedForward):
+            module.dropout_1.p = 0.0  # of the activations
+    optimizer = Optimizer.from_opt(model, options)
+    device_id = 0 if session.job.device == "cuda" else -1
+    trainer = build_trainer(options, device_id, model, vocabularies, optimizer)
+    batches = session.batches()
+    clock = Clock(session, batches, count_parameters(model))
+    trainer.train(_batches(batches, clock, session.job.device), NEVER)
+
+
+def _stand_in() -> None:
+    """Put empty modules where its pre-processing would import what training has no use for."""
+    for name in ("fasttext", "spacy", "spacy.language", "spacy.tokens"):
+        sys.modules[name] = ModuleType(name)
+    vars(sys.modules["spacy.language"])["Language"] = object
+    vars(sys.modules["spacy.tokens"])["Doc"] = object
+
+
+def _options(session: Session) -> Any:
+    """Return its options as its command line would read them."""
+    from onmt.opts import train_opts
+    from onmt.utils.parse import ArgumentParser
+
+    sizes, training = session.job.sizes, session.training
+    parser = ArgumentParser()
+    train_opts(parser)
+    said = {
+        "data": "{}",
+        "src_vocab": "none",
+        "encoder_type": "transformer",
+        "decoder_type": "transformer",
+        "layers": sizes.n_layers,
+        "heads": sizes.n_heads,
+        "hidden_size": sizes.d_model,
+        "word_vec_size": sizes.d_model,
+        "transformer_ff": sizes.d_ff,
+        "dropout": training.dropout,
+        "attention_dropout": 0.0,
+        "label_smoothing": training.label_smoothing,
+        "normalization": "tokens",
+        "optim": "adam",
+        "adam_beta1": training.betas[0],
+        "adam_beta2": training.betas[1],
+        "learning_rate": training.lr,
+        "max_grad_norm": training.clip,
+        "report_every": 100,
+        "model_dtype": "fp32",
+    }
+    words = [word for name, value in said.items() for word in (f"--{name}", str(value))]
+    words += ["--position_encoding", "--share_vocab", "--share_embeddings"]
+    words += ["--share_decoder_embeddings", "--param_init_glorot", "--param_init", "0"]
+    words += ["--add_qkvbias", "--add_ffnbias"]
+    if session.job.device == "cuda":
+        words += ["--gpu_ranks", "0", "--world_size", "1"]
+    options = parser.parse_args(words)
+    options.data = {}
+    ArgumentParser.update_model_opts(options)
+    return options
+
+
+def _batches(
+    batches: list[Batch], clock: Clock, device: str
+) -> Iterator[tuple[dict[str, Tensor], int]]:
+    """Yield our batches as its iterator would, for ever."""
+    while True:
+        for batch in batches:
+            first = batch.tgt_in[:, :1]
+            whole = torch.cat((first, batch.tgt_out), dim=1)
+            yield (
+                {
+                    "src": batch.src[..., None].to(device),
+                    "tgt": whole[..., None].to(device),
+                    "srclen": (batch.src != 0).sum(dim=1).to(device),
+                },
+                0,
+            )
+            clock.tick()
+
+
+if __name__ == "__main__":
+    main()

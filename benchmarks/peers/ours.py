@@ -1,0 +1,65 @@
+"""Ours: the package's own model, step and search.
+
+B batch, S source tokens.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ablate.data import batches as own
+from ablate.decoding import Search, translate
+from ablate.model import Transformer, assemble
+from ablate.parts.embedding import Vocabulary
+from ablate.parts.initialisation import Initialisation
+from ablate.parts.optimizer import Optimizer
+from ablate.registry import build
+from ablate.spec import RunSpec
+from ablate.training.step import Recipe, parameter_groups, set_rate, train_step
+from peers.protocol import PAD, Ids, Session, count_parameters, rounds, serve
+
+
+def main() -> None:
+    """Train or decode until nothing more is asked for."""
+    session = Session(["tokenizers"])
+    spec = RunSpec.model_validate(session.job.spec)
+    n = session.job.sizes.vocab_size
+    model = assemble(spec.model, Vocabulary(n, n, is_joint=True), PAD).to(session.job.device)
+    if session.job.training is not None:
+        train(session, spec, model)
+    decode(session, spec, model)
+
+
+def train(session: Session, spec: RunSpec, model: Transformer) -> None:
+    """Train with our own step."""
+    device = session.job.device
+    recipe = Recipe.of(spec.training, session.training.precision)
+    initialisation = build(Initialisation, spec.model.initialisation, spec.model.dims)
+    optimizer = build(Optimizer, spec.training.optimizer).make(
+        parameter_groups(model, initialisation)
+    )
+    set_rate(optimizer, session.training.lr)
+    model.train()
+    for batch in rounds(session, session.batches(), count_parameters(model)):
+        rows = torch.arange(batch.src.size(0))
+        whole = own.Batch(batch.src, batch.tgt_in, batch.tgt_out, batch.n_tokens, rows)
+        train_step(model, recipe, optimizer, [whole.to(device)])
+
+
+def decode(session: Session, spec: RunSpec, model: Transformer) -> None:
+    """Translate with our own search."""
+    weights = session.weights()
+    del weights["positions"]
+    model.load_state_dict(weights)
+    search = build(Search, spec.decoding)
+    device = torch.device(session.job.device)
+
+    def search_all(sources: list[Ids]) -> list[Ids]:
+        found = translate(model, search, sources, session.decoding.batch_tokens, device)
+        return [hypotheses[0].tokens for hypotheses in found]
+
+    serve(session, search_all, count_parameters(model))
+
+
+if __name__ == "__main__":
+    main()

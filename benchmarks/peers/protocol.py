@@ -1,0 +1,330 @@
+"""What a contender is told, and what it says.
+
+A contender is a process of its own, ``python -m peers.NAME JOB`` in the folder of the benchmarks.
+JOB is a JSON file (`Job`). On standard output the process says one line of JSON when it is warm and
+one line for every round; a round begins with a line on standard input, and the end of the input
+ends the process. So all contenders can be alive at once and run in turns.
+
+This file runs in every environment: it needs the standard library, numpy and torch, nothing else.
+
+B batch, S source tokens, T target tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+PAD, BOS, EOS, UNK = range(4)
+N_WARM_UP = 64  # sentences that are decoded before anything is measured
+
+Ids = list[int]
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the model; both stacks have ``n_layers`` layers, post-norm, and one tied vocabulary."""
+
+    d_model: int
+    d_ff: int
+    n_heads: int
+    n_layers: int
+    vocab_size: int
+    max_len: int
+
+
+@dataclass(frozen=True)
+class Training:
+    """How to train.
+
+    Attributes:
+        dropout: of embeddings and of the sub-layers' outputs; none elsewhere.
+        label_smoothing: epsilon.
+        betas: of Adam.
+        eps: of Adam.
+        clip: largest norm of the gradient.
+        lr: constant.
+        steps: of a round; each has a batch of its own.
+        precision: ``fp32``, or ``bf16`` for autocast.
+    """
+
+    dropout: float
+    label_smoothing: float
+    betas: tuple[float, float]
+    eps: float
+    clip: float
+    lr: float
+    steps: int
+    precision: str
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How to decode.
+
+    Attributes:
+        beam: beams per sentence.
+        length_penalty: exponent of whatever a contender divides log-probabilities by; 0: nothing.
+        max_tokens: of a hypothesis, EOS included.
+        batch_tokens: of a batch, at most: rows times longest source.
+        norm_eps: of the norms of the given weights.
+    """
+
+    beam: int
+    length_penalty: float
+    max_tokens: int
+    batch_tokens: int
+    norm_eps: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a contender is to do: train or decode.
+
+    Attributes:
+        sizes: of the model.
+        device: ``cpu`` or ``cuda``.
+        threads: of the CPU.
+        data: an .npz file; see `Session.batches`, `Session.sources` and `Session.weights`.
+        spec: the whole run in our own words, for our own code.
+        training: unless it decodes.
+        decoding: unless it trains.
+        options: what one contender alone is told.
+    """
+
+    sizes: Sizes
+    device: str
+    threads: int
+    data: Path
+    spec: dict[str, Any]
+    training: Training | None = None
+    decoding: Decoding | None = None
+    options: dict[str, Any] | None = None
+
+    def to_json(self) -> str:
+        """Return the job as JSON."""
+        return json.dumps({**asdict(self), "data": str(self.data)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        """Return the job that some JSON holds."""
+        told = json.loads(text)
+        training, decoding = told.pop("training"), told.pop("decoding")
+        return cls(
+            sizes=Sizes(**told.pop("sizes")),
+            data=Path(told.pop("data")),
+            training=None if training is None else Training(**training),
+            decoding=None if decoding is None else Decoding(**decoding),
+            **told,
+        )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some pairs, padded with `PAD`.
+
+    Attributes:
+        src: sentences that end in EOS, (B, S).
+        tgt_in: BOS and the tokens, (B, T).
+        tgt_out: the tokens and EOS, (B, T).
+        n_tokens: target tokens that are not padding.
+    """
+
+    src: Tensor
+    tgt_in: Tensor
+    tgt_out: Tensor
+    n_tokens: int
+
+    def to(self, device: str) -> Batch:
+        """Return the batch on ``device``."""
+        src, tgt_in, tgt_out = (x.to(device) for x in (self.src, self.tgt_in, self.tgt_out))
+        return Batch(src, tgt_in, tgt_out, self.n_tokens)
+
+
+class Session:
+    """The contender's end of the conversation.
+
+    What libraries print goes to standard error, so that standard output has our lines alone.
+
+    Args:
+        libraries: whose versions are part of what is said.
+    """
+
+    def __init__(self, libraries: Sequence[str]) -> None:
+        self.job = Job.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
+        self._channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+        self._versions = {name: version(name) for name in (*libraries, "torch", "numpy")}
+        self._versions["python"] = platform.python_version()
+        self._arrays: Arrays = dict(np.load(self.job.data))
+        torch.set_num_threads(self.job.threads)
+        torch.manual_seed(1)
+
+    @property
+    def training(self) -> Training:
+        """How to train."""
+        assert self.job.training is not None, "the job is to train"
+        return self.job.training
+
+    @property
+    def decoding(self) -> Decoding:
+        """How to decode."""
+        assert self.job.decoding is not None, "the job is to decode"
+        return self.job.decoding
+
+    def folder(self) -> Path:
+        """Return a new folder for whatever a library writes; whoever made the job deletes it."""
+        return Path(tempfile.mkdtemp(dir=self.job.data.parent))
+
+    def batches(self) -> list[Batch]:
+        """Return the batches of one round."""
+        found = []
+        for i in range(self.training.steps):
+            src, tgt_in, tgt_out = (
+                torch.from_numpy(self._arrays[f"{name}_{i}"])
+                for name in ("src", "tgt_in", "tgt_out")
+            )
+            found.append(Batch(src, tgt_in, tgt_out, int((tgt_out != PAD).sum())))
+        return found
+
+    def sources(self) -> list[Ids]:
+        """Return the sentences to decode, each with EOS."""
+        ends = np.cumsum(self._arrays["source_lengths"])[:-1]
+        return [ids.tolist() for ids in np.split(self._arrays["source_ids"], ends)]
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the weights to decode with, by our names, and ``positions`` (max_len, D)."""
+        named = {k.removeprefix("weights/"): v for k, v in self._arrays.items() if "/" in k}
+        return {name: torch.from_numpy(array) for name, array in named.items()}
+
+    def ready(self, n_parameters: int, **more: Any) -> None:
+        """Say that all is warm."""
+        self.say({"versions": self._versions, "n_parameters": n_parameters, **more})
+
+    def say(self, content: dict[str, Any]) -> None:
+        """Say one line."""
+        self._channel.write(json.dumps(content) + "\n")
+        self._channel.flush()
+
+    def wait(self) -> None:
+        """Wait until the next round may begin; if there is none, end the process at once."""
+        if not sys.stdin.readline():
+            os._exit(0)  # no library's farewell: no checkpoint, no summary
+
+    def now(self) -> float:
+        """Return the time in seconds, once the device has done all it was given."""
+        if self.job.device != "cpu":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+
+class Clock:
+    """Divides training into rounds, from inside a loop that may be somebody else's.
+
+    The first round is for warming up and is not measured.
+
+    Args:
+        session: the conversation.
+        batches: of a round.
+        n_parameters: of the model, each counted once.
+    """
+
+    def __init__(self, session: Session, batches: Sequence[Batch], n_parameters: int) -> None:
+        self._session = session
+        self._n_steps = len(batches)
+        self._n_tokens = sum(batch.n_tokens for batch in batches)
+        self._n_parameters = n_parameters
+        self._done = 0
+        self._began = 0.0
+
+    def tick(self) -> None:
+        """Say that a step is done."""
+        self._done += 1
+        if self._done % self._n_steps:
+            return
+        seconds = self._session.now() - self._began
+        if self._done == self._n_steps:
+            self._session.ready(self._n_parameters)
+        else:
+            self._session.say({"seconds": seconds, "n_tokens": self._n_tokens})
+        self._session.wait()
+        self._began = self._session.now()
+
+
+def rounds(session: Session, batches: Sequence[Batch], n_parameters: int) -> Iterator[Batch]:
+    """Yield ``batches`` for ever; asking for the next says that the step on the last is done."""
+    clock = Clock(session, batches, n_parameters)
+    while True:
+        for batch in batches:
+            yield batch
+            clock.tick()
+
+
+def serve(
+    session: Session, decode: Callable[[list[Ids]], list[Ids]], n_parameters: int
+) -> NoReturn:
+    """Decode all sentences, round after round.
+
+    Args:
+        session: the conversation.
+        decode: sources, each with EOS, to hypotheses in the same order, without BOS and EOS.
+        n_parameters: of the model.
+    """
+    sources = session.sources()
+    decode(sources[:N_WARM_UP])
+    session.ready(n_parameters)
+    while True:
+        session.wait()
+        began = session.now()
+        hypotheses = decode(sources)
+        session.say({"seconds": session.now() - began, "hypotheses": hypotheses})
+
+
+def in_batches(
+    sources: list[Ids], batch_tokens: int, decode: Callable[[Tensor], list[Ids]]
+) -> list[Ids]:
+    """Decode sentences of about equal length together, longest first, as our own code does.
+
+    Args:
+        sources: sentences that end in EOS.
+        batch_tokens: rows times longest source, at most.
+        decode: sources (B, S) to hypotheses.
+    """
+    found: list[Ids] = [[] for _ in sources]
+    rows = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
+    while rows:
+        n_rows = max(1, batch_tokens // len(sources[rows[0]]))
+        some, rows = rows[:n_rows], rows[n_rows:]
+        padded = nn.utils.rnn.pad_sequence(
+            [torch.tensor(sources[row]) for row in some], batch_first=True, padding_value=PAD
+        )
+        for row, ids in zip(some, decode(padded), strict=True):
+            found[row] = ids
+    return found
+
+
+def until_eos(ids: Sequence[int], eos: int = EOS) -> Ids:
+    """Return ``ids`` up to EOS, or all of them if there is none."""
+    whole = list(ids)
+    return whole[: whole.index(eos)] if eos in whole else whole
+
+
+def count_parameters(model: Any) -> int:
+    """Return the number of trained parameters, tied ones once."""
+    module = cast(nn.Module, model)
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)

@@ -1,0 +1,322 @@
+"""Contenders side by side: started, run in turns, compared, written down.
+
+The order is A B C A B C ..., so that a machine that slows down slows all of them down. The ratio
+of two contenders is taken within each turn; its spread is over the turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate import spec
+from ablate.data.cache import cache_folder
+from ablate.data.prepare import Prepared, prepare
+from ablate.runner import provenance
+from ablate.spec import RunSpec
+from ablate.store import write_whole
+from peers.environment import ROOT, python_of
+from peers.protocol import Job, Sizes
+
+OURS = "ours"
+PRESETS: dict[str, tuple[str, ...]] = {
+    "tiny": (),
+    "d256": ("model.dims.d_model=256", "model.n_layers=3", "model.feed_forward.d_ff=1024"),
+}
+"""What each changes in Transformer-Tiny: 4 + 4 layers, d_model 128, d_ff 256, 4 heads."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One of those who run.
+
+    Attributes:
+        name: in tables.
+        what: in a few words.
+        module: its program, in the folder of this file.
+        environment: the virtual environment that it runs in; None for the one that runs this.
+        options: what it alone is told.
+    """
+
+    name: str
+    what: str
+    module: str
+    environment: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Entry:
+    """What came of a contender.
+
+    Attributes:
+        contender: which.
+        facts: what it said when it was warm: versions, number of parameters.
+        rounds: what it said of each round: seconds and what else the benchmark is about.
+        error: why it could not go on, or None.
+    """
+
+    contender: Contender
+    facts: dict[str, Any] = field(default_factory=dict)
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    error: str | None = None
+
+    @property
+    def seconds(self) -> list[float]:
+        """Return the seconds of each round."""
+        return [of_round["seconds"] for of_round in self.rounds]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as fast as another, over the turns that both ended."""
+
+    median: float
+    lowest: float
+    highest: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f}x ({self.lowest:.2f} - {self.highest:.2f})"
+
+
+def parser(doc: str | None, output: str, names: Sequence[str]) -> argparse.ArgumentParser:
+    """Return a parser of the options that all races have."""
+    made = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    made.add_argument("--preset", choices=sorted(PRESETS), default="tiny")
+    made.add_argument(
+        "--corpus", choices=("multi30k", "synthetic"), help="multi30k if $ABLATE_CORPORA has it"
+    )
+    made.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    made.add_argument("--threads", type=int, default=2, help="of the CPU, for every contender")
+    made.add_argument("--repeats", type=int, default=5, help="rounds that are measured")
+    made.add_argument(
+        "--only", action="append", choices=names, help="beside ours; may be given several times"
+    )
+    made.add_argument(
+        "--environments",
+        type=Path,
+        default=cache_folder("peers"),
+        help="folder of the peers' virtual environments; by default in the user's cache",
+    )
+    made.add_argument("--output", type=Path, default=ROOT / "results" / "benchmarks" / output)
+    return made
+
+
+def prepared(options: argparse.Namespace, *overrides: str) -> tuple[RunSpec, Prepared]:
+    """Return the run that a preset stands for, and its corpus."""
+    folder = os.environ.get("ABLATE_CORPORA")
+    is_there = folder is not None and (Path(folder) / "multi30k").is_dir()
+    corpus = options.corpus or ("multi30k" if is_there else "synthetic")
+    file = {"multi30k": "multi30k_tiny.yaml", "synthetic": "tiny.yaml"}[corpus]
+    asked = (*PRESETS[options.preset], *overrides)
+    experiment = spec.load(ROOT / "experiments" / "presets" / file, asked)
+    run = spec.expand(experiment)[0].spec
+    return run, prepare(run)
+
+
+def sizes_of(run: RunSpec, found: Prepared) -> Sizes:
+    """Return the sizes of the model of a run."""
+    stack = run.model.stack("encoder")
+    return Sizes(
+        d_model=run.model.dims.d_model,
+        d_ff=stack.feed_forward.options["d_ff"],
+        n_heads=run.model.dims.n_heads,
+        n_layers=stack.n_layers,
+        vocab_size=found.codec.vocabulary.n_tgt,
+        max_len=run.model.dims.max_len,
+    )
+
+
+def chosen(contenders: Sequence[Contender], only: Sequence[str] | None) -> list[Contender]:
+    """Return ours and those asked for."""
+    return [c for c in contenders if only is None or c.name in (OURS, *only)]
+
+
+def race(
+    contenders: Sequence[Contender], job: Job, environments: Path, repeats: int
+) -> list[Entry]:
+    """Start all contenders, one after the other; then let them run in turns.
+
+    One that fails is out, with its error; the others go on.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        runners = [Runner(contender, Path(name), environments) for contender in contenders]
+        try:
+            for runner in runners:
+                say(f"starting {runner.entry.contender.name}")
+                runner.start(job)
+            for number in range(1, repeats + 1):
+                for runner in runners:
+                    runner.run()
+                    told(runner.entry, number)
+        finally:
+            for runner in runners:
+                runner.close()
+    return [runner.entry for runner in runners]
+
+
+class Runner:
+    """The process of one contender, seen from outside.
+
+    Args:
+        contender: which.
+        folder: for its job and for what it says to a person.
+        environments: where virtual environments are kept.
+    """
+
+    def __init__(self, contender: Contender, folder: Path, environments: Path) -> None:
+        self.entry = Entry(contender)
+        self._job = folder / f"{contender.name}.json"
+        self._log = folder / f"{contender.name}.log"
+        self._environments = environments
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self, job: Job) -> None:
+        """Start it and wait until it is warm."""
+        contender = self.entry.contender
+        own = replace(job, options=dict(contender.options))
+        self._job.write_text(own.to_json(), encoding="utf-8")
+        try:
+            python = (
+                Path(sys.executable)
+                if contender.environment is None
+                else python_of(contender.environment, self._environments)
+            )
+        except RuntimeError as error:
+            self.entry.error = str(error)
+            return
+        threads = str(job.threads)
+        with self._log.open("w", encoding="utf-8") as log:
+            self._process = subprocess.Popen(
+                [python, "-m", f"peers.{contender.module}", self._job],
+                cwd=Path(__file__).parents[1],
+                env=os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self.entry.facts = self._listen() or {}
+
+    def run(self) -> None:
+        """Let it run one round, unless it is out."""
+        if self._process is None or self.entry.error is not None:
+            return
+        assert self._process.stdin is not None, "it is a pipe"
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        heard = self._listen()
+        if heard is not None:
+            self.entry.rounds.append(heard)
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            if self._process.stdin is not None and self.entry.error is None:
+                self._process.stdin.close()
+            else:
+                self._process.kill()
+            self._process.wait()
+
+    def _listen(self) -> dict[str, Any] | None:
+        assert self._process is not None, "it was started"
+        assert self._process.stdout is not None, "it is a pipe"
+        line = self._process.stdout.readline()
+        if line:
+            heard: dict[str, Any] = json.loads(line)
+            return heard
+        status = self._process.wait()
+        end = self._log.read_text(encoding="utf-8", errors="replace")[-1500:]
+        self.entry.error = f"ended with status {status}: {end.strip()}"
+        return None
+
+
+def ratio(ours: Entry, other: Entry) -> Ratio | None:
+    """Return how many times as fast ours is; the work of a round is the same for both."""
+    found = [b / a for a, b in zip(ours.seconds, other.seconds, strict=False)]
+    return Ratio(statistics.median(found), min(found), max(found)) if found else None
+
+
+def summary(
+    options: argparse.Namespace, entries: Sequence[Entry], rates: str, more: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return all that is written down.
+
+    Args:
+        options: as given.
+        entries: what came of each contender; each round has the rate ``rates``.
+        rates: the name of what is compared.
+        more: settings that the options do not tell.
+    """
+    torch.set_num_threads(options.threads)  # for the record: provenance reads it
+    ours = next(entry for entry in entries if entry.contender.name == OURS)
+    contenders = []
+    for entry in entries:
+        found = [of_round[rates] for of_round in entry.rounds]
+        of_ours = ratio(ours, entry)
+        contenders.append(
+            {
+                "name": entry.contender.name,
+                "what": entry.contender.what,
+                f"median_{rates}": statistics.median(found) if found else None,
+                "ours_over_it": None if of_ours is None else asdict(of_ours),
+                "error": entry.error,
+                **entry.facts,
+                "rounds": entry.rounds,
+            }
+        )
+    said = {
+        k: v.name if isinstance(v, Path) else v
+        for k, v in vars(options).items()
+        if k not in ("output", "environments")
+    }
+    return {
+        "date": provenance.now(),
+        "hardware": provenance.hardware(options.device),
+        "versions": provenance.versions(),
+        "git": provenance.git(),
+        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "settings": {**said, **more},
+        "contenders": contenders,
+    }
+
+
+def finish(options: argparse.Namespace, found: Mapping[str, Any], rates: str, unit: str) -> int:
+    """Print the table, write the file; return the exit status: 1 if a contender failed."""
+    columns = f"{'contender':<24}{'parameters':>12}{unit:>18}{'ours / it (lowest - highest)':>34}"
+    say(f"\n{columns}")
+    for entry in found["contenders"]:
+        rate, of_ours = entry[f"median_{rates}"], entry["ours_over_it"]
+        if rate is None:
+            reason = (entry["error"] or "no round").splitlines()[-1]
+            say(f"{entry['name']:<24}not measured: {reason}")
+            continue
+        shown = Ratio(**of_ours) if entry["name"] != OURS else "1"
+        say(f"{entry['name']:<24}{entry['n_parameters']:>12,}{rate:>18,.1f}{shown!s:>34}")
+    write_whole(options.output, json.dumps(found, indent=1) + "\n")
+    say(f"\n{options.output}")
+    return 1 if any(entry["error"] for entry in found["contenders"]) else 0
+
+
+def told(entry: Entry, number: int) -> None:
+    """Say how a round went."""
+    if entry.error is None and len(entry.rounds) == number:
+        say(f"round {number}: {entry.contender.name}, {entry.seconds[-1]:.2f} s")
+
+
+def say(text: str) -> None:
+    """Print at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
