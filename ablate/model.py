@@ -19,6 +19,7 @@ from ablate.parts.embedding import Embedding, Vocabulary
 from ablate.parts.feed_forward import FeedForward, Tally
 from ablate.parts.initialisation import Initialisation
 from ablate.parts.mask import Mask
+from ablate.parts.noise import ElementDropout
 from ablate.parts.norm import Norm
 from ablate.parts.position import Position
 from ablate.parts.residual import Calibration, Residual
@@ -162,7 +163,7 @@ class Stack(nn.Module):
         self.opening = opening
         self.closing = closing
         self.word_dropout = nn.Dropout1d(dropout.word)
-        self.dropout = nn.Dropout(dropout.embedding)
+        self.dropout = ElementDropout(dropout.embedding)
         self.layer_dropout = dropout.layer
 
     def forward(

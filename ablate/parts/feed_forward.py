@@ -15,6 +15,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
 from ablate.parts.dims import Dims
+from ablate.parts.noise import ElementDropout
 from ablate.registry import Part, register
 
 AtLeastTwo = Annotated[int, Field(ge=2)]
@@ -44,7 +45,7 @@ class FeedForward(nn.Module, Part, slot="feed_forward"):
 
     def __init__(self, dims: Dims, dropout: float, width: int) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = ElementDropout(dropout)
         self.width = width
         self.hidden_norm: nn.Module = nn.Identity()
 

@@ -40,6 +40,8 @@ class Device:
 
         A run gets one CPU thread, however many runs there are: the order in which threads add
         numbers up shows in the last digits, and the same run must always give the same numbers.
+        What a step frees the C library keeps for the next one, or most of the memory would come
+        fresh from the system, page by page, at every step.
         """
         return {
             "CUDA_VISIBLE_DEVICES": "" if self.index is None else _visible()[self.index],
@@ -48,6 +50,9 @@ class Device:
             "MKL_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "TOKENIZERS_PARALLELISM": "false",
+            "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the largest that glibc takes
+            "MALLOC_TRIM_THRESHOLD_": str(2**32),
+            "MALLOC_TOP_PAD_": str(2**26),
         }
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.parts.dims import Dims, Dropout
+from ablate.parts.noise import ElementDropout
 from ablate.parts.position import Position
 from ablate.parts.scaling import Scaling
 from ablate.registry import Part
@@ -122,7 +123,7 @@ class Attention(nn.Module, Part, slot="attention"):
         self.n_heads = dims.n_heads
         self.n_kv_heads = dims.n_heads
         self.scaling = scaling
-        self.dropout = nn.Dropout(dropout.attention)
+        self.dropout = ElementDropout(dropout.attention)
         self.head_dropout = nn.Dropout2d(dropout.head)
         self.head_scale: nn.Parameter | None = None
         self.adds_up_scores = False

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ablate.parts.attention import Attention
 from ablate.parts.dims import Place
 from ablate.parts.feed_forward import FeedForward
+from ablate.parts.noise import ElementDropout
 from ablate.parts.norm import NoNorm, Norm
 from ablate.registry import Part
 
@@ -75,7 +76,7 @@ class Residual(nn.Module, Part, slot="residual"):
             )
         n_norms = place.n_sublayers if n_norms is None else n_norms
         self.norms = nn.ModuleList(norm() for _ in range(n_norms))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = ElementDropout(dropout)
         self.calibration: Calibration | None = None
 
     def forward(self, x: Tensor, *sublayers: Sublayer) -> Tensor:
