@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from ablate.parts.dims import Dims
 from ablate.parts.feed_forward import FeedForward, Gated, MixtureOfExperts, Tally, TwoLayer
+from ablate.parts.noise import ElementDropout
 from ablate.registry import RefusedError, build, choose, lookup, slots
 
 B, T, D, H = 2, 5, 32, 48
@@ -178,7 +178,7 @@ def test_dropout_and_then_the_norm_act_on_the_hidden_layer(name: str, x: Tensor)
         hidden = phi(affine(part.gate, x)) * affine(part.up, x)
     else:
         hidden = phi(affine(part.up, x))
-    hidden = F.dropout(hidden, 0.4)
+    hidden = ElementDropout(0.4)(hidden)
     close(actual, affine(part.down, hidden / (0.5 + hidden.abs()) + 0.25))
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from ablate.parts.dims import Dims, Place, Side
+from ablate.parts.noise import ElementDropout
 from ablate.parts.norm import Norm
 from ablate.parts.residual import Calibration, NormMaker, Residual
 from ablate.registry import RefusedError, build, choose, lookup, slots
@@ -207,7 +207,7 @@ def test_dropout_stands_where_the_formula_has_it(name: str, side: Side, x: Tenso
     torch.manual_seed(0)
     actual = layer.train()(x, *BRANCHES[side])
     torch.manual_seed(0)
-    expected = FORMULAS[name](layer, x, BRANCHES[side], lambda y: F.dropout(y, 0.4))
+    expected = FORMULAS[name](layer, x, BRANCHES[side], ElementDropout(0.4))
     close(actual, expected)
     close(layer.eval()(x, *BRANCHES[side]), FORMULAS[name](layer, x, BRANCHES[side], keep))
 
@@ -391,7 +391,7 @@ def test_admin_profiles_from_the_bottom_up(p: float, x: Tensor) -> None:
     for layer in layers:
         for norm, f, omega in zip(layer.norms, fs, layer.omegas, strict=True):
             close(omega, torch.full((D,), gathered**0.5, dtype=torch.float64))
-            branch = F.dropout(f(y), p)
+            branch = ElementDropout(p)(f(y))
             gathered = gathered * variance(y) + variance(branch)
             y = norm(omega * y + branch)
     close(stream, y)
