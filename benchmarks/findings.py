@@ -22,9 +22,12 @@ from pathlib import Path
 
 from ablate import api, spec
 from ablate.analysis.gate import Verdict
+from ablate.analysis.reference import Check
+from ablate.analysis.reference import Finding as FindingCheck
 from ablate.analysis.reference_file import read
 from ablate.api.gating import Gated
 from ablate.report import Table, render
+from ablate.report.numbers import MINUS
 from ablate.store import write_whole
 
 ROOT = Path(__file__).parents[1]
@@ -44,7 +47,8 @@ All but one run on a CPU, in the laptop preset on the synthetic corpus: a Transf
 layers and width 64 that is trained for half a minute. It stands early in training, where much that
 evens out later is still to be seen, and its differences in BLEU are larger than those of large
 models; so what is held here is the direction of an effect and its smallest size, not its size
-elsewhere. ± is the standard deviation over seeds.
+elsewhere. ± is the standard deviation over seeds; a difference is of runs with the same seed, and
+brackets hold Student's 90% interval of its mean, both of whose ends a claim must bear.
 
 Written by `python benchmarks/findings.py` from the runs; edit the experiments, not this page.
 """
@@ -57,7 +61,7 @@ class Finding:
     Attributes:
         literature: the comment at the head of its file.
         gated: how it went; None if it has not been measured.
-        notes: on a check, by its name.
+        claims: the checks, by name.
     """
 
     path: Path
@@ -65,7 +69,7 @@ class Finding:
     literature: str
     table: Table | None
     gated: Gated | None
-    notes: dict[str, str]
+    claims: dict[str, Check]
 
     @property
     def outcome(self) -> str:
@@ -112,15 +116,9 @@ def finding(path: Path, results: Path) -> Finding:
     if not reference.exists():
         return Finding(path, question, literature, None, None, {})
     gated = api.gate(path, reference=reference, results=results, stored=True)
-    notes = {name: check.note for name, check in read(reference).reference.checks.items()}
-    return Finding(
-        path,
-        question,
-        literature,
-        api.report(path, results=results).table,
-        gated,
-        {name: note for name, note in notes.items() if note},
-    )
+    claims: dict[str, Check] = dict(read(reference).reference.checks)
+    table = api.report(path, results=results).table
+    return Finding(path, question, literature, table, gated, claims)
 
 
 def outcomes(found: list[Finding]) -> list[str]:
@@ -134,8 +132,8 @@ def section(found: Finding, results: Path) -> str:
     name = found.path.stem
     text = [f"## {found.title}", "", found.literature, ""]
     if found.gated is None or found.table is None:
-        command = f"ablate run experiments/science/{found.path.name} --device cuda"
-        return "\n".join([*text, f"**Not measured**: `{command}` does it.", ""])
+        command = f"ablate run experiments/science/{found.path.name}"
+        return "\n".join([*text, f"**Not measured yet.** `{command}` does it.", ""])
     text += [f"**{found.outcome.capitalize()}.** {sentences(found)}", "", narrow(found.table)]
     figure = results / "science" / name / "curves.svg"
     if figure.exists():
@@ -146,22 +144,35 @@ def section(found: Finding, results: Path) -> str:
 
 
 def sentences(found: Finding) -> str:
-    """Return what the checks say, one sentence each, and what there is to remark."""
+    """Return what the checks say, a sentence or two each."""
     assert found.gated is not None, "what is not measured says nothing"
     told = []
     for verdict in found.gated.verdicts:
-        told.append(sentence(verdict))
-        if verdict.check in found.notes:
-            told.append(found.notes[verdict.check])
+        claim = found.claims[verdict.check]
+        told.append(sentence(verdict, claim))
+        told += [claim.note] if claim.note else []
     return " ".join(told)
 
 
-def sentence(verdict: Verdict) -> str:
-    """Return a verdict in a sentence."""
-    rows, _, measure = verdict.subject.rpartition(": ")
-    holds = "holds" if verdict.holds else "**does not hold**"
-    claim = f"{rows.replace(' against ', '` against `')}"
-    return f"`{claim}`, `{measure}`: {verdict.found}; {verdict.tolerance} {holds}."
+def sentence(verdict: Verdict, claim: Check) -> str:
+    """Return what was claimed and what was seen."""
+    if not isinstance(claim, FindingCheck):
+        raise TypeError(f"{verdict.check} is no finding")
+    mean, _, interval = verdict.found.partition(", ")
+    seen = f"{mean} ({interval})".replace("-", MINUS) if interval else verdict.found
+    outcome = "holds" if verdict.holds else "**does not hold**"
+    return (
+        f"{measure(claim.measure)} of `{claim.row}` less `{claim.against}`: {seen}; "
+        f"{verdict.tolerance}, as claimed, {outcome}."
+    )
+
+
+def measure(name: str) -> str:
+    """Return how people call a measure."""
+    section, *steps = name.split(".")
+    if section == "test":
+        return f"{'BLEU' if steps[1] == 'bleu' else steps[1]} on {steps[0]}"
+    return {"dev.nll": "NLL on dev", "params.total": "Parameters"}.get(name, name)
 
 
 def narrow(table: Table) -> str:
