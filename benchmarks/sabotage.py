@@ -97,7 +97,7 @@ SABOTAGES = (
         "decoding/beam.py",
         "return ((5 + length) / 6) ** self.alpha",
         "return ((5 + length) / 6) ** 0.0",
-        ("bleu",),
+        ("long",),
     ),
     Sabotage(
         "warm-up one step late",
@@ -123,14 +123,17 @@ class Outcome:
     Attributes:
         fell: the checks that did.
         said: the sentences of those that did.
-        as_expected: whether every check fell that had to, and none where nothing was changed.
     """
 
     name: str
     exit_status: int
     fell: tuple[str, ...]
     said: tuple[str, ...]
-    as_expected: bool
+
+    def is_expected(self, sabotage: Sabotage) -> bool:
+        """Whether every check fell that had to, and none where nothing was changed."""
+        wanted = 1 if sabotage.falls else 0
+        return self.exit_status == wanted and set(sabotage.falls) <= set(self.fell)
 
 
 def main() -> int:
@@ -139,12 +142,14 @@ def main() -> int:
     parser.add_argument("--only", help="of the sabotages whose name has this in it")
     parser.add_argument("--output", type=Path, default=ROOT / "results/benchmarks/sabotage.json")
     options = parser.parse_args()
-    outcomes = []
+    outcomes, is_well = [], True
     for sabotage in SABOTAGES:
         if options.only is None or options.only in sabotage.name:
             outcome = gated(sabotage)
             outcomes.append(outcome)
-            mark = "as expected" if outcome.as_expected else "NOT AS EXPECTED"
+            is_expected = outcome.is_expected(sabotage)
+            is_well &= is_expected
+            mark = "as expected" if is_expected else "NOT AS EXPECTED"
             say(f"{sabotage.name}: exit {outcome.exit_status}, {mark}")
             for sentence in outcome.said:
                 say(f"    {sentence}")
@@ -157,7 +162,7 @@ def main() -> int:
             "sabotages": [asdict(outcome) for outcome in outcomes],
         }
         write_whole(options.output, json.dumps(found, indent=1) + "\n")
-    return 0 if all(outcome.as_expected for outcome in outcomes) else 1
+    return 0 if is_well else 1
 
 
 def gated(sabotage: Sabotage) -> Outcome:
@@ -181,9 +186,8 @@ def gated(sabotage: Sabotage) -> Outcome:
         )
     said = tuple(line for line in done.stdout.splitlines() if line.startswith("FAILS "))
     fell = tuple(re.findall(r"^FAILS ([^:]+):", done.stdout, flags=re.MULTILINE))
-    is_right = done.returncode == (1 if sabotage.falls else 0) and set(sabotage.falls) <= set(fell)
     trouble = (done.stderr[-2000:],) if done.returncode not in (0, 1) else ()
-    return Outcome(sabotage.name, done.returncode, fell, (*said, *trouble), is_right)
+    return Outcome(sabotage.name, done.returncode, fell, (*said, *trouble))
 
 
 def say(text: str) -> None:
