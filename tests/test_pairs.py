@@ -28,7 +28,6 @@ PAIRS = list(combinations(SLOTS, 2))
 def run_spec(choices: dict[str, str]) -> RunSpec:
     """Return a tiny run with these parts, and the company that each of them needs."""
     model: dict[str, Any] = TINY | {
-        "n_layers": 2,
         "dims": {"d_model": 16, "n_heads": 4, "max_len": 16},
         "embedding": {
             "name": "tied",
