@@ -29,6 +29,7 @@ def run_spec(choices: dict[str, str]) -> RunSpec:
     """Return a tiny run with these parts, and the company that each of them needs."""
     model: dict[str, Any] = TINY | {
         "dims": {"d_model": 16, "n_heads": 4, "max_len": 16},
+        "n_layers": 3 if "sharing" in choices else 2,  # in cycles 3 layers share, and 2 do not
         "embedding": {
             "name": "tied",
             "scale": "none",

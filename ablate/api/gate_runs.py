@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 
 from ablate.analysis.evidence import Evidence
 from ablate.analysis.reference import LOSSES, Exact, Reference
 from ablate.analysis.wording import counted, listed
-from ablate.api.running import run
-from ablate.api.selecting import Records, select, stored
+from ablate.api.running import complete
+from ablate.api.selecting import Records, Selection, select, stored
 from ablate.errors import AblateError, StoreError
 from ablate.runner import devices
 from ablate.runner.lineage import foreign
@@ -56,19 +56,15 @@ def gather(path: Path | str, needed: Wanted, means: Means) -> Records:
         ForeignError: if what is stored was made by other code, and nobody says what to do then.
         StoreError: if nothing is to be trained and something is missing.
     """
-    seeds_of: dict[str, set[int]] = {}
-    for row, seed in needed:
-        seeds_of.setdefault(row, set()).add(seed)
-    rows_of: dict[tuple[int, ...], list[str]] = {}
-    for row, of_row in sorted(seeds_of.items()):
-        rows_of.setdefault(tuple(sorted(of_row)), []).append(row)
-    if not (means.fresh or means.stored):
-        for seeds, rows in rows_of.items():
-            _refuse_foreign(path, seeds, rows, means)
-    records: Records = {}
-    for seeds, rows in rows_of.items():
-        found = (_kept if means.stored else _trained)(path, seeds, rows, means)
-        records |= {key: record for key, record in found.items() if key in needed}
+    seeds, rows = sorted({seed for _, seed in needed}), sorted({row for row, _ in needed})
+    whole = select(path, means.overrides, seeds, rows)
+    runs = tuple(run for run in whole.runs if _key(run) in needed)
+    selection, store = replace(whole, runs=runs, shown=runs), Store(Path(means.results))
+    if means.stored:
+        return _kept(selection, store)
+    if not means.fresh:
+        _refuse_foreign(selection, store, means.device)
+    records, _ = complete(selection, store, means.device, means.jobs, is_fresh=means.fresh)
     return records
 
 
@@ -87,45 +83,24 @@ def evidence_of(reference: Reference, records: Records, store: Store) -> Evidenc
     return Evidence(records, {key: _losses(curve) for key, curve in curves.items()})
 
 
-def _trained(
-    path: Path | str, seeds: tuple[int, ...], rows: Sequence[str], means: Means
-) -> Records:
-    return run(
-        path,
-        seeds=seeds,
-        only=rows,
-        device=means.device,
-        jobs=means.jobs,
-        overrides=means.overrides,
-        results=means.results,
-        fresh=means.fresh,
-    ).records
-
-
-def _kept(path: Path | str, seeds: tuple[int, ...], rows: Sequence[str], means: Means) -> Records:
-    selection = select(path, means.overrides, seeds, rows)
-    records = stored(selection, Store(Path(means.results)))
+def _kept(selection: Selection, store: Store) -> Records:
+    records = stored(selection, store)
     missing = [f"{r.variant} with seed {r.seed}" for r in selection.runs if _key(r) not in records]
     if missing:
-        raise StoreError(f"{means.results} holds no run of {listed(missing)}")
+        raise StoreError(f"{store.results} holds no run of {listed(missing)}")
     return records
 
 
-def _refuse_foreign(
-    path: Path | str, seeds: tuple[int, ...], rows: Sequence[str], means: Means
-) -> None:
-    place = devices.find(means.device)[0]
-    selection = select(path, means.overrides, seeds, rows)
-    store, precision = Store(Path(means.results)), devices.resolve("auto", place)
-    records = stored(selection, store, precision)
-    found = [records[_key(r)] for r in selection.runs if _key(r) in records]
-    kept = [record for record in found if is_finished(record)]  # the others are repeated anyway
+def _refuse_foreign(selection: Selection, store: Store, device: str) -> None:
+    place = devices.find(device)[0]
+    records = stored(selection, store, devices.resolve("auto", place))
+    kept = [record for record in records.values() if is_finished(record)]
     others = [(record, why) for record in kept if (why := foreign(record, place.kind))]
     if others:
         record, why = others[0]
         n = counted(len(others), "run")
         raise ForeignError(
-            f"{means.results} holds {n} that other code may have made: {record['variant']} with "
+            f"{store.results} holds {n} that other code may have made: {record['variant']} with "
             f"seed {record['seed']} ({record['hash']}): {why}; say --fresh to train again, "
             "--stored to judge what is stored as it is, or --results with another folder"
         )

@@ -72,16 +72,8 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         DeviceError: if the machine lacks the device.
         KeyboardInterrupt: if the user stops it; the next call continues.
     """
-    selection = select(path, overrides, seeds, only)
-    store = Store(Path(results))
-    places = devices.places(devices.find(device), jobs)
-    precision = devices.resolve("auto", places[0])
-    records = stored(selection, store, precision)
-    is_new = fresh or not all(is_finished(records.get(_key(run))) for run in selection.runs)
-    if is_new:
-        check(selection.whole)
-        _train(selection, places, store, is_fresh=fresh)
-        records = stored(selection, store, precision)
+    selection, store = select(path, overrides, seeds, only), Store(Path(results))
+    records, is_new = complete(selection, store, device, jobs, is_fresh=fresh)
     folder = store.results / selection.experiment.name
     table = reporting.table(selection.experiment, records)
     reporting.write_tables(table, folder)
@@ -90,6 +82,32 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     is_done = all(records[_key(run)]["status"] == "done" for run in selection.runs)
     exit_status = 0 if is_done else RunError.exit_status
     return Outcome(selection.experiment, records, table, exit_status)
+
+
+def complete(
+    selection: Selection, store: Store, device: str, jobs: int | None, *, is_fresh: bool
+) -> tuple[Records, bool]:
+    """Train what is missing of a selection; return all its records, and whether any is new.
+
+    Args:
+        selection: the runs that must be there.
+        store: where they are.
+        device: as for `run`.
+        jobs: as for `run`.
+        is_fresh: whether to train even what is there.
+
+    Raises:
+        DataError: if a corpus cannot be had.
+        DeviceError: if the machine lacks the device.
+    """
+    places = devices.places(devices.find(device), jobs)
+    precision = devices.resolve("auto", places[0])
+    records = stored(selection, store, precision)
+    if not is_fresh and all(is_finished(records.get(_key(run))) for run in selection.runs):
+        return records, False
+    check(selection.whole)
+    _train(selection, places, store, is_fresh=is_fresh)
+    return stored(selection, store, precision), True
 
 
 def report(
