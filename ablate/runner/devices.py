@@ -102,11 +102,9 @@ def resolve(precision: str, device: Device) -> Literal["fp32", "bf16"]:
     Raises:
         DeviceError: if the device cannot compute in the precision asked for.
     """
-    if precision == "fp32" or (precision == "auto" and device.kind == "cpu"):
-        return "fp32"
-    if device.kind == "cuda" and _has_bf16(device):
+    if precision != "fp32" and _has_bf16(device):
         return "bf16"
-    if precision == "auto":
+    if precision != "bf16":
         return "fp32"
     raise DeviceError(f"training.precision is bf16, which {device} does not compute in; say fp32")
 
@@ -173,8 +171,11 @@ def _visible() -> list[str]:
 
 
 def _has_bf16(device: Device) -> bool:
+    """Return whether the device multiplies in bf16; others emulate it, slower than fp32."""
+    if device.kind == "cpu":
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     major, _ = torch.cuda.get_device_capability(device.index)
-    return major >= 8  # below, PyTorch emulates it, slower than fp32
+    return major >= 8
 
 
 def _what_there_is(n_gpus: int) -> str:

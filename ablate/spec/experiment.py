@@ -277,7 +277,7 @@ class TrainingSpec(Rivals):
         evaluate_every: steps between evaluations on dev, or once every epoch.
         patience: evaluations without a better one before training stops early.
         diverged_above: a loss of so many times ln V, or of the first loss, ends the run.
-        precision: of training; ``auto`` is bf16 where the device is faster with it.
+        precision: of training; ``auto`` is bf16 where the device multiplies in it.
     """
 
     rivals = ("steps", "epochs", "target_tokens")

@@ -24,7 +24,7 @@ from ablate.registry import build
 from ablate.spec.experiment import TrainingSpec
 
 _FEWEST_TOKENS = 64
-_CHUNK_BYTES = {"cpu": 2**23}
+_CHUNK_BYTES = {"cpu": 2**25}
 _LARGE_CHUNK = 2**29
 
 

@@ -32,6 +32,7 @@ from joeynmt.vocabulary import Vocabulary
 from torch import Tensor, nn
 
 from peers.protocol import (
+    NEVER,
     Batch,
     Clock,
     Ids,
@@ -44,7 +45,6 @@ from peers.protocol import (
 )
 
 UNK, PAD, BOS, EOS = range(4)  # theirs; ours are these less one, modulo 4
-NEVER = 10**9
 
 
 def main() -> None:

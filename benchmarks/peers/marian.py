@@ -29,6 +29,7 @@ from transformers import (
 from peers.protocol import (
     BOS,
     EOS,
+    NEVER,
     PAD,
     Batch,
     Clock,
@@ -41,7 +42,6 @@ from peers.protocol import (
     until_eos,
 )
 
-NEVER = 10**9
 IGNORED = -100  # what its loss takes for padding
 RULED_OUT = -1e4
 

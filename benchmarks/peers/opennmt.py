@@ -19,9 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from peers.protocol import Batch, Clock, Session, count_parameters
-
-NEVER = 10**9
+from peers.protocol import NEVER, Batch, Clock, Session, count_parameters
 
 
 def main() -> None:

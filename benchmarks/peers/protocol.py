@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 PAD, BOS, EOS, UNK = range(4)
 N_WARM_UP = 64  # sentences that are decoded before anything is measured
+NEVER = 10**9  # the step at which a library is to do what it would else do now and then
 
 Ids = list[int]
 Arrays = dict[str, NDArray[Any]]

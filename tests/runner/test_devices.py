@@ -101,9 +101,25 @@ def test_this_machine_has_a_core() -> None:
     assert 1 <= n_cores() <= (os.cpu_count() or 1)
 
 
-def test_auto_means_what_the_device_does_well(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("vectors", "tiles", "expected"),
+    [(False, False, "fp32"), (True, False, "bf16"), (False, True, "bf16")],
+)
+def test_auto_is_bf16_on_a_cpu_that_multiplies_in_it(
+    monkeypatch: pytest.MonkeyPatch, vectors: bool, tiles: bool, expected: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: vectors)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
+    assert resolve("auto", CPU) == expected
+    assert resolve("fp32", CPU) == "fp32"
+    if expected == "fp32":
+        with pytest.raises(DeviceError, match="say fp32"):
+            resolve("bf16", CPU)
+
+
+def test_auto_is_bf16_on_a_gpu_that_multiplies_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Device("cuda", 0)
-    assert resolve("auto", CPU) == resolve("fp32", CPU) == resolve("fp32", gpu) == "fp32"
+    assert resolve("fp32", gpu) == "fp32"
     _with_gpus(monkeypatch, 1)
     assert resolve("auto", gpu) == resolve("bf16", gpu) == "bf16"
     _with_gpus(monkeypatch, 1, capability=(7, 5))
