@@ -71,8 +71,9 @@ from ablate.parts.optimizer import Optimizer
 from ablate.parts.schedule import Schedule
 from ablate.registry import build
 from ablate.spec import RunSpec
+from ablate.training.engines import Eager
 from ablate.training.plan import Stream
-from ablate.training.step import Recipe, parameter_groups, set_rate, train_step
+from ablate.training.step import Recipe, parameter_groups, set_rate
 
 CONTENDERS = (
     Contender(OURS, "ablate.decoding.translate", "ours"),
@@ -173,10 +174,10 @@ def trained(run: RunSpec, corpus: Prepared, n_steps: int, device: torch.device) 
     groups = parameter_groups(model, initialisation)
     optimizer = build(Optimizer, run.training.optimizer).make(groups)
     stream = Stream(Batches(corpus.train, run.training.batch_tokens, PAD), seed=1)
-    model.train()
+    engine = Eager(model.train(), recipe, optimizer)
     for step, batch in enumerate(stream.take(n_steps), start=1):
         set_rate(optimizer, RATE_SHARE * schedule.rate(step, []))
-        result = train_step(model, recipe, optimizer, [batch.to(device)])
+        result = engine.step([batch.to(device)])
         if step % 50 == 0:
             say(f"training, step {step} of {n_steps}: loss {float(result.loss):.2f}")
     return model

@@ -18,7 +18,8 @@ from ablate.parts.schedule import Schedule
 from ablate.registry import RefusedError, build, slots
 from ablate.spec import RunSpec
 from ablate.spec.experiment import ModelSpec, TrainingSpec
-from ablate.training.step import Recipe, parameter_groups, set_rate, train_step
+from ablate.training.engines import Eager
+from ablate.training.step import Recipe, parameter_groups, set_rate
 from tests.tiny import TINY, company, ids
 
 SLOTS = [s for s in slots() if s != "corpus"]  # a corpus meets the others as ids alone
@@ -61,7 +62,7 @@ def run(spec: RunSpec, *, translates: bool) -> None:
     optimizer = maker.make(parameter_groups(model, initialisation))
     set_rate(optimizer, build(Schedule, spec.training.schedule, spec.model.dims, 10).rate(1))
     model.calibrate(batch.src, batch.tgt_in)
-    result = train_step(model, Recipe.of(spec.training, "fp32"), optimizer, [batch])
+    result = Eager(model, Recipe.of(spec.training, "fp32"), optimizer).step([batch])
     assert bool(torch.stack((result.loss, result.own_loss, result.gradient_norm)).isfinite().all())
     assert all(bool(p.isfinite().all()) for p in model.parameters())
     if translates:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ablate.analysis.evidence import Evidence
 from ablate.analysis.reference import LOSSES, Exact, Reference
 from ablate.analysis.wording import counted, listed
-from ablate.api.running import complete
+from ablate.api.running import How, complete
 from ablate.api.selecting import Records, Selection, select, stored
 from ablate.errors import AblateError, StoreError
 from ablate.runner import devices
@@ -64,7 +64,7 @@ def gather(path: Path | str, needed: Wanted, means: Means) -> Records:
         return _kept(selection, store)
     if not means.fresh:
         _refuse_foreign(selection, store, means.device)
-    records, _ = complete(selection, store, means.device, means.jobs, is_fresh=means.fresh)
+    records, _ = complete(selection, store, How(means.device, means.jobs, fresh=means.fresh))
     return records
 
 

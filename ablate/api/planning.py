@@ -24,6 +24,7 @@ from ablate.runner.probe import probe_key
 from ablate.runner.schedule import is_finished
 from ablate.spec import Published, Row, Run, RunSpec, identity
 from ablate.store import Store
+from ablate.training.engines import resolve as resolve_engine
 
 _N_PAIRS, _N_TOKENS = 64, 32
 """The shape of the batch that FLOPs are counted on."""
@@ -198,7 +199,8 @@ class _Planner:
         )
 
     def _probe(self, spec: RunSpec, precision: str) -> Mapping[str, float]:
-        return self._store.load_probe(probe_key(spec, self._device, precision)) or {}
+        engine = resolve_engine("auto", self._device.kind)
+        return self._store.load_probe(probe_key(spec, self._device, precision, engine)) or {}
 
     def _run(self, run: Run, precision: str) -> PlannedRun:
         fingerprint = self._fingerprints.of(run.spec.corpus)

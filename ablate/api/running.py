@@ -40,6 +40,16 @@ class Outcome:
     exit_status: int = 0
 
 
+@dataclass(frozen=True)
+class How:
+    """How runs are made, none of which is part of their identity. See `run`."""
+
+    device: str = "auto"
+    jobs: int | None = None
+    engine: str = "auto"
+    fresh: bool = False
+
+
 def run(  # noqa: PLR0913 - one argument for every option of the command
     path: Path | str,
     *,
@@ -50,6 +60,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     overrides: Sequence[str] = (),
     results: Path | str = "results",
     fresh: bool = False,
+    engine: str = "auto",
 ) -> Outcome:
     """Train and measure what is missing of an experiment, and tabulate it.
 
@@ -65,6 +76,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         overrides: ``path=value``, changes of the baseline.
         results: the folder of results.
         fresh: whether to repeat what is done already.
+        engine: how training steps are executed; the outcome is the same, its last digits are not.
 
     Raises:
         SpecError: with every mistake of the file.
@@ -73,7 +85,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         KeyboardInterrupt: if the user stops it; the next call continues.
     """
     selection, store = select(path, overrides, seeds, only), Store(Path(results))
-    records, is_new = complete(selection, store, device, jobs, is_fresh=fresh)
+    records, is_new = complete(selection, store, How(device, jobs, engine, fresh))
     folder = store.results / selection.experiment.name
     table = reporting.table(selection.experiment, records)
     reporting.write_tables(table, folder)
@@ -84,29 +96,25 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     return Outcome(selection.experiment, records, table, exit_status)
 
 
-def complete(
-    selection: Selection, store: Store, device: str, jobs: int | None, *, is_fresh: bool
-) -> tuple[Records, bool]:
+def complete(selection: Selection, store: Store, how: How) -> tuple[Records, bool]:
     """Train what is missing of a selection; return all its records, and whether any is new.
 
     Args:
         selection: the runs that must be there.
         store: where they are.
-        device: as for `run`.
-        jobs: as for `run`.
-        is_fresh: whether to train even what is there.
+        how: on what, and with what.
 
     Raises:
         DataError: if a corpus cannot be had.
         DeviceError: if the machine lacks the device.
     """
-    places = devices.places(devices.find(device), jobs)
+    places = devices.places(devices.find(how.device), how.jobs)
     precision = devices.resolve("auto", places[0])
     records = stored(selection, store, precision)
-    if not is_fresh and all(is_finished(records.get(_key(run))) for run in selection.runs):
+    if not how.fresh and all(is_finished(records.get(_key(run))) for run in selection.runs):
         return records, False
     check(selection.whole)
-    _train(selection, places, store, is_fresh=is_fresh)
+    _train(selection, places, store, how)
     return stored(selection, store, precision), True
 
 
@@ -135,13 +143,13 @@ def report(
     return Outcome(selection.experiment, records, table)
 
 
-def _train(selection: Selection, places: Sequence[Device], store: Store, *, is_fresh: bool) -> None:
+def _train(selection: Selection, places: Sequence[Device], store: Store, how: How) -> None:
     console = Console(stderr=True)
     for choice in selection.corpora():  # before several workers want them at once
         corpus = build(Corpus, choice, at="corpus")
         if not corpus.is_available():
             corpus.fetch(lambda line: console.print(line, markup=False, highlight=False))
-    todo = tasks(selection.runs, places[0], store.results, is_fresh=is_fresh)
+    todo = tasks(selection.runs, places[0], store.results, engine=how.engine, is_fresh=how.fresh)
     with display(console, len(places)) as shown:
         schedule(todo, places, store, shown)
 

@@ -16,6 +16,7 @@ from ablate.runner.probe import probe_key
 from ablate.runner.task import Task
 from ablate.spec import Experiment, Run, RunSpec
 from ablate.store import Store
+from ablate.training.engines import resolve as resolve_engine
 
 Record = dict[str, Any]
 Records = dict[tuple[str, int], Record]
@@ -93,7 +94,12 @@ class Fingerprints:
 
 
 def tasks(
-    runs: Iterable[Run], device: Device, results: Path, *, is_fresh: bool = False
+    runs: Iterable[Run],
+    device: Device,
+    results: Path,
+    *,
+    engine: str = "auto",
+    is_fresh: bool = False,
 ) -> list[Task]:
     """Return what to do for each run, in order.
 
@@ -101,6 +107,7 @@ def tasks(
         DataError: if the content of a corpus can only be known once it is there, and it is not.
     """
     fingerprints = Fingerprints()
+    engine = resolve_engine(engine, device.kind)
     todo = []
     for run in runs:
         fingerprint = fingerprints.of(run.spec.corpus)
@@ -117,7 +124,8 @@ def tasks(
                 device=device.kind,
                 precision=precision,
                 results=results.absolute(),
-                probe=probe_key(run.spec, device, precision),
+                probe=probe_key(run.spec, device, precision, engine),
+                engine=engine,
                 fresh=is_fresh,
             )
         )

@@ -19,6 +19,7 @@ from ablate.cli.options import (
     RESULTS,
     AsJson,
     Device,
+    Engine,
     Fresh,
     Jobs,
     Only,
@@ -103,6 +104,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     jobs: Jobs = None,
     overrides: Overrides = None,
     backend: Annotated[Backend, typer.Option(help="Where the runs go.")] = Backend.local,
+    engine: Engine = "auto",
     results: Results = RESULTS,
     fresh: Fresh = False,
     plugins: Plugins = None,
@@ -129,6 +131,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         overrides=overrides or (),
         results=results,
         fresh=fresh,
+        engine=engine,
     )
     show.table(finished.table)
     return finished.exit_status

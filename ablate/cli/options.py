@@ -41,6 +41,13 @@ Jobs = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Runs at a time, per GPU; one per core or GPU."),
 ]
+Engine = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|eager|graph|compile",
+        help="How training steps are executed. It changes the last digits at most.",
+    ),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Repeat what is done already.")]
 RESULTS = Path("results")
 

@@ -25,7 +25,8 @@ from ablate.parts.optimizer import Optimizer
 from ablate.registry import build
 from ablate.spec import RunSpec
 from ablate.spec.experiment import TrainingSpec
-from ablate.training.step import Recipe, parameter_groups, set_rate, train_step
+from ablate.training.engines import choose
+from ablate.training.step import Recipe, parameter_groups, set_rate
 
 _SECONDS = 1.5  # about, for each of the two measurements
 _FEWEST, _MOST = 5, 50  # repeats
@@ -36,7 +37,7 @@ _MIB = 2**20
 
 
 def probe(
-    spec: RunSpec, prepared: Prepared, device: torch.device, precision: str
+    spec: RunSpec, prepared: Prepared, device: torch.device, precision: str, engine: str = "eager"
 ) -> dict[str, float]:
     """Build the model of ``spec`` and measure decoding, then training.
 
@@ -60,7 +61,7 @@ def probe(
     search = build(Search, spec.decoding, at="decoding")
     decode_seconds = _median_seconds(_decoding(model, search, sentences), device)
     decode_peak_mib = memory.peak_mib()
-    train = _training(model, spec, precision)
+    train = _training(model, spec, precision, engine, steps[0][0])
     train(steps[-1:])
     train_seconds = _median_seconds(lambda: train(steps[:-1]), device)
     n_tokens = sum(batch.n_tokens for step in steps[:-1] for batch in step)
@@ -108,18 +109,18 @@ def _decoding(model: Transformer, search: Search, batch: Batch) -> Callable[[], 
 
 
 def _training(
-    model: Transformer, spec: RunSpec, precision: str
+    model: Transformer, spec: RunSpec, precision: str, engine: str, example: Batch
 ) -> Callable[[list[list[Batch]]], None]:
     recipe = Recipe.of(spec.training, precision)
     maker = build(Optimizer, spec.training.optimizer, at="training.optimizer")
     initialisation = build(Initialisation, spec.model.initialisation, spec.model.dims)
     optimizer = maker.make(parameter_groups(model, initialisation))
     set_rate(optimizer, _LEARNING_RATE)
-    model.train()
+    chosen = choose(engine, model.train(), recipe, optimizer, example)
 
     def train(steps: list[list[Batch]]) -> None:
         for batches in steps:
-            train_step(model, recipe, optimizer, batches)
+            chosen.step(batches)
 
     return train
 

@@ -180,8 +180,10 @@ def _software(record: Record) -> str:
         f"{name} {version}" for name, version in record.get("versions", {}).items()
     )
     precision = record.get("spec", {}).get("training", {}).get("precision", "")
-    engine = record.get("engine", "")
-    how = ", ".join(word for word in (f"{engine} engine" if engine else "", precision) if word)
+    engine = f"{record['engine']} engine" if record.get("engine") else ""
+    if record.get("engine_note"):
+        engine += f" ({record['engine_note']})"
+    how = ", ".join(word for word in (engine, precision) if word)
     return "; ".join(text for text in (versions, how) if text)
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 import torch
 
+from ablate.data.cache import cache_folder
 from ablate.errors import AblateError
 
 _CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
@@ -50,6 +51,7 @@ class Device:
             "MKL_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "TOKENIZERS_PARALLELISM": "false",
+            "TORCHINDUCTOR_CACHE_DIR": str(cache_folder("inductor")),  # what was compiled before
             "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the largest that glibc takes
             "MALLOC_TRIM_THRESHOLD_": str(2**32),
             "MALLOC_TOP_PAD_": str(2**26),

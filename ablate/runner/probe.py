@@ -32,7 +32,7 @@ _IRRELEVANT = {
 """Of training: how long it goes on, and what happens between steps."""
 
 
-def probe_key(spec: RunSpec, device: Device, precision: str) -> str:
+def probe_key(spec: RunSpec, device: Device, precision: str, engine: str) -> str:
     """Return 16 hex digits for all that the speed and memory of a run depend on."""
     data = spec.model_dump(mode="json")
     training = {k: v for k, v in data["training"].items() if k not in _IRRELEVANT}
@@ -40,6 +40,7 @@ def probe_key(spec: RunSpec, device: Device, precision: str) -> str:
     known = {
         "spec": {**data, "training": training, "seed": None},
         "precision": precision,
+        "engine": engine,
         "hardware": machine,
         "versions": versions(),
     }
@@ -59,7 +60,9 @@ def probe_one(task: Task, store: Store) -> None:
     spec = RunSpec.model_validate(task.spec)
     prepared = prepare(spec)
     n_batches = Batches(prepared.train, spec.training.batch_tokens, PAD).n_per_epoch
-    measured = measuring.probe(spec, prepared, torch.device(task.device), task.precision)
+    measured = measuring.probe(
+        spec, prepared, torch.device(task.device), task.precision, task.engine
+    )
     of_corpus = {
         "n_src": prepared.codec.vocabulary.n_src,
         "n_tgt": prepared.codec.vocabulary.n_tgt,

@@ -78,7 +78,7 @@ class _Attempt:
             "hardware": provenance.hardware(task.device),
             "versions": provenance.versions(),
             "git": provenance.git() | {"code": lineage.code()},
-            "engine": "eager",
+            "engine": task.engine,
             "started": provenance.now(),
             "timings": self.timings,
         }
@@ -166,11 +166,14 @@ class _Attempt:
             device=self.device,
             precision=self.task.precision,
             folder=self.folder,
+            engine=self.task.engine,
         )
         trained = train(
             model, job, lambda progress: self.say("training", progress), self.should_stop
         )
-        self.known["train"] = asdict(trained)
+        told = asdict(trained)
+        self.known |= {key: told.pop(key) for key in tuple(told) if key.startswith("engine")}
+        self.known["train"] = told
 
     def _test(self, model: Transformer, prepared: Prepared, name: str) -> Record:
         """Translate a test set, keep the translations, and score them."""

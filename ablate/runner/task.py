@@ -27,6 +27,7 @@ class Task:
         precision: ``auto`` resolved.
         results: the folder of results.
         probe: the key of the row's probe; of a probe, its own.
+        engine: how training steps are executed.
         fresh: whether to begin again even where there is a result.
         plugins: what the worker loads: those that the run uses a part of, unless given; it must
             not see the others, because the run's hash does not cover them.
@@ -41,6 +42,7 @@ class Task:
     precision: Literal["fp32", "bf16"]
     results: Path
     probe: str
+    engine: str = "eager"
     fresh: bool = False
     plugins: tuple[Plugin, ...] | None = None
 

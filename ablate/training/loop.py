@@ -26,8 +26,9 @@ from ablate.registry import build
 from ablate.spec.experiment import RunSpec
 from ablate.training import checkpoint
 from ablate.training.averaging import MovingAverage, Snapshots
+from ablate.training.engines import choose
 from ablate.training.plan import Stream, count_steps
-from ablate.training.step import Recipe, StepResult, parameter_groups, set_rate, train_step
+from ablate.training.step import Recipe, StepResult, parameter_groups, set_rate
 
 _CHECKPOINT_SECONDS = 20.0
 _WAIT_STEPS = 20  # on CUDA, how long the host runs ahead before it looks at the losses
@@ -46,6 +47,7 @@ class Job:
         device: where the model is.
         precision: ``fp32`` or ``bf16``.
         folder: the run's own.
+        engine: how the steps are executed.
     """
 
     spec: RunSpec
@@ -55,6 +57,7 @@ class Job:
     device: torch.device
     precision: str
     folder: Path
+    engine: str = "eager"
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,9 @@ class Trained:
         best_dev_nll: the lowest of the evaluations, in nats per token.
         averaged_steps: the snapshots that were averaged.
         stopped_early: whether patience ran out before the steps did.
+        engine: what the steps were executed with, in this process.
+        engine_note: why not with the engine that was wanted; empty if it was.
+        engine_seconds: wall time that went into recording or compiling, in this process.
     """
 
     steps: int
@@ -105,6 +111,9 @@ class Trained:
     best_dev_nll: float
     averaged_steps: list[int]
     stopped_early: bool
+    engine: str
+    engine_note: str
+    engine_seconds: float
 
 
 def train(
@@ -161,13 +170,15 @@ class _Loop:
         training, seed = job.spec.training, job.spec.seed
         self.training = training
         self.n_steps = count_steps(training, job.batches, seed)
-        self.recipe = Recipe.of(training, job.precision)
         self.schedule = build(
             Schedule, training.schedule, job.spec.model.dims, self.n_steps, at="training.schedule"
         )
         initialisation = build(Initialisation, job.spec.model.initialisation, job.spec.model.dims)
         maker = build(Optimizer, training.optimizer, at="training.optimizer")
         self.optimizer = maker.make(parameter_groups(model, initialisation))
+        recipe = Recipe.of(training, job.precision)
+        example = job.batches.make(job.batches.epoch(seed, 0)[0]).to(job.device)
+        self.engine = choose(job.engine, model.train(), recipe, self.optimizer, example)
         self.file = job.folder / "checkpoint.pt"
         saved = checkpoint.restore(self.file, model, self.optimizer) or {}
         moving = saved.pop("moving", None)
@@ -182,7 +193,6 @@ class _Loop:
         self.tokens_before, self.seconds_before = self.state.target_tokens, self.state.seconds
 
     def run(self) -> Trained:
-        self.model.train()
         if self.state.step == 0:
             self._calibrate()
         while not self.state.is_finished:
@@ -216,11 +226,8 @@ class _Loop:
         self.rate = self.schedule.rate(state.step, self._column("dev_nll"))
         set_rate(self.optimizer, self.rate)
         self.epochs_before = self.stream.finished_epochs
-        result = train_step(
-            self.model,
-            self.recipe,
-            self.optimizer,
-            [batch.to(self.job.device) for batch in self.stream.take(training.accumulate)],
+        result = self.engine.step(
+            [batch.to(self.job.device) for batch in self.stream.take(training.accumulate)]
         )
         if self.moving:
             self.moving.add(self.model)
@@ -357,4 +364,7 @@ class _Loop:
             best_dev_nll=state.best_dev_nll,
             averaged_steps=self.snapshots.steps,
             stopped_early=state.step < self.n_steps,
+            engine=self.engine.name,
+            engine_note=self.engine.note,
+            engine_seconds=round(self.engine.seconds_preparing, 3),
         )

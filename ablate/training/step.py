@@ -1,12 +1,14 @@
-"""One optimizer step: forward, backward, clipping, update.
+"""What one optimizer step is made of: the gradient of a batch, groups of parameters, the rate.
 
-The loss of a step is per target token, over all the batches that the step accumulates.
+The loss of a step is per target token, over all the batches that the step accumulates. How the
+pieces are put together and executed is the affair of `engines`.
+
+B batch, S source tokens, T target tokens, D d_model.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -69,60 +71,78 @@ class Recipe:
         return cls(objective, training.clip, training.loss_per, precision)
 
 
-def train_step(
-    model: Transformer,
-    recipe: Recipe,
-    optimizer: torch.optim.Optimizer,
-    batches: Sequence[Batch],
-) -> StepResult:
-    """Make one step on ``batches``, which count as one large batch.
+@dataclass(frozen=True)
+class Load:
+    """What one pass forward and backward is about.
 
-    Args:
-        model: in training mode, on the device of the batches.
-        recipe: how.
-        optimizer: with its learning rate set.
-        batches: one, or several whose gradients are accumulated.
+    Attributes:
+        src: source ids, (B, S).
+        tgt_in: what the decoder reads, (B, T).
+        tgt_out: what it shall write, (B, T).
+        n_tokens: target tokens that are not padding; a number, or a tensor ().
+        n_units: what the summed losses are divided by before the gradient is taken; likewise.
+        places: of those tokens among all B T, (n_tokens,); None: logits are made of padding too,
+            so that the shape of everything follows from B, S and T.
     """
-    per_token = recipe.loss_per == "token"
-    n_tokens = sum(batch.n_tokens for batch in batches)
-    n_units = n_tokens if per_token else sum(batch.src.size(0) for batch in batches)
-    optimizer.zero_grad(set_to_none=True)
-    sums = []
-    for batch in batches:
-        sums.append(add_gradient(model, recipe, batch, n_units))
-    norm = nn.utils.clip_grad_norm_(model.parameters(), recipe.clip or math.inf)
-    optimizer.step()
-    loss, own_loss = torch.stack(sums).sum(dim=0) / n_tokens
-    return StepResult(loss, own_loss, norm, n_tokens)
+
+    src: Tensor
+    tgt_in: Tensor
+    tgt_out: Tensor
+    n_tokens: int | Tensor
+    n_units: int | Tensor
+    places: Tensor | None = None
+
+    @classmethod
+    def of(cls, batch: Batch, n_units: int) -> Load:
+        """Return the load of a batch, without the logits of padding."""
+        is_token = batch.tgt_out.flatten() != PAD
+        places = torch.nonzero_static(is_token, size=batch.n_tokens)[:, 0]
+        return cls(batch.src, batch.tgt_in, batch.tgt_out, batch.n_tokens, n_units, places)
 
 
-def add_gradient(model: Transformer, recipe: Recipe, batch: Batch, n_units: int) -> Tensor:
-    """Add the gradient of one batch's losses to that of the parameters.
+Through = Callable[[Transformer, Tensor, Tensor], tuple[Tensor, list[Tensor]]]
+"""Model, source ids and target ids to what the logits are made from, and to parts' own losses."""
+
+
+def through(model: Transformer, src: Tensor, tgt: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Send ``src`` (B, S) and ``tgt`` (B, T) through both stacks.
+
+    Returns:
+        What the logits are made from, (B, T, D), and the losses that parts add, () each.
+    """
+    own: list[Tensor] = []
+    return model.hidden(tgt, model.encode(src, own), own), own
+
+
+def add_gradient(
+    model: Transformer, recipe: Recipe, load: Load, through: Through = through
+) -> Tensor:
+    """Add the gradient of a load's losses to that of the parameters.
 
     The logits of all tokens together would be the largest tensor of a step by far, so they are
-    made, used and forgotten a piece at a time, and those of padding not at all.
+    made, used and forgotten a piece at a time.
 
     Args:
-        model: on the device of the batch.
+        model: on the device of the load.
         recipe: how.
-        batch: some pairs.
-        n_units: what the summed losses are divided by before the gradient is taken.
+        load: some pairs.
+        through: how to go through the stacks.
 
     Returns:
         Two losses, both summed over the target tokens, (2,): the objective's, and what parts of
         the model add to it.
     """
     n_passes = recipe.objective.n_passes
-    own: list[Tensor] = []
-    src, fed = (ids.repeat(n_passes, 1) for ids in (batch.src, batch.tgt_in))
+    src, fed = (ids.repeat(n_passes, 1) for ids in (load.src, load.tgt_in))
     autocast = partial(
         torch.autocast, src.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"
     )
     with autocast():
-        hidden = model.hidden(fed, model.encode(src, own), own)  # (passes B, T, D)
-    real = torch.nonzero_static(batch.tgt_out.flatten() != PAD, size=batch.n_tokens)[:, 0]
-    hidden = hidden.unflatten(0, (n_passes, -1)).flatten(1, 2)[:, real]  # (passes, n_tokens, D)
-    targets = batch.tgt_out.flatten()[real]
+        hidden, own = through(model, src, fed)  # (passes B, T, D)
+    hidden = hidden.unflatten(0, (n_passes, -1)).flatten(1, 2)  # (passes, B T, D)
+    targets = load.tgt_out.flatten()
+    if load.places is not None:
+        hidden, targets = hidden[:, load.places], targets[load.places]
     at_once = _at_once(model.embedding.n_tgt * n_passes, src.device)
     pieces = [piece.detach().requires_grad_() for piece in hidden.split(at_once, dim=1)]
     total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
@@ -130,11 +150,11 @@ def add_gradient(model: Transformer, recipe: Recipe, batch: Batch, n_units: int)
         with autocast():
             logits = model.embedding.logits(piece.flatten(0, 1))
         loss = recipe.objective.loss(logits, wanted.repeat(n_passes))
-        (loss / n_units).backward()
+        (loss / load.n_units).backward()
         total = total + loss.detach()
-    own_loss = sum(own, start=total.new_zeros(())) * batch.n_tokens
+    own_loss = sum(own, start=total.new_zeros(())) * load.n_tokens
     gradient = torch.cat([_gradient(piece) for piece in pieces], dim=1)
-    roots = [hidden, own_loss / n_units] if own_loss.requires_grad else [hidden]
+    roots = [hidden, own_loss / load.n_units] if own_loss.requires_grad else [hidden]
     torch.autograd.backward(roots, [gradient, None][: len(roots)])
     return torch.stack((total, own_loss.detach()))
 

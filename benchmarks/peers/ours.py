@@ -15,8 +15,9 @@ from ablate.parts.initialisation import Initialisation
 from ablate.parts.optimizer import Optimizer
 from ablate.registry import build
 from ablate.spec import RunSpec
-from ablate.training.step import Recipe, parameter_groups, set_rate, train_step
-from peers.protocol import PAD, Ids, Session, count_parameters, rounds, serve
+from ablate.training.engines import choose, resolve
+from ablate.training.step import Recipe, parameter_groups, set_rate
+from peers.protocol import PAD, Batch, Ids, Session, count_parameters, rounds, serve
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def main() -> None:
 
 
 def train(session: Session, spec: RunSpec, model: Transformer) -> None:
-    """Train with our own step."""
+    """Train with the engine that a run would get."""
     device = session.job.device
     recipe = Recipe.of(spec.training, session.training.precision)
     initialisation = build(Initialisation, spec.model.initialisation, spec.model.dims)
@@ -39,11 +40,17 @@ def train(session: Session, spec: RunSpec, model: Transformer) -> None:
         parameter_groups(model, initialisation)
     )
     set_rate(optimizer, session.training.lr)
-    model.train()
-    for batch in rounds(session, session.batches(), count_parameters(model)):
-        rows = torch.arange(batch.src.size(0))
-        whole = own.Batch(batch.src, batch.tgt_in, batch.tgt_out, batch.n_tokens, rows)
-        train_step(model, recipe, optimizer, [whole.to(device)])
+    batches = session.batches()
+    name = (session.job.options or {}).get("engine", "auto")
+    example = _whole(batches[0]).to(device)
+    engine = choose(resolve(name, device), model.train(), recipe, optimizer, example)
+    for batch in rounds(session, batches, count_parameters(model)):
+        engine.step([_whole(batch).to(device)])
+
+
+def _whole(batch: Batch) -> own.Batch:
+    rows = torch.arange(batch.src.size(0))
+    return own.Batch(batch.src, batch.tgt_in, batch.tgt_out, batch.n_tokens, rows)
 
 
 def decode(session: Session, spec: RunSpec, model: Transformer) -> None:

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -61,7 +61,7 @@ class Training:
         clip: largest norm of the gradient.
         lr: constant.
         steps: of a round; each has a batch of its own.
-        precision: ``fp32``, or ``bf16`` for autocast.
+        precision: ``fp32``, or ``bf16`` for autocast; of the contender, told in its options.
     """
 
     dropout: float
@@ -71,7 +71,7 @@ class Training:
     clip: float
     lr: float
     steps: int
-    precision: str
+    precision: str = "fp32"
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,8 @@ class Session:
     def training(self) -> Training:
         """How to train."""
         assert self.job.training is not None, "the job is to train"
-        return self.job.training
+        told = self.job.options or {}
+        return replace(self.job.training, precision=told.get("precision", "fp32"))
 
     @property
     def decoding(self) -> Decoding:

@@ -24,7 +24,7 @@ import torch
 from ablate import spec
 from ablate.data.cache import cache_folder
 from ablate.data.prepare import Prepared, prepare
-from ablate.runner import provenance
+from ablate.runner import devices, provenance
 from ablate.spec import RunSpec
 from ablate.store import write_whole
 from peers.environment import ROOT, python_of
@@ -47,7 +47,7 @@ class Contender:
         what: in a few words.
         module: its program, in the folder of this file.
         environment: the virtual environment that it runs in; None for the one that runs this.
-        options: what it alone is told.
+        options: what it alone is told: of training its ``precision``, fp32 unless given.
     """
 
     name: str
@@ -55,6 +55,11 @@ class Contender:
     module: str
     environment: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_ours(self) -> bool:
+        """Return whether it is the package itself, in one way or another."""
+        return self.environment is None and self.module == OURS
 
 
 @dataclass
@@ -141,7 +146,7 @@ def sizes_of(run: RunSpec, found: Prepared) -> Sizes:
 
 def chosen(contenders: Sequence[Contender], only: Sequence[str] | None) -> list[Contender]:
     """Return ours and those asked for."""
-    return [c for c in contenders if only is None or c.name in (OURS, *only)]
+    return [c for c in contenders if only is None or c.is_ours or c.name in only]
 
 
 def race(
@@ -202,7 +207,8 @@ class Runner:
             self._process = subprocess.Popen(
                 [python, "-m", f"peers.{contender.module}", self._job],
                 cwd=Path(__file__).parents[1],
-                env=os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
+                env=self._environment(job.device)
+                | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -229,6 +235,11 @@ class Runner:
             else:
                 self._process.kill()
             self._process.wait()
+
+    def _environment(self, device: str) -> dict[str, str]:
+        """Return what it finds in its environment: ours what our runner gives to a run."""
+        own = devices.find(device)[0].environment() if self.entry.contender.is_ours else {}
+        return {**os.environ, **own}
 
     def _listen(self) -> dict[str, Any] | None:
         assert self._process is not None, "it was started"

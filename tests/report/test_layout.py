@@ -146,6 +146,15 @@ def test_records_that_differ_are_told_apart(
     assert told == "cpu, Abacus 9, 1 thread (11 runs); cuda, G1, host Abacus 9 (1 run)"
 
 
+def test_a_footnote_tells_which_runs_could_not_have_their_engine(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    records["learned", 2]["engine_note"] = "not graph: position: mine depends on numbers"
+    told = notes(table(experiment, records))["software"]
+    assert "eager engine, fp32 (" in told
+    assert "eager engine (not graph: position: mine depends on numbers), fp32 (1 run)" in told
+
+
 def test_one_seed_gets_no_spread_and_a_footnote_that_says_so(tmp_path: Path) -> None:
     experiment = made_up.experiment(tmp_path, seeds="[7]")
     laid_out = table(experiment, made_up.records(experiment))

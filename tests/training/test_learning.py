@@ -18,8 +18,9 @@ from ablate.parts.schedule import Schedule
 from ablate.registry import build, lookup, slots
 from ablate.spec import RunSpec
 from ablate.spec.experiment import TrainingSpec
+from ablate.training.engines import Eager
 from ablate.training.plan import Stream
-from ablate.training.step import Recipe, parameter_groups, set_rate, train_step
+from ablate.training.step import Recipe, parameter_groups, set_rate
 from tests.tiny import MODEL_SLOTS, PARTS, TINY, company
 
 TRAINING_SLOTS = [slot for slot in slots() if slot in TrainingSpec.model_fields]
@@ -60,13 +61,14 @@ def losses(spec: RunSpec, rate: float = 1.0) -> list[float]:
     optimizer = build(Optimizer, training.optimizer).make(parameter_groups(model, initialisation))
     schedule = build(Schedule, training.schedule, dims, N_STEPS)
     stream = Stream(Batches(prepared.train, training.batch_tokens, PAD), seed=0)
+    engine = Eager(model, Recipe.of(training, "fp32"), optimizer)
     found = []
     for step in range(1, N_STEPS + 1):
         set_rate(optimizer, rate * schedule.rate(step))
         batches = list(stream.take(1))
         if step == 1:
             model.calibrate(batches[0].src, batches[0].tgt_in)
-        found.append(float(train_step(model, Recipe.of(training, "fp32"), optimizer, batches).loss))
+        found.append(float(engine.step(batches).loss))
     return found
 
 

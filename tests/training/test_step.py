@@ -14,8 +14,9 @@ from ablate.data.tokenizer import PAD
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose, slots
 from ablate.training import step as step_module
+from ablate.training.engines import Eager
 from ablate.training.plan import Stream, count_steps
-from ablate.training.step import Recipe, StepResult, add_gradient, train_step
+from ablate.training.step import Load, Recipe, StepResult, add_gradient
 from tests.tiny import ids, tiny
 from tests.training.reversal import fresh, pairs, run_spec
 
@@ -26,7 +27,7 @@ def step(n_batches: int, batch_tokens: int, **options: Any) -> tuple[StepResult,
     chosen = [batches.make(rows) for rows in batches.epoch(0, 0)[:n_batches]]
     objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    return train_step(model, Recipe(objective, **options), optimizer, chosen), model
+    return Eager(model, Recipe(objective, **options), optimizer).step(chosen), model
 
 
 def test_accumulated_batches_are_one_large_batch() -> None:
@@ -71,7 +72,7 @@ def test_the_loss_in_pieces_is_that_of_all_logits_at_once(
         monkeypatch.setattr(step_module, "_FEWEST_TOKENS", n_fewest)
         monkeypatch.setattr(step_module, "_CHUNK_BYTES", {"cpu": 0})
         pieces = tiny(feed_forward=feed_forward).double()
-        found = add_gradient(pieces, recipe, batch, 7)
+        found = add_gradient(pieces, recipe, Load.of(batch, 7))
         torch.testing.assert_close(found, torch.stack((loss, added.to(loss.dtype))).detach())
         for a, b in zip(pieces.parameters(), whole.parameters(), strict=True):
             torch.testing.assert_close(a.grad, b.grad, atol=1e-13, rtol=1e-10)

@@ -1,0 +1,59 @@
+"""Which engine a run gets."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+
+from ablate.data.batches import Batch
+from ablate.errors import SpecError
+from ablate.model import Transformer
+from ablate.training.engines.compiled import Compiled
+from ablate.training.engines.contract import Engine
+from ablate.training.engines.eager import Eager
+from ablate.training.engines.graph import Graph
+from ablate.training.engines.obstacle import obstacle
+from ablate.training.step import Recipe
+
+_ENGINES: dict[str, type[Engine]] = {cls.name: cls for cls in (Eager, Graph, Compiled)}
+NAMES = ("auto", *_ENGINES)
+
+
+def resolve(name: str, device: str) -> str:
+    """Return the engine that ``name`` means on a kind of device.
+
+    ``auto`` is `graph` on CUDA, where launching kernels is most of the cost at usual sizes, and
+    `eager` on a CPU, where it is next to nothing.
+
+    Raises:
+        SpecError: if there is no such engine.
+    """
+    if name == "auto":
+        return Graph.name if device == "cuda" else Eager.name
+    if name not in _ENGINES:
+        raise SpecError(f"there is no engine {name!r}; say {', '.join(NAMES)}")
+    return name
+
+
+def choose(
+    name: str, model: Transformer, recipe: Recipe, optimizer: torch.optim.Optimizer, batch: Batch
+) -> Engine:
+    """Return an engine of that name, or the eager one where a part rules it out.
+
+    Then a warning names the part, and so does the engine's ``note``.
+
+    Args:
+        name: as `resolve` returns it.
+        model: in training mode, on its device.
+        recipe: how a step is made.
+        optimizer: of the model's parameters.
+        batch: any of those to come, on the model's device.
+    """
+    reason = "" if name == Eager.name else obstacle(model, recipe, batch)
+    if not reason:
+        return _ENGINES[name](model, recipe, optimizer)
+    engine = Eager(model, recipe, optimizer)
+    engine.note = f"not {name}: {reason}"
+    warnings.warn(f"{reason}, so that training goes on eagerly, not as {name}", stacklevel=2)
+    return engine

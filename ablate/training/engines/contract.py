@@ -1,0 +1,73 @@
+"""The contract of engines: an optimizer step is the same sequence in all of them."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ablate.data.batches import Batch
+from ablate.model import Transformer
+from ablate.training.step import Recipe, StepResult
+
+
+class Engine(ABC):
+    """Makes the optimizer steps of one run: gradients, clipping, update.
+
+    An engine says how the gradient of a batch is computed; the rest is written here, once.
+
+    Args:
+        model: in training mode, on the device of the batches to come.
+        recipe: how a step is made.
+        optimizer: of the model's parameters; whoever calls `step` sets its learning rate.
+
+    Attributes:
+        name: as in records.
+        note: why it is not the engine that was wanted; empty if it is.
+        seconds_preparing: wall time that went into recording or compiling, and not into steps.
+    """
+
+    name: ClassVar[str]
+    keeps_gradients: ClassVar[bool] = False  # in the same memory from step to step
+
+    def __init__(
+        self, model: Transformer, recipe: Recipe, optimizer: torch.optim.Optimizer
+    ) -> None:
+        self.model = model
+        self.recipe = recipe
+        self.optimizer = optimizer
+        self.note = ""
+        self.seconds_preparing = 0.0
+
+    @abstractmethod
+    def add_gradient(self, batch: Batch, n_units: int) -> Tensor:
+        """Add the gradient of a batch to that of the parameters.
+
+        Args:
+            batch: some pairs.
+            n_units: what the summed losses are divided by before the gradient is taken.
+
+        Returns:
+            Two losses, both summed over the target tokens, (2,): the objective's, and what parts
+            of the model add to it. The tensor is the caller's own.
+        """
+
+    def step(self, batches: Sequence[Batch]) -> StepResult:
+        """Make one step on ``batches``, which count as one large batch.
+
+        Args:
+            batches: one, or several whose gradients are accumulated.
+        """
+        per_token = self.recipe.loss_per == "token"
+        n_tokens = sum(batch.n_tokens for batch in batches)
+        n_units = n_tokens if per_token else sum(batch.src.size(0) for batch in batches)
+        self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
+        sums = [self.add_gradient(batch, n_units) for batch in batches]
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip or math.inf)
+        self.optimizer.step()
+        loss, own_loss = torch.stack(sums).sum(dim=0) / n_tokens
+        return StepResult(loss, own_loss, norm, n_tokens)

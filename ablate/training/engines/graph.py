@@ -1,0 +1,183 @@
+"""Forward and backward recorded once per shape of a batch, then replayed as one CUDA graph.
+
+At the sizes of most ablations a GPU waits for Python: a step is some thousand small kernels, each
+of which costs the host more than the device. A graph is launched at once.
+
+B batch, S source tokens, T target tokens.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ablate.data.batches import Batch
+from ablate.data.tokenizer import PAD
+from ablate.model import Transformer
+from ablate.training.engines.contract import Engine
+from ablate.training.step import Load, Recipe, add_gradient
+
+_SRC_STEP = 4  # sources are padded to a multiple of this: fewer shapes, little padding
+
+
+class Graph(Engine):
+    """Replays what it has recorded; a shape is run as it is once, and recorded when it comes back.
+
+    Batches of one epoch come back in the next with the same numbers of rows and target tokens (see
+    `Batches`), so there are about as many recordings as there are batches of distinct lengths. All
+    share one pool of memory. Clipping and the update follow outside the graph, in a few large
+    kernels, so that every optimizer will do.
+
+    On a CPU, where there is nothing to record, the same steps are taken on the same buffers.
+
+    Source: https://docs.pytorch.org/docs/stable/notes/cuda.html, "CUDA Graphs".
+    """
+
+    name = "graph"
+    keeps_gradients = True
+
+    def __init__(
+        self, model: Transformer, recipe: Recipe, optimizer: torch.optim.Optimizer
+    ) -> None:
+        super().__init__(model, recipe, optimizer)
+        self._slots: dict[tuple[int, int, int], Slot] = {}
+        self._made: Recorder | None = None
+
+    def add_gradient(self, batch: Batch, n_units: int) -> Tensor:
+        if self.note:
+            return add_gradient(self.model, self.recipe, Load.of(batch, n_units))
+        slot = self._slot(batch)
+        slot.fill(batch, n_units)
+        if slot.replay is None:
+            work = partial(add_gradient, self.model, self.recipe, slot.load)
+            if not slot.has_run:  # what this allocates and looks up must not be recorded
+                slot.has_run = True
+                return self._recorder(batch).warm_up(work)
+            try:
+                slot.replay = self._record(batch, work)
+            except RuntimeError as error:
+                self._give_up(error)
+                return self.add_gradient(batch, n_units)
+        return slot.replay().clone()
+
+    @property
+    def n_recorded(self) -> int:
+        """Return how many shapes have been recorded."""
+        return sum(slot.replay is not None for slot in self._slots.values())
+
+    def _recorder(self, batch: Batch) -> Recorder:
+        if self._made is None:
+            self._made = Recorder(batch.src.device)
+        return self._made
+
+    def _record(self, batch: Batch, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        began = time.perf_counter()
+        try:
+            return self._recorder(batch).record(work)
+        finally:
+            self.seconds_preparing += time.perf_counter() - began
+
+    def _slot(self, batch: Batch) -> Slot:
+        n_rows, n_src = batch.src.shape
+        n_src = min(-(-n_src // _SRC_STEP) * _SRC_STEP, self.model.max_len)
+        shape = n_rows, n_src, batch.tgt_in.size(1)
+        if shape not in self._slots:
+            self._slots[shape] = Slot(shape, batch.src.device)
+        return self._slots[shape]
+
+    def _give_up(self, error: RuntimeError) -> None:
+        reason = str(error).strip().partition("\n")[0]
+        self.note = f"the step could not be recorded: {reason}"
+        warnings.warn(f"{self.note}; training goes on eagerly", stacklevel=2)
+
+
+class Slot:
+    """The buffers of one shape, and the recording that reads them.
+
+    Args:
+        shape: B, S and T.
+        device: where.
+
+    Attributes:
+        load: the buffers.
+        has_run: whether the shape has been met before.
+        replay: computes what was recorded; None before.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], device: torch.device) -> None:
+        n_rows, n_src, n_tgt = shape
+
+        def ids(n: int) -> Tensor:
+            return torch.full((n_rows, n), PAD, device=device)
+
+        def number() -> Tensor:
+            return torch.ones((), device=device)
+
+        self.load = Load(ids(n_src), ids(n_tgt), ids(n_tgt), number(), number())
+        self.has_run = False
+        self.replay: Callable[[], Tensor] | None = None
+
+    def fill(self, batch: Batch, n_units: int) -> None:
+        """Write a batch into the buffers; the source is filled up with padding."""
+        n_src = batch.src.size(1)
+        self.load.src[:, :n_src] = batch.src
+        self.load.src[:, n_src:] = PAD
+        self.load.tgt_in.copy_(batch.tgt_in, non_blocking=True)
+        self.load.tgt_out.copy_(batch.tgt_out, non_blocking=True)
+        for buffer, n in ((self.load.n_tokens, batch.n_tokens), (self.load.n_units, n_units)):
+            assert isinstance(buffer, Tensor), "they were made here"
+            buffer.fill_(n)
+
+
+class Recorder:
+    """Records work on a device, on a stream of its own.
+
+    Args:
+        device: on a CPU a recording is the work itself.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._is_cuda = device.type == "cuda"
+        if self._is_cuda:
+            self._stream = torch.cuda.Stream(device)
+            self._pool = torch.cuda.graph_pool_handle()
+
+    def warm_up(self, work: Callable[[], Tensor]) -> Tensor:
+        """Do the work for the first time, where it will be recorded."""
+        if not self._is_cuda:
+            return work()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            found = work()
+        torch.cuda.current_stream().wait_stream(self._stream)
+        found.record_stream(torch.cuda.current_stream())
+        return found
+
+    def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Return what does the work again; nothing is done yet.
+
+        Raises:
+            RuntimeError: if the work does what a graph cannot hold, such as to ask for a number.
+        """
+        if not self._is_cuda:
+            return work
+        graph = torch.cuda.CUDAGraph()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                found = work()
+            finally:
+                graph.capture_end()
+        torch.cuda.current_stream().wait_stream(self._stream)
+
+        def replay() -> Tensor:
+            graph.replay()
+            return found
+
+        return replay

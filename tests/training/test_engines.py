@@ -1,0 +1,263 @@
+"""Engines: all make the same steps, and what one cannot take, the eager one does."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ablate.data.batches import Batch, Batches
+from ablate.data.tokenizer import PAD
+from ablate.errors import SpecError, StoppedError
+from ablate.model import Transformer
+from ablate.parts.feed_forward import Relu
+from ablate.parts.initialisation import Initialisation
+from ablate.parts.objective import Objective
+from ablate.parts.optimizer import Optimizer
+from ablate.registry import build, choose, slots
+from ablate.spec import RunSpec
+from ablate.training import Progress, train
+from ablate.training.engines import Eager, Engine, resolve
+from ablate.training.engines import choose as engine_of
+from ablate.training.engines import graph as graph_module
+from ablate.training.engines.graph import Graph
+from ablate.training.engines.obstacle import obstacle
+from ablate.training.plan import Stream
+from ablate.training.step import Recipe, parameter_groups, set_rate
+from tests.tiny import PARTS, fitted, ids
+from tests.training.reversal import fresh, job, pairs, run_spec
+
+N_STEPS = 100
+CPU = torch.device("cpu")
+
+
+def prepared(name: str, spec: RunSpec, device: torch.device = CPU) -> tuple[Engine, Batches]:
+    """Return an engine with a fresh model, and the batches to train it on."""
+    model = fresh(spec).to(device).train()
+    initialisation = build(Initialisation, spec.model.initialisation, spec.model.dims)
+    maker = build(Optimizer, spec.training.optimizer)
+    optimizer = maker.make(parameter_groups(model, initialisation))
+    set_rate(optimizer, 1e-3)
+    batches = Batches(pairs(), spec.training.batch_tokens, PAD)
+    example = batches.make(batches.epoch(1, 0)[0]).to(device)
+    recipe = Recipe.of(spec.training, "fp32")
+    return engine_of(name, model, recipe, optimizer, example), batches
+
+
+def losses(name: str, device: torch.device = CPU, **training: Any) -> tuple[list[float], Engine]:
+    """Return the loss of each of a hundred steps, without dropout, and the engine."""
+    spec = run_spec(dropout=0.0, clip=1.0, **training)
+    engine, batches = prepared(name, spec, device)
+    stream, found = Stream(batches, seed=1), []
+    for _ in range(N_STEPS):
+        step = [batch.to(device) for batch in stream.take(spec.training.accumulate)]
+        found.append(float(engine.step(step).loss))
+    return found, engine
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("loss_per", ["token", "sentence"])
+def test_graphs_learn_as_eager_does(accumulate: int, loss_per: str) -> None:
+    expected, _ = losses("eager", accumulate=accumulate, loss_per=loss_per)
+    found, engine = losses("graph", accumulate=accumulate, loss_per=loss_per)
+    assert engine.name == "graph"
+    assert isinstance(engine, Graph)
+    assert engine.n_recorded > 1
+    assert expected[-1] < expected[0] - 0.3
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
+def test_compiled_code_learns_as_eager_does() -> None:
+    expected, _ = losses("eager")
+    found, engine = losses("compile")
+    assert (engine.name, engine.note) == ("compile", "")
+    assert engine.seconds_preparing > 0.1
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", ["graph", "compile"])
+def test_on_a_gpu_too(name: str) -> None:
+    expected, _ = losses("eager", torch.device("cuda"))
+    found, engine = losses(name, torch.device("cuda"))
+    assert (engine.name, engine.note) == (name, "")
+    assert engine.seconds_preparing > 0
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+def some_batch() -> Batch:
+    src, tgt = ids(4, 7), ids(4, 8, seed=2)
+    src[1, 4:] = tgt[1, 3:] = tgt[2, 6:] = PAD
+    tgt_out = tgt[:, 1:].contiguous()
+    return Batch(src, tgt[:, :-1], tgt_out, int((tgt_out != PAD).sum()), torch.arange(4))
+
+
+def gradients(cls: type[Engine], model: Transformer, batch: Batch) -> tuple[Tensor, list[Tensor]]:
+    """Return the losses of a batch and its gradient, computed for the third time."""
+    recipe = Recipe(build(Objective, choose(Objective, "label_smoothing"), PAD))
+    engine = cls(model, recipe, torch.optim.SGD(model.parameters(), lr=0.0))
+    for _ in range(2):
+        engine.step([batch])
+    model.zero_grad(set_to_none=False)
+    found = engine.add_gradient(batch, 7)
+    return found, [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+
+
+@pytest.mark.parametrize(("slot", "name"), PARTS)
+def test_no_part_comes_out_differently_from_a_graph(slot: str, name: str) -> None:
+    """With padding between the source and its buffer, and logits of padding made in vain."""
+    batch = some_batch()
+    expected, left = gradients(Eager, fitted(slot, name).double(), batch)
+    found, right = gradients(Graph, fitted(slot, name).double(), batch)
+    torch.testing.assert_close(found, expected)
+    for a, b in zip(left, right, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", sorted(slots()["objective"]))
+def test_no_objective_comes_out_differently_from_a_graph(name: str) -> None:
+    def result(cls: type[Engine]) -> Tensor:
+        model = fitted("position", "sinusoidal").double()
+        recipe = Recipe(build(Objective, choose(Objective, name), PAD))
+        engine = cls(model, recipe, torch.optim.SGD(model.parameters(), lr=0.1))
+        for _ in range(3):
+            found = engine.step([some_batch()])
+        return torch.stack((found.loss, found.gradient_norm.to(found.loss.dtype)))
+
+    torch.testing.assert_close(result(Graph), result(Eager))
+
+
+def test_a_loss_that_is_looked_at_late_is_still_its_own() -> None:
+    engine, batches = prepared("graph", run_spec(dropout=0.0))
+    rows = batches.epoch(1, 0)[0]
+    results = [engine.step([batches.make(rows)]).loss for _ in range(4)]
+    found = [float(loss) for loss in results]
+    assert found == sorted(found, reverse=True)
+    assert len(set(found)) == 4
+
+
+def test_sources_share_a_recording_up_to_a_multiple_of_four() -> None:
+    engine, _ = prepared("graph", run_spec(dropout=0.0))
+    assert isinstance(engine, Graph)
+    tgt = torch.full((2, 5), 5)
+    for n_src in (5, 6, 7, 8, 8, 9):
+        src = torch.full((2, n_src), 6)
+        engine.add_gradient(Batch(src, tgt, tgt, 10, torch.arange(2)), 10)
+    assert engine.n_recorded == 1
+    longest = torch.full((2, engine.model.max_len), 6)
+    engine.add_gradient(Batch(longest, tgt, tgt, 10, torch.arange(2)), 10)
+
+
+@pytest.mark.parametrize(("slot", "name"), PARTS)
+def test_nothing_keeps_our_parts_from_being_recorded(slot: str, name: str) -> None:
+    recipe = Recipe(build(Objective, choose(Objective, "label_smoothing"), PAD))
+    assert obstacle(fitted(slot, name).train(), recipe, some_batch()) == ""
+
+
+@pytest.mark.parametrize("name", sorted(slots()["objective"]))
+def test_nothing_keeps_our_objectives_from_being_recorded(name: str) -> None:
+    recipe = Recipe(build(Objective, choose(Objective, name), PAD))
+    assert obstacle(fitted("position", "none").train(), recipe, some_batch()) == ""
+
+
+def asks_for_a_number(y: Tensor) -> Tensor:
+    return y if y.sum().item() > 0 else 2 * y
+
+
+def is_a_condition(y: Tensor) -> Tensor:
+    return y if y.sum() > 0 else 2 * y
+
+
+def makes_a_shape_of_numbers(y: Tensor) -> Tensor:
+    return y + y[y > 0].mean()
+
+
+@pytest.mark.parametrize("curious", [asks_for_a_number, is_a_condition, makes_a_shape_of_numbers])
+@pytest.mark.parametrize("name", ["graph", "compile"])
+def test_a_part_that_decides_by_numbers_is_trained_eagerly(
+    curious: Callable[[Tensor], Tensor], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = Relu.forward
+    monkeypatch.setattr(Relu, "forward", lambda *args: curious(forward(*args)))
+    expected, _ = losses("eager")
+    with pytest.warns(UserWarning, match="feed_forward: relu depends on numbers"):
+        found, engine = losses(name)
+    assert engine.name == "eager"
+    assert engine.note.startswith(f"not {name}: feed_forward: relu")
+    assert found == expected
+
+
+def test_looking_for_obstacles_leaves_no_trace() -> None:
+    model = fitted("feed_forward", "mixture_of_experts").train()
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    recipe = Recipe(build(Objective, choose(Objective, "r_drop"), PAD))
+    torch.manual_seed(3)
+    assert obstacle(model, recipe, some_batch()) == ""
+    drawn = torch.rand(3)
+    torch.manual_seed(3)
+    assert torch.equal(drawn, torch.rand(3))
+    assert all(p.grad is None for p in model.parameters())
+    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+
+
+def test_what_cannot_be_recorded_after_all_goes_on_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+    monkeypatch.setattr(graph_module.Recorder, "record", refuse)
+    expected, _ = losses("eager")
+    with pytest.warns(UserWarning, match="not permitted when stream is capturing; training goes"):
+        found, engine = losses("graph")
+    assert engine.note == (
+        "the step could not be recorded: operation not permitted when stream is capturing"
+    )
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_an_interrupted_run_on_graphs_ends_like_one_that_was_not(tmp_path: Path) -> None:
+    spec = run_spec(accumulate=2, average={"last": 2})
+
+    def go(name: str, told: Any) -> tuple[Any, Any]:
+        model = fresh(spec)
+        asked = job(spec, tmp_path / name)
+        object.__setattr__(asked, "engine", "graph")
+        trained = train(model, asked, lambda _: None, lambda: next(told))
+        return trained, model.state_dict()
+
+    whole, weights = go("whole", itertools.repeat(False))
+    with pytest.raises(StoppedError):
+        go("parts", itertools.chain([False] * 11, itertools.repeat(True)))
+    _, pieced = go("parts", itertools.repeat(False))
+    assert (whole.engine, whole.engine_note) == ("graph", "")
+    for name, weight in weights.items():
+        torch.testing.assert_close(weight, pieced[name], atol=1e-5, rtol=1e-4)
+
+
+def test_a_run_tells_its_engine(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    trained = train(fresh(run_spec()), job(run_spec(), tmp_path), seen.append, lambda: False)
+    assert (trained.engine, trained.engine_note, trained.engine_seconds) == ("eager", "", 0.0)
+
+
+def test_auto_is_what_suits_the_device() -> None:
+    assert resolve("auto", "cpu") == "eager"
+    assert resolve("auto", "cuda") == "graph"
+    assert resolve("compile", "cpu") == "compile"
+    with pytest.raises(SpecError, match="no engine 'fast'; say auto, eager, graph, compile"):
+        resolve("fast", "cpu")
+
+
+def test_the_eager_engine_looks_for_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine, _ = prepared("eager", run_spec())
+    assert engine.note == ""
