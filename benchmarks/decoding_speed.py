@@ -70,6 +70,7 @@ from ablate.parts.initialisation import Initialisation
 from ablate.parts.optimizer import Optimizer
 from ablate.parts.schedule import Schedule
 from ablate.registry import build
+from ablate.runner import devices
 from ablate.spec import RunSpec
 from ablate.training.engines import Eager
 from ablate.training.plan import Stream
@@ -166,7 +167,8 @@ def trained(run: RunSpec, corpus: Prepared, n_steps: int, device: torch.device) 
     """Train for ``n_steps`` steps, as the run would begin, but with a warm-up of a third."""
     torch.manual_seed(1)
     model = assemble(run.model, corpus.codec.vocabulary, PAD).to(device)
-    recipe = Recipe.of(run.training, "fp32")
+    precision = devices.resolve("auto", devices.find(device.type)[0])
+    recipe = Recipe.of(run.training, precision)
     choice = run.training.schedule
     short = choice.model_copy(update={"options": {**choice.options, "warmup": n_steps // 3 + 1}})
     schedule = build(Schedule, short, run.model.dims, n_steps)
