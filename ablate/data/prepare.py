@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 
+from ablate.data import encodings
 from ablate.data.batches import Encoded
-from ablate.data.cache import cache_folder, write_whole
+from ablate.data.cache import cache_folder, sealed, unsealed, write_whole
 from ablate.data.corpus import Corpus, CorpusText, digest
 from ablate.data.tokenizer import Codec, Tokenizer
 from ablate.errors import DataError
-from ablate.registry import Choice, build, lookup
+from ablate.registry import Choice, build, digest_of_code, lookup
 from ablate.spec.experiment import RunSpec
 
 
@@ -23,7 +26,7 @@ class Prepared:
     """All that training and measuring read.
 
     Attributes:
-        text: the corpus; its notes say what was left out here, too.
+        text: the corpus without its training text; its notes say what was left out here, too.
         corpus_fingerprint: SHA-256 of the corpus, in hex.
         codec: the trained tokenizer.
         train: without the pairs that are longer than the model allows.
@@ -50,7 +53,50 @@ def prepare(run: RunSpec) -> Prepared:
         DataError: if the corpus cannot be had, or nothing of it is short enough.
     """
     corpus = build(Corpus, run.corpus, at="corpus")
-    text = corpus.load()
+    fingerprint = _known_fingerprint(corpus)
+    entry = cache_folder("encodings") / _entry(run, fingerprint) if fingerprint else None
+    found = None if entry is None else encodings.recall(entry)
+    if found is None:
+        found = _encoded(run, corpus.load())
+        if entry is not None:
+            with contextlib.suppress(OSError):  # without a cache it is encoded again, no more
+                encodings.keep(entry, *found)
+    text, codec, splits = found
+    tests = {name: splits[_test(name)] for name in text.tests}
+    text = replace(text, train=encodings.NOT_KEPT)
+    fingerprint = fingerprint or corpus.fingerprint()
+    return Prepared(text, fingerprint, codec, splits["train"], splits["dev"], tests)
+
+
+def _known_fingerprint(corpus: Corpus) -> str | None:
+    """Return the fingerprint, if it can be known before the corpus is fetched."""
+    try:
+        return corpus.fingerprint()
+    except DataError:
+        return None
+
+
+def _entry(run: RunSpec, fingerprint: str) -> str:
+    """Name everything that the ids of a corpus depend on, our own code of this room included."""
+    tokenizer = lookup(Tokenizer.slot, run.tokenizer.name)
+    corpus = lookup(Corpus.slot, run.corpus.name)
+    known = {
+        "corpus": {**run.corpus.model_dump(), "version": corpus.version, "sha256": fingerprint},
+        "tokenizer": {**run.tokenizer.model_dump(), "version": tokenizer.version},
+        "max_len": run.model.dims.max_len,
+        "code": _own_code(),
+        "outside": [part.origin.identity for part in (tokenizer, corpus) if part.origin],
+        "library": version("tokenizers"),
+    }
+    return digest([json.dumps(known, sort_keys=True, default=str)])[:32]
+
+
+@cache
+def _own_code() -> str:
+    return digest_of_code(Path(__file__).parent)
+
+
+def _encoded(run: RunSpec, text: CorpusText) -> tuple[CorpusText, Codec, encodings.Splits]:
     codec = trained_codec(run.tokenizer, text)
     max_len = run.model.dims.max_len
     notes: list[str] = []
@@ -60,13 +106,20 @@ def prepare(run: RunSpec) -> Prepared:
             f"{text.name}: no training pair has at most {max_len} tokens on both sides; "
             "raise model.dims.max_len"
         )
-    dev = _cut(Encoded.encode(codec, text.dev), max_len, "dev", notes)
-    tests = {
-        name: _cut(Encoded.encode(codec, test), max_len, name, notes)
-        for name, test in text.tests.items()
+    splits = {
+        "train": train,
+        "dev": _cut(Encoded.encode(codec, text.dev), max_len, "dev", notes),
+        **{
+            _test(name): _cut(Encoded.encode(codec, test), max_len, name, notes)
+            for name, test in text.tests.items()
+        },
     }
-    text = replace(text, notes=(*text.notes, *notes))
-    return Prepared(text, corpus.fingerprint(), codec, train, dev, tests)
+    return replace(text, notes=(*text.notes, *notes)), codec, splits
+
+
+def _test(name: str) -> str:
+    """Return a name for a test set that no other split has."""
+    return f"tests.{name}"
 
 
 def trained_codec(choice: Choice, text: CorpusText) -> Codec:
@@ -77,20 +130,13 @@ def trained_codec(choice: Choice, text: CorpusText) -> Codec:
     """
     path = cache_folder("tokenizers") / f"{_key(choice, text)}.json"
     try:
-        return _read(path.read_text(encoding="utf-8"))
+        return Codec.from_json(unsealed(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, DataError):
         codec = build(Tokenizer, choice, at="tokenizer").train(text)
     content = codec.to_json()
     with contextlib.suppress(OSError):  # without a cache it is trained again, no more
-        write_whole(path, f"{digest([content])}\n{content}")
+        write_whole(path, sealed(content))
     return Codec.from_json(content)  # so that a new one is, to the letter, one from the cache
-
-
-def _read(entry: str) -> Codec:
-    claimed, _, content = entry.partition("\n")
-    if claimed != digest([content]):
-        raise DataError("a damaged cache entry")
-    return Codec.from_json(content)
 
 
 def _key(choice: Choice, text: CorpusText) -> str:

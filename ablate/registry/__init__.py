@@ -1,6 +1,13 @@
 """The table of parts: which class answers to which name in which slot."""
 
-from ablate.registry.outside import PluginError, adopt, load_plugin, plugins, restored
+from ablate.registry.outside import (
+    PluginError,
+    adopt,
+    digest_of_code,
+    load_plugin,
+    plugins,
+    restored,
+)
 from ablate.registry.table import (
     Choice,
     Entry,
@@ -31,6 +38,7 @@ __all__ = [
     "adopt",
     "build",
     "choose",
+    "digest_of_code",
     "documented",
     "load_plugin",
     "lookup",

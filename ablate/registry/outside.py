@@ -109,12 +109,23 @@ def load_installed() -> None:
             package, root = _root(point.module)
         except (ImportError, ValueError) as error:
             raise PluginError(f"{owner}, entry point {point.name!r}: {error}") from error
-        plugin = Plugin(owner, _digest(root), package)
+        plugin = Plugin(owner, digest_of_code(root), package)
         _bring_in(plugin, root, point.load)
 
 
 def _owner(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else point.module
+
+
+def digest_of_code(root: Path) -> str:
+    """Return the SHA-256 of a Python file, or of all those in a folder with their names, in hex."""
+    if root.is_file():
+        return hashlib.sha256(root.read_bytes()).hexdigest()
+    whole = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        content = hashlib.sha256(file.read_bytes()).hexdigest()
+        whole.update(f"{file.relative_to(root).as_posix()} {content}\n".encode())
+    return whole.hexdigest()
 
 
 def _root(module: str) -> tuple[str, Path]:
@@ -129,16 +140,6 @@ def _root(module: str) -> tuple[str, Path]:
             file = Path(found.origin)
             return name, file.parent if found.submodule_search_locations else file
     raise ModuleNotFoundError(f"{module!r} has no file")
-
-
-def _digest(root: Path) -> str:
-    if root.is_file():
-        return hashlib.sha256(root.read_bytes()).hexdigest()
-    whole = hashlib.sha256()
-    for file in sorted(root.rglob("*.py")):
-        content = hashlib.sha256(file.read_bytes()).hexdigest()
-        whole.update(f"{file.relative_to(root).as_posix()} {content}\n".encode())
-    return whole.hexdigest()
 
 
 def _bring_in(plugin: Plugin, root: Path, run: Callable[[], object]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ablate.registry import digest_of_code
 from ablate.runner import provenance
 
 _PACKAGE = Path(__file__).parents[1]
@@ -30,12 +30,7 @@ def foreign(record: Mapping[str, Any], device: str) -> str | None:
 @cache
 def code() -> str:
     """Return the fingerprint of the code that runs: the text of every module of the package."""
-    digest = hashlib.sha256()
-    for file in sorted(_PACKAGE.rglob("*.py")):
-        content = file.read_bytes()
-        digest.update(f"{file.relative_to(_PACKAGE).as_posix()} {len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()
+    return digest_of_code(_PACKAGE)
 
 
 def _other_code(made: Mapping[str, Any]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.data import prepare as module
-from ablate.data.batches import Ragged
+from ablate.data.batches import Batches, Encoded, Ragged
 from ablate.data.cache import write_whole
-from ablate.data.corpus import Corpus
-from ablate.data.prepare import prepare, trained_codec
-from ablate.data.tokenizer import EOS, BytePair, Tokenizer
+from ablate.data.corpus import Corpus, CorpusText
+from ablate.data.files import Files
+from ablate.data.prepare import Prepared, prepare, trained_codec
+from ablate.data.tokenizer import EOS, PAD, BytePair, Tokenizer
 from ablate.errors import DataError
 from ablate.registry import build, choose
 from ablate.spec.experiment import RunSpec
@@ -56,8 +58,11 @@ def folder(tmp_path: Path) -> Path:
 def test_everything_is_encoded_by_the_one_codec(folder: Path) -> None:
     prepared = prepare(run_spec(folder, max_len=20))
     text, codec = prepared.text, prepared.codec
+    whole = build(Corpus, run_spec(folder).corpus).load()
+    assert replace(whole, train=text.train) == text
+    assert not len(text.train), "nobody reads it any more"
     for split, encoded in [
-        (text.train, prepared.train),
+        (whole.train, prepared.train),
         (text.dev, prepared.dev),
         (text.tests["news"], prepared.tests["news"]),
     ]:
@@ -73,7 +78,6 @@ def test_training_pairs_that_are_too_long_are_left_out_and_said(folder: Path) ->
     assert len(prepared.train) == 6, "six words and EOS"
     assert max(*prepared.train.src.lengths, *prepared.train.tgt.lengths) == 7
     assert "train: 4 of 10 pairs left out, more than 7 tokens on a side" in prepared.text.notes
-    assert len(prepared.text.train) == 10, "the text itself changed"
 
 
 def test_long_sentences_elsewhere_are_cut_and_said_but_references_are_whole(folder: Path) -> None:
@@ -155,6 +159,100 @@ def test_a_write_that_fails_leaves_the_old_content_and_no_draft(tmp_path: Path) 
         write_whole(tmp_path / "a", "new \udc80")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_text() == "old"
+
+
+def same(left: Prepared, right: Prepared) -> bool:
+    """Return whether two are equal to the last id."""
+    texts = (left.text, left.corpus_fingerprint) == (right.text, right.corpus_fingerprint)
+    codecs = left.codec.to_json() == right.codec.to_json()
+    return texts and codecs and all(map(_same_ids, _splits(left), _splits(right)))
+
+
+def _splits(of: Prepared) -> list[Encoded]:
+    return [of.train, of.dev, *of.tests.values()]
+
+
+def _same_ids(left: Encoded, right: Encoded) -> bool:
+    return all(
+        [ids.tolist() for ids in a] == [ids.tolist() for ids in b]
+        for a, b in ((left.src, right.src), (left.tgt, right.tgt))
+    )
+
+
+def only_entry(cache: Path) -> Path:
+    (entry,) = (cache / "encodings").iterdir()
+    return entry
+
+
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return what forbids to read the corpus from then on."""
+
+    def forbid(*_: object) -> CorpusText:
+        raise AssertionError("the text was read again")
+
+    return lambda: monkeypatch.setattr(Files, "load", forbid)
+
+
+def test_text_is_encoded_once(folder: Path, unread: Callable[[], None]) -> None:
+    first = prepare(run_spec(folder, max_len=8))
+    assert first.text.notes
+    unread()
+    again = prepare(run_spec(folder, max_len=8))
+    assert same(first, again)
+    batch = Batches(again.train, 20, PAD).make(np.arange(3))
+    assert batch.n_tokens == int(again.train.tgt.lengths[:3].sum())
+
+
+@pytest.mark.parametrize("change", ["max_len", "tokenizer", "text", "code", "library"])
+def test_whatever_ids_depend_on_encodes_anew(
+    folder: Path, cache: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = prepare(run_spec(folder, max_len=8))
+    spec = run_spec(folder, max_len=8)
+    if change == "max_len":
+        spec = run_spec(folder, max_len=9)
+    elif change == "tokenizer":
+        spec = run_spec(folder, max_len=8, lowercase=True)
+    elif change == "text":
+        (folder / "dev.en").write_text("a b\nc\n")
+    elif change == "code":
+        monkeypatch.setattr(module, "_own_code", lambda: "other")
+    else:
+        monkeypatch.setattr(module, "version", lambda _: "99.1.0")
+    assert same(first, prepare(spec)) == (change in ("code", "library"))
+    assert len(list((cache / "encodings").iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", ["text.json", "train.tgt.npy", "tests.news.src.lengths.npy"])
+@pytest.mark.parametrize("damage", ["gone", "short", "changed"])
+def test_a_damaged_entry_is_encoded_anew(folder: Path, cache: Path, name: str, damage: str) -> None:
+    first = prepare(run_spec(folder))
+    file = only_entry(cache) / name
+    content = file.read_bytes()
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(content[:-3] if damage == "short" else content[:-1] + b"\x07")
+    assert same(first, prepare(run_spec(folder)))
+    assert file.read_bytes() == content
+
+
+def test_a_draft_of_an_entry_is_none(folder: Path, cache: Path) -> None:
+    """As a process leaves it that is killed while it writes."""
+    first = prepare(run_spec(folder))
+    entry = only_entry(cache)
+    entry.replace(entry.with_name(f".{entry.name}.abc"))
+    assert same(first, prepare(run_spec(folder)))
+
+
+def test_without_a_cache_text_is_encoded_every_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = prepare(run_spec(folder))
+    (folder / "file").write_text("in the way")
+    monkeypatch.setenv("ABLATE_CACHE", str(folder / "file"))
+    assert same(first, prepare(run_spec(folder)))
 
 
 @given(st.lists(st.lists(st.integers(4, 99), max_size=9), max_size=8), st.integers(1, 6))

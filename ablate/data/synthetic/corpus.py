@@ -24,7 +24,10 @@ from ablate.data.synthetic.lexicon import (
     TRANSITIVES,
 )
 from ablate.data.synthetic.sampling import Sampler, Style
-from ablate.registry import register
+from ablate.registry import digest_of_code, register
+
+_GRAMMAR = Path(__file__).parent
+"""The code that the text comes from."""
 
 LONGEST = 16
 """Tokens on either side, final mark included, of every split but ``test_long``."""
@@ -61,7 +64,8 @@ class Synthetic(Corpus):
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the text; recalled, while the grammar stays as it is."""
-        path = cache_folder("synthetic") / digest([_sources(), str(self.size), str(self.seed)])
+        known = digest_of_code(_GRAMMAR), str(self.size), str(self.seed)
+        path = cache_folder("synthetic") / digest(known)
         with contextlib.suppress(OSError, UnicodeDecodeError):
             recalled = path.read_text(encoding="ascii")
             if re.fullmatch("[0-9a-f]{64}", recalled):
@@ -75,12 +79,6 @@ class Synthetic(Corpus):
 
     def load(self) -> CorpusText:
         return generate(self.size, self.seed)
-
-
-def _sources() -> str:
-    """Return the code that the text comes from."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    return "".join(file.read_text(encoding="utf-8") for file in files)
 
 
 @functools.lru_cache(maxsize=4)
