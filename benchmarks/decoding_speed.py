@@ -53,10 +53,10 @@ from peers.race import (
     parser,
     prepared,
     race,
-    say,
     sizes_of,
     summary,
 )
+from records import say
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 

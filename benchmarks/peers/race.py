@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import statistics
 import subprocess
 import sys
@@ -20,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from records import RESULTS, ROOT, origin, say, write
 
 from ablate import spec
 from ablate.data.cache import cache_folder
 from ablate.data.prepare import Prepared, prepare
-from ablate.runner import devices, provenance
+from ablate.runner import devices
 from ablate.spec import RunSpec
-from ablate.store import write_whole
-from peers.environment import ROOT, python_of
+from peers.environment import python_of
 from peers.protocol import Job, Sizes
 
 OURS = "ours"
@@ -115,7 +114,7 @@ def parser(doc: str | None, output: str, names: Sequence[str]) -> argparse.Argum
         default=cache_folder("peers"),
         help="folder of the peers' virtual environments; by default in the user's cache",
     )
-    made.add_argument("--output", type=Path, default=ROOT / "results" / "benchmarks" / output)
+    made.add_argument("--output", type=Path, default=RESULTS / output)
     return made
 
 
@@ -294,11 +293,7 @@ def summary(
         if k not in ("output", "environments")
     }
     return {
-        "date": provenance.now(),
-        "hardware": provenance.hardware(options.device),
-        "versions": provenance.versions(),
-        "git": provenance.git(),
-        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        **origin(options.device),
         "settings": {**said, **more},
         "contenders": contenders,
     }
@@ -316,8 +311,7 @@ def finish(options: argparse.Namespace, found: Mapping[str, Any], rates: str, un
             continue
         shown = Ratio(**of_ours) if entry["name"] != OURS else "1"
         say(f"{entry['name']:<24}{entry['n_parameters']:>12,}{rate:>18,.1f}{shown!s:>34}")
-    write_whole(options.output, json.dumps(found, indent=1) + "\n")
-    say(f"\n{options.output}")
+    write(options.output, found)
     return 1 if any(entry["error"] for entry in found["contenders"]) else 0
 
 
@@ -325,9 +319,3 @@ def told(entry: Entry, number: int) -> None:
     """Say how a round went."""
     if entry.error is None and len(entry.rounds) == number:
         say(f"round {number}: {entry.contender.name}, {entry.seconds[-1]:.2f} s")
-
-
-def say(text: str) -> None:
-    """Print at once."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()

@@ -1,0 +1,39 @@
+"""What a benchmark writes down beside its numbers: when, where, with what, by which command."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ablate.runner import provenance
+from ablate.store import write_whole
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results" / "benchmarks"
+
+
+def origin(device: str) -> dict[str, Any]:
+    """Return where numbers come from that are measured now, by this process or its children."""
+    return {
+        "date": provenance.now(),
+        "hardware": provenance.hardware(device),
+        "versions": provenance.versions(),
+        "git": provenance.git(),
+        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+    }
+
+
+def write(file: Path, found: Mapping[str, Any]) -> None:
+    """Write what was found as JSON, and say where."""
+    write_whole(file, json.dumps(found, indent=1) + "\n")
+    say(f"\n{file}")
+
+
+def say(text: str) -> None:
+    """Print at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,275 @@
+"""How do time and memory grow with the size of things?
+
+Run it:  python benchmarks/scaling.py [--axis d_model --axis corpus ...] [--repeats 3]
+         [--device cuda] [--output results/benchmarks/scaling.json]
+
+One thing grows at a time, the others stay as they are (`SMALL`):
+
+- batch_tokens, d_model, n_layers, vocabulary, length: seconds of a training step and peak memory,
+  by the probe of `ablate run` in a fresh process, on random sentences of equal length;
+- seeds, variants: wall time of `ablate run` from nothing to the table, runs of 20 steps;
+- corpus: pairs of the synthetic corpus; seconds and peak memory until a run has its ids, for the
+  first run, which makes text, tokenizer and ids, and for the second, which finds the ids.
+
+Every point is the median of the repeats, which take turns over all points of an axis. The exponent
+is that of the last doubling: 1 is proportional. Writes a figure beside the JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from records import RESULTS, ROOT, origin, say, write
+
+from ablate import measuring, spec
+from ablate.data.batches import Encoded, Ragged
+from ablate.data.prepare import Prepared, prepare
+from ablate.data.tokenizer import EOS
+from ablate.parts.embedding import Vocabulary
+from ablate.runner import devices
+from ablate.spec import RunSpec
+from ablate.training.engines import resolve
+
+SMALL = {"batch_tokens": 1024, "d_model": 128, "n_layers": 2, "vocabulary": 2000, "length": 16}
+"""What does not grow has this size."""
+
+AXES: dict[str, tuple[int, ...]] = {
+    "batch_tokens": (512, 1024, 2048, 4096, 8192),
+    "d_model": (64, 128, 256, 512),
+    "n_layers": (1, 2, 4, 8),
+    "vocabulary": (1000, 4000, 16_000, 32_000),
+    "length": (8, 16, 32, 64, 128),
+    "seeds": (1, 2, 4, 8),
+    "variants": (1, 2, 4, 8),
+    "corpus": (10_000, 100_000, 1_000_000),
+}
+UNITS = {"seconds": "s", "mib": "MiB", "seconds_again": "s, again", "mib_again": "MiB, again"}
+N_STEPS = 20
+
+Point = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a point is measured."""
+
+    device: str
+    folder: Path
+
+
+def main() -> int:
+    """Measure all axes, print and write what came of it; return the exit status."""
+    options = _options()
+    if options.one is not None:
+        axis, size = options.one.split("=")
+        sys.stdout.write(json.dumps(IN_PROCESS[axis](axis, int(size), options.device)) + "\n")
+        return 0
+    found: dict[str, Any] = {}
+    for axis in options.axis or AXES:
+        found[axis] = grown(axis, options)
+        for key, exponent in found[axis]["exponents"].items():
+            say(f"{axis}: {key} grows with the power {exponent:.2f}")
+    write(options.output, {**origin(options.device), "small": SMALL, "axes": found})
+    draw(found, options.output.with_suffix(".png"))
+    return 0
+
+
+def grown(axis: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Return what an axis costs at every size."""
+    sizes = [size for size in AXES[axis] if size <= (options.largest or size)]
+    turns: list[dict[int, Point]] = []
+    for number in range(1, options.repeats + 1):
+        turns.append({})
+        for size in sizes:
+            turns[-1][size] = measured(axis, size, options.device)
+            say(f"{axis} {size}, turn {number}: {_shown(turns[-1][size])}")
+    points = [
+        {key: statistics.median(turn[size][key] for turn in turns) for key in turns[0][size]}
+        for size in sizes
+    ]
+    return {
+        "sizes": sizes,
+        "points": points,
+        "exponents": {key: _exponent(sizes, [p[key] for p in points]) for key in points[0]},
+        "turns": [[turn[size] for size in sizes] for turn in turns],
+    }
+
+
+def measured(axis: str, size: int, device: str) -> Point:
+    """Measure one size of an axis where nothing has been before."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Place(device, Path(folder))
+        if axis in WHOLE:
+            return WHOLE[axis](size, place)
+        one = f"{axis}={size}"
+        if axis != "corpus":
+            return _in_a_process(one, place)
+        first, second = _in_a_process(one, place), _in_a_process(one, place)
+        return {**first, **{f"{key}_again": value for key, value in second.items()}}
+
+
+def _in_a_process(one: str, place: Place) -> Point:
+    environment = devices.find(place.device)[0].environment()
+    done = subprocess.run(
+        [sys.executable, __file__, "--device", place.device, "--one", one],
+        env={**os.environ, **environment, "ABLATE_CACHE": str(place.folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{one}: {done.stderr.strip()}")
+    found: Point = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def a_step(axis: str, size: int, device: str) -> Point:
+    """Return the seconds of a training step and its peak memory."""
+    sizes = {**SMALL, axis: size}
+    run = _run(
+        f"model.dims.d_model={sizes['d_model']}",
+        f"model.n_layers={sizes['n_layers']}",
+        f"model.feed_forward.d_ff={4 * sizes['d_model']}",
+        f"model.dims.max_len={2 * sizes['length']}",
+        f"training.batch_tokens={sizes['batch_tokens']}",
+    )
+    torch.set_num_threads(1)
+    place = devices.find(device)[0]
+    precision = devices.resolve(run.training.precision, place)
+    data = random_pairs(sizes["vocabulary"], sizes["length"], 8 * sizes["batch_tokens"])
+    engine = resolve("auto", place.kind)
+    found = measuring.probe(run, data, torch.device(place.kind), precision, engine)
+    seconds = found["target_tokens_per_step"] / found["train_target_tokens_per_second"]
+    return {"seconds": seconds, "mib": found["train_peak_mib"]}
+
+
+def random_pairs(vocabulary: int, length: int, n_tokens: int) -> Prepared:
+    """Return pairs of ``length`` tokens a side, ``n_tokens`` a side in all."""
+    random = np.random.default_rng(0)
+    n = max(64, n_tokens // length)
+
+    def side() -> Ragged:
+        ids = random.integers(4, vocabulary, (n, length), dtype=np.int32)
+        ids[:, -1] = EOS
+        return Ragged(ids.reshape(-1), np.full(n, length, dtype=np.int64))
+
+    pairs = Encoded(side(), side())
+    codec = SimpleNamespace(vocabulary=Vocabulary(vocabulary, vocabulary, is_joint=True))
+    return cast(Prepared, SimpleNamespace(codec=codec, train=pairs, dev=pairs))
+
+
+def until_ids(_axis: str, size: int, _device: str) -> Point:
+    """Return how long it takes until a run has its ids, and the most memory on the way."""
+    began = time.perf_counter()
+    prepared = prepare(_run(f"corpus.size={size}"))
+    seconds = time.perf_counter() - began
+    assert len(prepared.train) == size, "synthetic sentences are never too long"
+    return {
+        "seconds": seconds,
+        "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def of_seeds(size: int, place: Place) -> Point:
+    """Return the wall time of an experiment of one row with ``size`` seeds."""
+    return _experiment({}, list(range(1, size + 1)), place)
+
+
+def of_variants(size: int, place: Place) -> Point:
+    """Return the wall time of an experiment of ``size`` rows with one seed."""
+    rows = {f"clip_{n}": {"training.clip": 1 + n} for n in range(1, size)}
+    return _experiment(rows, [1], place)
+
+
+def _experiment(variants: Mapping[str, Any], seeds: Sequence[int], place: Place) -> Point:
+    file = place.folder / "grows.yaml"
+    preset = ROOT / "experiments" / "presets" / "laptop.yaml"
+    written = {
+        "extends": str(preset),
+        "seeds": seeds,
+        "training": {"steps": N_STEPS, "evaluate_every": N_STEPS},
+        **({"variants": variants} if variants else {}),
+    }
+    file.write_text(json.dumps(written), encoding="utf-8")  # which is YAML too
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "ablate.cli", "run", str(file), "--device", place.device]
+    results = str(place.folder / "results")
+    subprocess.run([*command, "--results", results], check=True, capture_output=True)
+    return {"seconds": time.perf_counter() - began}
+
+
+def _run(*changes: str) -> RunSpec:
+    file = ROOT / "experiments" / "presets" / "laptop.yaml"
+    return spec.expand(spec.load(file, changes))[0].spec
+
+
+IN_PROCESS: Mapping[str, Callable[[str, int, str], Point]] = {
+    **dict.fromkeys(SMALL, a_step),
+    "corpus": until_ids,
+}
+WHOLE: Mapping[str, Callable[[int, Place], Point]] = {"seeds": of_seeds, "variants": of_variants}
+
+
+def draw(found: Mapping[str, Any], file: Path) -> None:
+    """Draw every axis, both scales logarithmic, so that a power is a straight line."""
+    from matplotlib import pyplot as plt
+
+    n_columns = 4
+    n_rows = -(-len(found) // n_columns)
+    figure, places = plt.subplots(
+        n_rows, n_columns, figsize=(4 * n_columns, 3.2 * n_rows), squeeze=False
+    )
+    for place in places.flat[len(found) :]:
+        place.set_axis_off()
+    for place, (axis, grew) in zip(places.flat, found.items(), strict=False):
+        for key, exponent in grew["exponents"].items():
+            values = [point[key] for point in grew["points"]]
+            place.loglog(grew["sizes"], values, "o-", label=f"{UNITS[key]}, power {exponent:.2f}")
+        place.set_title(axis)
+        place.legend(fontsize="small")
+        place.grid(visible=True, which="both", alpha=0.2)
+    figure.tight_layout()
+    figure.savefig(file, dpi=120)
+    say(str(file))
+
+
+def _exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
+    """Return the power with which ``values`` grow at the end."""
+    if len(sizes) == 1:
+        raise SystemExit("one size does not grow; ask for a larger --largest")
+    return math.log(values[-1] / values[-2]) / math.log(sizes[-1] / sizes[-2])
+
+
+def _shown(point: Point) -> str:
+    return ", ".join(f"{value:.3g} {UNITS[key]}" for key, value in point.items())
+
+
+def _options() -> argparse.Namespace:
+    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    made.add_argument("--axis", action="append", choices=tuple(AXES), help="else all")
+    made.add_argument("--largest", type=int, help="leave larger sizes out")
+    made.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    made.add_argument("--repeats", type=int, default=3, help="turns over the sizes of an axis")
+    made.add_argument("--output", type=Path, default=RESULTS / "scaling.json")
+    made.add_argument("--one", help=argparse.SUPPRESS)
+    return made.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""Where does the time of a training step go, and how far is it from the floor?
+
+Run it:  ABLATE_CORPORA=FOLDER python benchmarks/step_profile.py [--preset d256] [--device cuda]
+         [--precision fp32] [--output results/benchmarks/step_profile.json]
+
+Trains a preset with the engine and the precision that ``auto`` means here, and writes down
+
+- seconds per step, the median of rounds over the first batches of an epoch;
+- the floor: the floating-point operations that a step needs, over the rate that large matrix
+  products reach on this device, and the bytes that it has to move, over the bandwidth that a large
+  copy reaches. Bytes: of weights, gradients and moments in the update, and of everything that the
+  forward pass keeps for the backward pass, written once and read once. No program that computes the
+  same numbers without recomputing any of them can be faster than the larger of the two;
+- the ten operations (on CUDA: kernels) that take the most time, by ``torch.profiler``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from peers.race import PRESETS, prepared
+from records import RESULTS, origin, say, write
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from ablate.data.batches import Batch, Batches
+from ablate.data.tokenizer import PAD
+from ablate.model import assemble
+from ablate.parts.initialisation import Initialisation
+from ablate.parts.optimizer import Optimizer
+from ablate.registry import build
+from ablate.runner import devices
+from ablate.training.engines import Eager, Engine, choose, resolve
+from ablate.training.step import Recipe, parameter_groups, set_rate
+
+TOP = 10
+SIDE = 4096  # of the matrices whose product tells the rate
+COPIED = 2**28  # bytes
+LEARNING_RATE = 1e-6
+
+
+def main() -> int:
+    """Measure, print and write what came of it; return the exit status."""
+    options = _options()
+    torch.set_num_threads(options.threads)
+    place = devices.find(options.device)[0]
+    device = torch.device(place.kind)
+    run, corpus = prepared(options)
+    precision = devices.resolve(options.precision, place)
+    torch.manual_seed(1)
+    model = assemble(run.model, corpus.codec.vocabulary, PAD).to(device).train()
+    initialisation = build(Initialisation, run.model.initialisation, run.model.dims)
+    optimizer = build(Optimizer, run.training.optimizer).make(
+        parameter_groups(model, initialisation)
+    )
+    set_rate(optimizer, LEARNING_RATE)
+    recipe = Recipe.of(run.training, precision)
+    found = Batches(corpus.train, run.training.batch_tokens, PAD)
+    rows = found.epoch(seed=1, epoch=0)[: options.steps]
+    batches = [found.make(of_batch).to(device) for of_batch in rows]
+    engine = choose(resolve("auto", place.kind), model, recipe, optimizer, batches[0])
+    seconds = per_step(engine, batches, options.repeats)
+    n_flops, n_kept = work(Eager(model, recipe, optimizer), batches)
+    n_parameters = sum(p.numel() for p in model.parameters())
+    n_bytes = 2 * n_kept + 4 * 8 * n_parameters  # w, m, v: read, written; g: written, read
+    rate, bandwidth = matrix_rate(device, precision), copy_rate(device)
+    floor = {"arithmetic": n_flops / rate, "memory": n_bytes / bandwidth}
+    top = operations(engine, batches)
+    told = {
+        "engine": engine.name,
+        "precision": precision,
+        "seconds_per_step": seconds,
+        "target_tokens_per_step": sum(batch.n_tokens for batch in batches) / len(batches),
+        "flops_per_step": n_flops,
+        "bytes_per_step": n_bytes,
+        "matrix_flops_per_second": rate,
+        "bytes_per_second": bandwidth,
+        "floor_seconds": floor,
+        "times_the_floor": seconds / max(floor.values()),
+        "share_of_matrix_rate": n_flops / seconds / rate,
+        "top": top,
+    }
+    _tell(told)
+    settings = {k: v for k, v in vars(options).items() if k != "output"}
+    write(options.output, {**origin(options.device), "settings": settings, **told})
+    return 0
+
+
+def per_step(engine: Engine, batches: list[Batch], n_rounds: int) -> float:
+    """Return the median seconds of a step, after two rounds that are not counted."""
+
+    def of_round() -> None:
+        for batch in batches:
+            engine.step([batch])
+
+    for _ in range(2):
+        of_round()
+    return statistics.median(_timed(of_round) for _ in range(n_rounds)) / len(batches)
+
+
+def work(engine: Engine, batches: list[Batch]) -> tuple[float, float]:
+    """Return the FLOPs of a step, and the bytes that its forward pass keeps for the backward."""
+    kept = 0
+
+    def note(x: Tensor) -> Tensor:
+        nonlocal kept
+        kept += 0 if isinstance(x, torch.nn.Parameter) else x.nelement() * x.element_size()
+        return x
+
+    counter = FlopCounterMode(display=False)
+    with counter, torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+        for batch in batches:
+            engine.step([batch])
+    return counter.get_total_flops() / len(batches), kept / len(batches)
+
+
+def matrix_rate(device: torch.device, precision: str) -> float:
+    """Return the FLOPs per second of a product of two large square matrices."""
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    a, b = (torch.randn(SIDE, SIDE, device=device, dtype=dtype) for _ in range(2))
+    return 2 * SIDE**3 / _fastest(lambda: a @ b)
+
+
+def copy_rate(device: torch.device) -> float:
+    """Return the bytes per second, read and written, of a large copy."""
+    source = torch.zeros(COPIED, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2 * COPIED / _fastest(lambda: target.copy_(source))
+
+
+def operations(engine: Engine, batches: list[Batch]) -> list[dict[str, Any]]:
+    """Return the operations that take most of the time, with their share of all."""
+    is_cuda = batches[0].src.is_cuda
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_cuda else [])]
+    with profile(activities=activities) as seen:
+        for batch in batches:
+            engine.step([batch])
+
+    def own(event: Any) -> float:
+        return float(event.self_device_time_total if is_cuda else event.self_cpu_time_total)
+
+    events = sorted(seen.key_averages(), key=own, reverse=True)
+    whole = sum(map(own, events))
+    return [
+        {
+            "name": event.key,
+            "share": own(event) / whole,
+            "calls_per_step": event.count / len(batches),
+        }
+        for event in events[:TOP]
+    ]
+
+
+def _fastest(work: Callable[[], object]) -> float:
+    work()
+    return min(_timed(work) for _ in range(5))
+
+
+def _timed(work: Callable[[], object]) -> float:
+    _wait()
+    began = time.perf_counter()
+    work()
+    _wait()
+    return time.perf_counter() - began
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _tell(told: dict[str, Any]) -> None:
+    say(f"{told['engine']} engine, {told['precision']}: {told['seconds_per_step']:.4f} s per step")
+    for name, seconds in told["floor_seconds"].items():
+        say(f"floor by {name}: {seconds:.4f} s")
+    say(
+        f"{told['times_the_floor']:.2f} times the floor; "
+        f"{told['share_of_matrix_rate']:.0%} of the rate of large matrix products"
+    )
+    for operation in told["top"]:
+        say(f"{operation['share']:>6.1%} {operation['name']} ({operation['calls_per_step']:.0f})")
+
+
+def _options() -> argparse.Namespace:
+    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    made.add_argument("--preset", choices=sorted(PRESETS), default="tiny")
+    made.add_argument("--corpus", choices=("multi30k", "synthetic"))
+    made.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    made.add_argument("--precision", choices=("auto", "fp32", "bf16"), default="auto")
+    made.add_argument("--threads", type=int, default=1, help="of the CPU; a run has one")
+    made.add_argument("--steps", type=int, default=8, help="of a round, one batch each")
+    made.add_argument("--repeats", type=int, default=5, help="rounds that are measured")
+    made.add_argument("--output", type=Path, default=RESULTS / "step_profile.json")
+    return made.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
