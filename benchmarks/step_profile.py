@@ -17,6 +17,7 @@ Trains a preset with the engine and the precision that ``auto`` means here, and 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import time
@@ -50,8 +51,9 @@ LEARNING_RATE = 1e-6
 def main() -> int:
     """Measure, print and write what came of it; return the exit status."""
     options = _options()
-    torch.set_num_threads(options.threads)
     place = devices.find(options.device)[0]
+    _be_like_a_run(place.environment())
+    torch.set_num_threads(options.threads)
     device = torch.device(place.kind)
     run, corpus = prepared(options)
     precision = devices.resolve(options.precision, place)
@@ -175,6 +177,12 @@ def _timed(work: Callable[[], object]) -> float:
 def _wait() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def _be_like_a_run(environment: dict[str, str]) -> None:
+    """Begin again with what a run finds in its environment, unless it is there."""
+    if any(os.environ.get(name) != value for name, value in environment.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **environment})
 
 
 def _tell(told: dict[str, Any]) -> None:
