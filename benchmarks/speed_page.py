@@ -1,0 +1,185 @@
+"""Tell in docs/speed.md what the other benchmarks have measured.
+
+Run it:  python benchmarks/speed_page.py [--output docs/speed.md]
+
+Every number comes from a file in results/benchmarks; what has no file yet is said to be unmeasured,
+with the command that measures it. Nothing is measured here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from records import RESULTS, ROOT, say
+
+from ablate.store import write_whole
+
+Found = dict[str, Any]
+
+INTRODUCTION = """\
+# Speed
+
+Written by `python benchmarks/speed_page.py` from what the scripts in `benchmarks/` have measured.
+The JSON files hold every round, the machine, the versions, the commit and the command. Times of one
+machine mean little on another, so what is compared are ratios of things that took turns.
+
+What makes a step fast, whatever the parts:
+
+- logits are made a piece at a time, and never for padding; batches hold pairs of one length, so
+  that next to nothing is padding; dropout decides four numbers with one random word;
+- on a CPU that multiplies in bf16 `precision: auto` uses it; each run has one thread, and as many
+  runs go on as there are cores;
+- on a GPU forward and backward are recorded once for each shape of a batch and replayed as one CUDA
+  graph (`--engine graph`; the others are `eager` and `compile`). A part that lets numbers decide
+  what Python does next cannot be recorded: its run goes on eagerly, and the table says so;
+- text is encoded once and kept in the user's cache; decoding keeps keys and values, and drops
+  sentences that are done.
+"""
+
+RACES = (
+    ("Training, Transformer-Tiny", "training_speed", "training_speed.py", "target tokens/s"),
+    (
+        "Training, 3 + 3 layers of width 256",
+        "training_speed_d256",
+        "training_speed.py --preset d256 --output results/benchmarks/training_speed_d256.json",
+        "target tokens/s",
+    ),
+    ("Decoding, 5 beams", "decoding_speed", "decoding_speed.py", "sentences/s"),
+)
+
+
+def main() -> None:
+    """Write the page."""
+    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    made.add_argument("--output", type=Path, default=ROOT / "docs" / "speed.md")
+    output = made.parse_args().output
+    sections = [INTRODUCTION]
+    for title, name, command, unit in RACES:
+        sections.append(section(title, name, command, lambda found, unit=unit: race(found, unit)))
+    sections += [
+        section("Where a step's time goes", "step_profile", "step_profile.py", profile),
+        section("What parts cost", "parts_cost", "parts_cost.py", parts),
+        section("How cost grows", "scaling", "scaling.py", growth),
+    ]
+    write_whole(output, "\n".join(sections))
+    say(str(output))
+
+
+def section(title: str, name: str, command: str, tell: Any) -> str:
+    """Return a section of the page."""
+    file = RESULTS / f"{name}.json"
+    lines = [f"## {title}", ""]
+    if not file.exists():
+        lines.append(f"Not measured yet: `python benchmarks/{command}` does it.")
+        return "\n".join(lines) + "\n"
+    found = json.loads(file.read_text(encoding="utf-8"))
+    machine = found["hardware"]
+    lines += [
+        f"`{found['command']}`, {found['date'][:10]}, {machine['device_name']}, torch "
+        f"{found['versions']['torch']} ([{file.name}](../{file.relative_to(ROOT).as_posix()})).",
+        "",
+        *tell(found),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def race(found: Found, unit: str) -> Iterator[str]:
+    """Yield a table of contenders."""
+    entries = {entry["name"]: entry for entry in found["contenders"]}
+    yield f"| | what | {unit} | ours is so many times as fast (lowest to highest round) |"
+    yield "|---|---|---:|---:|"
+    for name, entry in entries.items():
+        rate = next(value for key, value in entry.items() if key.startswith("median_"))
+        of_ours = entry["ours_over_it"]
+        if of_ours is None:
+            yield f"| {name} | {entry['what']} | not measured: {entry['error']} | |"
+            continue
+        ratio = "1" if name == "ours" else _spread(of_ours)
+        yield f"| {name} | {entry['what']} | {rate:,.0f} | {ratio} |"
+    own = entries.get("ours_fp32")
+    if own is not None:
+        ratios = [
+            f"{statistics.median(_ratios(own, entry)):.2f} times {name}"
+            for name, entry in entries.items()
+            if name.endswith("_fp32") and entry is not own and entry["rounds"]
+        ]
+        yield ""
+        yield f"In fp32 beside fp32 ours is as fast as {', '.join(ratios)}."
+    facts = [e for e in entries.values() if "equal_to_ours" in e]
+    if facts:
+        yield ""
+        yield (
+            "The work was the same: "
+            + "; ".join(
+                f"{e['name']} wrote {e['n_tokens']:,} tokens, BLEU {e['bleu']:.2f}, "
+                f"{e['equal_to_ours']:.0%} of its translations are ours"
+                for e in facts
+            )
+            + "."
+        )
+
+
+def _ratios(own: Found, other: Found) -> list[float]:
+    pairs = zip(own["rounds"], other["rounds"], strict=False)
+    return [theirs["seconds"] / ours["seconds"] for ours, theirs in pairs]
+
+
+def profile(found: Found) -> Iterator[str]:
+    """Yield a step's time beside its floor, and its ten largest operations."""
+    seconds, floor = found["seconds_per_step"], found["floor_seconds"]
+    yield f"{found['engine']} engine, {found['precision']}, {found['settings']['threads']} thread, "
+    yield f"{found['target_tokens_per_step']:,.0f} target tokens per step. At the rate of large "
+    yield f"matrix products its arithmetic would take {floor['arithmetic'] / seconds:.0%} of its "
+    yield f"time, at the speed of a large copy its bytes {floor['memory'] / seconds:.0%}: a step "
+    yield f"takes {found['times_the_floor']:.2f} times the floor."
+    yield ""
+    yield "| share | operation | calls per step |"
+    yield "|---:|---|---:|"
+    for operation in found["top"]:
+        calls = operation["calls_per_step"]
+        yield f"| {operation['share']:.1%} | `{operation['name']}` | {calls:,.0f} |"
+
+
+def parts(found: Found) -> Iterator[str]:
+    """Yield what each part costs beside the preset's own."""
+    measures = ("training", "decoding", "memory")
+    yield f"Beside the parts of `{found['preset']}`; speed and memory as ratios, with their spread."
+    yield ""
+    yield f"| slot | part | {' | '.join(measures)} |"
+    yield f"|---|---|{'---:|' * len(measures)}"
+    for part in found["parts"]:
+        cells = " | ".join(_spread(part[measure]) for measure in measures)
+        yield f"| {part['slot']} | {part['name']} | {cells} |"
+
+
+def growth(found: Found) -> Iterator[str]:
+    """Yield with which power time and memory grow."""
+    small = ", ".join(f"{name} {size:,}" for name, size in found["small"].items())
+    yield f"One size grows, the others stay: {small}."
+    yield "The power is that of the last two sizes; 1 is proportional."
+    yield ""
+    yield "| what grows | from | to | measured | from | to | power |"
+    yield "|---|---:|---:|---|---:|---:|---:|"
+    for axis, grew in found["axes"].items():
+        sizes, points = grew["sizes"], grew["points"]
+        for key, exponent in grew["exponents"].items():
+            first, last = points[0][key], points[-1][key]
+            yield (
+                f"| {axis} | {sizes[0]:,} | {sizes[-1]:,} | {key.replace('_', ' ')} "
+                f"| {first:.3g} | {last:.3g} | {exponent:.2f} |"
+            )
+    yield ""
+    yield "![time and memory against size](../results/benchmarks/scaling.png)"
+
+
+def _spread(ratio: Found) -> str:
+    return f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
+
+
+if __name__ == "__main__":
+    main()
