@@ -304,22 +304,20 @@ class Transformer(nn.Module):
         for stack in stacks:
             stack.calibrate(None)
 
-    def begin(self, memory: Memory, n_beams: int = 1, length: int | None = None) -> State:
-        """Prepare to decode token by token, ``n_beams`` rows for every sentence.
+    def begin(self, memory: Memory, length: int | None = None) -> State:
+        """Prepare to decode token by token, one row for every sentence.
 
         Args:
             memory: of B sentences.
-            n_beams: rows per sentence; those of sentence b are b * n_beams, b * n_beams + 1, ...
             length: most tokens that will be fed; max_len unless given.
         """
         layers = []
         for block in self.decoder.order:
             attention = self.decoder.blocks[block].cross_attention
             assert attention is not None, "every decoder layer has one"
-            known = attention.keys_values(memory.states)
-            source = Cache.of(*(y.repeat_interleave(n_beams, dim=0) for y in known))
+            source = Cache.of(*attention.keys_values(memory.states))
             layers.append((Cache(min(length or self.max_len, self.max_len)), source))
-        return State(layers, memory.mask.repeat_interleave(n_beams, dim=0))
+        return State(layers, memory.mask)
 
     def step(self, tokens: Tensor, state: State) -> Tensor:
         """Feed one token per row, ``tokens`` (N,); return the logits (N, V) of the next.
@@ -361,32 +359,40 @@ class State:
     """Where token-by-token decoding stands: N rows, ``length`` tokens fed to each.
 
     Attributes:
-        layers: for each decoder layer, the cache of its own tokens and that of the source.
-        mask: True where there is a source token, (N, 1, 1, S).
+        layers: for each decoder layer, the cache of its own tokens, a row for every beam, and that
+            of the source, a row for every sentence.
+        mask: True where there is a source token, (N / n_beams, 1, 1, S).
+        n_beams: rows of a sentence; those of sentence b are b * n_beams, b * n_beams + 1, ...
         length: tokens fed so far.
     """
 
     def __init__(self, layers: list[tuple[Cache, Cache]], mask: Tensor) -> None:
         self.layers = layers
         self.mask = mask
+        self.n_beams = 1
         self.length = 0
 
     @property
     def n_rows(self) -> int:
         """Return N."""
-        return self.mask.size(0)
+        return self.mask.size(0) * self.n_beams
 
-    def select(self, rows: Tensor, *, same_sources: bool = False) -> None:
-        """Keep ``rows`` (N',) in that order; there are never more of them than before.
+    def widen(self, n_beams: int) -> None:
+        """Give every row ``n_beams`` - 1 copies, next to it."""
+        rows = torch.arange(self.n_rows, device=self.mask.device).repeat_interleave(n_beams)
+        self.select(rows)
+        self.n_beams *= n_beams
+
+    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
+        """Keep some rows in a new order, some perhaps several times.
 
         Args:
-            rows: which to keep, by their present number.
-            same_sources: promises that every row stays with its source sentence, as when beams
-                change places, so that nothing has to be done for the source.
+            rows: by their present number, those of one sentence next to each other.
+            sentences: whose rows they are, in that order; None if those are all, as they were.
         """
         for own, source in self.layers:
             own.select(rows, self.length)
-            if not same_sources:
-                source.select(rows, self.mask.size(-1))
-        if not same_sources:
-            self.mask = self.mask.index_select(0, rows)
+            if sentences is not None:
+                source.select(sentences, self.mask.size(-1))
+        if sentences is not None:
+            self.mask = self.mask.index_select(0, sentences)

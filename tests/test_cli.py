@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -117,6 +118,7 @@ def _records(folder: Path) -> dict[tuple[str, int], Mapping[str, object]]:
         (["run", "pe.yaml", "--seeds", "1,x"], "seeds are whole numbers"),
         (["run", "pe.yaml", "--set", "training.stps=3"], "did you mean 'steps'"),
         (["run", "pe.yaml", "--device", "gpu"], "no device is called 'gpu'"),
+        (["run", "pe.yaml", "--engine", "fast"], "no engine 'fast'; say auto, eager, graph"),
         (["run", "pe.yaml", "--device", "cuda:99"], "cuda:99"),
         (["run", "pe.yaml", "--backend", "cloud"], "cloud"),
         (["run", "pe.yaml", "--jobs", "0"], "jobs"),
@@ -315,6 +317,23 @@ def test_a_diverging_run_is_a_row_and_runs_are_shared(finished: Path, cache: Pat
     assert any("wild" in row and "diverged" in row for row in rows)
     assert any("none" in row and "done" in row for row in rows)
     assert _records(finished)["wild", 1]["status"] == "diverged"
+
+
+def test_another_engine_makes_the_same_run(ablate: Ablate, folder: Path) -> None:
+    calm = ["--set", "model.dropout={embedding: 0.0, residual: 0.0}"]
+    words = [*RUN_NONE, "--seeds", "1", *calm, "--set", "training.precision=fp32"]
+    curves = []
+    for engine in ("eager", "graph"):
+        done = ablate(*words, "--engine", engine, "--results", f"{engine}/results")
+        assert done.returncode == 0, done.stderr
+        assert f"{engine} engine, " in done.stdout
+        (record,) = _records(folder / engine).values()
+        assert record["engine"] == engine
+        run = folder / engine / "results" / "runs" / str(record["hash"])
+        curves.append(pd.read_csv(run / "curve.csv")["train_loss"].to_list())
+    assert curves[0] == pytest.approx(curves[1], abs=1e-4)
+    names = {path.name for path in folder.glob("*/results/runs/*")}
+    assert len(names) == 1, "an engine is part of a run's identity"
 
 
 @pytest.mark.slow

@@ -76,14 +76,16 @@ def test_token_by_token_equals_all_at_once(model: Transformer) -> None:
 
 def test_beams_can_change_places_and_sentences_can_leave(model: Transformer) -> None:
     src, n_beams = ids(3, 7), 2
-    state = model.begin(model.encode(src), n_beams)
+    state = model.begin(model.encode(src))
     first, second, third = ids(6, 3, seed=2).unbind(dim=1)
-    model.step(first, state)
+    first = first[::n_beams].repeat_interleave(n_beams)
+    model.step(first[::n_beams], state)
+    state.widen(n_beams)
     swap = torch.tensor([1, 0, 3, 2, 5, 4])
-    state.select(swap, same_sources=True)
+    state.select(swap)
     model.step(second, state)
-    keep = torch.tensor([4, 0, 1])  # the second sentence leaves
-    state.select(keep)
+    keep = torch.tensor([5, 4, 0, 1])  # the second sentence leaves
+    state.select(keep, torch.tensor([2, 0]))
     logits = model.step(third[keep], state)
     histories = torch.stack((first[swap], second, third), dim=1)[keep]
     expected = model(src.repeat_interleave(n_beams, dim=0)[keep], histories)[:, -1]

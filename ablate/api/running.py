@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -21,6 +21,7 @@ from ablate.runner.display import display
 from ablate.runner.schedule import is_finished, schedule
 from ablate.spec import Experiment, Run
 from ablate.store import Store
+from ablate.training import engines
 
 
 @dataclass(frozen=True)
@@ -105,16 +106,18 @@ def complete(selection: Selection, store: Store, how: How) -> tuple[Records, boo
         how: on what, and with what.
 
     Raises:
+        SpecError: if there is no such engine.
         DataError: if a corpus cannot be had.
         DeviceError: if the machine lacks the device.
     """
     places = devices.places(devices.find(how.device), how.jobs)
+    engine = engines.resolve(how.engine, places[0].kind)
     precision = devices.resolve("auto", places[0])
     records = stored(selection, store, precision)
     if not how.fresh and all(is_finished(records.get(_key(run))) for run in selection.runs):
         return records, False
     check(selection.whole)
-    _train(selection, places, store, how)
+    _train(selection, places, store, replace(how, engine=engine))
     return stored(selection, store, precision), True
 
 

@@ -16,7 +16,6 @@ from ablate.runner.probe import probe_key
 from ablate.runner.task import Task
 from ablate.spec import Experiment, Run, RunSpec
 from ablate.store import Store
-from ablate.training.engines import resolve as resolve_engine
 
 Record = dict[str, Any]
 Records = dict[tuple[str, int], Record]
@@ -98,7 +97,7 @@ def tasks(
     device: Device,
     results: Path,
     *,
-    engine: str = "auto",
+    engine: str = "eager",
     is_fresh: bool = False,
 ) -> list[Task]:
     """Return what to do for each run, in order.
@@ -107,7 +106,6 @@ def tasks(
         DataError: if the content of a corpus can only be known once it is there, and it is not.
     """
     fingerprints = Fingerprints()
-    engine = resolve_engine(engine, device.kind)
     todo = []
     for run in runs:
         fingerprint = fingerprints.of(run.spec.corpus)

@@ -81,15 +81,6 @@ class Ragged(Sequence[Ids]):
         cut.flat[cut.starts + short - 1] = self.flat[self.starts + self.lengths - 1]
         return cut
 
-    def padded(self, rows: Rows, pad: int) -> NDArray[np.int64]:
-        """Return the sentences of ``rows`` as one array, (B, T), filled up with ``pad``."""
-        lengths = self.lengths[rows]
-        place = np.arange(lengths.max(initial=0))
-        inside = place < lengths[:, None]
-        table = np.full(inside.shape, pad, dtype=np.int64)
-        table[inside] = self._pick(rows, lengths).flat
-        return table
-
     def _pick(self, rows: Rows, lengths: Rows) -> Ragged:
         """Return the first ``lengths`` tokens of the sentences of ``rows``."""
         ends = np.cumsum(lengths)
@@ -157,11 +148,16 @@ class Batches:
         data: the split.
         batch_tokens: target tokens of a batch, padding included.
         pad: the id to fill up with.
+        device: where all ids lie from then on, and batches are made.
     """
 
-    def __init__(self, data: Encoded, batch_tokens: int, pad: int) -> None:
+    def __init__(
+        self, data: Encoded, batch_tokens: int, pad: int, device: torch.device | str = "cpu"
+    ) -> None:
         self._data = data
         self._pad = pad
+        self._device = torch.device(device)
+        self._src, self._tgt = (_Resident(side, self._device) for side in (data.src, data.tgt))
         self._by_length = np.lexsort((data.src.lengths, data.tgt.lengths))
         self._bounds = _bounds(data.tgt.lengths[self._by_length], batch_tokens)
 
@@ -187,22 +183,45 @@ class Batches:
         return int(self._data.tgt.lengths[rows].sum())
 
     def make(self, rows: Rows) -> Batch:
-        """Return the pairs of ``rows`` as a padded batch."""
-        tgt_out = self._data.tgt.padded(rows, self._pad)
-        tgt_in = np.full_like(tgt_out, self._pad)
+        """Return the pairs of ``rows`` as a padded batch; nobody waits for the device."""
+        index = torch.from_numpy(rows)
+        here = index.to(self._device, non_blocking=True)
+        src, _ = self._src.padded(here, _longest(self._data.src, rows), self._pad)
+        tgt_out, is_token = self._tgt.padded(here, _longest(self._data.tgt, rows), self._pad)
+        tgt_in = tgt_out.roll(1, dims=1).masked_fill_(~is_token, self._pad)
         tgt_in[:, 0] = BOS
-        is_token = np.arange(1, tgt_out.shape[1]) < self._data.tgt.lengths[rows][:, None]
-        tgt_in[:, 1:][is_token] = tgt_out[:, :-1][is_token]
-        return Batch(
-            torch.from_numpy(self._data.src.padded(rows, self._pad)),
-            torch.from_numpy(tgt_in),
-            torch.from_numpy(tgt_out),
-            self.count_tokens(rows),
-            torch.from_numpy(rows),
-        )
+        return Batch(src, tgt_in, tgt_out, self.count_tokens(rows), index)
 
     def _split(self, order: Rows) -> list[Rows]:
         return [order[a:b] for a, b in itertools.pairwise(self._bounds)]
+
+
+def _longest(side: Ragged, rows: Rows) -> int:
+    return int(side.lengths[rows].max(initial=0))
+
+
+class _Resident:
+    """Sentences on a device, to be gathered from.
+
+    Args:
+        side: the sentences.
+        device: where.
+    """
+
+    def __init__(self, side: Ragged, device: torch.device) -> None:
+        self._flat, self._starts, self._lengths = (
+            torch.from_numpy(x).to(device) for x in (side.flat, side.starts, side.lengths)
+        )
+
+    def padded(self, rows: Tensor, width: int, pad: int) -> tuple[Tensor, Tensor]:
+        """Return the sentences of ``rows`` (B,), filled up with ``pad``, and what is no padding.
+
+        Both are (B, ``width``); none of the sentences is longer.
+        """
+        place = torch.arange(width, device=rows.device)
+        is_token = place < self._lengths[rows, None]
+        at = (self._starts[rows, None] + place).clamp_(max=len(self._flat) - 1)
+        return self._flat[at].long().masked_fill_(~is_token, pad), is_token
 
 
 def _bounds(lengths: Rows, batch_tokens: int) -> list[int]:

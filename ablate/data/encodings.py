@@ -102,7 +102,7 @@ def _arrays(splits: Splits) -> Iterator[tuple[str, Any]]:
 
 
 def _side(entry: Path, split: str, side: str) -> Ragged:
-    flat = np.load(entry / f"{split}.{side}.npy", mmap_mode="r", allow_pickle=False)
+    flat = np.load(entry / f"{split}.{side}.npy", mmap_mode="c", allow_pickle=False)
     return Ragged(flat, np.load(entry / f"{split}.{side}.lengths.npy", allow_pickle=False))
 
 

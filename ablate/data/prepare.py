@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,8 @@ from ablate.data.tokenizer import Codec, Tokenizer
 from ablate.errors import DataError
 from ablate.registry import Choice, build, digest_of_code, lookup
 from ablate.spec.experiment import RunSpec
+
+_LINES_AT_ONCE = 20_000
 
 
 @dataclass(frozen=True)
@@ -147,8 +151,15 @@ def _key(choice: Choice, text: CorpusText) -> str:
         "is_tokenised": text.is_tokenised,
         "library": version("tokenizers").split(".")[:2],
     }
-    sides = ("\n".join(text.train.src), "\n".join(text.train.tgt))
-    return digest([json.dumps(settings, sort_keys=True), *sides])[:32]
+    whole = chain(_pieces(text.train.src), _pieces(text.train.tgt))
+    return digest(chain([json.dumps(settings, sort_keys=True)], whole))[:32]
+
+
+def _pieces(lines: Sequence[str]) -> Iterator[str]:
+    """Yield a text piece by piece: no copy of it is made as a whole."""
+    for start in range(0, len(lines), _LINES_AT_ONCE):
+        yield "\n".join(lines[start : start + _LINES_AT_ONCE])
+    yield ""
 
 
 def _short_pairs(train: Encoded, max_len: int, notes: list[str]) -> Encoded:

@@ -22,6 +22,8 @@ from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.model import State, Transformer
 from ablate.registry import Part
 
+_MANY = 0.75  # of the sentences: to drop fewer is not worth copying, where nothing is copied anyway
+
 Sources = Sequence[Sequence[int] | Ids]
 """Sentences as ids, each ending in EOS."""
 
@@ -120,26 +122,29 @@ class Search(Part, slot="decoding"):
         """
         longest = self._longest(model, src) if n_tokens is None else n_tokens
         limits = Limits(longest.tolist(), is_exact=n_tokens is not None)
-        state = model.begin(model.encode(src), self.n_beams, max(limits.longest))
+        state = model.begin(model.encode(src), max(limits.longest))
         frontier = self.start(longest)
         found: list[list[Hypothesis]] = [[] for _ in limits.longest]
         places = list(range(len(found)))  # in ``found``, of the sentences still going
         for n in itertools.count(1):
-            logits = model.step(frontier.last(n).flatten(), state)  # (B K, V)
-            log_p = logits.float().log_softmax(dim=-1).unflatten(0, (-1, self.n_beams))
+            last = frontier.last(n)[:, : state.n_beams]  # at first all beams are alike
+            logits = model.step(last.flatten(), state)
+            log_p = logits.float().log_softmax(dim=-1).unflatten(0, (-1, state.n_beams))
             limits.forbid(log_p, n)
-            parents = frontier.advance(log_p, n)
+            parents = frontier.advance(log_p.expand(-1, self.n_beams, -1), n)  # from (B, K, V)
+            if state.n_beams < self.n_beams:
+                state.widen(self.n_beams)
             is_done = frontier.is_done().tolist()
             going = [b for b, is_so in enumerate(is_done) if not is_so]
-            if len(going) > 0.75 * len(places):  # dropping so few is not worth the copying
-                _follow(state, self.n_beams, parents)
+            if len(going) == len(places) or (parents is None and len(going) > _MANY * len(places)):
+                _follow(state, parents)
                 continue
             done = [b for b, is_so in enumerate(is_done) if is_so]
             for b, hypotheses in zip(done, frontier.select(done).hypotheses(), strict=True):
                 found[places[b]] = hypotheses
             if not going:
                 break
-            _follow(state, self.n_beams, parents, going)
+            _follow(state, parents, going)
             frontier, limits = frontier.select(going), limits.select(going)
             places = [places[b] for b in going]
         return found
@@ -251,15 +256,16 @@ class Limits:
         return Limits([self.longest[b] for b in sentences], self.is_exact)
 
 
-def _follow(
-    state: State, n_beams: int, parents: Tensor | None, going: list[int] | None = None
-) -> None:
+def _follow(state: State, parents: Tensor | None, going: list[int] | None = None) -> None:
     """Let the rows of ``state`` follow their beams, and those that are not ``going`` go."""
     if parents is None and going is None:
         return
-    rows = torch.arange(state.n_rows, device=state.mask.device).unflatten(0, (-1, n_beams))
+    device = state.mask.device
+    rows = torch.arange(state.n_rows, device=device).unflatten(0, (-1, state.n_beams))
     if parents is not None:
         rows = rows[:, :1] + parents  # (B, K)
-    if going is not None:
-        rows = rows.index_select(0, torch.tensor(going, device=rows.device))
-    state.select(rows.flatten(), same_sources=going is None)
+    if going is None:
+        state.select(rows.flatten())
+        return
+    sentences = torch.tensor(going, device=device)
+    state.select(rows.index_select(0, sentences).flatten(), sentences)

@@ -52,7 +52,7 @@ def probe(
         CPU by how much the process grew, model included, interpreter and libraries not; and
         ``target_tokens_per_step``, of the measured batches.
     """
-    steps = [[batch.to(device) for batch in step] for step in _steps(prepared.train, spec.training)]
+    steps = _steps(prepared.train, spec.training, device)
     sentences = _sentences(prepared.dev).to(device)
     _load_libraries(device)
     memory = _Memory(device)
@@ -74,12 +74,12 @@ def probe(
     }
 
 
-def _steps(train: Encoded, training: TrainingSpec) -> list[list[Batch]]:
+def _steps(train: Encoded, training: TrainingSpec, device: torch.device) -> list[list[Batch]]:
     """Return the batches of a few steps, spread over the lengths.
 
     The last step has the largest batch of all, for the peak of memory alone.
     """
-    batches = Batches(train, training.batch_tokens, PAD)
+    batches = Batches(train, training.batch_tokens, PAD, device)
 
     def n_tokens(rows: Rows) -> int:
         return len(rows) * int(train.src.lengths[rows].max() + train.tgt.lengths[rows].max())

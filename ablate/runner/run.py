@@ -138,7 +138,7 @@ class _Attempt:
         write_whole(self.folder / "tokenizer.json", codec.to_json())
         batches = self._batches(prepared.train)
         batch = batches.make(batches.epoch(0, 0)[0])  # the same for every variant and seed
-        flops = measuring.count_flops(model, batch.to(self.device))
+        flops = measuring.count_flops(model, batch)
         self.known |= {
             "corpus": {
                 "name": text.name,
@@ -186,12 +186,12 @@ class _Attempt:
         return {**scores, **self._nll(model, encoded), "n_sentences": len(lines)}
 
     def _nll(self, model: Transformer, encoded: Encoded) -> Record:
-        batches = (batch.to(self.device) for batch in self._batches(encoded).in_order())
+        batches = self._batches(encoded).in_order()
         nll, _ = measuring.nll(model, batches, self.task.precision)
         return {"nll": nll, "perplexity": measuring.perplexity(nll)}
 
     def _batches(self, encoded: Encoded) -> Batches:
-        return Batches(encoded, self.spec.training.batch_tokens, PAD)
+        return Batches(encoded, self.spec.training.batch_tokens, PAD, self.device)
 
 
 def _clear(folder: Path, *, everything: bool) -> None:

@@ -41,7 +41,7 @@ class Job:
 
     Attributes:
         spec: the whole run.
-        batches: of the training split.
+        batches: of the training split, made on the device.
         n_target_ids: size of the target vocabulary.
         evaluate: returns the dev NLL, in nats per token.
         device: where the model is.
@@ -177,7 +177,7 @@ class _Loop:
         maker = build(Optimizer, training.optimizer, at="training.optimizer")
         self.optimizer = maker.make(parameter_groups(model, initialisation))
         recipe = Recipe.of(training, job.precision)
-        example = job.batches.make(job.batches.epoch(seed, 0)[0]).to(job.device)
+        example = job.batches.make(job.batches.epoch(seed, 0)[0])
         self.engine = choose(job.engine, model.train(), recipe, self.optimizer, example)
         self.file = job.folder / "checkpoint.pt"
         saved = checkpoint.restore(self.file, model, self.optimizer) or {}
@@ -213,8 +213,7 @@ class _Loop:
         torch.manual_seed(self._dropout_seed())
         stream = Stream(self.job.batches, self.job.spec.seed)
         for batch in stream.take(1):
-            here = batch.to(self.job.device)
-            self.model.calibrate(here.src, here.tgt_in)
+            self.model.calibrate(batch.src, batch.tgt_in)
 
     def _dropout_seed(self) -> int:
         return self.job.spec.seed * 1_000_003 + self.state.step
@@ -226,9 +225,7 @@ class _Loop:
         self.rate = self.schedule.rate(state.step, self._column("dev_nll"))
         set_rate(self.optimizer, self.rate)
         self.epochs_before = self.stream.finished_epochs
-        result = self.engine.step(
-            [batch.to(self.job.device) for batch in self.stream.take(training.accumulate)]
-        )
+        result = self.engine.step(list(self.stream.take(training.accumulate)))
         if self.moving:
             self.moving.add(self.model)
         state.epoch, state.index = self.stream.epoch, self.stream.index

@@ -33,9 +33,8 @@ class Markov(Transformer):
     def encode(self, src: Tensor, losses: list[Tensor] | None = None) -> Memory:
         return Memory(src[:, :1, None], (src != PAD)[:, None, None, :])
 
-    def begin(self, memory: Memory, n_beams: int = 1, length: int | None = None) -> State:
-        rows = memory.mask.repeat_interleave(n_beams, dim=0)
-        return _First(rows, memory.states[:, 0, 0].repeat_interleave(n_beams, dim=0))
+    def begin(self, memory: Memory, length: int | None = None) -> State:
+        return _First(memory)
 
     def step(self, tokens: Tensor, state: State) -> Tensor:
         assert isinstance(state, _First)
@@ -49,15 +48,14 @@ class Markov(Transformer):
 class _First(State):
     """Remembers the first token of every row's source."""
 
-    def __init__(self, mask: Tensor, first: Tensor) -> None:
-        super().__init__([], mask)
-        self.first = first
+    def __init__(self, memory: Memory) -> None:
+        super().__init__([], memory.mask)
+        self.first = memory.states[:, 0, 0]
 
-    def select(self, rows: Tensor, *, same_sources: bool = False) -> None:
-        assert len(rows) <= self.n_rows
-        if same_sources:
+    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
+        if sentences is None and len(rows) == self.n_rows:
             assert torch.equal(self.first[rows], self.first)
-        super().select(rows, same_sources=same_sources)
+        super().select(rows, sentences)
         self.first = self.first[rows]
 
 

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ablate.data.batches import Ragged
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.decoding import Hypothesis, Search, translate
+from ablate.decoding.beam import largest
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import RefusedError, build, choose, slots
@@ -52,8 +54,8 @@ def sources(n: int = 6, longest: int = 4, seed: int = 0) -> list[list[int]]:
 
 
 def padded(sentences: list[list[int]]) -> Tensor:
-    rows = np.arange(len(sentences))
-    return torch.from_numpy(Ragged.of(sentences).padded(rows, PAD))
+    rows = [torch.tensor(sentence) for sentence in sentences]
+    return pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 
 def log_p(made: Transformer, src: list[int], tokens: list[int]) -> float:
@@ -194,3 +196,19 @@ def test_every_option_changes_what_is_found(name: str, option: str) -> None:
 def test_more_hypotheses_than_beams_are_refused() -> None:
     with pytest.raises(RefusedError, match=r"n_best \(3\) is more than the beam's size \(2\)"):
         search("beam", size=2, n_best=3)
+
+
+@pytest.mark.parametrize("n_ids", [7, 300, 511, 2560, 5000])
+@pytest.mark.parametrize("k", [1, 5])
+def test_the_largest_numbers_are_those_of_topk(n_ids: int, k: int) -> None:
+    """Wherever they stand: in one block, in many, or in what no block holds."""
+    generator = torch.Generator().manual_seed(n_ids)
+    x = torch.randn(40, n_ids, generator=generator)
+    x[0, -k:] += 10
+    x[1, :k] += 10
+    x[2, 1:] = -torch.inf
+    found, places = largest(x, k)
+    expected = x.topk(k)
+    assert torch.equal(found, expected.values)
+    assert torch.equal(x.gather(1, places), found)
+    assert all(len(set(row)) == k for row in places.tolist())

@@ -21,6 +21,8 @@ from ablate.spec import RunSpec
 from tests.tiny import spec, tiny
 from tests.training.reversal import fresh, pairs, run_spec
 
+CPU = torch.device("cpu")
+
 _PROBE_IN_A_PROCESS = """
 import json, torch
 from tests.measuring.test_fairness import narrow
@@ -61,7 +63,7 @@ def test_the_memory_of_a_small_model_is_not_that_of_the_libraries() -> None:
 
 @pytest.mark.parametrize("accumulate", [1, 2, 3, 8])
 def test_a_probed_step_accumulates_as_the_run_does(prepared: Prepared, accumulate: int) -> None:
-    steps = _steps(prepared.train, narrow(accumulate=accumulate).training)
+    steps = _steps(prepared.train, narrow(accumulate=accumulate).training, CPU)
     assert {len(step) for step in steps} == {accumulate}
     assert len(steps) == max(1, 4 // accumulate) + 1
     longest = {batch.tgt_out.size(1) for step in steps[:-1] for batch in step}
@@ -69,7 +71,7 @@ def test_a_probed_step_accumulates_as_the_run_does(prepared: Prepared, accumulat
 
 
 def test_the_peak_is_that_of_the_largest_batch(prepared: Prepared) -> None:
-    *_, last = _steps(prepared.train, narrow().training)
+    *_, last = _steps(prepared.train, narrow().training, CPU)
     every = Batches(prepared.train, 200, PAD).in_order()
     largest = max(batch.src.numel() + batch.tgt_in.numel() for batch in every)
     assert last[0].src.numel() + last[0].tgt_in.numel() == largest

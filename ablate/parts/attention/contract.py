@@ -28,47 +28,40 @@ class Cache:
 
     def __init__(self, length: int) -> None:
         self.length = length
-        self._buffers: tuple[Tensor, Tensor] | None = None
+        self._buffers: list[Tensor] = []
 
     @classmethod
     def of(cls, k: Tensor, v: Tensor) -> Cache:
         """Return a full cache of keys ``k`` (B, G, S, K) and values ``v`` (B, G, S, V)."""
         cache = cls(k.size(2))
-        cache._buffers = k, v
+        cache._buffers = [k, v]
         return cache
 
     def first(self, n: int) -> tuple[Tensor, Tensor]:
         """Return the first ``n`` keys and values."""
-        assert self._buffers is not None, "nothing has been written yet"
+        assert self._buffers, "nothing has been written yet"
         k, v = self._buffers
         return k[:, :, :n], v[:, :, :n]
 
-    def extend(self, k: Tensor, v: Tensor, positions: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """Write ``k`` and ``v`` at ``positions`` (T,); return the first ``n`` of each."""
-        if self._buffers is None:
-            self._buffers = self._empty(k), self._empty(v)
+    def extend(self, k: Tensor, v: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        """Write ``k`` and ``v`` as the last of the first ``n``; return those ``n`` of each."""
+        if not self._buffers:
+            self._buffers = [self._empty(k), self._empty(v)]
         for buffer, new in zip(self._buffers, (k, v), strict=True):
-            buffer.index_copy_(2, positions, new)
+            buffer[:, :, n - new.size(2) : n] = new
         return self.first(n)
 
     def select(self, rows: Tensor, n: int) -> None:
-        """Keep ``rows`` (B',) of the batch, in that order, with their first ``n`` tokens.
-
-        There are never more rows than before, so the buffers are reused.
-        """
-        if self._buffers is not None:
-            k, v = (_select(buffer, rows, n) for buffer in self._buffers)
-            self._buffers = k, v
+        """Keep ``rows`` (B',) of the batch, in that order, with their first ``n`` tokens."""
+        for i, buffer in enumerate(self._buffers):
+            kept = buffer[:, :, :n].index_select(0, rows)
+            if kept.size(0) > buffer.size(0):
+                buffer = self._empty(kept)
+            self._buffers[i] = buffer[: kept.size(0)]
+            self._buffers[i][:, :, :n] = kept
 
     def _empty(self, like: Tensor) -> Tensor:
-        return like.new_zeros(*like.shape[:2], self.length, like.size(3))
-
-
-def _select(buffer: Tensor, rows: Tensor, n: int) -> Tensor:
-    kept = buffer[:, :, :n].index_select(0, rows)
-    buffer = buffer[: rows.size(0)]
-    buffer[:, :, :n] = kept
-    return buffer
+        return like.new_empty(*like.shape[:2], self.length, like.size(3))
 
 
 @dataclass(frozen=True)
@@ -81,7 +74,8 @@ class View:
         keys: positions of the keys, (S,).
         position: the stack's encoding; None where queries and keys share no axis.
         memory: whose keys and values to use (B, S, D); None: the queries' own sequence.
-        known: keys and values computed before, in place of ``memory``.
+        known: keys and values computed before, in place of ``memory``; of B rows, or of fewer, each
+            of which is then shared by as many neighbouring rows of queries, such as beams.
         cache: where to keep the keys and values of the queries' own sequence.
         layer: the number of the layer in its stack, 0 first.
         trail: the scores (B, H, T, S) of the same attention one layer below, if any, for those
@@ -175,9 +169,11 @@ class Attention(nn.Module, Part, slot="attention"):
         if position is not None:
             q, k = (position.rotate(y, view.queries) for y in (q, k))
         if view.cache is not None:
-            k, v = view.cache.extend(k, v, view.queries, view.keys.size(0))
+            k, v = view.cache.extend(k, v, view.keys.size(0))
+        n_sharing = q.size(0) // k.size(0)
+        q = _together(q, n_sharing)
         weights = self.dropout(self._weights(q, _spread(k, self.n_heads), view))
-        y = weights @ _spread(v, self.n_heads)  # (B, H, T, V)
+        y = _apart(weights @ _spread(v, self.n_heads), n_sharing)  # (B, H, T, V)
         if position is not None:
             y = _plus(y, position.values(weights, view.queries, view.keys, view.layer))
         if self.head_scale is not None:
@@ -209,6 +205,16 @@ def split_heads(x: Tensor, n: int) -> Tensor:
 def _spread(x: Tensor, n_heads: int) -> Tensor:
     """Repeat keys or values (B, G, S, K), each for all the heads that share it."""
     return x if x.size(1) == n_heads else x.repeat_interleave(n_heads // x.size(1), dim=1)
+
+
+def _together(x: Tensor, n: int) -> Tensor:
+    """Make the queries of ``n`` rows those of one: (B, H, T, K) to (B / n, H, n T, K)."""
+    return x if n == 1 else x.unflatten(0, (-1, n)).transpose(1, 2).flatten(2, 3)
+
+
+def _apart(x: Tensor, n: int) -> Tensor:
+    """Undo `_together`: (B / n, H, n T, V) to (B, H, T, V)."""
+    return x if n == 1 else x.unflatten(2, (n, -1)).transpose(1, 2).flatten(0, 1)
 
 
 def _plus(x: Tensor, *others: Tensor | None) -> Tensor:
