@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from peers.race import OURS
 from records import RESULTS, ROOT, say
 
 from ablate.store import write_whole
@@ -26,7 +27,9 @@ INTRODUCTION = """\
 
 Written by `python benchmarks/speed_page.py` from what the scripts in `benchmarks/` have measured.
 The JSON files hold every round, the machine, the versions, the commit and the command. Times of one
-machine mean little on another, so what is compared are ratios of things that took turns.
+machine mean little on another, so what is compared are ratios of things that took turns. In races
+ours runs in the environment that our runner gives to a run (on a CPU: memory that is freed stays
+with the process), the others as they come; what each was told is in the docstrings of the scripts.
 
 What makes a step fast, whatever the parts:
 
@@ -91,25 +94,26 @@ def section(title: str, name: str, command: str, tell: Any) -> str:
 def race(found: Found, unit: str) -> Iterator[str]:
     """Yield a table of contenders."""
     entries = {entry["name"]: entry for entry in found["contenders"]}
-    yield f"| | what | {unit} | ours is so many times as fast (lowest to highest round) |"
-    yield "|---|---|---:|---:|"
+    is_gpu = found["hardware"]["device"] == "cuda"  # of a CPU, ratios alone mean anything
+    yield f"| | what | ours is so many times as fast (slowest to fastest round) |{f' {unit} |' if is_gpu else ''}"
+    yield f"|---|---|---:|{'---:|' if is_gpu else ''}"
     for name, entry in entries.items():
         rate = next(value for key, value in entry.items() if key.startswith("median_"))
         of_ours = entry["ours_over_it"]
         if of_ours is None:
-            yield f"| {name} | {entry['what']} | not measured: {entry['error']} | |"
-            continue
-        ratio = "1" if name == "ours" else _spread(of_ours)
-        yield f"| {name} | {entry['what']} | {rate:,.0f} | {ratio} |"
+            ratio = f"not measured: {entry['error']}"
+        else:
+            ratio = "1" if name == OURS else _spread(of_ours)
+        yield f"| {name} | {entry['what']} | {ratio} |{f' {rate:,.0f} |' if is_gpu else ''}"
     own = entries.get("ours_fp32")
     if own is not None:
         ratios = [
-            f"{statistics.median(_ratios(own, entry)):.2f} times {name}"
+            f"{statistics.median(_ratios(own, entry)):.2f} times as fast as {name}"
             for name, entry in entries.items()
             if name.endswith("_fp32") and entry is not own and entry["rounds"]
         ]
         yield ""
-        yield f"In fp32 beside fp32 ours is as fast as {', '.join(ratios)}."
+        yield f"`{OURS}` is bf16 here. In fp32 ours is {', '.join(ratios)}."
     facts = [e for e in entries.values() if "equal_to_ours" in e]
     if facts:
         yield ""
