@@ -95,7 +95,8 @@ def race(found: Found, unit: str) -> Iterator[str]:
     """Yield a table of contenders."""
     entries = {entry["name"]: entry for entry in found["contenders"]}
     is_gpu = found["hardware"]["device"] == "cuda"  # of a CPU, ratios alone mean anything
-    yield f"| | what | ours is so many times as fast (slowest to fastest round) |{f' {unit} |' if is_gpu else ''}"
+    title = "ours is so many times as fast (lowest to highest round)"
+    yield f"| | what | {title} |{f' {unit} |' if is_gpu else ''}"
     yield f"|---|---|---:|{'---:|' if is_gpu else ''}"
     for name, entry in entries.items():
         rate = next(value for key, value in entry.items() if key.startswith("median_"))
