@@ -7,6 +7,7 @@ which counts in its length and its probability and is left out of its tokens.
 from __future__ import annotations
 
 import itertools
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -23,6 +24,8 @@ from ablate.model import State, Transformer
 from ablate.registry import Part
 
 _MANY = 0.75  # of the sentences: to drop fewer is not worth copying, where nothing is copied anyway
+
+_LOGITS_BYTES = 2**25  # beyond which the C library takes fresh memory from the system every time
 
 Sources = Sequence[Sequence[int] | Ids]
 """Sentences as ids, each ending in EOS."""
@@ -183,7 +186,7 @@ def translate(
     model.eval()
     try:
         with torch.inference_mode(), autocast:
-            for rows in by_length(sources, batch_tokens):
+            for rows in by_length(sources, batch_tokens, _most_sentences(model, search, device)):
                 src = padded([sources[row] for row in rows]).to(device)
                 for row, hypotheses in zip(rows, search.search(model, src), strict=True):
                     found[row] = hypotheses
@@ -192,12 +195,22 @@ def translate(
     return found
 
 
-def by_length(sources: Sources, batch_tokens: int) -> Iterator[list[int]]:
+def _most_sentences(model: Transformer, search: Search, device: torch.device) -> int:
+    """Return how many sentences may share a batch: on a CPU the logits of a step stay small."""
+    if device.type != "cpu":
+        return sys.maxsize
+    return max(1, _LOGITS_BYTES // (4 * model.embedding.n_tgt * search.n_beams))
+
+
+def by_length(
+    sources: Sources, batch_tokens: int, n_most: int = sys.maxsize
+) -> Iterator[list[int]]:
     """Yield the rows of ``sources`` batch by batch, longest first: a lack of memory shows at once.
 
     Args:
         sources: ids that end in EOS.
         batch_tokens: rows times longest source is at most so much, or the batch is one row.
+        n_most: rows of a batch.
 
     Raises:
         ValueError: if a source lacks even EOS.
@@ -207,7 +220,7 @@ def by_length(sources: Sources, batch_tokens: int) -> Iterator[list[int]]:
         raise ValueError(f"source {lengths.index(0)} has no ids; even an empty one ends in EOS")
     rows = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     while rows:
-        n_rows = max(1, batch_tokens // lengths[rows[0]])
+        n_rows = max(1, min(n_most, batch_tokens // lengths[rows[0]]))
         yield rows[:n_rows]
         rows = rows[n_rows:]
 

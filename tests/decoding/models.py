@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.decoding.search import Hypothesis
 from ablate.model import Memory, State, Transformer
-from ablate.parts.embedding import Vocabulary
+from ablate.parts.embedding import Embedding, Vocabulary
 from tests.tiny import scrambled, tiny
 
 V = 6
@@ -28,6 +30,7 @@ class Markov(Transformer):
         self.pad, self.max_len = PAD, 16
         generator = torch.Generator().manual_seed(seed)
         shape = n_ids, n_ids, n_ids  # first of the source, last, next
+        self.embedding = cast(Embedding, SimpleNamespace(n_tgt=n_ids))
         self.table = torch.randn(shape, generator=generator) * spread
 
     def encode(self, src: Tensor, losses: list[Tensor] | None = None) -> Memory:

@@ -166,6 +166,20 @@ def test_a_sentence_longer_than_a_batch_is_a_batch_of_its_own() -> None:
     assert list(by_length([[4] * 9, [4] * 9, [4]], 5)) == [[0], [1], [2]]
 
 
+def test_a_batch_has_no_more_rows_than_are_allowed() -> None:
+    batches = list(by_length(sources(50, seed=3), 10_000, 7))
+    assert [len(rows) for rows in batches] == [7] * 7 + [1]
+
+
+def test_few_sentences_at_a_time_are_translated_alike(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, given = scrambled(tiny()), sources(20)
+    expected = [found[0].tokens for found in translate(model, search, given, 10_000, CPU)]
+    monkeypatch.setattr("ablate.decoding.search._LOGITS_BYTES", 4 * 50 * search.n_beams * 3)
+    assert [found[0].tokens for found in translate(model, search, given, 10_000, CPU)] == expected
+
+
 def test_padding_fills_up_at_the_end() -> None:
     ids = padded([np.array([4, EOS], dtype=np.int32), [EOS]])
     assert ids.tolist() == [[4, EOS], [EOS, PAD]]
