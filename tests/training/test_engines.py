@@ -145,16 +145,36 @@ def test_a_loss_that_is_looked_at_late_is_still_its_own() -> None:
     assert len(set(found)) == 4
 
 
-def test_sources_share_a_recording_up_to_a_multiple_of_four() -> None:
+def test_sources_of_almost_one_length_share_a_recording() -> None:
     engine, _ = prepared("graph", run_spec(dropout=0.0))
     assert isinstance(engine, Graph)
+    for n_src in (7, 8, 7, 9, 10):
+        engine.add_gradient(of_length(n_src), 10)
+    assert engine.n_recorded == 2
+    engine.add_gradient(of_length(engine.model.max_len), 10)
+
+
+@pytest.mark.parametrize(
+    ("n", "expected"),
+    [(1, 2), (2, 2), (31, 32), (32, 32), (33, 36), (64, 64), (65, 72), (250, 256)],
+)
+def test_sources_are_hardly_lengthened(n: int, expected: int) -> None:
+    assert graph_module.rounded(n) == expected
+
+
+def test_there_are_only_so_many_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_module, "_MOST", 2)
+    expected, _ = losses("eager")
+    found, engine = losses("graph")
+    assert isinstance(engine, Graph)
+    assert engine.n_recorded == 2
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+def of_length(n_src: int) -> Batch:
+    """Return two pairs with sources of ``n_src`` tokens."""
     tgt = torch.full((2, 5), 5)
-    for n_src in (5, 6, 7, 8, 8, 9):
-        src = torch.full((2, n_src), 6)
-        engine.add_gradient(Batch(src, tgt, tgt, 10, torch.arange(2)), 10)
-    assert engine.n_recorded == 1
-    longest = torch.full((2, engine.model.max_len), 6)
-    engine.add_gradient(Batch(longest, tgt, tgt, 10, torch.arange(2)), 10)
+    return Batch(torch.full((2, n_src), 6), tgt, tgt, 10, torch.arange(2))
 
 
 @pytest.mark.parametrize(("slot", "name"), PARTS)
