@@ -139,7 +139,7 @@ def profile(found: Found) -> Iterator[str]:
     seconds, floor = found["seconds_per_step"], found["floor_seconds"]
     yield f"{found['engine']} engine, {found['precision']}, {found['settings']['threads']} thread,"
     yield f"{found['target_tokens_per_step']:,.0f} target tokens per step. At the rate of large"
-    yield f"matrix products its arithmetic would take {floor["arithmetic"] / seconds:.0%} of its"
+    yield f"matrix products its arithmetic would take {floor['arithmetic'] / seconds:.0%} of its"
     yield f"time, at the speed of a large copy its bytes {floor['memory'] / seconds:.0%}: a step"
     yield f"takes {found['times_the_floor']:.2f} times the floor."
     yield ""
