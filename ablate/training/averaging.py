@@ -37,8 +37,17 @@ class Snapshots:
         self.average = average
         self.kept = list(kept or [])
 
-    def add(self, model: nn.Module, step: int, dev_nll: float) -> None:
-        """Take a snapshot, if it is one of those to keep."""
+    def add(self, model: nn.Module, step: int, dev_nll: float, n_to_come: int = 0) -> None:
+        """Take a snapshot, if it may be one of those to keep.
+
+        Args:
+            model: whose weights to take.
+            step: when.
+            dev_nll: how good they are, in nats per token.
+            n_to_come: snapshots that are sure to follow.
+        """
+        if self.average.best is None and n_to_come >= (self.average.last or 1):
+            return
         self.kept.append({"step": step, "dev_nll": dev_nll})
         if self.average.best is not None:
             self.kept.sort(key=lambda kept: (kept["dev_nll"], kept["step"]))

@@ -277,8 +277,17 @@ class _Loop:
         patience = self.training.patience
         state.is_finished |= patience is not None and state.evaluations_without_gain >= patience
         if not self.moving:
-            self.snapshots.add(self.model, state.step, dev_nll)
+            self.snapshots.add(self.model, state.step, dev_nll, self._evaluations_to_come())
         return dev_nll
+
+    def _evaluations_to_come(self) -> int:
+        """Return how many there will be at least."""
+        training, n_left = self.training, self.n_steps - self.state.step
+        if training.patience is not None:
+            return 0
+        if training.evaluate_every != "epoch":
+            return n_left // training.evaluate_every
+        return min(n_left, n_left * training.accumulate // self.job.batches.n_per_epoch)
 
     def _row(self, dev_nll: float | None) -> None:
         n_tokens = sum(n for *_, n in self.state.since_row)

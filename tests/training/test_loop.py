@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ablate.errors import DivergedError, StoppedError
@@ -170,3 +170,38 @@ def test_progress_is_told(tmp_path: Path) -> None:
     assert seen[-1].seconds_left == 0
     assert all(p.tokens_per_second > 0 for p in seen)
     assert seen[-1].dev_nll is not None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"evaluate_every": 4, "average": {"last": 2}},
+        {"evaluate_every": 7, "average": {"last": 3}},
+        {"evaluate_every": "epoch", "average": {"last": 2}},
+        {"evaluate_every": "epoch", "average": {"last": 3}, "accumulate": 3},
+        {"evaluate_every": 30, "average": {"last": 1}, "patience": 2},
+        {"evaluate_every": 4, "average": {"best": 2}},
+    ],
+)
+def test_snapshots_that_others_will_replace_are_not_written(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = run_spec(steps=30, **options)
+    written: list[int] = []
+
+    def save(weights: dict[str, Tensor], file: Path) -> None:
+        written.append(int(file.stem))
+        save_file(weights, file)
+
+    monkeypatch.setattr("ablate.training.averaging.save_file", save)
+    few, left = go(spec, tmp_path / "few")
+    n_written = len(written)
+    monkeypatch.setattr("ablate.training.loop._Loop._evaluations_to_come", lambda _: 0)
+    all_of_them, right = go(spec, tmp_path / "all")
+    assert few.averaged_steps == all_of_them.averaged_steps
+    assert_same(left, right)
+    n_evaluations = len(written) - n_written
+    if "last" in options["average"] and "patience" not in options:
+        assert n_written <= options["average"]["last"] + 1 < n_evaluations
+    if "best" in options["average"]:
+        assert n_written == n_evaluations
