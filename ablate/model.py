@@ -304,8 +304,9 @@ class Transformer(nn.Module):
         for stack in stacks:
             stack.calibrate(None)
 
+    @torch.no_grad()
     def begin(self, memory: Memory, length: int | None = None) -> State:
-        """Prepare to decode token by token, one row for every sentence.
+        """Prepare to decode token by token, one row for every sentence, without gradients.
 
         Args:
             memory: of B sentences.
@@ -321,6 +322,15 @@ class Transformer(nn.Module):
 
     def step(self, tokens: Tensor, state: State) -> Tensor:
         """Feed one token per row, ``tokens`` (N,); return the logits (N, V) of the next.
+
+        Raises:
+            ValueError: if the state is full.
+        """
+        return self.embedding.logits(self.feed(tokens, state))
+
+    @torch.no_grad()
+    def feed(self, tokens: Tensor, state: State) -> Tensor:
+        """Feed one token per row, ``tokens`` (N,); return what the logits are made from, (N, D).
 
         Raises:
             ValueError: if the state is full.
@@ -341,7 +351,7 @@ class Transformer(nn.Module):
         ]
         x = self.decoder(self.embedding.tgt(tokens[:, None]), here, views)
         state.length += 1
-        return self.embedding.logits(x[:, 0])
+        return x[:, 0]
 
     def _tally(self, ids: Tensor, losses: list[Tensor] | None) -> Tally:
         return Tally(ids != self.pad, [] if losses is None else losses)
@@ -377,12 +387,14 @@ class State:
         """Return N."""
         return self.mask.size(0) * self.n_beams
 
+    @torch.no_grad()
     def widen(self, n_beams: int) -> None:
         """Give every row ``n_beams`` - 1 copies, next to it."""
         rows = torch.arange(self.n_rows, device=self.mask.device).repeat_interleave(n_beams)
         self.select(rows)
         self.n_beams *= n_beams
 
+    @torch.no_grad()
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
         """Keep some rows in a new order, some perhaps several times.
 

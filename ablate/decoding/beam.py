@@ -21,10 +21,6 @@ Alpha = Annotated[NonNegativeFloat | Literal["none"], AfterValidator(lambda a: a
 """Strength of the length penalty; 0 and ``none`` are one and the same."""
 
 
-_BLOCK = 64  # numbers
-_FEWEST_BLOCKS = 8  # per number that is looked for, or it does not pay
-
-
 @register("beam", source="Wu et al. 2016, arXiv:1609.08144, sec. 7, without coverage penalty")
 class Beam(Search):
     """Keep the ``size`` likeliest beginnings at every step, for every sentence.
@@ -53,7 +49,7 @@ class Beam(Search):
         n_best: PositiveInt = 1,
         max_extra: NonNegativeInt = 50,
     ) -> None:
-        super().__init__(max_extra, n_beams=size)
+        super().__init__(max_extra, n_beams=size, n_candidates=size)
         if n_best > size:
             raise ValueError(f"n_best ({n_best}) is more than the beam's size ({size})")
         self.alpha = 0.0 if length_penalty == "none" else length_penalty
@@ -99,17 +95,14 @@ class _Beams(Frontier):
     def last(self, n: int) -> Tensor:
         return self.tokens[..., n - 1]
 
-    def advance(self, log_p: Tensor, n: int) -> Tensor:
-        n_each = min(self.beam.n_beams, log_p.size(-1))  # of no beam are more kept than this
-        found = largest(log_p.flatten(0, 1), n_each)
-        each, token = (x.unflatten(0, log_p.shape[:2]) for x in found)  # (B, K, n_each)
+    def advance(self, log_p: Tensor, tokens: Tensor, n: int) -> Tensor:
         goes_on = self._going()[..., None]
-        best, place = (goes_on + each).flatten(1).topk(self.beam.n_beams)  # (B, K)
+        best, place = (goes_on + log_p).flatten(1).topk(self.beam.n_beams)  # (B, K)
         rank = ((~self.has_ended).cumsum(dim=1) - 1).clamp(min=0)  # best to the first free beam
         best, place = best.gather(1, rank), place.gather(1, rank)
         own = torch.arange(self.beam.n_beams, device=place.device)
-        parents = torch.where(self.has_ended, own, place // n_each)
-        token = token.flatten(1).gather(1, place).masked_fill(self.has_ended, PAD)
+        parents = torch.where(self.has_ended, own, place // log_p.size(-1))
+        token = tokens.flatten(1).gather(1, place).masked_fill(self.has_ended, PAD)
         self.log_p = torch.where(self.has_ended, self.log_p, best)
         self.tokens = self.tokens.gather(1, parents[..., None].expand_as(self.tokens))
         self.tokens[..., n] = token
@@ -149,21 +142,3 @@ class _Beams(Frontier):
     def _going(self) -> Tensor:
         """Return the log-probabilities of the beams that have not ended, -inf for the others."""
         return self.log_p.masked_fill(self.has_ended, -torch.inf)
-
-
-def largest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the ``k`` largest of each row of ``x`` (N, V), and where they stand, both (N, k).
-
-    `torch.topk` with less work: rows are cut into blocks, and only the k blocks with the largest
-    maxima are looked at, since nothing else can be among the k largest.
-    """
-    n_blocks = x.size(1) // _BLOCK
-    if n_blocks < _FEWEST_BLOCKS * k:
-        return x.topk(k)
-    blocks = x[:, : n_blocks * _BLOCK].unflatten(1, (n_blocks, _BLOCK))
-    chosen = blocks.amax(dim=2).topk(k).indices[..., None]  # (N, k, 1)
-    place = torch.arange(x.size(1), device=x.device)
-    rest = place[n_blocks * _BLOCK :].expand(x.size(0), -1)
-    places = torch.cat(((chosen * _BLOCK + place[:_BLOCK]).flatten(1), rest), dim=1)
-    found, at = x.gather(1, places).topk(k)
-    return found, places.gather(1, at)

@@ -48,8 +48,8 @@ class _Path(Frontier):
     def last(self, n: int) -> Tensor:
         return self.tokens[:, n - 1 : n]
 
-    def advance(self, log_p: Tensor, n: int) -> None:
-        best, token = log_p[:, 0].max(dim=-1)  # (B,)
+    def advance(self, log_p: Tensor, tokens: Tensor, n: int) -> None:
+        best, token = log_p[:, 0, 0], tokens[:, 0, 0]  # (B,)
         self.log_p = torch.where(self.has_ended, self.log_p, self.log_p + best)
         self.tokens[:, n] = token.masked_fill(self.has_ended, PAD)
         self.has_ended = self.has_ended | (token == EOS)

@@ -25,7 +25,10 @@ from ablate.registry import Part
 
 _MANY = 0.75  # of the sentences: to drop fewer is not worth copying, where nothing is copied anyway
 
-_LOGITS_BYTES = 2**25  # beyond which the C library takes fresh memory from the system every time
+_GPU_SHARE = 1 / 16
+
+_BLOCK = 64  # numbers
+_FEWEST_BLOCKS = 8  # per number that is looked for, or it does not pay
 
 Sources = Sequence[Sequence[int] | Ids]
 """Sentences as ids, each ending in EOS."""
@@ -59,11 +62,12 @@ class Frontier(ABC):
         """Return the token before token number ``n``, from 1, of every beam, (B, K)."""
 
     @abstractmethod
-    def advance(self, log_p: Tensor, n: int) -> Tensor | None:
+    def advance(self, log_p: Tensor, tokens: Tensor, n: int) -> Tensor | None:
         """Write token number ``n``; sentences that are done must not change any more.
 
         Args:
-            log_p: of every token after every beam, (B, K, V).
+            log_p: of the C likeliest tokens after every beam, likeliest first, (B, K, C).
+            tokens: which they are, (B, K, C).
             n: which token, from 1.
 
         Returns:
@@ -95,12 +99,14 @@ class Search(Part, slot="decoding"):
 
     Args:
         max_extra: target tokens beyond those of the source.
-        n_beams: rows per sentence.
+        n_beams: K, rows per sentence.
+        n_candidates: C, of how many tokens after a beam it wants to know; V if there are fewer.
     """
 
-    def __init__(self, max_extra: int, n_beams: int = 1) -> None:
+    def __init__(self, max_extra: int, n_beams: int = 1, n_candidates: int = 1) -> None:
         self.max_extra = max_extra
         self.n_beams = n_beams
+        self.n_candidates = n_candidates
 
     def start(self, longest: Tensor) -> Frontier:
         """Return the frontier before the first token.
@@ -131,10 +137,9 @@ class Search(Part, slot="decoding"):
         places = list(range(len(found)))  # in ``found``, of the sentences still going
         for n in itertools.count(1):
             last = frontier.last(n)[:, : state.n_beams]  # at first all beams are alike
-            logits = model.step(last.flatten(), state)
-            log_p = logits.float().log_softmax(dim=-1).unflatten(0, (-1, state.n_beams))
-            limits.forbid(log_p, n)
-            parents = frontier.advance(log_p.expand(-1, self.n_beams, -1), n)  # from (B, K, V)
+            hidden = model.feed(last.flatten(), state).unflatten(0, (-1, state.n_beams))
+            log_p, tokens = self._candidates(model, hidden, limits, n)
+            parents = frontier.advance(log_p, tokens, n)
             if state.n_beams < self.n_beams:
                 state.widen(self.n_beams)
             is_done = frontier.is_done().tolist()
@@ -151,6 +156,31 @@ class Search(Part, slot="decoding"):
             frontier, limits = frontier.select(going), limits.select(going)
             places = [places[b] for b in going]
         return found
+
+    def _candidates(
+        self, model: Transformer, hidden: Tensor, limits: Limits, n: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the likeliest as token number ``n``, and how likely they are, (B, K, C) each.
+
+        Logits are made, looked at and forgotten a piece at a time.
+
+        Args:
+            model: makes logits.
+            hidden: from these, (B, K, D); (B, 1, D) where all beams are alike.
+            limits: of the sentences.
+            n: which token, from 1.
+        """
+        n_candidates = min(self.n_candidates, model.embedding.n_tgt)
+        at_once = max(1, model.embedding.rows_at_once(hidden.device) // hidden.size(1))
+        found = []
+        for begin, piece in enumerate(hidden.split(at_once)):
+            log_p = model.embedding.logits(piece).float().log_softmax(dim=-1)  # (b, K, V)
+            limits.forbid(log_p, n, begin * at_once)
+            found.append(largest(log_p, n_candidates))
+        log_p, tokens = (
+            torch.cat(parts).expand(-1, self.n_beams, -1) for parts in zip(*found, strict=True)
+        )
+        return log_p, tokens
 
     def _longest(self, model: Transformer, src: Tensor) -> Tensor:
         return ((src != PAD).sum(dim=1) + self.max_extra).clamp(max=model.max_len)
@@ -196,10 +226,15 @@ def translate(
 
 
 def _most_sentences(model: Transformer, search: Search, device: torch.device) -> int:
-    """Return how many sentences may share a batch: on a CPU the logits of a step stay small."""
-    if device.type != "cpu":
+    """Return how many sentences may share a batch: on a GPU their caches fill a part of the memory.
+
+    It is always the same part: what else is there must not decide how numbers are rounded.
+    """
+    if device.type != "cuda":
         return sys.maxsize
-    return max(1, _LOGITS_BYTES // (4 * model.embedding.n_tgt * search.n_beams))
+    width = model.embedding.tgt_table.d_model * len(model.decoder.order)
+    n_bytes = 4 * width * model.max_len * search.n_beams * 4  # keys, values, and room to reorder
+    return max(1, int(_GPU_SHARE * torch.cuda.mem_get_info(device)[1]) // n_bytes)
 
 
 def by_length(
@@ -243,23 +278,25 @@ class Limits:
     longest: list[int]
     is_exact: bool = False
 
-    def forbid(self, log_p: Tensor, n: int) -> None:
+    def forbid(self, log_p: Tensor, n: int, begin: int = 0) -> None:
         """Rule out, in place, what may not be token number ``n``, from 1.
 
         PAD and BOS never are; EOS alone is at the limit. The others keep their probabilities:
         they are not made to sum to 1 again.
 
         Args:
-            log_p: of every token, (B, K, V).
+            log_p: of every token, (b, K, V), for b of the sentences.
             n: which token.
+            begin: the first of these sentences.
         """
+        longest = self.longest[begin : begin + len(log_p)]
         log_p[..., PAD] = -torch.inf
         log_p[..., BOS] = -torch.inf
-        if self.is_exact and n < max(self.longest):
-            is_early = torch.tensor([n < most for most in self.longest], device=log_p.device)
+        if self.is_exact and n < max(longest):
+            is_early = torch.tensor([n < most for most in longest], device=log_p.device)
             log_p[..., EOS].masked_fill_(is_early[:, None], -torch.inf)
-        if n >= min(self.longest):
-            is_last = torch.tensor([n >= most for most in self.longest], device=log_p.device)
+        if n >= min(longest):
+            is_last = torch.tensor([n >= most for most in longest], device=log_p.device)
             eos = log_p[..., EOS].clone()
             log_p.masked_fill_(is_last[:, None, None], -torch.inf)
             log_p[..., EOS] = eos
@@ -282,3 +319,21 @@ def _follow(state: State, parents: Tensor | None, going: list[int] | None = None
         return
     sentences = torch.tensor(going, device=device)
     state.select(rows.index_select(0, sentences).flatten(), sentences)
+
+
+def largest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the ``k`` largest of each row of ``x`` (..., V), and where they stand, both (..., k).
+
+    `torch.topk` with less work: rows are cut into blocks, and only the k blocks with the largest
+    maxima are looked at, since nothing else can be among the k largest.
+    """
+    n_blocks = x.size(-1) // _BLOCK
+    if n_blocks < _FEWEST_BLOCKS * k:
+        return x.topk(k)
+    blocks = x[..., : n_blocks * _BLOCK].unflatten(-1, (n_blocks, _BLOCK))
+    chosen = blocks.amax(dim=-1).topk(k).indices[..., None]  # (..., k, 1)
+    place = torch.arange(x.size(-1), device=x.device)
+    rest = place[n_blocks * _BLOCK :].expand(*x.shape[:-1], -1)
+    places = torch.cat(((chosen * _BLOCK + place[:_BLOCK]).flatten(-2), rest), dim=-1)
+    found, at = x.gather(-1, places).topk(k)
+    return found, places.gather(-1, at)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ablate.data.batches import Batch
-from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
+from ablate.training.step import Load, through
 
 
 @torch.inference_mode()
@@ -50,10 +51,19 @@ def perplexity(nll: float) -> float:
 
 
 def _loss(model: Transformer, batch: Batch, precision: str) -> Tensor:
-    with torch.autocast(batch.src.device.type, torch.bfloat16, enabled=precision == "bf16"):
-        logits = model(batch.src, batch.tgt_in)
-    targets = batch.tgt_out.flatten()
-    losses = F.cross_entropy(
-        logits.flatten(0, 1).float(), targets, ignore_index=PAD, reduction="none"
+    autocast = partial(
+        torch.autocast, batch.src.device.type, torch.bfloat16, enabled=precision == "bf16"
     )
-    return losses.double().sum()
+    load = Load.of(batch, batch.n_tokens)
+    with autocast():
+        hidden, _ = through(model, load.src, load.tgt_in)  # (B, T, D)
+    n_rows = model.embedding.rows_at_once(hidden.device)
+    pieces = hidden.flatten(0, 1)[load.places].split(n_rows)
+    targets = load.tgt_out.flatten()[load.places].split(n_rows)
+    total = hidden.new_zeros((), dtype=torch.float64)
+    for piece, wanted in zip(pieces, targets, strict=True):
+        with autocast():
+            logits = model.embedding.logits(piece)
+        losses = F.cross_entropy(logits.float(), wanted, reduction="none")
+        total += losses.double().sum()
+    return total

@@ -28,6 +28,10 @@ class Vocabulary:
 
 Distribution = Literal["normal", "uniform", "xavier"]
 
+_FEWEST_ROWS = 64
+_LOGITS_BYTES = {"cpu": 2**25}  # glibc asks the system for more than that every time
+_MANY_BYTES = 2**29
+
 
 class Table(nn.Embedding):
     """Word vectors (V, D): stored as they are, or as the product of (V, E) and (E, D).
@@ -189,6 +193,14 @@ class Embedding(nn.Module, Part, slot="embedding"):
         weight = self.output.weight
         weight = F.normalize(weight, dim=-1) if self.fix_norm else weight
         return F.linear(x, weight, self.output.bias)
+
+    def rows_at_once(self, device: torch.device) -> int:
+        """Return of how many rows of D to make logits at a time, where they are not kept.
+
+        The logits of all rows together would be the largest tensor by far.
+        """
+        n_bytes = _LOGITS_BYTES.get(device.type, _MANY_BYTES)
+        return max(_FEWEST_ROWS, n_bytes // (4 * self.n_tgt))
 
     def _check_sharing(self, vocabulary: Vocabulary) -> None:
         if self.shares_input and not vocabulary.is_joint:

@@ -25,10 +25,6 @@ from ablate.parts.optimizer import Group
 from ablate.registry import build
 from ablate.spec.experiment import TrainingSpec
 
-_FEWEST_TOKENS = 64
-_CHUNK_BYTES = {"cpu": 2**25}
-_LARGE_CHUNK = 2**29
-
 
 @dataclass(frozen=True)
 class StepResult:
@@ -143,10 +139,10 @@ def add_gradient(
     targets = load.tgt_out.flatten()
     if load.places is not None:
         hidden, targets = hidden[:, load.places], targets[load.places]
-    at_once = _at_once(model.embedding.n_tgt * n_passes, src.device)
-    pieces = [piece.detach().requires_grad_() for piece in hidden.split(at_once, dim=1)]
+    n_rows = max(1, model.embedding.rows_at_once(src.device) // n_passes)
+    pieces = [piece.detach().requires_grad_() for piece in hidden.split(n_rows, dim=1)]
     total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
-    for piece, wanted in zip(pieces, targets.split(at_once), strict=True):
+    for piece, wanted in zip(pieces, targets.split(n_rows), strict=True):
         with autocast():
             logits = model.embedding.logits(piece.flatten(0, 1))
         loss = recipe.objective.loss(logits, wanted.repeat(n_passes))
@@ -157,12 +153,6 @@ def add_gradient(
     roots = [hidden, own_loss / load.n_units] if own_loss.requires_grad else [hidden]
     torch.autograd.backward(roots, [gradient, None][: len(roots)])
     return torch.stack((total, own_loss.detach()))
-
-
-def _at_once(n_logits: int, device: torch.device) -> int:
-    """Return for how many tokens logits are made at a time: on a CPU they stay in its cache."""
-    n_bytes = 4 * n_logits
-    return max(_FEWEST_TOKENS, _CHUNK_BYTES.get(device.type, _LARGE_CHUNK) // n_bytes)
 
 
 def _gradient(piece: Tensor) -> Tensor:

@@ -30,7 +30,8 @@ class Markov(Transformer):
         self.pad, self.max_len = PAD, 16
         generator = torch.Generator().manual_seed(seed)
         shape = n_ids, n_ids, n_ids  # first of the source, last, next
-        self.embedding = cast(Embedding, SimpleNamespace(n_tgt=n_ids))
+        logits = SimpleNamespace(n_tgt=n_ids, logits=lambda x: x, rows_at_once=lambda device: 1000)
+        self.embedding = cast(Embedding, logits)
         self.table = torch.randn(shape, generator=generator) * spread
 
     def encode(self, src: Tensor, losses: list[Tensor] | None = None) -> Memory:
@@ -39,7 +40,7 @@ class Markov(Transformer):
     def begin(self, memory: Memory, length: int | None = None) -> State:
         return _First(memory)
 
-    def step(self, tokens: Tensor, state: State) -> Tensor:
+    def feed(self, tokens: Tensor, state: State) -> Tensor:
         assert isinstance(state, _First)
         state.length += 1
         return self.table[state.first, tokens]

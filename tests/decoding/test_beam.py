@@ -68,13 +68,13 @@ def test_stopping_early_loses_nothing(
 def _count_rows(model: Markov, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that gets the rows of every step of ``model``."""
     rows: list[int] = []
-    plain = Markov.step
+    plain = Markov.feed
 
-    def step(tokens: torch.Tensor, state: Any) -> torch.Tensor:
+    def feed(tokens: torch.Tensor, state: Any) -> torch.Tensor:
         rows.append(len(tokens))
         return plain(model, tokens, state)
 
-    monkeypatch.setattr(model, "step", step)
+    monkeypatch.setattr(model, "feed", feed)
     return rows
 
 

@@ -171,12 +171,13 @@ def test_a_batch_has_no_more_rows_than_are_allowed() -> None:
     assert [len(rows) for rows in batches] == [7] * 7 + [1]
 
 
-def test_few_sentences_at_a_time_are_translated_alike(
+def test_logits_of_a_few_sentences_at_a_time_are_those_of_all(
     search: Search, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, given = scrambled(tiny()), sources(20)
     expected = [found[0].tokens for found in translate(model, search, given, 10_000, CPU)]
-    monkeypatch.setattr("ablate.decoding.search._LOGITS_BYTES", 4 * 50 * search.n_beams * 3)
+    monkeypatch.setattr("ablate.parts.embedding._LOGITS_BYTES", {"cpu": 0})
+    monkeypatch.setattr("ablate.parts.embedding._FEWEST_ROWS", 3 * search.n_beams)
     assert [found[0].tokens for found in translate(model, search, given, 10_000, CPU)] == expected
 
 

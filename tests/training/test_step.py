@@ -11,9 +11,9 @@ import torch
 
 from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
+from ablate.parts import embedding as embedding_module
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose, slots
-from ablate.training import step as step_module
 from ablate.training.engines import Eager
 from ablate.training.plan import Stream, count_steps
 from ablate.training.step import Load, Recipe, StepResult, add_gradient
@@ -69,8 +69,8 @@ def test_the_loss_in_pieces_is_that_of_all_logits_at_once(
     added = sum(own, start=torch.zeros(())) * batch.n_tokens
     ((loss + added) / 7).backward()
     for n_fewest in (1, 5, 1000):
-        monkeypatch.setattr(step_module, "_FEWEST_TOKENS", n_fewest)
-        monkeypatch.setattr(step_module, "_CHUNK_BYTES", {"cpu": 0})
+        monkeypatch.setattr(embedding_module, "_FEWEST_ROWS", n_fewest)
+        monkeypatch.setattr(embedding_module, "_LOGITS_BYTES", {"cpu": 0})
         pieces = tiny(feed_forward=feed_forward).double()
         found = add_gradient(pieces, recipe, Load.of(batch, 7))
         torch.testing.assert_close(found, torch.stack((loss, added.to(loss.dtype))).detach())

@@ -18,9 +18,13 @@ from ablate.parts.position import Position
 from ablate.parts.scaling import Scaling
 from ablate.registry import Part
 
+_LEAST_ROOM = 16  # tokens
+
 
 class Cache:
-    """Keys and values computed before, in buffers of a fixed size (B, G, length, K or V).
+    """Keys and values computed before, in buffers (B, G, room, K or V) that grow as they fill.
+
+    A small buffer is near in memory, and most sentences end long before the limit.
 
     Args:
         length: most tokens it can hold.
@@ -29,12 +33,13 @@ class Cache:
     def __init__(self, length: int) -> None:
         self.length = length
         self._buffers: list[Tensor] = []
+        self._spare: list[Tensor] = []  # where the next selection goes
 
     @classmethod
     def of(cls, k: Tensor, v: Tensor) -> Cache:
         """Return a full cache of keys ``k`` (B, G, S, K) and values ``v`` (B, G, S, V)."""
         cache = cls(k.size(2))
-        cache._buffers = [k, v]
+        cache._buffers = [k.contiguous(), v.contiguous()]  # once, not at every product
         return cache
 
     def first(self, n: int) -> tuple[Tensor, Tensor]:
@@ -46,22 +51,36 @@ class Cache:
     def extend(self, k: Tensor, v: Tensor, n: int) -> tuple[Tensor, Tensor]:
         """Write ``k`` and ``v`` as the last of the first ``n``; return those ``n`` of each."""
         if not self._buffers:
-            self._buffers = [self._empty(k), self._empty(v)]
+            self._buffers = [self._empty(x, x.size(0), n) for x in (k, v)]
+        elif self._buffers[0].size(2) < n:
+            self._grow(n)
         for buffer, new in zip(self._buffers, (k, v), strict=True):
             buffer[:, :, n - new.size(2) : n] = new
         return self.first(n)
 
     def select(self, rows: Tensor, n: int) -> None:
         """Keep ``rows`` (B',) of the batch, in that order, with their first ``n`` tokens."""
-        for i, buffer in enumerate(self._buffers):
-            kept = buffer[:, :, :n].index_select(0, rows)
-            if kept.size(0) > buffer.size(0):
-                buffer = self._empty(kept)
-            self._buffers[i] = buffer[: kept.size(0)]
-            self._buffers[i][:, :, :n] = kept
+        n_next = min(n + 1, self.length)
+        if not (self._spare and self._holds(self._spare[0], rows.size(0), n_next)):
+            self._spare = [self._empty(buffer, rows.size(0), n_next) for buffer in self._buffers]
+        kept = [spare[: rows.size(0)] for spare in self._spare]
+        for old, new in zip(self._buffers, kept, strict=True):
+            torch.index_select(old[:, :, :n], 0, rows, out=new[:, :, :n])
+        self._buffers, self._spare = kept, self._buffers
 
-    def _empty(self, like: Tensor) -> Tensor:
-        return like.new_empty(*like.shape[:2], self.length, like.size(3))
+    def _grow(self, n: int) -> None:
+        old = self._buffers
+        self._buffers = [self._empty(buffer, buffer.size(0), n) for buffer in old]
+        for new, buffer in zip(self._buffers, old, strict=True):
+            new[:, :, : buffer.size(2)] = buffer
+
+    def _empty(self, like: Tensor, n_rows: int, n: int) -> Tensor:
+        room = min(self.length, max(_LEAST_ROOM, 2 * n))
+        return like.new_empty(n_rows, like.size(1), room, like.size(3))
+
+    @staticmethod
+    def _holds(buffer: Tensor, n_rows: int, n: int) -> bool:
+        return buffer.size(0) >= n_rows and buffer.size(2) >= n
 
 
 @dataclass(frozen=True)
