@@ -73,7 +73,8 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         seeds: in place of those of the experiment.
         only: names of rows; all unless given.
         device: ``auto``, ``cpu``, ``cuda``, or GPUs by number, ``cuda:0,2``.
-        jobs: runs at a time (per GPU); one per core, or per GPU, unless given.
+        jobs: runs at a time, on each GPU where there are any; unless given one per core, or as many
+            as the GPU has room for.
         overrides: ``path=value``, changes of the baseline.
         results: the folder of results.
         fresh: whether to repeat what is done already.
@@ -153,8 +154,9 @@ def _train(selection: Selection, places: Sequence[Device], store: Store, how: Ho
         if not corpus.is_available():
             corpus.fetch(lambda line: console.print(line, markup=False, highlight=False))
     todo = tasks(selection.runs, places[0], store.results, engine=how.engine, is_fresh=how.fresh)
-    with display(console, len(places)) as shown:
-        schedule(todo, places, store, shown)
+    n_together = how.jobs if places[0].kind == "cuda" else 1
+    with display(console) as shown:
+        schedule(todo, places, store, shown, n_together=n_together)
 
 
 def _key(run: Run) -> tuple[str, int]:

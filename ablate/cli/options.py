@@ -39,7 +39,11 @@ Only = Annotated[
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|cuda:0,2", help="What to compute on.")]
 Jobs = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Runs at a time, per GPU; one per core or GPU."),
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Runs at a time, per GPU; by default one per core, and what a GPU has room for.",
+    ),
 ]
 Engine = Annotated[
     str,

@@ -19,6 +19,7 @@ from ablate.data.batches import Batch, Batches, Encoded, Rows
 from ablate.data.prepare import Prepared
 from ablate.data.tokenizer import PAD
 from ablate.decoding import Search
+from ablate.measuring.flops import count_flops
 from ablate.model import Transformer, assemble
 from ablate.parts.initialisation import Initialisation
 from ablate.parts.optimizer import Optimizer
@@ -34,6 +35,9 @@ _N_BATCHES = 4  # to train on, spread over the lengths
 _N_SENTENCES = 64  # of dev, to decode
 _LEARNING_RATE = 1e-6  # a step must cost what it costs and lead nowhere
 _MIB = 2**20
+_HALF = 0.5
+_MOST_RUNS = 8
+_WIDE = 8192  # rows and columns of a matrix whose product keeps every GPU busy
 
 
 def probe(
@@ -49,8 +53,9 @@ def probe(
     Returns:
         ``train_target_tokens_per_second``, padding not counted; ``decode_sentences_per_second``;
         ``train_peak_mib`` and ``decode_peak_mib``: on CUDA the most that the allocator held, on the
-        CPU by how much the process grew, model included, interpreter and libraries not; and
-        ``target_tokens_per_step``, of the measured batches.
+        CPU by how much the process grew, model included, interpreter and libraries not;
+        ``target_tokens_per_step``, of the measured batches; and on CUDA ``runs_at_once``: of how
+        many such runs the device has more side by side than one after the other.
     """
     steps = _steps(prepared.train, spec.training, device)
     sentences = _sentences(prepared.dev).to(device)
@@ -65,13 +70,45 @@ def probe(
     train(steps[-1:])
     train_seconds = _median_seconds(lambda: train(steps[:-1]), device)
     n_tokens = sum(batch.n_tokens for step in steps[:-1] for batch in step)
-    return {
+    measured = {
         "train_target_tokens_per_second": n_tokens / train_seconds,
         "decode_sentences_per_second": len(sentences.index) / decode_seconds,
         "train_peak_mib": memory.peak_mib(),
         "decode_peak_mib": decode_peak_mib,
         "target_tokens_per_step": n_tokens / (len(steps) - 1),
     }
+    if device.type == "cuda":
+        batches = [batch for step in steps[:-1] for batch in step]
+        n_flops = sum(count_flops(model, batch) * batch.n_tokens for batch in batches)
+        share = n_flops / train_seconds / _matrix_rate(device, precision)
+        n_fitting = torch.cuda.mem_get_info(device)[1] / _MIB / measured["train_peak_mib"]
+        measured["runs_at_once"] = runs_at_once(share, n_fitting)
+    return measured
+
+
+def runs_at_once(share: float, n_fitting: float) -> int:
+    """Return how many runs a GPU should make side by side, at most 8.
+
+    As many as use half of what it could compute, if they did not get in each other's way, and half
+    of its memory: a matrix product alone reaches all of the former, and a run that meets longer
+    sentences than the probe did needs more of the latter.
+
+    Args:
+        share: of the device's rate of matrix products, that one run reaches.
+        n_fitting: how many would fill the memory.
+    """
+    return int(max(1, min(_MOST_RUNS, _HALF / share, _HALF * n_fitting)))
+
+
+def _matrix_rate(device: torch.device, precision: str) -> float:
+    """Return the floating-point operations per second of a large matrix product."""
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    x = torch.zeros(_WIDE, _WIDE, dtype=dtype, device=device)
+
+    def multiply() -> None:
+        torch.mm(x, x)
+
+    return 2 * _WIDE**3 / _median_seconds(multiply, device)
 
 
 def _steps(train: Encoded, training: TrainingSpec, device: torch.device) -> list[list[Batch]]:

@@ -85,16 +85,16 @@ def find(wanted: str) -> tuple[Device, ...]:
 
 
 def places(devices: Iterable[Device], n_jobs: int | None) -> tuple[Device, ...]:
-    """Return one entry for every run that may go on at the same time.
+    """Return one entry for every process that may be at work at the same time: one per GPU.
 
     Args:
         devices: what to use.
-        n_jobs: runs in all on the CPU, runs per GPU; by default one per core and one per GPU.
+        n_jobs: processes on the CPU, one per core by default.
     """
     return tuple(
         device
         for device in devices
-        for _ in range(n_jobs or (n_cores() if device.kind == "cpu" else 1))
+        for _ in range((n_jobs or n_cores()) if device.kind == "cpu" else 1)
     )
 
 

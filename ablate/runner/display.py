@@ -28,7 +28,7 @@ class _Running:
 
     task: Task
     device: Device
-    sign: Sign = field(default_factory=lambda: Sign("starting"))
+    sign: Sign = field(default_factory=lambda: Sign("", "starting"))
     since: float = field(default_factory=lambda: time.monotonic())
 
     @property
@@ -48,12 +48,11 @@ class Display:
 
     Args:
         console: standard error.
-        n_places: workers that may be at work at the same time.
     """
 
-    def __init__(self, console: Console, n_places: int) -> None:
+    def __init__(self, console: Console) -> None:
         self.console = console
-        self._n_places = n_places
+        self._n_at_once = 1
         self._n_tasks = self._n_ended = 0
         self._running: dict[str, _Running] = {}
         self._took: list[float] = []  # seconds of each run that has ended
@@ -69,9 +68,9 @@ class Display:
     ) -> None:
         return
 
-    def expect(self, tasks: Sequence[Task], what: str) -> None:
-        """Learn what comes next."""
-        self._n_tasks, self._n_ended = len(tasks), 0
+    def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
+        """Learn what comes next, and how many of it go on at the same time."""
+        self._n_tasks, self._n_ended, self._n_at_once = len(tasks), 0, n_at_once
         self._took.clear()
         if tasks:
             self.note(what)
@@ -108,14 +107,14 @@ class Display:
         if not took and n_waiting:
             return None
         work = sum(rest) + n_waiting * (sum(took) / len(took) if took else 0.0)
-        return max([work / self._n_places, *rest])
+        return max([work / self._n_at_once, *rest])
 
 
 class PlainDisplay(Display):
     """Lines for a file or a pipe: a run's start, its way in tenths, its end."""
 
-    def __init__(self, console: Console, n_places: int) -> None:
-        super().__init__(console, n_places)
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
         self._said: dict[str, tuple[float, float]] = {}  # share and time of the last line
 
     def started(self, task: Task, device: Device) -> None:
@@ -174,10 +173,10 @@ class LiveDisplay(Display):
         return Group(*lines, whole)
 
 
-def display(console: Console, n_places: int) -> Display:
+def display(console: Console) -> Display:
     """Return the display that suits a console: live on a terminal, else plain."""
     kind = LiveDisplay if console.is_terminal else PlainDisplay
-    return kind(console, n_places)
+    return kind(console)
 
 
 def label(task: Task) -> str:

@@ -1,4 +1,4 @@
-"""Worker processes: a fresh one for every task, each on a device of its own."""
+"""Worker processes: a fresh one for every crew, each on a device of its own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from ablate.runner.crews import Crew
 from ablate.runner.devices import Device
 from ablate.runner.task import Sign, Task
 
@@ -36,10 +37,10 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Ended:
-    """How a worker ended.
+    """How a task ended.
 
     Attributes:
-        task: what it was told.
+        task: what a worker was told.
         reason: why it did not do it, in one line; None if it did.
     """
 
@@ -87,40 +88,53 @@ class Pool:
         for worker in self._workers:
             worker.close()
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[Ended]:
-        """Do all tasks, the first ones first; yield each when it has ended."""
-        waiting = deque(tasks)
+    def run(self, crews: Iterable[Crew]) -> Iterator[Ended]:
+        """Do all tasks, the first crews first; yield each when it has ended."""
+        waiting = deque(crews)
         while waiting or self._workers:
             while waiting and self._free:
                 self._start(waiting.popleft(), self._free.pop(0))
             worker, sign = self._heard.get()
-            if sign is not None:
-                self._watcher.signed(worker.task, sign)
-                continue
-            self._workers.remove(worker)
-            self._free.append(worker.device)
-            worker.close()
-            yield Ended(worker.task, worker.reason())
+            if sign is None:
+                self._workers.remove(worker)
+                self._free.append(worker.device)
+                worker.close()
+                yield from (Ended(task, worker.reason()) for task in worker.left.values())
+            elif sign.is_over:
+                yield Ended(worker.left.pop(sign.key), None)
+            elif sign.key in worker.left:
+                self._watcher.signed(worker.left[sign.key], sign)
 
-    def _start(self, task: Task, device: Device) -> None:
-        worker = _Worker(task, device, self._command)
+    def _start(self, crew: Crew, device: Device) -> None:
+        worker = _Worker(crew, device, self._command)
         self._workers.append(worker)
         worker.begin(self._heard)
-        self._watcher.started(task, device)
+        for task in crew:
+            self._watcher.started(task, device)
 
 
 class _Worker:
-    """One process. It shares our process group, but not our Ctrl-C: we tell it when to stop."""
+    """One process. It shares our process group, but not our Ctrl-C: we tell it when to stop.
 
-    def __init__(self, task: Task, device: Device, command: Sequence[str]) -> None:
-        self.task, self.device = task, device
-        task.log.parent.mkdir(parents=True, exist_ok=True)
+    Attributes:
+        left: the tasks that have not ended yet, by their keys.
+    """
+
+    def __init__(self, crew: Crew, device: Device, command: Sequence[str]) -> None:
+        self.device = device
+        self.left = {task.key: task for task in crew}
+        self._crew = crew
+        self._log = crew[0].log
+        for task in crew:
+            task.log.parent.mkdir(parents=True, exist_ok=True)
+        for task in crew[1:]:
+            task.log.write_text(f"It shared a process, see {self._log}\n", encoding="utf-8")
         # The same code as ours, wherever it was imported from
         path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
         environment = {**os.environ, **device.environment(), "PYTHONPATH": path}
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a child inherits it
         try:
-            with task.log.open("wb") as log:
+            with self._log.open("wb") as log:
                 self.process = subprocess.Popen(
                     command,
                     stdin=subprocess.PIPE,
@@ -134,12 +148,13 @@ class _Worker:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def begin(self, heard: _Heard) -> None:
-        """Send the task, and leave the pipe open: its end tells the worker of ours."""
+        """Send the tasks, and leave the pipe open: its end tells the worker of ours."""
         self.thread = threading.Thread(target=self._listen, args=(heard,), daemon=True)
         self.thread.start()
         assert self.process.stdin is not None, "it is a pipe"
         try:
-            self.process.stdin.write(self.task.to_line())
+            self.process.stdin.writelines(task.to_line() for task in self._crew)
+            self.process.stdin.write("\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             return  # it has died already; `_listen` notices
@@ -162,7 +177,7 @@ class _Worker:
         if status < 0:
             guess = " (out of memory?)" if -status == signal.SIGKILL else ""
             return f"killed by signal {-status}{guess}"
-        said = self.task.log.read_text(encoding="utf-8", errors="replace").strip()
+        said = self._log.read_text(encoding="utf-8", errors="replace").strip()
         last = said.splitlines()[-1] if said else "it said nothing"
         return f"the worker ended with exit status {status}: {last}"
 

@@ -31,6 +31,7 @@ from ablate.training.loop import Job, Progress, train
 Record = dict[str, Any]
 Say = Callable[[str, Progress | None], None]
 _KEPT = ("lock", "log.txt")
+_WIDER = {"cuda": 8}  # a GPU has the memory, and waits for Python between small batches
 
 
 def run_one(task: Task, store: Store, say: Say, should_stop: Callable[[], bool]) -> Record:
@@ -79,6 +80,7 @@ class _Attempt:
             "versions": provenance.versions(),
             "git": provenance.git() | {"code": lineage.code()},
             "engine": task.engine,
+            "n_together": task.n_together,
             "started": provenance.now(),
             "timings": self.timings,
         }
@@ -179,16 +181,20 @@ class _Attempt:
         """Translate a test set, keep the translations, and score them."""
         bitext, encoded = prepared.text.tests[name], prepared.tests[name]
         search = build(Search, self.spec.decoding, at="decoding")
-        best = translate(model, search, encoded.src, self.spec.training.batch_tokens, self.device)
+        best = translate(model, search, encoded.src, self._tokens_without_gradient(), self.device)
         lines = [prepared.codec.decode_tgt(hypotheses[0].tokens) for hypotheses in best]
         write_whole(self.folder / f"hypotheses.{name}.txt", "".join(f"{s}\n" for s in lines))
         scores = measuring.score(lines, bitext.tgt, is_tokenised=prepared.text.is_tokenised)
         return {**scores, **self._nll(model, encoded), "n_sentences": len(lines)}
 
     def _nll(self, model: Transformer, encoded: Encoded) -> Record:
-        batches = self._batches(encoded).in_order()
-        nll, _ = measuring.nll(model, batches, self.task.precision)
+        batches = Batches(encoded, self._tokens_without_gradient(), PAD, self.device)
+        nll, _ = measuring.nll(model, batches.in_order(), self.task.precision)
         return {"nll": nll, "perplexity": measuring.perplexity(nll)}
+
+    def _tokens_without_gradient(self) -> int:
+        """Return how many tokens a batch may have of which nothing is kept to go back."""
+        return self.spec.training.batch_tokens * _WIDER.get(self.device.type, 1)
 
     def _batches(self, encoded: Encoded) -> Batches:
         return Batches(encoded, self.spec.training.batch_tokens, PAD, self.device)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from ablate.runner.crews import Crew, alone, crews
 from ablate.runner.devices import Device
 from ablate.runner.pool import WORKER, Pool, Watcher
 from ablate.runner.provenance import now
@@ -16,8 +17,8 @@ from ablate.store import FINISHED, Store
 class Audience(Watcher, Protocol):
     """Whoever wants to know how the queue is getting on."""
 
-    def expect(self, tasks: Sequence[Task], what: str) -> None:
-        """Learn what comes next."""
+    def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
+        """Learn what comes next, and how many of it go on at the same time."""
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         """Learn how a task ended."""
@@ -29,34 +30,60 @@ def schedule(
     store: Store,
     audience: Audience,
     command: Sequence[str] = WORKER,
+    n_together: int | None = None,
 ) -> None:
     """Do what is missing: first probe the rows, each alone on its device, then train.
 
     A run that has finished before, in whatever experiment, is not repeated unless it is to be
     fresh. A run that fails, or whose worker dies, leaves a record that says so, and the others
-    go on.
+    go on; if it shared the process, it is tried again alone.
 
     Args:
         tasks: the training runs wanted.
-        places: one device for each run that may go on at the same time.
+        places: one device for each process that may be at work at the same time.
         store: of records and probes.
         audience: is told what happens.
         command: starts a worker.
+        n_together: runs that share a process; by default what the probe of a row advises.
 
     Raises:
         KeyboardInterrupt: when the user stops it; by then every worker has ended.
     """
     todo = missing(tasks, store)
     probes = _probes(todo, store)
-    audience.expect(probes, f"measuring the speed and memory of {_count(probes, 'row')}")
+    what = f"measuring the speed and memory of {_count(probes, 'row')}"
+    audience.expect(probes, what, len(places))
     with Pool(dict.fromkeys(places), audience, command) as pool:
-        for ended in pool.run(probes):
+        for ended in pool.run(alone(probes)):
             audience.ended(ended.task, ended.reason or "done", is_good=ended.reason is None)
-    audience.expect(todo, f"training {_count(todo, 'run')}, {len(places)} at a time")
+    shared = crews(todo, len(places), lambda task: n_together or advised(task, store))
     with Pool(places, audience, command) as pool:
-        for ended in pool.run(todo):
-            record = _settle(ended.task, ended.reason, store)
-            audience.ended(ended.task, outcome(record), is_good=record["status"] == "done")
+        failed = _train(shared, pool, store, audience, len(places))
+        again = [replace(task, fresh=False) for task in failed if task.n_together > 1]
+        if again:
+            _train(alone(again), pool, store, audience, len(places))
+
+
+def _train(
+    shared: Sequence[Crew], pool: Pool, store: Store, audience: Audience, n_places: int
+) -> list[Task]:
+    """Do all runs; return those that have failed."""
+    tasks = [task for crew in shared for task in crew]
+    n_at_once = min(len(tasks), n_places * max(map(len, shared), default=1))
+    audience.expect(tasks, f"training {_count(tasks, 'run')}, {n_at_once} at a time", n_at_once)
+    failed: list[Task] = []
+    for ended in pool.run(shared):
+        record = _settle(ended.task, ended.reason, store)
+        audience.ended(ended.task, outcome(record), is_good=record["status"] == "done")
+        if not is_finished(record):
+            failed.append(ended.task)
+    return failed
+
+
+def advised(task: Task, store: Store) -> int:
+    """Return how many such runs at once a device has room for, as far as is known."""
+    measured = store.load_probe(task.probe) or {}
+    return int(measured.get("runs_at_once", 1))
 
 
 def missing(tasks: Iterable[Task], store: Store) -> list[Task]:

@@ -29,6 +29,7 @@ class Task:
         probe: the key of the row's probe; of a probe, its own.
         engine: how training steps are executed.
         fresh: whether to begin again even where there is a result.
+        n_together: tasks that share the process, this one included.
         plugins: what the worker loads: those that the run uses a part of, unless given; it must
             not see the others, because the run's hash does not cover them.
     """
@@ -44,6 +45,7 @@ class Task:
     probe: str
     engine: str = "eager"
     fresh: bool = False
+    n_together: int = 1
     plugins: tuple[Plugin, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -93,12 +95,16 @@ class Sign:
     """A sign of life: what a worker is doing now.
 
     Attributes:
+        key: of the task that it is about.
         phase: in a word or two.
         progress: while training, how far it is.
+        is_over: whether the task has left its result.
     """
 
+    key: str
     phase: str
     progress: Progress | None = None
+    is_over: bool = False
 
     def to_line(self) -> str:
         """Return the sign as a line of JSON."""
@@ -114,7 +120,8 @@ class Sign:
         try:
             said = json.loads(line)
             progress = said["progress"]
-            return cls(said["phase"], None if progress is None else Progress(**progress))
+            told = {**said, "progress": None if progress is None else Progress(**progress)}
+            return cls(**told)
         except (KeyError, TypeError) as error:
             names = ", ".join(field.name for field in fields(cls))
             raise ValueError(f"not a sign of life ({names}): {line!r}") from error

@@ -11,6 +11,7 @@ import torch
 
 from ablate.data.prepare import Prepared, prepare
 from ablate.measuring import probe
+from ablate.measuring.probe import runs_at_once
 from ablate.spec import RunSpec
 
 CPU = torch.device("cpu")
@@ -81,3 +82,18 @@ def test_a_median_shrugs_off_one_slow_repeat() -> None:
 
     waits = iter([0.2, 0.01, 0.3, *[0.01] * 200])
     assert 0.009 < _median_seconds(lambda: time.sleep(next(waits)), CPU) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("share", "n_fitting", "expected"),
+    [
+        (0.02, 1000.0, 8),  # however small a run is
+        (0.1, 1000.0, 5),
+        (0.24, 1000.0, 2),
+        (0.45, 1000.0, 1),
+        (0.9, 0.5, 1),  # it must be tried, even if it may not fit
+        (0.02, 6.5, 3),
+    ],
+)
+def test_runs_share_a_gpu_up_to_half_of_it(share: float, n_fitting: float, expected: int) -> None:
+    assert runs_at_once(share, n_fitting) == expected

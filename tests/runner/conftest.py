@@ -20,52 +20,63 @@ FAKE_WORKER = r"""
 import json, os, signal, sys, time
 from pathlib import Path
 
-task = json.loads(sys.stdin.readline())
+tasks = [json.loads(line) for line in iter(sys.stdin.readline, "\n")]
+task = tasks[0]
 results = Path(task["results"])
 with (results / "journal").open("a") as journal:
-    journal.write(f"{task['action']} {task['variant']} {task['spec']['seed']}\n")
+    for each in tasks:
+        journal.write(f"{each['action']} {each['variant']} {each['spec']['seed']}\n")
 
 def say(**sign):
-    print(json.dumps({"progress": None, **sign}), flush=True)
+    print(json.dumps({"key": task["key"], "progress": None, **sign}), flush=True)
 
 def save(status, error=None):
     folder = results / "runs" / task["key"]
     record = {"hash": task["key"], "status": status, "error": error, "test": {}}
     (folder / "record.json").write_text(json.dumps(record))
 
-kind = task["variant"].partition(" ")[0]
-if kind == "dies":
-    os.kill(os.getpid(), signal.SIGKILL)
-if kind == "crashes":
-    sys.exit("the last words")
-if task["action"] == "probe":
-    if kind == "unprobed":
-        sys.exit("no memory")
-    folder = results / "probes"
-    (folder / f"{task['key']}.json").write_text(json.dumps({"train_peak_mib": 1.0}))
-    sys.exit()
-print("not a sign of life", flush=True)
-say(phase="training")
-if kind == "meets":  # ends only when another one is at work at the same time
-    (results / task["key"]).touch()
-    deadline = time.monotonic() + 10
-    while len(list(results.glob("meet*"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    save("done" if time.monotonic() < deadline else "failed")
-elif kind == "hangs":
-    say(phase=f"hanging {os.getpid()}")
-    if task["variant"] == "hangs stubbornly":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    say(phase=f"ready {os.getpid()}")
-    time.sleep(60)
-elif kind == "unprobed":
-    save("done")
-elif kind == "lies":
-    pass
-elif kind == "environment":
-    save("done", json.dumps({name: os.environ.get(name) for name in task["spec"]["names"]}))
-else:
-    save(kind, None if kind == "done" else "a reason")
+for task in tasks:
+    kind = task["variant"].partition(" ")[0]
+    if kind == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "crashes":
+        sys.exit("the last words")
+    if task["action"] == "probe":
+        if kind == "unprobed":
+            sys.exit("no memory")
+        folder = results / "probes"
+        (folder / f"{task['key']}.json").write_text(json.dumps({"train_peak_mib": 1.0}))
+        sys.exit()
+    print("not a sign of life", flush=True)
+    say(phase="training")
+    if kind == "meets":  # ends only when another one is at work at the same time
+        (results / task["key"]).touch()
+        deadline = time.monotonic() + 10
+        while len(list(results.glob("meet*"))) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        save("done" if time.monotonic() < deadline else "failed")
+    elif kind == "hangs":
+        say(phase=f"hanging {os.getpid()}")
+        if task["variant"] == "hangs stubbornly":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        say(phase=f"ready {os.getpid()}")
+        time.sleep(60)
+    elif kind == "unprobed":
+        save("done")
+    elif kind == "lies":
+        pass
+    elif kind == "shy":  # can do it alone
+        if len(tasks) > 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        save("done")
+    elif kind == "large":  # likewise
+        save("oom" if len(tasks) > 1 else "done")
+    elif kind == "environment":
+        save("done", json.dumps({name: os.environ.get(name) for name in task["spec"]["names"]}))
+    else:
+        save(kind, None if kind == "done" else "a reason")
+    if len(tasks) > 1:
+        say(phase="done", is_over=True)
 """
 
 
@@ -78,7 +89,7 @@ class Diary:
         self.endings: dict[str, str] = {}
         self.on_sign: Callable[[Sign], None] = lambda _: None
 
-    def expect(self, tasks: object, what: str) -> None:
+    def expect(self, tasks: object, what: str, n_at_once: int) -> None:
         return
 
     def started(self, task: Task, device: Device) -> None:

@@ -60,13 +60,15 @@ def test_a_missing_device_is_an_error_and_nothing_takes_its_place(
     assert caught.value.exit_status == 2
 
 
-def test_there_is_one_place_per_core_and_one_per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_one_place_per_core_or_job_and_one_per_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(devices, "n_cores", lambda: 6)
     gpus = (Device("cuda", 0), Device("cuda", 1))
     assert places([CPU], None) == (CPU,) * 6
     assert places([CPU], 2) == (CPU,) * 2
     assert places(gpus, None) == gpus
-    assert places(gpus, 2) == (gpus[0], gpus[0], gpus[1], gpus[1])
+    assert places(gpus, 2) == gpus
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def _text(shown: Display) -> str:
 
 
 def _at(step: int, seconds_left: float = 30.0) -> Sign:
-    return Sign("training", Progress(step, 100, 3.21, None, 12_345.6, seconds_left))
+    return Sign("none", "training", Progress(step, 100, 3.21, None, 12_345.6, seconds_left))
 
 
 class Clock:
@@ -47,16 +47,16 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_terminal_gets_the_live_table_and_a_pipe_gets_lines() -> None:
-    assert type(display(_console(is_terminal=True), 2)) is LiveDisplay
-    assert type(display(_console(), 2)) is PlainDisplay
+    assert type(display(_console(is_terminal=True))) is LiveDisplay
+    assert type(display(_console())) is PlainDisplay
 
 
 def test_lines_tell_of_start_progress_and_end(watch: Clock, task: MakeTask) -> None:
-    shown = PlainDisplay(_console(), 1)
+    shown = PlainDisplay(_console())
     job = task("none")
-    shown.expect([job], "training 1 run, 1 at a time")
+    shown.expect([job], "training 1 run, 1 at a time", 1)
     shown.started(job, CPU)
-    shown.signed(job, Sign("reading the corpus"))
+    shown.signed(job, Sign("none", "reading the corpus"))
     watch.now = 60.0
     shown.signed(job, _at(55))
     shown.ended(job, "done, BLEU test 34.50", is_good=True)
@@ -69,9 +69,9 @@ def test_lines_tell_of_start_progress_and_end(watch: Clock, task: MakeTask) -> N
 
 
 def test_lines_are_few(watch: Clock, task: MakeTask) -> None:
-    shown = PlainDisplay(_console(), 1)
+    shown = PlainDisplay(_console())
     job = task("none")
-    shown.expect([job], "training")
+    shown.expect([job], "training", 1)
     shown.started(job, CPU)
     for step in range(1, 101):  # a minute: at most one line every 15 seconds
         watch.now = 0.6 * step
@@ -84,10 +84,10 @@ def test_lines_are_few(watch: Clock, task: MakeTask) -> None:
 
 
 def test_the_live_table_has_a_line_per_running_run(watch: Clock, task: MakeTask) -> None:
-    shown = LiveDisplay(_console(is_terminal=True), 2)
+    shown = LiveDisplay(_console(is_terminal=True))
     tasks = [task("one"), task("two"), task("three")]
     with shown:
-        shown.expect(tasks, "training")
+        shown.expect(tasks, "training", 2)
         for job in tasks[:2]:
             shown.started(job, CPU)
         shown.signed(tasks[0], _at(50))
@@ -101,9 +101,9 @@ def test_the_live_table_has_a_line_per_running_run(watch: Clock, task: MakeTask)
 
 
 def test_the_time_left_counts_what_waits(watch: Clock, task: MakeTask) -> None:
-    shown = Display(_console(), 2)
+    shown = Display(_console())
     tasks = [task(str(number)) for number in range(4)]
-    shown.expect(tasks, "training")
+    shown.expect(tasks, "training", 2)
     for job in tasks[:2]:
         shown.started(job, CPU)
     assert shown._seconds_left() is None

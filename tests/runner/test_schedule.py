@@ -10,14 +10,17 @@ from collections.abc import Sequence
 
 import pytest
 
+from ablate.registry import Plugin
 from ablate.runner import pool
+from ablate.runner.crews import crews
 from ablate.runner.devices import Device
-from ablate.runner.schedule import missing, schedule
+from ablate.runner.schedule import advised, missing, schedule
 from ablate.runner.task import Sign, Task
 from ablate.store import Store
 from tests.runner.conftest import Diary, MakeTask
 
 CPU = Device("cpu")
+NAMES = ["narrow 1", "narrow 2", "narrow 3", "narrow 4", "wide 1", "narrow 5"]
 
 
 def _journal(store: Store) -> list[str]:
@@ -26,9 +29,14 @@ def _journal(store: Store) -> list[str]:
 
 
 def _run(
-    tasks: Sequence[Task], store: Store, diary: Diary, command: Sequence[str], n_places: int = 1
+    tasks: Sequence[Task],
+    store: Store,
+    diary: Diary,
+    command: Sequence[str],
+    n_places: int = 1,
+    n_together: int = 1,
 ) -> None:
-    schedule(tasks, [CPU] * n_places, store, diary, command)
+    schedule(tasks, [CPU] * n_places, store, diary, command, n_together)
 
 
 def test_rows_are_probed_once_then_every_seed_is_trained(
@@ -184,6 +192,48 @@ def test_a_probe_that_fails_does_not_stop_the_run(
     _run([task("unprobed")], store, diary, command)
     assert store.load_probe("unprobed") is None
     assert _status(store, "unprobed") == "done"
+
+
+def test_runs_that_share_a_process_all_end(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    tasks = [task(f"done {number}") for number in range(5)]
+    _run(tasks, store, diary, command, n_together=2)
+    assert [_status(store, task.key) for task in tasks] == ["done"] * 5
+    assert set(diary.endings.values()) == {"done, BLEU "}
+    log = (store.path("done-1") / "log.txt").read_text(encoding="utf-8")
+    assert log == f"It shared a process, see {store.path('done-0') / 'log.txt'}\n"
+
+
+@pytest.mark.parametrize("variant", ["shy", "large"])
+def test_a_run_that_fails_in_company_is_tried_again_alone(
+    store: Store, diary: Diary, command: list[str], task: MakeTask, variant: str
+) -> None:
+    tasks = [task("done"), task(variant), task("diverged")]
+    _run(tasks, store, diary, command, n_together=3)
+    assert [_status(store, task.key) for task in tasks] == ["done", "done", "diverged"]
+    again = {"shy": ["train shy 1", "train diverged 1"], "large": ["train large 1"]}
+    assert _journal(store)[6:] == again[variant]
+
+
+def test_a_probe_advises_how_many_runs_share_a_process(store: Store, task: MakeTask) -> None:
+    store.save_probe("wide", {"runs_at_once": 1.0})
+    store.save_probe("narrow", {"runs_at_once": 3.0})
+    tasks = [task(name, probe=name.split()[0]) for name in NAMES]
+    assert _crews(tasks, store, 1) == [NAMES[:3], NAMES[3:4], NAMES[4:5], NAMES[5:]]
+    assert _crews(tasks, store, 3) == [NAMES[:2], NAMES[2:4], NAMES[4:5], NAMES[5:]]
+    assert [task.n_together for task in crews(tasks[:2], 1, lambda _: 2)[0]] == [2, 2]
+
+
+def test_nobody_shares_a_process_with_plugins_that_it_does_not_use(task: MakeTask) -> None:
+    plugin = Plugin("a.py", sha256="0", module="a")
+    tasks = [task("one"), task("two", plugins=(plugin,)), task("three", plugins=(plugin,))]
+    assert [len(crew) for crew in crews(tasks, 1, lambda _: 3)] == [1, 2]
+
+
+def _crews(tasks: Sequence[Task], store: Store, n_places: int) -> list[list[str]]:
+    found = crews(tasks, n_places, lambda task: advised(task, store))
+    return [[task.variant for task in crew] for crew in found]
 
 
 def _status(store: Store, key: str) -> str:
