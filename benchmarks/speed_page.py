@@ -33,9 +33,8 @@ with the process), the others as they come; what each was told is in the docstri
 
 What makes a step fast, whatever the parts:
 
-- logits are made a piece at a time, and never for padding; batches hold pairs of about one length
-  on both sides, so that next to nothing is padding; dropout decides four numbers with one random
-  word;
+- logits are made a piece at a time, and never for padding; batches hold pairs of one length, so
+  that next to nothing is padding; dropout decides four numbers with one random word;
 - on a CPU that multiplies in bf16 `precision: auto` uses it; each run has one thread, and as many
   runs go on as there are cores;
 - on a GPU forward and backward are recorded once for each shape of a batch and replayed as one CUDA
