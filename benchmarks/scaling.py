@@ -242,8 +242,10 @@ def draw(found: Mapping[str, Any], file: Path) -> None:
             values = [point[key] for point in grew["points"]]
             place.loglog(grew["sizes"], values, "o-", label=f"{UNITS[key]}, power {exponent:.2f}")
         place.set_title(axis)
+        place.set_xticks(grew["sizes"], [f"{size:,}" for size in grew["sizes"]], fontsize="small")
+        place.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
         place.legend(fontsize="small")
-        place.grid(visible=True, which="both", alpha=0.2)
+        place.grid(visible=True, alpha=0.2)
     figure.tight_layout()
     figure.savefig(file, dpi=120)
     say(str(file))
