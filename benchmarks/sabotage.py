@@ -59,7 +59,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "no final norm in Pre-LN",
-        "model.py",
+        "model/stack.py",
         "return self.closing(x)",
         "return x",
         ("pre losses", "pre dev nll"),
@@ -73,14 +73,14 @@ SABOTAGES = (
     ),
     Sabotage(
         "positions off by one in decoding",
-        "model.py",
+        "model/transformer.py",
         "here = positions[-1:]",
         "here = (positions[-1:] + 1).clamp(max=self.max_len - 1)",
         ("bleu",),
     ),
     Sabotage(
         "source padding visible",
-        "model.py",
+        "model/transformer.py",
         "tally = self._tally(src, losses)\n        real = tally.real[:, None, None, :]",
         "tally = self._tally(src, losses)\n        real = tally.real[:, None, None, :] | True",
         ("losses", "pre losses"),

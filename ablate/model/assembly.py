@@ -1,0 +1,93 @@
+"""From a spec to a Transformer, from the inside out: the only place that knows both."""
+
+from __future__ import annotations
+
+from ablate.model.stack import Layer, Stack
+from ablate.model.transformer import Transformer
+from ablate.parts.attention import Attention
+from ablate.parts.dims import Place, Side, Stage
+from ablate.parts.embedding import Embedding, Vocabulary
+from ablate.parts.feed_forward import FeedForward
+from ablate.parts.initialisation import Initialisation
+from ablate.parts.mask import Mask
+from ablate.parts.norm import Norm
+from ablate.parts.position import Position
+from ablate.parts.residual import Residual
+from ablate.parts.scaling import Scaling
+from ablate.parts.sharing import Sharing
+from ablate.registry import Choice, build, refusals
+from ablate.spec.experiment import ModelSpec
+
+
+def assemble(spec: ModelSpec, vocabulary: Vocabulary, pad: int) -> Transformer:
+    """Build the Transformer that ``spec`` describes, from the inside out.
+
+    Every block of weights gets parts of its own, except the position encoding: one per stack. The
+    weights are drawn from PyTorch's global generator.
+
+    Args:
+        spec: the choice for every slot.
+        vocabulary: sizes of the two vocabularies.
+        pad: the id of padding.
+
+    Raises:
+        RefusedError: if a part refuses its dimensions; it names the choice.
+    """
+    model = Transformer(
+        embedding=build(Embedding, spec.embedding, spec.dims, vocabulary, at="model.embedding"),
+        encoder=_stack(spec, "encoder"),
+        decoder=_stack(spec, "decoder"),
+        pad=pad,
+        max_len=spec.dims.max_len,
+    )
+    initialisation = build(
+        Initialisation, spec.initialisation, spec.dims, at="model.initialisation"
+    )
+    initialisation.initialise(model)
+    for stack in (model.encoder, model.decoder):
+        for layer in stack.blocks:
+            layer.residual.rescale(layer.attentions, layer.feed_forward)
+    return model
+
+
+def _stack(spec: ModelSpec, side: Side) -> Stack:
+    stack, dims = spec.stack(side), spec.dims
+    depths = {f"n_{s}_layers": spec.stack(s).n_layers for s in ("encoder", "decoder")}
+    stage = Stage(side=side, **depths)
+
+    def at(slot: str) -> str:
+        return f"model.{side}.{slot}"
+
+    def norm(width: int | None = None) -> Norm:
+        wide = dims if width is None else dims.model_copy(update={"d_model": width})
+        return build(Norm, stack.norm, wide, at=at("norm"))
+
+    def attention(choice: Choice, slot: str = "attention") -> Attention:
+        scaling = build(Scaling, stack.scaling, dims, at=at("scaling"))
+        return build(Attention, choice, dims, scaling, stack.dropout, at=at(slot))
+
+    def layer(number: int) -> Layer:
+        place = Place(side=side, layer=number, **depths)
+        dropout = stack.dropout
+        attentions = [attention(stack.attention)]
+        if side == "decoder":
+            cross = stack.cross_attention or stack.attention
+            attentions.append(attention(cross, "cross_attention"))
+        feed_forward = build(
+            FeedForward, stack.feed_forward, dims, dropout.activation, at=at("feed_forward")
+        )
+        residual = build(Residual, stack.residual, place, norm, dropout.residual, at=at("residual"))
+        with refusals(at("residual")):
+            residual.equip(attentions, feed_forward, norm)
+        return Layer(attentions, feed_forward, residual)
+
+    order = build(Sharing, stack.sharing, stage, at=at("sharing")).order()
+    blocks = {block: layer(order.index(block)) for block in sorted(set(order))}
+    return Stack(
+        position=build(Position, stack.position, dims, stage, at=at("position")),
+        mask=build(Mask, stack.mask, stage, at=at("mask")),
+        layers=[blocks[block] for block in order],
+        opening=blocks[order[0]].residual.opening(norm),
+        closing=blocks[order[-1]].residual.closing(norm),
+        dropout=stack.dropout,
+    )
