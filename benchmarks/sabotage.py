@@ -74,8 +74,8 @@ SABOTAGES = (
     Sabotage(
         "positions off by one in decoding",
         "model/transformer.py",
-        "here = positions[-1:]",
-        "here = (positions[-1:] + 1).clamp(max=self.max_len - 1)",
+        "here, positions = state.here, state.seen()",
+        "here, positions = (state.here + 1).clamp(max=self.max_len - 1), state.seen()",
         ("bleu",),
     ),
     Sabotage(
@@ -95,8 +95,8 @@ SABOTAGES = (
     Sabotage(
         "beam search without length normalisation",
         "decoding/beam.py",
-        "return ((5 + length) / 6) ** self.alpha",
-        "return ((5 + length) / 6) ** 0.0",
+        "(5 + length.double()) / 6) ** self.alpha",
+        "(5 + length.double()) / 6) ** 0.0",
         ("long",),
     ),
     Sabotage(

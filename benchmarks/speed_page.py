@@ -39,7 +39,8 @@ What makes a step fast, whatever the parts:
   runs go on as there are cores;
 - on a GPU forward and backward are recorded once for each shape of a batch and replayed as one CUDA
   graph (`--engine graph`; the others are `eager` and `compile`). A part that lets numbers decide
-  what Python does next cannot be recorded: its run goes on eagerly, and the table says so;
+  what Python does next cannot be recorded: its run goes on eagerly, and the table says so. The
+  tokens of a beam search are recorded likewise, two at a time;
 - on a GPU runs of small models go on side by side, on streams of one process (`--jobs N`; unless
   told otherwise as many as a row's probe finds room for), with the numbers they have alone;
 - text is encoded once and kept in the user's cache; decoding keeps keys and values, and drops

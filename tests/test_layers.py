@@ -11,7 +11,7 @@ import pytest
 import ablate
 
 HOUSE = (
-    ("version", "errors"),
+    ("version", "errors", "recording"),
     ("registry",),
     ("parts",),
     ("spec",),

@@ -82,7 +82,9 @@ class PartListing:
 
 
 def parts(slot: str | None = None, name: str | None = None) -> tuple[PartListing, ...]:
-    """Return every part, or those of one slot, or one of them; of a slot the default first.
+    """Return every part, or those of one slot, or one of them.
+
+    Slots come in the order in which a run's spec names them; of a slot the default comes first.
 
     Raises:
         SpecError: if there is no such slot or part.
@@ -93,8 +95,8 @@ def parts(slot: str | None = None, name: str | None = None) -> tuple[PartListing
         wanted = {slot: {name: _of(wanted[slot], name, slot)}}
     lister = _Lister()
     listed = [lister.listing(entry) for of_slot in wanted.values() for entry in of_slot.values()]
-    places = list(wanted)
-    listed.sort(key=lambda part: (places.index(part.slot), not part.is_default, part.name))
+    order = {name: number for number, name in enumerate(lister.places)}
+    listed.sort(key=lambda part: (order.get(part.slot, len(order)), not part.is_default, part.name))
     return tuple(listed)
 
 
@@ -113,12 +115,12 @@ def _of(table: Mapping[str, Any], name: str, kind: str) -> Any:
 class _Lister:
     def __init__(self) -> None:
         self._costs = Costs()
-        self._places: dict[str, tuple[str, Slot]] = {}
+        self.places: dict[str, tuple[str, Slot]] = {}  # of slots, in the order of a spec
         for path, slot in _places(RunSpec):
-            self._places.setdefault(slot.name, (path, slot))
+            self.places.setdefault(slot.name, (path, slot))
 
     def listing(self, entry: Entry) -> PartListing:
-        path, slot = self._places.get(entry.slot, (None, None))
+        path, slot = self.places.get(entry.slot, (None, None))
         text = inspect.getdoc(entry.cls) or ""
         choice = _choice(entry)
         cost = self._costs.of(entry, choice)

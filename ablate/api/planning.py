@@ -63,6 +63,7 @@ class PlannedRow:
     flops_per_target_token: float
     train_peak_mib: float | None
     seconds_per_run: float | None
+    runs_at_once: int
     runs: tuple[PlannedRun, ...]
     published: dict[str, float]
 
@@ -94,7 +95,10 @@ class Plan:
 
     @property
     def seconds_left(self) -> float | None:
-        """Return how long the missing runs would train; None until every row has been probed."""
+        """Return how long the missing runs would train; None until every row has been probed.
+
+        Each as long as it would alone: where runs share a GPU, it takes less.
+        """
         total = 0.0
         for row in self.rows:
             n_missing = len(row.runs) - row.n_done
@@ -107,12 +111,14 @@ class Plan:
         """Return what stands below the table of rows."""
         n_runs = sum(len(row.runs) for row in self.rows)
         left = self.seconds_left
+        n_sharing = max((row.runs_at_once for row in self.rows), default=1)
         lines = [
             f"{n_runs - self.n_missing} of {n_runs} runs are done, {self.n_missing} are missing; "
-            f"{self.n_places} at a time on {self.device}"
+            f"{self.n_places * n_sharing} at a time on {self.device}"
         ]
         if self.n_missing and left is not None:
-            lines.append(f"about {clock(left)} of training are left")
+            about = "about" if n_sharing == 1 else "at most"
+            lines.append(f"{about} {clock(left)} of training are left")
         if any(row.seconds_per_run is None for row in self.rows):
             lines.append("memory and time are unknown until the first `ablate run` has probed them")
         if not all(row.is_vocabulary_known for row in self.rows):
@@ -194,6 +200,7 @@ class _Planner:
             flops_per_target_token=measuring.count_flops(model, _batch(model)),
             train_peak_mib=probe.get("train_peak_mib"),
             seconds_per_run=_seconds(row.spec, probe),
+            runs_at_once=int(probe.get("runs_at_once", 1)),
             runs=tuple(self._run(run, precision) for run in runs),
             published=self._published.of(row.name) if self._published else {},
         )

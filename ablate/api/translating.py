@@ -20,6 +20,7 @@ from ablate.registry import Choice, build, lookup
 from ablate.runner import devices
 from ablate.spec import RunSpec
 from ablate.store import Store
+from ablate.training.engines import resolve
 
 _N_LINES = 256
 """Translated together, where nobody waits for the first."""
@@ -73,7 +74,12 @@ class Translator:
         max_len = self._spec.model.dims.max_len
         sources = Ragged.of(self._codec.encode_src(lines)).cut(max_len)
         found = translate(
-            self._model, self._search, sources, self._spec.training.batch_tokens, self._device
+            self._model,
+            self._search,
+            sources,
+            self._spec.training.batch_tokens,
+            self._device,
+            resolve("auto", self._device.type),
         )
         for line, hypotheses in zip(lines, found, strict=True):
             texts = [self._codec.decode_tgt(hypothesis.tokens) for hypothesis in hypotheses]

@@ -65,9 +65,9 @@ class Beam(Search):
         has_ended = torch.zeros_like(log_p, dtype=torch.bool)
         return _Beams(self, longest, tokens, log_p, nothing, has_ended)
 
-    def penalty(self, length: Tensor | int) -> Tensor | float:
+    def penalty(self, length: Tensor) -> Tensor:
         """Return what log p is divided by for |Y| = ``length``."""
-        return ((5 + length) / 6) ** self.alpha
+        return (((5 + length.double()) / 6) ** self.alpha).float()
 
 
 @dataclass
@@ -92,10 +92,10 @@ class _Beams(Frontier):
     scores: Tensor
     has_ended: Tensor
 
-    def last(self, n: int) -> Tensor:
-        return self.tokens[..., n - 1]
+    def last(self, n: Tensor) -> Tensor:
+        return self.tokens.index_select(-1, n - 1).squeeze(-1)
 
-    def advance(self, log_p: Tensor, tokens: Tensor, n: int) -> Tensor:
+    def advance(self, log_p: Tensor, tokens: Tensor, n: Tensor) -> Tensor:
         goes_on = self._going()[..., None]
         best, place = (goes_on + log_p).flatten(1).topk(self.beam.n_beams)  # (B, K)
         rank = ((~self.has_ended).cumsum(dim=1) - 1).clamp(min=0)  # best to the first free beam
@@ -105,7 +105,7 @@ class _Beams(Frontier):
         token = tokens.flatten(1).gather(1, place).masked_fill(self.has_ended, PAD)
         self.log_p = torch.where(self.has_ended, self.log_p, best)
         self.tokens = self.tokens.gather(1, parents[..., None].expand_as(self.tokens))
-        self.tokens[..., n] = token
+        self.tokens.index_copy_(-1, n, token[..., None])
         ends = (token == EOS) & (self.log_p != -torch.inf)
         self.scores = torch.where(ends, self.log_p / self.beam.penalty(n), self.scores)
         self.has_ended = self.has_ended | ends

@@ -45,13 +45,13 @@ class _Path(Frontier):
     log_p: Tensor
     has_ended: Tensor
 
-    def last(self, n: int) -> Tensor:
-        return self.tokens[:, n - 1 : n]
+    def last(self, n: Tensor) -> Tensor:
+        return self.tokens.index_select(1, n - 1)
 
-    def advance(self, log_p: Tensor, tokens: Tensor, n: int) -> None:
+    def advance(self, log_p: Tensor, tokens: Tensor, n: Tensor) -> None:
         best, token = log_p[:, 0, 0], tokens[:, 0, 0]  # (B,)
         self.log_p = torch.where(self.has_ended, self.log_p, self.log_p + best)
-        self.tokens[:, n] = token.masked_fill(self.has_ended, PAD)
+        self.tokens.index_copy_(1, n, token.masked_fill(self.has_ended, PAD)[:, None])
         self.has_ended = self.has_ended | (token == EOS)
 
     def is_done(self) -> Tensor:

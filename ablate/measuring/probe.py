@@ -23,6 +23,7 @@ from ablate.measuring.flops import count_flops
 from ablate.model import Transformer, assemble
 from ablate.parts.initialisation import Initialisation
 from ablate.parts.optimizer import Optimizer
+from ablate.recording import Recorder
 from ablate.registry import build
 from ablate.spec import RunSpec
 from ablate.spec.experiment import TrainingSpec
@@ -64,7 +65,7 @@ def probe(
     torch.manual_seed(spec.seed)
     model = assemble(spec.model, prepared.codec.vocabulary, PAD).to(device)
     search = build(Search, spec.decoding, at="decoding")
-    decode_seconds = _median_seconds(_decoding(model, search, sentences), device)
+    decode_seconds = _median_seconds(_decoding(model, search, sentences, engine), device)
     decode_peak_mib = memory.peak_mib()
     train = _training(model, spec, precision, engine, steps[0][0])
     train(steps[-1:])
@@ -134,13 +135,14 @@ def _sentences(dev: Encoded) -> Batch:
     return Batches(dev, 1, PAD).make(rows)
 
 
-def _decoding(model: Transformer, search: Search, batch: Batch) -> Callable[[], None]:
+def _decoding(model: Transformer, search: Search, batch: Batch, engine: str) -> Callable[[], None]:
     lengths = (batch.tgt_out != PAD).sum(dim=1)
+    recorder = None if engine == "eager" else Recorder(batch.src.device)
     model.eval()
 
     def decode() -> None:
         with torch.inference_mode():
-            search.search(model, batch.src, lengths)
+            search.search(model, batch.src, lengths, recorder)
 
     return decode
 

@@ -128,9 +128,8 @@ class Transformer(nn.Module):
         """
         if state.length == self.max_len:
             raise ValueError(f"the target has reached max_len ({self.max_len} tokens)")
-        positions = torch.arange(state.length + 1, device=tokens.device)
-        here = positions[-1:]
-        real = torch.ones(1, 1, 1, state.length + 1, dtype=torch.bool, device=tokens.device)
+        here, positions = state.here, state.seen()
+        real = (positions <= here)[None, None, None]
         mask = self.decoder.mask.allowed(here, positions, real)
         source_positions = torch.arange(state.mask.size(-1), device=tokens.device)
         views = [
@@ -141,7 +140,7 @@ class Transformer(nn.Module):
             for own, source in state.layers
         ]
         x = self.decoder(self.embedding.tgt(tokens[:, None]), here, views)
-        state.length += 1
+        state.count()
         return x[:, 0]
 
     def _tally(self, ids: Tensor, losses: list[Tensor] | None) -> Tally:

@@ -181,7 +181,14 @@ class _Attempt:
         """Translate a test set, keep the translations, and score them."""
         bitext, encoded = prepared.text.tests[name], prepared.tests[name]
         search = build(Search, self.spec.decoding, at="decoding")
-        best = translate(model, search, encoded.src, self._tokens_without_gradient(), self.device)
+        best = translate(
+            model,
+            search,
+            encoded.src,
+            self._tokens_without_gradient(),
+            self.device,
+            self.known["engine"],
+        )
         lines = [prepared.codec.decode_tgt(hypotheses[0].tokens) for hypotheses in best]
         write_whole(self.folder / f"hypotheses.{name}.txt", "".join(f"{s}\n" for s in lines))
         scores = measuring.score(lines, bitext.tgt, is_tokenised=prepared.text.is_tokenised)

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ablate.data.batches import Ragged
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.decoding import Hypothesis, Search, translate
-from ablate.decoding.search import largest
+from ablate.decoding.candidates import largest
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import RefusedError, build, choose, slots

@@ -162,7 +162,7 @@ def test_a_cache_changes_nothing(name: str, position: str) -> None:
 def test_a_cache_keeps_what_rows_are_chosen() -> None:
     k, v = torch.randn(4, 2, 3, 5), torch.randn(4, 2, 3, 6)
     cache = Cache(8)
-    cache.extend(k, v, 3)
+    cache.extend(k, v, torch.arange(3), 3)
     cache.select(torch.tensor([3, 0, 0]), 3)
     for kept, whole in zip(cache.first(2), (k, v), strict=True):
         assert torch.equal(kept, whole[[3, 0, 0], :, :2])

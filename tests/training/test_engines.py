@@ -20,6 +20,7 @@ from ablate.parts.feed_forward import Relu
 from ablate.parts.initialisation import Initialisation
 from ablate.parts.objective import Objective
 from ablate.parts.optimizer import Optimizer
+from ablate.recording import Recorder
 from ablate.registry import build, choose, slots
 from ablate.spec import RunSpec
 from ablate.training import Progress, train
@@ -30,6 +31,7 @@ from ablate.training.engines.graph import Graph
 from ablate.training.engines.obstacle import obstacle
 from ablate.training.plan import Stream
 from ablate.training.step import Recipe, parameter_groups, set_rate
+from tests import tape
 from tests.tiny import PARTS, fitted, ids
 from tests.training.reversal import fresh, job, pairs, run_spec
 
@@ -63,7 +65,10 @@ def losses(name: str, device: torch.device = CPU, **training: Any) -> tuple[list
 
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("loss_per", ["token", "sentence"])
-def test_graphs_learn_as_eager_does(accumulate: int, loss_per: str) -> None:
+def test_graphs_learn_as_eager_does(
+    accumulate: int, loss_per: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recorder, "record", tape.record)
     expected, _ = losses("eager", accumulate=accumulate, loss_per=loss_per)
     found, engine = losses("graph", accumulate=accumulate, loss_per=loss_per)
     assert engine.name == "graph"
@@ -109,12 +114,16 @@ def gradients(cls: type[Engine], model: Transformer, batch: Batch) -> tuple[Tens
         engine.step([batch])
     model.zero_grad(set_to_none=False)
     found = engine.add_gradient(batch, 7)
+    assert not isinstance(engine, Graph) or (engine.n_recorded, engine.note) == (1, "")
     return found, [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
 
 
 @pytest.mark.parametrize(("slot", "name"), PARTS)
-def test_no_part_comes_out_differently_from_a_graph(slot: str, name: str) -> None:
+def test_no_part_comes_out_differently_from_a_graph(
+    slot: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With padding between the source and its buffer, and logits of padding made in vain."""
+    monkeypatch.setattr(Recorder, "record", tape.record)
     batch = some_batch()
     expected, left = gradients(Eager, fitted(slot, name).double(), batch)
     found, right = gradients(Graph, fitted(slot, name).double(), batch)
@@ -124,7 +133,11 @@ def test_no_part_comes_out_differently_from_a_graph(slot: str, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", sorted(slots()["objective"]))
-def test_no_objective_comes_out_differently_from_a_graph(name: str) -> None:
+def test_no_objective_comes_out_differently_from_a_graph(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recorder, "record", tape.record)
+
     def result(cls: type[Engine]) -> Tensor:
         model = fitted("position", "sinusoidal").double()
         recipe = Recipe(build(Objective, choose(Objective, name), PAD))
@@ -233,7 +246,7 @@ def test_what_cannot_be_recorded_after_all_goes_on_eagerly(monkeypatch: pytest.M
     def refuse(*_: object) -> Any:
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
-    monkeypatch.setattr(graph_module.Recorder, "record", refuse)
+    monkeypatch.setattr(Recorder, "record", refuse)
     expected, _ = losses("eager")
     with pytest.warns(UserWarning, match="not permitted when stream is capturing; training goes"):
         found, engine = losses("graph")

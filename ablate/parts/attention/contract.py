@@ -1,4 +1,4 @@
-"""What every attention has: a cache, a view, and one kernel.
+"""What every attention has: a view, and one kernel.
 
 B batch, T queries, S keys, D d_model, H n_heads, G heads of keys and values, K d_k, V d_v. A mask
 is True where attention is allowed.
@@ -12,75 +12,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from ablate.parts.attention.cache import Cache
 from ablate.parts.dims import Dims, Dropout
 from ablate.parts.noise import ElementDropout
 from ablate.parts.position import Position
 from ablate.parts.scaling import Scaling
 from ablate.registry import Part
-
-_LEAST_ROOM = 16  # tokens
-
-
-class Cache:
-    """Keys and values computed before, in buffers (B, G, room, K or V) that grow as they fill.
-
-    A small buffer is near in memory, and most sentences end long before the limit.
-
-    Args:
-        length: most tokens it can hold.
-    """
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-        self._buffers: list[Tensor] = []
-        self._spare: list[Tensor] = []  # where the next selection goes
-
-    @classmethod
-    def of(cls, k: Tensor, v: Tensor) -> Cache:
-        """Return a full cache of keys ``k`` (B, G, S, K) and values ``v`` (B, G, S, V)."""
-        cache = cls(k.size(2))
-        cache._buffers = [k.contiguous(), v.contiguous()]  # once, not at every product
-        return cache
-
-    def first(self, n: int) -> tuple[Tensor, Tensor]:
-        """Return the first ``n`` keys and values."""
-        assert self._buffers, "nothing has been written yet"
-        k, v = self._buffers
-        return k[:, :, :n], v[:, :, :n]
-
-    def extend(self, k: Tensor, v: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """Write ``k`` and ``v`` as the last of the first ``n``; return those ``n`` of each."""
-        if not self._buffers:
-            self._buffers = [self._empty(x, x.size(0), n) for x in (k, v)]
-        elif self._buffers[0].size(2) < n:
-            self._grow(n)
-        for buffer, new in zip(self._buffers, (k, v), strict=True):
-            buffer[:, :, n - new.size(2) : n] = new
-        return self.first(n)
-
-    def select(self, rows: Tensor, n: int) -> None:
-        """Keep ``rows`` (B',) of the batch, in that order, with their first ``n`` tokens."""
-        n_next = min(n + 1, self.length)
-        if not (self._spare and self._holds(self._spare[0], rows.size(0), n_next)):
-            self._spare = [self._empty(buffer, rows.size(0), n_next) for buffer in self._buffers]
-        kept = [spare[: rows.size(0)] for spare in self._spare]
-        for old, new in zip(self._buffers, kept, strict=True):
-            torch.index_select(old[:, :, :n], 0, rows, out=new[:, :, :n])
-        self._buffers, self._spare = kept, self._buffers
-
-    def _grow(self, n: int) -> None:
-        old = self._buffers
-        self._buffers = [self._empty(buffer, buffer.size(0), n) for buffer in old]
-        for new, buffer in zip(self._buffers, old, strict=True):
-            new[:, :, : buffer.size(2)] = buffer
-
-    def _empty(self, like: Tensor, n_rows: int, n: int) -> Tensor:
-        room = min(self.length, max(_LEAST_ROOM, 2 * n))
-        return like.new_empty(n_rows, like.size(1), room, like.size(3))
-
-    @staticmethod
-    def _holds(buffer: Tensor, n_rows: int, n: int) -> bool:
-        return buffer.size(0) >= n_rows and buffer.size(2) >= n
 
 
 @dataclass(frozen=True)
@@ -90,7 +27,7 @@ class View:
     Attributes:
         mask: True = may attend; broadcasts to (B, H, T, S).
         queries: positions of the queries, (T,).
-        keys: positions of the keys, (S,).
+        keys: positions of the keys, (S,); with a cache, from 0 on.
         position: the stack's encoding; None where queries and keys share no axis.
         memory: whose keys and values to use (B, S, D); None: the queries' own sequence.
         known: keys and values computed before, in place of ``memory``; of B rows, or of fewer, each
@@ -188,7 +125,7 @@ class Attention(nn.Module, Part, slot="attention"):
         if position is not None:
             q, k = (position.rotate(y, view.queries) for y in (q, k))
         if view.cache is not None:
-            k, v = view.cache.extend(k, v, view.keys.size(0))
+            k, v = view.cache.extend(k, v, view.queries, view.keys.size(0))
         n_sharing = q.size(0) // k.size(0)
         q = _together(q, n_sharing)
         weights = self.dropout(self._weights(q, _spread(k, self.n_heads), view))

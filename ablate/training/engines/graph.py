@@ -19,6 +19,7 @@ from torch import Tensor
 from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
+from ablate.recording import Recorder
 from ablate.training.engines.contract import Engine
 from ablate.training.step import Load, Recipe, add_gradient
 
@@ -143,52 +144,3 @@ class Slot:
         for buffer, n in ((self.load.n_tokens, batch.n_tokens), (self.load.n_units, n_units)):
             assert isinstance(buffer, Tensor), "they were made here"
             buffer.fill_(n)
-
-
-class Recorder:
-    """Records work on a device, on a stream of its own.
-
-    Args:
-        device: on a CPU a recording is the work itself.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._is_cuda = device.type == "cuda"
-        if self._is_cuda:
-            self._stream = torch.cuda.Stream(device)
-            self._pool = torch.cuda.graph_pool_handle()
-
-    def warm_up(self, work: Callable[[], Tensor]) -> Tensor:
-        """Do the work for the first time, where it will be recorded."""
-        if not self._is_cuda:
-            return work()
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            found = work()
-        torch.cuda.current_stream().wait_stream(self._stream)
-        found.record_stream(torch.cuda.current_stream())
-        return found
-
-    def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Return what does the work again; nothing is done yet.
-
-        Raises:
-            RuntimeError: if the work does what a graph cannot hold, such as to ask for a number.
-        """
-        if not self._is_cuda:
-            return work
-        graph = torch.cuda.CUDAGraph()
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            try:
-                found = work()
-            finally:
-                graph.capture_end()
-        torch.cuda.current_stream().wait_stream(self._stream)
-
-        def replay() -> Tensor:
-            graph.replay()
-            return found
-
-        return replay

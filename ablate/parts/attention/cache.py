@@ -1,0 +1,116 @@
+"""Keys and values that were computed before.
+
+B rows, G heads of keys and values, T new tokens, S tokens, K d_k, V d_v.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_LEAST_ROOM = 16  # tokens
+
+
+class Cache:
+    """Keys and values in buffers (B, G, room, K or V) that grow as they fill.
+
+    A small buffer is near in memory, and most sentences end long before the limit.
+
+    Args:
+        length: most tokens it can hold.
+    """
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self._buffers: list[Tensor] = []
+        self._spare: list[Tensor] = []  # where the next selection goes
+
+    @classmethod
+    def of(cls, k: Tensor, v: Tensor) -> Cache:
+        """Return a full cache of keys ``k`` (B, G, S, K) and values ``v`` (B, G, S, V)."""
+        cache = cls(k.size(2))
+        cache._buffers = [k.contiguous(), v.contiguous()]  # once, not at every product
+        return cache
+
+    def first(self, n: int) -> tuple[Tensor, Tensor]:
+        """Return the first ``n`` keys and values."""
+        assert self._buffers, "nothing has been written yet"
+        k, v = self._buffers
+        return k[:, :, :n], v[:, :, :n]
+
+    def extend(self, k: Tensor, v: Tensor, positions: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        """Write new keys and values; return the first ``n`` of all.
+
+        Args:
+            k: new keys, (B, G, T, K).
+            v: new values, (B, G, T, V).
+            positions: where they stand, (T,): the last T of the first ``n``.
+            n: how many to return.
+        """
+        if not self._buffers:
+            self._buffers = [self._empty(x, x.size(0), n) for x in (k, v)]
+        elif self._buffers[0].size(2) < n:
+            self._grow(n)
+        for buffer, new in zip(self._buffers, (k, v), strict=True):
+            buffer[:, :, n - new.size(2) : n] = new
+        return self.first(n)
+
+    def select(self, rows: Tensor, n: int) -> None:
+        """Keep ``rows`` (B',) of the batch, in that order, with their first ``n`` tokens."""
+        n_next = min(n + 1, self.length)
+        if not (self._spare and self._holds(self._spare[0], rows.size(0), n_next)):
+            self._spare = [self._empty(buffer, rows.size(0), n_next) for buffer in self._buffers]
+        kept = [spare[: rows.size(0)] for spare in self._spare]
+        for old, new in zip(self._buffers, kept, strict=True):
+            torch.index_select(old[:, :, :n], 0, rows, out=new[:, :, :n])
+        self._buffers, self._spare = kept, self._buffers
+
+    def _grow(self, n: int) -> None:
+        old = self._buffers
+        self._buffers = [self._empty(buffer, buffer.size(0), n) for buffer in old]
+        for new, buffer in zip(self._buffers, old, strict=True):
+            new[:, :, : buffer.size(2)] = buffer
+
+    def _empty(self, like: Tensor, n_rows: int, n: int) -> Tensor:
+        room = min(self.length, max(_LEAST_ROOM, 2 * n))
+        return like.new_empty(n_rows, like.size(1), room, like.size(3))
+
+    @staticmethod
+    def _holds(buffer: Tensor, n_rows: int, n: int) -> bool:
+        return buffer.size(0) >= n_rows and buffer.size(2) >= n
+
+
+class FixedCache(Cache):
+    """Keys and values in buffers that stay where they are, for work that is recorded.
+
+    Each buffer has a twin, and rows are selected from one into the other: after two selections
+    everything is where it was. All of ``length`` is always there; what was not written yet is 0.
+
+    Args:
+        cache: to begin with.
+        n: how many tokens it holds.
+        length: tokens of room.
+    """
+
+    def __init__(self, cache: Cache, n: int, length: int) -> None:
+        super().__init__(length)
+        for part in cache.first(n):
+            buffer = part.new_zeros(*part.shape[:2], length, part.size(3))
+            buffer[:, :, :n] = part
+            self._buffers.append(buffer)
+            self._spare.append(torch.empty_like(buffer))
+
+    def extend(self, k: Tensor, v: Tensor, positions: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        for buffer, new in zip(self._buffers, (k, v), strict=True):
+            buffer.index_copy_(2, positions, new.to(buffer.dtype))
+        return self.first(n)
+
+    def select(self, rows: Tensor, n: int) -> None:
+        """Keep ``rows`` (B',) in that order; only if there are B of them nothing moves."""
+        if rows.size(0) != self._buffers[0].size(0):
+            self._spare = [x.new_empty(rows.size(0), *x.shape[1:]) for x in self._buffers]
+        for old, new in zip(self._buffers, self._spare, strict=True):
+            torch.index_select(old, 0, rows, out=new)
+        self._buffers, self._spare = self._spare, self._buffers
+        if rows.size(0) != self._spare[0].size(0):
+            self._spare = [torch.empty_like(x) for x in self._buffers]

@@ -1,0 +1,95 @@
+"""A recording on a CPU that replays as a CUDA graph does: operations on the memory they had.
+
+Python is not asked again, so whatever a recorded function takes from it is as it was at first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+_FORBIDDEN = {
+    "aten::_local_scalar_dense": "to ask for a number",
+    "aten::item": "to ask for a number",
+    "aten::is_nonzero": "to ask for a number",
+    "aten::equal": "to ask for a number",
+    "aten::nonzero": "to make a shape depend on numbers",
+    "aten::masked_select": "to make a shape depend on numbers",
+    "aten::lift_fresh": "to copy numbers from the host",
+}
+
+
+class Tape(TorchDispatchMode):
+    """Keeps every operation with its arguments and results, and what they overwrote.
+
+    Raises:
+        RuntimeError: at operations that a CUDA graph cannot hold.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, Any, dict[str, Any], Any]] = []
+        self._overwritten: list[tuple[Tensor, Tensor]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func._schema.name
+        has_mask = any(isinstance(x, Tensor) and x.dtype == torch.bool for x in tree_leaves(args))
+        if name in _FORBIDDEN or (name == "aten::index" and has_mask):
+            why = _FORBIDDEN.get(name, _FORBIDDEN["aten::nonzero"])
+            raise RuntimeError(f"operation not permitted: {why}")
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            self._keep(argument, value)
+        for argument in func._schema.arguments:
+            if argument.name in kwargs:
+                self._keep(argument, kwargs[argument.name])
+        found = func(*args, **kwargs)
+        self.calls.append((func, args, kwargs, found))
+        return found
+
+    def undo(self) -> None:
+        """Put back what was overwritten: to record does nothing."""
+        with torch.no_grad():
+            for tensor, content in reversed(self._overwritten):
+                tensor.copy_(content)
+        self._overwritten.clear()
+
+    def replay(self) -> None:
+        """Do it all again, result into result."""
+        with torch.no_grad():
+            for func, args, kwargs, found in self.calls:
+                again = func(*args, **kwargs)
+                for old, new in zip(tree_leaves(found), tree_leaves(again), strict=True):
+                    if isinstance(old, Tensor) and _address(old) != _address(new):
+                        old.copy_(new)
+
+    def _keep(self, argument: Any, value: Any) -> None:
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            self._overwritten += [(x, x.clone()) for x in tree_leaves(value)]
+
+
+def record(_: object, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """Take the place of `Recorder.record`."""
+    tape = Tape()
+    try:
+        with tape:
+            found = work()
+    finally:
+        tape.undo()
+
+    def replay() -> Tensor:
+        tape.replay()
+        return found
+
+    return replay
+
+
+def _address(x: Tensor) -> int:
+    return x.untyped_storage().data_ptr()
