@@ -94,4 +94,5 @@ def test_slopes(told: dict[str, Any]) -> None:
 @golden("length_penalties")
 def test_length_penalties(told: dict[str, Any]) -> None:
     beam = Beam(length_penalty=told["alpha"])
-    assert beam.penalty(told["length"]) == pytest.approx(told["ours"], rel=1e-7)
+    penalty = beam.penalty(torch.tensor([told["length"]]))
+    assert penalty.item() == pytest.approx(told["ours"], rel=1e-7)

@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from ablate import api
-from tests.test_audit import ROOT
+
+EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
 
 def test_runs_that_share_a_gpu_take_at_most_so_long(tmp_path: Path) -> None:
-    plan = api.plan(ROOT / "pe.yaml", device="cpu", results=tmp_path, seeds=[1, 2])
+    plan = api.plan(EXPERIMENTS / "pe.yaml", device="cpu", results=tmp_path, seeds=[1, 2])
     assert {row.runs_at_once for row in plan.rows} == {1}
     rows = tuple(
         replace(row, seconds_per_run=60.0, runs_at_once=n)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablate.data.corpus import Bitext
+from ablate.data.sorting import bounds, sorting
 from ablate.data.tokenizer import BOS, Codec
 
 Ids = NDArray[np.int32]
@@ -142,7 +143,8 @@ class Batches:
     A batch holds as many pairs as fit: rows times the longest target is at most ``batch_tokens``.
     A pair that is longer than that is a batch of its own. Which lengths share a batch is the same
     in every epoch, so the number of batches is; which of the pairs of one length do, and the order
-    of the batches, is drawn anew from the seed and the epoch.
+    of the batches, is drawn anew from the seed and the epoch. At most 5% are padding, if the corpus
+    allows it (`ablate.data.sorting`).
 
     Args:
         data: the split.
@@ -158,8 +160,9 @@ class Batches:
         self._pad = pad
         self._device = torch.device(device)
         self._src, self._tgt = (_Resident(side, self._device) for side in (data.src, data.tgt))
-        self._by_length = np.lexsort((data.src.lengths, data.tgt.lengths))
-        self._bounds = _bounds(data.tgt.lengths[self._by_length], batch_tokens)
+        self._keys = sorting(data.src.lengths, data.tgt.lengths, batch_tokens)
+        self._by_length = np.lexsort(self._keys)
+        self._bounds = bounds(data.tgt.lengths[self._by_length], batch_tokens)
 
     @property
     def n_per_epoch(self) -> int:
@@ -169,13 +172,12 @@ class Batches:
     def epoch(self, seed: int, epoch: int) -> list[Rows]:
         """Return the rows of each batch, in the order of training."""
         random = np.random.default_rng((seed, epoch))
-        src, tgt = self._data.src.lengths, self._data.tgt.lengths
-        order = np.lexsort((random.random(len(src)), src, tgt))
+        order = np.lexsort((random.random(len(self._data)), *self._keys))
         batches = self._split(order)
         return [batches[i] for i in random.permutation(len(batches))]
 
     def in_order(self) -> Iterator[Batch]:
-        """Yield each pair once, shortest first, without chance: for measuring."""
+        """Yield each pair once, about the shortest first, without chance: for measuring."""
         return (self.make(rows) for rows in self._split(self._by_length))
 
     def count_tokens(self, rows: Rows) -> int:
@@ -222,15 +224,3 @@ class _Resident:
         is_token = place < self._lengths[rows, None]
         at = (self._starts[rows, None] + place).clamp_(max=len(self._flat) - 1)
         return self._flat[at].long().masked_fill_(~is_token, pad), is_token
-
-
-def _bounds(lengths: Rows, batch_tokens: int) -> list[int]:
-    """Return where batches begin among sentences of increasing ``lengths``, and the end."""
-    bounds = [0]
-    while bounds[-1] < len(lengths):
-        start = bounds[-1]
-        n_most = max(1, batch_tokens // int(lengths[start]))
-        longest = lengths[start : start + n_most]
-        fits = longest * np.arange(1, len(longest) + 1) <= batch_tokens
-        bounds.append(start + max(1, int(fits.sum())))
-    return bounds

@@ -235,15 +235,19 @@ class _Loop:
             self._look()
 
     def _look(self) -> None:
-        """Wait for the pending steps, and end the run if one of them diverged."""
-        for step, result in self.pending:
-            loss = float(result.loss)
+        """Wait for the pending steps, once, and end the run if one of them diverged."""
+        numbers = [
+            torch.stack((result.loss, result.own_loss, result.gradient_norm))
+            for _, result in self.pending
+        ]
+        seen = torch.stack(numbers).tolist() if numbers else []
+        for (step, result), (loss, own_loss, norm) in zip(self.pending, seen, strict=True):
             if self.state.first_loss is None:
                 self.state.first_loss = loss
             ceiling = max(math.log(self.job.n_target_ids), self.state.first_loss)
             bound = self.training.diverged_above * ceiling
-            self.state.since_row.append([loss, float(result.own_loss), result.n_tokens])
-            self.gradient_norm = float(result.gradient_norm)
+            self.state.since_row.append([loss, own_loss, result.n_tokens])
+            self.gradient_norm = norm
             if not loss <= bound:
                 self._row(None)
                 self._write_curve()

@@ -60,9 +60,10 @@ def decode(session: Session, spec: RunSpec, model: Transformer) -> None:
     model.load_state_dict(weights)
     search = build(Search, spec.decoding)
     device = torch.device(session.job.device)
+    engine, n_tokens = resolve("auto", device.type), session.decoding.batch_tokens
 
     def search_all(sources: list[Ids]) -> list[Ids]:
-        found = translate(model, search, sources, session.decoding.batch_tokens, device)
+        found = translate(model, search, sources, n_tokens, device, engine)
         return [hypotheses[0].tokens for hypotheses in found]
 
     serve(session, search_all, count_parameters(model))

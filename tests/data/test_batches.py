@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.data.batches import Batches, Encoded, Ragged
+from ablate.data.batches import Batches, Encoded, Ragged, Rows
+from ablate.data.sorting import padding, sorting
 from ablate.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from ablate.registry import build, choose
 from tests.data.texts import multi30k, needs_multi30k
@@ -129,3 +130,55 @@ def test_little_of_a_real_batch_is_padding(monkeypatch: pytest.MonkeyPatch) -> N
     made = [batches.make(rows) for rows in batches.epoch(1, 0)]
     n_tokens = sum(batch.n_tokens for batch in made)
     assert 1 - n_tokens / sum(batch.tgt_out.numel() for batch in made) < 0.05
+    n_src = sum(int((batch.src != PAD).sum()) for batch in made)
+    n_made = sum(batch.tgt_out.numel() + batch.src.numel() for batch in made)
+    assert 1 - (n_tokens + n_src) / n_made < 0.05
+
+
+def likely_lengths(n: int, spread: float, seed: int = 0) -> tuple[Rows, Rows]:
+    """Return lengths of sources and targets that follow one another more or less closely."""
+    draw = np.random.default_rng(seed)
+    src = draw.poisson(13.0, n) + 2
+    tgt = np.maximum(2, np.rint(src + draw.normal(0.0, spread, n)))
+    return src, tgt.astype(np.int64)
+
+
+def shares(src: Rows, tgt: Rows, batch_tokens: int) -> tuple[float, float]:
+    """Return the share of padding in plain order, and in the order that is taken."""
+    plain = padding(src, tgt, np.lexsort((src, tgt)), batch_tokens)
+    return plain, padding(src, tgt, np.lexsort(sorting(src, tgt, batch_tokens)), batch_tokens)
+
+
+def test_pairs_are_put_in_strips_where_they_must() -> None:
+    src, tgt = likely_lengths(29_000, spread=2.5)
+    plain, found = shares(src, tgt, 4096)
+    assert plain > 0.06
+    assert found < 0.05
+    random = np.random.default_rng(0)
+    assert padding(src, tgt, random.permutation(len(src)), 4096) > 0.3
+
+
+def test_pairs_are_sorted_plainly_where_that_will_do() -> None:
+    src, tgt = likely_lengths(29_000, spread=0.3)
+    assert all(map(np.array_equal, sorting(src, tgt, 4096), (src, tgt)))
+
+
+def test_the_best_is_taken_where_nothing_is_good() -> None:
+    src, tgt = likely_lengths(400, spread=4.0)
+    plain, found = shares(src, tgt, 1024)
+    assert 0.05 < found < plain
+
+
+def test_padding_is_what_batches_have(split: Encoded, batches: Batches) -> None:
+    made = list(batches.in_order())
+    n_made = sum(batch.src.numel() + batch.tgt_out.numel() for batch in made)
+    n_tokens = int(split.src.lengths.sum() + split.tgt.lengths.sum())
+    order = np.concatenate([batch.index.numpy() for batch in made])
+    found = padding(split.src.lengths, split.tgt.lengths, order, 200)
+    assert found == pytest.approx(1 - n_tokens / n_made)
+
+
+def test_nothing_has_no_padding() -> None:
+    none = np.zeros(0, dtype=np.int64)
+    assert padding(none, none, none, 10) == 0.0
+    assert len(sorting(none, none, 10)) == 2
