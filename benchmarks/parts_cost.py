@@ -1,14 +1,15 @@
 """What does each part cost in time and memory, everything else being equal?
 
-Run it:  python benchmarks/parts_cost.py [--slot position --slot norm ...] [--repeats 3]
+Run it:  python benchmarks/parts_cost.py [--slot position --slot norm ...] [--rounds 15]
          [--preset tiny] [--device cuda] [--output results/benchmarks/parts_cost.json]
 
 Every part of a slot takes the place of the preset's own, with its default options and, where it
 needs company (a wiring without a norm wants ``norm: none``), with that. All of them run the same
-attention kernel, so that what is compared is the method and not somebody's kernel. A measurement is
-the probe of `ablate run`, in a fresh process with nothing beside it. The parts take turns and the
-ratio to the preset's own part is taken within a turn, so that a machine that slows down slows all
-of them down. Writes the table as Markdown too, beside the JSON.
+attention kernel, so that what is compared is the method and not somebody's kernel.
+
+Time: both models in one process, on the work of the probe of `ablate run`, one after the other in
+every round; a ratio is taken within a round, so that a machine that slows down slows both. Memory:
+the probe's own peaks, each from a fresh process. `benchmarks/speed_page.py` makes the table.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,16 +37,11 @@ from ablate.parts.embedding import Vocabulary
 from ablate.registry import slots
 from ablate.runner import devices
 from ablate.spec import RunSpec
-from ablate.store import write_whole
 from ablate.training.engines import resolve
 
 SLOTS = ("position", "residual", "norm", "attention", "scaling", "feed_forward")
 COMPANY: tuple[tuple[str, ...], ...] = ((), ("model.norm=none",), ("model.norm=layer",))
-MEASURES = (
-    ("train_target_tokens_per_second", "training"),
-    ("decode_sentences_per_second", "decoding"),
-    ("train_peak_mib", "memory"),
-)
+SPEEDS = ("training", "decoding")
 
 
 @dataclass(frozen=True)
@@ -61,30 +57,27 @@ def main() -> int:
     """Measure all parts in turns, print and write what came of it; return the exit status."""
     options = _options()
     if options.one is not None:
-        sys.stdout.write(json.dumps(measured(options)) + "\n")
+        measure = peak if options.memory else speeds
+        sys.stdout.write(json.dumps(measure(options)) + "\n")
         return 0
     rows = [row for slot in options.slot or SLOTS for row in parts_of(slot, options)]
-    baseline = Row("", "baseline", ())
-    turns: list[dict[Row, dict[str, float]]] = []
-    for number in range(1, options.repeats + 1):
-        turns.append({})
-        for row in (baseline, *rows):
-            turns[-1][row] = in_a_fresh_process(row, options)
-            say(f"turn {number}: {row.slot} {row.name}")
-    found = [entry(row, baseline, turns) for row in rows]
+    own = in_a_fresh_process(Row("", "baseline", ()), options, "--memory")
+    found = []
+    for row in rows:
+        ratios = in_a_fresh_process(row, options)
+        mib = in_a_fresh_process(row, options, "--memory")["mib"]
+        found.append(entry(row, ratios, mib / own["mib"]))
+        say(f"{row.slot} {row.name}: {_told(found[-1])}")
     write(
         options.output,
         {
             **origin(options.device),
             "preset": options.preset,
-            "repeats": options.repeats,
-            "baseline": {key: [turn[baseline][key] for turn in turns] for key, _ in MEASURES},
+            "rounds": options.rounds,
+            "baseline_mib": own["mib"],
             "parts": found,
         },
     )
-    table = markdown(found)
-    write_whole(options.output.with_suffix(".md"), table)
-    say(f"\n{table}")
     return 0
 
 
@@ -118,12 +111,12 @@ def run_spec(changes: Sequence[str], options: argparse.Namespace) -> RunSpec:
     return spec.expand(spec.load(file, tuple(changes)))[0].spec
 
 
-def in_a_fresh_process(row: Row, options: argparse.Namespace) -> dict[str, float]:
+def in_a_fresh_process(row: Row, options: argparse.Namespace, *words: str) -> dict[str, Any]:
     """Measure a part where nothing else has been."""
     command = [sys.executable, __file__, "--preset", options.preset, "--device", options.device]
     device = devices.find(options.device)[0]
     done = subprocess.run(
-        [*command, "--one", json.dumps(row.changes)],
+        [*command, "--rounds", str(options.rounds), "--one", json.dumps(row.changes), *words],
         env={**os.environ, **device.environment()},
         capture_output=True,
         text=True,
@@ -131,44 +124,74 @@ def in_a_fresh_process(row: Row, options: argparse.Namespace) -> dict[str, float
     )
     if done.returncode:
         raise SystemExit(f"{row.slot} {row.name}: {done.stderr.strip()}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def measured(options: argparse.Namespace) -> dict[str, float]:
-    """Return the probe of the preset with the changes of ``--one``."""
+@dataclass(frozen=True)
+class Rival:
+    """One of two models that take turns."""
+
+    train: Callable[[], None]
+    decode: Callable[[], None]
+
+
+def speeds(options: argparse.Namespace) -> dict[str, list[float]]:
+    """Return how fast the preset is with the changes of ``--one``, as a ratio in every round."""
+    torch.set_num_threads(1)
+    place = devices.find(options.device)[0]
+    device = torch.device(place.kind)
+    own, other = (rival(changes, place, options) for changes in ((), json.loads(options.one)))
+    found: dict[str, list[float]] = {name: [] for name in SPEEDS}
+    for number in range(options.rounds + 1):
+        for name, works in (
+            ("training", (own.train, other.train)),
+            ("decoding", (own.decode, other.decode)),
+        ):
+            turns = works if number % 2 else works[::-1]  # who goes first may have a cold cache
+            seconds = {work: measuring.timed(work, device) for work in turns}
+            if number:  # the first round warms up
+                found[name].append(seconds[works[0]] / seconds[works[1]])
+    return found
+
+
+def rival(changes: Sequence[str], place: devices.Device, options: argparse.Namespace) -> Rival:
+    """Return the preset with some changes, ready to run."""
+    run = run_spec(changes, options)
+    precision = devices.resolve(run.training.precision, place)
+    engine = resolve("auto", place.kind)
+    work = measuring.Workload(run, prepare(run), torch.device(place.kind), engine)
+    model = work.model()
+    train = work.training(model, precision)
+    return Rival(lambda: train(work.steps), work.decoding(model))
+
+
+def peak(options: argparse.Namespace) -> dict[str, float]:
+    """Return the peak memory of training the preset with the changes of ``--one``."""
     torch.set_num_threads(1)
     run = run_spec(json.loads(options.one), options)
     place = devices.find(options.device)[0]
     precision = devices.resolve(run.training.precision, place)
     engine = resolve("auto", place.kind)
-    return measuring.probe(run, prepare(run), torch.device(place.kind), precision, engine)
+    found = measuring.probe(run, prepare(run), torch.device(place.kind), precision, engine)
+    return {"mib": found["train_peak_mib"]}
 
 
-def entry(row: Row, baseline: Row, turns: Sequence[dict[Row, dict[str, float]]]) -> dict[str, Any]:
-    """Return what a part costs, as ratios to the preset's own."""
+def entry(row: Row, ratios: Mapping[str, Sequence[float]], memory: float) -> dict[str, Any]:
+    """Return what a part costs, as ratios to the preset's own: medians, and the middle half."""
     of_part: dict[str, Any] = {"slot": row.slot, "name": row.name, "changes": row.changes}
-    for key, name in MEASURES:
-        ratios = [turn[row][key] / turn[baseline][key] for turn in turns]
-        of_part[name] = {
-            "median": statistics.median(ratios),
-            "lowest": min(ratios),
-            "highest": max(ratios),
-        }
-    return of_part
+    for name, values in ratios.items():
+        low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+        of_part[name] = {"median": median, "lower": low, "upper": high}
+    return {**of_part, "memory": memory}
 
 
-def markdown(found: Sequence[dict[str, Any]]) -> str:
-    """Return the table; every number is a ratio to the preset's own part."""
-    names = [name for _, name in MEASURES]
-    lines = [f"| slot | part | {' | '.join(names)} |", f"|---|---|{'---:|' * len(names)}"]
-    for part in found:
-        cells = [
-            f"{part[n]['median']:.2f}x ({part[n]['lowest']:.2f} to {part[n]['highest']:.2f})"
-            for n in names
-        ]
-        lines.append(f"| {part['slot']} | {part['name']} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+def _told(part: Mapping[str, Any]) -> str:
+    speed = [
+        f"{name} {part[name]['median']:.2f} ({part[name]['lower']:.2f} to {part[name]['upper']:.2f})"
+        for name in SPEEDS
+    ]
+    return ", ".join([*speed, f"memory {part['memory']:.2f}"])
 
 
 def _options() -> argparse.Namespace:
@@ -176,9 +199,10 @@ def _options() -> argparse.Namespace:
     made.add_argument("--slot", action="append", choices=SLOTS, help="several times; else all")
     made.add_argument("--preset", default="laptop", help="of experiments/presets")
     made.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    made.add_argument("--repeats", type=int, default=3, help="turns")
+    made.add_argument("--rounds", type=int, default=15, help="in which both models take turns")
     made.add_argument("--output", type=Path, default=RESULTS / "parts_cost.json")
     made.add_argument("--one", help=argparse.SUPPRESS)
+    made.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
     return made.parse_args()
 
 

@@ -57,7 +57,7 @@ AXES: dict[str, tuple[int, ...]] = {
     "length": (8, 16, 32, 64, 128),
     "seeds": (1, 2, 4, 8),
     "variants": (1, 2, 4, 8),
-    "corpus": (10_000, 100_000, 1_000_000),
+    "corpus": (10_000, 100_000, 1_000_000, 4_500_000),
 }
 UNITS = {"seconds": "s", "mib": "MiB", "seconds_again": "s, again", "mib_again": "MiB, again"}
 N_STEPS = 20

@@ -157,14 +157,14 @@ def profile(found: Found) -> Iterator[str]:
 
 def parts(found: Found) -> Iterator[str]:
     """Yield what each part costs beside the preset's own."""
-    measures = ("training", "decoding", "memory")
-    yield f"Beside the parts of `{found['preset']}`; speed and memory as ratios, with their spread."
+    yield f"Beside the parts of `{found['preset']}`, as ratios; speeds are medians of"
+    yield f"{found['rounds']} rounds, with the middle half of them; memory is the peak of training."
     yield ""
-    yield f"| slot | part | {' | '.join(measures)} |"
-    yield f"|---|---|{'---:|' * len(measures)}"
+    yield "| slot | part | training | decoding | memory |"
+    yield "|---|---|---:|---:|---:|"
     for part in found["parts"]:
-        cells = " | ".join(_spread(part[measure]) for measure in measures)
-        yield f"| {part['slot']} | {part['name']} | {cells} |"
+        speeds = " | ".join(_middle(part[measure]) for measure in ("training", "decoding"))
+        yield f"| {part['slot']} | {part['name']} | {speeds} | {part['memory']:.2f} |"
 
 
 def growth(found: Found) -> Iterator[str]:
@@ -189,6 +189,10 @@ def growth(found: Found) -> Iterator[str]:
 
 def _spread(ratio: Found) -> str:
     return f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
+
+
+def _middle(ratio: Found) -> str:
+    return f"{ratio['median']:.2f} ({ratio['lower']:.2f} to {ratio['upper']:.2f})"
 
 
 if __name__ == "__main__":

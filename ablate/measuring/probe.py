@@ -12,29 +12,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from ablate.data.batches import Batch, Batches, Encoded, Rows
 from ablate.data.prepare import Prepared
-from ablate.data.tokenizer import PAD
-from ablate.decoding import Search
 from ablate.measuring.flops import count_flops
-from ablate.model import Transformer, assemble
-from ablate.parts.initialisation import Initialisation
-from ablate.parts.optimizer import Optimizer
-from ablate.recording import Recorder
-from ablate.registry import build
+from ablate.measuring.workload import Workload
 from ablate.spec import RunSpec
-from ablate.spec.experiment import TrainingSpec
-from ablate.training.engines import choose
-from ablate.training.step import Recipe, parameter_groups, set_rate
 
 _SECONDS = 1.5  # about, for each of the two measurements
 _FEWEST, _MOST = 5, 50  # repeats
-_N_BATCHES = 4  # to train on, spread over the lengths
-_N_SENTENCES = 64  # of dev, to decode
-_LEARNING_RATE = 1e-6  # a step must cost what it costs and lead nowhere
 _MIB = 2**20
 _HALF = 0.5
 _MOST_RUNS = 8
@@ -46,10 +32,8 @@ def probe(
 ) -> dict[str, float]:
     """Build the model of ``spec`` and measure decoding, then training.
 
-    Every time is the median of repeats on the same work, after one that is not counted. A training
-    step accumulates as many batches as the run's do, and the largest batch goes first, for the peak
-    of memory. Sentences are decoded to exactly the length of their references, so that an untrained
-    model does the work of a trained one.
+    Every time is the median of repeats on the same work (`Workload`), after one that is not
+    counted. The largest batch goes first, for the peak of memory.
 
     Returns:
         ``train_target_tokens_per_second``, padding not counted; ``decode_sentences_per_second``;
@@ -58,28 +42,24 @@ def probe(
         ``target_tokens_per_step``, of the measured batches; and on CUDA ``runs_at_once``: of how
         many such runs the device has more side by side than one after the other.
     """
-    steps = _steps(prepared.train, spec.training, device)
-    sentences = _sentences(prepared.dev).to(device)
+    work = Workload(spec, prepared, device, engine)
     _load_libraries(device)
     memory = _Memory(device)
-    torch.manual_seed(spec.seed)
-    model = assemble(spec.model, prepared.codec.vocabulary, PAD).to(device)
-    search = build(Search, spec.decoding, at="decoding")
-    decode_seconds = _median_seconds(_decoding(model, search, sentences, engine), device)
+    model = work.model()
+    decode_seconds = _median_seconds(work.decoding(model), device)
     decode_peak_mib = memory.peak_mib()
-    train = _training(model, spec, precision, engine, steps[0][0])
-    train(steps[-1:])
-    train_seconds = _median_seconds(lambda: train(steps[:-1]), device)
-    n_tokens = sum(batch.n_tokens for step in steps[:-1] for batch in step)
+    train = work.training(model, precision)
+    train([work.largest])
+    train_seconds = _median_seconds(lambda: train(work.steps), device)
     measured = {
-        "train_target_tokens_per_second": n_tokens / train_seconds,
-        "decode_sentences_per_second": len(sentences.index) / decode_seconds,
+        "train_target_tokens_per_second": work.n_target_tokens / train_seconds,
+        "decode_sentences_per_second": len(work.sentences.index) / decode_seconds,
         "train_peak_mib": memory.peak_mib(),
         "decode_peak_mib": decode_peak_mib,
-        "target_tokens_per_step": n_tokens / (len(steps) - 1),
+        "target_tokens_per_step": work.n_target_tokens / len(work.steps),
     }
     if device.type == "cuda":
-        batches = [batch for step in steps[:-1] for batch in step]
+        batches = [batch for step in work.steps for batch in step]
         n_flops = sum(count_flops(model, batch) * batch.n_tokens for batch in batches)
         share = n_flops / train_seconds / _matrix_rate(device, precision)
         n_fitting = torch.cuda.mem_get_info(device)[1] / _MIB / measured["train_peak_mib"]
@@ -112,58 +92,6 @@ def _matrix_rate(device: torch.device, precision: str) -> float:
     return 2 * _WIDE**3 / _median_seconds(multiply, device)
 
 
-def _steps(train: Encoded, training: TrainingSpec, device: torch.device) -> list[list[Batch]]:
-    """Return the batches of a few steps, spread over the lengths.
-
-    The last step has the largest batch of all, for the peak of memory alone.
-    """
-    batches = Batches(train, training.batch_tokens, PAD, device)
-
-    def n_tokens(rows: Rows) -> int:
-        return len(rows) * int(train.src.lengths[rows].max() + train.tgt.lengths[rows].max())
-
-    every = sorted(batches.epoch(0, 0), key=lambda rows: train.tgt.lengths[rows].max())
-    n_steps = max(1, _N_BATCHES // training.accumulate)
-    places = np.linspace(0, len(every) - 1, n_steps * training.accumulate + 2)[1:-1]
-    some = [batches.make(every[round(place)]) for place in places]
-    largest = batches.make(max(every, key=n_tokens))
-    return [*(some[i::n_steps] for i in range(n_steps)), [largest] * training.accumulate]
-
-
-def _sentences(dev: Encoded) -> Batch:
-    rows = np.arange(min(_N_SENTENCES, len(dev)))
-    return Batches(dev, 1, PAD).make(rows)
-
-
-def _decoding(model: Transformer, search: Search, batch: Batch, engine: str) -> Callable[[], None]:
-    lengths = (batch.tgt_out != PAD).sum(dim=1)
-    recorder = None if engine == "eager" else Recorder(batch.src.device)
-    model.eval()
-
-    def decode() -> None:
-        with torch.inference_mode():
-            search.search(model, batch.src, lengths, recorder)
-
-    return decode
-
-
-def _training(
-    model: Transformer, spec: RunSpec, precision: str, engine: str, example: Batch
-) -> Callable[[list[list[Batch]]], None]:
-    recipe = Recipe.of(spec.training, precision)
-    maker = build(Optimizer, spec.training.optimizer, at="training.optimizer")
-    initialisation = build(Initialisation, spec.model.initialisation, spec.model.dims)
-    optimizer = maker.make(parameter_groups(model, initialisation))
-    set_rate(optimizer, _LEARNING_RATE)
-    chosen = choose(engine, model.train(), recipe, optimizer, example)
-
-    def train(steps: list[list[Batch]]) -> None:
-        for batches in steps:
-            chosen.step(batches)
-
-    return train
-
-
 def _load_libraries(device: torch.device) -> None:
     """Take one step with next to nothing, so that what PyTorch loads for it is not counted."""
     layer = torch.nn.Linear(8, 8, device=device)
@@ -177,14 +105,15 @@ def _load_libraries(device: torch.device) -> None:
 
 def _median_seconds(work: Callable[[], None], device: torch.device) -> float:
     """Return the median wall time of ``work``, repeated for about `_SECONDS`, at least 5 times."""
-    _timed(work, device)
-    seconds = [_timed(work, device)]
+    timed(work, device)
+    seconds = [timed(work, device)]
     n = min(max(_FEWEST, int(_SECONDS / seconds[0])), _MOST)
-    seconds += [_timed(work, device) for _ in range(n - 1)]
+    seconds += [timed(work, device) for _ in range(n - 1)]
     return statistics.median(seconds)
 
 
-def _timed(work: Callable[[], None], device: torch.device) -> float:
+def timed(work: Callable[[], None], device: torch.device) -> float:
+    """Return the wall time of ``work``, the device's included."""
     began = time.perf_counter()
     work()
     if device.type == "cuda":

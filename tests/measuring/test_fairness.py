@@ -16,7 +16,7 @@ from ablate.data.batches import Batch, Batches
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
 from ablate.measuring import count_flops, nll, perplexity
-from ablate.measuring.probe import _steps
+from ablate.measuring.workload import Workload
 from ablate.spec import RunSpec
 from tests.tiny import spec, tiny
 from tests.training.reversal import fresh, pairs, run_spec
@@ -63,15 +63,15 @@ def test_the_memory_of_a_small_model_is_not_that_of_the_libraries() -> None:
 
 @pytest.mark.parametrize("accumulate", [1, 2, 3, 8])
 def test_a_probed_step_accumulates_as_the_run_does(prepared: Prepared, accumulate: int) -> None:
-    steps = _steps(prepared.train, narrow(accumulate=accumulate).training, CPU)
-    assert {len(step) for step in steps} == {accumulate}
-    assert len(steps) == max(1, 4 // accumulate) + 1
-    longest = {batch.tgt_out.size(1) for step in steps[:-1] for batch in step}
-    assert len(longest) > 1 or accumulate * (len(steps) - 1) == 1
+    work = Workload(narrow(accumulate=accumulate), prepared, CPU)
+    assert {len(step) for step in [*work.steps, work.largest]} == {accumulate}
+    assert len(work.steps) == max(1, 4 // accumulate)
+    longest = {batch.tgt_out.size(1) for step in work.steps for batch in step}
+    assert len(longest) > 1 or accumulate * len(work.steps) == 1
 
 
 def test_the_peak_is_that_of_the_largest_batch(prepared: Prepared) -> None:
-    *_, last = _steps(prepared.train, narrow().training, CPU)
+    last = Workload(narrow(), prepared, CPU).largest
     every = Batches(prepared.train, 200, PAD).in_order()
     largest = max(batch.src.numel() + batch.tgt_in.numel() for batch in every)
     assert last[0].src.numel() + last[0].tgt_in.numel() == largest

@@ -1,0 +1,116 @@
+"""The work by which rows are measured: the same for every model, as far as a model allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from ablate.data.batches import Batch, Batches, Encoded, Rows
+from ablate.data.prepare import Prepared
+from ablate.data.tokenizer import PAD
+from ablate.decoding import Search
+from ablate.model import Transformer, assemble
+from ablate.parts.initialisation import Initialisation
+from ablate.parts.optimizer import Optimizer
+from ablate.recording import Recorder
+from ablate.registry import build
+from ablate.spec import RunSpec
+from ablate.spec.experiment import TrainingSpec
+from ablate.training.engines import choose
+from ablate.training.step import Recipe, parameter_groups, set_rate
+
+_N_BATCHES = 4  # to train on, spread over the lengths
+_N_SENTENCES = 64  # of dev, to decode
+_LEARNING_RATE = 1e-6  # a step must cost what it costs and lead nowhere
+
+Step = Sequence[Batch]
+"""Batches whose gradients are accumulated."""
+
+
+class Workload:
+    """Steps to train on and sentences to decode, chosen without a look at the model.
+
+    Args:
+        spec: the run.
+        prepared: its corpus.
+        device: where the work is done.
+        engine: with what.
+
+    Attributes:
+        steps: spread over the lengths.
+        largest: a step on the largest batch of all, for the peak of memory.
+        sentences: the first of dev.
+    """
+
+    def __init__(
+        self, spec: RunSpec, prepared: Prepared, device: torch.device, engine: str = "eager"
+    ) -> None:
+        self.spec = spec
+        self.device = device
+        self.engine = engine
+        self.steps, self.largest = _steps(prepared.train, spec.training, device)
+        rows = np.arange(min(_N_SENTENCES, len(prepared.dev)))
+        self.sentences = Batches(prepared.dev, 1, PAD).make(rows).to(device)
+        self._vocabulary = prepared.codec.vocabulary
+
+    @property
+    def n_target_tokens(self) -> int:
+        """Return how many target tokens `steps` have, padding not counted."""
+        return sum(batch.n_tokens for step in self.steps for batch in step)
+
+    def model(self) -> Transformer:
+        """Return the run's model, untrained."""
+        torch.manual_seed(self.spec.seed)
+        return assemble(self.spec.model, self._vocabulary, PAD).to(self.device)
+
+    def decoding(self, model: Transformer) -> Callable[[], None]:
+        """Return what decodes the sentences, each to exactly the length of its reference.
+
+        So an untrained model does the work of a trained one.
+        """
+        search = build(Search, self.spec.decoding, at="decoding")
+        src, lengths = self.sentences.src, (self.sentences.tgt_out != PAD).sum(dim=1)
+        recorder = None if self.engine == "eager" else Recorder(self.device)
+
+        def decode() -> None:
+            model.eval()
+            with torch.inference_mode():
+                search.search(model, src, lengths, recorder)
+
+        return decode
+
+    def training(self, model: Transformer, precision: str) -> Callable[[Sequence[Step]], None]:
+        """Return what makes optimizer steps, which accumulate as many batches as the run's do."""
+        recipe = Recipe.of(self.spec.training, precision)
+        maker = build(Optimizer, self.spec.training.optimizer, at="training.optimizer")
+        initialisation = build(Initialisation, self.spec.model.initialisation, self.spec.model.dims)
+        optimizer = maker.make(parameter_groups(model, initialisation))
+        set_rate(optimizer, _LEARNING_RATE)
+        example = self.steps[0][0]
+        engine = choose(self.engine, model.train(), recipe, optimizer, example)
+
+        def train(steps: Sequence[Step]) -> None:
+            model.train()
+            for batches in steps:
+                engine.step(batches)
+
+        return train
+
+
+def _steps(
+    train: Encoded, training: TrainingSpec, device: torch.device
+) -> tuple[list[list[Batch]], list[Batch]]:
+    """Return a few steps, spread over the lengths, and the one with the largest batch of all."""
+    batches = Batches(train, training.batch_tokens, PAD, device)
+
+    def n_tokens(rows: Rows) -> int:
+        return len(rows) * int(train.src.lengths[rows].max() + train.tgt.lengths[rows].max())
+
+    every = sorted(batches.epoch(0, 0), key=lambda rows: train.tgt.lengths[rows].max())
+    n_steps = max(1, _N_BATCHES // training.accumulate)
+    places = np.linspace(0, len(every) - 1, n_steps * training.accumulate + 2)[1:-1]
+    some = [batches.make(every[round(place)]) for place in places]
+    largest = batches.make(max(every, key=n_tokens))
+    return [some[i::n_steps] for i in range(n_steps)], [largest] * training.accumulate
