@@ -187,11 +187,12 @@ def entry(row: Row, ratios: Mapping[str, Sequence[float]], memory: float) -> dic
 
 
 def _told(part: Mapping[str, Any]) -> str:
-    speed = [
-        f"{name} {part[name]['median']:.2f} ({part[name]['lower']:.2f} to {part[name]['upper']:.2f})"
-        for name in SPEEDS
-    ]
-    return ", ".join([*speed, f"memory {part['memory']:.2f}"])
+    speeds = []
+    for name in SPEEDS:
+        ratio = part[name]
+        middle = f"{ratio['lower']:.2f} to {ratio['upper']:.2f}"
+        speeds.append(f"{name} {ratio['median']:.2f} ({middle})")
+    return ", ".join([*speeds, f"memory {part['memory']:.2f}"])
 
 
 def _options() -> argparse.Namespace:

@@ -78,7 +78,8 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         overrides: ``path=value``, changes of the baseline.
         results: the folder of results.
         fresh: whether to repeat what is done already.
-        engine: how training steps are executed; the outcome is the same, its last digits are not.
+        engine: how training steps are executed, and tokens of translations written; the outcome is
+            the same, its last digits are not.
 
     Raises:
         SpecError: with every mistake of the file.

@@ -27,7 +27,7 @@ class Task:
         precision: ``auto`` resolved.
         results: the folder of results.
         probe: the key of the row's probe; of a probe, its own.
-        engine: how training steps are executed.
+        engine: how training steps are executed, and tokens of translations written.
         fresh: whether to begin again even where there is a result.
         n_together: tasks that share the process, this one included.
         plugins: what the worker loads: those that the run uses a part of, unless given; it must
