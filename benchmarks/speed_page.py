@@ -73,6 +73,7 @@ def main() -> None:
         section("Where a step's time goes", "step_profile", "step_profile.py", profile),
         section("What parts cost", "parts_cost", "parts_cost.py", parts),
         section("How cost grows", "scaling", "scaling.py", growth),
+        section("Seeds in one model", "padded_seeds", "padded_seeds.py", seeds),
     ]
     write_whole(output, "\n".join(sections))
     say(str(output))
@@ -185,6 +186,16 @@ def growth(found: Found) -> Iterator[str]:
             )
     yield ""
     yield "![time and memory against size](../results/benchmarks/scaling.png)"
+
+
+def seeds(found: Found) -> Iterator[str]:
+    """Yield why seeds have models of their own."""
+    times = ", ".join(f"{n} seeds {each:.2f}" for n, each in found["times_the_tokens"].items())
+    yield "Runs share a GPU on streams of their own, not as replicas of one batched model: seeds"
+    yield "have data orders of their own, so at every step their batches have other rows and"
+    yield "lengths. Padded to the largest of them they would be so many times the tokens (an epoch"
+    yield f"of {found['experiment']['name']}, {found['experiment']['batch_tokens']:,} a batch):"
+    yield f"{times}. Nor could a replica's dropout be drawn as it is drawn alone."
 
 
 def _spread(ratio: Found) -> str:
