@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ablate.data.tokenizer import PAD
 from ablate.decoding.candidates import Limits
+from ablate.decoding.walk import RecordedWalk, Walk
 from ablate.model import Transformer
 from ablate.recording import Recorder
 from ablate.registry import Part
@@ -123,8 +124,6 @@ class Search(Part, slot="decoding"):
                 fixed amount of work that a measurement of speed needs.
             recorder: records what a token takes; without one it is done as it is.
         """
-        from ablate.decoding.walk import RecordedWalk, Walk
-
         longest = self._longest(model, src) if n_tokens is None else n_tokens
         limits = Limits(longest, is_exact=n_tokens is not None)
         start = self, model, src, limits
