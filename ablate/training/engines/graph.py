@@ -31,7 +31,7 @@ class Graph(Engine):
 
     Batches of one epoch come back in the next with the same numbers of rows and target tokens (see
     `Batches`), so there are about as many recordings as there are batches of distinct lengths (on
-    Multi30k 76, of 108 batches). All share one pool of memory. Clipping and the update follow
+    Multi30k 73, of 108 batches). All share one pool of memory. Clipping and the update follow
     outside the graph, in a few large kernels, so that every optimizer will do.
 
     On a CPU, where there is nothing to record, the same steps are taken on the same buffers.
