@@ -26,5 +26,8 @@ class ElementDropout(nn.Dropout):
             return super().forward(input)
         n = math.prod(input.shape)
         words = torch.empty((n + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        kept = words.view(torch.int16)[:n].view(input.shape) >= n_dropped - _STEPS // 2
-        return input * kept.to(input.dtype).mul_(_STEPS / (_STEPS - n_dropped))
+        drawn = words.view(torch.int16)[:n].view(input.shape)
+        # Straight into the input's dtype: to make numbers of bools takes longer than to compare
+        kept = torch.empty_like(input)
+        torch.ge(drawn, n_dropped - _STEPS // 2, out=kept)
+        return input * kept.mul_(_STEPS / (_STEPS - n_dropped))
