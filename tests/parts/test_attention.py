@@ -129,6 +129,27 @@ def test_a_query_that_may_look_nowhere_gives_numbers(name: str) -> None:
     assert_near(y, joined(part, mean.expand(-1, -1, T, -1)))
 
 
+def test_the_softmax_of_bf16_is_taken_in_single_precision() -> None:
+    """On every device, as autocast does on a GPU; and its gradient is rounded once."""
+    part = attention("full", dims(), scaling="none")
+    generator = torch.Generator().manual_seed(2)
+    q, k, slope = (torch.randn(B, 4, n, 6, generator=generator).bfloat16() for n in (T, S, T))
+    narrow = q.clone().requires_grad_()
+    wide = q.clone().requires_grad_()
+    everything = view(torch.ones(1, 1, 1, S, dtype=torch.bool))
+    found = part._weights(narrow, k, everything)
+    wanted = (wide @ k.transpose(-1, -2)).float().softmax(dim=-1)
+    assert torch.equal(found, wanted.bfloat16())
+    (found @ k).backward(slope)
+    (wanted.bfloat16() @ k).backward(slope)
+    assert narrow.grad is not None
+    assert wide.grad is not None
+    assert torch.equal(narrow.grad, wide.grad)
+    in_bf16 = (wide @ k.transpose(-1, -2)).softmax(dim=-1)
+    (theirs,) = torch.autograd.grad(in_bf16 @ k, wide, slope)
+    assert not torch.equal(narrow.grad, theirs)
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_masked_keys_count_for_nothing(name: str) -> None:
     part, (x, memory) = attention(name, dims()), inputs()

@@ -149,8 +149,9 @@ class Attention(nn.Module, Part, slot="attention"):
         if self.adds_up_scores:
             scores = _plus(scores, *view.trail)
             view.trail[:] = [scores]
-        lowest = torch.finfo(scores.dtype).min
-        return self.mix_weights(scores.masked_fill(~view.mask, lowest).softmax(dim=-1))
+        seen = scores.masked_fill(~view.mask, torch.finfo(scores.dtype).min)
+        precise = torch.promote_types(scores.dtype, torch.float32)
+        return self.mix_weights(seen.softmax(dim=-1, dtype=precise).to(scores.dtype))
 
 
 def split_heads(x: Tensor, n: int) -> Tensor:
