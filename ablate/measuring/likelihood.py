@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ablate.data.batches import Batch
 from ablate.model import Transformer
-from ablate.training.step import Load, through
+from ablate.training.gradient import Load, through
 
 
 @torch.inference_mode()

@@ -194,13 +194,17 @@ class Embedding(nn.Module, Part, slot="embedding"):
         weight = F.normalize(weight, dim=-1) if self.fix_norm else weight
         return F.linear(x, weight, self.output.bias)
 
-    def rows_at_once(self, device: torch.device) -> int:
+    def rows_at_once(self, device: torch.device, dtype: torch.dtype = torch.float32) -> int:
         """Return of how many rows of D to make logits at a time, where they are not kept.
 
         The logits of all rows together would be the largest tensor by far.
+
+        Args:
+            device: where they are made.
+            dtype: of the widest copy that is made of them.
         """
         n_bytes = _LOGITS_BYTES.get(device.type, _MANY_BYTES)
-        return max(_FEWEST_ROWS, n_bytes // (4 * self.n_tgt))
+        return max(_FEWEST_ROWS, n_bytes // (dtype.itemsize * self.n_tgt))
 
     def _check_sharing(self, vocabulary: Vocabulary) -> None:
         if self.shares_input and not vocabulary.is_joint:

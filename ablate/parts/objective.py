@@ -6,12 +6,13 @@ N target tokens, V vocabulary size. Losses are sums over tokens, in nats.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 from ablate.registry import Part, register
 
@@ -50,7 +51,7 @@ class CrossEntropy(Objective):
     """The negative log-likelihood itself."""
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return _smoothed(_precise(logits), targets, self.pad, 0.0)
+        return _smoothed(logits, targets, self.pad, 0.0)
 
 
 @register(
@@ -87,7 +88,7 @@ class LabelSmoothing(Objective):
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         if self.form == "uniform":
-            return _smoothed(_precise(logits), targets, self.pad, self.epsilon)
+            return _smoothed(logits, targets, self.pad, self.epsilon)
         log_p = _precise(logits).log_softmax(dim=-1)  # (N, V)
         own = log_p.gather(1, targets[:, None])[:, 0]  # (N,)
         others = log_p.sum(dim=-1) - own
@@ -199,9 +200,40 @@ def _precise(logits: Tensor) -> Tensor:
 
 def _smoothed(logits: Tensor, targets: Tensor, pad: int, epsilon: float) -> Tensor:
     """Return the cross-entropy, (), of ``logits`` (N, V), with ``epsilon`` spread over all V."""
+    if logits.is_cpu and logits.dtype == torch.bfloat16:
+        return _Smoothed.apply(logits, targets, pad, epsilon)
     return F.cross_entropy(
-        logits, targets, reduction="sum", ignore_index=pad, label_smoothing=epsilon
+        _precise(logits), targets, reduction="sum", ignore_index=pad, label_smoothing=epsilon
     )
+
+
+class _Smoothed(torch.autograd.Function):
+    """The same loss in fewer passes over the logits, for where these cost more than kernels.
+
+    PyTorch's own makes two dense gradients, one of the target and one of what is spread, and adds
+    them up. Here the softmax becomes the gradient where it lies.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, logits: Tensor, targets: Tensor, pad: int, epsilon: float
+    ) -> Tensor:
+        scores, own = _precise(logits), targets[:, None]
+        p = scores.softmax(dim=-1)  # (N, V)
+        log_z = scores.amax(dim=-1, keepdim=True) - p.amax(dim=-1, keepdim=True).log()
+        spread = epsilon * scores.mean(dim=-1, keepdim=True)
+        loss = log_z - (1 - epsilon) * scores.gather(1, own) - spread  # (N, 1)
+        ctx.save_for_backward(p, own)
+        ctx.pad, ctx.epsilon, ctx.dtype = pad, epsilon, logits.dtype  # type: ignore[attr-defined]
+        return loss.masked_fill(own == pad, 0.0).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        p, own = ctx.saved_tensors
+        p.sub_(ctx.epsilon / p.size(1))
+        p.scatter_add_(1, own, p.new_full(own.shape, ctx.epsilon - 1))
+        return p.mul_(gradient * (own != ctx.pad)).to(ctx.dtype), None, None, None
 
 
 def _over_tokens(values: Tensor, targets: Tensor, pad: int) -> Tensor:

@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from ablate.data.batches import Batch, Batches
+from ablate.data.batches import Batches
 from ablate.data.tokenizer import PAD
-from ablate.parts import embedding as embedding_module
 from ablate.parts.objective import Objective
-from ablate.registry import build, choose, slots
+from ablate.registry import build, choose
 from ablate.training.engines import Eager
 from ablate.training.plan import Stream, count_steps
-from ablate.training.step import Load, Recipe, StepResult, add_gradient
-from tests.tiny import ids, tiny
+from ablate.training.step import Recipe, StepResult
 from tests.training.reversal import fresh, pairs, run_spec
 
 
@@ -48,42 +46,6 @@ def test_clipping_bounds_the_whole_gradient() -> None:
     moved = [(a - b).detach() for a, b in zip(after.parameters(), before.parameters(), strict=True)]
     assert math.sqrt(sum(float(m.square().sum()) for m in moved)) == pytest.approx(0.01, rel=1e-3)
     assert result.gradient_norm > 0.01
-
-
-OBJECTIVES = sorted(slots()["objective"])
-
-
-@pytest.mark.parametrize("feed_forward", ["relu", "mixture_of_experts"])
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_the_loss_in_pieces_is_that_of_all_logits_at_once(
-    name: str, feed_forward: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of every objective, with padding, with a loss of the model's own, for pieces of any size."""
-    batch = padded_batch()
-    recipe = Recipe(build(Objective, choose(Objective, name), PAD))
-    whole = tiny(feed_forward=feed_forward).double()
-    own: list[torch.Tensor] = []
-    n = recipe.objective.n_passes
-    logits = whole(batch.src.repeat(n, 1), batch.tgt_in.repeat(n, 1), own)
-    loss = recipe.objective.loss(logits.flatten(0, 1), batch.tgt_out.repeat(n, 1).flatten())
-    added = sum(own, start=torch.zeros(())) * batch.n_tokens
-    ((loss + added) / 7).backward()
-    for n_fewest in (1, 5, 1000):
-        monkeypatch.setattr(embedding_module, "_FEWEST_ROWS", n_fewest)
-        monkeypatch.setattr(embedding_module, "_LOGITS_BYTES", {"cpu": 0})
-        pieces = tiny(feed_forward=feed_forward).double()
-        found = add_gradient(pieces, recipe, Load.of(batch, 7))
-        torch.testing.assert_close(found, torch.stack((loss, added.to(loss.dtype))).detach())
-        for a, b in zip(pieces.parameters(), whole.parameters(), strict=True):
-            torch.testing.assert_close(a.grad, b.grad, atol=1e-13, rtol=1e-10)
-
-
-def padded_batch() -> Batch:
-    src, tgt = ids(4, 7), ids(4, 8, seed=2)
-    src[1, 4:] = tgt[1, 3:] = tgt[2, 6:] = PAD
-    tgt_out = tgt[:, 1:].contiguous()
-    n_tokens = int((tgt_out != PAD).sum())
-    return Batch(src, tgt[:, :-1], tgt_out, n_tokens, torch.arange(4))
 
 
 def test_bf16_is_near_fp32() -> None:

@@ -10,7 +10,8 @@ from torch import Tensor
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.engines.contract import Engine
-from ablate.training.step import Load, Recipe, add_gradient, through
+from ablate.training.gradient import Load, add_gradient, through
+from ablate.training.step import Recipe
 
 
 class Compiled(Engine):

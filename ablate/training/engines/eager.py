@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ablate.data.batches import Batch
 from ablate.training.engines.contract import Engine
-from ablate.training.step import Load, add_gradient
+from ablate.training.gradient import Load, add_gradient
 
 
 class Eager(Engine):

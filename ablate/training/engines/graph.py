@@ -21,7 +21,8 @@ from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
 from ablate.recording import Recorder
 from ablate.training.engines.contract import Engine
-from ablate.training.step import Load, Recipe, add_gradient
+from ablate.training.gradient import Load, add_gradient
+from ablate.training.step import Recipe
 
 _MOST = 512  # recordings; each takes some MiB of the device
 

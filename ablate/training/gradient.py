@@ -1,0 +1,152 @@
+"""The gradient of a batch: through both stacks, then logits a piece at a time, and back.
+
+B batch, S source tokens, T target tokens, D d_model, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ablate.data.batches import Batch
+from ablate.data.tokenizer import PAD
+from ablate.model import Transformer
+from ablate.parts.objective import Objective
+from ablate.training.step import Recipe
+
+_CACHED = 2**20  # logits: with what their loss needs they fit into the cache of a CPU
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one pass forward and backward is about.
+
+    Attributes:
+        src: source ids, (B, S).
+        tgt_in: what the decoder reads, (B, T).
+        tgt_out: what it shall write, (B, T).
+        n_tokens: target tokens that are not padding; a number, or a tensor ().
+        n_units: what the summed losses are divided by before the gradient is taken; likewise.
+        places: of those tokens among all B T, (n_tokens,); None: logits are made of padding too,
+            so that the shape of everything follows from B, S and T.
+    """
+
+    src: Tensor
+    tgt_in: Tensor
+    tgt_out: Tensor
+    n_tokens: int | Tensor
+    n_units: int | Tensor
+    places: Tensor | None = None
+
+    @classmethod
+    def of(cls, batch: Batch, n_units: int) -> Load:
+        """Return the load of a batch, without the logits of padding."""
+        is_token = batch.tgt_out.flatten() != PAD
+        places = torch.nonzero_static(is_token, size=batch.n_tokens)[:, 0]
+        return cls(batch.src, batch.tgt_in, batch.tgt_out, batch.n_tokens, n_units, places)
+
+
+Through = Callable[[Transformer, Tensor, Tensor], tuple[Tensor, list[Tensor]]]
+"""Model, source ids and target ids to what the logits are made from, and to parts' own losses."""
+
+
+def through(model: Transformer, src: Tensor, tgt: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Send ``src`` (B, S) and ``tgt`` (B, T) through both stacks.
+
+    Returns:
+        What the logits are made from, (B, T, D), and the losses that parts add, () each.
+    """
+    own: list[Tensor] = []
+    return model.hidden(tgt, model.encode(src, own), own), own
+
+
+def add_gradient(
+    model: Transformer, recipe: Recipe, load: Load, through: Through = through
+) -> Tensor:
+    """Add the gradient of a load's losses to that of the parameters.
+
+    The logits of all tokens together would be the largest tensor of a step by far, so they are
+    made, used and forgotten a piece at a time.
+
+    Args:
+        model: on the device of the load.
+        recipe: how.
+        load: some pairs.
+        through: how to go through the stacks.
+
+    Returns:
+        Two losses, both summed over the target tokens, (2,): the objective's, and what parts of
+        the model add to it.
+    """
+    n_passes = recipe.objective.n_passes
+    src, fed = (ids.repeat(n_passes, 1) for ids in (load.src, load.tgt_in))
+    autocast = partial(
+        torch.autocast, src.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"
+    )
+    with autocast():
+        hidden, own = through(model, src, fed)  # (passes B, T, D)
+    hidden = hidden.unflatten(0, (n_passes, -1)).flatten(1, 2)  # (passes, B T, D)
+    targets = load.tgt_out.flatten()
+    if load.places is not None:
+        hidden, targets = hidden[:, load.places], targets[load.places]
+    n_rows, n_cached = _rows(model, recipe, src.device)
+    pieces = [piece.detach().requires_grad_() for piece in hidden.split(n_rows, dim=1)]
+    total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
+    for piece, wanted in zip(pieces, targets.split(n_rows), strict=True):
+        with autocast():
+            logits = model.embedding.logits(piece.flatten(0, 1))
+        total = total + _send_back(recipe.objective, logits, wanted, load.n_units, n_cached)
+    own_loss = sum(own, start=total.new_zeros(())) * load.n_tokens
+    gradient = _gradient(pieces)
+    roots = [hidden, own_loss / load.n_units] if own_loss.requires_grad else [hidden]
+    torch.autograd.backward(roots, [gradient, None][: len(roots)])
+    return torch.stack((total, own_loss.detach()))
+
+
+def _rows(model: Transformer, recipe: Recipe, device: torch.device) -> tuple[int, int]:
+    """Return of how many rows to make logits at a time, and of how many of these the loss.
+
+    A row is one of all passes. Where a CPU makes logits in bf16, what objectives need in single
+    precision is made of so few that it stays in the cache.
+    """
+    embedding, n_passes = model.embedding, recipe.objective.n_passes
+    if device.type == "cpu" and recipe.precision == "bf16":
+        made, used = embedding.rows_at_once(device, torch.bfloat16), _CACHED // embedding.n_tgt
+    else:
+        made = used = embedding.rows_at_once(device)
+    return max(1, made // n_passes), max(1, used // n_passes)
+
+
+def _send_back(
+    objective: Objective, logits: Tensor, targets: Tensor, n_units: int | Tensor, n_rows: int
+) -> Tensor:
+    """Send the gradient of the loss back through ``logits`` (passes N, V); return the loss, ().
+
+    Args:
+        objective: what to minimise.
+        logits: of all passes, one after the other.
+        targets: of one pass, (N,).
+        n_units: what the loss is divided by before its gradient is taken.
+        n_rows: of how many rows of each pass to take the loss at a time.
+    """
+    n_passes = objective.n_passes
+    logits = logits.unflatten(0, (n_passes, -1))  # (passes, N, V)
+    pieces = [rows.detach().requires_grad_() for rows in logits.split(n_rows, dim=1)]
+    total = logits.new_zeros((), dtype=torch.promote_types(logits.dtype, torch.float32))
+    wanted = targets.expand(n_passes, -1).split(n_rows, dim=1)
+    for piece, ids in zip(pieces, wanted, strict=True):
+        loss = objective.loss(piece.flatten(0, 1), ids.flatten())
+        (loss / n_units).backward()
+        total = total + loss.detach()
+    logits.backward(_gradient(pieces))
+    return total
+
+
+def _gradient(pieces: Sequence[Tensor]) -> Tensor:
+    """Return the gradient (passes, N, ...) of what was cut into ``pieces`` along N."""
+    found = [torch.zeros_like(p) if p.grad is None else p.grad for p in pieces]
+    return torch.cat(found, dim=1) if len(found) > 1 else found[0]
