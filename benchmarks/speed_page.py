@@ -35,7 +35,8 @@ What makes a step fast, whatever the parts:
 
 - logits are made a piece at a time, and never for padding; batches hold pairs of one length, so
   that next to nothing is padding; dropout decides four numbers with one random word;
-- on a CPU that multiplies in bf16 `precision: auto` uses it; each run has one thread, and as many
+- on a CPU that multiplies in bf16 `precision: auto` uses it, and takes the loss of so few logits at
+  a time that what is in single precision stays in the cache; each run has one thread, and as many
   runs go on as there are cores;
 - on a GPU forward and backward are recorded once for each shape of a batch and replayed as one CUDA
   graph (`--engine graph`; the others are `eager` and `compile`). A part that lets numbers decide

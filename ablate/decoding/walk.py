@@ -20,7 +20,7 @@ from ablate.recording import Recorder
 if TYPE_CHECKING:
     from ablate.decoding.search import Hypothesis, Search
 
-_MANY = 0.75  # of the sentences: to drop fewer is not worth copying, where nothing is copied anyway
+_MANY = 0.75  # of the sentences: to drop fewer is not worth a copy, unless all are copied anyway
 _HALF = 0.5  # of the sentences: to drop fewer is not worth another recording
 _ROOM = 32  # tokens, at first
 
@@ -53,11 +53,10 @@ class Walk:
         while True:
             parents = self._write()
             going = self._going(self.frontier.is_done())
-            fewest = 1.0 if parents is not None else _MANY  # all rows are copied anyway, or none
-            if len(going) == len(self.places) or len(going) > fewest * len(self.places):
+            most = len(self.places) - 1 if parents is not None else _MANY * len(self.places)
+            if len(going) > most:
                 self._follow(parents)
-                continue
-            if not self._let_go(going, parents):
+            elif not self._let_go(going, parents):
                 return self.found
 
     def _write(self) -> Tensor | None:
