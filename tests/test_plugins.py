@@ -117,6 +117,11 @@ BROKEN = {
         "@register('loose', source='this test, 2026')\nclass Loose:\n    pass\n",
         r"mine\.py:4: Loose is of no slot",
     ),
+    "incomplete": (
+        "from ablate.parts.schedule import Schedule\nfrom ablate.registry import register\n\n\n"
+        "@register('idle', source='this test, 2026')\nclass Idle(Schedule):\n    pass\n",
+        r"mine\.py:5: Idle, a schedule, does not define rate$",
+    ),
 }
 
 Ablate = Callable[..., subprocess.CompletedProcess[str]]

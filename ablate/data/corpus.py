@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -66,21 +67,21 @@ class Corpus(Part, slot="corpus"):
             DataError: naming the URL that failed and the folder to put the file in.
         """
 
+    @abstractmethod
     def fingerprint(self) -> str:
         """Return the SHA-256 of the content, in hex; of pinned files without reading them.
 
         Raises:
             DataError: if the content is neither pinned nor there.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def load(self) -> CorpusText:
         """Return the text, fetching what is missing.
 
         Raises:
             DataError: if it cannot be had or is malformed.
         """
-        raise NotImplementedError
 
 
 def digest(parts: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ alone. Every tokenizer is trained on the training split and nothing else.
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
@@ -102,8 +103,9 @@ class Tokenizer(Part, slot="tokenizer"):
         return Vocabulary(self.nominal_size, self.nominal_size, self.joint)
 
     @property
+    @abstractmethod
     def nominal_size(self) -> int:
-        raise NotImplementedError
+        """Return how many tokens a vocabulary may have, known before any text is."""
 
     def train(self, text: CorpusText) -> Codec:
         """Learn from ``text.train``; the same text gives the same codec.
@@ -119,9 +121,9 @@ class Tokenizer(Part, slot="tokenizer"):
             return Codec(self.fit([*src, *tgt], tokenised), None)
         return Codec(self.fit(src, tokenised), self.fit(tgt, tokenised))
 
+    @abstractmethod
     def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
         """Return an engine trained on ``lines``."""
-        raise NotImplementedError
 
     def engine(self, model: models.Model, splitting: pre_tokenizers.PreTokenizer) -> Engine:
         """Return an untrained engine: normalise, mark the spaces, split, apply ``model``."""

@@ -100,13 +100,13 @@ class Search(Part, slot="decoding"):
         self.n_beams = n_beams
         self.n_candidates = n_candidates
 
+    @abstractmethod
     def start(self, longest: Tensor) -> Frontier:
         """Return the frontier before the first token.
 
         Args:
             longest: the most tokens of each translation, EOS included, (B,).
         """
-        raise NotImplementedError
 
     def search(
         self,

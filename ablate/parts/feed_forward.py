@@ -5,6 +5,7 @@ B batch, T tokens, D d_model, F hidden width, E experts.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, cast
@@ -49,6 +50,7 @@ class FeedForward(nn.Module, Part, slot="feed_forward"):
         self.width = width
         self.hidden_norm: nn.Module = nn.Identity()
 
+    @abstractmethod
     def forward(self, x: Tensor, tally: Tally | None = None) -> Tensor:
         """Transform every token of ``x`` (B, T, D); return (B, T, D).
 
@@ -56,7 +58,6 @@ class FeedForward(nn.Module, Part, slot="feed_forward"):
             x: tokens.
             tally: takes the losses that the part has of its own, in training.
         """
-        raise NotImplementedError
 
     def normalise_hidden(self, norm: Callable[[int], nn.Module]) -> None:
         """Put a norm on the hidden layer, after the activation and its dropout (NormFormer)."""
@@ -87,9 +88,9 @@ class TwoLayer(FeedForward):
     def forward(self, x: Tensor, tally: Tally | None = None) -> Tensor:
         return self.down(self.hidden_norm(self.dropout(self.activation(self.up(x)))))
 
+    @abstractmethod
     def activation(self, x: Tensor) -> Tensor:
         """Return phi(``x``), (B, T, F)."""
-        raise NotImplementedError
 
 
 @register(
@@ -177,9 +178,9 @@ class Gated(FeedForward):
         hidden = self.activation(self.gate(x)) * self.up(x)
         return self.down(self.hidden_norm(self.dropout(hidden)))
 
+    @abstractmethod
     def activation(self, x: Tensor) -> Tensor:
         """Return phi(``x``), (B, T, F)."""
-        raise NotImplementedError
 
 
 @register(

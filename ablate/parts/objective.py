@@ -6,6 +6,7 @@ N target tokens, V vocabulary size. Losses are sums over tokens, in nats.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Annotated, Any, Literal
 
 import torch
@@ -34,12 +35,12 @@ class Objective(Part, slot="objective"):
     def __init__(self, pad: int) -> None:
         self.pad = pad
 
+    @abstractmethod
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the loss, (), of ``logits`` (N, V), summed over ``targets`` (N,) but padding.
 
         With several passes N counts all of them, one after the other, and the loss is their mean.
         """
-        raise NotImplementedError
 
 
 @register(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -25,6 +26,7 @@ class Schedule(Part, slot="schedule"):
     def __init__(self, dims: Dims, n_steps: int) -> None:
         self.n_steps = n_steps
 
+    @abstractmethod
     def rate(self, step: int, dev: Sequence[float] = ()) -> float:
         """Return the learning rate.
 
@@ -32,7 +34,6 @@ class Schedule(Part, slot="schedule"):
             step: 1, 2, ..., n_steps.
             dev: the dev NLLs of all evaluations before that step, in order.
         """
-        raise NotImplementedError
 
 
 @register(
@@ -169,9 +170,9 @@ class Falling(Schedule):
             return self.lr * step / self.warmup
         return self.fallen(step, dev)
 
+    @abstractmethod
     def fallen(self, step: int, dev: Sequence[float]) -> float:
         """Return the learning rate of a step after the warm-up; the arguments are as in `rate`."""
-        raise NotImplementedError
 
     def share(self, step: int, begin: int) -> float:
         """Return how much of the way from step ``begin`` to the last step is done, 0 to 1."""

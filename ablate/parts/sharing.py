@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Annotated
 
 from pydantic import Field
@@ -22,9 +23,9 @@ class Sharing(Part, slot="sharing"):
     def __init__(self, stage: Stage) -> None:
         self.n_layers = stage.n_layers
 
+    @abstractmethod
     def order(self) -> list[int]:
         """Return which block stands at each layer, from the bottom; new blocks in order from 0."""
-        raise NotImplementedError
 
 
 @register(

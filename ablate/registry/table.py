@@ -12,6 +12,7 @@ import functools
 import importlib
 import inspect
 import re
+from abc import ABC
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, create_model, model_serializer
 from ablate.errors import SpecError
 
 
-class Part:
+class Part(ABC):
     """Something the YAML can name. Its direct subclasses are the slots."""
 
     slot: ClassVar[str]
@@ -145,12 +146,16 @@ def register(
         version: to be raised by a change that moves the part's numbers.
 
     Raises:
-        ValueError: if the slot already has a part of that name, or the class is of no slot.
+        ValueError: if the slot already has a part of that name, or the class is of no slot or
+            leaves out something that its slot asks for.
     """
 
     def enter(cls: type[P]) -> type[P]:
         if not hasattr(cls, "slot"):
             raise ValueError(f"{cls.__qualname__} is of no slot; derive it from a slot's contract")
+        if inspect.isabstract(cls):
+            missing = " and ".join(sorted(cls.__abstractmethods__))
+            raise ValueError(f"{cls.__qualname__}, a {cls.slot}, does not define {missing}")
         table = TABLE[cls.slot]
         if name in table:
             known = table[name]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from pydantic import PositiveFloat
-from torch import nn
+from torch import Tensor, nn
 
 from ablate.parts.dims import Dims
 from ablate.parts.initialisation.contract import Initialisation
-from ablate.parts.initialisation.roles import Model, Role, linears
+from ablate.parts.initialisation.roles import Role
 from ablate.registry import register
 
 
@@ -69,9 +69,11 @@ class XavierPacked(Initialisation):
 class TorchDefault(Initialisation):
     """Weights and biases as PyTorch makes them."""
 
-    def initialise(self, model: Model) -> None:
-        for linear in linears(model):
-            linear.reset_parameters()
+    def weight(self, linear: nn.Linear, role: Role) -> None:
+        linear.reset_parameters()  # the bias, too
+
+    def bias(self, bias: Tensor) -> None:
+        return
 
 
 @register(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -46,6 +47,6 @@ class Optimizer(Part, slot="optimizer"):
     def __init__(self) -> None:
         return
 
+    @abstractmethod
     def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
         """Return the optimizer of all parameters in ``groups``, with learning rates of 0."""
-        raise NotImplementedError

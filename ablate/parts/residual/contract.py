@@ -6,6 +6,7 @@ B batch, T tokens, D d_model. A sub-layer is any function (B, T, D) -> (B, T, D)
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -44,8 +45,7 @@ class Calibration:
 class Residual(nn.Module, Part, slot="residual"):
     """The contract: one wiring per layer, which sees all the sub-layers of that layer.
 
-    Most wirings treat the sub-layers one by one and override `join` alone; one that needs the
-    whole layer overrides `forward`. Depth-dependent ones read ``place``.
+    Depth-dependent ones read ``place``. Most are `OneByOne`.
 
     Args:
         place: where the layer stands.
@@ -79,15 +79,9 @@ class Residual(nn.Module, Part, slot="residual"):
         self.dropout = ElementDropout(dropout)
         self.calibration: Calibration | None = None
 
+    @abstractmethod
     def forward(self, x: Tensor, *sublayers: Sublayer) -> Tensor:
-        """Send the stream ``x`` through ``sublayers`` in turn; return the stream."""
-        for norm, sublayer in zip(self.norms, sublayers, strict=True):
-            x = self.join(x, sublayer, norm)
-        return x
-
-    def join(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
-        """Send ``x`` (B, T, D) through one sub-layer."""
-        raise NotImplementedError
+        """Send the stream ``x`` (B, T, D) through ``sublayers``; return the stream."""
 
     def opening(self, norm: NormMaker) -> nn.Module:
         """Return what a stack of such layers begins with: embeddings (B, T, D) to the stream."""
@@ -108,3 +102,16 @@ class Residual(nn.Module, Part, slot="residual"):
 
     def rescale(self, attentions: Sequence[Attention], feed_forward: FeedForward) -> None:
         """Change the initial weights of the layer's sub-layers, in place, once they are drawn."""
+
+
+class OneByOne(Residual):
+    """Joins each sub-layer to the stream in the same way, one after the other."""
+
+    def forward(self, x: Tensor, *sublayers: Sublayer) -> Tensor:
+        for norm, sublayer in zip(self.norms, sublayers, strict=True):
+            x = self.join(x, sublayer, norm)
+        return x
+
+    @abstractmethod
+    def join(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
+        """Send ``x`` (B, T, D) through one sub-layer."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ablate.parts.attention import Attention
 from ablate.parts.dims import Place
 from ablate.parts.feed_forward import FeedForward
-from ablate.parts.residual.contract import NormMaker, Residual, Sublayer
+from ablate.parts.residual.contract import NormMaker, OneByOne, Residual, Sublayer
 from ablate.registry import register
 
 
@@ -22,7 +22,7 @@ from ablate.registry import register
     formula="x <- norm(x + dropout(f(x)))",
     source="Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1",
 )
-class PostNorm(Residual):
+class PostNorm(OneByOne):
     """Norm after the sum (Post-LN).
 
     Args:
@@ -55,7 +55,7 @@ class PostNorm(Residual):
     formula="x <- dropout(norm(x + f(x)))",
     source="A. Persson 2020, 'Transformers from scratch' (tutorial code); not in the literature",
 )
-class PostNormDropoutLast(Residual):
+class PostNormDropoutLast(OneByOne):
     """Dropout after the norm, on the stream itself."""
 
     def join(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
@@ -92,7 +92,7 @@ class BottomToTop(Residual):
     formula="x <- norm(x + y), z <- z + y, y = dropout(f(x)); first z = x, last x <- x + norm(z)",
     source="Xie et al. 2023, arXiv:2304.14802, fig. 1 (ResiDual)",
 )
-class ResidualDual(Residual):
+class ResidualDual(OneByOne):
     """ResiDual: a Post-LN stream x feeds the sub-layers, beside it a plain sum z of all outputs.
 
     The two travel as one stream, (B, T, 2 D). Leaves out the authors' downscaling of z by a

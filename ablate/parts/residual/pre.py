@@ -13,7 +13,7 @@ from ablate.parts.attention import Attention
 from ablate.parts.dims import Place
 from ablate.parts.feed_forward import FeedForward
 from ablate.parts.norm import NoNorm
-from ablate.parts.residual.contract import NormMaker, Residual, Sublayer
+from ablate.parts.residual.contract import NormMaker, OneByOne, Residual, Sublayer
 from ablate.registry import register
 
 
@@ -22,7 +22,7 @@ from ablate.registry import register
     formula="x <- x + dropout(f(norm(x))); at the end of the stack x <- norm(x)",
     source="Xiong et al. 2020, arXiv:2002.04745, fig. 1b",
 )
-class PreNorm(Residual):
+class PreNorm(OneByOne):
     """Norm inside the branch (Pre-LN).
 
     Args:

@@ -15,7 +15,7 @@ from ablate.parts.attention import Attention
 from ablate.parts.dims import Place
 from ablate.parts.feed_forward import FeedForward
 from ablate.parts.norm import NoNorm
-from ablate.parts.residual.contract import Calibration, NormMaker, Residual, Sublayer
+from ablate.parts.residual.contract import Calibration, NormMaker, OneByOne, Residual, Sublayer
 from ablate.registry import register
 
 
@@ -24,7 +24,7 @@ from ablate.registry import register
     formula="x <- norm(a x + dropout(f(x))), a = .81 (N^4 M)^(1/16); in the decoder (3 M)^(1/4)",
     source="Wang et al. 2022, arXiv:2203.00555, fig. 2 (DeepNet)",
 )
-class DeepNorm(Residual):
+class DeepNorm(OneByOne):
     """Post-LN with a heavier stream and smaller initial weights, the deeper the model the more so.
 
     The initial weights of values, attention output and feed-forward are multiplied by
