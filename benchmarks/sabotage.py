@@ -67,8 +67,8 @@ SABOTAGES = (
     Sabotage(
         "label smoothing ignored",
         "parts/objective.py",
-        "return _smoothed(_precise(logits), targets, self.pad, self.epsilon)",
-        "return _smoothed(_precise(logits), targets, self.pad, 0.0)",
+        "return _smoothed(logits, targets, self.pad, self.epsilon)\n",
+        "return _smoothed(logits, targets, self.pad, 0.0)\n",
         ("losses", "pre losses"),
     ),
     Sabotage(

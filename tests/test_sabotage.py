@@ -1,0 +1,28 @@
+"""The sabotages of the gate change what they say they change."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def sabotages(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    found: tuple[Any, ...] = runpy.run_path(str(BENCHMARKS / "sabotage.py"))["SABOTAGES"]
+    return found
+
+
+def test_every_sabotage_finds_its_line_once(sabotages: tuple[Any, ...]) -> None:
+    """A line that has moved would be noticed only when the whole gate is run."""
+    package = BENCHMARKS.parent / "ablate"
+    found = {s.name: (package / s.file).read_text(encoding="utf-8").count(s.old) for s in sabotages}
+    assert found.pop("nothing") > 1
+    assert found
+    assert set(found.values()) == {1}
