@@ -120,7 +120,7 @@ BROKEN = {
     "incomplete": (
         "from ablate.parts.schedule import Schedule\nfrom ablate.registry import register\n\n\n"
         "@register('idle', source='this test, 2026')\nclass Idle(Schedule):\n    pass\n",
-        r"mine\.py:5: Idle, a schedule, does not define rate$",
+        r"mine\.py:5: the schedule Idle does not define rate$",
     ),
 }
 

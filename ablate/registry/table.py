@@ -155,7 +155,7 @@ def register(
             raise ValueError(f"{cls.__qualname__} is of no slot; derive it from a slot's contract")
         if inspect.isabstract(cls):
             missing = " and ".join(sorted(cls.__abstractmethods__))
-            raise ValueError(f"{cls.__qualname__}, a {cls.slot}, does not define {missing}")
+            raise ValueError(f"the {cls.slot} {cls.__qualname__} does not define {missing}")
         table = TABLE[cls.slot]
         if name in table:
             known = table[name]

@@ -45,7 +45,7 @@ class Calibration:
 class Residual(nn.Module, Part, slot="residual"):
     """The contract: one wiring per layer, which sees all the sub-layers of that layer.
 
-    Depth-dependent ones read ``place``. Most are `OneByOne`.
+    Those that treat all sub-layers alike are `OneByOne`. Depth-dependent ones read ``place``.
 
     Args:
         place: where the layer stands.

@@ -31,9 +31,9 @@ class Graph(Engine):
     """Replays what it has recorded; a shape is run as it is once, and recorded when it comes back.
 
     Batches of one epoch come back in the next with the same numbers of rows and target tokens (see
-    `Batches`), so there are about as many recordings as there are batches of distinct lengths (on
-    Multi30k 73, of 108 batches). All share one pool of memory. Clipping and the update follow
-    outside the graph, in a few large kernels, so that every optimizer will do.
+    `Batches`), so there are about as many recordings as there are batches of distinct lengths. All
+    share one pool of memory. Clipping and the update follow outside the graph, in a few large
+    kernels, so that every optimizer will do.
 
     On a CPU, where there is nothing to record, the same steps are taken on the same buffers.
 
