@@ -58,6 +58,19 @@ RACES = (
         "training_speed.py --preset d256 --output results/benchmarks/training_speed_d256.json",
         "target tokens/s",
     ),
+    (
+        "Training, Transformer-Tiny, each on its own batches",
+        "training_speed_own",
+        "training_speed.py --own-batches --output results/benchmarks/training_speed_own.json",
+        "target tokens/s",
+    ),
+    (
+        "Training, 3 + 3 layers of width 256, each on its own batches",
+        "training_speed_d256_own",
+        "training_speed.py --preset d256 --own-batches "
+        "--output results/benchmarks/training_speed_d256_own.json",
+        "target tokens/s",
+    ),
     ("Decoding, 5 beams", "decoding_speed", "decoding_speed.py", "sentences/s"),
 )
 
@@ -122,6 +135,12 @@ def race(found: Found, unit: str) -> Iterator[str]:
         ]
         yield ""
         yield f"`{OURS}` is bf16 here. In fp32 ours is {', '.join(ratios)}."
+    if found["settings"].get("own_batches"):
+        limit = found["settings"]["spec"]["training"]["batch_tokens"]
+        yield ""
+        yield f"Each makes batches of {limit:,} tokens in its own way, of the same pairs. So many"
+        yield "target tokens are in a step, and so much of the target is padding:"
+        yield "; ".join(_filled(name, entry) for name, entry in entries.items()) + "."
     facts = [e for e in entries.values() if "equal_to_ours" in e]
     if facts:
         yield ""
@@ -136,9 +155,16 @@ def race(found: Found, unit: str) -> Iterator[str]:
         )
 
 
+def _filled(name: str, entry: Found) -> str:
+    if not entry["rounds"]:
+        return f"{name} was not measured"
+    return f"{name} {entry['target_tokens_per_step']:,.0f}, {entry['target_padding_share']:.1%}"
+
+
 def _ratios(own: Found, other: Found) -> list[float]:
     pairs = zip(own["rounds"], other["rounds"], strict=False)
-    return [theirs["seconds"] / ours["seconds"] for ours, theirs in pairs]
+    rates = "target_tokens_per_second"
+    return [ours[rates] / theirs[rates] for ours, theirs in pairs]
 
 
 def profile(found: Found) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """How fast does training go, beside other programs, on the same data, sizes and batches?
 
 Run it:  ABLATE_CORPORA=FOLDER python benchmarks/training_speed.py [--preset d256] [--only NAME]
-         [--device cuda] [--steps 20] [--repeats 5]
+         [--device cuda] [--steps 20] [--repeats 5] [--own-batches]
          [--output results/benchmarks/training_speed.json]
 
 Side by side on one machine, in target tokens per second, padding not counted:
@@ -16,10 +16,15 @@ Side by side on one machine, in target tokens per second, padding not counted:
 All get the same batches, which are the first of an epoch of ours, tokenised and padded before the
 clock starts; the same sizes, dropout, label smoothing, clipping, and Adam at the same constant rate
 (as AdamW without decay where there is no other). Everything after that is their own: masks, moving
-to the device, logging. Each runs in fp32, as it comes; where ``auto`` means bf16 also in bf16,
-if it can (autocast). What cannot be made the same is told in the docstring of each program in
-`peers`. A round is one step on each batch; the first round warms up. Each peer has a virtual
-environment of its own, made on first use with pip. Ends with 1 if a contender fails.
+to the device, logging. So much for models and loops. With ``--own-batches`` all get the same
+tokenised pairs and make batches of as many tokens in the way that their users get them: ours,
+JoeyNMT and OpenNMT-py; a loop by hand has no way of its own, and ``Seq2SeqTrainer`` counts
+sentences.
+
+Each runs in fp32, as it comes; where ``auto`` means bf16 also in bf16, if it can (autocast). What
+cannot be made the same is told in the docstring of each program in `peers`. A round is a number of
+steps; the first round warms up. Each peer has a virtual environment of its own, made on first use
+with pip. Ends with 1 if a contender fails.
 """
 
 from __future__ import annotations
@@ -35,6 +40,7 @@ from peers.protocol import Arrays, Job, Training
 from peers.race import (
     OURS,
     Contender,
+    Entry,
     chosen,
     finish,
     parser,
@@ -44,7 +50,7 @@ from peers.race import (
     summary,
 )
 
-from ablate.data.batches import Batch, Batches
+from ablate.data.batches import Batch, Batches, Encoded
 from ablate.data.tokenizer import PAD
 from ablate.runner import devices
 from ablate.spec import RunSpec
@@ -57,6 +63,7 @@ PROGRAMS = (
     Contender("opennmt", "OpenNMT-py 3.5.1, Trainer", "opennmt", "opennmt"),
 )
 FP32_ALONE = ("opennmt",)
+MAKE_BATCHES = (OURS, "joeynmt", "opennmt")  # of so many tokens
 LEARNING_RATE = 1e-4
 RATES = "target_tokens_per_second"
 
@@ -65,12 +72,19 @@ def main() -> int:
     """Run the contenders in turns, print and write what came of it; return the exit status."""
     made = parser(__doc__, "training_speed.json", [c.name for c in PROGRAMS])
     made.add_argument("--steps", type=int, default=20, help="of a round, one batch each")
+    made.add_argument(
+        "--own-batches", action="store_true", help="everybody's own, of the same pairs"
+    )
     options = made.parse_args()
     run, corpus = prepared(options)
-    batches = some_batches(Batches(corpus.train, run.training.batch_tokens, PAD), options.steps)
     with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "batches.npz"
-        np.savez(data, allow_pickle=False, **arrays(batches))
+        data = Path(folder) / "data.npz"
+        if options.own_batches:
+            arrays = of_pairs(corpus.train)
+        else:
+            batches = Batches(corpus.train, run.training.batch_tokens, PAD)
+            arrays = of_batches(some_batches(batches, options.steps))
+        np.savez(data, allow_pickle=False, **arrays)
         job = Job(
             sizes=sizes_of(run, corpus),
             device=options.device,
@@ -79,21 +93,29 @@ def main() -> int:
             spec=run.model_dump(mode="json"),
             training=training(run, options),
         )
-        contenders = in_precisions(chosen(PROGRAMS, options.only), options.device)
+        programs = [p for p in PROGRAMS if p.name in MAKE_BATCHES or not options.own_batches]
+        contenders = in_precisions(chosen(programs, options.only), options.device)
         entries = race(contenders, job, options.environments, options.repeats)
     for entry in entries:
-        for of_round in entry.rounds:
-            of_round[RATES] = of_round["n_tokens"] / of_round["seconds"]
-    n_tokens = sum(batch.n_tokens for batch in batches)
-    n_places = sum(batch.tgt_out.numel() for batch in batches)
+        measure(entry, options.steps)
     more = {
         "corpus": corpus.text.name,
         "spec": run.model_dump(mode="json"),
         "learning_rate": LEARNING_RATE,
-        "target_tokens_per_step": n_tokens / options.steps,
-        "target_padding_share": 1 - n_tokens / n_places,
     }
     return finish(options, summary(options, entries, RATES, more), RATES, "target tokens/s")
+
+
+def measure(entry: Entry, n_steps: int) -> None:
+    """Put rates into the rounds, and into the facts how full the batches were."""
+    for of_round in entry.rounds:
+        of_round[RATES] = of_round["n_tokens"] / of_round["seconds"]
+    if entry.rounds:
+        n_tokens, n_places = (
+            sum(of_round[name] for of_round in entry.rounds) for name in ("n_tokens", "n_places")
+        )
+        entry.facts["target_tokens_per_step"] = n_tokens / len(entry.rounds) / n_steps
+        entry.facts["target_padding_share"] = 1 - n_tokens / n_places
 
 
 def in_precisions(programs: list[Contender], device: str) -> list[Contender]:
@@ -124,13 +146,20 @@ def some_batches(batches: Batches, n: int) -> list[Batch]:
     return [batches.make(rows) for rows in batches.epoch(seed=1, epoch=0)[:n]]
 
 
-def arrays(batches: list[Batch]) -> Arrays:
-    """Return what the contenders read."""
+def of_batches(batches: list[Batch]) -> Arrays:
+    """Return what contenders read that train on ``batches``."""
     return {
         f"{name}_{i}": getattr(batch, name).numpy()
         for i, batch in enumerate(batches)
         for name in ("src", "tgt_in", "tgt_out")
     }
+
+
+def of_pairs(data: Encoded) -> Arrays:
+    """Return what contenders read that make their own batches."""
+    sides = {"src": data.src, "tgt": data.tgt}
+    ids = {f"{name}_ids": side.flat for name, side in sides.items()}
+    return ids | {f"{name}_lengths": side.lengths for name, side in sides.items()}
 
 
 def training(run: RunSpec, options: argparse.Namespace) -> Training:
@@ -146,6 +175,8 @@ def training(run: RunSpec, options: argparse.Namespace) -> Training:
         clip=asked.clip,
         lr=LEARNING_RATE,
         steps=options.steps,
+        batch_tokens=asked.batch_tokens,
+        own_batches=options.own_batches,
     )
 
 

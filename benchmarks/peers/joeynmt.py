@@ -1,8 +1,11 @@
 """JoeyNMT: its own model, loss, builders, training loop and search.
 
-Training is its ``TrainManager.train_and_validate``, which is given its own ``Batch`` objects made
-from our batches in place of a data set that it would tokenise sentence by sentence as it goes, so
-what it is spared is in its favour. Decoding is its ``search`` on its own ``Batch`` objects.
+Training is its ``TrainManager.train_and_validate``. Where all train on the same batches, that is
+given its own ``Batch`` objects made from ours. Where each makes its own, it reads its own
+``PlaintextDataset``, shuffled, with its token batches: as many pairs, in random order, as have
+``batch_tokens`` on the longer side, padding included. The text has our subwords as words, so that
+its quickest tokeniser, which splits at spaces, will do. Decoding is its ``search`` on its own
+``Batch`` objects.
 
 Nothing of it is patched. Three things are set from outside, so that all do the same work: dropout,
 which it knows one rate of, is switched off where the others have none (attention weights,
@@ -16,6 +19,7 @@ B batch, S source tokens.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -24,8 +28,10 @@ from typing import Any
 import torch
 from joeynmt.batch import Batch as JoeyBatch
 from joeynmt.config import TrainConfig
+from joeynmt.datasets import PlaintextDataset
 from joeynmt.model import build_model
 from joeynmt.search import search
+from joeynmt.tokenizers import BasicTokenizer
 from joeynmt.training import TrainManager
 from joeynmt.transformer_layers import MultiHeadedAttention, PositionwiseFeedForward
 from joeynmt.vocabulary import Vocabulary
@@ -61,11 +67,11 @@ def main() -> None:
             module.pwff_layer[2].p = 0.0  # of the activations
     model.to(session.job.device)
     if session.job.training is not None:
-        train(session, model)
+        train(session, model, vocabulary)
     decode(session, model)
 
 
-def train(session: Session, model: Any) -> None:
+def train(session: Session, model: Any, vocabulary: Vocabulary) -> None:
     """Train in its own loop."""
     training, device = session.training, torch.device(session.job.device)
     model.loss_function = ("crossentropy", training.label_smoothing)
@@ -82,9 +88,10 @@ def train(session: Session, model: Any) -> None:
         },
         train_args=_training_configuration(session),
     )
-    batches = session.batches()
-    clock = Clock(session, batches, count_parameters(model))
-    data = _Data(batches, clock, device)
+    clock = Clock(session, count_parameters(model))
+    data: Any = _own_data(session, vocabulary) if training.own_batches else _Data(session, device)
+    make_iter = data.make_iter
+    data.make_iter = lambda **options: _Timed(make_iter(**options), clock)
     manager.train_and_validate(train_data=data, valid_data=SimpleNamespace())
 
 
@@ -140,12 +147,45 @@ def load(model: Any, weights: dict[str, Tensor], norm_eps: float) -> None:
             module.eps = norm_eps
 
 
+class _Timed:
+    """A loader that tells the clock of every step.
+
+    Args:
+        loader: of a data set.
+        clock: to tell.
+    """
+
+    def __init__(self, loader: Any, clock: Clock) -> None:
+        self._loader = loader
+        self._clock = clock
+        self.batch_sampler = loader.batch_sampler
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._clock.around(self._loader, lambda batch: (batch.ntokens, batch.trg.numel()))
+
+
+def _own_data(session: Session, vocabulary: Vocabulary) -> PlaintextDataset:
+    """Return its own data set of all pairs."""
+    src, tgt = session.write_pairs()
+    sides = [file.suffix[1:] for file in (src, tgt)]
+    tokenizer = BasicTokenizer(level="word")
+    tokenizer.set_vocab(vocabulary)
+    return PlaintextDataset(
+        path=str(src.with_suffix("")),
+        src_lang=sides[0],
+        trg_lang=sides[1],
+        has_trg=True,
+        has_prompt=dict.fromkeys(sides, False),
+        tokenizer=dict.fromkeys(sides, tokenizer),
+        sequence_encoder=dict.fromkeys(sides, vocabulary.sentences_to_ids),
+    )
+
+
 class _Data:
     """Stands for the data set and for the loader that its loop wants to make of it."""
 
-    def __init__(self, batches: list[Batch], clock: Clock, device: torch.device) -> None:
-        self._batches = batches
-        self._clock = clock
+    def __init__(self, session: Session, device: torch.device) -> None:
+        self._batches = session.batches()
         self._device = device
         self.seed = 0
         self.batch_sampler = SimpleNamespace(set_seed=lambda seed: None)
@@ -154,10 +194,7 @@ class _Data:
         return self
 
     def __iter__(self) -> Iterator[Any]:
-        while True:
-            for batch in self._batches:
-                yield self._made(batch)
-                self._clock.tick()
+        return map(self._made, itertools.cycle(self._batches))
 
     def _made(self, batch: Batch) -> Any:
         """Return its own batch object, as its loader's ``collate_fn`` would."""
@@ -243,10 +280,10 @@ def _training_configuration(session: Session) -> Any:
         print_valid_sents=[],
         early_stopping_metric="loss",
         minimize_metric=True,
-        shuffle=False,
+        shuffle=training.own_batches,
         epochs=NEVER,
         max_updates=NEVER,
-        batch_size=0,
+        batch_size=training.batch_tokens,
         batch_type="token",
         batch_multiplier=1,
         reset_best_ckpt=False,

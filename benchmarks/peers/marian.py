@@ -13,6 +13,7 @@ B batch, S source tokens.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -84,7 +85,7 @@ def train(session: Session) -> None:
     """Train in its own loop."""
     training, batches = session.training, session.batches()
     model = build(session.job.sizes, training.dropout)
-    clock = Clock(session, batches, count_parameters(model))
+    clock = Clock(session, count_parameters(model))
     trainer = Seq2SeqTrainer(
         model=model,
         args=Seq2SeqTrainingArguments(
@@ -109,7 +110,7 @@ def train(session: Session) -> None:
         ),
         train_dataset=_Data(batches),
         data_collator=lambda items: items[0],
-        callbacks=[_Tick(clock)],
+        callbacks=[_Tick(clock, batches)],
     )
     trainer.train()
 
@@ -185,11 +186,13 @@ class _Data(torch.utils.data.Dataset[dict[str, Tensor]]):
 class _Tick(TrainerCallback):  # type: ignore[misc]  # it is not installed where types are checked
     """Tells the clock of every step."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, batches: list[Batch]) -> None:
         self._clock = clock
+        self._batches = itertools.cycle(batches)
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        self._clock.tick()
+        batch = next(self._batches)
+        self._clock.tick(batch.n_tokens, batch.tgt_out.numel())
 
 
 def _their_name(name: str) -> str:

@@ -1,6 +1,9 @@
 """OpenNMT-py: its own model, loss, optimizer and training loop.
 
-Its ``Trainer.train`` is given batches as its own iterator would make them, from ours. It was
+Its ``Trainer.train`` is given batches as its own iterator would make them, from ours. Where each
+program makes its own, that iterator makes them, in the process that trains: of a bucket of its
+usual size, sorted by length, with at most ``batch_tokens`` on the longer side, padding included. It
+was
 written for an older PyTorch and asks for packages that its training never uses; it runs on the
 common one unchanged, with empty modules in place of two of those (spacy, fasttext).
 
@@ -11,6 +14,7 @@ so the work is the same but for those two norms and the bias of its output.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -19,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from peers.protocol import NEVER, Batch, Clock, Session, count_parameters
+from peers.protocol import NEVER, PAD, Clock, Session, count_parameters
 
 
 def main() -> None:
@@ -37,7 +41,12 @@ def main() -> None:
     n_words = session.job.sizes.vocab_size
     words = ["<blank>", "<s>", "</s>", "<unk>", *(str(i) for i in range(4, n_words))]
     vocabulary = pyonmttok.build_vocab_from_tokens(words)
-    vocabularies = {"src": vocabulary, "tgt": vocabulary, "data_task": "seq2seq"}
+    vocabularies = {
+        "src": vocabulary,
+        "tgt": vocabulary,
+        "data_task": "seq2seq",
+        "decoder_start_token": "<s>",
+    }
     options = _options(session)
     model = build_model(options, options, vocabularies, None, -1)
     for module in model.modules():
@@ -46,9 +55,9 @@ def main() -> None:
     optimizer = Optimizer.from_opt(model, options)
     device_id = 0 if session.job.device == "cuda" else -1
     trainer = build_trainer(options, device_id, model, vocabularies, optimizer)
-    batches = session.batches()
-    clock = Clock(session, batches, count_parameters(model))
-    trainer.train(_batches(batches, clock, session.job.device), NEVER)
+    clock = Clock(session, count_parameters(model))
+    made = _own_batches if session.training.own_batches else _batches
+    trainer.train(clock.around(made(session, options, vocabularies), _size), NEVER)
 
 
 def _stand_in() -> None:
@@ -81,6 +90,9 @@ def _options(session: Session) -> Any:
         "attention_dropout": 0.0,
         "label_smoothing": training.label_smoothing,
         "normalization": "tokens",
+        "batch_type": "tokens",
+        "batch_size": training.batch_tokens,
+        "num_workers": 0,
         "optim": "adam",
         "adam_beta1": training.betas[0],
         "adam_beta2": training.betas[1],
@@ -101,23 +113,40 @@ def _options(session: Session) -> Any:
     return options
 
 
-def _batches(
-    batches: list[Batch], clock: Clock, device: str
-) -> Iterator[tuple[dict[str, Tensor], int]]:
+Made = tuple[dict[str, Tensor], int]  # a batch of its iterator
+
+
+def _batches(session: Session, *_: Any) -> Iterator[Made]:
     """Yield our batches as its iterator would, for ever."""
-    while True:
-        for batch in batches:
-            first = batch.tgt_in[:, :1]
-            whole = torch.cat((first, batch.tgt_out), dim=1)
-            yield (
-                {
-                    "src": batch.src[..., None].to(device),
-                    "tgt": whole[..., None].to(device),
-                    "srclen": (batch.src != 0).sum(dim=1).to(device),
-                },
-                0,
-            )
-            clock.tick()
+    device = session.job.device
+    for batch in itertools.cycle(session.batches()):
+        first = batch.tgt_in[:, :1]
+        whole = torch.cat((first, batch.tgt_out), dim=1)
+        yield (
+            {
+                "src": batch.src[..., None].to(device),
+                "tgt": whole[..., None].to(device),
+                "srclen": (batch.src != PAD).sum(dim=1).to(device),
+            },
+            0,
+        )
+
+
+def _own_batches(session: Session, options: Any, vocabularies: dict[str, Any]) -> Iterator[Made]:
+    """Yield the batches of its own iterator, for ever."""
+    from onmt.inputters.dynamic_iterator import build_dynamic_dataset_iter
+
+    src, tgt = session.write_pairs()
+    corpus = {"path_src": str(src), "path_tgt": str(tgt), "path_align": None}
+    options.data = {"pairs": {**corpus, "transforms": [], "weight": 1}}
+    device_id = 0 if session.job.device == "cuda" else -1
+    made = build_dynamic_dataset_iter(options, {}, vocabularies, device_id=device_id)
+    return iter(made)
+
+
+def _size(made: Made) -> tuple[int, int]:
+    target = made[0]["tgt"][:, 1:]
+    return int((target != PAD).sum()), target.numel()
 
 
 if __name__ == "__main__":

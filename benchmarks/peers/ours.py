@@ -5,6 +5,9 @@ B batch, S source tokens.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 import torch
 
 from ablate.data import batches as own
@@ -17,7 +20,7 @@ from ablate.registry import build
 from ablate.spec import RunSpec
 from ablate.training.engines import choose, resolve
 from ablate.training.step import Recipe, parameter_groups, set_rate
-from peers.protocol import PAD, Batch, Ids, Session, count_parameters, rounds, serve
+from peers.protocol import PAD, Batch, Clock, Ids, Session, count_parameters, serve
 
 
 def main() -> None:
@@ -40,12 +43,25 @@ def train(session: Session, spec: RunSpec, model: Transformer) -> None:
         parameter_groups(model, initialisation)
     )
     set_rate(optimizer, session.training.lr)
-    batches = session.batches()
     name = (session.job.options or {}).get("engine", "auto")
-    example = _whole(batches[0]).to(device)
+    example = next(_batches(session))
     engine = choose(resolve(name, device), model.train(), recipe, optimizer, example)
-    for batch in rounds(session, batches, count_parameters(model)):
-        engine.step([_whole(batch).to(device)])
+    clock = Clock(session, count_parameters(model))
+    for batch in clock.around(_batches(session)):
+        engine.step([batch])
+
+
+def _batches(session: Session) -> Iterator[own.Batch]:
+    """Yield batches without end."""
+    device = session.job.device
+    if not session.training.own_batches:
+        for batch in itertools.cycle(session.batches()):
+            yield _whole(batch).to(device)
+    pairs = own.Encoded(*(own.Ragged.of(side) for side in session.pairs()))
+    batches = own.Batches(pairs, session.training.batch_tokens, PAD, device)
+    for epoch in itertools.count():
+        for rows in batches.epoch(1, epoch):
+            yield batches.make(rows)
 
 
 def _whole(batch: Batch) -> own.Batch:

@@ -9,13 +9,14 @@ B batch, S source tokens, T target tokens, D d_model, V vocabulary.
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from peers.protocol import PAD, Session, Sizes, count_parameters, rounds
+from peers.protocol import PAD, Clock, Session, Sizes, count_parameters
 
 
 class Translator(nn.Module):
@@ -85,7 +86,8 @@ def main() -> None:
         model.parameters(), training.lr, training.betas, training.eps, fused=True
     )
     model.train()
-    for cpu_batch in rounds(session, session.batches(), count_parameters(model)):
+    clock = Clock(session, count_parameters(model))
+    for cpu_batch in clock.around(itertools.cycle(session.batches())):
         batch = cpu_batch.to(job.device)
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(job.device, torch.bfloat16, enabled=training.precision == "bf16"):

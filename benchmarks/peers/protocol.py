@@ -18,11 +18,11 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ PAD, BOS, EOS, UNK = range(4)
 N_WARM_UP = 64  # sentences that are decoded before anything is measured
 NEVER = 10**9  # the step at which a library is to do what it would else do now and then
 
+T = TypeVar("T")
 Ids = list[int]
 Arrays = dict[str, NDArray[Any]]
 
@@ -60,7 +61,10 @@ class Training:
         eps: of Adam.
         clip: largest norm of the gradient.
         lr: constant.
-        steps: of a round; each has a batch of its own.
+        steps: of a round.
+        batch_tokens: of the target, in a batch.
+        own_batches: whether a contender makes batches in its own way, of `Session.pairs`; else all
+            have those of `Session.batches`, one for each step of a round.
         precision: ``fp32``, or ``bf16`` for autocast; of the contender, told in its options.
     """
 
@@ -71,6 +75,8 @@ class Training:
     clip: float
     lr: float
     steps: int
+    batch_tokens: int
+    own_batches: bool = False
     precision: str = "fp32"
 
 
@@ -101,7 +107,8 @@ class Job:
         sizes: of the model.
         device: ``cpu`` or ``cuda``.
         threads: of the CPU.
-        data: an .npz file; see `Session.batches`, `Session.sources` and `Session.weights`.
+        data: an .npz file; see `Session.batches`, `Session.pairs`, `Session.sources` and
+            `Session.weights`.
         spec: the whole run in our own words, for our own code.
         training: unless it decodes.
         decoding: unless it trains.
@@ -204,10 +211,30 @@ class Session:
             found.append(Batch(src, tgt_in, tgt_out, int((tgt_out != PAD).sum())))
         return found
 
+    def pairs(self) -> tuple[list[Ids], list[Ids]]:
+        """Return the sentences to train on, sources and targets, each with EOS."""
+        return self._sentences("src"), self._sentences("tgt")
+
+    def write_pairs(self) -> tuple[Path, Path]:
+        """Write sources and targets to two files of text, as who makes batches of text reads it.
+
+        A line is a sentence without EOS, and a word of it a token: its id, or ``<unk>``.
+        """
+        folder, files = self.folder(), []
+        for name, sentences in zip(("train.src", "train.tgt"), self.pairs(), strict=True):
+            files.append(folder / name)
+            with files[-1].open("w", encoding="utf-8") as file:
+                for ids in sentences:
+                    print(*("<unk>" if i == UNK else i for i in ids[:-1]), file=file)
+        return files[0], files[1]
+
     def sources(self) -> list[Ids]:
         """Return the sentences to decode, each with EOS."""
-        ends = np.cumsum(self._arrays["source_lengths"])[:-1]
-        return [ids.tolist() for ids in np.split(self._arrays["source_ids"], ends)]
+        return self._sentences("source")
+
+    def _sentences(self, name: str) -> list[Ids]:
+        ends = np.cumsum(self._arrays[f"{name}_lengths"])[:-1]
+        return [ids.tolist() for ids in np.split(self._arrays[f"{name}_ids"], ends)]
 
     def weights(self) -> dict[str, Tensor]:
         """Return the weights to decode with, by our names, and ``positions`` (max_len, D)."""
@@ -242,39 +269,51 @@ class Clock:
 
     Args:
         session: the conversation.
-        batches: of a round.
         n_parameters: of the model, each counted once.
     """
 
-    def __init__(self, session: Session, batches: Sequence[Batch], n_parameters: int) -> None:
+    def __init__(self, session: Session, n_parameters: int) -> None:
         self._session = session
-        self._n_steps = len(batches)
-        self._n_tokens = sum(batch.n_tokens for batch in batches)
         self._n_parameters = n_parameters
-        self._done = 0
+        self._n_steps = session.training.steps
+        self._is_warm = False
+        self._done = self._n_tokens = self._n_places = 0
         self._began = 0.0
 
-    def tick(self) -> None:
-        """Say that a step is done."""
+    def around(
+        self, batches: Iterable[T], size: Callable[[T], tuple[int, int]] | None = None
+    ) -> Iterator[T]:
+        """Yield ``batches``; asking for the next says that the step on the last is done.
+
+        Args:
+            batches: in the order of training.
+            size: target tokens of a batch, without padding and with it; of ours unless given.
+        """
+        for batch in batches:
+            yield batch
+            self.tick(*(size or _size)(batch))
+
+    def tick(self, n_tokens: int, n_places: int) -> None:
+        """Say that a step is done, on so many target tokens, without padding and with it."""
         self._done += 1
-        if self._done % self._n_steps:
+        self._n_tokens += n_tokens
+        self._n_places += n_places
+        if self._done < self._n_steps:
             return
         seconds = self._session.now() - self._began
-        if self._done == self._n_steps:
-            self._session.ready(self._n_parameters)
+        if self._is_warm:
+            counted = {"n_tokens": self._n_tokens, "n_places": self._n_places}
+            self._session.say({"seconds": seconds, **counted})
         else:
-            self._session.say({"seconds": seconds, "n_tokens": self._n_tokens})
+            self._session.ready(self._n_parameters)
         self._session.wait()
+        self._is_warm = True
+        self._done = self._n_tokens = self._n_places = 0
         self._began = self._session.now()
 
 
-def rounds(session: Session, batches: Sequence[Batch], n_parameters: int) -> Iterator[Batch]:
-    """Yield ``batches`` for ever; asking for the next says that the step on the last is done."""
-    clock = Clock(session, batches, n_parameters)
-    while True:
-        for batch in batches:
-            yield batch
-            clock.tick()
+def _size(batch: Any) -> tuple[int, int]:
+    return batch.n_tokens, batch.tgt_out.numel()
 
 
 def serve(

@@ -1,7 +1,7 @@
 """Contenders side by side: started, run in turns, compared, written down.
 
 The order is A B C A B C ..., so that a machine that slows down slows all of them down. The ratio
-of two contenders is taken within each turn; its spread is over the turns.
+of two contenders' rates is taken within each turn; its spread is over the turns.
 """
 
 from __future__ import annotations
@@ -253,9 +253,10 @@ class Runner:
         return None
 
 
-def ratio(ours: Entry, other: Entry) -> Ratio | None:
-    """Return how many times as fast ours is; the work of a round is the same for both."""
-    found = [b / a for a, b in zip(ours.seconds, other.seconds, strict=False)]
+def ratio(ours: Entry, other: Entry, rates: str) -> Ratio | None:
+    """Return how many times as fast ours is, by the rate ``rates`` of each round."""
+    pairs = zip(ours.rounds, other.rounds, strict=False)
+    found = [a[rates] / b[rates] for a, b in pairs]
     return Ratio(statistics.median(found), min(found), max(found)) if found else None
 
 
@@ -275,7 +276,7 @@ def summary(
     contenders = []
     for entry in entries:
         found = [of_round[rates] for of_round in entry.rounds]
-        of_ours = ratio(ours, entry)
+        of_ours = ratio(ours, entry, rates)
         contenders.append(
             {
                 "name": entry.contender.name,
