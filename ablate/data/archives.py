@@ -4,38 +4,46 @@ from __future__ import annotations
 
 import html
 import re
+import shutil
 import tarfile
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
+from ablate.data.cache import nameless
 from ablate.errors import DataError
 
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 
 
-def members(archive: Path, names: Collection[str]) -> dict[str, bytes]:
-    """Return the content of some members, reading the archive once and unpacking nothing to disk.
+@contextmanager
+def members(archive: Path, names: Collection[str]) -> Iterator[dict[str, IO[bytes]]]:
+    """Give some members as files that go in the end, reading the archive once.
 
     Raises:
         DataError: if a member is missing, or the archive cannot be read.
     """
-    found: dict[str, bytes] = {}
-    try:
-        with tarfile.open(archive, "r|*") as tar:
-            for member in tar:
-                name = member.name.removeprefix("./")
-                file = tar.extractfile(member) if name in names else None
-                if file is not None:
-                    found[name] = file.read()
-                if len(found) == len(set(names)):
-                    break
-    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
-        raise DataError(f"{archive}: cannot be unpacked: {error}") from error
-    missing = sorted(set(names) - set(found))
-    if missing:
-        raise DataError(f"{archive} does not hold {', '.join(missing)}")
-    return found
+    with ExitStack() as stack:
+        found: dict[str, IO[bytes]] = {}
+        try:
+            with tarfile.open(archive, "r|*") as tar:
+                for member in tar:
+                    name = member.name.removeprefix("./")
+                    content = tar.extractfile(member) if name in names else None
+                    if content is not None:
+                        found[name] = file = stack.enter_context(nameless())
+                        shutil.copyfileobj(content, file)
+                        file.seek(0)
+                    if len(found) == len(set(names)):
+                        break
+        except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+            raise DataError(f"{archive}: cannot be unpacked: {error}") from error
+        missing = sorted(set(names) - set(found))
+        if missing:
+            raise DataError(f"{archive} does not hold {', '.join(missing)}")
+        yield found
 
 
 def segments(name: str, content: bytes) -> list[str | None]:

@@ -6,7 +6,7 @@ B batch, S source tokens, T target tokens, N sentences.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +20,6 @@ from ablate.data.tokenizer import BOS, Codec
 
 Ids = NDArray[np.int32]
 Rows = NDArray[np.int64]
-
-_LINES_AT_ONCE = 20_000
 
 
 class Ragged(Sequence[Ids]):
@@ -47,20 +45,6 @@ class Ragged(Sequence[Ids]):
             start, end = end, end + len(sentence)
             flat[start:end] = sentence
         return cls(flat, lengths)
-
-    @classmethod
-    def encode(
-        cls, encode: Callable[[Sequence[str]], list[list[int]]], lines: Sequence[str]
-    ) -> Ragged:
-        """Encode ``lines``, a part at a time to spare memory."""
-        parts = [
-            cls.of(encode(lines[start : start + _LINES_AT_ONCE]))
-            for start in range(0, len(lines), _LINES_AT_ONCE)
-        ] or [cls.of([])]
-        return cls(
-            np.concatenate([part.flat for part in parts]),
-            np.concatenate([part.lengths for part in parts]),
-        )
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -98,10 +82,8 @@ class Encoded:
 
     @classmethod
     def encode(cls, codec: Codec, text: Bitext) -> Encoded:
-        """Encode both sides of a split."""
-        return cls(
-            Ragged.encode(codec.encode_src, text.src), Ragged.encode(codec.encode_tgt, text.tgt)
-        )
+        """Encode both sides of a split, or of a part of it."""
+        return cls(Ragged.of(codec.encode_src(text.src)), Ragged.of(codec.encode_tgt(text.tgt)))
 
     def __len__(self) -> int:
         return len(self.src)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
+from typing import IO
 
 from platformdirs import user_cache_dir
 
@@ -15,6 +16,20 @@ from ablate.errors import DataError
 def cache_folder(name: str) -> Path:
     """Return the folder for one kind of thing; ``$ABLATE_CACHE`` moves the whole cache."""
     return Path(os.environ.get("ABLATE_CACHE") or user_cache_dir("ablate")) / name
+
+
+def nameless() -> IO[bytes]:
+    """Return a new file that goes when it is closed, in the cache if that can be written.
+
+    Raises:
+        OSError: if it can be nowhere.
+    """
+    try:
+        folder = cache_folder("scratch")
+        folder.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryFile(dir=folder)
+    except OSError:
+        return tempfile.TemporaryFile()
 
 
 def sealed(content: str) -> str:

@@ -11,12 +11,14 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ablate.data.batches import Encoded, Ragged
 from ablate.data.cache import sealed, unsealed
@@ -30,53 +32,95 @@ NOT_KEPT = Bitext((), ())
 _TEXT = "text.json"
 _READ_AT_ONCE = 2**24
 
-Splits = dict[str, Encoded]
+Recalled = tuple[CorpusText, Codec, dict[str, Encoded]]
+"""The corpus without its training text, what it was encoded with, and the ids of all splits."""
 
 
-def keep(entry: Path, text: CorpusText, codec: Codec, splits: Splits) -> None:
-    """Write an entry, whole or not at all.
+class Draft:
+    """An entry in the making; used with ``with``, which takes what is unfinished away.
 
     Args:
-        entry: the folder.
-        text: the corpus; its training text is not kept.
-        codec: what it was encoded with.
-        splits: the ids, by names that can stand in a file name.
+        entry: the folder that it becomes; None for one that is forgotten once it is read.
 
     Raises:
-        OSError: if it cannot be written.
+        OSError: if nothing can be written there; so do its methods.
     """
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{entry.name}.", dir=entry.parent))
-    try:
-        for name, array in _arrays(splits):
-            np.save(draft / name, array, allow_pickle=False)
-        told = asdict(replace(text, train=NOT_KEPT))
+
+    def __init__(self, entry: Path | None) -> None:
+        self._entry = entry
+        if entry is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="ablate."))
+        else:
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            self._folder = Path(tempfile.mkdtemp(prefix=f".{entry.name}.", dir=entry.parent))
+        self._splits: list[str] = []
+
+    def __enter__(self) -> Draft:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def write(self, split: str, parts: Iterable[Encoded]) -> int:
+        """Write the ids of a split, taken one part at a time; return the number of pairs.
+
+        Args:
+            split: a name that can stand in a file name.
+            parts: of it.
+        """
+        n_pairs = 0
+        with ExitStack() as stack:
+            src, tgt = (
+                [stack.enter_context(_Growing(self._folder / x, dtype)) for x, dtype in side]
+                for side in (_files(split, "src"), _files(split, "tgt"))
+            )
+            for part in parts:
+                for (flat, lengths), ragged in ((src, part.src), (tgt, part.tgt)):
+                    flat.extend(ragged.flat)
+                    lengths.extend(ragged.lengths)
+                n_pairs += len(part)
+        self._splits.append(split)
+        return n_pairs
+
+    def finished(self, text: CorpusText, codec: Codec) -> Recalled:
+        """Return the whole entry as `recall` would.
+
+        Args:
+            text: the corpus; its training text is not kept.
+            codec: what it was encoded with.
+        """
         known = {
-            "text": told,
+            "text": asdict(replace(text, train=NOT_KEPT)),
             "codec": codec.to_json(),
-            "splits": list(splits),
-            "sha256": {file.name: _sha256(file) for file in sorted(draft.iterdir())},
+            "splits": self._splits,
+            "sha256": {file.name: _sha256(file) for file in sorted(self._folder.iterdir())},
         }
-        (draft / _TEXT).write_text(sealed(json.dumps(known, ensure_ascii=False)), encoding="utf-8")
-        shutil.rmtree(entry, ignore_errors=True)
-        draft.replace(entry)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        content = sealed(json.dumps(known, ensure_ascii=False))
+        (self._folder / _TEXT).write_text(content, encoding="utf-8")
+        found = _opened(self._folder, known)
+        if self._entry is not None:
+            shutil.rmtree(self._entry, ignore_errors=True)
+            self._folder.replace(self._entry)
+        return found
 
 
-def recall(entry: Path) -> tuple[CorpusText, Codec, Splits] | None:
-    """Return what `keep` was given, without training text; None if it is not there, or damaged."""
+def recall(entry: Path) -> Recalled | None:
+    """Return an entry, without training text; None if it is not there, or damaged."""
     try:
         known = json.loads(unsealed((entry / _TEXT).read_text(encoding="utf-8")))
         for name, sha256 in known["sha256"].items():
             if _sha256(entry / name) != sha256:
                 return None
-        splits = {
-            split: Encoded(_side(entry, split, "src"), _side(entry, split, "tgt"))
-            for split in known["splits"]
-        }
+        return _opened(entry, known)
     except (OSError, ValueError, DataError):
         return None
+
+
+def _opened(entry: Path, known: dict[str, Any]) -> Recalled:
+    splits = {
+        split: Encoded(_side(entry, split, "src"), _side(entry, split, "tgt"))
+        for split in known["splits"]
+    }
     told = known["text"]
     text = CorpusText(
         **{
@@ -90,20 +134,55 @@ def recall(entry: Path) -> tuple[CorpusText, Codec, Splits] | None:
     return text, Codec.from_json(known["codec"]), splits
 
 
-def _bitext(told: dict[str, list[str]]) -> Bitext:
+def _bitext(told: dict[str, Sequence[str]]) -> Bitext:
     return Bitext(tuple(told["src"]), tuple(told["tgt"]))
 
 
-def _arrays(splits: Splits) -> Iterator[tuple[str, Any]]:
-    for split, encoded in splits.items():
-        for side, ragged in (("src", encoded.src), ("tgt", encoded.tgt)):
-            yield f"{split}.{side}.npy", ragged.flat
-            yield f"{split}.{side}.lengths.npy", ragged.lengths
+def _files(split: str, side: str) -> tuple[tuple[str, Any], ...]:
+    """Return the names of the files of one side of a split, and the types of their numbers."""
+    return (f"{split}.{side}.npy", np.int32), (f"{split}.{side}.lengths.npy", np.int64)
 
 
 def _side(entry: Path, split: str, side: str) -> Ragged:
-    flat = np.load(entry / f"{split}.{side}.npy", mmap_mode="c", allow_pickle=False)
-    return Ragged(flat, np.load(entry / f"{split}.{side}.lengths.npy", allow_pickle=False))
+    (flat, _), (lengths, _) = _files(split, side)
+    return Ragged(
+        np.load(entry / flat, mmap_mode="c", allow_pickle=False),
+        np.load(entry / lengths, allow_pickle=False),
+    )
+
+
+class _Growing:
+    """An array in a file, as `numpy.save` writes it, that need not be in memory as a whole.
+
+    Args:
+        path: of the file.
+        dtype: of the array's numbers.
+    """
+
+    def __init__(self, path: Path, dtype: Any) -> None:
+        self._dtype = np.dtype(dtype)
+        self._n = 0
+        self._file = path.open("wb")
+        self._write_header()
+
+    def extend(self, numbers: NDArray[Any]) -> None:
+        """Add numbers at the end."""
+        self._file.write(numbers.astype(self._dtype, copy=False).tobytes())
+        self._n += len(numbers)
+
+    def __enter__(self) -> _Growing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._file:
+            self._file.seek(0)
+            self._write_header()
+
+    def _write_header(self) -> None:
+        """Write what comes first: numpy leaves room in it for any number of numbers."""
+        descr = np.lib.format.dtype_to_descr(self._dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": (self._n,)}
+        np.lib.format.write_array_header_1_0(self._file, header)
 
 
 def _sha256(file: Path) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field, PositiveInt
 
 from ablate.data.corpus import Corpus, CorpusText, Report, digest
-from ablate.data.parallel import Limits, cleaned, complete, lines_of, read_bytes
+from ablate.data.parallel import Limits, cleaned, complete, lines_of, pieces_of
 from ablate.errors import DataError
 from ablate.registry import Fingerprinted, register
 
@@ -80,12 +80,12 @@ class Files(Corpus):
         return digest(
             part
             for split, paths in self._splits.items()
-            for part in (split, *(hashlib.sha256(read_bytes(Path(x))).hexdigest() for x in paths))
+            for part in (split, *(_sha256(Path(path)) for path in paths))
         )
 
     def load(self) -> CorpusText:
         sides = {
-            split: (lines_of(read_bytes(Path(src))), lines_of(read_bytes(Path(tgt))))
+            split: (lines_of(pieces_of(Path(src))), lines_of(pieces_of(Path(tgt))))
             for split, (src, tgt) in self._splits.items()
         }
         named = {split: f"{split} ({' and '.join(paths)})" for split, paths in self._splits.items()}
@@ -104,3 +104,10 @@ class Files(Corpus):
             is_tokenised=self.tokenised,
             notes=notes,
         )
+
+
+def _sha256(path: Path) -> str:
+    sha = hashlib.sha256()
+    for piece in pieces_of(path):
+        sha.update(piece)
+    return sha.hexdigest()

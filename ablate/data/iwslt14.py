@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import IO, Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
 from ablate.data.archives import members, segments
 from ablate.data.corpus import Bitext, Corpus, CorpusText, Report
 from ablate.data.download import Remote, Shelf
-from ablate.data.parallel import Limits, Side, cleaned, complete, lines_of, pair_up
+from ablate.data.parallel import Limits, Side, cleaned, complete, lines_of, paired, unpacked
 from ablate.registry import register
 
 Language = Literal["de", "en"]
@@ -87,10 +87,10 @@ class Iwslt14(Corpus):
             for x in (self.src, self.tgt)
         }
         names = [*talks.values(), *tests[self.src], *tests[self.tgt]]
-        found = members(self._shelf.path(ARCHIVE), names)
-        src, tgt = (self._cased(_spoken(found[talks[x]])) for x in (self.src, self.tgt))
-        kept, notes = cleaned("train", src, tgt, self._limits)
-        test, more = self._test(found, tests)
+        with members(self._shelf.path(ARCHIVE), names) as found:
+            src, tgt = (self._cased(_spoken(found[talks[x]])) for x in (self.src, self.tgt))
+            kept, notes = cleaned("train", src, tgt, self._limits)
+            test, more = self._test(found, tests)
         return CorpusText(
             name="iwslt14",
             src=self.src,
@@ -102,35 +102,36 @@ class Iwslt14(Corpus):
         )
 
     def _test(
-        self, found: Mapping[str, bytes], names: Mapping[Language, list[str]]
+        self, found: Mapping[str, IO[bytes]], names: Mapping[Language, list[str]]
     ) -> tuple[Bitext, tuple[str, ...]]:
         """Return all test files in a row, and a note about strange pairs."""
         sides: dict[str, list[str | None]] = {self.src: [], self.tgt: []}
         for pair in zip(names[self.src], names[self.tgt], strict=True):
-            src, tgt = (_plain_quotes(segments(name, found[name])) for name in pair)
-            pair_up(" and ".join(pair), src, tgt)
-            sides[self.src] += self._cased(src)
-            sides[self.tgt] += self._cased(tgt)
+            lines = (self._cased(_plain_quotes(segments(x, found[x].read()))) for x in pair)
+            for src, tgt in paired(" and ".join(pair), *lines):
+                sides[self.src].append(src)
+                sides[self.tgt].append(tgt)
         return complete("test", sides[self.src], sides[self.tgt], self._limits)
 
-    def _cased(self, lines: Side) -> list[str | None]:
-        return [line.lower() if line and self.lowercase else line for line in lines]
+    def _cased(self, lines: Side) -> Iterator[str | None]:
+        return (line.lower() if line and self.lowercase else line for line in lines)
 
 
-def _spoken(content: bytes) -> list[str | None]:
-    """Return what was said: lines about the talk dropped, its title and description kept."""
-    lines = [line for line in lines_of(content) if line is None or not _HEADER.search(line)]
-    return [line if line is None else _TAG.sub("", line).strip() for line in lines]
+def _spoken(file: IO[bytes]) -> Iterator[str | None]:
+    """Yield what was said: lines about the talk dropped, its title and description kept."""
+    for line in lines_of(unpacked(file, _FOLDER)):
+        if line is None or not _HEADER.search(line):
+            yield line if line is None else _TAG.sub("", line).strip()
 
 
-def _plain_quotes(lines: Side) -> list[str | None]:
-    return [line and line.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'") for line in lines]
+def _plain_quotes(lines: Side) -> Iterator[str | None]:
+    return (line and line.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'") for line in lines)
 
 
 def _rows(pairs: Bitext, *, is_dev: bool) -> Bitext:
     """Return every 23rd pair, or the others."""
-    rows = [i for i in range(len(pairs)) if ((i + 1) % _DEV_EVERY == 0) == is_dev]
-    return Bitext(tuple(pairs.src[i] for i in rows), tuple(pairs.tgt[i] for i in rows))
+    both = zip(pairs.src, pairs.tgt, strict=True)
+    return Bitext.of(p for i, p in enumerate(both, 1) if (i % _DEV_EVERY == 0) == is_dev)
 
 
 _TRUSTED = (

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from ablate.data.corpus import Bitext, Corpus, CorpusText, Report
 from ablate.data.download import Remote, Shelf
-from ablate.data.parallel import read_bytes
+from ablate.data.parallel import pieces_of
 from ablate.registry import Fingerprinted, register
 
 Language = Literal["en", "de", "fr", "cs"]
@@ -109,7 +109,7 @@ class Multi30k(Corpus):
         return Bitext(self._lines(remotes[name, self.src]), self._lines(remotes[name, self.tgt]))
 
     def _lines(self, remote: Remote) -> tuple[str, ...]:
-        content = read_bytes(self._shelf.path(remote))
+        content = b"".join(pieces_of(self._shelf.path(remote)))
         return tuple(content.decode().removesuffix("\n").split("\n"))
 
 

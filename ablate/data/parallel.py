@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Sequence
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from ablate.data.corpus import Bitext
 from ablate.errors import DataError
 
-Side = Sequence[str | None]
+Side = Iterable[str | None]
 
 _SHOWN = 5
+_PIECE = 2**20
+_MARK = b"\xef\xbb\xbf"  # the byte order mark
 
 _INVALID = "invalid UTF-8"
 _EMPTY = "an empty side"
@@ -35,61 +40,92 @@ class Limits:
     max_ratio: float | None = None
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return the content of a file, unpacked if its name ends in ``.gz``.
+def pieces_of(path: Path) -> Iterator[bytes]:
+    """Yield the content of a file piece by piece, unpacked if its name ends in ``.gz``.
 
     Raises:
         DataError: if it is not there or cannot be unpacked.
     """
     try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if path.suffix == ".gz" else content
+        with path.open("rb") as file:
+            yield from unpacked(file, str(path))
     except FileNotFoundError as error:
         here = "" if path.is_absolute() else f"; relative paths begin at {Path.cwd()}"
         raise DataError(f"{path}: there is no such file{here}") from error
-    except (OSError, EOFError, zlib.error) as error:
+    except OSError as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
 
 
-def lines_of(content: bytes) -> list[str | None]:
-    """Return the lines; one that is not valid UTF-8 is None."""
-    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    if not lines[-1]:
-        del lines[-1]
-    return [_decoded(line) for line in lines]
-
-
-def pair_up(name: str, src: Side, tgt: Side) -> None:
-    """Check that two sides have a line for each other's lines.
+def unpacked(file: IO[bytes], name: str) -> Iterator[bytes]:
+    """Yield what ``file`` holds piece by piece, unpacked if ``name`` ends in ``.gz``.
 
     Raises:
-        DataError: naming both counts.
+        DataError: if it cannot be unpacked.
     """
-    if len(src) != len(tgt):
+    stream = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
+    try:
+        while piece := stream.read(_PIECE):
+            yield piece
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{name}: cannot be read: {error}") from error
+
+
+def lines_of(pieces: Iterable[bytes]) -> Iterator[str | None]:
+    """Yield the lines; one that is not valid UTF-8 is None.
+
+    Args:
+        pieces: of a file, the first one no shorter than a byte order mark, if there is one.
+    """
+    rest, is_first = b"", True
+    for piece in pieces:
+        *lines, rest = (rest + (piece.removeprefix(_MARK) if is_first else piece)).split(b"\n")
+        is_first = False
+        yield from map(_decoded, lines)
+    if rest:
+        yield _decoded(rest)
+
+
+def paired(name: str, src: Side, tgt: Side) -> Iterator[tuple[str | None, str | None]]:
+    """Yield each line with its translation.
+
+    Raises:
+        DataError: at the end, if there were none, or one side has more, naming both counts.
+    """
+    n_lines = [0, 0]
+
+    def counted(side: Side, i: int) -> Iterator[str | None]:
+        for line in side:
+            n_lines[i] += 1
+            yield line
+
+    sides = counted(src, 0), counted(tgt, 1)
+    yield from zip(*sides, strict=False)
+    for rest in sides:
+        deque(rest, maxlen=0)
+    if n_lines[0] != n_lines[1]:
         raise DataError(
-            f"{name}: the source has {len(src)} lines, the target {len(tgt)}; "
+            f"{name}: the source has {n_lines[0]} lines, the target {n_lines[1]}; "
             "line n of one must be the translation of line n of the other"
         )
-    if not src:
+    if not n_lines[0]:
         raise DataError(f"{name}: there is not a single line")
 
 
 def cleaned(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, tuple[str, ...]]:
-    """Return the good pairs of a training split, and a note about the others.
+    """Return the good pairs of a training split, on disk, and a note about the others.
 
     Raises:
         DataError: if the sides do not match, or no pair is good.
     """
-    pair_up(name, src, tgt)
-    bad = _problems(src, tgt, limits)
-    skipped = set().union(*bad.values())
-    pairs = [pair for i, pair in enumerate(_pairs(src, tgt), start=1) if i not in skipped]
-    if not skipped:
-        return _bitext(pairs), ()
-    note = f"{name}: {len(skipped)} of {len(src)} pairs left out: {_told(bad)}"
-    if not pairs:
+    problems = _Problems(limits)
+    kept = Bitext.on_disk(problems.without(paired(name, src, tgt)))
+    if not problems.n_pairs:
+        return kept, ()
+    n_pairs = len(kept) + problems.n_pairs
+    note = f"{name}: {problems.n_pairs} of {n_pairs} pairs left out: {problems.told()}"
+    if not len(kept):
         raise DataError(note)
-    return _bitext(pairs), (note,)
+    return kept, (note,)
 
 
 def complete(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, tuple[str, ...]]:
@@ -99,13 +135,64 @@ def complete(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, t
         DataError: if the sides do not match, or a line is empty or not valid UTF-8: leaving pairs
             out would change what is measured.
     """
-    pair_up(name, src, tgt)
-    bad = _problems(src, tgt, limits)
-    broken = {reason: lines for reason, lines in bad.items() if reason in (_INVALID, _EMPTY)}
+    pairs = list(paired(name, src, tgt))
+    problems = _Problems(limits)
+    deque(problems.without(pairs), maxlen=0)
+    broken = problems.told(_INVALID, _EMPTY)
     if broken:
-        raise DataError(f"{name}: nothing is left out of a test, so mend it first: {_told(broken)}")
-    note = (f"{name}: kept, but {_told(bad)}",) if bad else ()
-    return _bitext(_pairs(src, tgt)), note
+        raise DataError(f"{name}: nothing is left out of a test, so mend it first: {broken}")
+    note = (f"{name}: kept, but {problems.told()}",) if problems.n_pairs else ()
+    return Bitext.of((src or "", tgt or "") for src, tgt in pairs), note
+
+
+class _Problems:
+    """The numbers of the lines that suffer from each problem, one problem a pair.
+
+    Args:
+        limits: what a pair may be.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._lines: dict[str, array[int]] = {}
+
+    @property
+    def n_pairs(self) -> int:
+        """Return how many pairs have a problem."""
+        return sum(map(len, self._lines.values()))
+
+    def without(self, pairs: Iterable[tuple[str | None, str | None]]) -> Iterator[tuple[str, str]]:
+        """Yield the pairs that have none, and note the others."""
+        for number, (src, tgt) in enumerate(pairs, start=1):
+            problem = self._problem(src, tgt)
+            if problem is None:
+                yield src or "", tgt or ""
+            else:
+                self._lines.setdefault(problem, array("q")).append(number)
+
+    def told(self, *which: str) -> str:
+        """Say how many lines have each problem, or each of ``which``, and where the first are."""
+        reasons = []
+        for reason, lines in self._lines.items():
+            if reason in which or not which:
+                shown = ", ".join(str(line) for line in lines[:_SHOWN])
+                more = ", ..." if len(lines) > _SHOWN else ""
+                where = f"line{'s'[: len(lines) > 1]} {shown}{more}"
+                reasons.append(f"{len(lines)} with {reason} ({where})")
+        return "; ".join(reasons)
+
+    def _problem(self, src: str | None, tgt: str | None) -> str | None:
+        if src is None or tgt is None:
+            return _INVALID
+        few, many = sorted((len(src.split()), len(tgt.split())))
+        if not few:
+            return _EMPTY
+        if many > self._limits.max_words:
+            return f"more than {self._limits.max_words} words on a side"
+        ratio = self._limits.max_ratio
+        if ratio is not None and many > ratio * few:
+            return f"one side more than {ratio:g} times as long as the other"
+        return None
 
 
 def _decoded(line: bytes) -> str | None:
@@ -113,44 +200,3 @@ def _decoded(line: bytes) -> str | None:
         return line.decode().rstrip("\r")
     except UnicodeDecodeError:
         return None
-
-
-def _problems(src: Side, tgt: Side, limits: Limits) -> dict[str, list[int]]:
-    """Return the line numbers of the pairs that suffer from each problem, one problem a pair."""
-    found: dict[str, list[int]] = {}
-    for number, pair in enumerate(zip(src, tgt, strict=True), start=1):
-        problem = _problem(*pair, limits)
-        if problem:
-            found.setdefault(problem, []).append(number)
-    return found
-
-
-def _problem(src: str | None, tgt: str | None, limits: Limits) -> str | None:
-    if src is None or tgt is None:
-        return _INVALID
-    few, many = sorted((len(src.split()), len(tgt.split())))
-    if not few:
-        return _EMPTY
-    if many > limits.max_words:
-        return f"more than {limits.max_words} words on a side"
-    if limits.max_ratio is not None and many > limits.max_ratio * few:
-        return f"one side more than {limits.max_ratio:g} times as long as the other"
-    return None
-
-
-def _told(bad: dict[str, list[int]]) -> str:
-    """Say how many lines have each problem, and where the first ones are."""
-    reasons = []
-    for reason, lines in bad.items():
-        shown = ", ".join(str(line) for line in lines[:_SHOWN])
-        more = ", ..." if len(lines) > _SHOWN else ""
-        reasons.append(f"{len(lines)} with {reason} (line{'s'[: len(lines) > 1]} {shown}{more})")
-    return "; ".join(reasons)
-
-
-def _pairs(src: Side, tgt: Side) -> list[tuple[str, str]]:
-    return [(s or "", t or "") for s, t in zip(src, tgt, strict=True)]
-
-
-def _bitext(pairs: list[tuple[str, str]]) -> Bitext:
-    return Bitext(tuple(src for src, _ in pairs), tuple(tgt for _, tgt in pairs))

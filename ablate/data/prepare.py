@@ -16,7 +16,7 @@ import numpy as np
 from ablate.data import encodings
 from ablate.data.batches import Encoded
 from ablate.data.cache import cache_folder, sealed, unsealed, write_whole
-from ablate.data.corpus import Corpus, CorpusText, digest
+from ablate.data.corpus import Bitext, Corpus, CorpusText, digest
 from ablate.data.tokenizer import Codec, Tokenizer
 from ablate.errors import DataError
 from ablate.registry import Choice, build, digest_of_code, lookup
@@ -60,14 +60,8 @@ def prepare(run: RunSpec) -> Prepared:
     fingerprint = _known_fingerprint(corpus)
     entry = cache_folder("encodings") / _entry(run, fingerprint) if fingerprint else None
     found = None if entry is None else encodings.recall(entry)
-    if found is None:
-        found = _encoded(run, corpus.load())
-        if entry is not None:
-            with contextlib.suppress(OSError):  # without a cache it is encoded again, no more
-                encodings.keep(entry, *found)
-    text, codec, splits = found
+    text, codec, splits = found or _encoded(run, corpus.load(), entry)
     tests = {name: splits[_test(name)] for name in text.tests}
-    text = replace(text, train=encodings.NOT_KEPT)
     fingerprint = fingerprint or corpus.fingerprint()
     return Prepared(text, fingerprint, codec, splits["train"], splits["dev"], tests)
 
@@ -100,25 +94,37 @@ def _own_code() -> str:
     return digest_of_code(Path(__file__).parent)
 
 
-def _encoded(run: RunSpec, text: CorpusText) -> tuple[CorpusText, Codec, encodings.Splits]:
+def _encoded(run: RunSpec, text: CorpusText, entry: Path | None) -> encodings.Recalled:
+    """Encode a corpus, into ``entry`` if that can be written."""
     codec = trained_codec(run.tokenizer, text)
+    if entry is not None:
+        with contextlib.suppress(OSError), encodings.Draft(entry) as draft:
+            return _written(draft, run, text, codec)
+    try:  # without a cache it is encoded again in every run, no more
+        with encodings.Draft(None) as draft:
+            return _written(draft, run, text, codec)
+    except OSError as error:
+        raise DataError(f"{text.name}: there must be room for its ids: {error}") from error
+
+
+def _written(
+    draft: encodings.Draft, run: RunSpec, text: CorpusText, codec: Codec
+) -> encodings.Recalled:
     max_len = run.model.dims.max_len
-    notes: list[str] = []
-    train = _short_pairs(Encoded.encode(codec, text.train), max_len, notes)
-    if not len(train):
+    n_pairs = draft.write("train", _short_pairs(codec, text.train, max_len))
+    if not n_pairs:
         raise DataError(
             f"{text.name}: no training pair has at most {max_len} tokens on both sides; "
             "raise model.dims.max_len"
         )
-    splits = {
-        "train": train,
-        "dev": _cut(Encoded.encode(codec, text.dev), max_len, "dev", notes),
-        **{
-            _test(name): _cut(Encoded.encode(codec, test), max_len, name, notes)
-            for name, test in text.tests.items()
-        },
-    }
-    return replace(text, notes=(*text.notes, *notes)), codec, splits
+    notes, n_long = [*text.notes], len(text.train) - n_pairs
+    if n_long:
+        more = f"more than {max_len} tokens on a side"
+        notes.append(f"train: {n_long} of {len(text.train)} pairs left out, {more}")
+    draft.write("dev", [_cut(Encoded.encode(codec, text.dev), max_len, "dev", notes)])
+    for name, test in text.tests.items():
+        draft.write(_test(name), [_cut(Encoded.encode(codec, test), max_len, name, notes)])
+    return draft.finished(replace(text, notes=tuple(notes)), codec)
 
 
 def _test(name: str) -> str:
@@ -162,15 +168,12 @@ def _pieces(lines: Sequence[str]) -> Iterator[str]:
     yield ""
 
 
-def _short_pairs(train: Encoded, max_len: int, notes: list[str]) -> Encoded:
-    is_short = np.maximum(train.src.lengths, train.tgt.lengths) <= max_len
-    n_long = len(train) - int(is_short.sum())
-    if not n_long:
-        return train
-    notes.append(
-        f"train: {n_long} of {len(train)} pairs left out, more than {max_len} tokens on a side"
-    )
-    return train.take(np.flatnonzero(is_short))
+def _short_pairs(codec: Codec, text: Bitext, max_len: int) -> Iterator[Encoded]:
+    """Yield the pairs of ``text`` with at most ``max_len`` tokens on both sides, many at a time."""
+    for part in text.parts(_LINES_AT_ONCE):
+        encoded = Encoded.encode(codec, part)
+        is_short = np.maximum(encoded.src.lengths, encoded.tgt.lengths) <= max_len
+        yield encoded if is_short.all() else encoded.take(np.flatnonzero(is_short))
 
 
 def _cut(split: Encoded, max_len: int, name: str, notes: list[str]) -> Encoded:

@@ -20,6 +20,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from tokenizers import Tokenizer as Engine
 
 from ablate.data.corpus import CorpusText, digest
+from ablate.data.lines import Lines
 from ablate.data.unigram import train_unigram
 from ablate.errors import DataError
 from ablate.parts.embedding import Vocabulary
@@ -118,7 +119,7 @@ class Tokenizer(Part, slot="tokenizer"):
             raise DataError(f"{text.name}: there is no text to train a tokenizer on")
         tokenised = text.is_tokenised
         if self.joint:
-            return Codec(self.fit([*src, *tgt], tokenised), None)
+            return Codec(self.fit(Lines(chain(src, tgt)), tokenised), None)
         return Codec(self.fit(src, tokenised), self.fit(tgt, tokenised))
 
     @abstractmethod

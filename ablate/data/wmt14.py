@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
@@ -11,7 +11,8 @@ from pydantic import Field, PositiveInt
 from ablate.data.archives import members, segments
 from ablate.data.corpus import Bitext, Corpus, CorpusText, Report
 from ablate.data.download import Remote, Shelf
-from ablate.data.parallel import Limits, Side, cleaned, complete, lines_of
+from ablate.data.lines import Lines
+from ablate.data.parallel import Limits, cleaned, complete, lines_of, unpacked
 from ablate.registry import register
 
 Language = Literal["en", "de", "fr"]
@@ -84,8 +85,7 @@ class Wmt14(Corpus):
 
     Train is Europarl 7, Common Crawl and News Commentary 9, for French also the UN documents and
     the 10^9 corpus; dev is newstest2013, test newstest2014, all 3,003 sentences of it. Text is
-    as published, not tokenised. A whole split is held in memory: a few GiB with German, tens with
-    French.
+    as published, not tokenised; while it is prepared it lies on disk, unpacked.
 
     Args:
         src: the source language; it or the target is English.
@@ -132,8 +132,8 @@ class Wmt14(Corpus):
             src=self.src,
             tgt=self.tgt,
             train=Bitext(
-                tuple(line for part, _ in parts for line in part.src),
-                tuple(line for part, _ in parts for line in part.tgt),
+                Lines(chain.from_iterable(part.src for part, _ in parts)),
+                Lines(chain.from_iterable(part.tgt for part, _ in parts)),
             ),
             dev=dev,
             tests={"newstest2014": test},
@@ -143,9 +143,9 @@ class Wmt14(Corpus):
     def _part(self, source: Source) -> tuple[Bitext, tuple[str, ...]]:
         """Return the good pairs of one archive, and a note about the others."""
         names = [source.member.format(x=self._other, side=x) for x in (self.src, self.tgt)]
-        found = members(self._shelf.path(source.remote), names)
-        src, tgt = (_unpacked(name, found.pop(name)) for name in names)
-        return cleaned(source.remote.path, src, tgt, self._limits)
+        with members(self._shelf.path(source.remote), names) as found:
+            src, tgt = (lines_of(unpacked(found[name], name)) for name in names)
+            return cleaned(source.remote.path, src, tgt, self._limits)
 
     def _measured(self) -> tuple[Bitext, Bitext, tuple[str, ...]]:
         """Return dev and test, and notes about both."""
@@ -155,11 +155,12 @@ class Wmt14(Corpus):
             x: f"dev/newstest2014-{x}en-src.{x}.sgm",
             "en": f"dev/newstest2014-{x}en-ref.en.sgm",
         }
-        found = members(self._shelf.path(DEV), [*dev.values(), *test.values()])
+        with members(self._shelf.path(DEV), [*dev.values(), *test.values()]) as files:
+            found = {name: file.read() for name, file in files.items()}
         dev_text, dev_notes = complete(
             "newstest2013",
-            lines_of(found[dev[self.src]]),
-            lines_of(found[dev[self.tgt]]),
+            lines_of([found[dev[self.src]]]),
+            lines_of([found[dev[self.tgt]]]),
             self._limits,
         )
         test_text, test_notes = complete(
@@ -169,7 +170,3 @@ class Wmt14(Corpus):
             self._limits,
         )
         return dev_text, test_text, (*dev_notes, *test_notes)
-
-
-def _unpacked(name: str, content: bytes) -> Side:
-    return lines_of(gzip.decompress(content) if name.endswith(".gz") else content)

@@ -115,13 +115,6 @@ def test_ragged_keeps_sentences() -> None:
         ragged[3]
 
 
-def test_encoding_in_parts_equals_encoding_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ablate.data.batches._LINES_AT_ONCE", 3)
-    lines = [str(i) for i in range(8)]
-    ragged = Ragged.encode(lambda part: [[int(x), EOS] for x in part], lines)
-    assert [ids.tolist() for ids in ragged] == [[i, EOS] for i in range(8)]
-
-
 @needs_multi30k
 def test_little_of_a_real_batch_is_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     text = multi30k(monkeypatch, form="tok")

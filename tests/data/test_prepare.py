@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ablate.data import encodings
 from ablate.data import prepare as module
 from ablate.data.batches import Batches, Encoded, Ragged
 from ablate.data.cache import write_whole
@@ -230,9 +234,8 @@ def test_a_damaged_entry_is_encoded_anew(folder: Path, cache: Path, name: str, d
     first = prepare(run_spec(folder))
     file = only_entry(cache) / name
     content = file.read_bytes()
-    if damage == "gone":
-        file.unlink()
-    else:
+    file.unlink()  # and not written over: whoever mapped it keeps what was there
+    if damage != "gone":
         file.write_bytes(content[:-3] if damage == "short" else content[:-1] + b"\x07")
     assert same(first, prepare(run_spec(folder)))
     assert file.read_bytes() == content
@@ -260,3 +263,41 @@ def test_cutting_keeps_the_beginning_and_the_end(bodies: list[list[int]], n: int
     sentences = [[*body, EOS] for body in bodies]
     cut = [ids.tolist() for ids in Ragged.of(sentences).cut(n)]
     assert cut == [x if len(x) <= n else [*x[: n - 1], EOS] for x in sentences]
+
+
+def test_a_corpus_in_many_parts_is_encoded_alike(
+    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = prepare(run_spec(folder, max_len=8))
+    (entry,) = (cache / "encodings").iterdir()
+    written = {file.name: file.read_bytes() for file in entry.iterdir()}
+    shutil.rmtree(entry)
+    monkeypatch.setattr(module, "_LINES_AT_ONCE", 3)
+    assert same(once, prepare(run_spec(folder, max_len=8)))
+    assert {file.name: file.read_bytes() for file in entry.iterdir()} == written
+    for file in entry.glob("*.npy"):
+        plain = io.BytesIO()
+        np.save(plain, np.load(file))
+        assert file.read_bytes() == plain.getvalue(), "as numpy itself would have written it"
+
+
+def test_without_room_in_the_cache_ids_are_made_elsewhere(
+    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = prepare(run_spec(folder, max_len=8))
+    shutil.rmtree(cache / "encodings")
+    (cache / "encodings").write_text("in the way")
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    assert same(whole, prepare(run_spec(folder, max_len=8)))
+    assert list(temporary.iterdir()) == [], "it left something"
+
+
+def test_no_room_at_all_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(encodings.Draft, "write", full)
+    with pytest.raises(DataError, match=r"files: there must be room for its ids: .*No space left"):
+        prepare(run_spec(folder))

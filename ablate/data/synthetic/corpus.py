@@ -6,7 +6,9 @@ import contextlib
 import functools
 import random
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import chain, product
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +16,7 @@ from typing import Annotated
 from pydantic import Field, NonNegativeInt
 
 from ablate.data.cache import cache_folder, write_whole
-from ablate.data.corpus import Bitext, Corpus, CorpusText, digest
+from ablate.data.corpus import Bitext, Corpus, CorpusText, digest, digest_of_lines
 from ablate.data.synthetic.grammar import combinations, english, sorelin
 from ablate.data.synthetic.lexicon import (
     ADJECTIVES,
@@ -72,7 +74,7 @@ class Synthetic(Corpus):
                 return recalled
         text = self.load()
         splits = (text.train, text.dev, *text.tests.values())
-        found = digest("\n".join(side) for split in splits for side in (split.src, split.tgt))
+        found = digest_of_lines(side for split in splits for side in (split.src, split.tgt))
         with contextlib.suppress(OSError):  # without a cache it is computed again, no more
             write_whole(path, found)
         return found
@@ -87,18 +89,18 @@ def generate(size: int, seed: int) -> CorpusText:
     n_test = min(500, size // 24)
     n_diagnostic = n_test * 3 // 5
     draw = _Draw(seed)
-    train = draw.take(size, _PLAIN)
+    train = Bitext.on_disk(draw.take(size, _PLAIN))
     draw.keep_to_words_so_far()
     return CorpusText(
         name="synthetic",
         src="en",
         tgt="qso",  # ISO 639 leaves qaa to qtz for private use
         train=train,
-        dev=draw.take(n_test, _PLAIN),
+        dev=Bitext.of(draw.take(n_test, _PLAIN)),
         tests={
-            "test": draw.take(n_test, _PLAIN),
-            "test_long": draw.take(n_diagnostic, _LONG),
-            "test_novel": draw.take(n_diagnostic, _NOVEL),
+            "test": Bitext.of(draw.take(n_test, _PLAIN)),
+            "test_long": Bitext.of(draw.take(n_diagnostic, _LONG)),
+            "test_novel": Bitext.of(draw.take(n_diagnostic, _NOVEL)),
         },
     )
 
@@ -140,7 +142,7 @@ class _Draw:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(f"{seed} sentences")
         self._novel = novel_combinations(seed)
-        self._seen: set[str] = set()
+        self._seen: set[int] = set()  # not sentences: of millions they would take a GiB
         self._words: tuple[set[str], set[str]] = (set(), set())
         self._may_use_new_words = True
 
@@ -148,21 +150,18 @@ class _Draw:
         """From now on draw only sentences whose words, on both sides, occurred before."""
         self._may_use_new_words = False
 
-    def take(self, n: int, kind: _Kind) -> Bitext:
-        """Return ``n`` new pairs of a kind."""
+    def take(self, n: int, kind: _Kind) -> Iterator[tuple[str, str]]:
+        """Yield ``n`` new pairs of a kind."""
         sampler = Sampler(self._random, kind.style)
-        src_side: list[str] = []
-        tgt_side: list[str] = []
-        while len(src_side) < n:
+        while n:
             sentence = sampler.sentence()
             if self._novel.isdisjoint(combinations(sentence)) == kind.is_novel:
                 continue
             src = english(sentence)
             tgt = sorelin(sentence, frozenset(src))
             if self._fits(src, tgt, kind) and self._is_new(" ".join(src)):
-                src_side.append(" ".join(src))
-                tgt_side.append(" ".join(tgt))
-        return Bitext(tuple(src_side), tuple(tgt_side))
+                n -= 1
+                yield " ".join(src), " ".join(tgt)
 
     def _fits(self, src: list[str], tgt: list[str], kind: _Kind) -> bool:
         shorter, longer = sorted((len(src), len(tgt)))
@@ -175,6 +174,7 @@ class _Draw:
         return known_src.issuperset(src) and known_tgt.issuperset(tgt)
 
     def _is_new(self, src: str) -> bool:
-        is_new = src not in self._seen
-        self._seen.add(src)
+        key = int.from_bytes(blake2b(src.encode(), digest_size=8).digest(), "big")
+        is_new = key not in self._seen
+        self._seen.add(key)
         return is_new
