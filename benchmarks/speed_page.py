@@ -30,6 +30,9 @@ The JSON files hold every round, the machine, the versions, the commit and the c
 machine mean little on another, so what is compared are ratios of things that took turns. In races
 ours runs in the environment that our runner gives to a run (on a CPU: memory that is freed stays
 with the process), the others as they come; what each was told is in the docstrings of the scripts.
+Training is raced twice: on the very same batches, which are ours, so that models and loops alone
+are compared; and with each program making its own batches of the same pairs, which is what its
+users get (JoeyNMT, for one, does not sort by length).
 
 What makes a step fast, whatever the parts:
 
