@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ablate import writing
 from ablate.errors import StoreError
 
 FINISHED = ("done", "diverged")
@@ -120,18 +119,7 @@ def write_whole(path: Path, text: str) -> None:
     """
     _make(path.parent)
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).chmod(0o666 & ~_umask())
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
+        writing.write_whole(path, text)
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
 
@@ -169,17 +157,3 @@ def _read(path: Path) -> Any:
     if not isinstance(content, dict):
         raise StoreError(f"{path}: is not a record; move it away to repeat it")
     return content
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

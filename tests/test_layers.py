@@ -11,7 +11,7 @@ import pytest
 import ablate
 
 HOUSE = (
-    ("version", "errors", "recording"),
+    ("version", "errors", "recording", "writing"),
     ("registry",),
     ("parts",),
     ("spec",),

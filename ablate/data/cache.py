@@ -51,16 +51,3 @@ def unsealed(entry: str) -> str:
 
 def _sha256(content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
-
-
-def write_whole(path: Path, content: str) -> None:
-    """Write a text file so that others see all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    draft = Path(name)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(content)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -24,9 +24,10 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ablate.data.cache import cache_folder, write_whole
+from ablate.data.cache import cache_folder
 from ablate.data.corpus import Report, digest
 from ablate.errors import DataError
+from ablate.writing import write_whole
 
 TIMEOUT_SECONDS = 30.0
 

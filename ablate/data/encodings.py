@@ -12,7 +12,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,8 @@ class Draft:
         found = _opened(self._folder, known)
         if self._entry is not None:
             shutil.rmtree(self._entry, ignore_errors=True)
-            self._folder.replace(self._entry)
+            with suppress(OSError):  # somebody else was as quick
+                self._folder.replace(self._entry)
         return found
 
 

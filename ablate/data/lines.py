@@ -40,9 +40,10 @@ class Lines(Sequence[str]):
         with self._lock:
             if not self._is_at_end:
                 self._file.seek(self._ends[-1])
-                self._is_at_end = True
+            self._is_at_end = False
             for line in lines:
                 self._ends.append(self._ends[-1] + self._file.write(line.encode()))
+            self._is_at_end = True
 
     def __len__(self) -> int:
         return len(self._ends) - 1

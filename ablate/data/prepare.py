@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,12 +16,13 @@ import numpy as np
 
 from ablate.data import encodings
 from ablate.data.batches import Encoded
-from ablate.data.cache import cache_folder, sealed, unsealed, write_whole
+from ablate.data.cache import cache_folder, sealed, unsealed
 from ablate.data.corpus import Bitext, Corpus, CorpusText, digest
 from ablate.data.tokenizer import Codec, Tokenizer
 from ablate.errors import DataError
 from ablate.registry import Choice, build, digest_of_code, lookup
 from ablate.spec.experiment import RunSpec
+from ablate.writing import write_whole
 
 _LINES_AT_ONCE = 20_000
 
@@ -54,13 +56,20 @@ def prepare(run: RunSpec) -> Prepared:
     scored against whole references.
 
     Raises:
-        DataError: if the corpus cannot be had, or nothing of it is short enough.
+        DataError: if the corpus cannot be had, nothing of it is short enough, or there is no room
+            for it on disk.
     """
     corpus = build(Corpus, run.corpus, at="corpus")
     fingerprint = _known_fingerprint(corpus)
     entry = cache_folder("encodings") / _entry(run, fingerprint) if fingerprint else None
     found = None if entry is None else encodings.recall(entry)
-    text, codec, splits = found or _encoded(run, corpus.load(), entry)
+    try:
+        text, codec, splits = found or _encoded(run, corpus.load(), entry)
+    except OSError as error:
+        raise DataError(
+            f"{run.corpus.name}: cannot be prepared: {error}; its text and its ids need room in "
+            f"{cache_folder('scratch').parent} or {tempfile.gettempdir()}"
+        ) from error
     tests = {name: splits[_test(name)] for name in text.tests}
     fingerprint = fingerprint or corpus.fingerprint()
     return Prepared(text, fingerprint, codec, splits["train"], splits["dev"], tests)
@@ -100,11 +109,8 @@ def _encoded(run: RunSpec, text: CorpusText, entry: Path | None) -> encodings.Re
     if entry is not None:
         with contextlib.suppress(OSError), encodings.Draft(entry) as draft:
             return _written(draft, run, text, codec)
-    try:  # without a cache it is encoded again in every run, no more
-        with encodings.Draft(None) as draft:
-            return _written(draft, run, text, codec)
-    except OSError as error:
-        raise DataError(f"{text.name}: there must be room for its ids: {error}") from error
+    with encodings.Draft(None) as draft:  # without a cache every run encodes again, no more
+        return _written(draft, run, text, codec)
 
 
 def _written(

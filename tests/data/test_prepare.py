@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from ablate.data import encodings
 from ablate.data import prepare as module
 from ablate.data.batches import Batches, Encoded, Ragged
-from ablate.data.cache import write_whole
 from ablate.data.corpus import Corpus, CorpusText
 from ablate.data.files import Files
 from ablate.data.prepare import Prepared, prepare, trained_codec
@@ -157,14 +156,6 @@ def test_a_cache_that_cannot_be_written_stops_nobody(
     assert trained_codec(choose(Tokenizer, "char"), corpus_text()).vocabulary.n_src > 10
 
 
-def test_a_write_that_fails_leaves_the_old_content_and_no_draft(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a", "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_whole(tmp_path / "a", "new \udc80")
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    assert (tmp_path / "a").read_text() == "old"
-
-
 def same(left: Prepared, right: Prepared) -> bool:
     """Return whether two are equal to the last id."""
     texts = (left.text, left.corpus_fingerprint) == (right.text, right.corpus_fingerprint)
@@ -299,5 +290,16 @@ def test_no_room_at_all_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(encodings.Draft, "write", full)
-    with pytest.raises(DataError, match=r"files: there must be room for its ids: .*No space left"):
+    with pytest.raises(DataError, match=r"files: cannot be prepared: .*No space left.* need room"):
         prepare(run_spec(folder))
+
+
+def test_who_is_not_the_first_to_finish_an_entry_reads_its_own(
+    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = prepare(run_spec(folder, max_len=8))
+    monkeypatch.setattr(encodings, "recall", lambda _: None)
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # as if it came a moment later
+    assert same(first, prepare(run_spec(folder, max_len=8)))
+    monkeypatch.undo()
+    assert len([entry for entry in (cache / "encodings").iterdir() if entry.name[0] != "."]) == 1

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt
 
-from ablate.data.cache import cache_folder, write_whole
+from ablate.data.cache import cache_folder
 from ablate.data.corpus import Bitext, Corpus, CorpusText, digest, digest_of_lines
 from ablate.data.synthetic.grammar import combinations, english, sorelin
 from ablate.data.synthetic.lexicon import (
@@ -27,6 +27,7 @@ from ablate.data.synthetic.lexicon import (
 )
 from ablate.data.synthetic.sampling import Sampler, Style
 from ablate.registry import digest_of_code, register
+from ablate.writing import write_whole
 
 _GRAMMAR = Path(__file__).parent
 """The code that the text comes from."""
