@@ -12,7 +12,6 @@ to 0.45, which are those of Multi30k references (0.2 to 0.4 over 5 seeds).
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from records import RESULTS, origin, say, write
 
 from ablate.analysis.blessing import UnfitError, statistical
 from ablate.analysis.evidence import Evidence
@@ -28,8 +28,6 @@ from ablate.analysis.reference import Reference, Statistical
 from ablate.analysis.statistics import Estimate
 from ablate.analysis.summary import Record
 from ablate.analysis.tolerance import seeds_needed
-from ablate.runner import provenance
-from ablate.store import write_whole
 
 MEAN, LOSS = 41.0, 1.5
 N_FIRST, N_MOST, N_NEW = 5, 40, 3
@@ -85,7 +83,7 @@ def main() -> int:
     """Simulate every setting, print and write the rates; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--n", type=int, default=2000, help="simulations of each setting")
-    parser.add_argument("--output", type=Path, default=Path("results/benchmarks/gate_errors.json"))
+    parser.add_argument("--output", type=Path, default=RESULTS / "gate_errors.json")
     options = parser.parse_args()
     settings = [("normal", spread, 1) for spread in SPREADS]
     settings += [("normal", 0.37, 3)]
@@ -99,13 +97,7 @@ def main() -> int:
         say(f"{shape:38}{spread:7.2f}{n_checks:8}{rates.blessed:9.1%}{rates.seeds:12.1f}", end="")
         verdict = "" if not rates.is_promised else "  as promised" if rates.holds else "  MISSED"
         say(f"{rates.false_alarms:14.2%}{rates.power:15.1%}{verdict}")
-    written = {
-        "date": provenance.now(),
-        "versions": provenance.versions(),
-        "git": provenance.git(),
-        "rates": [asdict(rates) for rates in found],
-    }
-    write_whole(options.output, json.dumps(written, indent=1) + "\n")
+    write(options.output, {**origin("cpu"), "rates": [asdict(rates) for rates in found]})
     return 0 if all(rates.holds for rates in found if rates.is_promised) else 1
 
 
@@ -194,12 +186,6 @@ def falls(reference: Reference, rng: Generator, draw: Draw, mean: float, spread:
     }
     evidence = Evidence(records, {})
     return not all(judge(name, reference, evidence, seeds).holds for name in reference.checks)
-
-
-def say(text: str, end: str = "\n") -> None:
-    """Print at once."""
-    sys.stdout.write(text + end)
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def write(file: Path, found: Mapping[str, Any]) -> None:
     say(f"\n{file}")
 
 
-def say(text: str) -> None:
+def say(text: str, end: str = "\n") -> None:
     """Print at once."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(text + end)
     sys.stdout.flush()

@@ -11,7 +11,6 @@ falls although nothing was changed.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -21,10 +20,8 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ablate.runner import provenance
-from ablate.store import write_whole
+from records import RESULTS, ROOT, origin, say, write
 
-ROOT = Path(__file__).parents[1]
 SPEC = ROOT / "experiments" / "reference" / "synthetic.yaml"
 REFERENCE = ROOT / "results" / "reference" / "synthetic.yaml"
 
@@ -140,7 +137,7 @@ def main() -> int:
     """Run every sabotage, print and write what came of it; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--only", help="of the sabotages whose name has this in it")
-    parser.add_argument("--output", type=Path, default=ROOT / "results/benchmarks/sabotage.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / "sabotage.json")
     options = parser.parse_args()
     outcomes, is_well = [], True
     for sabotage in SABOTAGES:
@@ -154,14 +151,8 @@ def main() -> int:
             for sentence in outcome.said:
                 say(f"    {sentence}")
     if options.only is None:
-        found = {
-            "date": provenance.now(),
-            "hardware": provenance.hardware("cpu"),
-            "versions": provenance.versions(),
-            "git": provenance.git(),
-            "sabotages": [asdict(outcome) for outcome in outcomes],
-        }
-        write_whole(options.output, json.dumps(found, indent=1) + "\n")
+        found = [asdict(outcome) for outcome in outcomes]
+        write(options.output, {**origin("cpu"), "sabotages": found})
     return 0 if is_well else 1
 
 
@@ -188,12 +179,6 @@ def gated(sabotage: Sabotage) -> Outcome:
     fell = tuple(re.findall(r"^FAILS ([^:]+):", done.stdout, flags=re.MULTILINE))
     trouble = (done.stderr[-2000:],) if done.returncode not in (0, 1) else ()
     return Outcome(sabotage.name, done.returncode, fell, (*said, *trouble))
-
-
-def say(text: str) -> None:
-    """Print at once."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":
