@@ -47,8 +47,8 @@ What makes a step fast, whatever the parts:
   tokens of a beam search are recorded likewise, two at a time;
 - on a GPU runs of small models go on side by side, on streams of one process (`--jobs N`; unless
   told otherwise as many as a row's probe finds room for), with the numbers they have alone;
-- text is encoded once and kept in the user's cache; decoding keeps keys and values, and drops
-  sentences that are done.
+- text is encoded once, some thousand sentences at a time, and kept in the user's cache; decoding
+  keeps keys and values, and drops sentences that are done.
 
 What it says of GPUs is tested on CPUs, as far as that goes; nothing here was measured on a GPU yet.
 """
