@@ -2,10 +2,10 @@
 
 Its ``Trainer.train`` is given batches as its own iterator would make them, from ours. Where each
 program makes its own, that iterator makes them, in the process that trains: of a bucket of its
-usual size, sorted by length, with at most ``batch_tokens`` on the longer side, padding included. It
-was
-written for an older PyTorch and asks for packages that its training never uses; it runs on the
-common one unchanged, with empty modules in place of two of those (spacy, fasttext).
+usual size, sorted by length, with at most ``batch_tokens`` on the longer side, padding included.
+
+It was written for an older PyTorch and asks for packages that its training never uses; it runs on
+the common one unchanged, with empty modules in place of two of those (spacy, fasttext).
 
 Its Transformer is pre-norm and has a norm after each stack; there is no choice. Dropout of the
 activations, which it does not tell from that of the sub-layers, is switched off from outside, and
