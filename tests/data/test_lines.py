@@ -48,6 +48,12 @@ def test_the_digest_of_lines_is_that_of_their_text(sides: list[list[str]]) -> No
     assert digest_of_lines([Lines(side) for side in sides]) == whole
 
 
+@pytest.mark.parametrize("n", [10_000, 10_001, 25_000])
+def test_the_digest_of_many_lines_is_that_of_their_text(n: int) -> None:
+    lines = [str(i) for i in range(n)]
+    assert digest_of_lines([lines, Lines(lines)]) == digest(["\n".join(lines)] * 2)
+
+
 def test_many_lines_take_no_memory() -> None:
     n, line = 200_000, "a sentence of some forty letters or a few more"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -300,6 +300,14 @@ def test_who_is_not_the_first_to_finish_an_entry_reads_its_own(
     first = prepare(run_spec(folder, max_len=8))
     monkeypatch.setattr(encodings, "recall", lambda _: None)
     monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # as if it came a moment later
+    written, write = [], encodings.Draft.write
+
+    def counted(draft: encodings.Draft, split: str, parts: Iterable[Encoded]) -> int:
+        written.append(split)
+        return write(draft, split, parts)
+
+    monkeypatch.setattr(encodings.Draft, "write", counted)
     assert same(first, prepare(run_spec(folder, max_len=8)))
+    assert written.count("train") == 1, "it encoded everything twice"
     monkeypatch.undo()
     assert len([entry for entry in (cache / "encodings").iterdir() if entry.name[0] != "."]) == 1
