@@ -398,6 +398,12 @@ def test_a_terminal_gets_a_table_of_its_width() -> None:
     assert "FAILS bleu: 39 is 1 too low" in told
 
 
+def test_what_is_to_be_known_of_several_checks_is_told_once() -> None:
+    checks = [verdict(None, "a", "shared"), verdict(None, "b", "own"), verdict(None, "c", "shared")]
+    told = gate_text(checks).splitlines()
+    assert told[-3:] == ["a, c: shared", "b: own", "the gate holds: 3 checks"]
+
+
 def test_ci_servers_get_well_formed_xml_whatever_a_run_says() -> None:
     odd = 'seed 2 failed: <boom> & "quotes" \x00\x1b[31m \ud800'
     root = ElementTree.fromstring(

@@ -136,7 +136,8 @@ def _exact(check: Exact, evidence: Evidence, there: Mapping[str, Scalar]) -> _To
         allowed = f"{percent(check.elsewhere)} is tolerated {other}"
         failure = f"{_place(check, worst)}; {allowed}"
     remark = f"compared {other}, so within {percent(check.elsewhere)} and not bit for bit"
-    return _Told(what, tolerance, f"{percent(size)} off at most", failure, (remark,))
+    found = f"{percent(size)} off at most" if worst else "the same"
+    return _Told(what, tolerance, found, failure, (remark,))
 
 
 def _missing(check: Exact, blessed: ExactBlessing, evidence: Evidence) -> str | None:

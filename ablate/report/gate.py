@@ -60,16 +60,22 @@ def gate_text(
         emoji=False,
     )
     console.print(grid)
-    for verdict in verdicts:
-        for text in verdict.remarks:
-            console.print(Text(f"{verdict.check}: {text}"))
-    for text in remarks:
+    for text in (*_shared_remarks(verdicts), *remarks):
         console.print(Text(text))
     for verdict in verdicts:
         if verdict.failure:
             console.print(Text(f"FAILS {verdict.check}: {verdict.failure}", style="bold"))
     console.print(Text(conclusion(verdicts)))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def _shared_remarks(verdicts: Sequence[Verdict]) -> list[str]:
+    """Return what is to be known of checks, each remark once, after the checks it is about."""
+    checks: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        for text in verdict.remarks:
+            checks.setdefault(text, []).append(verdict.check)
+    return [f"{', '.join(names)}: {text}" for text, names in checks.items()]
 
 
 def conclusion(verdicts: Sequence[Verdict]) -> str:

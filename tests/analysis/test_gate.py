@@ -212,6 +212,8 @@ def test_another_kind_of_machine_is_told_and_compared_within_a_tolerance(losses:
         "compared on another kind of machine (cpu Abacus 10, not Abacus 9), so within 0.03% and "
         "not bit for bit",
     )
+    equal = verdict(losses, evidence({"baseline": [41.0]}, [7.0, 6.9, 6.8], cpu="Abacus 10"))
+    assert (equal.found, equal.remarks) == ("the same", found.remarks)
     far = evidence({"baseline": [41.0]}, [7.0, 6.91, 6.8], cpu="Abacus 10")
     failure = verdict(losses, far).failure
     assert failure is not None

@@ -49,8 +49,9 @@ def both(
 def assert_same(expected: list[list[Hypothesis]], found: list[list[Hypothesis]]) -> None:
     for a, b in zip(expected, found, strict=True):
         assert [h.tokens for h in a] == [h.tokens for h in b]
-        assert [h.score for h in a] == pytest.approx([h.score for h in b], abs=1e-4)
-        assert [h.log_p for h in a] == pytest.approx([h.log_p for h in b], abs=1e-4)
+        for score in ("score", "log_p"):
+            known = [getattr(h, score) for h in b]
+            assert [getattr(h, score) for h in a] == pytest.approx(known, rel=1e-5, abs=1e-4)
 
 
 @pytest.mark.usefixtures("_recorder")
