@@ -1,4 +1,4 @@
-"""Worker processes: a fresh one for every crew, each on a device of its own."""
+"""Worker processes: one for every place, each on a device of its own, for one crew at a time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
 from ablate.runner.crews import Crew
 from ablate.runner.devices import Device
-from ablate.runner.task import Sign, Task
+from ablate.runner.task import Exit, Sign, Task, heard_in
 
 WORKER = (sys.executable, "-P", "-m", "ablate.runner.worker")
 GRACE_S = 5.0
@@ -60,11 +62,10 @@ class Pool:
     def __init__(
         self, places: Iterable[Device], watcher: Watcher, command: Sequence[str] = WORKER
     ) -> None:
-        self._free = list(places)
-        self._watcher = watcher
-        self._command = command
-        self._workers: list[_Worker] = []
         self._heard: _Heard = queue.SimpleQueue()
+        self._idle = [_Worker(device, command, self._heard) for device in places]
+        self._busy: list[_Worker] = []
+        self._watcher = watcher
 
     def __enter__(self) -> Pool:
         return self
@@ -76,67 +77,135 @@ class Pool:
         traceback: TracebackType | None,
     ) -> None:
         """Ask the workers to stop, and end those that do not within `GRACE_S` seconds."""
-        for worker in self._workers:
+        for worker in self._busy:
             worker.process.terminate()
         try:
             deadline = time.monotonic() + GRACE_S
-            for worker in self._workers:
+            for worker in self._busy:
                 worker.process.wait(timeout=max(0.0, deadline - time.monotonic()))
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
-            for worker in self._workers:
+            for worker in self._busy:
                 worker.process.kill()
-        for worker in self._workers:
+        for worker in chain(self._busy, self._idle):
             worker.close()
 
-    def run(self, crews: Iterable[Crew]) -> Iterator[Ended]:
-        """Do all tasks, the first crews first; yield each when it has ended."""
-        waiting = deque(crews)
-        while waiting or self._workers:
-            while waiting and self._free:
-                self._start(waiting.popleft(), self._free.pop(0))
-            worker, sign = self._heard.get()
-            if sign is None:
-                self._workers.remove(worker)
-                self._free.append(worker.device)
-                worker.close()
-                yield from (Ended(task, worker.reason()) for task in worker.left.values())
-            elif sign.is_over:
-                yield Ended(worker.left.pop(sign.key), None)
-            elif sign.key in worker.left:
-                self._watcher.signed(worker.left[sign.key], sign)
+    def run(self, crews: Iterable[Crew], *, is_alone: bool = False) -> Iterator[Ended]:
+        """Do all tasks, the first crews first; yield each when it has ended.
 
-    def _start(self, crew: Crew, device: Device) -> None:
-        worker = _Worker(crew, device, self._command)
-        self._workers.append(worker)
-        worker.begin(self._heard)
+        Args:
+            crews: tasks that share a process.
+            is_alone: whether a crew must have its device for itself.
+        """
+        waiting = deque(crews)
+        while waiting or self._busy:
+            while waiting and (worker := self._next(is_alone=is_alone)):
+                self._start(waiting.popleft(), worker)
+            worker, process, told = self._heard.get()
+            if worker not in self._busy or worker.process is not process:
+                continue  # a process has ended that had nothing to do
+            if isinstance(told, Exit):
+                self._busy.remove(worker)
+                self._idle.append(worker)
+                yield from (Ended(task, worker.reason(told)) for task in worker.left.values())
+            elif told.is_over:
+                yield Ended(worker.left.pop(told.key), None)
+            elif told.key in worker.left:
+                self._watcher.signed(worker.left[told.key], told)
+
+    def _next(self, *, is_alone: bool) -> _Worker | None:
+        """Return the worker that is to do the next crew; None if it must wait."""
+        taken = {worker.device for worker in self._busy} if is_alone else ()
+        return next((worker for worker in self._idle if worker.device not in taken), None)
+
+    def _start(self, crew: Crew, worker: _Worker) -> None:
+        self._idle.remove(worker)
+        self._busy.append(worker)
+        worker.begin(crew)
         for task in crew:
-            self._watcher.started(task, device)
+            self._watcher.started(task, worker.device)
 
 
 class _Worker:
-    """One process. It shares our process group, but not our Ctrl-C: we tell it when to stop.
+    """A place to work, and the process there. It shares our process group, but not our Ctrl-C.
+
+    The process is started when there is something to do, and again if it has ended.
 
     Attributes:
+        device: what the process sees.
         left: the tasks that have not ended yet, by their keys.
     """
 
-    def __init__(self, crew: Crew, device: Device, command: Sequence[str]) -> None:
+    def __init__(self, device: Device, command: Sequence[str], heard: _Heard) -> None:
         self.device = device
+        self.left: dict[str, Task] = {}
+        self._command = command
+        self._heard = heard
+        self._started: tuple[_Process, threading.Thread] | None = None
+
+    @property
+    def process(self) -> _Process:
+        """Return the process that has been started."""
+        assert self._started is not None, "who is busy has a process"
+        return self._started[0]
+
+    def begin(self, crew: Crew) -> None:
+        """Send the tasks, and leave the pipe open: its end tells the worker of ours."""
         self.left = {task.key: task for task in crew}
-        self._crew = crew
         self._log = crew[0].log
         for task in crew:
             task.log.parent.mkdir(parents=True, exist_ok=True)
-        for task in crew[1:]:
-            task.log.write_text(f"It shared a process, see {self._log}\n", encoding="utf-8")
+            text = "" if task is crew[0] else f"It shared a process, see {self._log}\n"
+            task.log.write_text(text, encoding="utf-8")
+        if self._started is not None and self.process.poll() is not None:
+            self.close()
+        if self._started is None:
+            process = self._start()
+            thread = threading.Thread(target=self._listen, args=(process,), daemon=True)
+            thread.start()
+            self._started = process, thread
+        stdin = self.process.stdin
+        assert stdin is not None, "it is a pipe"
+        try:
+            stdin.writelines(task.to_line() for task in crew)
+            stdin.write("\n")
+            stdin.flush()
+        except BrokenPipeError:
+            return  # it has died already; `_listen` notices
+
+    def close(self) -> None:
+        """End the process, if there is one; it must have nothing to do, and so nothing to save."""
+        if self._started is None:
+            return
+        process, thread = self._started
+        self._started = None
+        process.kill()
+        thread.join()
+        assert process.stdin is not None, "it is a pipe"
+        assert process.stdout is not None, "it is a pipe"
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        process.stdout.close()
+
+    def reason(self, ended: Exit) -> str | None:
+        """Return why a crew failed; None if it did not."""
+        if ended.status == 0:
+            return None
+        if ended.status < 0:
+            guess = " (out of memory?)" if -ended.status == signal.SIGKILL else ""
+            return f"killed by signal {-ended.status}{guess}"
+        said = self._log.read_text(encoding="utf-8", errors="replace").strip()
+        last = said.splitlines()[-1] if said else "it said nothing"
+        return f"the worker ended with exit status {ended.status}: {last}"
+
+    def _start(self) -> _Process:
         # The same code as ours, wherever it was imported from
         path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
-        environment = {**os.environ, **device.environment(), "PYTHONPATH": path}
+        environment = {**os.environ, **self.device.environment(), "PYTHONPATH": path}
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a child inherits it
         try:
-            with self._log.open("wb") as log:
-                self.process = subprocess.Popen(
-                    command,
+            with self._log.open("ab") as log:
+                return subprocess.Popen(
+                    self._command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
@@ -147,50 +216,16 @@ class _Worker:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def begin(self, heard: _Heard) -> None:
-        """Send the tasks, and leave the pipe open: its end tells the worker of ours."""
-        self.thread = threading.Thread(target=self._listen, args=(heard,), daemon=True)
-        self.thread.start()
-        assert self.process.stdin is not None, "it is a pipe"
-        try:
-            self.process.stdin.writelines(task.to_line() for task in self._crew)
-            self.process.stdin.write("\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            return  # it has died already; `_listen` notices
-
-    def close(self) -> None:
-        """Wait for the process and close the pipes."""
-        self.thread.join()
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None, "both are pipes"
+    def _listen(self, process: _Process) -> None:
+        """Pass on every sign of life, and how each crew has ended; the last when the process is."""
+        assert process.stdout is not None, "it is a pipe"
+        for line in process.stdout:
             try:
-                pipe.close()
-            except BrokenPipeError:
-                continue
-
-    def reason(self) -> str | None:
-        """Return why the process failed; None if it did not."""
-        status = self.process.returncode
-        if status == 0:
-            return None
-        if status < 0:
-            guess = " (out of memory?)" if -status == signal.SIGKILL else ""
-            return f"killed by signal {-status}{guess}"
-        said = self._log.read_text(encoding="utf-8", errors="replace").strip()
-        last = said.splitlines()[-1] if said else "it said nothing"
-        return f"the worker ended with exit status {status}: {last}"
-
-    def _listen(self, heard: _Heard) -> None:
-        """Pass on every sign of life, then None when the process is gone."""
-        assert self.process.stdout is not None, "it is a pipe"
-        for line in self.process.stdout:
-            try:
-                heard.put((self, Sign.from_line(line)))
+                self._heard.put((self, process, heard_in(line)))
             except ValueError:
                 continue
-        self.process.wait()
-        heard.put((self, None))
+        self._heard.put((self, process, Exit(process.wait())))
 
 
-_Heard = queue.SimpleQueue[tuple[_Worker, Sign | None]]
+_Process = subprocess.Popen[str]
+_Heard = queue.SimpleQueue[tuple[_Worker, _Process, Sign | Exit]]

@@ -53,11 +53,10 @@ def schedule(
     probes = _probes(todo, store)
     what = f"measuring the speed and memory of {_count(probes, 'row')}"
     audience.expect(probes, what, len(places))
-    with Pool(dict.fromkeys(places), audience, command) as pool:
-        for ended in pool.run(alone(probes)):
-            audience.ended(ended.task, ended.reason or "done", is_good=ended.reason is None)
-    shared = crews(todo, len(places), lambda task: n_together or advised(task, store))
     with Pool(places, audience, command) as pool:
+        for ended in pool.run(alone(probes), is_alone=True):
+            audience.ended(ended.task, ended.reason or "done", is_good=ended.reason is None)
+        shared = crews(todo, len(places), lambda task: n_together or advised(task, store))
         failed = _train(shared, pool, store, audience, len(places))
         again = [replace(task, fresh=False) for task in failed if task.n_together > 1]
         if again:

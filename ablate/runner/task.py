@@ -127,6 +127,33 @@ class Sign:
             raise ValueError(f"not a sign of life ({names}): {line!r}") from error
 
 
+@dataclass(frozen=True)
+class Exit:
+    """What a worker says of a crew that is at an end.
+
+    Attributes:
+        status: with which the crew's process has ended; less than 0 if a signal has killed it.
+    """
+
+    status: int
+
+    def to_line(self) -> str:
+        """Return the exit as a line of JSON."""
+        return json.dumps(asdict(self)) + "\n"
+
+
+def heard_in(line: str) -> Sign | Exit:
+    """Return what a worker says in a line of JSON.
+
+    Raises:
+        ValueError: if it says nothing.
+    """
+    said = json.loads(line)
+    if isinstance(said, dict) and said.keys() == {"status"}:
+        return Exit(**said)
+    return Sign.from_line(line)
+
+
 def _used(spec: dict[str, Any]) -> tuple[Plugin, ...]:
     if not plugins():
         return ()

@@ -1,8 +1,12 @@
-"""A worker process: tasks from standard input, signs of life to standard output.
+"""A worker process: crews of tasks from standard input, signs of life to standard output.
 
-Started as ``python -m ablate.runner.worker``; an empty line ends the tasks, which it does by turns.
-It ends with 0 when all have left their results, be those failures, and with 130 when it was told to
-stop. It never outlives whoever started it.
+Started as ``python -m ablate.runner.worker``; an empty line ends a crew, whose tasks are done by
+turns. To import PyTorch takes seconds, so that is done once: on Linux each crew gets a fork of this
+process, which has not computed anything. Nothing that a crew does, not even its death, reaches the
+next one. Elsewhere, and to measure memory, which a fork shares, the process does a crew and ends.
+
+A crew ends with 0 when all its tasks have left their results, be those failures, and with 130 when
+it was told to stop. It never outlives whoever started the worker.
 """
 
 from __future__ import annotations
@@ -12,32 +16,82 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TextIO
 
 import torch
+import torch._dynamo  # the first optimizer of a process would
 
 from ablate.errors import StoppedError
 from ablate.registry import PluginError, adopt
 from ablate.runner.probe import probe_one
 from ablate.runner.run import run_one
-from ablate.runner.task import Sign, Task
+from ablate.runner.task import Exit, Sign, Task
 from ablate.runner.turns import Turns
 from ablate.store import Store
 from ablate.training import Progress
 
 _PR_SET_PDEATHSIG = 1
 
+_Say = Callable[[Sign | Exit], None]
+
 
 def main() -> int:
-    """Do the tasks; return the exit status."""
+    """Do crews until there are no more; return the exit status, in a fork that of its crew."""
     _die_with_parent()
-    stop = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     say = _speaker()
-    tasks = [Task.from_line(line) for line in iter(sys.stdin.readline, "\n")]
+    for tasks in _crews():
+        if sys.platform != "linux" or tasks[0].action == "probe":
+            return _work(tasks, say)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until somebody listens to it
+        fork = os.fork()
+        if fork == 0:
+            _die_with_parent()
+            return _work(tasks, say)
+        status, is_stopped = _outcome(fork)
+        if is_stopped:
+            return StoppedError.exit_status
+        say(Exit(status))
+    return 0
+
+
+def _crews() -> Iterator[list[Task]]:
+    """Yield the tasks of each crew, until standard input ends."""
+    tasks: list[Task] = []
+    for line in iter(sys.stdin.readline, ""):
+        if line != "\n":
+            tasks.append(Task.from_line(line))
+        else:
+            yield tasks
+            tasks = []
+
+
+def _outcome(fork: int) -> tuple[int, bool]:
+    """Wait for a fork; return how it ended, and whether we were told to stop and told it so."""
+    told: list[int] = []
+
+    def tell(number: int, _: object) -> None:
+        told.append(number)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(fork, number)
+
+    before = signal.signal(signal.SIGTERM, tell)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    _, status = os.waitpid(fork, 0)
+    signal.signal(signal.SIGTERM, before)
+    return os.waitstatus_to_exitcode(status), bool(told)
+
+
+def _work(tasks: Sequence[Task], say: _Say) -> int:
+    """Do the tasks of a crew; return the exit status."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    _log_to(tasks[0].log)
     threading.Thread(target=_watch_parent, daemon=True).start()
     torch.set_num_threads(1)
     if tasks[0].device == "cuda":
@@ -53,7 +107,7 @@ def main() -> int:
     return 0
 
 
-def _do(tasks: Sequence[Task], say: Callable[[Sign], None], is_stopped: Callable[[], bool]) -> None:
+def _do(tasks: Sequence[Task], say: _Say, is_stopped: Callable[[], bool]) -> None:
     if len(tasks) == 1:
         _do_one(tasks[0], say, is_stopped)
         return
@@ -66,7 +120,7 @@ def _do(tasks: Sequence[Task], say: Callable[[Sign], None], is_stopped: Callable
     turns.run([partial(_do_one, task, say, should_stop) for task in tasks])
 
 
-def _do_one(task: Task, say: Callable[[Sign], None], should_stop: Callable[[], bool]) -> None:
+def _do_one(task: Task, say: _Say, should_stop: Callable[[], bool]) -> None:
     store = Store(task.results)
 
     def tell(phase: str, progress: Progress | None = None) -> None:
@@ -79,17 +133,25 @@ def _do_one(task: Task, say: Callable[[Sign], None], should_stop: Callable[[], b
     say(Sign(task.key, "done", is_over=True))
 
 
-def _speaker() -> Callable[[Sign], None]:
+def _speaker() -> _Say:
     """Take standard output for our own lines; what libraries print there goes to the log."""
     sys.stdout.flush()
     channel: TextIO = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    def say(sign: Sign) -> None:
-        channel.write(sign.to_line())
+    def say(told: Sign | Exit) -> None:
+        channel.write(told.to_line())
         channel.flush()
 
     return say
+
+
+def _log_to(file: Path) -> None:
+    """Write what is printed from now on at the end of a file."""
+    with file.open("ab") as log:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            os.dup2(log.fileno(), stream.fileno())
 
 
 def _compute_deterministically() -> None:
@@ -100,13 +162,16 @@ def _compute_deterministically() -> None:
 
 
 def _die_with_parent() -> None:
-    """Ask Linux to kill us when our parent ends, however it ends."""
+    """Ask Linux to kill us when our parent ends, however it ends; a fork must ask for itself."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _watch_parent() -> None:
-    """End at once when standard input does: elsewhere than on Linux, and if we asked too late."""
+    """End at once when standard input does: elsewhere than on Linux, and if we asked too late.
+
+    There is nothing to read until whoever writes there has heard that this crew is at its end.
+    """
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
 

@@ -1,4 +1,4 @@
-"""A worker that only pretends, so that the queue can be tested in milliseconds."""
+"""Small runs, and a worker that only pretends, for tests of the queue in milliseconds."""
 
 from __future__ import annotations
 
@@ -15,6 +15,24 @@ from ablate.runner.task import Sign, Task
 from ablate.store import Store
 
 MakeTask = Callable[..., Task]
+
+SMALL: dict[str, Any] = {
+    "corpus": {"name": "synthetic", "size": 200},
+    "tokenizer": "word",
+    "model": {
+        "dims": {"d_model": 16, "n_heads": 2, "max_len": 32},
+        "n_layers": 1,
+        "feed_forward": {"name": "relu", "d_ff": 16},
+    },
+    "training": {
+        "steps": 12,
+        "batch_tokens": 200,
+        "evaluate_every": 5,
+        "schedule": {"name": "constant", "lr": 0.01},
+    },
+    "decoding": "greedy",
+}
+"""A run of a second."""
 
 FAKE_WORKER = r"""
 import json, os, signal, sys, time

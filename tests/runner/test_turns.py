@@ -24,21 +24,9 @@ from ablate.runner.task import Task
 from ablate.runner.turns import Turns
 from ablate.spec import RunSpec
 from ablate.store import Store
-from tests.runner.conftest import Diary, MakeTask
+from tests.runner.conftest import SMALL, Diary, MakeTask
 
 CPU = torch.device("cpu")
-SPEC = {
-    "corpus": {"name": "synthetic", "size": 200},
-    "tokenizer": "word",
-    "model": {"dims": {"d_model": 16, "n_heads": 2, "max_len": 32}},
-    "training": {
-        "steps": 12,
-        "batch_tokens": 200,
-        "evaluate_every": 5,
-        "schedule": {"name": "constant", "lr": 0.01},
-    },
-    "decoding": "greedy",
-}
 
 
 def _draws(turns: Turns, seed: int, found: dict[int, list[float]]) -> None:
@@ -92,7 +80,7 @@ def test_an_exception_in_one_reaches_the_caller_when_the_others_have_ended() -> 
 
 
 def _task(make: MakeTask, results: Path, key: str, *, probe: str = "", **changes: Any) -> Task:
-    spec = RunSpec.model_validate({**SPEC, **changes}).model_dump(mode="json")
+    spec = RunSpec.model_validate({**SMALL, **changes}).model_dump(mode="json")
     return make(key, key=key, spec=spec, results=results, probe=probe)
 
 
@@ -126,7 +114,7 @@ def _numbers(results: Path, key: str) -> tuple[Any, ...]:
 
 @pytest.fixture
 def kinds() -> dict[str, dict[str, Any]]:
-    wide = {"model": {"dims": {"d_model": 24, "n_heads": 2, "max_len": 32}}}
+    wide = {"model": {**SMALL["model"], "dims": {"d_model": 24, "n_heads": 2, "max_len": 32}}}
     return {"0" * 16: {"seed": 1}, "1" * 16: {"seed": 2}, "2" * 16: wide}
 
 
@@ -158,7 +146,10 @@ def test_a_worker_makes_several_runs_and_says_so(
     task: MakeTask, tmp_path: Path, kinds: dict[str, dict[str, Any]], diary: Diary
 ) -> None:
     tasks = [_task(task, tmp_path / "both", key, **kind, probe=key) for key, kind in kinds.items()]
-    schedule(tasks, [Device("cpu")], Store(tmp_path / "both"), diary, n_together=3)
+    store = Store(tmp_path / "both")
+    for key in kinds:
+        store.save_probe(key, {})
+    schedule(tasks, [Device("cpu")], store, diary, n_together=3)
     for key, kind in kinds.items():
         _together([_task(task, tmp_path / "alone", key, **kind)])
         assert _numbers(tmp_path / "both", key) == _numbers(tmp_path / "alone", key)

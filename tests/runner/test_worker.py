@@ -1,0 +1,150 @@
+"""Worker processes as they are: one crew after another, each in a fork."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablate.registry import Plugin
+from ablate.runner.devices import Device
+from ablate.runner.schedule import schedule
+from ablate.runner.task import Exit, Sign, Task, heard_in
+from ablate.spec import RunSpec
+from ablate.store import Store
+from tests.runner.conftest import SMALL, Diary, MakeTask
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks only there, looks in /proc")
+ENDLESS = {"training": {**SMALL["training"], "steps": 10**6}}
+
+
+def _task(make: MakeTask, key: str, **changes: Any) -> Task:
+    spec = RunSpec.model_validate({**SMALL, **changes}).model_dump(mode="json")
+    return make(key, spec=spec, probe="measured")
+
+
+def _run(tasks: list[Task], diary: Diary, store: Store) -> None:
+    store.save_probe("measured", {})
+    schedule(tasks, [Device("cpu")], store, diary)
+
+
+def _children(process: int) -> list[int]:
+    """Return the workers, or forks of a worker, that a process has started."""
+    found = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
+    return [int(child) for child in found if b"ablate.runner.worker" in _command(int(child))]
+
+
+def _command(process: int) -> bytes:
+    return Path(f"/proc/{process}/cmdline").read_bytes()
+
+
+def _at_work(act: Callable[[int, int], None]) -> Callable[[Sign], None]:
+    """Return what calls ``act`` once, with a worker and its fork, when that has begun to train."""
+    done: list[bool] = []
+
+    def on_sign(sign: Sign) -> None:
+        if sign.progress is not None and not done:
+            done.append(True)
+            (worker,) = _children(os.getpid())
+            (fork,) = _children(worker)
+            act(worker, fork)
+
+    return on_sign
+
+
+def _is_gone(process: int) -> bool:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def _outcomes(store: Store, *keys: str) -> list[tuple[str, str | None]]:
+    records = [store.load(key) for key in keys]
+    return [(record["status"], record["error"]) for record in records if record is not None]
+
+
+def test_a_killed_fork_is_one_failed_run_and_its_worker_makes_the_next(
+    task: MakeTask, diary: Diary, store: Store
+) -> None:
+    workers: list[int] = []
+    n_threads: list[int] = []
+
+    def kill(worker: int, fork: int) -> None:
+        workers.append(worker)
+        n_threads.append(len(list(Path(f"/proc/{worker}/task").iterdir())))
+        os.kill(fork, signal.SIGKILL)
+        diary.on_sign = lambda _: workers.extend(_children(os.getpid()))
+
+    diary.on_sign = _at_work(kill)
+    _run([_task(task, "endless", **ENDLESS), _task(task, "short")], diary, store)
+    killed = ("failed", "killed by signal 9 (out of memory?)")
+    assert _outcomes(store, "endless", "short") == [killed, ("done", None)]
+    assert len(set(workers)) == 1
+    assert n_threads == [1], "what other threads hold, a fork can never have"
+    assert _is_gone(workers[0])
+
+
+def test_a_fork_does_not_outlive_its_worker(task: MakeTask, diary: Diary, store: Store) -> None:
+    forks: list[int] = []
+
+    def kill(worker: int, fork: int) -> None:
+        forks.append(fork)
+        os.kill(worker, signal.SIGKILL)
+
+    diary.on_sign = _at_work(kill)
+    _run([_task(task, "endless", **ENDLESS), _task(task, "short")], diary, store)
+    killed = ("failed", "killed by signal 9 (out of memory?)")
+    assert _outcomes(store, "endless", "short") == [killed, ("done", None)]
+    assert _is_gone(forks[0])
+
+
+def test_a_stopped_worker_lets_its_fork_save_what_it_has(
+    task: MakeTask, diary: Diary, store: Store
+) -> None:
+    forks: list[int] = []
+
+    def interrupt(_: int, fork: int) -> None:
+        forks.append(fork)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    diary.on_sign = _at_work(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        _run([_task(task, "endless", **ENDLESS)], diary, store)
+    assert _is_gone(forks[0])
+    assert (store.path("endless") / "checkpoint.pt").exists()
+    assert store.load("endless") is None
+
+
+def test_each_crew_has_a_log_of_its_own(task: MakeTask, diary: Diary, store: Store) -> None:
+    lost = replace(_task(task, "lost"), plugins=(Plugin("lost.py", sha256="0", module="lost"),))
+    _run([lost, _task(task, "short")], diary, store)
+    ((status, reason), short) = _outcomes(store, "lost", "short")
+    logs = [(store.path(key) / "log.txt").read_text(encoding="utf-8") for key in ("lost", "short")]
+    last = logs[0].splitlines()[-1]
+    assert (status, reason) == ("failed", f"the worker ended with exit status 1: {last}")
+    assert "lost.py" in last
+    assert short == ("done", None)
+    assert not logs[1]
+
+
+@pytest.mark.parametrize("told", [Exit(-9), Exit(0), Sign("key", "training")])
+def test_what_a_worker_says_is_understood(told: Sign | Exit) -> None:
+    assert heard_in(told.to_line()) == told
+
+
+@pytest.mark.parametrize("line", ["", "{}", "[]", "1", '"status"', '{"status": 1, "more": 2}'])
+def test_what_others_print_is_not_taken_for_it(line: str) -> None:
+    with pytest.raises(ValueError, match=r"not a sign of life|Expecting value"):
+        heard_in(line)
