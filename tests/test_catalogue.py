@@ -16,6 +16,9 @@ from ablate import api, spec
 from ablate.api.costs import BASE, VOCABULARY, Cost
 from ablate.api.listing import OptionListing, PartListing
 from ablate.cli import catalogue
+from ablate.data.batches import Batch
+from ablate.measuring.flops import FlopCounter
+from ablate.model import Transformer
 from ablate.parts.dims import Dims, Stage
 from ablate.parts.position import Position
 from ablate.registry import register, restored, slots
@@ -154,6 +157,46 @@ def test_a_part_that_the_default_refuses_is_counted_with_a_companion(listed: Lis
     assert cost.params - cost.params_added == without_norms.params
     companions = {key: part.cost.companion for key, part in listed.items() if part.cost}
     assert not companions["position", "learned"]
+
+
+def test_what_was_counted_is_kept_and_counted_again_only_if_that_is_damaged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
+    counted: list[int] = []
+    count = FlopCounter.count
+
+    def counting(self: FlopCounter, model: Transformer, batch: Batch) -> float:
+        counted.append(1)
+        return count(self, model, batch)
+
+    monkeypatch.setattr(FlopCounter, "count", counting)
+    first = api.parts("mask")
+    n_models = len(counted)
+    assert n_models > 1
+    assert api.parts("mask") == first
+    assert len(counted) == n_models
+    (file,) = (tmp_path / "costs").iterdir()
+    file.write_text(file.read_text(encoding="utf-8").replace("1", "2"), encoding="utf-8")
+    assert api.parts("mask") == first
+    assert len(counted) == 2 * n_models
+
+
+def test_what_others_parts_cost_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
+    with restored():
+
+        @register("mine", source="this test, 2026")
+        class Mine(Position):
+            """Whatever it is today."""
+
+        [part] = api.parts("position", "mine")
+        assert part.cost is not None
+    (file,) = (tmp_path / "costs").iterdir()
+    assert '"{}"' in file.read_text(encoding="utf-8"), "the base model is ours"
+    assert "mine" not in file.read_text(encoding="utf-8")
 
 
 def test_a_part_that_every_companion_refuses_is_listed_without_a_cost() -> None:

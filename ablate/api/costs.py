@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from ablate import measuring
 from ablate.data.batches import Batch
+from ablate.data.cache import cache_folder, sealed, unsealed
 from ablate.data.tokenizer import PAD
+from ablate.errors import DataError
 from ablate.measuring.flops import FlopCounter
 from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import Entry, RefusedError, slots
+from ablate.runner import lineage
 from ablate.spec import ModelSpec
 from ablate.spec.experiment import slot_of
+from ablate.writing import write_whole
 
 BASE: Mapping[str, Any] = {
     "dims": {"d_model": 512, "n_heads": 8, "max_len": 256},
@@ -63,11 +70,19 @@ _Counts = tuple[int, float]
 
 
 class Costs:
-    """Counts parts, each model once."""
+    """Counts parts, each model once; keeps the counts of our own parts in the user's cache.
+
+    There they are under the fingerprint of the code that counts and is counted.
+    """
 
     def __init__(self) -> None:
         self._flops = FlopCounter()
-        self._known: dict[str, _Counts | None] = {}
+        told = f"{lineage.code()} {torch.__version__}"
+        name = hashlib.sha256(told.encode()).hexdigest()[:16]
+        self._file = cache_folder("costs") / f"{name}.json"
+        self._kept = _read(self._file)
+        self._known = dict(self._kept)
+        self._foreign: set[str] = set()  # what others' parts are in
         ids = torch.ones(N_PAIRS, N_TOKENS, dtype=torch.long, device="meta")
         self._batch = Batch(ids, ids, ids, n_tokens=ids.numel(), index=ids[:, 0])
 
@@ -89,12 +104,22 @@ class Costs:
             return Cost(counts[0], counts[0] - params, counts[1], counts[1] - flops, paths)
         return None
 
+    def keep(self) -> None:
+        """Write to the cache what has been counted since it was read, if it can be written."""
+        mine = {key: counts for key, counts in self._known.items() if key not in self._foreign}
+        if mine != self._kept:
+            with suppress(OSError):
+                write_whole(self._file, sealed(json.dumps(mine)))
+            self._kept = mine
+
     def _count(self, choices: _Choices, entry: Entry) -> _Counts | None:
         """Count the base model with some choices; None if they are refused."""
         changes = {slot: choice for slot, choice in choices.items() if choice != _default(slot)}
         key = json.dumps(changes, sort_keys=True)
         if key not in self._known:
             self._known[key] = self._counted(changes, entry)
+            if not all(_is_ours(slot, choice) for slot, choice in changes.items()):
+                self._foreign.add(key)
         return self._known[key]
 
     def _counted(self, choices: _Choices, entry: Entry) -> _Counts | None:
@@ -110,6 +135,20 @@ class Costs:
             if entry.origin is None:
                 raise
             return None  # what others have written may be listed even where it does not work
+
+
+def _read(file: Path) -> dict[str, _Counts | None]:
+    try:
+        kept = json.loads(unsealed(file.read_text(encoding="utf-8")))
+    except (OSError, DataError):
+        return {}
+    return {key: None if counts is None else tuple(counts) for key, counts in kept.items()}
+
+
+def _is_ours(slot: str, choice: Any) -> bool:
+    """Return whether a part is of this package, whose code the cache knows."""
+    entry = slots()[slot][choice if isinstance(choice, str) else choice["name"]]
+    return entry.cls.__module__.startswith(f"{__package__.partition('.')[0]}.")
 
 
 def _is_of_model(slot: str) -> bool:

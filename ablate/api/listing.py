@@ -95,6 +95,7 @@ def parts(slot: str | None = None, name: str | None = None) -> tuple[PartListing
         wanted = {slot: {name: _of(wanted[slot], name, slot)}}
     lister = _Lister()
     listed = [lister.listing(entry) for of_slot in wanted.values() for entry in of_slot.values()]
+    lister.costs.keep()
     order = {name: number for number, name in enumerate(lister.places)}
     listed.sort(key=lambda part: (order.get(part.slot, len(order)), not part.is_default, part.name))
     return tuple(listed)
@@ -114,7 +115,7 @@ def _of(table: Mapping[str, Any], name: str, kind: str) -> Any:
 
 class _Lister:
     def __init__(self) -> None:
-        self._costs = Costs()
+        self.costs = Costs()
         self.places: dict[str, tuple[str, Slot]] = {}  # of slots, in the order of a spec
         for path, slot in _places(RunSpec):
             self.places.setdefault(slot.name, (path, slot))
@@ -123,7 +124,7 @@ class _Lister:
         path, slot = self.places.get(entry.slot, (None, None))
         text = inspect.getdoc(entry.cls) or ""
         choice = _choice(entry)
-        cost = self._costs.of(entry, choice)
+        cost = self.costs.of(entry, choice)
         beside = cost.companion if cost else {}
         origin = entry.origin
         return PartListing(
