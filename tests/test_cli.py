@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
 
+from ablate.api.costs import Costs
 from ablate.cli.app import app
 from ablate.registry import slots
 
@@ -75,14 +79,25 @@ def ablate(
     for variable in ("FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(variable, raising=False)
 
-    def run(*words: str) -> Done:
-        with pytest.raises(SystemExit) as ended:
-            app(list(words))
-        said = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Done(list(words), ended.value.code, said.out, said.err)
+    return partial(_inside, capsys)
 
-    return run
+
+@pytest.fixture
+def again(
+    finished: Path, cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Ablate:
+    """Run a command line, in this process, where ``ablate run pe.yaml`` has been done."""
+    monkeypatch.chdir(finished)
+    monkeypatch.setenv("ABLATE_CACHE", str(cache))
+    return partial(_inside, capsys)
+
+
+def _inside(capsys: pytest.CaptureFixture[str], *words: str) -> Done:
+    with pytest.raises(SystemExit) as ended:
+        app(list(words))
+    said = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return Done(list(words), ended.value.code, said.out, said.err)
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +175,10 @@ def test_help_goes_to_standard_output(ablate: Ablate, words: list[str]) -> None:
     assert "\x1b[" not in done.stdout
 
 
-def test_every_part_is_listed_with_its_source(ablate: Ablate) -> None:
+def test_every_part_is_listed_with_its_source(
+    ablate: Ablate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Costs, "of", lambda *_: None)  # to count takes a while
     text = ablate("parts").stdout
     for slot, table in slots().items():
         for name, entry in table.items():
@@ -276,7 +294,13 @@ def test_a_record_holds_what_other_tools_read(finished: Path) -> None:
 def test_a_second_run_trains_nothing_and_prints_the_same(finished: Path, cache: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in finished.rglob("record.json")}
     began = time.monotonic()
-    done = _again(finished, cache, "run", "pe.yaml")
+    done = subprocess.run(
+        [*COMMAND, "run", "pe.yaml"],
+        cwd=finished,
+        env=_environment(cache),
+        capture_output=True,
+        text=True,
+    )
     assert time.monotonic() - began < 10  # five on a quiet machine
     assert done.returncode == 0
     assert done.stdout == (finished / "stdout").read_text(encoding="utf-8")
@@ -284,33 +308,36 @@ def test_a_second_run_trains_nothing_and_prints_the_same(finished: Path, cache: 
     assert before == {file: file.stat().st_mtime_ns for file in finished.rglob("record.json")}
 
 
-def test_a_report_needs_no_training(finished: Path, cache: Path) -> None:
-    done = _again(finished, cache, "report", "pe.yaml", "--format", "csv")
+def test_a_report_needs_no_training(again: Ablate, finished: Path) -> None:
+    done = again("report", "pe.yaml", "--format", "csv")
     assert done.returncode == 0, done.stderr
     assert done.stdout == (finished / "results" / "pe" / "table.csv").read_text(encoding="utf-8")
 
 
-def test_a_plan_knows_what_is_done(finished: Path, cache: Path) -> None:
-    planned = json.loads(_again(finished, cache, "plan", "pe.yaml", "--json").stdout)
+def test_a_plan_knows_what_is_done(again: Ablate) -> None:
+    planned = json.loads(again("plan", "pe.yaml", "--json").stdout)
     assert planned["n_missing"] == 0
     assert all(row["train_peak_mib"] > 0 for row in planned["rows"])
-    more = json.loads(_again(finished, cache, "plan", "pe.yaml", "--seeds", "2,3", "--json").stdout)
+    more = json.loads(again("plan", "pe.yaml", "--seeds", "2,3", "--json").stdout)
     assert more["n_missing"] == 2
 
 
-def test_a_trained_run_translates(finished: Path, cache: Path) -> None:
+def test_a_trained_run_translates(
+    again: Ablate, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record = _records(finished)["baseline", 1]
     lines = "the dog sleeps\n\nthe cat sees the bird\n"
-    done = _again(finished, cache, "translate", str(record["hash"])[:6], stdin=lines)
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    done = again("translate", str(record["hash"])[:6])
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 3
     assert done.stdout.splitlines()[1] == ""
 
 
-def test_a_diverging_run_is_a_row_and_runs_are_shared(finished: Path, cache: Path) -> None:
+def test_a_diverging_run_is_a_row_and_runs_are_shared(again: Ablate, finished: Path) -> None:
     wild = "  wild: {training.schedule: {name: constant, lr: 1e30}}\n"
     (finished / "wild.yaml").write_text(EXPERIMENT + wild, encoding="utf-8")
-    done = _again(finished, cache, "run", "wild.yaml", "--seeds", "1")
+    done = again("run", "wild.yaml", "--seeds", "1")
     assert done.returncode == 1, done.stderr
     assert "training 1 run" in done.stderr
     rows = done.stdout.splitlines()
@@ -340,7 +367,7 @@ def test_another_engine_makes_the_same_run(ablate: Ablate, folder: Path) -> None
 def test_a_killed_run_continues_to_the_very_same_numbers(
     ablate: Ablate, folder: Path, cache: Path
 ) -> None:
-    words = [*RUN_NONE, "--set", "training.steps=150"]
+    words = [*RUN_NONE, "--seeds", "1", "--set", "training.steps=150"]
     for sight in ("probes/*.json", "runs/*/checkpoint.pt", "runs/*/hypotheses.*.txt"):
         process = _start(folder, cache, words)
         _wait_for(folder / "results", sight)
@@ -348,6 +375,7 @@ def test_a_killed_run_continues_to_the_very_same_numbers(
         process.communicate()
     assert ablate(*words).returncode == 0
     killed = _records(folder)
+    shutil.copytree(folder / "results" / "probes", folder / "calm" / "results" / "probes")
     assert ablate(*words, "--results", "calm/results").returncode == 0
     calm = _records(folder / "calm")
     assert killed.keys() == calm.keys()
@@ -361,8 +389,10 @@ def test_a_killed_run_continues_to_the_very_same_numbers(
 @pytest.mark.slow
 def test_ctrl_c_ends_with_130_and_leaves_nobody_behind(folder: Path, cache: Path) -> None:
     (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
-    process = _start(folder, cache, [*RUN_NONE, "--set", "training.steps=100000"])
-    _wait_for(folder / "results", "runs/*/curve.csv")
+    best = ["training.average={best: 1}", "training.evaluate_every=20", "training.steps=100000"]
+    words = [word for override in best for word in ("--set", override)]
+    process = _start(folder, cache, [*RUN_NONE, *words])
+    _wait_for(folder / "results", "runs/*/snapshots/*")
     runs = folder / "results" / "runs"
     before = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)
@@ -376,17 +406,6 @@ def test_ctrl_c_ends_with_130_and_leaves_nobody_behind(folder: Path, cache: Path
     assert not list(runs.glob("*/record.json"))
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
-
-
-def _again(folder: Path, cache: Path, *words: str, stdin: str = "") -> Done:
-    return subprocess.run(
-        [*COMMAND, *words],
-        cwd=folder,
-        env=_environment(cache),
-        input=stdin,
-        capture_output=True,
-        text=True,
-    )
 
 
 def _start(folder: Path, cache: Path, words: list[str]) -> subprocess.Popen[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
@@ -127,16 +130,16 @@ def test_every_option_changes_the_model(slot: str, name: str, option: str) -> No
     values = [None, *alternatives(lookup(slot, name), option)]
     values = [value for value in values if is_accepted(**_choice(slot, name, option, value))]
     assert len(values) > 1, "no other value to try"
-    for one, other in combinations(values, 2):
-        left, right = (tiny(**_choice(slot, name, option, value)) for value in (one, other))
-        assert _differ(left, right), (one, other)
+    seen = {str(value): _Portrait(tiny(**_choice(slot, name, option, value))) for value in values}
+    for one, other in combinations(seen, 2):
+        assert _differ(seen[one], seen[other]), (one, other)
 
 
 def test_parts_of_one_slot_differ() -> None:
     for slot in MODEL_SLOTS:
-        names = [name for s, name in PARTS if s == slot]
-        for one, other in combinations(names, 2):
-            assert _differ(fitted(slot, one), fitted(slot, other)), (one, other)
+        seen = {name: _Portrait(fitted(slot, name)) for s, name in PARTS if s == slot}
+        for one, other in combinations(seen, 2):
+            assert _differ(seen[one], seen[other]), (one, other)
 
 
 @pytest.mark.parametrize("name", list(Dropout.model_fields))
@@ -297,39 +300,53 @@ def _choice(slot: str, name: str, option: str, value: Any) -> dict[str, Any]:
     return {"n_layers": 4} | company(slot, name) | {slot: choice}
 
 
-def _differ(left: Transformer, right: Transformer) -> bool:
-    """Return whether two models differ in what they start from, give, or do in training."""
-    return (
-        _starts_differ(left, right)
-        or _outputs_differ(left, right, is_training=False)
-        or _outputs_differ(left, right, is_training=True)
-    )
+class _Portrait:
+    """What a model starts from, gives, and does in training, each drawn when it is looked at."""
 
+    def __init__(self, model: Transformer) -> None:
+        self._model = model
+        self.start = {name: weight.clone() for name, weight in model.named_parameters()}
 
-def _outputs_differ(left: Transformer, right: Transformer, *, is_training: bool) -> bool:
-    """Compare outputs and losses, padding included, under the same weights and random numbers."""
-    src, tgt = ids(3, 14), ids(3, 13)
-    src[1, 9:] = tgt[1, 7:] = PAD
-    outputs = []
-    for model in (left, right):
-        scrambled(model.double()).train(is_training)
+    @functools.cached_property
+    def output(self) -> Tensor:
+        return self._output(is_training=False)
+
+    @functools.cached_property
+    def trained_output(self) -> Tensor:
+        return self._output(is_training=True)
+
+    def _output(self, *, is_training: bool) -> Tensor:
+        """Return logits, padding included, and losses, of weights and draws that are the same."""
+        model = scrambled(copy.deepcopy(self._model).double()).train(is_training)
         for module in model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.3 if is_training else 0.0
+        src, tgt = ids(3, 14), ids(3, 13)
+        src[1, 9:] = tgt[1, 7:] = PAD
         torch.manual_seed(5)
         losses: list[Tensor] = []
         logits = model(src, tgt, losses)
-        outputs.append(torch.cat((logits.flatten(), *(loss.reshape(1) for loss in losses))))
-    one, other = outputs
+        return torch.cat((logits.flatten(), *(loss.reshape(1) for loss in losses)))
+
+
+def _differ(left: _Portrait, right: _Portrait) -> bool:
+    """Return whether two models differ in what they start from, give, or do in training."""
+    return (
+        _starts_differ(left.start, right.start)
+        or _outputs_differ(left.output, right.output)
+        or _outputs_differ(left.trained_output, right.trained_output)
+    )
+
+
+def _outputs_differ(one: Tensor, other: Tensor) -> bool:
     return one.shape != other.shape or not torch.allclose(one, other, atol=1e-9, rtol=0)
 
 
-def _starts_differ(left: Transformer, right: Transformer) -> bool:
+def _starts_differ(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
     """Compare the initial weights: their shapes, and the size and spread of each."""
-    starts = [dict(model.named_parameters()) for model in (left, right)]
-    if {n: w.shape for n, w in starts[0].items()} != {n: w.shape for n, w in starts[1].items()}:
+    if {n: w.shape for n, w in left.items()} != {n: w.shape for n, w in right.items()}:
         return True
-    return any(not _alike(w, starts[1][name]) for name, w in starts[0].items())
+    return any(not _alike(w, right[name]) for name, w in left.items())
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:

@@ -22,15 +22,17 @@ from ablate.training.engines import Eager
 from ablate.training.step import Recipe, parameter_groups, set_rate
 from tests.tiny import TINY, company, ids
 
-SLOTS = [s for s in slots() if s != "corpus"]  # a corpus meets the others as ids alone
-PAIRS = list(combinations(SLOTS, 2))
+SLOTS = [s for s in slots() if s != "corpus"]  # it meets the others as ids alone
+OF_IDS = {"embedding"}  # what meets a tokenizer, which gives sizes of vocabularies to the others
+PAIRS = [p for p in combinations(SLOTS, 2) if "tokenizer" not in p or OF_IDS.intersection(p)]
+_N_LAYERS = {"sharing": 3, "residual": 2}  # in cycles 3 layers share; some residuals reach further
 
 
 def run_spec(choices: dict[str, str]) -> RunSpec:
     """Return a tiny run with these parts, and the company that each of them needs."""
     model: dict[str, Any] = TINY | {
         "dims": {"d_model": 16, "n_heads": 4, "max_len": 16},
-        "n_layers": 3 if "sharing" in choices else 2,  # in cycles 3 layers share, and 2 do not
+        "n_layers": _N_LAYERS.get(next((s for s in _N_LAYERS if s in choices), ""), 1),
         "embedding": {
             "name": "tied",
             "scale": "none",
