@@ -41,6 +41,8 @@ What makes a step fast, whatever the parts:
 - on a CPU that multiplies in bf16 `precision: auto` uses it, and takes the loss of so few logits at
   a time that what is in single precision stays in the cache; each run has one thread, and as many
   runs go on as there are cores;
+- a run does not begin with seconds of imports: its process is forked from one that has everything
+  imported and nothing computed;
 - on a GPU forward and backward are recorded once for each shape of a batch and replayed as one CUDA
   graph (`--engine graph`; the others are `eager` and `compile`). A part that lets numbers decide
   what Python does next cannot be recorded: its run goes on eagerly, and the table says so. The
@@ -62,6 +64,13 @@ RACES = (
         "target tokens/s",
     ),
     (
+        "Training, 3 + 3 layers of width 256, on a CPU without bf16",
+        "training_speed_d256_avx2",
+        "training_speed.py --preset d256 --only plain --only joeynmt "
+        "--output results/benchmarks/training_speed_d256_avx2.json",
+        "target tokens/s",
+    ),
+    (
         "Training, Transformer-Tiny, each on its own batches",
         "training_speed_own",
         "training_speed.py --own-batches --output results/benchmarks/training_speed_own.json",
@@ -72,6 +81,19 @@ RACES = (
         "training_speed_d256_own",
         "training_speed.py --preset d256 --own-batches "
         "--output results/benchmarks/training_speed_d256_own.json",
+        "target tokens/s",
+    ),
+    (
+        "Training, Transformer-Tiny, each on its own batches, on a CPU without bf16",
+        "training_speed_own_avx2",
+        "training_speed.py --own-batches --output results/benchmarks/training_speed_own_avx2.json",
+        "target tokens/s",
+    ),
+    (
+        "Training, 3 + 3 layers of width 256, each on its own batches, on a CPU without bf16",
+        "training_speed_d256_own_avx2",
+        "training_speed.py --preset d256 --own-batches "
+        "--output results/benchmarks/training_speed_d256_own_avx2.json",
         "target tokens/s",
     ),
     ("Decoding, 5 beams", "decoding_speed", "decoding_speed.py", "sentences/s"),

@@ -3,7 +3,8 @@
 Started as ``python -m ablate.runner.worker``; an empty line ends a crew, whose tasks are done by
 turns. To import PyTorch takes seconds, so that is done once: on Linux each crew gets a fork of this
 process, which has not computed anything. Nothing that a crew does, not even its death, reaches the
-next one. Elsewhere, and to measure memory, which a fork shares, the process does a crew and ends.
+next one. The process does a crew itself, and ends, on other systems, to measure memory, which a
+fork shares, and if an import has opened a GPU, which no fork can use.
 
 A crew ends with 0 when all its tasks have left their results, be those failures, and with 130 when
 it was told to stop. It never outlives whoever started the worker.
@@ -45,7 +46,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     say = _speaker()
     for tasks in _crews():
-        if sys.platform != "linux" or tasks[0].action == "probe":
+        if sys.platform != "linux" or tasks[0].action == "probe" or has_open("/dev/nvidia"):
             return _work(tasks, say)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until somebody listens to it
         fork = os.fork()
@@ -68,6 +69,15 @@ def _crews() -> Iterator[list[Task]]:
         else:
             yield tasks
             tasks = []
+
+
+def has_open(start: str) -> bool:
+    """Return whether the process holds a file open whose path begins so; of Linux."""
+    for file in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # that of the listing itself is closed again
+            if str(file.readlink()).startswith(start):
+                return True
+    return False
 
 
 def _outcome(fork: int) -> tuple[int, bool]:

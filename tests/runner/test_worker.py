@@ -17,6 +17,7 @@ from ablate.registry import Plugin
 from ablate.runner.devices import Device
 from ablate.runner.schedule import schedule
 from ablate.runner.task import Exit, Sign, Task, heard_in
+from ablate.runner.worker import has_open
 from ablate.spec import RunSpec
 from ablate.store import Store
 from tests.runner.conftest import SMALL, Diary, MakeTask
@@ -137,6 +138,13 @@ def test_each_crew_has_a_log_of_its_own(task: MakeTask, diary: Diary, store: Sto
     assert "lost.py" in last
     assert short == ("done", None)
     assert not logs[1]
+
+
+def test_what_is_open_is_seen(tmp_path: Path) -> None:
+    assert not has_open(str(tmp_path))
+    with (tmp_path / "nvidia0").open("w"):
+        assert has_open(str(tmp_path / "nvidia"))
+    assert not has_open(str(tmp_path))
 
 
 @pytest.mark.parametrize("told", [Exit(-9), Exit(0), Sign("key", "training")])
