@@ -128,12 +128,18 @@ def section(title: str, name: str, command: str, tell: Any) -> str:
     found = json.loads(file.read_text(encoding="utf-8"))
     machine = found["hardware"]
     lines += [
-        f"`{found['command']}`, {found['date'][:10]}, {machine['device_name']}, torch "
+        f"`{found['command']}`, {found['date'][:10]}, {_machine(machine)}, torch "
         f"{found['versions']['torch']} ([{file.name}](../{file.relative_to(ROOT).as_posix()})).",
         "",
         *tell(found),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _machine(hardware: Found) -> str:
+    """Return the device, of a CPU with the widest instructions that it has for numbers."""
+    name, kind = hardware["device_name"], hardware["cpu_kind"]
+    return name if hardware["device"] == "cuda" else f"{name} ({kind.rpartition(', ')[2]})"
 
 
 def race(found: Found, unit: str) -> Iterator[str]:
