@@ -100,19 +100,23 @@ def _inside(capsys: pytest.CaptureFixture[str], *words: str) -> Done:
     return Done(list(words), ended.value.code, said.out, said.err)
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
-    """A folder where ``ablate run pe.yaml`` has been done."""
-    folder = tmp_path_factory.mktemp("finished") / "experiments"
-    folder.mkdir()
-    (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
-    done = subprocess.run(
+def _run_in_a_process(folder: Path, cache: Path) -> Done:
+    return subprocess.run(
         [*COMMAND, "run", "pe.yaml"],
         cwd=folder,
         env=_environment(cache),
         capture_output=True,
         text=True,
     )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+    """A folder where ``ablate run pe.yaml`` has been done."""
+    folder = tmp_path_factory.mktemp("finished") / "experiments"
+    folder.mkdir()
+    (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    done = _run_in_a_process(folder, cache)
     assert done.returncode == 0, done.stderr
     (folder / "stdout").write_text(done.stdout, encoding="utf-8")
     (folder / "stderr").write_text(done.stderr, encoding="utf-8")
@@ -294,13 +298,7 @@ def test_a_record_holds_what_other_tools_read(finished: Path) -> None:
 def test_a_second_run_trains_nothing_and_prints_the_same(finished: Path, cache: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in finished.rglob("record.json")}
     began = time.monotonic()
-    done = subprocess.run(
-        [*COMMAND, "run", "pe.yaml"],
-        cwd=finished,
-        env=_environment(cache),
-        capture_output=True,
-        text=True,
-    )
+    done = _run_in_a_process(finished, cache)
     assert time.monotonic() - began < 10  # five on a quiet machine
     assert done.returncode == 0
     assert done.stdout == (finished / "stdout").read_text(encoding="utf-8")
