@@ -140,7 +140,7 @@ class Costs:
 def _read(file: Path) -> dict[str, _Counts | None]:
     try:
         kept = json.loads(unsealed(file.read_text(encoding="utf-8")))
-    except (OSError, DataError):
+    except (OSError, UnicodeDecodeError, DataError):
         return {}
     return {key: None if counts is None else tuple(counts) for key, counts in kept.items()}
 
