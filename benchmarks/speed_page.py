@@ -11,7 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from records import RESULTS, ROOT, say
 from ablate.store import write_whole
 
 Found = dict[str, Any]
+Tell = Callable[[Found], Iterator[str]]
 
 INTRODUCTION = """\
 # Speed
@@ -55,49 +57,10 @@ What makes a step fast, whatever the parts:
 What it says of GPUs is tested on CPUs, as far as that goes; nothing here was measured on a GPU yet.
 """
 
-RACES = (
-    ("Training, Transformer-Tiny", "training_speed", "training_speed.py", "target tokens/s"),
-    (
-        "Training, 3 + 3 layers of width 256",
-        "training_speed_d256",
-        "training_speed.py --preset d256 --output results/benchmarks/training_speed_d256.json",
-        "target tokens/s",
-    ),
-    (
-        "Training, 3 + 3 layers of width 256, on a CPU without bf16",
-        "training_speed_d256_avx2",
-        "training_speed.py --preset d256 --only plain --only joeynmt "
-        "--output results/benchmarks/training_speed_d256_avx2.json",
-        "target tokens/s",
-    ),
-    (
-        "Training, Transformer-Tiny, each on its own batches",
-        "training_speed_own",
-        "training_speed.py --own-batches --output results/benchmarks/training_speed_own.json",
-        "target tokens/s",
-    ),
-    (
-        "Training, 3 + 3 layers of width 256, each on its own batches",
-        "training_speed_d256_own",
-        "training_speed.py --preset d256 --own-batches "
-        "--output results/benchmarks/training_speed_d256_own.json",
-        "target tokens/s",
-    ),
-    (
-        "Training, Transformer-Tiny, each on its own batches, on a CPU without bf16",
-        "training_speed_own_avx2",
-        "training_speed.py --own-batches --output results/benchmarks/training_speed_own_avx2.json",
-        "target tokens/s",
-    ),
-    (
-        "Training, 3 + 3 layers of width 256, each on its own batches, on a CPU without bf16",
-        "training_speed_d256_own_avx2",
-        "training_speed.py --preset d256 --own-batches "
-        "--output results/benchmarks/training_speed_d256_own_avx2.json",
-        "target tokens/s",
-    ),
-    ("Decoding, 5 beams", "decoding_speed", "decoding_speed.py", "sentences/s"),
-)
+PRESETS = {"": "Transformer-Tiny", "_d256": "3 + 3 layers of width 256"}
+BATCHES = {"": "", "_own": ", each on its own batches"}
+MACHINES = {"": "", "_avx2": ", on a CPU without bf16"}
+"""Parts of a record's name, and what the page says for them."""
 
 
 def main() -> None:
@@ -105,25 +68,60 @@ def main() -> None:
     made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     made.add_argument("--output", type=Path, default=ROOT / "docs" / "speed.md")
     output = made.parse_args().output
-    sections = [INTRODUCTION]
-    for title, name, command, unit in RACES:
-        sections.append(section(title, name, command, lambda found, unit=unit: race(found, unit)))
-    sections += [
-        section("Where a step's time goes", "step_profile", "step_profile.py", profile),
-        section("What parts cost", "parts_cost", "parts_cost.py", parts),
-        section("How cost grows", "scaling", "scaling.py", growth),
-        section("Seeds in one model", "padded_seeds", "padded_seeds.py", seeds),
+    sections = [
+        INTRODUCTION,
+        *training(),
+        *decoding(),
+        *profiles(),
+        section("What parts cost", "parts_cost", "", parts),
+        section("How cost grows", "scaling", "", growth),
+        section("Seeds in one model", "padded_seeds", "", seeds),
     ]
     write_whole(output, "\n".join(sections))
     say(str(output))
 
 
-def section(title: str, name: str, command: str, tell: Any) -> str:
-    """Return a section of the page."""
-    file = RESULTS / f"{name}.json"
+def training() -> Iterator[str]:
+    """Yield a section for every race in training."""
+    for machine, batches, preset in product(MACHINES, BATCHES, PRESETS):
+        title = f"Training, {PRESETS[preset]}{BATCHES[batches]}{MACHINES[machine]}"
+        flags = f"{_preset(preset)}{' --own-batches' if batches else ''}"
+        yield section(title, "training_speed", flags, tokens, f"{preset}{batches}{machine}")
+
+
+def decoding() -> Iterator[str]:
+    """Yield a section for every race in decoding."""
+    for machine, said in MACHINES.items():
+        yield section(f"Decoding, 5 beams{said}", "decoding_speed", "", sentences, machine)
+
+
+def profiles() -> Iterator[str]:
+    """Yield a section for every profile of a step."""
+    for preset, machine in (("", ""), ("_d256", "_avx2")):
+        title = f"Where a step's time goes, {PRESETS[preset]}{MACHINES[machine]}"
+        yield section(title, "step_profile", _preset(preset), profile, f"{preset}{machine}")
+
+
+def _preset(of_name: str) -> str:
+    return f" --preset {of_name[1:]}" if of_name else ""
+
+
+def section(title: str, script: str, flags: str, tell: Tell, kind: str = "") -> str:
+    """Return a section of the page.
+
+    Args:
+        title: of the section.
+        script: that measures it.
+        flags: to measure it with.
+        tell: yields the lines from the record.
+        kind: what the record's name has after the script's.
+    """
+    file = RESULTS / f"{script}{kind}.json"
     lines = [f"## {title}", ""]
     if not file.exists():
-        lines.append(f"Not measured yet: `python benchmarks/{command}` does it.")
+        output = f" --output results/benchmarks/{file.name}" if kind else ""
+        command = f"python benchmarks/{script}.py{flags}{output}"
+        lines.append(f"Not measured yet: `{command}` does it.")
         return "\n".join(lines) + "\n"
     found = json.loads(file.read_text(encoding="utf-8"))
     machine = found["hardware"]
@@ -140,6 +138,16 @@ def _machine(hardware: Found) -> str:
     """Return the device, of a CPU with the widest instructions that it has for numbers."""
     name, kind = hardware["device_name"], hardware["cpu_kind"]
     return name if hardware["device"] == "cuda" else f"{name} ({kind.rpartition(', ')[2]})"
+
+
+def tokens(found: Found) -> Iterator[str]:
+    """Yield what a race in training found."""
+    return race(found, "target tokens/s")
+
+
+def sentences(found: Found) -> Iterator[str]:
+    """Yield what a race in decoding found."""
+    return race(found, "sentences/s")
 
 
 def race(found: Found, unit: str) -> Iterator[str]:
@@ -201,11 +209,13 @@ def _ratios(own: Found, other: Found) -> list[float]:
 def profile(found: Found) -> Iterator[str]:
     """Yield a step's time beside its floor, and its ten largest operations."""
     seconds, floor = found["seconds_per_step"], found["floor_seconds"]
-    yield f"{found['engine']} engine, {found['precision']}, {found['settings']['threads']} thread,"
+    n_threads = found["settings"]["threads"]
+    yield f"{found['engine']} engine, {found['precision']}, threads: {n_threads},"
     yield f"{found['target_tokens_per_step']:,.0f} target tokens per step. At the rate of large"
     yield f"matrix products its arithmetic would take {floor['arithmetic'] / seconds:.0%} of its"
     yield f"time, at the speed of a large copy its bytes {floor['memory'] / seconds:.0%}: a step"
-    yield f"takes {found['times_the_floor']:.2f} times the floor."
+    yield f"takes {found['times_the_floor']:.2f} times the floor, and no program that computes the"
+    yield "same numbers can be faster than that."
     yield ""
     yield "| share | operation | calls per step |"
     yield "|---:|---|---:|"
