@@ -21,11 +21,12 @@ from tests.tiny import (
     PAD,
     PARTS,
     VOCABULARY,
+    accepted,
     alternatives,
+    choices,
     company,
     fitted,
     ids,
-    is_accepted,
     scrambled,
     spec,
     tiny,
@@ -34,9 +35,9 @@ from tests.tiny import (
 OPTIONS = [(s, n, o) for s, n in PARTS for o in lookup(s, n).options.model_fields]
 
 
-@pytest.fixture(params=PARTS, ids=lambda part: f"{part[0]}={part[1]}")
+@pytest.fixture(scope="module", params=PARTS, ids=lambda part: f"{part[0]}={part[1]}")
 def model(request: pytest.FixtureRequest) -> Transformer:
-    """The tiny model with each registered part in turn, in double precision."""
+    """The tiny model with each registered part in turn, in double precision; for all to read."""
     slot, name = request.param
     return scrambled(fitted(slot, name).double())
 
@@ -63,10 +64,11 @@ def test_padding_is_invisible(model: Transformer) -> None:
 
 def test_every_source_token_is_seen_from_the_first_target_on(model: Transformer) -> None:
     src, tgt = ids(2, 7), ids(2, 5)
+    before = model(src, tgt)[:, 0]
     for s in range(src.size(1)):
         changed = src.clone()
         changed[:, s] = (changed[:, s] - 3) % (VOCABULARY.n_src - 4) + 4
-        assert not torch.allclose(model(changed, tgt)[:, 0], model(src, tgt)[:, 0])
+        assert not torch.allclose(model(changed, tgt)[:, 0], before)
 
 
 def test_token_by_token_equals_all_at_once(model: Transformer) -> None:
@@ -98,11 +100,11 @@ def test_beams_can_change_places_and_sentences_can_leave(model: Transformer) -> 
 def test_gradients_reach_every_parameter(model: Transformer, request: Any) -> None:
     """With initial weights or others: zeros hide what they multiply, and routers have habits."""
     slot, name = request.node.callspec.params["model"]
-    models = [model, fitted(slot, name).double()]
+    models = [copy.deepcopy(model), fitted(slot, name).double()]
     for one in models:
         one(ids(24, 12), ids(24, 11)).square().sum().backward()
     twins = dict(models[1].named_parameters())
-    for name, parameter in model.named_parameters():
+    for name, parameter in models[0].named_parameters():
         gradients = [parameter.grad, twins[name].grad]
         assert all(gradient is not None for gradient in gradients), name
         if not name.endswith("attention.k.bias"):  # a softmax does not see what all keys share
@@ -112,7 +114,7 @@ def test_gradients_reach_every_parameter(model: Transformer, request: Any) -> No
 def test_meta_and_real_model_are_alike(model: Transformer, request: Any) -> None:
     slot, name = request.node.callspec.params["model"]
     with torch.device("meta"):
-        meta = assemble(spec(**company(slot, name), **{slot: name}), VOCABULARY, PAD)
+        meta = assemble(spec(**choices(slot, name)), VOCABULARY, PAD)
     assert {n: p.shape for n, p in meta.named_parameters()} == {
         n: p.shape for n, p in model.named_parameters()
     }
@@ -127,10 +129,11 @@ def test_saved_and_loaded_weights_give_the_same_logits(model: Transformer, reque
 
 @pytest.mark.parametrize(("slot", "name", "option"), OPTIONS)
 def test_every_option_changes_the_model(slot: str, name: str, option: str) -> None:
-    values = [None, *alternatives(lookup(slot, name), option)]
-    values = [value for value in values if is_accepted(**_choice(slot, name, option, value))]
-    assert len(values) > 1, "no other value to try"
-    seen = {str(value): _Portrait(tiny(**_choice(slot, name, option, value))) for value in values}
+    seen = {}
+    for value in (None, *alternatives(lookup(slot, name), option)):
+        if model := accepted(**_choice(slot, name, option, value)):
+            seen[str(value)] = _Portrait(model)
+    assert len(seen) > 1, "no other value to try"
     for one, other in combinations(seen, 2):
         assert _differ(seen[one], seen[other]), (one, other)
 
@@ -218,10 +221,11 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 @pytest.mark.parametrize("device", DEVICES)
 def test_bf16_agrees_with_fp32(model: Transformer, device: str) -> None:
     src, tgt = ids(2, 7), ids(2, 5)
-    expected = model.float()(src, tgt)
+    single = copy.deepcopy(model).float()
+    expected = single(src, tgt)
     here = [x.to(device) for x in (src, tgt)]
     with torch.autocast(device, torch.bfloat16):
-        logits = model.to(device)(*here)
+        logits = single.to(device)(*here)
     error = (logits.float().cpu() - expected).norm() / expected.norm()
     assert error < 0.1, error
 

@@ -44,27 +44,30 @@ def tiny(vocabulary: Vocabulary = VOCABULARY, /, **changes: Any) -> Transformer:
     return assemble(spec(**changes), vocabulary, PAD).eval()
 
 
-def is_accepted(vocabulary: Vocabulary = VOCABULARY, /, **changes: Any) -> bool:
-    """Return whether the tiny model can be assembled with these changes."""
+def accepted(vocabulary: Vocabulary = VOCABULARY, /, **changes: Any) -> Transformer | None:
+    """Assemble the tiny model with these changes; None if a part refuses."""
     try:
-        with torch.device("meta"):
-            assemble(spec(**changes), vocabulary, PAD)
+        return tiny(vocabulary, **changes)
     except RefusedError:
-        return False
-    return True
+        return None
 
 
 @functools.cache
 def company(slot: str, name: str) -> dict[str, str]:
     """Return the other choice that a part needs beside it, by slot; nothing for most."""
     others = [{s: n} for s, n in PARTS if s != slot]
-    return next(other for other in [{}, *others] if is_accepted(**{slot: name}, **other))
+    return next(other for other in [{}, *others] if accepted(**{slot: name}, **other))
 
 
-def fitted(slot: str, choice: Any) -> Transformer:
-    """Assemble the tiny model with one choice, a name or a mapping, and the company it needs."""
-    name = choice if isinstance(choice, str) else choice["name"]
-    return tiny(**company(slot, name), **{slot: choice})
+def choices(slot: str, name: str) -> dict[str, Any]:
+    """Return what to change for one part: company, and layers to reach over if it does."""
+    n_layers = 3 if slot in ("residual", "sharing") else 2
+    return {"n_layers": n_layers} | company(slot, name) | {slot: name}
+
+
+def fitted(slot: str, name: str) -> Transformer:
+    """Assemble the tiny model with one part, and what it needs."""
+    return tiny(**choices(slot, name))
 
 
 def scrambled(model: Transformer) -> Transformer:

@@ -21,7 +21,7 @@ from ablate.spec.experiment import TrainingSpec
 from ablate.training.engines import Eager
 from ablate.training.plan import Stream
 from ablate.training.step import Recipe, parameter_groups, set_rate
-from tests.tiny import MODEL_SLOTS, PARTS, TINY, company
+from tests.tiny import MODEL_SLOTS, PARTS, TINY, choices
 
 TRAINING_SLOTS = [slot for slot in slots() if slot in TrainingSpec.model_fields]
 TRAINING_PARTS = [(slot, name) for slot in TRAINING_SLOTS for name in slots()[slot]]
@@ -34,7 +34,7 @@ def run_spec(slot: str, name: str, **options: Any) -> RunSpec:
     model, training = dict(TINY), {"schedule": {"name": "constant", "lr": 5e-3}}
     choice = {slot: {"name": name, **options}}
     if slot in MODEL_SLOTS:
-        model |= company(slot, name) | choice
+        model |= choices(slot, name) | choice
     else:
         training |= choice
     return RunSpec.model_validate(
