@@ -5,6 +5,7 @@ Importing this file is cheap, so that ``--help`` answers at once: a command impo
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from enum import StrEnum
@@ -33,6 +34,9 @@ from ablate.cli.options import (
 )
 from ablate.errors import SpecError
 from ablate.version import __version__
+
+_OBJECTS = 10**5
+"""After how many new ones to look for garbage: libraries bring half a million that stay."""
 
 app = typer.Typer(
     name="ablate",
@@ -346,7 +350,10 @@ def translate(
 def main() -> None:
     """Run the command that the arguments name; never returns."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop as cleanly as on Ctrl-C
+    gc.set_threshold(_OBJECTS)
     try:
         app()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    finally:
+        gc.freeze()  # there is no need to look for garbage at the end

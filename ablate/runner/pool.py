@@ -22,7 +22,7 @@ from ablate.runner.crews import Crew
 from ablate.runner.devices import Device
 from ablate.runner.task import Exit, Sign, Task, heard_in
 
-WORKER = (sys.executable, "-P", "-m", "ablate.runner.worker")
+WORKER = (sys.executable, "-P", "-m", "ablate.runner")
 GRACE_S = 5.0
 """How long workers that were told to stop may take to save what they have."""
 

@@ -1,10 +1,10 @@
 """A worker process: crews of tasks from standard input, signs of life to standard output.
 
-Started as ``python -m ablate.runner.worker``; an empty line ends a crew, whose tasks are done by
-turns. To import PyTorch takes seconds, so that is done once: on Linux each crew gets a fork of this
-process, which has not computed anything. Nothing that a crew does, not even its death, reaches the
-next one. The process does a crew itself, and ends, on other systems, to measure memory, which a
-fork shares, and if an import has opened a GPU, which no fork can use.
+Started as ``python -m ablate.runner``; an empty line ends a crew, whose tasks are done by turns. To
+import PyTorch takes seconds, so that is done once: on Linux each crew gets a fork of this process,
+which has not computed anything. Nothing that a crew does, not even its death, reaches the next one.
+The process does a crew itself, and ends, on other systems, to measure memory, which a fork shares,
+and if an import has opened a GPU, which no fork can use.
 
 A crew ends with 0 when all its tasks have left their results, be those failures, and with 130 when
 it was told to stop. It never outlives whoever started the worker.
@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TextIO
 
 import torch
-import torch._dynamo  # the first optimizer of a process would
 
 from ablate.errors import StoppedError
 from ablate.registry import PluginError, adopt
@@ -184,7 +183,3 @@ def _watch_parent() -> None:
     """
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
