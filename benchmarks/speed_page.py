@@ -44,7 +44,7 @@ What makes a step fast, whatever the parts:
   a time that what is in single precision stays in the cache; each run has one thread, and as many
   runs go on as there are cores;
 - a run does not begin with seconds of imports: its process is forked from one that has everything
-  imported and nothing computed;
+  imported and nothing computed, and nobody looks for garbage among what was imported;
 - on a GPU forward and backward are recorded once for each shape of a batch and replayed as one CUDA
   graph (`--engine graph`; the others are `eager` and `compile`). A part that lets numbers decide
   what Python does next cannot be recorded: its run goes on eagerly, and the table says so. The
