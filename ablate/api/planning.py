@@ -13,6 +13,7 @@ from ablate import measuring
 from ablate.api.selecting import Fingerprints, select
 from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD, Tokenizer
+from ablate.measuring.flops import FlopCounter
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import build
@@ -22,7 +23,7 @@ from ablate.runner.devices import Device
 from ablate.runner.display import clock
 from ablate.runner.probe import probe_key
 from ablate.runner.schedule import is_finished
-from ablate.spec import Published, Row, Run, RunSpec, identity
+from ablate.spec import ModelSpec, Published, Row, Run, RunSpec, identity
 from ablate.store import Store
 from ablate.training.engines import resolve as resolve_engine
 
@@ -183,27 +184,38 @@ class _Planner:
         self._store = store
         self._published = published
         self._fingerprints = Fingerprints()
+        self._flops = FlopCounter()
+        self._counted: dict[tuple[str, Vocabulary], tuple[int, float]] = {}
 
     def row(self, row: Row, runs: Sequence[Run], baseline: RunSpec) -> PlannedRow:
         precision = devices.resolve(row.spec.training.precision, self._device)
         probe = self._probe(row.spec, precision)
         vocabulary = _vocabulary(row.spec, probe)
-        model = _assembled(row.spec, vocabulary)
-        params = measuring.count_parameters(model)["total"]
-        of_baseline = _assembled(baseline, vocabulary)
+        params, flops = self._counts(row.spec.model, vocabulary)
+        of_baseline, _ = self._counts(baseline.model, vocabulary)
         return PlannedRow(
             name=row.name,
             changes=row.changes,
             params=params,
-            params_delta=params / measuring.count_parameters(of_baseline)["total"] - 1,
+            params_delta=params / of_baseline - 1,
             is_vocabulary_known=bool(probe),
-            flops_per_target_token=measuring.count_flops(model, _batch(model)),
+            flops_per_target_token=flops,
             train_peak_mib=probe.get("train_peak_mib"),
             seconds_per_run=_seconds(row.spec, probe),
             runs_at_once=int(probe.get("runs_at_once", 1)),
             runs=tuple(self._run(run, precision) for run in runs),
             published=self._published.of(row.name) if self._published else {},
         )
+
+    def _counts(self, spec: ModelSpec, vocabulary: Vocabulary) -> tuple[int, float]:
+        """Return the parameters of a model, and its FLOPs per target token."""
+        key = spec.model_dump_json(), vocabulary
+        if key not in self._counted:
+            with torch.device("meta"):
+                model = assemble(spec, vocabulary, PAD)
+            params: int = measuring.count_parameters(model)["total"]
+            self._counted[key] = params, self._flops.count(model, _batch(model))
+        return self._counted[key]
 
     def _probe(self, spec: RunSpec, precision: str) -> Mapping[str, float]:
         engine = resolve_engine("auto", self._device.kind)
@@ -222,11 +234,6 @@ def _vocabulary(spec: RunSpec, probe: Mapping[str, float]) -> Vocabulary:
     if not probe:
         return nominal
     return Vocabulary(int(probe["n_src"]), int(probe["n_tgt"]), nominal.is_joint)
-
-
-def _assembled(spec: RunSpec, vocabulary: Vocabulary) -> Transformer:
-    with torch.device("meta"):
-        return assemble(spec.model, vocabulary, PAD)
 
 
 def _batch(model: Transformer) -> Batch:
