@@ -14,7 +14,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-gc.set_threshold(10**5)  # a fifth of the time of thousands of small models goes into it else
+gc.set_threshold(10**5)  # to look for garbage more often takes long among so many imports
 torch.set_num_threads(1)  # the tests are run side by side, and their models are small
 
 

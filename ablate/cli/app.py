@@ -36,7 +36,7 @@ from ablate.errors import SpecError
 from ablate.version import __version__
 
 _OBJECTS = 10**5
-"""After how many new ones to look for garbage: libraries bring half a million that stay."""
+"""After how many new ones to look for garbage: libraries bring many more, which stay."""
 
 app = typer.Typer(
     name="ablate",

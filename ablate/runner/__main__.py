@@ -1,8 +1,8 @@
 """``python -m ablate.runner``: a worker process.
 
-What it imports is half a million objects that last as long as it does. To look for garbage among
-them takes a fifth of the time of the imports, and a second more at the end of every fork, which
-gets pages of its own for it. So nobody looks.
+What it imports are very many objects that last as long as it does. To look for garbage among them
+would slow the imports down, and then the end of every fork, which would get pages of its own for
+it. So nobody looks.
 """
 
 import gc
