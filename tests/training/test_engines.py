@@ -78,6 +78,55 @@ def test_graphs_learn_as_eager_does(
     assert found == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.parametrize("name", sorted(slots()["optimizer"]))
+def test_no_optimizer_moves_the_weights_elsewhere_from_a_graph(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a rate and a gradient that are others at every step."""
+    monkeypatch.setattr(Recorder, "record", tape.record)
+
+    def result(engine: str) -> tuple[list[Tensor], int]:
+        made, batches = prepared(engine, run_spec(0.0, optimizer={"name": name}, clip=1.0))
+        batch = batches.make(batches.epoch(1, 0)[0])
+        for rate in (1e-3, 2e-3, 3e-3, 4e-3):
+            set_rate(made.optimizer, rate)
+            norm = made.step([batch]).gradient_norm
+        n_recorded = made.n_recorded if isinstance(made, Graph) else 0
+        return [norm, *made.model.parameters()], n_recorded
+
+    expected, _ = result("eager")
+    found, n_recorded = result("graph")
+    assert n_recorded == (2 if name in ("adam", "adamw") else 1)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+
+
+def test_weights_that_are_met_late_are_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that uses a parameter for long sentences only."""
+    monkeypatch.setattr(Recorder, "record", tape.record)
+    forward = Relu.forward
+
+    def curious(self: Relu, x: Tensor, *rest: Any) -> Tensor:
+        y = forward(self, x, *rest)
+        return y * self.get_parameter("late") if x.size(1) > 10 else y
+
+    monkeypatch.setattr(Relu, "forward", curious)
+
+    def result(cls: type[Engine]) -> list[Tensor]:
+        model = fresh(run_spec(dropout=0.0)).train()
+        layers = [module for module in model.modules() if isinstance(module, Relu)]
+        for layer in layers:
+            layer.late = torch.nn.Parameter(torch.ones(16))
+        recipe = Recipe(build(Objective, choose(Objective, "label_smoothing"), PAD))
+        engine = cls(model, recipe, torch.optim.Adam(model.parameters(), lr=0.01, fused=True))
+        for n_src in (8, 8, 8, 12, 12, 12):
+            engine.step([of_length(n_src)])
+        return [layer.get_parameter("late") for layer in layers]
+
+    expected, found = result(Eager), result(Graph)
+    assert any((late != 1).all() for late in expected)
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
 def test_compiled_code_learns_as_eager_does() -> None:
@@ -248,7 +297,11 @@ def test_what_cannot_be_recorded_after_all_goes_on_eagerly(monkeypatch: pytest.M
 
     monkeypatch.setattr(Recorder, "record", refuse)
     expected, _ = losses("eager")
-    with pytest.warns(UserWarning, match="not permitted when stream is capturing; training goes"):
+    why = "could not be recorded: operation not permitted when stream is capturing"
+    with (
+        pytest.warns(UserWarning, match=f"the step {why}; training goes on eagerly"),
+        pytest.warns(UserWarning, match=f"the update {why}; it is made eagerly"),
+    ):
         found, engine = losses("graph")
     assert engine.note == (
         "the step could not be recorded: operation not permitted when stream is capturing"

@@ -18,7 +18,8 @@ from ablate.training.step import Recipe, StepResult
 class Engine(ABC):
     """Makes the optimizer steps of one run: gradients, clipping, update.
 
-    An engine says how the gradient of a batch is computed; the rest is written here, once.
+    An engine says how the gradient of a batch is computed, and may say how the update is executed;
+    what a step consists of is written here, once.
 
     Args:
         model: in training mode, on the device of the batches to come.
@@ -65,9 +66,18 @@ class Engine(ABC):
         per_token = self.recipe.loss_per == "token"
         n_tokens = sum(batch.n_tokens for batch in batches)
         n_units = n_tokens if per_token else sum(batch.src.size(0) for batch in batches)
-        self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
         sums = [self.add_gradient(batch, n_units) for batch in batches]
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip or math.inf)
-        self.optimizer.step()
+        norm = self.update()
         loss, own_loss = torch.stack(sums).sum(dim=0) / n_tokens
         return StepResult(loss, own_loss, norm, n_tokens)
+
+    def update(self) -> Tensor:
+        """Clip the gradient, move the weights along it, and forget it.
+
+        Returns:
+            The norm of the whole gradient before clipping, (). The tensor is the caller's own.
+        """
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip or math.inf)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
+        return norm

@@ -1,4 +1,4 @@
-"""Forward and backward recorded once per shape of a batch, then replayed as one CUDA graph.
+"""A step as two CUDA graphs: forward and backward, recorded once per shape of a batch; the update.
 
 At the sizes of most ablations a GPU waits for Python: a step is some thousand small kernels, each
 of which costs the host more than the device. A graph is launched at once.
@@ -28,17 +28,20 @@ _MOST = 512  # recordings; each takes some MiB of the device
 
 
 class Graph(Engine):
-    """Replays what it has recorded; a shape is run as it is once, and recorded when it comes back.
+    """Replays what it has recorded; what is new is done as it is, and recorded when it comes back.
 
     Batches of one epoch come back in the next with the same numbers of rows and target tokens (see
-    `Batches`), so there are about as many recordings as there are batches of distinct lengths. All
-    share one pool of memory. Clipping and the update follow outside the graph, in a few large
-    kernels, so that every optimizer will do.
+    `Batches`), so there are about as many recordings as there are batches of distinct lengths, and
+    one of clipping and the update, which are the same for all. They share one pool of memory.
+
+    An update is recorded where all that it changes is on the device and the rate may be there too:
+    PyTorch's fused optimizers (`adam` and `adamw`). Others update as they do eagerly, in a few
+    large kernels.
 
     On a CPU, where there is nothing to record, the same steps are taken on the same buffers.
 
     Attributes:
-        n_recorded: shapes that have been recorded.
+        n_recorded: recordings there are.
 
     Source: https://docs.pytorch.org/docs/stable/notes/cuda.html, "CUDA Graphs".
     """
@@ -50,52 +53,121 @@ class Graph(Engine):
         self, model: Transformer, recipe: Recipe, optimizer: torch.optim.Optimizer
     ) -> None:
         super().__init__(model, recipe, optimizer)
+        device = next(model.parameters()).device
         self.n_recorded = 0
+        self._recorder = Recorder(device)
         self._slots: dict[tuple[int, int, int], Slot] = {}
-        self._made: Recorder | None = None
+        self._rates = [torch.zeros((), device=device) for _ in optimizer.param_groups]
+        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._records_updates = _is_on_device(optimizer)
+        self._update, self._n_moved = self._new_update(), 0
 
     def add_gradient(self, batch: Batch, n_units: int) -> Tensor:
         if self.note:
             return add_gradient(self.model, self.recipe, Load.of(batch, n_units))
         slot = self._slot(batch)
         slot.fill(batch, n_units)
-        if slot.replay is None:
-            work = partial(add_gradient, self.model, self.recipe, slot.load)
-            if not slot.has_run or self.n_recorded == _MOST:
-                slot.has_run = True  # what a first time allocates and looks up must not be recorded
-                return self._recorder(batch).warm_up(work)
-            try:
-                slot.replay = self._record(batch, work)
-            except RuntimeError as error:
-                self._give_up(error)
-                return self.add_gradient(batch, n_units)
-        return slot.replay().clone()
+        try:
+            return self._do(slot.gradient)
+        except _NotRecordedError as error:
+            self.note = f"the step could not be recorded: {error}"
+            warnings.warn(f"{self.note}; training goes on eagerly", stacklevel=2)
+            return self.add_gradient(batch, n_units)
 
-    def _recorder(self, batch: Batch) -> Recorder:
-        if self._made is None:
-            self._made = Recorder(batch.src.device)
-        return self._made
+    def update(self) -> Tensor:
+        if not self._records_updates:
+            return super().update()
+        n_moved = sum(p.grad is not None for p in self._parameters)
+        if n_moved > self._n_moved:  # a recording moves those that had a gradient by then
+            self._update, self._n_moved = self._new_update(), n_moved
+        for buffer, group in zip(self._rates, self.optimizer.param_groups, strict=True):
+            buffer.fill_(group["lr"])
+        try:
+            return self._do(self._update)
+        except _NotRecordedError as error:
+            warnings.warn(
+                f"the update could not be recorded: {error}; it is made eagerly", stacklevel=2
+            )
+            self._records_updates = False
+            return super().update()
 
-    def _record(self, batch: Batch, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    def _new_update(self) -> Work:
+        return Work(self._update_by_buffers, super().update)
+
+    def _update_by_buffers(self) -> Tensor:
+        """Update with rates that are read where they are, since a number would be for ever."""
+        groups = self.optimizer.param_groups
+        said = [(group["lr"], group["capturable"]) for group in groups]
+        for group, rate in zip(groups, self._rates, strict=True):
+            group["lr"], group["capturable"] = rate, True
+        try:
+            return super().update()
+        finally:
+            for group, (rate, is_capturable) in zip(groups, said, strict=True):
+                group["lr"], group["capturable"] = rate, is_capturable
+
+    def _do(self, work: Work) -> Tensor:
+        """Do some work, by a recording if it has been done before.
+
+        Raises:
+            _NotRecordedError: if it cannot be recorded; then nothing has been done.
+        """
+        if work.replay is None:
+            if not work.has_run or self.n_recorded == _MOST:
+                work.has_run = True  # what a first time allocates and looks up must not be recorded
+                return self._recorder.warm_up(work.plain)
+            work.replay = self._record(work.do)
+        return work.replay().clone()
+
+    def _record(self, do: Callable[[], Tensor]) -> Callable[[], Tensor]:
         began = time.perf_counter()
         try:
-            replay = self._recorder(batch).record(work)
-            self.n_recorded += 1
-            return replay
+            replay = self._recorder.record(do)
+        except RuntimeError as error:
+            raise _NotRecordedError(str(error).strip().partition("\n")[0]) from error
         finally:
             self.seconds_preparing += time.perf_counter() - began
+        self.n_recorded += 1
+        return replay
 
     def _slot(self, batch: Batch) -> Slot:
         n_rows, n_src = batch.src.shape
         shape = n_rows, min(rounded(n_src), self.model.max_len), batch.tgt_in.size(1)
         if shape not in self._slots:
-            self._slots[shape] = Slot(shape, batch.src.device)
+            self._slots[shape] = Slot(
+                shape, batch.src.device, partial(add_gradient, self.model, self.recipe)
+            )
         return self._slots[shape]
 
-    def _give_up(self, error: RuntimeError) -> None:
-        reason = str(error).strip().partition("\n")[0]
-        self.note = f"the step could not be recorded: {reason}"
-        warnings.warn(f"{self.note}; training goes on eagerly", stacklevel=2)
+
+def _is_on_device(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether all that an optimizer changes is where the weights are, its counts too."""
+    return all(group.get("fused") and "capturable" in group for group in optimizer.param_groups)
+
+
+class _NotRecordedError(Exception):
+    """Work does what a recording cannot hold; the message is the reason."""
+
+
+class Work:
+    """What is to be recorded when it is done for the second time.
+
+    Args:
+        do: does it, on tensors that stay where they are.
+        plain: does the same where nothing is recorded; None: ``do`` does.
+
+    Attributes:
+        do: as given.
+        plain: likewise, never None.
+        has_run: whether it has been done.
+        replay: does what was recorded; None before.
+    """
+
+    def __init__(self, do: Callable[[], Tensor], plain: Callable[[], Tensor] | None = None) -> None:
+        self.do = do
+        self.plain = plain or do
+        self.has_run = False
+        self.replay: Callable[[], Tensor] | None = None
 
 
 def rounded(n: int) -> int:
@@ -110,19 +182,23 @@ def rounded(n: int) -> int:
 
 
 class Slot:
-    """The buffers of one shape, and the recording that reads them.
+    """The buffers of one shape, and the gradient of what is in them.
 
     Args:
         shape: B, S and T.
         device: where.
+        add_gradient: adds the gradient of a load to that of the parameters, and returns its losses.
 
     Attributes:
-        load: the buffers.
-        has_run: whether the shape has been met before.
-        replay: computes what was recorded; None before.
+        gradient: does so for the buffers.
     """
 
-    def __init__(self, shape: tuple[int, int, int], device: torch.device) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        device: torch.device,
+        add_gradient: Callable[[Load], Tensor],
+    ) -> None:
         n_rows, n_src, n_tgt = shape
 
         def ids(n: int) -> Tensor:
@@ -131,17 +207,16 @@ class Slot:
         def number() -> Tensor:
             return torch.ones((), device=device)
 
-        self.load = Load(ids(n_src), ids(n_tgt), ids(n_tgt), number(), number())
-        self.has_run = False
-        self.replay: Callable[[], Tensor] | None = None
+        self._load = Load(ids(n_src), ids(n_tgt), ids(n_tgt), number(), number())
+        self.gradient = Work(partial(add_gradient, self._load))
 
     def fill(self, batch: Batch, n_units: int) -> None:
         """Write a batch into the buffers; the source is filled up with padding."""
-        n_src = batch.src.size(1)
-        self.load.src[:, :n_src] = batch.src
-        self.load.src[:, n_src:] = PAD
-        self.load.tgt_in.copy_(batch.tgt_in, non_blocking=True)
-        self.load.tgt_out.copy_(batch.tgt_out, non_blocking=True)
-        for buffer, n in ((self.load.n_tokens, batch.n_tokens), (self.load.n_units, n_units)):
+        n_src, load = batch.src.size(1), self._load
+        load.src[:, :n_src] = batch.src
+        load.src[:, n_src:] = PAD
+        load.tgt_in.copy_(batch.tgt_in, non_blocking=True)
+        load.tgt_out.copy_(batch.tgt_out, non_blocking=True)
+        for buffer, n in ((load.n_tokens, batch.n_tokens), (load.n_units, n_units)):
             assert isinstance(buffer, Tensor), "they were made here"
             buffer.fill_(n)
