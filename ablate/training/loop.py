@@ -210,18 +210,21 @@ class _Loop:
 
     def _calibrate(self) -> None:
         """Show the model a batch before the first step, for the wirings that ask for it."""
-        torch.manual_seed(self._dropout_seed())
+        self._seed_dropout()
         stream = Stream(self.job.batches, self.job.spec.seed)
         for batch in stream.take(1):
             self.model.calibrate(batch.src, batch.tgt_in)
 
-    def _dropout_seed(self) -> int:
-        return self.job.spec.seed * 1_000_003 + self.state.step
+    def _seed_dropout(self) -> None:
+        """Seed what the step draws from, and no more: `torch.manual_seed` asks for all devices."""
+        is_cuda = self.job.device.type == "cuda"
+        seed = torch.cuda.manual_seed if is_cuda else torch.default_generator.manual_seed
+        seed(self.job.spec.seed * 1_000_003 + self.state.step)
 
     def _step(self) -> None:
         state, training = self.state, self.training
         state.step += 1
-        torch.manual_seed(self._dropout_seed())
+        self._seed_dropout()
         self.rate = self.schedule.rate(state.step, self._column("dev_nll"))
         set_rate(self.optimizer, self.rate)
         self.epochs_before = self.stream.finished_epochs
