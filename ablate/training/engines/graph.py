@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -20,6 +21,7 @@ from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
 from ablate.recording import Recorder
+from ablate.training.engines.at_once import AtOnce
 from ablate.training.engines.contract import Engine
 from ablate.training.gradient import Load, add_gradient
 from ablate.training.step import Recipe
@@ -56,6 +58,7 @@ class Graph(Engine):
         device = next(model.parameters()).device
         self.n_recorded = 0
         self._recorder = Recorder(device)
+        self._at_once = AtOnce(model, recipe.precision)
         self._slots: dict[tuple[int, int, int], Slot] = {}
         self._rates = [torch.zeros((), device=device) for _ in optimizer.param_groups]
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -134,9 +137,10 @@ class Graph(Engine):
         n_rows, n_src = batch.src.shape
         shape = n_rows, min(rounded(n_src), self.model.max_len), batch.tgt_in.size(1)
         if shape not in self._slots:
-            self._slots[shape] = Slot(
-                shape, batch.src.device, partial(add_gradient, self.model, self.recipe)
-            )
+            load = _buffers(*shape, batch.src.device)
+            add = partial(add_gradient, self.model, self.recipe, load)
+            add, plain = (partial(self._at_once, add, is_recorded=is_so) for is_so in (True, False))
+            self._slots[shape] = Slot(load, Work(add, plain))
         return self._slots[shape]
 
 
@@ -181,38 +185,21 @@ def rounded(n: int) -> int:
     return -(-n // step) * step
 
 
+@dataclass(frozen=True)
 class Slot:
-    """The buffers of one shape, and the gradient of what is in them.
-
-    Args:
-        shape: B, S and T.
-        device: where.
-        add_gradient: adds the gradient of a load to that of the parameters, and returns its losses.
+    """The buffers of one shape of a batch.
 
     Attributes:
-        gradient: does so for the buffers.
+        load: the buffers.
+        gradient: adds the gradient of what is in them to that of the parameters.
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, int, int],
-        device: torch.device,
-        add_gradient: Callable[[Load], Tensor],
-    ) -> None:
-        n_rows, n_src, n_tgt = shape
-
-        def ids(n: int) -> Tensor:
-            return torch.full((n_rows, n), PAD, device=device)
-
-        def number() -> Tensor:
-            return torch.ones((), device=device)
-
-        self._load = Load(ids(n_src), ids(n_tgt), ids(n_tgt), number(), number())
-        self.gradient = Work(partial(add_gradient, self._load))
+    load: Load
+    gradient: Work
 
     def fill(self, batch: Batch, n_units: int) -> None:
         """Write a batch into the buffers; the source is filled up with padding."""
-        n_src, load = batch.src.size(1), self._load
+        n_src, load = batch.src.size(1), self.load
         load.src[:, :n_src] = batch.src
         load.src[:, n_src:] = PAD
         load.tgt_in.copy_(batch.tgt_in, non_blocking=True)
@@ -220,3 +207,15 @@ class Slot:
         for buffer, n in ((load.n_tokens, batch.n_tokens), (load.n_units, n_units)):
             assert isinstance(buffer, Tensor), "they were made here"
             buffer.fill_(n)
+
+
+def _buffers(n_rows: int, n_src: int, n_tgt: int, device: torch.device) -> Load:
+    """Return a load of padding."""
+
+    def ids(n: int) -> Tensor:
+        return torch.full((n_rows, n), PAD, device=device)
+
+    def number() -> Tensor:
+        return torch.ones((), device=device)
+
+    return Load(ids(n_src), ids(n_tgt), ids(n_tgt), number(), number())

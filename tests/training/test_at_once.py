@@ -1,0 +1,104 @@
+"""Weights and gradients, all at once: the same numbers as one at a time."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ablate.data.batches import Batch
+from ablate.data.tokenizer import PAD
+from ablate.model import Transformer
+from ablate.parts.objective import Objective
+from ablate.registry import build, choose
+from ablate.training.engines.at_once import AtOnce
+from ablate.training.gradient import Load, add_gradient
+from ablate.training.step import Recipe
+from tests.tape import Tape
+from tests.tiny import PARTS, fitted
+from tests.tiny import ids as some_ids
+
+
+def load() -> Load:
+    src, tgt = some_ids(4, 7), some_ids(4, 8, seed=2)
+    src[1, 4:] = tgt[1, 3:] = tgt[2, 6:] = PAD
+    tgt_out = tgt[:, 1:].contiguous()
+    n_tokens = int((tgt_out != PAD).sum())
+    return Load.of(Batch(src, tgt[:, :-1], tgt_out, n_tokens, torch.arange(4)), 7)
+
+
+def recipe(precision: str) -> Recipe:
+    objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
+    return Recipe(objective, precision=precision)
+
+
+def gradients(model: nn.Module) -> list[Tensor | None]:
+    return [weight.grad for weight in model.parameters()]
+
+
+@pytest.mark.parametrize(("slot", "name"), PARTS)
+def test_no_part_comes_out_differently(slot: str, name: str) -> None:
+    """Twice, so that there is something to add to; with weights that are not those of before."""
+    model = fitted(slot, name).train()
+    at_once = AtOnce(model, "bf16")
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.05)
+    add = partial(add_gradient, model, recipe("bf16"), load())
+
+    def sums(*, is_wanted: bool) -> list[Tensor | None]:
+        model.zero_grad()
+        torch.manual_seed(3)
+        for is_recorded in (False, True):
+            losses = at_once(add, is_recorded=is_recorded) if is_wanted else add()
+        return [losses, *gradients(model)]
+
+    torch.testing.assert_close(sums(is_wanted=True), sums(is_wanted=False), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("precision", "n"), [("fp32", (0, 1)), ("bf16", (2, 2))])
+def test_no_weight_has_a_kernel_of_its_own(precision: str, n: tuple[int, int]) -> None:
+    model = fitted("position", "sinusoidal").train()
+    at_once = AtOnce(model, precision)
+    add = partial(at_once, partial(add_gradient, model, recipe(precision), load()))
+    add(is_recorded=False)
+    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    weights = [weight for linear in linears for weight in linear.parameters()]
+    ids = {id(weight.grad) for weight in weights}
+    if precision == "bf16":  # else they are multiplied with as they are
+        ids |= {id(weight) for weight in weights}
+    with Tape() as tape:
+        add(is_recorded=True)
+    names = [func._schema.name for func, *_ in tape.calls]
+    assert (names.count("aten::_foreach_copy_"), names.count("aten::_foreach_add_")) == n
+    assert not any(id(x) in ids for _, arguments, *_ in tape.calls for x in arguments)
+
+
+def test_who_looks_at_the_weight_of_a_layer_finds_it() -> None:
+    """And its gradient is the sum of both."""
+    layer = nn.Linear(3, 3)
+    x = torch.randn(5, 3)
+
+    def add() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            y = layer(x)
+        with torch.autocast("cpu", enabled=False):
+            y = y + layer(x) + layer.weight.square().sum()
+        y.sum().backward()
+        return y.detach()
+
+    expected = add(), layer.weight.grad, layer.bias.grad
+    layer.zero_grad()
+    found = AtOnce(layer, "bf16")(add, is_recorded=False), layer.weight.grad, layer.bias.grad
+    torch.testing.assert_close(found, expected)
+    assert "forward" not in vars(layer)
+
+
+def test_a_first_gradient_is_not_recorded() -> None:
+    model: Transformer = fitted("position", "sinusoidal").train()
+    add = partial(add_gradient, model, recipe("fp32"), load())
+    with pytest.raises(RuntimeError, match="first gradient only now"):
+        AtOnce(model, "fp32")(add, is_recorded=True)
+    assert set(gradients(model)) == {None}
