@@ -45,10 +45,11 @@ What makes a step fast, whatever the parts:
   runs go on as there are cores;
 - a run does not begin with seconds of imports: its process is forked from one that has everything
   imported and nothing computed, and nobody looks for garbage among what was imported;
-- on a GPU forward and backward are recorded once for each shape of a batch and replayed as one CUDA
-  graph (`--engine graph`; the others are `eager` and `compile`). A part that lets numbers decide
-  what Python does next cannot be recorded: its run goes on eagerly, and the table says so. The
-  tokens of a beam search are recorded likewise, two at a time;
+- on a GPU a step is two CUDA graphs (`--engine graph`; the others are `eager` and `compile`):
+  forward and backward, recorded once for each shape of a batch, and the update (of `adam` and
+  `adamw`). What each weight and each gradient needs, such as a cast, is done to all at once. A part
+  that lets numbers decide what Python does next cannot be recorded: its run goes on eagerly, and
+  the table says so. The tokens of a beam search are recorded likewise, two at a time;
 - on a GPU runs of small models go on side by side, on streams of one process (`--jobs N`; unless
   told otherwise as many as a row's probe finds room for), with the numbers they have alone;
 - text is encoded once, some thousand sentences at a time, and kept in the user's cache; decoding
@@ -73,6 +74,7 @@ def main() -> None:
         *training(),
         *decoding(),
         *profiles(),
+        section("What a step consists of", "launches", "", launches),
         section("What parts cost", "parts_cost", "", parts),
         section("How cost grows", "scaling", "", growth),
         section("Seeds in one model", "padded_seeds", "", seeds),
@@ -221,6 +223,21 @@ def profile(found: Found) -> Iterator[str]:
     for operation in found["top"]:
         calls = operation["calls_per_step"]
         yield f"| {operation['share']:.1%} | `{operation['name']}` | {calls:,.0f} |"
+
+
+def launches(found: Found) -> Iterator[str]:
+    """Yield the operations of a step, and how many Python starts."""
+    yield "Operations of a step that compute something, and how many of them, and of graphs, Python"
+    yield "starts. Counted on a CPU; a GPU has fewer for dropout and, in bf16, for the softmax."
+    yield ""
+    yield "| model | precision | engine | operations | started by Python |"
+    yield "|---|---|---|---:|---:|"
+    for count in found["counts"]:
+        model = PRESETS.get(f"_{count['preset']}", PRESETS[""])
+        yield (
+            f"| {model} | {count['precision']} | `{count['engine']}` "
+            f"| {count['operations']:,} | {count['started']:,} |"
+        )
 
 
 def parts(found: Found) -> Iterator[str]:

@@ -1,0 +1,128 @@
+"""How many operations does a step consist of, and how many of them does Python start?
+
+Run it:  python benchmarks/launches.py [--output results/benchmarks/launches.json]
+
+On a GPU each operation that computes something is a kernel or a few, and where models are small a
+step takes as long as it takes to start them: from Python one at a time, or as a graph. Counted on a
+CPU, as PyTorch dispatches them, with a batch so small that all its logits are one piece; a GPU has
+fewer for dropout (two in place of five) and for the softmax in bf16, which casts by itself there.
+What only looks at memory another way is not counted, and one operation on a list of tensors, such
+as the update of all weights, is one. Numbers of a step that every engine has made twice before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from peers.race import PRESETS
+from records import RESULTS, ROOT, origin, say, write
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ablate import spec
+from ablate.data.batches import Batch
+from ablate.data.tokenizer import PAD
+from ablate.model import assemble
+from ablate.parts.embedding import Vocabulary
+from ablate.parts.initialisation import Initialisation
+from ablate.parts.optimizer import Optimizer
+from ablate.recording import Recorder
+from ablate.registry import build
+from ablate.spec import RunSpec
+from ablate.training.engines import choose
+from ablate.training.step import Recipe, parameter_groups, set_rate
+
+N_IDS = 10_000
+ROWS, LENGTH = 8, 8
+ENGINES = ("eager", "graph")
+
+
+def main() -> int:
+    """Count, print and write; return the exit status."""
+    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    made.add_argument("--output", type=Path, default=RESULTS / "launches.json")
+    options = made.parse_args()
+    counts = []
+    for preset, changes in PRESETS.items():
+        experiment = spec.load(ROOT / "experiments/presets/tiny.yaml", changes)
+        run = spec.expand(experiment)[0].spec
+        for precision in ("fp32", "bf16"):
+            for engine in ENGINES:
+                found = count(run, engine, precision)
+                counts.append({"preset": preset, "precision": precision, "engine": engine, **found})
+                say(f"{preset}, {precision}, {engine}: {found}")
+    write(options.output, {**origin("cpu"), "counts": counts})
+    return 0
+
+
+def count(run: RunSpec, name: str, precision: str) -> dict[str, int]:
+    """Return the operations of the third step, and how many of them, and of graphs, are started."""
+    model = assemble(run.model, Vocabulary(N_IDS, N_IDS, is_joint=True), PAD).train()
+    initialisation = build(Initialisation, run.model.initialisation, run.model.dims)
+    optimizer = build(Optimizer, run.training.optimizer).make(
+        parameter_groups(model, initialisation)
+    )
+    set_rate(optimizer, 1e-6)
+    ids = torch.randint(PAD + 4, N_IDS, (ROWS, LENGTH))
+    batch = Batch(ids, ids, ids, ids.numel(), torch.arange(ROWS))
+    counter = Counter()
+    with patch.object(Recorder, "record", counter.record):
+        engine = choose(name, model, Recipe.of(run.training, precision), optimizer, batch)
+        for _ in range(2):
+            engine.step([batch])
+        with counter:
+            engine.step([batch])
+    return {"operations": counter.n, "started": counter.n - counter.n_inside + counter.n_graphs}
+
+
+class Counter(TorchDispatchMode):
+    """Counts operations, and those of graphs apart.
+
+    Attributes:
+        n: all of them.
+        n_inside: those that a graph holds.
+        n_graphs: graphs that were replayed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n = self.n_inside = self.n_graphs = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.n += computes(func)
+        return func(*args, **(kwargs or {}))
+
+    def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Take the place of `Recorder.record`: a recording is the work, counted."""
+
+        def replay() -> Tensor:
+            before = self.n
+            found = work()
+            self.n_graphs += self.n > before
+            self.n_inside += self.n - before
+            return found
+
+        return replay
+
+
+def computes(func: Any) -> bool:
+    """Return whether an operation does more than to look at memory, or to ask for some."""
+    schema = func._schema
+    if schema.name.startswith(("aten::empty", "aten::new_empty", "aten::promote_types")):
+        return False
+    if schema.name in ("aten::_unsafe_view", "aten::detach"):
+        return False
+    results = [result.alias_info for result in schema.returns]
+    return not any(alias is not None and not alias.is_write for alias in results)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
