@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from peers.race import OURS
+from peers.race import ONE_AT_A_TIME, OURS
 from records import RESULTS, ROOT, say
 
 from ablate.store import write_whole
@@ -32,6 +32,7 @@ The JSON files hold every round, the machine, the versions, the commit and the c
 machine mean little on another, so what is compared are ratios of things that took turns. In races
 ours runs in the environment that our runner gives to a run (on a CPU: memory that is freed stays
 with the process), the others as they come; what each was told is in the docstrings of the scripts.
+A contender's process is started for its turn and ended after it, so that it has the machine alone.
 Training is raced twice: on the very same batches, which are ours, so that models and loops alone
 are compared; and with each program making its own batches of the same pairs, which is what its
 users get (JoeyNMT, for one, does not sort by length).
@@ -57,6 +58,10 @@ What makes a step fast, whatever the parts:
 
 What it says of GPUs is tested on CPUs, as far as that goes; nothing here was measured on a GPU yet.
 """
+
+ALIVE = """\
+The processes of all contenders were alive at once here. What those that wait hold of the memory
+slows those that ask for theirs anew at every step, which ours does not: its ratios are too high."""
 
 PRESETS = {"": "Transformer-Tiny", "_d256": "3 + 3 layers of width 256"}
 BATCHES = {"": "", "_own": ", each on its own batches"}
@@ -167,6 +172,9 @@ def race(found: Found, unit: str) -> Iterator[str]:
         else:
             ratio = "1" if name == OURS else _spread(of_ours)
         yield f"| {name} | {entry['what']} | {ratio} |{f' {rate:,.0f} |' if is_gpu else ''}"
+    if found.get("processes") != ONE_AT_A_TIME:
+        yield ""
+        yield ALIVE
     own = entries.get("ours_fp32")
     if own is not None:
         ratios = [

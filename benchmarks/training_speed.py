@@ -11,14 +11,15 @@ Side by side on one machine, in target tokens per second, padding not counted:
 - plain: an eager loop written by hand over ``torch.nn.Transformer``;
 - joeynmt: JoeyNMT 2.3.0, its own model, loss, builders and training loop;
 - marian: Hugging Face's ``MarianMTModel`` with its ``Seq2SeqTrainer``;
-- opennmt: OpenNMT-py 3.5.1, its own model, loss, optimizer and training loop.
+- opennmt: OpenNMT-py 3.5.1, its own model, loss, optimizer and training loop;
+- fairseq: fairseq 0.12, its own model, loss, optimizer, trainer and training loop.
 
 All get the same batches, which are the first of an epoch of ours, tokenised and padded before the
 clock starts; the same sizes, dropout, label smoothing, clipping, and Adam at the same constant rate
 (as AdamW without decay where there is no other). Everything after that is their own: masks, moving
 to the device, logging. So much for models and loops. With ``--own-batches`` all get the same
 tokenised pairs and make batches of as many tokens in the way that their users get them: ours,
-JoeyNMT and OpenNMT-py; a loop by hand has no way of its own, and ``Seq2SeqTrainer`` counts
+JoeyNMT, OpenNMT-py and fairseq; a loop by hand has no way of its own, and ``Seq2SeqTrainer`` counts
 sentences.
 
 Each runs in fp32, as it comes; where ``auto`` means bf16 also in bf16, if it can (autocast). What
@@ -61,9 +62,10 @@ PROGRAMS = (
     Contender("joeynmt", "JoeyNMT 2.3.0, TrainManager", "joeynmt", "joeynmt"),
     Contender("marian", "transformers, Seq2SeqTrainer", "marian", "transformers"),
     Contender("opennmt", "OpenNMT-py 3.5.1, Trainer", "opennmt", "opennmt"),
+    Contender("fairseq", "fairseq 0.12, Trainer", "fairseq", "fairseq"),
 )
-FP32_ALONE = ("opennmt",)
-MAKE_BATCHES = (OURS, "joeynmt", "opennmt")  # of so many tokens
+FP32_ALONE = ("opennmt", "fairseq")
+MAKE_BATCHES = (OURS, "joeynmt", "opennmt", "fairseq")  # of so many tokens
 LEARNING_RATE = 1e-4
 RATES = "target_tokens_per_second"
 

@@ -21,7 +21,8 @@ class Environment:
 
     Attributes:
         bare: packages without what they ask for, because that does not exist for this Python, or
-            contradicts the torch that all contenders share.
+            contradicts the torch that all contenders share. What must be built is built with what
+            is there by then.
         packages: packages with all that they need.
     """
 
@@ -48,6 +49,24 @@ ENVIRONMENTS = {
             "subword-nmt",
             "tensorboard",
             "tqdm",
+        ),
+    ),
+    "fairseq": Environment(
+        bare=("fairseq-fixed==0.12.3.1",),
+        packages=(
+            "bitarray",
+            "cffi",
+            "cython",
+            "hydra-core==1.3.2",
+            "numpy",
+            "omegaconf==2.3.0",
+            "packaging",
+            "regex",
+            "sacrebleu",
+            "scikit-learn",
+            "setuptools<80",
+            "tqdm",
+            "wheel",
         ),
     ),
     "opennmt": Environment(
@@ -91,7 +110,7 @@ def python_of(name: str, folder: Path) -> Path:
     environment = ENVIRONMENTS[name]
     _install(python, "-c", str(constraint), "torch", *environment.packages)
     if environment.bare:
-        _install(python, "--no-deps", *environment.bare)
+        _install(python, "--no-deps", "--no-build-isolation", *environment.bare)
     holds.write_text(said, encoding="utf-8")
     return python
 

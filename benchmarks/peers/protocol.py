@@ -3,7 +3,7 @@
 A contender is a process of its own, ``python -m peers.NAME JOB`` in the folder of the benchmarks.
 JOB is a JSON file (`Job`). On standard output the process says one line of JSON when it is warm and
 one line for every round; a round begins with a line on standard input, and the end of the input
-ends the process. So all contenders can be alive at once and run in turns.
+ends the process.
 
 This file runs in every environment: it needs the standard library, numpy and torch, nothing else.
 

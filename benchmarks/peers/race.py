@@ -37,6 +37,10 @@ PRESETS: dict[str, tuple[str, ...]] = {
 """What each changes in Transformer-Tiny: 4 + 4 layers, d_model 128, d_ff 256, 4 heads."""
 
 
+ONE_AT_A_TIME = "one at a time"
+"""How many processes of contenders there are; records without this word had all of them at once."""
+
+
 @dataclass(frozen=True)
 class Contender:
     """One of those who run.
@@ -151,28 +155,25 @@ def chosen(contenders: Sequence[Contender], only: Sequence[str] | None) -> list[
 def race(
     contenders: Sequence[Contender], job: Job, environments: Path, repeats: int
 ) -> list[Entry]:
-    """Start all contenders, one after the other; then let them run in turns.
+    """Let all contenders run in turns, one process at a time.
+
+    A process that only waits would not be without effect: what it holds of the memory makes it
+    dearer for others to ask for some, and most programs ask for theirs anew at every step.
 
     One that fails is out, with its error; the others go on.
     """
     with tempfile.TemporaryDirectory() as name:
         runners = [Runner(contender, Path(name), environments) for contender in contenders]
-        try:
+        for number in range(1, repeats + 1):
             for runner in runners:
-                say(f"starting {runner.entry.contender.name}")
-                runner.start(job)
-            for number in range(1, repeats + 1):
-                for runner in runners:
-                    runner.run()
+                if runner.entry.error is None:
+                    runner.run(job)
                     told(runner.entry, number)
-        finally:
-            for runner in runners:
-                runner.close()
     return [runner.entry for runner in runners]
 
 
 class Runner:
-    """The process of one contender, seen from outside.
+    """The processes of one contender, one for each turn, seen from outside.
 
     Args:
         contender: which.
@@ -185,25 +186,44 @@ class Runner:
         self._job = folder / f"{contender.name}.json"
         self._log = folder / f"{contender.name}.log"
         self._environments = environments
-        self._process: subprocess.Popen[str] | None = None
 
-    def start(self, job: Job) -> None:
-        """Start it and wait until it is warm."""
-        contender = self.entry.contender
-        own = replace(job, options=dict(contender.options))
-        self._job.write_text(own.to_json(), encoding="utf-8")
+    def run(self, job: Job) -> None:
+        """Start it, wait until it is warm, let it run one round, and end it."""
         try:
-            python = (
-                Path(sys.executable)
-                if contender.environment is None
-                else python_of(contender.environment, self._environments)
-            )
+            process = self._start(job)
         except RuntimeError as error:
             self.entry.error = str(error)
             return
+        with process:
+            try:
+                self._one_round(process)
+            finally:
+                process.kill()
+
+    def _one_round(self, process: subprocess.Popen[str]) -> None:
+        warm = self._listen(process)
+        if warm is None:
+            return
+        self.entry.facts = warm
+        assert process.stdin is not None, "it is a pipe"
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        of_round = self._listen(process)
+        if of_round is not None:
+            self.entry.rounds.append(of_round)
+
+    def _start(self, job: Job) -> subprocess.Popen[str]:
+        contender = self.entry.contender
+        own = replace(job, options=dict(contender.options))
+        self._job.write_text(own.to_json(), encoding="utf-8")
+        python = (
+            Path(sys.executable)
+            if contender.environment is None
+            else python_of(contender.environment, self._environments)
+        )
         threads = str(job.threads)
         with self._log.open("w", encoding="utf-8") as log:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [python, "-m", f"peers.{contender.module}", self._job],
                 cwd=Path(__file__).parents[1],
                 env=self._environment(job.device)
@@ -213,41 +233,19 @@ class Runner:
                 stderr=log,
                 text=True,
             )
-        self.entry.facts = self._listen() or {}
-
-    def run(self) -> None:
-        """Let it run one round, unless it is out."""
-        if self._process is None or self.entry.error is not None:
-            return
-        assert self._process.stdin is not None, "it is a pipe"
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
-        heard = self._listen()
-        if heard is not None:
-            self.entry.rounds.append(heard)
-
-    def close(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            if self._process.stdin is not None and self.entry.error is None:
-                self._process.stdin.close()
-            else:
-                self._process.kill()
-            self._process.wait()
 
     def _environment(self, device: str) -> dict[str, str]:
         """Return what it finds in its environment: ours what our runner gives to a run."""
         own = devices.find(device)[0].environment() if self.entry.contender.is_ours else {}
         return {**os.environ, **own}
 
-    def _listen(self) -> dict[str, Any] | None:
-        assert self._process is not None, "it was started"
-        assert self._process.stdout is not None, "it is a pipe"
-        line = self._process.stdout.readline()
+    def _listen(self, process: subprocess.Popen[str]) -> dict[str, Any] | None:
+        assert process.stdout is not None, "it is a pipe"
+        line = process.stdout.readline()
         if line:
             heard: dict[str, Any] = json.loads(line)
             return heard
-        status = self._process.wait()
+        status = process.wait()
         end = self._log.read_text(encoding="utf-8", errors="replace")[-1500:]
         self.entry.error = f"ended with status {status}: {end.strip()}"
         return None
@@ -296,6 +294,7 @@ def summary(
     return {
         **origin(options.device),
         "settings": {**said, **more},
+        "processes": ONE_AT_A_TIME,
         "contenders": contenders,
     }
 
