@@ -61,7 +61,8 @@ What it says of GPUs is tested on CPUs, as far as that goes; nothing here was me
 
 ALIVE = """\
 The processes of all contenders were alive at once here. What those that wait hold of the memory
-slows those that ask for theirs anew at every step, which ours does not: its ratios are too high."""
+can slow those that ask for theirs anew at every step, which ours does not, so that ratios may be
+too high."""
 
 PRESETS = {"": "Transformer-Tiny", "_d256": "3 + 3 layers of width 256"}
 BATCHES = {"": "", "_own": ", each on its own batches"}
