@@ -96,6 +96,21 @@ def test_who_looks_at_the_weight_of_a_layer_finds_it() -> None:
     assert "forward" not in vars(layer)
 
 
+def test_a_weight_that_is_not_trained_stays_so() -> None:
+    layer = nn.Linear(3, 3)
+    layer.weight.requires_grad_(False)
+
+    def add() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss: Tensor = layer(torch.ones(5, 3)).sum()
+        loss.backward()
+        return loss.detach()
+
+    AtOnce(layer, "bf16")(add, is_recorded=False)
+    assert layer.weight.grad is None
+    torch.testing.assert_close(layer.bias.grad, torch.full((3,), 5.0))
+
+
 def test_a_first_gradient_is_not_recorded() -> None:
     model: Transformer = fitted("position", "sinusoidal").train()
     add = partial(add_gradient, model, recipe("fp32"), load())

@@ -33,7 +33,7 @@ class AtOnce:
         self._linears = [module for module in model.modules() if type(module) is nn.Linear]
         of_linears = [weight for linear in self._linears for weight in linear.parameters()]
         self._copies: dict[Tensor, Tensor] = {
-            weight: weight.detach().bfloat16().requires_grad_()
+            weight: weight.detach().bfloat16().requires_grad_(weight.requires_grad)
             for weight in (of_linears if precision == "bf16" else ())
         }
 

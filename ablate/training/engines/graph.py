@@ -153,25 +153,21 @@ class _NotRecordedError(Exception):
     """Work does what a recording cannot hold; the message is the reason."""
 
 
+@dataclass
 class Work:
     """What is to be recorded when it is done for the second time.
 
-    Args:
-        do: does it, on tensors that stay where they are.
-        plain: does the same where nothing is recorded; None: ``do`` does.
-
     Attributes:
-        do: as given.
-        plain: likewise, never None.
+        do: does it, on tensors that stay where they are.
+        plain: does the same where nothing is recorded.
         has_run: whether it has been done.
         replay: does what was recorded; None before.
     """
 
-    def __init__(self, do: Callable[[], Tensor], plain: Callable[[], Tensor] | None = None) -> None:
-        self.do = do
-        self.plain = plain or do
-        self.has_run = False
-        self.replay: Callable[[], Tensor] | None = None
+    do: Callable[[], Tensor]
+    plain: Callable[[], Tensor]
+    has_run: bool = False
+    replay: Callable[[], Tensor] | None = None
 
 
 def rounded(n: int) -> int:
