@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
 from ablate.parts.objective import Objective
@@ -17,16 +16,11 @@ from ablate.training.engines.at_once import AtOnce
 from ablate.training.gradient import Load, add_gradient
 from ablate.training.step import Recipe
 from tests.tape import Tape
-from tests.tiny import PARTS, fitted
-from tests.tiny import ids as some_ids
+from tests.tiny import PARTS, fitted, some_batch
 
 
 def load() -> Load:
-    src, tgt = some_ids(4, 7), some_ids(4, 8, seed=2)
-    src[1, 4:] = tgt[1, 3:] = tgt[2, 6:] = PAD
-    tgt_out = tgt[:, 1:].contiguous()
-    n_tokens = int((tgt_out != PAD).sum())
-    return Load.of(Batch(src, tgt[:, :-1], tgt_out, n_tokens, torch.arange(4)), 7)
+    return Load.of(some_batch(), 7)
 
 
 def recipe(precision: str) -> Recipe:

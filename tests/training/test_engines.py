@@ -32,7 +32,7 @@ from ablate.training.engines.obstacle import obstacle
 from ablate.training.plan import Stream
 from ablate.training.step import Recipe, parameter_groups, set_rate
 from tests import tape
-from tests.tiny import PARTS, fitted, ids
+from tests.tiny import PARTS, fitted, some_batch
 from tests.training.reversal import fresh, job, pairs, run_spec
 
 N_STEPS = 100
@@ -146,13 +146,6 @@ def test_on_a_gpu_too(name: str) -> None:
     assert (engine.name, engine.note) == (name, "")
     assert engine.seconds_preparing > 0
     assert found == pytest.approx(expected, abs=1e-4)
-
-
-def some_batch() -> Batch:
-    src, tgt = ids(4, 7), ids(4, 8, seed=2)
-    src[1, 4:] = tgt[1, 3:] = tgt[2, 6:] = PAD
-    tgt_out = tgt[:, 1:].contiguous()
-    return Batch(src, tgt[:, :-1], tgt_out, int((tgt_out != PAD).sum()), torch.arange(4))
 
 
 def gradients(cls: type[Engine], model: Transformer, batch: Batch) -> tuple[Tensor, list[Tensor]]:

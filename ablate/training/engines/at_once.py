@@ -1,8 +1,8 @@
 """What is done to each weight and each gradient, done to all of them at once.
 
 Autocast casts every weight and its gradient by itself, and autograd adds every gradient to its sum
-by itself: a kernel for each of some hundred parameters, which are most of them small. That is a
-fourth of all the kernels of a step in bf16.
+by itself: a kernel for each of some hundred parameters, which are most of them small. In bf16 that
+is a fifth of what a step consists of (results/benchmarks/launches.json).
 """
 
 from __future__ import annotations
