@@ -54,7 +54,7 @@ class Store:
         """
         write_whole(self.path(record["hash"]) / "record.json", _dump(record))
 
-    def load_probe(self, key: str) -> dict[str, float] | None:
+    def load_probe(self, key: str) -> dict[str, Any] | None:
         """Return what the probe with this key measured; None if it has not run yet.
 
         Raises:
@@ -62,7 +62,7 @@ class Store:
         """
         return _read(self._probe(key))
 
-    def save_probe(self, key: str, probe: dict[str, float]) -> None:
+    def save_probe(self, key: str, probe: dict[str, Any]) -> None:
         """Keep what a probe measured."""
         write_whole(self._probe(key), _dump(probe))
 

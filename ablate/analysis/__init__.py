@@ -1,5 +1,6 @@
 """Statistics over the records of an experiment."""
 
+from ablate.analysis.rounds import Rounds as Rounds
 from ablate.analysis.statistics import LEVEL as LEVEL
 from ablate.analysis.statistics import Estimate as Estimate
 from ablate.analysis.statistics import Interval as Interval

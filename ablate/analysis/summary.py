@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from ablate.analysis.rounds import Rounds, rounds_of
 from ablate.analysis.statistics import Estimate, paired
 
 Record = Mapping[str, Any]
@@ -19,6 +20,7 @@ Records = Mapping[tuple[str, int], Record]
 STATUSES = ("done", "diverged", "oom", "failed", "missing")
 _QUALITY = ("dev", "test", "train")
 _COST = ("params", "flops", "speed", "memory")
+_ONCE = ("speed", "memory")  # measured once for all seeds of a row
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,11 @@ class Summary:
         errors: by seed, the reason of what did not end well, where the record has one.
         metrics: by name. Quality (``dev``, ``test``, ``train``) over the runs that are done;
             cost (``params``, ``flops``, ``speed``, ``memory``) over every run that has it.
-        differences: this row minus the baseline, seed by seed; empty for the baseline.
+        differences: this row minus the baseline, seed by seed; empty for the baseline, and without
+            ``speed`` and ``memory``, which are measured once for all seeds.
+        rounds: the speeds among the metrics that were measured by turns.
+        ratios: of these, this row over the baseline, round by round; empty for the baseline, and
+            where the two did not take turns.
     """
 
     name: str
@@ -38,6 +44,8 @@ class Summary:
     errors: Mapping[int, str]
     metrics: Mapping[str, Estimate]
     differences: Mapping[str, Estimate]
+    rounds: Mapping[str, Rounds] = field(default_factory=dict)
+    ratios: Mapping[str, Rounds] = field(default_factory=dict)
 
     def count(self, status: str) -> int:
         """Return how many runs ended with ``status``."""
@@ -56,6 +64,8 @@ def summarise(names: Sequence[str], seeds: Sequence[int], records: Records) -> l
         found = {seed: records[name, seed] for seed in seeds if (name, seed) in records}
         metrics = _metrics(found)
         differences = {} if not rows else _differences(metrics, rows[0].metrics)
+        rounds = rounds_of(found.values())
+        ratios = {} if not rows else _ratios(rounds, rows[0].rounds)
         rows.append(
             Summary(
                 name=name,
@@ -63,6 +73,8 @@ def summarise(names: Sequence[str], seeds: Sequence[int], records: Records) -> l
                 errors={s: record["error"] for s, record in found.items() if record.get("error")},
                 metrics=metrics,
                 differences=differences,
+                rounds=rounds,
+                ratios=ratios,
             )
         )
     return rows
@@ -97,5 +109,14 @@ def _numbers(name: str, value: object) -> Iterator[tuple[str, float]]:
 def _differences(
     ours: Mapping[str, Estimate], baseline: Mapping[str, Estimate]
 ) -> dict[str, Estimate]:
-    both = {name: paired(ours[name], baseline[name]) for name in ours if name in baseline}
+    both = {
+        name: paired(ours[name], baseline[name])
+        for name in ours
+        if name in baseline and not name.startswith(_ONCE)
+    }
     return {name: estimate for name, estimate in both.items() if estimate is not None}
+
+
+def _ratios(ours: Mapping[str, Rounds], baseline: Mapping[str, Rounds]) -> dict[str, Rounds]:
+    both = {name: ours[name].over(baseline[name]) for name in ours if name in baseline}
+    return {name: ratio for name, ratio in both.items() if ratio is not None}

@@ -217,7 +217,7 @@ class _Planner:
             self._counted[key] = params, self._flops.count(model, _batch(model))
         return self._counted[key]
 
-    def _probe(self, spec: RunSpec, precision: str) -> Mapping[str, float]:
+    def _probe(self, spec: RunSpec, precision: str) -> Mapping[str, Any]:
         engine = resolve_engine("auto", self._device.kind)
         return self._store.load_probe(probe_key(spec, self._device, precision, engine)) or {}
 

@@ -1,6 +1,6 @@
 """Speed and memory, measured the same way for every row: alone, on fixed work, without its start.
 
-To be called in a fresh process, with nothing else on the device.
+To be called with nothing else on the device; memory is only right in a process that is fresh.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ablate.measuring.flops import count_flops
 from ablate.measuring.workload import Workload
 from ablate.spec import RunSpec
 
-_SECONDS = 1.5  # about, for each of the two measurements
-_FEWEST, _MOST = 5, 50  # repeats
+_SECONDS = 0.25  # about, for each of the two measurements
+_FEWEST, _MOST = 2, 50  # repeats
 _MIB = 2**20
 _HALF = 0.5
 _MOST_RUNS = 8
@@ -104,7 +104,7 @@ def _load_libraries(device: torch.device) -> None:
 
 
 def _median_seconds(work: Callable[[], None], device: torch.device) -> float:
-    """Return the median wall time of ``work``, repeated for about `_SECONDS`, at least 5 times."""
+    """Return the median wall time of ``work``, repeated for about `_SECONDS`, at least twice."""
     timed(work, device)
     seconds = [timed(work, device)]
     n = min(max(_FEWEST, int(_SECONDS / seconds[0])), _MOST)

@@ -13,6 +13,7 @@ from ablate.report.measures import PARTIAL
 from ablate.report.numbers import MINUS, number, quantity
 from ablate.spec import Published
 
+_SPEED = "speed.train_target_tokens_per_second"
 _MOST_REASON = 300  # characters of an error message that a footnote has room for
 
 
@@ -130,13 +131,28 @@ def _provenance(records: Records) -> Iterator[Footnote]:
 def _columns(summaries: Sequence[Summary]) -> Iterator[Footnote]:
     said = {
         "dev.perplexity": "ppl is exp of the dev NLL per target token",
-        "speed.train_target_tokens_per_second": "train is in target tokens and decode in sentences "
-        "per second, of a probe alone on its device",
-        "memory.train_peak_mib": "memory is the peak of that probe while training",
+        _SPEED: "train is in target tokens and decode in sentences per second, each row alone on "
+        f"its device{_by_turns(summaries)}",
+        "memory.train_peak_mib": "memory is the peak of training",
     }
     told = [text for key, text in said.items() if any(key in s.metrics for s in summaries)]
     if told:
         yield Footnote("columns", "; ".join(told))
+    apart = [s.name for s in summaries[1:] if _SPEED in s.rounds and _SPEED not in s.ratios]
+    if apart:
+        text = "not measured by turns with the baseline, but when the machine may have been faster"
+        yield Footnote("speed", f"{_list(apart)}: {text} or slower")
+
+
+def _by_turns(summaries: Sequence[Summary]) -> str:
+    n_rounds = sorted({s.rounds[_SPEED].n for s in summaries if _SPEED in s.rounds})
+    if not n_rounds:
+        return ""
+    n = " to ".join(map(str, dict.fromkeys((n_rounds[0], n_rounds[-1]))))
+    return (
+        f": medians of {n} rounds in which the rows took turns, ± their standard deviation; a "
+        "ratio is the median of the rounds' ratios"
+    )
 
 
 def _corpus(record: Record) -> str:

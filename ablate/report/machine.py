@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ablate.analysis import LEVEL, STATUSES, Estimate, Interval
+from ablate.analysis import LEVEL, STATUSES, Estimate, Interval, Rounds
 from ablate.report.cells import Line, Table
 from ablate.report.changes import changed_paths
 
@@ -20,8 +20,10 @@ def comma_separated(table: Table) -> str:
     The columns are ``row``, ``change.<path>`` (as JSON), ``runs.<status>``, then for every metric
     ``<metric>.mean``, ``.sd`` and ``.n``, and of its paired difference from the baseline
     ``<metric>.difference.mean``, ``.sd``, ``.n`` and the ends ``.low`` and ``.high`` of Student's
-    95% interval; then ``published.<measure>``, and the source and note of these in
-    ``published.source`` and ``published.note``. What is not known is empty.
+    95% interval. A speed that was measured by turns also has ``<metric>.rounds.median``, ``.sd``
+    and ``.n``, over rounds and not over seeds, and the same of its ``.ratio`` to the baseline's.
+    Last come ``published.<measure>``, and the source and note of these in ``published.source`` and
+    ``published.note``. What is not known is empty.
     """
     rows = [_row(table, line) for line in table.lines]
     text = io.StringIO()
@@ -65,6 +67,9 @@ def _row(table: Table, line: Line) -> dict[str, Any]:
             interval = difference.student if difference else None
             row[f"{name}.difference.low"] = interval.low if interval else None
             row[f"{name}.difference.high"] = interval.high if interval else None
+        if any(name in each.rounds for each in summaries):
+            row |= _by_rounds(f"{name}.rounds", summary.rounds.get(name))
+            row |= _by_rounds(f"{name}.ratio", summary.ratios.get(name))
     return row | _published(table, summary.name)
 
 
@@ -84,6 +89,14 @@ def _moments(name: str, estimate: Estimate | None) -> dict[str, Any]:
         f"{name}.mean": estimate.mean if estimate else None,
         f"{name}.sd": estimate.sd if estimate else None,
         f"{name}.n": estimate.n if estimate else 0,
+    }
+
+
+def _by_rounds(name: str, rounds: Rounds | None) -> dict[str, Any]:
+    return {
+        f"{name}.median": rounds.median if rounds else None,
+        f"{name}.sd": rounds.sd if rounds else None,
+        f"{name}.n": rounds.n if rounds else 0,
     }
 
 
@@ -109,7 +122,19 @@ def _object(table: Table, line: Line, *, is_baseline: bool) -> dict[str, Any]:
             }
             for name, each in summary.differences.items()
         },
+        "rounds": {name: _turns(each) for name, each in summary.rounds.items()},
+        "ratios": {name: _turns(each) for name, each in summary.ratios.items()},
         "published": table.published.of(summary.name) if table.published else {},
+    }
+
+
+def _turns(rounds: Rounds) -> dict[str, Any]:
+    return {
+        "median": rounds.median,
+        "sd": rounds.sd,
+        "n": rounds.n,
+        "values": list(rounds.values),
+        "occasion": rounds.occasion,
     }
 
 

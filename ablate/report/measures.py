@@ -127,15 +127,25 @@ def _unless_bare(cells: list[Cell]) -> list[Cell]:
 
 
 def _speed(summaries: Sequence[Summary], column: Column) -> Block:
+    """Return a column of speeds: the median of the rounds, their deviation, and ratios."""
     estimates = [summary.metrics.get(column.key) for summary in summaries]
     is_large = max(_sizes(estimates), default=0) >= 10_000
     unit, detail = (1e3, f"k {column.detail}") if is_large else (1.0, column.detail)
     decimals = decimals_for(size / unit for size in _sizes(estimates))
-    ratios = [_ratio(estimate, estimates[0]) for estimate in estimates]
-    cells = [_cell(estimate, decimals, unit).value for estimate in estimates]
-    return Column(column.key, column.header, detail, rank=column.rank), [
-        Cell(value, aside=ratio) for value, ratio in zip(cells, ratios, strict=True)
+    cells = [
+        _speed_cell(summary, summaries[0], column.key, decimals, unit) for summary in summaries
     ]
+    return Column(column.key, column.header, detail, rank=column.rank), cells
+
+
+def _speed_cell(summary: Summary, baseline: Summary, key: str, decimals: int, unit: float) -> Cell:
+    estimate = summary.metrics.get(key)
+    rounds, ratio = summary.rounds.get(key), summary.ratios.get(key)
+    aside = _times(ratio.median) if ratio else _ratio(estimate, baseline.metrics.get(key))
+    if rounds is None:
+        return Cell(_cell(estimate, decimals, unit).value, aside=aside)
+    spread = "" if rounds.sd is None else number(rounds.sd / unit, decimals)
+    return Cell(number(rounds.median / unit, decimals), spread, aside=aside)
 
 
 def _memory(summaries: Sequence[Summary], column: Column) -> Block:
@@ -176,7 +186,11 @@ def _share(estimate: Estimate | None, baseline: Estimate | None) -> str:
 def _ratio(estimate: Estimate | None, baseline: Estimate | None) -> str:
     if estimate is None or baseline is None or estimate is baseline:
         return ""
-    return f"{estimate.mean / baseline.mean:.2f}{TIMES}"
+    return _times(estimate.mean / baseline.mean)
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}{TIMES}"
 
 
 def _sizes(estimates: Iterable[Estimate | None]) -> list[float]:

@@ -69,10 +69,10 @@ class Display:
         return
 
     def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
-        """Learn what comes next, and how many of it go on at the same time."""
+        """Learn what comes next, if that is new, and how many of it go on at the same time."""
         self._n_tasks, self._n_ended, self._n_at_once = len(tasks), 0, n_at_once
         self._took.clear()
-        if tasks:
+        if tasks and what:
             self.note(what)
 
     def started(self, task: Task, device: Device) -> None:
@@ -86,8 +86,8 @@ class Display:
         self._n_ended += 1
         took = time.monotonic() - self._running.pop(task.key).since
         self._took.append(took)
-        style = "" if is_good else "red"
-        self.note(f"{label(task)}: {outcome} ({clock(took)})", style)
+        if task.round == 0 or not is_good:
+            self.note(f"{label(task)}: {outcome} ({clock(took)})", "" if is_good else "red")
 
     def note(self, text: str, style: str = "") -> None:
         """Print a line that stays."""
@@ -120,7 +120,8 @@ class PlainDisplay(Display):
     def started(self, task: Task, device: Device) -> None:
         super().started(task, device)
         self._said[task.key] = 0.0, time.monotonic()
-        self.note(f"{label(task)}: started on {device}")
+        if task.round == 0:
+            self.note(f"{label(task)}: started on {device}")
 
     def signed(self, task: Task, sign: Sign) -> None:
         super().signed(task, sign)
@@ -194,7 +195,7 @@ def clock(seconds: float) -> str:
 
 def _name(running: _Running) -> str:
     task, device = running.task, running.device
-    what = "probe" if task.action == "probe" else f"seed {task.seed}"
+    what = f"probe {task.round + 1}" if task.action == "probe" else f"seed {task.seed}"
     return f"{task.variant} {what}" + ("" if device.index is None else f" on {device}")
 
 

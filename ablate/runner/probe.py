@@ -1,15 +1,22 @@
-"""Speed and memory of a row: measured alone on its device, once per kind of machine."""
+"""Speed and memory of a row: measured alone on its device, once per kind of machine.
+
+A machine is now faster and now slower, for minutes on end. So the rows of an experiment take turns,
+round after round, and are compared within a round.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import statistics
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from ablate import measuring
 from ablate.data.batches import Batches
-from ablate.data.prepare import prepare
+from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
 from ablate.runner.devices import Device
 from ablate.runner.provenance import hardware, versions
@@ -18,6 +25,7 @@ from ablate.spec import RunSpec
 from ablate.spec.identity import outside
 from ablate.store import Store
 
+_SPEEDS = ("train_target_tokens_per_second", "decode_sentences_per_second")
 _IRRELEVANT = {
     "steps",
     "epochs",
@@ -50,23 +58,45 @@ def probe_key(spec: RunSpec, device: Device, precision: str, engine: str) -> str
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def probe_one(task: Task, store: Store) -> None:
-    """Measure a row, in a fresh process, and keep the result.
+def n_rounds_of(probe: Mapping[str, Any] | None) -> int:
+    """Return how many rounds of a row have been measured."""
+    rounds = probe.get("rounds", {}) if probe else {}
+    return min(len(rounds.get(name, ())) for name in _SPEEDS)
 
-    Beside what `measuring.probe` returns, it holds what only the corpus can tell: ``n_src`` and
-    ``n_tgt``, the sizes of the vocabularies, ``batches_per_epoch``, and
-    ``target_tokens_per_batch``, their mean.
+
+def probe_one(task: Task, store: Store) -> None:
+    """Measure a row once more, and keep the result.
+
+    The first round leaves what `measuring.probe` returns; ``occasion``; and what only the corpus
+    can tell: ``n_src`` and ``n_tgt``, the sizes of the vocabularies, ``batches_per_epoch``, and
+    ``target_tokens_per_batch``, their mean. Each further one adds its speeds to those that are in
+    ``rounds``, by their names: what is kept of them is the median.
     """
     spec = RunSpec.model_validate(task.spec)
     prepared = prepare(spec)
-    n_batches = Batches(prepared.train, spec.training.batch_tokens, PAD).n_per_epoch
     measured = measuring.probe(
         spec, prepared, torch.device(task.device), task.precision, task.engine
     )
-    of_corpus = {
+    speeds = {name: measured[name] for name in _SPEEDS}
+    if task.round == 0:
+        rounds = {name: [speed] for name, speed in speeds.items()}
+        of_corpus = _of_corpus(spec, prepared)
+        of_turns = {"occasion": task.occasion, "rounds": rounds}
+        store.save_probe(task.key, {**measured, **of_corpus, **of_turns})
+        return
+    before = store.load_probe(task.key) or {}
+    if before.get("occasion") != task.occasion:
+        return  # somebody else has begun to measure the row anew
+    rounds = {name: [*before["rounds"][name], speed] for name, speed in speeds.items()}
+    medians = {name: statistics.median(values) for name, values in rounds.items()}
+    store.save_probe(task.key, {**before, **medians, "rounds": rounds})
+
+
+def _of_corpus(spec: RunSpec, prepared: Prepared) -> dict[str, float]:
+    n_batches = Batches(prepared.train, spec.training.batch_tokens, PAD).n_per_epoch
+    return {
         "n_src": prepared.codec.vocabulary.n_src,
         "n_tgt": prepared.codec.vocabulary.n_tgt,
         "batches_per_epoch": n_batches,
         "target_tokens_per_batch": int(prepared.train.tgt.lengths.sum()) / n_batches,
     }
-    store.save_probe(task.key, {**measured, **of_corpus})

@@ -85,7 +85,7 @@ class _Attempt:
             "timings": self.timings,
         }
 
-    def record(self, probe: dict[str, float] | None) -> Record:
+    def record(self, probe: Record | None) -> Record:
         """Go all the way; return the record, of a failure too."""
         if probe is not None:
             self.known |= _columns(probe)
@@ -242,9 +242,11 @@ def _reason(error: Exception) -> str:
     return ": ".join(text for text in (kind, said) if text)
 
 
-def _columns(probe: dict[str, float]) -> Record:
+def _columns(probe: Record) -> Record:
     """Sort what a probe measured into the record's places."""
+    turns = {key: probe[key] for key in ("occasion", "rounds") if key in probe}
+    speeds = {key: value for key, value in probe.items() if key.endswith("_per_second")}
     return {
-        "speed": {key: value for key, value in probe.items() if key.endswith("_per_second")},
+        "speed": {**speeds, **turns},
         "memory": {key: value for key, value in probe.items() if key.endswith("_mib")},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -9,16 +10,21 @@ from typing import Any, Protocol
 from ablate.runner.crews import Crew, alone, crews
 from ablate.runner.devices import Device
 from ablate.runner.pool import WORKER, Pool, Watcher
+from ablate.runner.probe import n_rounds_of
 from ablate.runner.provenance import now
 from ablate.runner.task import Task
 from ablate.store import FINISHED, Store
+
+FEWEST_ROUNDS, MOST_ROUNDS = 3, 9
+"""How often each row is measured: it ends early when a row has taken `_ENOUGH_S` seconds."""
+_ENOUGH_S = 15.0
 
 
 class Audience(Watcher, Protocol):
     """Whoever wants to know how the queue is getting on."""
 
     def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
-        """Learn what comes next, and how many of it go on at the same time."""
+        """Learn what comes next, if that is new, and how many of it go on at the same time."""
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         """Learn how a task ended."""
@@ -32,7 +38,7 @@ def schedule(
     command: Sequence[str] = WORKER,
     n_together: int | None = None,
 ) -> None:
-    """Do what is missing: first probe the rows, each alone on its device, then train.
+    """Do what is missing: first probe the rows, by turns, each alone on its device, then train.
 
     A run that has finished before, in whatever experiment, is not repeated unless it is to be
     fresh. A run that fails, or whose worker dies, leaves a record that says so, and the others
@@ -50,17 +56,30 @@ def schedule(
         KeyboardInterrupt: when the user stops it; by then every worker has ended.
     """
     todo = missing(tasks, store)
-    probes = _probes(todo, store)
-    what = f"measuring the speed and memory of {_count(probes, 'row')}"
-    audience.expect(probes, what, len(places))
     with Pool(places, audience, command) as pool:
-        for ended in pool.run(alone(probes), is_alone=True):
-            audience.ended(ended.task, ended.reason or "done", is_good=ended.reason is None)
+        _measure(_unmeasured(todo, store), pool, audience, len(set(places)))
         shared = crews(todo, len(places), lambda task: n_together or advised(task, store))
         failed = _train(shared, pool, store, audience, len(places))
         again = [replace(task, fresh=False) for task in failed if task.n_together > 1]
         if again:
             _train(alone(again), pool, store, audience, len(places))
+
+
+def _measure(rows: Sequence[Task], pool: Pool, audience: Audience, n_devices: int) -> None:
+    """Measure ``rows`` by turns, forwards and backwards; one that fails gets no more of them."""
+    occasion, began = now(), time.monotonic()
+    left = {task.key: replace(task, occasion=occasion) for task in rows}
+    what = f"measuring the speed and memory of {_count(rows, 'row')} by turns"
+    for number in range(MOST_ROUNDS):
+        is_enough = time.monotonic() - began > _ENOUGH_S * len(rows) / n_devices
+        if number >= FEWEST_ROUNDS and is_enough:
+            break
+        turns = [replace(task, round=number) for task in left.values()]
+        audience.expect(turns, what if number == 0 else "", n_devices)
+        for ended in pool.run(alone(turns[:: -1 if number % 2 else 1]), is_alone=True):
+            audience.ended(ended.task, ended.reason or "done", is_good=ended.reason is None)
+            if ended.reason is not None:
+                del left[ended.task.key]
 
 
 def _train(
@@ -112,14 +131,15 @@ def outcome(record: dict[str, Any]) -> str:
     return f"done, BLEU {', '.join(scores)}"
 
 
-def _probes(tasks: Iterable[Task], store: Store) -> list[Task]:
+def _unmeasured(tasks: Iterable[Task], store: Store) -> list[Task]:
+    """Return a probe of each row that has not been measured as often as it should be."""
     rows: dict[str, Task] = {}
     for task in tasks:
         rows.setdefault(task.probe, task)
     return [
         replace(task, action="probe", key=key)
         for key, task in rows.items()
-        if task.fresh or store.load_probe(key) is None
+        if task.fresh or n_rounds_of(store.load_probe(key)) < FEWEST_ROUNDS
     ]
 
 

@@ -27,6 +27,8 @@ class Task:
         precision: ``auto`` resolved.
         results: the folder of results.
         probe: the key of the row's probe; of a probe, its own.
+        occasion: of a probe: when the rows began to take turns.
+        round: of a probe: how often the row has had its turn; the first has a process of its own.
         engine: how training steps are executed, and tokens of translations written.
         fresh: whether to begin again even where there is a result.
         n_together: tasks that share the process, this one included.
@@ -43,6 +45,8 @@ class Task:
     precision: Literal["fp32", "bf16"]
     results: Path
     probe: str
+    occasion: str = ""
+    round: int = 0
     engine: str = "eager"
     fresh: bool = False
     n_together: int = 1

@@ -45,7 +45,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     say = _speaker()
     for tasks in _crews():
-        if sys.platform != "linux" or tasks[0].action == "probe" or has_open("/dev/nvidia"):
+        if sys.platform != "linux" or _counts_memory(tasks[0]) or has_open("/dev/nvidia"):
             return _work(tasks, say)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until somebody listens to it
         fork = os.fork()
@@ -68,6 +68,10 @@ def _crews() -> Iterator[list[Task]]:
         else:
             yield tasks
             tasks = []
+
+
+def _counts_memory(task: Task) -> bool:
+    return task.action == "probe" and task.round == 0
 
 
 def has_open(start: str) -> bool:

@@ -89,7 +89,16 @@ def test_csv_reads_back_at_full_precision(whole: Table) -> None:
             assert estimate.student is not None
             assert float(row[f"{name}.difference.low"]) == estimate.student.low
             assert float(row[f"{name}.difference.high"]) == estimate.student.high
+        for name, rounds in line.summary.rounds.items():
+            assert float(row[f"{name}.rounds.median"]) == rounds.median
+            assert float(row[f"{name}.rounds.sd"]) == rounds.sd
+            assert int(row[f"{name}.rounds.n"]) == 5
+        for name, ratio in line.summary.ratios.items():
+            assert float(row[f"{name}.ratio.median"]) == ratio.median
+            assert float(row[f"{name}.ratio.sd"]) == ratio.sd
     assert rows[0]["test.test.bleu.difference.mean"] == ""
+    assert rows[0]["speed.train_target_tokens_per_second.ratio.median"] == ""
+    assert rows[1]["speed.train_target_tokens_per_second.ratio.median"] != ""
 
 
 def test_csv_counts_what_is_not_done(broken: Table) -> None:

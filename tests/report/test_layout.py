@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 import pytest
 
 from ablate.analysis import summarise
 from ablate.report import Table, table
+from ablate.report.numbers import TIMES
 from ablate.spec import Experiment
 from tests.report import made_up
 
@@ -72,9 +74,47 @@ def test_parameters_are_compared_with_the_baseline(whole: Table) -> None:
     ]
 
 
+TRAIN = "speed.train_target_tokens_per_second"
+
+
+def _turns(records: made_up.Records, row: str, *speeds: float, occasion: str = "a") -> None:
+    turns = {TRAIN.removeprefix("speed."): list(speeds)}
+    for (name, _), record in records.items():
+        if name == row:
+            median = {TRAIN.removeprefix("speed."): statistics.median(speeds)}
+            record["speed"] = {**median, "rounds": turns, "occasion": occasion}
+
+
+def test_speeds_are_medians_of_rounds_and_ratios_are_taken_within_them(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    _turns(records, "baseline", 1000.0, 2000.0, 1500.0)
+    _turns(records, "learned", 500.0, 1100.0, 900.0)
+    _turns(records, "literal", 500.0, 1100.0, 900.0, occasion="b")
+    _turns(records, "heads_1", 3000.0, 4000.0)
+    laid_out = table(experiment, records)
+    cells = [cell.text for cell in laid_out.column(TRAIN)]
+    assert cells[:2] == ["1500 ± 500", f"900 ± 306 (0.55{TIMES})"]
+    assert cells[3] == f"3500 ± 707 (2.50{TIMES})"
+    said = notes(laid_out)
+    assert "medians of 2 to 3 rounds" in said["columns"]
+    assert said["speed"].startswith("literal: not measured by turns with the baseline")
+
+
+def test_a_speed_without_rounds_claims_none(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for record in records.values():
+        record["speed"] = {TRAIN.removeprefix("speed."): 170.0}
+    laid_out = table(experiment, records)
+    assert [cell.text for cell in laid_out.column(TRAIN)] == ["170", *[f"170 (1.00{TIMES})"] * 3]
+    assert "round" not in notes(laid_out)["columns"]
+    assert "speed" not in notes(laid_out)
+
+
 def test_large_numbers_get_a_larger_unit(experiment: Experiment, records: made_up.Records) -> None:
     for record in records.values():
-        record["speed"]["train_target_tokens_per_second"] = 170_400.0
+        record["speed"] = {"train_target_tokens_per_second": 170_400.0}
         record["memory"]["train_peak_mib"] = 20_480.0
         record["params"]["total"] = 7_610
     laid_out = table(experiment, records)
@@ -158,7 +198,13 @@ def test_a_footnote_tells_which_runs_could_not_have_their_engine(
 def test_one_seed_gets_no_spread_and_a_footnote_that_says_so(tmp_path: Path) -> None:
     experiment = made_up.experiment(tmp_path, seeds="[7]")
     laid_out = table(experiment, made_up.records(experiment))
-    assert {cell.spread for line in laid_out.lines for cell in line.cells} == {""}
+    spreads = {
+        cell.spread
+        for line in laid_out.lines
+        for column, cell in zip(laid_out.columns, line.cells, strict=True)
+        if not column.key.startswith("speed")
+    }
+    assert spreads == {""}
     assert "test.test.bleu.difference.interval" not in [column.key for column in laid_out.columns]
     told = notes(laid_out)
     assert told["seed"].startswith("7, and no other")

@@ -73,12 +73,14 @@ def test_a_failure_is_a_record_with_its_reason_and_what_was_known(
     reason: str,
 ) -> None:
     monkeypatch.setattr(run, "prepare", _raising(error))
-    store.save_probe(job.probe, {"train_peak_mib": 7.0, "decode_sentences_per_second": 9.0})
+    turns = {"occasion": "today", "rounds": {"decode_sentences_per_second": [8.0, 9.0, 9.5]}}
+    measured = {"train_peak_mib": 7.0, "decode_sentences_per_second": 9.0, "n_src": 5}
+    store.save_probe(job.probe, measured | turns)
     record = run_one(job, store, _say, _never)
     assert record == store.load(KEY)
     assert (record["status"], record["error"]) == (status, reason)
     assert record["memory"] == {"train_peak_mib": 7.0}
-    assert record["speed"] == {"decode_sentences_per_second": 9.0}
+    assert record["speed"] == {"decode_sentences_per_second": 9.0, **turns}
     assert record["versions"]["torch"]
     traceback = (store.path(KEY) / "error.txt").read_text(encoding="utf-8")
     assert traceback.startswith("Traceback")

@@ -14,10 +14,11 @@ from ablate.registry import Plugin
 from ablate.runner import pool
 from ablate.runner.crews import crews
 from ablate.runner.devices import Device
-from ablate.runner.schedule import advised, missing, schedule
+from ablate.runner.probe import n_rounds_of
+from ablate.runner.schedule import FEWEST_ROUNDS, MOST_ROUNDS, advised, missing, schedule
 from ablate.runner.task import Sign, Task
 from ablate.store import Store
-from tests.runner.conftest import Diary, MakeTask
+from tests.runner.conftest import MEASURED, Diary, MakeTask
 
 CPU = Device("cpu")
 NAMES = ["narrow 1", "narrow 2", "narrow 3", "narrow 4", "wide 1", "narrow 5"]
@@ -39,9 +40,22 @@ def _run(
     schedule(tasks, [CPU] * n_places, store, diary, command, n_together)
 
 
-def test_rows_are_probed_once_then_every_seed_is_trained(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+def _trained(store: Store) -> list[str]:
+    return [line for line in _journal(store) if line.startswith("train")]
+
+
+def _few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ablate.runner.schedule._ENOUGH_S", 0.0)
+
+
+def test_rows_are_probed_by_turns_then_every_seed_is_trained(
+    store: Store,
+    diary: Diary,
+    command: list[str],
+    task: MakeTask,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    _few_rounds(monkeypatch)
     tasks = [task("done a", key=f"a{seed}", probe="a", spec={"seed": seed}) for seed in (1, 2)] + [
         task("done b")
     ]
@@ -49,13 +63,45 @@ def test_rows_are_probed_once_then_every_seed_is_trained(
     assert _journal(store) == [
         "probe done a 1",
         "probe done b 1",
+        "probe done b 1",
+        "probe done a 1",
+        "probe done a 1",
+        "probe done b 1",
         "train done a 1",
         "train done a 2",
         "train done b 1",
     ]
-    assert store.load_probe("a") == {"train_peak_mib": 1.0}
+    probes = [store.load_probe(key) or {} for key in ("a", "done-b")]
+    assert [n_rounds_of(probe) for probe in probes] == [FEWEST_ROUNDS] * 2
+    assert probes[0]["occasion"] == probes[1]["occasion"] != ""
     assert "training" in diary.signs
     assert "not a sign of life" not in diary.signs
+
+
+def test_there_are_more_rounds_while_they_take_no_time(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    _run([task("done")], store, diary, command)
+    assert n_rounds_of(store.load_probe("done")) == MOST_ROUNDS
+
+
+def test_a_row_that_fails_gets_no_more_turns_until_the_next_time(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    _run([task("tires"), task("done")], store, diary, command)
+    probes = [line for line in _journal(store) if line.startswith("probe")]
+    assert probes.count("probe tires 1") == 3
+    assert probes.count("probe done 1") == MOST_ROUNDS
+    _run([task("tires", key="again", probe="tires"), task("done")], store, diary, command)
+    assert _journal(store).count("probe tires 1") == 6
+
+
+def test_a_row_that_was_measured_often_enough_is_not_measured_again(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    store.save_probe("done", MEASURED)
+    _run([task("done")], store, diary, command)
+    assert _journal(store) == ["train done 1"]
 
 
 def test_two_places_are_used_at_the_same_time(
@@ -84,18 +130,24 @@ def test_a_run_of_another_experiment_is_shared(
 
 
 def test_fresh_repeats_everything(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    store: Store,
+    diary: Diary,
+    command: list[str],
+    task: MakeTask,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    _few_rounds(monkeypatch)
     _run([task("done")], store, diary, command)
     _run([task("done", fresh=True)], store, diary, command)
-    assert _journal(store) == ["probe done 1", "train done 1"] * 2
+    once = [*["probe done 1"] * FEWEST_ROUNDS, "train done 1"]
+    assert _journal(store) == once * 2
 
 
 def test_two_rows_with_the_same_run_train_it_once(
     store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:
     _run([task("done"), task("done")], store, diary, command)
-    assert _journal(store) == ["probe done 1", "train done 1"]
+    assert _trained(store) == ["train done 1"]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +265,7 @@ def test_a_run_that_fails_in_company_is_tried_again_alone(
     _run(tasks, store, diary, command, n_together=3)
     assert [_status(store, task.key) for task in tasks] == ["done", "done", "diverged"]
     again = {"shy": ["train shy 1", "train diverged 1"], "large": ["train large 1"]}
-    assert _journal(store)[6:] == again[variant]
+    assert _trained(store)[3:] == again[variant]
 
 
 def test_a_probe_advises_how_many_runs_share_a_process(store: Store, task: MakeTask) -> None:

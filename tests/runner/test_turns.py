@@ -24,7 +24,7 @@ from ablate.runner.task import Task
 from ablate.runner.turns import Turns
 from ablate.spec import RunSpec
 from ablate.store import Store
-from tests.runner.conftest import SMALL, Diary, MakeTask
+from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
 
 CPU = torch.device("cpu")
 
@@ -148,7 +148,7 @@ def test_a_worker_makes_several_runs_and_says_so(
     tasks = [_task(task, tmp_path / "both", key, **kind, probe=key) for key, kind in kinds.items()]
     store = Store(tmp_path / "both")
     for key in kinds:
-        store.save_probe(key, {})
+        store.save_probe(key, MEASURED)
     schedule(tasks, [Device("cpu")], store, diary, n_together=3)
     for key, kind in kinds.items():
         _together([_task(task, tmp_path / "alone", key, **kind)])

@@ -22,7 +22,7 @@ from ablate.runner.task import Exit, Sign, Task, heard_in
 from ablate.runner.worker import has_open
 from ablate.spec import RunSpec
 from ablate.store import Store
-from tests.runner.conftest import SMALL, Diary, MakeTask
+from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks only there, looks in /proc")
 ENDLESS = {"training": {**SMALL["training"], "steps": 10**6}}
@@ -34,7 +34,7 @@ def _task(make: MakeTask, key: str, **changes: Any) -> Task:
 
 
 def _run(tasks: list[Task], diary: Diary, store: Store) -> None:
-    store.save_probe("measured", {})
+    store.save_probe("measured", MEASURED)
     schedule(tasks, [Device("cpu")], store, diary)
 
 

@@ -1,0 +1,58 @@
+"""Speeds that were measured by turns: each row once in every round."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """One measure of a row, round by round.
+
+    A machine is now faster and now slower, so that one row is compared with another within a
+    round, and only on the same occasion.
+
+    Attributes:
+        values: of each round, never empty.
+        occasion: when the rows began to take turns.
+    """
+
+    values: Sequence[float]
+    occasion: str
+
+    @property
+    def n(self) -> int:
+        """How many rounds."""
+        return len(self.values)
+
+    @property
+    def median(self) -> float:
+        """The median, which one disturbed round does not move."""
+        return statistics.median(self.values)
+
+    @property
+    def sd(self) -> float | None:
+        """The sample standard deviation (n - 1), which it does; None for one round."""
+        return statistics.stdev(self.values) if self.n > 1 else None
+
+    def over(self, others: Rounds) -> Rounds | None:
+        """Return how many times as much this is as ``others``; None if they did not take turns."""
+        if self.occasion != others.occasion:
+            return None
+        pairs = zip(self.values, others.values, strict=False)  # one may have failed in the end
+        return Rounds([ours / theirs for ours, theirs in pairs], self.occasion)
+
+
+def rounds_of(records: Iterable[Mapping[str, Any]]) -> dict[str, Rounds]:
+    """Return the speeds of a row by name, ``speed.<name>``, of its latest occasion."""
+    known = [record["speed"] for record in records if record.get("speed", {}).get("rounds")]
+    if not known:
+        return {}
+    latest = max(known, key=lambda speed: speed["occasion"])
+    return {
+        f"speed.{name}": Rounds(values, latest["occasion"])
+        for name, values in latest["rounds"].items()
+    }

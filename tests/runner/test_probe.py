@@ -1,0 +1,71 @@
+"""The probe of a row, in workers as they are: round after round, and what is kept of them."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from ablate.runner.crews import alone
+from ablate.runner.devices import Device
+from ablate.runner.pool import Pool
+from ablate.runner.probe import n_rounds_of, probe_one
+from ablate.runner.task import Task
+from ablate.spec import RunSpec
+from ablate.store import Store
+from tests.runner.conftest import SMALL, SPEEDS, Diary, MakeTask
+
+
+@pytest.fixture
+def probe(task: MakeTask) -> Task:
+    spec = RunSpec.model_validate(SMALL).model_dump(mode="json")
+    return task("row", key="row", spec=spec, action="probe", occasion="now")
+
+
+def _rounds_in_turn(probe: Task, pool: Pool) -> Iterator[int | None]:
+    """Yield the exit status of the worker after every round; None while it lives."""
+    for number in range(3):
+        (ended,) = pool.run(alone([replace(probe, round=number)]), is_alone=True)
+        assert ended.reason is None
+        (worker,) = pool._idle
+        yield worker.process.poll()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every round is a new process")
+def test_the_first_round_has_a_process_of_its_own_and_each_adds_its_speeds(
+    store: Store, diary: Diary, probe: Task
+) -> None:
+    peaks, speeds, endings = [], [], []
+    with Pool([Device("cpu")], diary) as pool:
+        for status in _rounds_in_turn(probe, pool):
+            known = store.load_probe("row") or {}
+            endings.append(status)
+            peaks.append(known["train_peak_mib"])
+            speeds.append([known["rounds"][name] for name in SPEEDS])
+    assert endings == [0, None, None]
+    assert len(set(peaks)) == 1, "memory is counted where the process was fresh"
+    assert [len(rounds) for of_turn in speeds for rounds in of_turn] == [1, 1, 2, 2, 3, 3]
+    assert speeds[2][0][:2] == speeds[1][0]
+    assert known["batches_per_epoch"] > 1
+    for name in SPEEDS:
+        assert known[name] == statistics.median(known["rounds"][name])
+        assert min(known["rounds"][name]) > 0
+
+
+def test_rounds_of_another_occasion_are_left_alone(store: Store, probe: Task) -> None:
+    probe_one(probe, store)
+    before = store.load_probe("row")
+    probe_one(replace(probe, round=1, occasion="then"), store)
+    assert store.load_probe("row") == before
+    probe_one(replace(probe, occasion="then"), store)
+    after = store.load_probe("row") or {}
+    assert after["occasion"] == "then"
+    assert n_rounds_of(after) == 1
+
+
+@pytest.mark.parametrize("known", [None, {}, {"train_peak_mib": 1.0}])
+def test_a_row_without_rounds_has_not_been_measured(known: dict[str, float] | None) -> None:
+    assert n_rounds_of(known) == 0
