@@ -15,9 +15,9 @@ from ablate.runner.provenance import now
 from ablate.runner.task import Task
 from ablate.store import FINISHED, Store
 
-FEWEST_ROUNDS, MOST_ROUNDS = 3, 9
+FEWEST_ROUNDS, MOST_ROUNDS = 2, 9
 """How often each row is measured: it ends early when a row has taken `_ENOUGH_S` seconds."""
-_ENOUGH_S = 15.0
+_ENOUGH_S = 12.0
 
 
 class Audience(Watcher, Protocol):
@@ -132,15 +132,16 @@ def outcome(record: dict[str, Any]) -> str:
 
 
 def _unmeasured(tasks: Iterable[Task], store: Store) -> list[Task]:
-    """Return a probe of each row that has not been measured as often as it should be."""
+    """Return a probe of every row if one needs it: by turns alone can they be compared."""
     rows: dict[str, Task] = {}
     for task in tasks:
         rows.setdefault(task.probe, task)
-    return [
-        replace(task, action="probe", key=key)
+    if all(
+        not task.fresh and n_rounds_of(store.load_probe(key)) >= FEWEST_ROUNDS
         for key, task in rows.items()
-        if task.fresh or n_rounds_of(store.load_probe(key)) < FEWEST_ROUNDS
-    ]
+    ):
+        return []
+    return [replace(task, action="probe", key=key) for key, task in rows.items()]
 
 
 def _settle(task: Task, reason: str | None, store: Store) -> dict[str, Any]:

@@ -65,8 +65,6 @@ def test_rows_are_probed_by_turns_then_every_seed_is_trained(
         "probe done b 1",
         "probe done b 1",
         "probe done a 1",
-        "probe done a 1",
-        "probe done b 1",
         "train done a 1",
         "train done a 2",
         "train done b 1",
@@ -90,10 +88,10 @@ def test_a_row_that_fails_gets_no_more_turns_until_the_next_time(
 ) -> None:
     _run([task("tires"), task("done")], store, diary, command)
     probes = [line for line in _journal(store) if line.startswith("probe")]
-    assert probes.count("probe tires 1") == 3
+    assert probes.count("probe tires 1") == 2
     assert probes.count("probe done 1") == MOST_ROUNDS
     _run([task("tires", key="again", probe="tires"), task("done")], store, diary, command)
-    assert _journal(store).count("probe tires 1") == 6
+    assert _journal(store).count("probe tires 1") == 4
 
 
 def test_a_row_that_was_measured_often_enough_is_not_measured_again(
@@ -102,6 +100,20 @@ def test_a_row_that_was_measured_often_enough_is_not_measured_again(
     store.save_probe("done", MEASURED)
     _run([task("done")], store, diary, command)
     assert _journal(store) == ["train done 1"]
+
+
+def test_rows_are_measured_again_beside_one_that_is_new(
+    store: Store,
+    diary: Diary,
+    command: list[str],
+    task: MakeTask,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _few_rounds(monkeypatch)
+    store.save_probe("old", MEASURED)
+    _run([task("done old", probe="old"), task("done new")], store, diary, command)
+    occasions = {(store.load_probe(key) or {})["occasion"] for key in ("old", "done-new")}
+    assert len(occasions) == 1
 
 
 def test_two_places_are_used_at_the_same_time(
