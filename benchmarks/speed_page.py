@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -185,6 +185,9 @@ def race(found: Found, unit: str) -> Iterator[str]:
         ]
         yield ""
         yield f"`{OURS}` is bf16 here. In fp32 ours is {', '.join(ratios)}."
+    if found["settings"].get("side_by_side"):
+        yield ""
+        yield from experiments(entries, found["settings"]["threads"])
     if found["settings"].get("own_batches"):
         limit = found["settings"]["spec"]["training"]["batch_tokens"]
         yield ""
@@ -203,6 +206,21 @@ def race(found: Found, unit: str) -> Iterator[str]:
             )
             + "."
         )
+
+
+def experiments(entries: Mapping[str, Found], n_runs: int) -> Iterator[str]:
+    """Yield how contenders compare with ours where several runs of ours go on at the same time."""
+    several = f"_x{n_runs}"
+    own = entries[f"{OURS}{several}"]
+    yield f"With {several} it is {n_runs} runs at the same time with one thread each, their tokens"
+    yield "added up: that is how `ablate run` makes what an experiment consists of. In this way"
+    yield "ours is so many times as fast (lowest to highest round) as"
+    yield ""
+    for name, entry in entries.items():
+        ratios = [] if name.startswith(OURS) else _ratios(own, entry)
+        if ratios:
+            ends = {"lowest": min(ratios), "highest": max(ratios)}
+            yield f"- {name}: {_spread({'median': statistics.median(ratios), **ends})}"
 
 
 def _filled(name: str, entry: Found) -> str:

@@ -1,7 +1,7 @@
 """How fast does training go, beside other programs, on the same data, sizes and batches?
 
 Run it:  ABLATE_CORPORA=FOLDER python benchmarks/training_speed.py [--preset d256] [--only NAME]
-         [--device cuda] [--steps 20] [--repeats 5] [--own-batches]
+         [--device cuda] [--steps 20] [--repeats 5] [--own-batches] [--side-by-side]
          [--output results/benchmarks/training_speed.json]
 
 Side by side on one machine, in target tokens per second, padding not counted:
@@ -21,6 +21,10 @@ to the device, logging. So much for models and loops. With ``--own-batches`` all
 tokenised pairs and make batches of as many tokens in the way that their users get them: ours,
 JoeyNMT, OpenNMT-py and fairseq; a loop by hand has no way of its own, and ``Seq2SeqTrainer`` counts
 sentences.
+
+With ``--side-by-side`` each is also run as experiments are that have more runs than the machine has
+cores, and as `ablate run` makes them: one run per thread, all at the same time, their tokens added
+up.
 
 Each runs in fp32, as it comes; where ``auto`` means bf16 also in bf16, if it can (autocast). What
 cannot be made the same is told in the docstring of each program in `peers`. A round is a number of
@@ -77,6 +81,9 @@ def main() -> int:
     made.add_argument(
         "--own-batches", action="store_true", help="everybody's own, of the same pairs"
     )
+    made.add_argument(
+        "--side-by-side", action="store_true", help="also one run per thread, at the same time"
+    )
     options = made.parse_args()
     run, corpus = prepared(options)
     with tempfile.TemporaryDirectory() as folder:
@@ -97,6 +104,8 @@ def main() -> int:
         )
         programs = [p for p in PROGRAMS if p.name in MAKE_BATCHES or not options.own_batches]
         contenders = in_precisions(chosen(programs, options.only), options.device)
+        if options.side_by_side:
+            contenders += [one_per_thread(each, options.threads) for each in contenders]
         entries = race(contenders, job, options.environments, options.repeats)
     for entry in entries:
         measure(entry, options.steps)
@@ -135,6 +144,12 @@ def in_precisions(programs: list[Contender], device: str) -> list[Contender]:
                 name = program.name if is_default else f"{program.name}_{precision}"
                 found.append(replace(program, name=name, options={"precision": precision}))
     return found
+
+
+def one_per_thread(contender: Contender, n_threads: int) -> Contender:
+    """Return the same contender as so many runs at the same time."""
+    what = f"{contender.what}, {n_threads} runs at a time"
+    return replace(contender, name=f"{contender.name}_x{n_threads}", what=what, n_runs=n_threads)
 
 
 def some_batches(batches: Batches, n: int) -> list[Batch]:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ class Contender:
         module: its program, in the folder of this file.
         environment: the virtual environment that it runs in; None for the one that runs this.
         options: what it alone is told: of training its ``precision``, fp32 unless given.
+        n_runs: how many of it go on side by side and share the threads, as runs of an experiment.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Contender:
     module: str
     environment: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    n_runs: int = 1
 
     @property
     def is_ours(self) -> bool:
@@ -155,7 +158,7 @@ def chosen(contenders: Sequence[Contender], only: Sequence[str] | None) -> list[
 def race(
     contenders: Sequence[Contender], job: Job, environments: Path, repeats: int
 ) -> list[Entry]:
-    """Let all contenders run in turns, one process at a time.
+    """Let all contenders run in turns, one at a time.
 
     A process that only waits would not be without effect: what it holds of the memory makes it
     dearer for others to ask for some, and most programs ask for theirs anew at every step.
@@ -189,39 +192,41 @@ class Runner:
 
     def run(self, job: Job) -> None:
         """Start it, wait until it is warm, let it run one round, and end it."""
-        try:
-            process = self._start(job)
-        except RuntimeError as error:
-            self.entry.error = str(error)
-            return
-        with process:
+        with ExitStack() as ends:
             try:
-                self._one_round(process)
-            finally:
-                process.kill()
+                processes = [self._start(job) for _ in range(self.entry.contender.n_runs)]
+            except RuntimeError as error:
+                self.entry.error = str(error)
+                return
+            for process in processes:
+                ends.enter_context(process)
+                ends.callback(process.kill)
+            self._one_round(processes)
 
-    def _one_round(self, process: subprocess.Popen[str]) -> None:
-        warm = self._listen(process)
-        if warm is None:
+    def _one_round(self, processes: Sequence[subprocess.Popen[str]]) -> None:
+        warm = [self._listen(process) for process in processes]
+        if self.entry.error is not None:
             return
-        self.entry.facts = warm
-        assert process.stdin is not None, "it is a pipe"
-        process.stdin.write("go\n")
-        process.stdin.flush()
-        of_round = self._listen(process)
-        if of_round is not None:
-            self.entry.rounds.append(of_round)
+        self.entry.facts = warm[0]
+        for process in processes:
+            assert process.stdin is not None, "it is a pipe"
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        of_round = [self._listen(process) for process in processes]
+        if self.entry.error is None:
+            self.entry.rounds.append(_together(of_round))
 
     def _start(self, job: Job) -> subprocess.Popen[str]:
         contender = self.entry.contender
-        own = replace(job, options=dict(contender.options))
+        n_threads = job.threads // contender.n_runs
+        own = replace(job, options=dict(contender.options), threads=n_threads)
         self._job.write_text(own.to_json(), encoding="utf-8")
         python = (
             Path(sys.executable)
             if contender.environment is None
             else python_of(contender.environment, self._environments)
         )
-        threads = str(job.threads)
+        threads = str(own.threads)
         with self._log.open("w", encoding="utf-8") as log:
             return subprocess.Popen(
                 [python, "-m", f"peers.{contender.module}", self._job],
@@ -239,7 +244,7 @@ class Runner:
         own = devices.find(device)[0].environment() if self.entry.contender.is_ours else {}
         return {**os.environ, **own}
 
-    def _listen(self, process: subprocess.Popen[str]) -> dict[str, Any] | None:
+    def _listen(self, process: subprocess.Popen[str]) -> dict[str, Any]:
         assert process.stdout is not None, "it is a pipe"
         line = process.stdout.readline()
         if line:
@@ -248,7 +253,15 @@ class Runner:
         status = process.wait()
         end = self._log.read_text(encoding="utf-8", errors="replace")[-1500:]
         self.entry.error = f"ended with status {status}: {end.strip()}"
-        return None
+        return {}
+
+
+def _together(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return what came of a round of several side by side: over when the last is, their sums."""
+    if len(rounds) == 1:
+        return rounds[0]
+    sums = {name: sum(each[name] for each in rounds) for name in rounds[0]}
+    return {**sums, "seconds": max(each["seconds"] for each in rounds)}
 
 
 def ratio(ours: Entry, other: Entry, rates: str) -> Ratio | None:
