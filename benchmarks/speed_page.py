@@ -33,9 +33,11 @@ machine mean little on another, so what is compared are ratios of things that to
 ours runs in the environment that our runner gives to a run (on a CPU: memory that is freed stays
 with the process), the others as they come; what each was told is in the docstrings of the scripts.
 A contender's process is started for its turn and ended after it, so that it has the machine alone.
-Training is raced twice: on the very same batches, which are ours, so that models and loops alone
-are compared; and with each program making its own batches of the same pairs, which is what its
-users get (JoeyNMT, for one, does not sort by length).
+Training is raced in three ways: on the very same batches, which are ours, so that models and loops
+alone are compared; with each program making its own batches of the same pairs, which is what its
+users get (JoeyNMT, for one, does not sort by length); and, since `ablate run` never gives a run
+more than one thread of a CPU, as so many runs of one thread at a time, beside one run with all
+threads.
 
 What makes a step fast, whatever the parts:
 
@@ -65,7 +67,7 @@ can slow those that ask for theirs anew at every step, which ours does not, so t
 too high."""
 
 PRESETS = {"": "Transformer-Tiny", "_d256": "3 + 3 layers of width 256"}
-BATCHES = {"": "", "_own": ", each on its own batches"}
+WAYS = {"": "", "_own": ", each on its own batches", "_runs": ", several runs at a time"}
 MACHINES = {"": "", "_avx2": ", on a CPU without bf16"}
 """Parts of a record's name, and what the page says for them."""
 
@@ -91,10 +93,11 @@ def main() -> None:
 
 def training() -> Iterator[str]:
     """Yield a section for every race in training."""
-    for machine, batches, preset in product(MACHINES, BATCHES, PRESETS):
-        title = f"Training, {PRESETS[preset]}{BATCHES[batches]}{MACHINES[machine]}"
-        flags = f"{_preset(preset)}{' --own-batches' if batches else ''}"
-        yield section(title, "training_speed", flags, tokens, f"{preset}{batches}{machine}")
+    flags = {"": "", "_own": " --own-batches", "_runs": " --side-by-side"}
+    for machine, way, preset in product(MACHINES, WAYS, PRESETS):
+        title = f"Training, {PRESETS[preset]}{WAYS[way]}{MACHINES[machine]}"
+        kind = f"{preset}{way}{machine}"
+        yield section(title, "training_speed", _preset(preset) + flags[way], tokens, kind)
 
 
 def decoding() -> Iterator[str]:
