@@ -139,7 +139,7 @@ def _columns(summaries: Sequence[Summary]) -> Iterator[Footnote]:
     if told:
         yield Footnote("columns", "; ".join(told))
     apart = [s.name for s in summaries[1:] if _SPEED in s.rounds and _SPEED not in s.ratios]
-    if apart:
+    if apart and _SPEED in summaries[0].metrics:
         text = "not measured by turns with the baseline, but when the machine may have been faster"
         yield Footnote("speed", f"{_list(apart)}: {text} or slower")
 

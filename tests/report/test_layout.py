@@ -101,6 +101,13 @@ def test_speeds_are_medians_of_rounds_and_ratios_are_taken_within_them(
     assert said["speed"].startswith("literal: not measured by turns with the baseline")
 
 
+def test_turns_are_not_missed_where_the_baseline_has_no_speed(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    alone = {key: record for key, record in records.items() if key[0] != "baseline"}
+    assert "speed" not in notes(table(experiment, alone))
+
+
 def test_a_speed_without_rounds_claims_none(
     experiment: Experiment, records: made_up.Records
 ) -> None:
