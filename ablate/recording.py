@@ -13,6 +13,14 @@ import torch
 from torch import Tensor
 
 
+def recorder_for(engine: str, device: torch.device) -> Recorder | None:
+    """Return what records the tokens of a search where training goes on with ``engine``.
+
+    None for the engines that execute operation by operation.
+    """
+    return None if engine in ("eager", "split") else Recorder(device)
+
+
 class Recorder:
     """Records work on a device, on a stream of its own and in one pool of memory.
 

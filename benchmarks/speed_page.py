@@ -35,20 +35,21 @@ with the process), the others as they come; what each was told is in the docstri
 A contender's process is started for its turn and ended after it, so that it has the machine alone.
 Training is raced in three ways: on the very same batches, which are ours, so that models and loops
 alone are compared; with each program making its own batches of the same pairs, which is what its
-users get (JoeyNMT, for one, does not sort by length); and, since `ablate run` never gives a run
-more than one thread of a CPU, as so many runs of one thread at a time, beside one run with all
-threads.
+users get (JoeyNMT, for one, does not sort by length); and, as `ablate run` makes them where there
+are as many runs as cores, as so many runs of one thread at a time, beside one run with all threads.
 
 What makes a step fast, whatever the parts:
 
 - logits are made a piece at a time, and never for padding; batches hold pairs of one length, so
   that next to nothing is padding; dropout decides four numbers with one random word;
 - on a CPU that multiplies in bf16 `precision: auto` uses it, and takes the loss of so few logits at
-  a time that what is in single precision stays in the cache; each run has one thread, and as many
-  runs go on as there are cores;
+  a time that what is in single precision stays in the cache;
+- on a CPU each process has one thread, and as many runs go on as there are cores. Cores that are
+  left do pieces of large batches (`--engine split`), in processes that have the weights in common;
+  the sum of the gradients is the same to the last digit, however many cores there were;
 - a run does not begin with seconds of imports: its process is forked from one that has everything
   imported and nothing computed, and nobody looks for garbage among what was imported;
-- on a GPU a step is two CUDA graphs (`--engine graph`; the others are `eager` and `compile`):
+- on a GPU a step is two CUDA graphs (`--engine graph`; two more are `eager` and `compile`):
   forward and backward, recorded once for each shape of a batch, and the update (of `adam` and
   `adamw`). What each weight and each gradient needs, such as a cast, is done to all at once. A part
   that lets numbers decide what Python does next cannot be recorded: its run goes on eagerly, and

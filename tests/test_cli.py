@@ -137,7 +137,7 @@ def _records(folder: Path) -> dict[tuple[str, int], Mapping[str, object]]:
         (["run", "pe.yaml", "--seeds", "1,x"], "seeds are whole numbers"),
         (["run", "pe.yaml", "--set", "training.stps=3"], "did you mean 'steps'"),
         (["run", "pe.yaml", "--device", "gpu"], "no device is called 'gpu'"),
-        (["run", "pe.yaml", "--engine", "fast"], "no engine 'fast'; say auto, eager, graph"),
+        (["run", "pe.yaml", "--engine", "fast"], "no engine 'fast'; say auto, eager, split, graph"),
         (["run", "pe.yaml", "--device", "cuda:99"], "cuda:99"),
         (["run", "pe.yaml", "--backend", "cloud"], "cloud"),
         (["run", "pe.yaml", "--jobs", "0"], "jobs"),

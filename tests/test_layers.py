@@ -11,7 +11,7 @@ import pytest
 import ablate
 
 HOUSE = (
-    ("version", "errors", "recording", "writing"),
+    ("version", "errors", "processes", "recording", "writing"),
     ("registry",),
     ("parts",),
     ("spec",),

@@ -73,13 +73,13 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         seeds: in place of those of the experiment.
         only: names of rows; all unless given.
         device: ``auto``, ``cpu``, ``cuda``, or GPUs by number, ``cuda:0,2``.
-        jobs: runs at a time, on each GPU where there are any; unless given one per core, or as many
-            as the GPU has room for.
+        jobs: runs at a time, on each GPU where there are any, and cores that they share where
+            there is none; unless given as many as there are, or as the GPU has room for.
         overrides: ``path=value``, changes of the baseline.
         results: the folder of results.
         fresh: whether to repeat what is done already.
         engine: how training steps are executed, and tokens of translations written; the outcome is
-            the same, its last digits are not.
+            the same, what dropout draws and the last digits are not.
 
     Raises:
         SpecError: with every mistake of the file.

@@ -42,14 +42,14 @@ Jobs = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Runs at a time, per GPU; by default one per core, and what a GPU has room for.",
+        help="Runs at a time, per GPU; by default what it has room for. On a CPU also the cores.",
     ),
 ]
 Engine = Annotated[
     str,
     typer.Option(
-        metavar="auto|eager|graph|compile",
-        help="How training steps are executed. It changes the last digits at most.",
+        metavar="auto|eager|split|graph|compile",
+        help="How training steps are executed; all lead to the same, up to what dropout draws.",
     ),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Repeat what is done already.")]

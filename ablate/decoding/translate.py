@@ -14,7 +14,7 @@ from ablate.data.batches import Ids
 from ablate.data.tokenizer import PAD
 from ablate.decoding.search import Hypothesis, Search
 from ablate.model import Transformer
-from ablate.recording import Recorder
+from ablate.recording import recorder_for
 
 _GPU_SHARE = 1 / 16
 
@@ -41,13 +41,13 @@ def translate(
         sources: ids that end in EOS.
         batch_tokens: source tokens of a batch, padding included, at most.
         device: where to compute.
-        engine: unless ``eager``, what a token takes is recorded and replayed.
+        engine: of training; with some what a token takes is recorded and replayed.
 
     Raises:
         ValueError: if a source lacks even EOS, or is longer than the model's max_len.
     """
     found: list[list[Hypothesis]] = [[] for _ in sources]
-    recorder = None if engine == "eager" else Recorder(device)
+    recorder = recorder_for(engine, device)
     was_training = model.training
     model.eval()
     try:

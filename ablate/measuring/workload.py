@@ -14,7 +14,7 @@ from ablate.decoding import Search
 from ablate.model import Transformer, assemble
 from ablate.parts.initialisation import Initialisation
 from ablate.parts.optimizer import Optimizer
-from ablate.recording import Recorder
+from ablate.recording import recorder_for
 from ablate.registry import build
 from ablate.spec import RunSpec
 from ablate.spec.experiment import TrainingSpec
@@ -72,7 +72,7 @@ class Workload:
         """
         search = build(Search, self.spec.decoding, at="decoding")
         src, lengths = self.sentences.src, (self.sentences.tgt_out != PAD).sum(dim=1)
-        recorder = None if self.engine == "eager" else Recorder(self.device)
+        recorder = recorder_for(self.engine, self.device)
 
         def decode() -> None:
             model.eval()

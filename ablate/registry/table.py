@@ -193,6 +193,14 @@ def slots() -> dict[str, dict[str, Entry]]:
     return {slot: dict(table) for slot, table in TABLE.items()}
 
 
+def label(cls: type[Part]) -> str:
+    """Return what a person knows a part by, ``slot: name``; of one without a name, its class."""
+    for name, entry in slots()[cls.slot].items():
+        if entry.cls is cls:
+            return f"{cls.slot}: {name}"
+    return cls.__name__
+
+
 def choose(slot: type[Part], name: str, **options: Any) -> Choice:
     """Return a checked choice, for use from Python: ``choose(Position, "learned")``."""
     return lookup(slot.slot, name).choose(options)

@@ -39,8 +39,9 @@ class Device:
     def environment(self) -> dict[str, str]:
         """Return what a process must find in its environment to see this device and no other.
 
-        A run gets one CPU thread, however many runs there are: the order in which threads add
+        A process gets one CPU thread, however many runs there are: the order in which threads add
         numbers up shows in the last digits, and the same run must always give the same numbers.
+        With more than one core it goes on in several processes (`ablate.training.engines.split`).
         What a step frees the C library keeps for the next one, or most of the memory would come
         fresh from the system, page by page, at every step.
         """
@@ -85,11 +86,11 @@ def find(wanted: str) -> tuple[Device, ...]:
 
 
 def places(devices: Iterable[Device], n_jobs: int | None) -> tuple[Device, ...]:
-    """Return one entry for every process that may be at work at the same time: one per GPU.
+    """Return one entry for every run that may be at work at the same time: one per GPU.
 
     Args:
         devices: what to use.
-        n_jobs: processes on the CPU, one per core by default.
+        n_jobs: on the CPU; one per core by default. Fewer runs share the cores of as many.
     """
     return tuple(
         device

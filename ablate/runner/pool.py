@@ -100,6 +100,8 @@ class Pool:
         while waiting or self._busy:
             while waiting and (worker := self._next(is_alone=is_alone)):
                 self._start(waiting.popleft(), worker)
+            if not is_alone:
+                self._share_cores()
             worker, process, told = self._heard.get()
             if worker not in self._busy or worker.process is not process:
                 continue  # a process has ended that had nothing to do
@@ -111,6 +113,13 @@ class Pool:
                 yield Ended(worker.left.pop(told.key), None)
             elif told.key in worker.left:
                 self._watcher.signed(worker.left[told.key], told)
+
+    def _share_cores(self) -> None:
+        """Let those that are at work have the cores of a CPU that nobody else needs any more."""
+        busy = [worker for worker in self._busy if worker.device.kind == "cpu"]
+        idle = [worker for worker in self._idle if worker.device.kind == "cpu"]
+        for number, worker in enumerate(busy):
+            worker.grant(1 + len(idle[number :: len(busy)]))
 
     def _next(self, *, is_alone: bool) -> _Worker | None:
         """Return the worker that is to do the next crew; None if it must wait."""
@@ -139,6 +148,7 @@ class _Worker:
         self.device = device
         self.left: dict[str, Task] = {}
         self._command = command
+        self._cores = 1
         self._heard = heard
         self._started: tuple[_Process, threading.Thread] | None = None
 
@@ -151,6 +161,7 @@ class _Worker:
     def begin(self, crew: Crew) -> None:
         """Send the tasks, and leave the pipe open: its end tells the worker of ours."""
         self.left = {task.key: task for task in crew}
+        self._cores = 1
         self._log = crew[0].log
         for task in crew:
             task.log.parent.mkdir(parents=True, exist_ok=True)
@@ -163,14 +174,22 @@ class _Worker:
             thread = threading.Thread(target=self._listen, args=(process,), daemon=True)
             thread.start()
             self._started = process, thread
+        self._send("".join(task.to_line() for task in crew) + "\n")
+
+    def grant(self, n_cores: int) -> None:
+        """Tell the process how many cores it may keep busy, if that is new."""
+        if n_cores == self._cores:
+            return
+        self._cores = n_cores
+        self._send(f"{n_cores}\n")
+
+    def _send(self, text: str) -> None:
+        """Write to the process, unless it has died; then `_listen` notices."""
         stdin = self.process.stdin
         assert stdin is not None, "it is a pipe"
-        try:
-            stdin.writelines(task.to_line() for task in crew)
-            stdin.write("\n")
+        with suppress(BrokenPipeError):
+            stdin.write(text)
             stdin.flush()
-        except BrokenPipeError:
-            return  # it has died already; `_listen` notices
 
     def close(self) -> None:
         """End the process, if there is one; it must have nothing to do, and so nothing to save."""

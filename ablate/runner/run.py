@@ -34,7 +34,13 @@ _KEPT = ("lock", "log.txt")
 _WIDER = {"cuda": 8}  # a GPU has the memory, and waits for Python between small batches
 
 
-def run_one(task: Task, store: Store, say: Say, should_stop: Callable[[], bool]) -> Record:
+def run_one(
+    task: Task,
+    store: Store,
+    say: Say,
+    should_stop: Callable[[], bool],
+    cores: Callable[[], int] = lambda: 1,
+) -> Record:
     """Train and measure one run, or continue it, unless it has been done meanwhile.
 
     Leaves in the run's folder ``model.safetensors``, ``tokenizer.json``, ``curve.csv``,
@@ -46,6 +52,7 @@ def run_one(task: Task, store: Store, say: Say, should_stop: Callable[[], bool])
         store: where its record goes.
         say: is told the phase and, while training, how far it is.
         should_stop: asked often; True makes it keep what it has and stop.
+        cores: asked often: how many of a CPU it may keep busy; the numbers are the same.
 
     Raises:
         StoppedError: if ``should_stop`` said so; the next call continues.
@@ -59,7 +66,9 @@ def run_one(task: Task, store: Store, say: Say, should_stop: Callable[[], bool])
             return record
         folder = store.path(task.key)
         _clear(folder, everything=task.fresh)
-        record = _Attempt(task, folder, say, should_stop).record(store.load_probe(task.probe))
+        record = _Attempt(task, folder, say, should_stop, cores).record(
+            store.load_probe(task.probe)
+        )
         store.save(record)
         if record["status"] in FINISHED:
             _tidy(folder)
@@ -69,9 +78,16 @@ def run_one(task: Task, store: Store, say: Say, should_stop: Callable[[], bool])
 class _Attempt:
     """The way through one run; ``known`` fills up on it."""
 
-    def __init__(self, task: Task, folder: Path, say: Say, should_stop: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        task: Task,
+        folder: Path,
+        say: Say,
+        should_stop: Callable[[], bool],
+        cores: Callable[[], int],
+    ) -> None:
         self.task, self.folder = task, folder
-        self.say, self.should_stop = say, should_stop
+        self.say, self.should_stop, self.cores = say, should_stop, cores
         self.spec = RunSpec.model_validate(task.spec)
         self.device = torch.device(task.device)
         self.timings: dict[str, float] = {}
@@ -169,6 +185,7 @@ class _Attempt:
             precision=self.task.precision,
             folder=self.folder,
             engine=self.task.engine,
+            cores=self.cores,
         )
         trained = train(
             model, job, lambda progress: self.say("training", progress), self.should_stop

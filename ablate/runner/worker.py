@@ -1,10 +1,12 @@
 """A worker process: crews of tasks from standard input, signs of life to standard output.
 
-Started as ``python -m ablate.runner``; an empty line ends a crew, whose tasks are done by turns. To
-import PyTorch takes seconds, so that is done once: on Linux each crew gets a fork of this process,
-which has not computed anything. Nothing that a crew does, not even its death, reaches the next one.
-The process does a crew itself, and ends, on other systems, to measure memory, which a fork shares,
-and if an import has opened a GPU, which no fork can use.
+Started as ``python -m ablate.runner``; an empty line ends a crew, whose tasks are done by turns. A
+number that comes later says how many cores it may keep busy from then on; before, it is one.
+
+To import PyTorch takes seconds, so that is done once: on Linux each crew gets a fork of this
+process, which has not computed anything. Nothing that a crew does, not even its death, reaches the
+next one. The process does a crew itself, and ends, on other systems, to measure memory, which a
+fork shares, and if an import has opened a GPU, which no fork can use.
 
 A crew ends with 0 when all its tasks have left their results, be those failures, and with 130 when
 it was told to stop. It never outlives whoever started the worker.
@@ -12,7 +14,7 @@ it was told to stop. It never outlives whoever started the worker.
 
 from __future__ import annotations
 
-import ctypes
+import io
 import os
 import signal
 import sys
@@ -26,6 +28,7 @@ from typing import TextIO
 import torch
 
 from ablate.errors import StoppedError
+from ablate.processes import die_with_parent
 from ablate.registry import PluginError, adopt
 from ablate.runner.probe import probe_one
 from ablate.runner.run import run_one
@@ -34,14 +37,12 @@ from ablate.runner.turns import Turns
 from ablate.store import Store
 from ablate.training import Progress
 
-_PR_SET_PDEATHSIG = 1
-
 _Say = Callable[[Sign | Exit], None]
 
 
 def main() -> int:
     """Do crews until there are no more; return the exit status, in a fork that of its crew."""
-    _die_with_parent()
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     say = _speaker()
     for tasks in _crews():
@@ -50,7 +51,7 @@ def main() -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until somebody listens to it
         fork = os.fork()
         if fork == 0:
-            _die_with_parent()
+            die_with_parent()
             return _work(tasks, say)
         status, is_stopped = _outcome(fork)
         if is_stopped:
@@ -62,12 +63,19 @@ def main() -> int:
 def _crews() -> Iterator[list[Task]]:
     """Yield the tasks of each crew, until standard input ends."""
     tasks: list[Task] = []
-    for line in iter(sys.stdin.readline, ""):
-        if line != "\n":
-            tasks.append(Task.from_line(line))
-        else:
+    for line in iter(_told().readline, b""):
+        if line.strip().isdigit():
+            continue  # it was for a crew that has ended meanwhile
+        if line != b"\n":
+            tasks.append(Task.from_line(line.decode()))
+        elif tasks:
             yield tasks
             tasks = []
+
+
+def _told() -> io.FileIO:
+    """Return standard input, of which nothing is read ahead: a fork may have to read on."""
+    return io.FileIO(sys.stdin.fileno(), closefd=False)
 
 
 def _counts_memory(task: Task) -> bool:
@@ -105,14 +113,15 @@ def _work(tasks: Sequence[Task], say: _Say) -> int:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     _log_to(tasks[0].log)
-    threading.Thread(target=_watch_parent, daemon=True).start()
+    cores = _Cores()
+    threading.Thread(target=cores.listen, daemon=True).start()
     torch.set_num_threads(1)
     if tasks[0].device == "cuda":
         _compute_deterministically()
     try:
         for plugin in tasks[0].plugins or ():
             adopt(plugin)
-        _do(tasks, say, stop.is_set)
+        _do(tasks, say, stop.is_set, cores)
     except StoppedError:
         return StoppedError.exit_status
     except PluginError as error:
@@ -120,9 +129,9 @@ def _work(tasks: Sequence[Task], say: _Say) -> int:
     return 0
 
 
-def _do(tasks: Sequence[Task], say: _Say, is_stopped: Callable[[], bool]) -> None:
+def _do(tasks: Sequence[Task], say: _Say, is_stopped: Callable[[], bool], cores: _Cores) -> None:
     if len(tasks) == 1:
-        _do_one(tasks[0], say, is_stopped)
+        _do_one(tasks[0], say, is_stopped, cores)
         return
     turns = Turns(torch.device(tasks[0].device))
 
@@ -130,10 +139,10 @@ def _do(tasks: Sequence[Task], say: _Say, is_stopped: Callable[[], bool]) -> Non
         turns.pass_on()
         return is_stopped()
 
-    turns.run([partial(_do_one, task, say, should_stop) for task in tasks])
+    turns.run([partial(_do_one, task, say, should_stop, cores) for task in tasks])
 
 
-def _do_one(task: Task, say: _Say, should_stop: Callable[[], bool]) -> None:
+def _do_one(task: Task, say: _Say, should_stop: Callable[[], bool], cores: _Cores) -> None:
     store = Store(task.results)
 
     def tell(phase: str, progress: Progress | None = None) -> None:
@@ -142,7 +151,7 @@ def _do_one(task: Task, say: _Say, should_stop: Callable[[], bool]) -> None:
     if task.action == "probe":
         probe_one(task, store)
     else:
-        run_one(task, store, tell, should_stop)
+        run_one(task, store, tell, should_stop, cores)
     say(Sign(task.key, "done", is_over=True))
 
 
@@ -174,16 +183,21 @@ def _compute_deterministically() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def _die_with_parent() -> None:
-    """Ask Linux to kill us when our parent ends, however it ends; a fork must ask for itself."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+class _Cores:
+    """How many cores the crew may keep busy; called, it tells."""
 
+    def __init__(self) -> None:
+        self._n = 1
 
-def _watch_parent() -> None:
-    """End at once when standard input does: elsewhere than on Linux, and if we asked too late.
+    def __call__(self) -> int:
+        return self._n
 
-    There is nothing to read until whoever writes there has heard that this crew is at its end.
-    """
-    os.read(sys.stdin.fileno(), 1)
-    os._exit(1)
+    def listen(self) -> None:
+        """Hear of changes, and end the process at once when standard input ends.
+
+        That it does when whoever started the worker has, elsewhere than on Linux, and if we asked
+        Linux too late. What comes is for this crew until whoever writes has heard that it is over.
+        """
+        for line in iter(_told().readline, b""):
+            self._n = int(line)
+        os._exit(1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ class Job:
         precision: ``fp32`` or ``bf16``.
         folder: the run's own.
         engine: how the steps are executed.
+        cores: returns how many of a CPU the run may keep busy now.
     """
 
     spec: RunSpec
@@ -58,6 +60,7 @@ class Job:
     precision: str
     folder: Path
     engine: str = "eager"
+    cores: Callable[[], int] = lambda: 1
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,14 @@ class _Loop:
         self.tokens_before, self.seconds_before = self.state.target_tokens, self.state.seconds
 
     def run(self) -> Trained:
+        with closing(self.engine):
+            self._go()
+        mean = self.moving.mean(self.state.step) if self.moving else self.snapshots.mean()
+        self.model.load_state_dict(mean)
+        self.model.eval()
+        return self._trained()
+
+    def _go(self) -> None:
         if self.state.step == 0:
             self._calibrate()
         while not self.state.is_finished:
@@ -203,10 +214,6 @@ class _Loop:
                 self._report()
             self.state.is_finished |= self.state.step == self.n_steps
             self._save_if_due()
-        mean = self.moving.mean(self.state.step) if self.moving else self.snapshots.mean()
-        self.model.load_state_dict(mean)
-        self.model.eval()
-        return self._trained()
 
     def _calibrate(self) -> None:
         """Show the model a batch before the first step, for the wirings that ask for it."""
@@ -228,6 +235,7 @@ class _Loop:
         self.rate = self.schedule.rate(state.step, self._column("dev_nll"))
         set_rate(self.optimizer, self.rate)
         self.epochs_before = self.stream.finished_epochs
+        self.engine.cores = self.job.cores()
         result = self.engine.step(list(self.stream.take(training.accumulate)))
         if self.moving:
             self.moving.add(self.model)

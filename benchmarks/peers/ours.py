@@ -46,6 +46,9 @@ def train(session: Session, spec: RunSpec, model: Transformer) -> None:
     name = (session.job.options or {}).get("engine", "auto")
     example = next(_batches(session))
     engine = choose(resolve(name, device), model.train(), recipe, optimizer, example)
+    if device == "cpu":
+        engine.cores = session.job.threads
+        torch.set_num_threads(1)  # as our runner has it, which gives a run cores, not threads
     clock = Clock(session, count_parameters(model))
     for batch in clock.around(_batches(session)):
         engine.step([batch])

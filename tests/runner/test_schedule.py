@@ -124,6 +124,29 @@ def test_two_places_are_used_at_the_same_time(
     assert [_status(store, key) for key in ("meet1", "meet2")] == ["done", "done"]
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["granted a"], ["3"]),
+        (["granted a", "granted b"], ["2", "3"]),  # b waits until it has more than one
+        (["done", "granted a"], ["3"]),  # when the other one has ended
+    ],
+)
+def test_cores_that_nobody_needs_are_for_those_at_work(
+    names: list[str],
+    expected: list[str],
+    store: Store,
+    diary: Diary,
+    command: list[str],
+    task: MakeTask,
+) -> None:
+    tasks = [task(name, probe="measured") for name in names]
+    store.save_probe("measured", MEASURED)
+    _run(tasks, store, diary, command, n_places=3)
+    heard = [(store.load(task.key) or {})["error"] for task in tasks]
+    assert [number for number in heard if number is not None] == expected
+
+
 def test_what_has_finished_is_not_repeated_and_what_failed_is(
     store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:

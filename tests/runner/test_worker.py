@@ -139,6 +139,28 @@ def test_a_stopped_worker_lets_its_fork_save_what_it_has(
     assert store.load("endless") is None
 
 
+def test_a_run_alone_has_all_cores_and_takes_its_helpers_with_it(
+    task: MakeTask, diary: Diary, store: Store
+) -> None:
+    training = {**SMALL["training"], "steps": 10**6, "batch_tokens": 4000}
+    large = {"training": training, "corpus": {"name": "synthetic", "size": 1000}}
+    helpers: list[int] = []
+
+    def kill(_: int, fork: int) -> None:
+        deadline = time.monotonic() + 10
+        while not helpers and time.monotonic() < deadline:
+            helpers.extend(_children(fork))
+        os.kill(fork, signal.SIGKILL)
+
+    diary.on_sign = _at_work(kill)
+    store.save_probe("measured", MEASURED)
+    alone = replace(_task(task, "endless", **large), engine="split")
+    schedule([alone], [Device("cpu")] * 2, store, diary)
+    assert len(helpers) == 1
+    assert _is_gone(helpers[0])
+    assert _outcomes(store, "endless") == [("failed", "killed by signal 9 (out of memory?)")]
+
+
 def test_each_crew_has_a_log_of_its_own(task: MakeTask, diary: Diary, store: Store) -> None:
     lost = replace(_task(task, "lost"), plugins=(Plugin("lost.py", sha256="0", module="lost"),))
     _run([lost, _task(task, "short")], diary, store)

@@ -328,10 +328,10 @@ def test_a_run_tells_its_engine(tmp_path: Path) -> None:
 
 
 def test_auto_is_what_suits_the_device() -> None:
-    assert resolve("auto", "cpu") == "eager"
+    assert resolve("auto", "cpu") == "split"
     assert resolve("auto", "cuda") == "graph"
     assert resolve("compile", "cpu") == "compile"
-    with pytest.raises(SpecError, match="no engine 'fast'; say auto, eager, graph, compile"):
+    with pytest.raises(SpecError, match="no engine 'fast'; say auto, eager, split, graph, compile"):
         resolve("fast", "cpu")
 
 

@@ -14,9 +14,11 @@ from ablate.training.engines.contract import Engine
 from ablate.training.engines.eager import Eager
 from ablate.training.engines.graph import Graph
 from ablate.training.engines.obstacle import obstacle
+from ablate.training.engines.split import Split
+from ablate.training.engines.ties import tie
 from ablate.training.step import Recipe
 
-_ENGINES: dict[str, type[Engine]] = {cls.name: cls for cls in (Eager, Graph, Compiled)}
+_ENGINES: dict[str, type[Engine]] = {cls.name: cls for cls in (Eager, Split, Graph, Compiled)}
 NAMES = ("auto", *_ENGINES)
 
 
@@ -24,13 +26,13 @@ def resolve(name: str, device: str) -> str:
     """Return the engine that ``name`` means on a kind of device.
 
     ``auto`` is `graph` on CUDA, where launching kernels is most of the cost at usual sizes, and
-    `eager` on a CPU, where it is next to nothing.
+    `split` on a CPU, where that is next to nothing.
 
     Raises:
         SpecError: if there is no such engine.
     """
     if name == "auto":
-        return Graph.name if device == "cuda" else Eager.name
+        return Graph.name if device == "cuda" else Split.name
     if name not in _ENGINES:
         raise SpecError(f"there is no engine {name!r}; say {', '.join(NAMES)}")
     return name
@@ -50,10 +52,19 @@ def choose(
         optimizer: of the model's parameters.
         batch: any of those to come, on the model's device.
     """
-    reason = "" if name == Eager.name else obstacle(model, recipe, batch)
+    reason = _reason(name, model, recipe, batch)
     if not reason:
         return _ENGINES[name](model, recipe, optimizer)
     engine = Eager(model, recipe, optimizer)
     engine.note = f"not {name}: {reason}"
     warnings.warn(f"{reason}, so that training goes on eagerly, not as {name}", stacklevel=2)
     return engine
+
+
+def _reason(name: str, model: Transformer, recipe: Recipe, batch: Batch) -> str:
+    """Return what rules an engine out; empty if nothing does."""
+    if name == Eager.name:
+        return ""
+    if name != Split.name:
+        return obstacle(model, recipe, batch)
+    return tie(model, batch) if batch.src.is_cpu else "a GPU does no batch in pieces"

@@ -30,6 +30,7 @@ class Engine(ABC):
         name: as in records.
         note: why it is not the engine that was wanted; empty if it is.
         seconds_preparing: wall time that went into recording or compiling, and not into steps.
+        cores: how many of a CPU it may keep busy, from the next step on.
     """
 
     name: ClassVar[str]
@@ -43,6 +44,7 @@ class Engine(ABC):
         self.optimizer = optimizer
         self.note = ""
         self.seconds_preparing = 0.0
+        self.cores = 1
 
     @abstractmethod
     def add_gradient(self, batch: Batch, n_units: int) -> Tensor:
@@ -81,3 +83,6 @@ class Engine(ABC):
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
         return norm
+
+    def close(self) -> None:  # noqa: B027 - most have started nothing
+        """End what the engine has started."""

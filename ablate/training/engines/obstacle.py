@@ -15,7 +15,7 @@ from torch.func import functional_call
 
 from ablate.data.batches import Batch
 from ablate.model import Transformer
-from ablate.registry import Part, slots
+from ablate.registry import Part, label
 from ablate.training.step import Recipe
 
 
@@ -57,13 +57,6 @@ def _part(traceback: TracebackType | None) -> str:
     while traceback is not None:
         inside = traceback.tb_frame.f_locals.get("self")
         if isinstance(inside, Part):
-            found = _named(type(inside))
+            found = label(type(inside))
         traceback = traceback.tb_next
     return found
-
-
-def _named(cls: type[Part]) -> str:
-    for name, entry in slots()[cls.slot].items():
-        if entry.cls is cls:
-            return f"{cls.slot}: {name}"
-    return cls.__name__
