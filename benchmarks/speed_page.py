@@ -67,6 +67,10 @@ The processes of all contenders were alive at once here. What those that wait ho
 can slow those that ask for theirs anew at every step, which ours does not, so that ratios may be
 too high."""
 
+SPLIT_SINCE = "2026-11-23"
+THREADS = """\
+`ours` had all threads in one process here (`--engine eager`): there was no engine `split` yet."""
+
 PRESETS = {"": "Transformer-Tiny", "_d256": "3 + 3 layers of width 256"}
 WAYS = {"": "", "_own": ", each on its own batches", "_runs": ", several runs at a time"}
 MACHINES = {"": "", "_avx2": ", on a CPU without bf16"}
@@ -154,7 +158,10 @@ def _machine(hardware: Found) -> str:
 
 def tokens(found: Found) -> Iterator[str]:
     """Yield what a race in training found."""
-    return race(found, "target tokens/s")
+    yield from race(found, "target tokens/s")
+    if found["hardware"]["device"] == "cpu" and found["date"] < SPLIT_SINCE:
+        yield ""
+        yield THREADS
 
 
 def sentences(found: Found) -> Iterator[str]:
