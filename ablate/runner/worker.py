@@ -64,10 +64,11 @@ def _crews() -> Iterator[list[Task]]:
     """Yield the tasks of each crew, until standard input ends."""
     tasks: list[Task] = []
     for line in iter(_told().readline, b""):
-        if line.strip().isdigit():
+        told = line.decode().strip()
+        if told.isdigit():
             continue  # it was for a crew that has ended meanwhile
-        if line != b"\n":
-            tasks.append(Task.from_line(line.decode()))
+        if told:
+            tasks.append(Task.from_line(told))
         elif tasks:
             yield tasks
             tasks = []
