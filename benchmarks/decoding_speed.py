@@ -66,15 +66,13 @@ from ablate.data.prepare import Prepared
 from ablate.data.tokenizer import PAD
 from ablate.measuring.metrics import score
 from ablate.model import Transformer, assemble
-from ablate.parts.initialisation import Initialisation
-from ablate.parts.optimizer import Optimizer
 from ablate.parts.schedule import Schedule
 from ablate.registry import build
 from ablate.runner import devices
 from ablate.spec import RunSpec
 from ablate.training.engines import Eager
 from ablate.training.plan import Stream
-from ablate.training.step import Recipe, parameter_groups, set_rate
+from ablate.training.step import Recipe, make_optimizer, set_rate
 
 CONTENDERS = (
     Contender(OURS, "ablate.decoding.translate", "ours"),
@@ -172,9 +170,7 @@ def trained(run: RunSpec, corpus: Prepared, n_steps: int, device: torch.device) 
     choice = run.training.schedule
     short = choice.model_copy(update={"options": {**choice.options, "warmup": n_steps // 3 + 1}})
     schedule = build(Schedule, short, run.model.dims, n_steps)
-    initialisation = build(Initialisation, run.model.initialisation, run.model.dims)
-    groups = parameter_groups(model, initialisation)
-    optimizer = build(Optimizer, run.training.optimizer).make(groups)
+    optimizer = make_optimizer(run, model)
     stream = Stream(Batches(corpus.train, run.training.batch_tokens, PAD), seed=1)
     engine = Eager(model.train(), recipe, optimizer)
     for step, batch in enumerate(stream.take(n_steps), start=1):

@@ -30,13 +30,10 @@ from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD
 from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
-from ablate.parts.initialisation import Initialisation
-from ablate.parts.optimizer import Optimizer
 from ablate.recording import Recorder
-from ablate.registry import build
 from ablate.spec import RunSpec
 from ablate.training.engines import choose
-from ablate.training.step import Recipe, parameter_groups, set_rate
+from ablate.training.step import Recipe, make_optimizer, set_rate
 
 N_IDS = 10_000
 ROWS, LENGTH = 8, 8
@@ -64,10 +61,7 @@ def main() -> int:
 def count(run: RunSpec, name: str, precision: str) -> dict[str, int]:
     """Return the operations of the third step, and how many of them, and of graphs, are started."""
     model = assemble(run.model, Vocabulary(N_IDS, N_IDS, is_joint=True), PAD).train()
-    initialisation = build(Initialisation, run.model.initialisation, run.model.dims)
-    optimizer = build(Optimizer, run.training.optimizer).make(
-        parameter_groups(model, initialisation)
-    )
+    optimizer = make_optimizer(run, model)
     set_rate(optimizer, 1e-6)
     ids = torch.randint(PAD + 4, N_IDS, (ROWS, LENGTH))
     batch = Batch(ids, ids, ids, ids.numel(), torch.arange(ROWS))

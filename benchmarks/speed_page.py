@@ -71,6 +71,13 @@ SPLIT_SINCE = "2026-11-23"
 THREADS = """\
 `ours` had all threads in one process here (`--engine eager`): there was no engine `split` yet."""
 
+HALF_IS_BELOW = """\
+Half of its time would be less than the floor: it takes less arithmetic, or cheaper, as that of
+lower precision is on processors that multiply in it."""
+HALF_IS_ABOVE = """\
+Half of its time would be above the floor: the operations below that are no products would have to
+cost next to nothing, and products of its sizes as little as large ones do."""
+
 PRESETS = {"": "Transformer-Tiny", "_d256": "3 + 3 layers of width 256"}
 WAYS = {"": "", "_own": ", each on its own batches", "_runs": ", several runs at a time"}
 MACHINES = {"": "", "_avx2": ", on a CPU without bf16"}
@@ -249,12 +256,14 @@ def _ratios(own: Found, other: Found) -> list[float]:
 def profile(found: Found) -> Iterator[str]:
     """Yield a step's time beside its floor, and its ten largest operations."""
     seconds, floor = found["seconds_per_step"], found["floor_seconds"]
-    n_threads = found["settings"]["threads"]
-    yield f"{found['engine']} engine, {found['precision']}, threads: {n_threads},"
+    settings, times = found["settings"], found["times_the_floor"]
+    hands = next(f"{name}: {settings[name]}" for name in ("cores", "threads") if name in settings)
+    yield f"{found['engine']} engine, {found['precision']}, {hands},"
     yield f"{found['target_tokens_per_step']:,.0f} target tokens per step. At the rate of large"
     yield f"matrix products its arithmetic would take {floor['arithmetic'] / seconds:.0%} of its"
     yield f"time, at the speed of a large copy its bytes {floor['memory'] / seconds:.0%}: a step"
-    yield f"takes {found['times_the_floor']:.2f} times the floor."
+    yield f"takes {times:.2f} times the floor."
+    yield HALF_IS_BELOW if times < 2 else HALF_IS_ABOVE
     yield ""
     yield "| share | operation | calls per step |"
     yield "|---:|---|---:|"

@@ -1,17 +1,19 @@
 """Where does the time of a training step go, and how far is it from the floor?
 
 Run it:  ABLATE_CORPORA=FOLDER python benchmarks/step_profile.py [--preset d256] [--device cuda]
-         [--precision fp32] [--output results/benchmarks/step_profile.json]
+         [--precision fp32] [--cores 2] [--output results/benchmarks/step_profile.json]
 
 Trains a preset with the engine and the precision that ``auto`` means here, and writes down
 
-- seconds per step, the median of rounds over the first batches of an epoch;
+- seconds per step, the median of rounds over the first batches of an epoch, with as many cores of
+  a CPU as asked for;
 - the floor: the floating-point operations that a step needs, over the rate that large matrix
   products reach on this device, and the bytes that it has to move, over the bandwidth that a large
   copy reaches. Bytes: of weights, gradients and moments in the update, and of everything that the
   forward pass keeps for the backward pass, written once and read once. No program that computes the
   same numbers without recomputing any of them can be faster than the larger of the two;
-- the ten operations (on CUDA: kernels) that take the most time, by ``torch.profiler``.
+- the ten operations (on CUDA: kernels) that take the most time, by ``torch.profiler``, which sees
+  one process: with one core, whatever was asked for.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +38,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
 from ablate.model import assemble
-from ablate.parts.initialisation import Initialisation
-from ablate.parts.optimizer import Optimizer
-from ablate.registry import build
 from ablate.runner import devices
 from ablate.training.engines import Eager, Engine, choose, resolve
-from ablate.training.step import Recipe, parameter_groups, set_rate
+from ablate.training.step import Recipe, make_optimizer, set_rate
 
 TOP = 10
 SIDE = 4096  # of the matrices whose product tells the rate
@@ -53,29 +53,30 @@ def main() -> int:
     options = _options()
     place = devices.find(options.device)[0]
     _be_like_a_run(place.environment())
-    torch.set_num_threads(options.threads)
+    torch.set_num_threads(1)  # as our runner has it, which gives a run cores, not threads
     device = torch.device(place.kind)
     run, corpus = prepared(options)
     precision = devices.resolve(options.precision, place)
     torch.manual_seed(1)
     model = assemble(run.model, corpus.codec.vocabulary, PAD).to(device).train()
-    initialisation = build(Initialisation, run.model.initialisation, run.model.dims)
-    optimizer = build(Optimizer, run.training.optimizer).make(
-        parameter_groups(model, initialisation)
-    )
+    optimizer = make_optimizer(run, model)
     set_rate(optimizer, LEARNING_RATE)
     recipe = Recipe.of(run.training, precision)
     found = Batches(corpus.train, run.training.batch_tokens, PAD)
     rows = found.epoch(seed=1, epoch=0)[: options.steps]
     batches = [found.make(of_batch).to(device) for of_batch in rows]
     engine = choose(resolve("auto", place.kind), model, recipe, optimizer, batches[0])
-    seconds = per_step(engine, batches, options.repeats)
+    with closing(engine):
+        engine.cores = options.cores
+        seconds = per_step(engine, batches, options.repeats)
     n_flops, n_kept = work(Eager(model, recipe, optimizer), batches)
     n_parameters = sum(p.numel() for p in model.parameters())
     n_bytes = 2 * n_kept + 4 * 8 * n_parameters  # w, m, v: read, written; g: written, read
+    engine.cores = 1
+    top = operations(engine, batches)
+    torch.set_num_threads(options.cores)
     rate, bandwidth = matrix_rate(device, precision), copy_rate(device)
     floor = {"arithmetic": n_flops / rate, "memory": n_bytes / bandwidth}
-    top = operations(engine, batches)
     told = {
         "engine": engine.name,
         "precision": precision,
@@ -203,7 +204,7 @@ def _options() -> argparse.Namespace:
     made.add_argument("--corpus", choices=("multi30k", "synthetic"))
     made.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     made.add_argument("--precision", choices=("auto", "fp32", "bf16"), default="auto")
-    made.add_argument("--threads", type=int, default=1, help="of the CPU; a run has one")
+    made.add_argument("--cores", type=int, default=1, help="of the CPU, that a step may use")
     made.add_argument("--steps", type=int, default=8, help="of a round, one batch each")
     made.add_argument("--repeats", type=int, default=5, help="rounds that are measured")
     made.add_argument("--output", type=Path, default=RESULTS / "step_profile.json")

@@ -13,14 +13,12 @@ from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD, Tokenizer
 from ablate.decoding import Search
 from ablate.model import assemble
-from ablate.parts.initialisation import Initialisation
-from ablate.parts.optimizer import Optimizer
 from ablate.parts.schedule import Schedule
 from ablate.registry import RefusedError, build, slots
 from ablate.spec import RunSpec
 from ablate.spec.experiment import ModelSpec, TrainingSpec
 from ablate.training.engines import Eager
-from ablate.training.step import Recipe, parameter_groups, set_rate
+from ablate.training.step import Recipe, make_optimizer, set_rate
 from tests.tiny import TINY, company, ids
 
 SLOTS = [s for s in slots() if s != "corpus"]  # it meets the others as ids alone
@@ -62,9 +60,7 @@ def run(spec: RunSpec, *, translates: bool) -> None:
     src, tgt = ids(3, 6), ids(3, 6, seed=2)
     src[1, 4:] = tgt[1, 3:] = PAD
     batch = Batch(src, tgt[:, :-1], tgt[:, 1:].contiguous(), 12, torch.arange(3))
-    initialisation = build(Initialisation, spec.model.initialisation, spec.model.dims)
-    maker = build(Optimizer, spec.training.optimizer)
-    optimizer = maker.make(parameter_groups(model, initialisation))
+    optimizer = make_optimizer(spec, model)
     set_rate(optimizer, build(Schedule, spec.training.schedule, spec.model.dims, 10).rate(1))
     model.calibrate(batch.src, batch.tgt_in)
     result = Eager(model, Recipe.of(spec.training, "fp32"), optimizer).step([batch])

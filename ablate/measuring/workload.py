@@ -12,14 +12,12 @@ from ablate.data.prepare import Prepared
 from ablate.data.tokenizer import PAD
 from ablate.decoding import Search
 from ablate.model import Transformer, assemble
-from ablate.parts.initialisation import Initialisation
-from ablate.parts.optimizer import Optimizer
 from ablate.recording import recorder_for
 from ablate.registry import build
 from ablate.spec import RunSpec
 from ablate.spec.experiment import TrainingSpec
 from ablate.training.engines import choose
-from ablate.training.step import Recipe, parameter_groups, set_rate
+from ablate.training.step import Recipe, make_optimizer, set_rate
 
 _N_BATCHES = 4  # to train on, spread over the lengths
 _N_SENTENCES = 64  # of dev, to decode
@@ -84,9 +82,7 @@ class Workload:
     def training(self, model: Transformer, precision: str) -> Callable[[Sequence[Step]], None]:
         """Return what makes optimizer steps, which accumulate as many batches as the run's do."""
         recipe = Recipe.of(self.spec.training, precision)
-        maker = build(Optimizer, self.spec.training.optimizer, at="training.optimizer")
-        initialisation = build(Initialisation, self.spec.model.initialisation, self.spec.model.dims)
-        optimizer = maker.make(parameter_groups(model, initialisation))
+        optimizer = make_optimizer(self.spec, model)
         set_rate(optimizer, _LEARNING_RATE)
         example = self.steps[0][0]
         engine = choose(self.engine, model.train(), recipe, optimizer, example)

@@ -20,8 +20,6 @@ import torch
 from ablate.data.batches import Batches
 from ablate.errors import DivergedError, StoppedError
 from ablate.model import Transformer
-from ablate.parts.initialisation import Initialisation
-from ablate.parts.optimizer import Optimizer
 from ablate.parts.schedule import Schedule
 from ablate.registry import build
 from ablate.spec.experiment import RunSpec
@@ -29,7 +27,7 @@ from ablate.training import checkpoint
 from ablate.training.averaging import MovingAverage, Snapshots
 from ablate.training.engines import choose
 from ablate.training.plan import Stream, count_steps
-from ablate.training.step import Recipe, StepResult, parameter_groups, set_rate
+from ablate.training.step import Recipe, StepResult, make_optimizer, set_rate
 
 _CHECKPOINT_SECONDS = 20.0
 _WAIT_STEPS = 20  # on CUDA, how long the host runs ahead before it looks at the losses
@@ -176,9 +174,7 @@ class _Loop:
         self.schedule = build(
             Schedule, training.schedule, job.spec.model.dims, self.n_steps, at="training.schedule"
         )
-        initialisation = build(Initialisation, job.spec.model.initialisation, job.spec.model.dims)
-        maker = build(Optimizer, training.optimizer, at="training.optimizer")
-        self.optimizer = maker.make(parameter_groups(model, initialisation))
+        self.optimizer = make_optimizer(job.spec, model)
         recipe = Recipe.of(training, job.precision)
         example = job.batches.make(job.batches.epoch(seed, 0)[0])
         self.engine = choose(job.engine, model.train(), recipe, self.optimizer, example)

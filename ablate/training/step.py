@@ -1,4 +1,4 @@
-"""How one optimizer step is made, and what it leaves behind; groups of parameters, the rate.
+"""How one optimizer step is made, and what it leaves behind; the optimizer, the rate.
 
 The loss of a step is per target token, over all the batches that the step accumulates. How the
 pieces are put together and executed is the affair of `engines`.
@@ -16,9 +16,9 @@ from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
 from ablate.parts.initialisation import Initialisation
 from ablate.parts.objective import Objective
-from ablate.parts.optimizer import Group
+from ablate.parts.optimizer import Group, Optimizer
 from ablate.registry import build
-from ablate.spec.experiment import TrainingSpec
+from ablate.spec.experiment import RunSpec, TrainingSpec
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,13 @@ class Recipe:
         """Return what ``training`` asks for."""
         objective = build(Objective, training.objective, PAD, at="training.objective")
         return cls(objective, training.clip, training.loss_per, precision)
+
+
+def make_optimizer(spec: RunSpec, model: Transformer) -> torch.optim.Optimizer:
+    """Return a run's optimizer, of all weights of its model; `set_rate` sets the learning rate."""
+    initialisation = build(Initialisation, spec.model.initialisation, spec.model.dims)
+    maker = build(Optimizer, spec.training.optimizer, at="training.optimizer")
+    return maker.make(parameter_groups(model, initialisation))
 
 
 def parameter_groups(model: Transformer, initialisation: Initialisation) -> list[Group]:

@@ -14,12 +14,10 @@ from ablate.data import batches as own
 from ablate.decoding import Search, translate
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
-from ablate.parts.initialisation import Initialisation
-from ablate.parts.optimizer import Optimizer
 from ablate.registry import build
 from ablate.spec import RunSpec
 from ablate.training.engines import choose, resolve
-from ablate.training.step import Recipe, parameter_groups, set_rate
+from ablate.training.step import Recipe, make_optimizer, set_rate
 from peers.protocol import PAD, Batch, Clock, Ids, Session, count_parameters, serve
 
 
@@ -38,10 +36,7 @@ def train(session: Session, spec: RunSpec, model: Transformer) -> None:
     """Train with the engine that a run would get."""
     device = session.job.device
     recipe = Recipe.of(spec.training, session.training.precision)
-    initialisation = build(Initialisation, spec.model.initialisation, spec.model.dims)
-    optimizer = build(Optimizer, spec.training.optimizer).make(
-        parameter_groups(model, initialisation)
-    )
+    optimizer = make_optimizer(spec, model)
     set_rate(optimizer, session.training.lr)
     name = (session.job.options or {}).get("engine", "auto")
     example = next(_batches(session))

@@ -17,9 +17,7 @@ from ablate.data.tokenizer import PAD
 from ablate.errors import SpecError, StoppedError
 from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
-from ablate.parts.initialisation import Initialisation
 from ablate.parts.objective import Objective
-from ablate.parts.optimizer import Optimizer
 from ablate.recording import Recorder
 from ablate.registry import build, choose, slots
 from ablate.spec import RunSpec
@@ -30,7 +28,7 @@ from ablate.training.engines import graph as graph_module
 from ablate.training.engines.graph import Graph
 from ablate.training.engines.obstacle import obstacle
 from ablate.training.plan import Stream
-from ablate.training.step import Recipe, parameter_groups, set_rate
+from ablate.training.step import Recipe, make_optimizer, set_rate
 from tests import tape
 from tests.tiny import PARTS, fitted, some_batch
 from tests.training.reversal import fresh, job, pairs, run_spec
@@ -42,9 +40,7 @@ CPU = torch.device("cpu")
 def prepared(name: str, spec: RunSpec, device: torch.device = CPU) -> tuple[Engine, Batches]:
     """Return an engine with a fresh model, and the batches to train it on."""
     model = fresh(spec).to(device).train()
-    initialisation = build(Initialisation, spec.model.initialisation, spec.model.dims)
-    maker = build(Optimizer, spec.training.optimizer)
-    optimizer = maker.make(parameter_groups(model, initialisation))
+    optimizer = make_optimizer(spec, model)
     set_rate(optimizer, 1e-3)
     batches = Batches(pairs(), spec.training.batch_tokens, PAD)
     example = batches.make(batches.epoch(1, 0)[0]).to(device)

@@ -12,15 +12,13 @@ from ablate.data.batches import Batches
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
 from ablate.model import assemble
-from ablate.parts.initialisation import Initialisation
-from ablate.parts.optimizer import Optimizer
 from ablate.parts.schedule import Schedule
 from ablate.registry import build, lookup, slots
 from ablate.spec import RunSpec
 from ablate.spec.experiment import TrainingSpec
 from ablate.training.engines import Eager
 from ablate.training.plan import Stream
-from ablate.training.step import Recipe, parameter_groups, set_rate
+from ablate.training.step import Recipe, make_optimizer, set_rate
 from tests.tiny import MODEL_SLOTS, PARTS, TINY, choices
 
 TRAINING_SLOTS = [slot for slot in slots() if slot in TrainingSpec.model_fields]
@@ -57,8 +55,7 @@ def losses(spec: RunSpec, rate: float = 1.0) -> list[float]:
     torch.manual_seed(0)
     prepared, training, dims = corpus(), spec.training, spec.model.dims
     model = assemble(spec.model, prepared.codec.vocabulary, PAD).train()
-    initialisation = build(Initialisation, spec.model.initialisation, dims)
-    optimizer = build(Optimizer, training.optimizer).make(parameter_groups(model, initialisation))
+    optimizer = make_optimizer(spec, model)
     schedule = build(Schedule, training.schedule, dims, N_STEPS)
     stream = Stream(Batches(prepared.train, training.batch_tokens, PAD), seed=0)
     engine = Eager(model, Recipe.of(training, "fp32"), optimizer)
