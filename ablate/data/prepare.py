@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from ablate.data import encodings
 from ablate.data.batches import Encoded
 from ablate.data.cache import cache_folder, sealed, unsealed
-from ablate.data.corpus import Bitext, Corpus, CorpusText, digest
+from ablate.data.corpus import Bitext, Corpus, CorpusText, digest, digest_of_lines
 from ablate.data.tokenizer import Codec, Tokenizer
 from ablate.errors import DataError
 from ablate.registry import Choice, build, digest_of_code, lookup
@@ -163,15 +162,8 @@ def _key(choice: Choice, text: CorpusText) -> str:
         "is_tokenised": text.is_tokenised,
         "library": version("tokenizers").split(".")[:2],
     }
-    whole = chain(_pieces(text.train.src), _pieces(text.train.tgt))
-    return digest(chain([json.dumps(settings, sort_keys=True)], whole))[:32]
-
-
-def _pieces(lines: Sequence[str]) -> Iterator[str]:
-    """Yield a text piece by piece: no copy of it is made as a whole."""
-    for start in range(0, len(lines), _LINES_AT_ONCE):
-        yield "\n".join(lines[start : start + _LINES_AT_ONCE])
-    yield ""
+    whole = digest_of_lines((text.train.src, text.train.tgt))
+    return digest([json.dumps(settings, sort_keys=True), whole])[:32]
 
 
 def _short_pairs(codec: Codec, text: Bitext, max_len: int) -> Iterator[Encoded]:
