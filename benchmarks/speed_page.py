@@ -36,7 +36,7 @@ A contender's process is started for its turn and ended after it, so that it has
 Training is raced in three ways: on the very same batches, which are ours, so that models and loops
 alone are compared; with each program making its own batches of the same pairs, which is what its
 users get (JoeyNMT, for one, does not sort by length); and, as `ablate run` makes them where there
-are as many runs as cores, as so many runs of one thread at a time, beside one run with all threads.
+are as many runs as cores, as so many runs of one thread at a time, beside one run with all cores.
 
 What makes a step fast, whatever the parts:
 

@@ -1,8 +1,9 @@
 """A step on a CPU: the batch in pieces, each done by one core, by as many cores as there are.
 
-To have threads share every single operation is worth little where most are small: on two cores, two
-threads make fewer steps than two processes with one thread each do, by a fifth at the sizes of
-Transformer-Tiny (results/benchmarks/training_speed_runs_avx2.json).
+To have threads share every single operation is worth little where most are small: on two cores, a
+plain loop at the sizes of Transformer-Tiny makes a fifth fewer steps with two threads than as two
+processes with one thread each (results/benchmarks/training_speed_runs_avx2.json). In pieces, one
+run makes as many as two.
 """
 
 from __future__ import annotations
