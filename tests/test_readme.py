@@ -1,23 +1,66 @@
-"""The table in the README is one that the command beside it has written."""
+"""The tables in the README are what the commands beside them have written."""
 
+import json
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+RACES = {
+    "a loop by hand over `torch.nn.Transformer`": ("", "plain"),
+    "Hugging Face's `Seq2SeqTrainer` and `MarianMTModel`": ("", "marian"),
+    "fairseq 0.12": ("", "fairseq"),
+    "fairseq, its own batches": ("_own", "fairseq"),
+    "OpenNMT-py 3.5": ("", "opennmt"),
+    "OpenNMT-py, its own batches": ("_own", "opennmt"),
+    "JoeyNMT 2.3": ("", "joeynmt"),
+    "JoeyNMT, its own batches": ("_own", "joeynmt"),
+}
+SEARCHES = {
+    "Hugging Face's `generate`": "marian",
+    "JoeyNMT 2.3": "joeynmt",
+    "CTranslate2 4.8": "ctranslate2",
+}
 
 
-def first_table(page: Path) -> list[dict[str, str]]:
-    """Return the rows of a page's first table, by what heads their columns."""
-    lines = page.read_text(encoding="utf-8").splitlines()
-    heads, _, *rows = [line.strip("|").split("|") for line in lines if line.startswith("|")]
-    n = next((i for i, row in enumerate(rows) if len(row) != len(heads)), len(rows))
-    return [
-        {head.strip(): cell.strip() for head, cell in zip(heads, row, strict=True)}
-        for row in rows[:n]
-    ]
+def tables(*place: str) -> dict[str, list[dict[str, str]]]:
+    """Return the rows of a page's tables, by what heads their columns; by the first head."""
+    found = {}
+    for block in re.findall(
+        r"(?:^\|.*\n)+", ROOT.joinpath(*place).read_text("utf-8"), re.MULTILINE
+    ):
+        heads, _, *rows = [
+            [cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines()
+        ]
+        found[heads[0]] = [dict(zip(heads, row, strict=True)) for row in rows]
+    return found
 
 
-def test_the_readme_shows_the_table_that_is_kept() -> None:
-    shown, kept = first_table(ROOT / "README.md"), first_table(ROOT / "results" / "pe" / "table.md")
+def measured(race: str, contender: str) -> str:
+    """Return how many times as fast ours was, as the README writes it."""
+    file = ROOT / "results" / "benchmarks" / f"{race}_avx2.json"
+    contenders = json.loads(file.read_text("utf-8"))["contenders"]
+    found = next(each for each in contenders if each["name"] == contender)
+    return f"{found['ours_over_it']['median']:.2f}"
+
+
+def test_the_table_of_the_experiment_is_the_one_that_is_kept() -> None:
+    shown, kept = tables("README.md")[""], tables("results", "pe", "table.md")[""]
     assert {"BLEU test", "ΔBLEU test", "train k tok/s"} <= shown[0].keys()
     for row, whole in zip(shown, kept, strict=True):
         assert row.items() <= whole.items()
+
+
+def test_speeds_in_training_are_those_that_were_measured() -> None:
+    head = "training: ours is so many times as fast as"
+    rows = tables("README.md")[head]
+    assert [row.pop(head) for row in rows] == list(RACES)
+    for row, (way, program) in zip(rows, RACES.values(), strict=True):
+        sizes = (f"training_speed{size}{way}" for size in ("", "_d256"))
+        assert list(row.values()) == [measured(race, f"{program}_fp32") for race in sizes]
+
+
+def test_speeds_in_decoding_are_those_that_were_measured() -> None:
+    head = "beam search: ours is so many times as fast as"
+    shown = {row[head]: row["Transformer-Tiny"] for row in tables("README.md")[head]}
+    expected = {label: measured("decoding_speed", name) for label, name in SEARCHES.items()}
+    assert shown == expected
