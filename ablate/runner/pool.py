@@ -122,9 +122,10 @@ class Pool:
             worker.grant(1 + len(idle[number :: len(busy)]))
 
     def _next(self, *, is_alone: bool) -> _Worker | None:
-        """Return the worker that is to do the next crew; None if it must wait."""
+        """Return the worker that is to do the next crew, ready if one is; None if it must wait."""
         taken = {worker.device for worker in self._busy} if is_alone else ()
-        return next((worker for worker in self._idle if worker.device not in taken), None)
+        free = [worker for worker in self._idle if worker.device not in taken]
+        return max(free, key=lambda worker: worker.is_ready, default=None)
 
     def _start(self, crew: Crew, worker: _Worker) -> None:
         self._idle.remove(worker)
@@ -158,6 +159,11 @@ class _Worker:
         assert self._started is not None, "who is busy has a process"
         return self._started[0]
 
+    @property
+    def is_ready(self) -> bool:
+        """Return whether the process is there, and need not be started, which takes seconds."""
+        return self._started is not None and self.process.poll() is None
+
     def begin(self, crew: Crew) -> None:
         """Send the tasks, and leave the pipe open: its end tells the worker of ours."""
         self.left = {task.key: task for task in crew}
@@ -167,7 +173,7 @@ class _Worker:
             task.log.parent.mkdir(parents=True, exist_ok=True)
             text = "" if task is crew[0] else f"It shared a process, see {self._log}\n"
             task.log.write_text(text, encoding="utf-8")
-        if self._started is not None and self.process.poll() is not None:
+        if not self.is_ready:
             self.close()
         if self._started is None:
             process = self._start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 
@@ -12,7 +13,7 @@ import pytest
 
 from ablate.registry import Plugin
 from ablate.runner import pool
-from ablate.runner.crews import crews
+from ablate.runner.crews import alone, crews
 from ablate.runner.devices import Device
 from ablate.runner.probe import n_rounds_of
 from ablate.runner.schedule import FEWEST_ROUNDS, MOST_ROUNDS, advised, missing, schedule
@@ -122,6 +123,27 @@ def test_two_places_are_used_at_the_same_time(
     tasks = [task("meets one", key="meet1"), task("meets two", key="meet2")]
     _run(tasks, store, diary, command, n_places=2)
     assert [_status(store, key) for key in ("meet1", "meet2")] == ["done", "done"]
+
+
+LASTING_WORKER = """
+import sys
+with open(sys.argv[1], "a") as file:
+    print("started", file=file)
+for line in sys.stdin:
+    if not line.strip():
+        print('{"status": 0}', flush=True)
+"""
+
+
+def test_a_worker_that_is_there_goes_before_one_that_would_have_to_start(
+    store: Store, diary: Diary, task: MakeTask
+) -> None:
+    tasks, starts = [task(f"done {number}") for number in range(4)], store.results / "starts"
+    command = [sys.executable, "-c", LASTING_WORKER, str(starts)]
+    with pool.Pool([CPU] * 3, diary, command) as workers:
+        ended = list(workers.run(alone(tasks), is_alone=True))
+    assert [(each.task, each.reason) for each in ended] == [(each, None) for each in tasks]
+    assert starts.read_text(encoding="utf-8").split() == ["started"]
 
 
 @pytest.mark.parametrize(
