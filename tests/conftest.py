@@ -8,6 +8,8 @@ import signal
 import pytest
 import torch
 
+from ablate.runner import schedule
+
 # A shell that starts a job in the background lets it ignore Ctrl-C, and so its children: those
 # that the tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -16,6 +18,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 gc.set_threshold(10**5)  # to look for garbage more often takes long among so many imports
 torch.set_num_threads(1)  # the tests are run side by side, and their models are small
+schedule._ENOUGH_S = 0.0  # what is measured while others are at work is worth no more turns
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

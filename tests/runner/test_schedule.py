@@ -45,18 +45,13 @@ def _trained(store: Store) -> list[str]:
     return [line for line in _journal(store) if line.startswith("train")]
 
 
-def _few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ablate.runner.schedule._ENOUGH_S", 0.0)
+def _many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ablate.runner.schedule._ENOUGH_S", 60.0)
 
 
 def test_rows_are_probed_by_turns_then_every_seed_is_trained(
-    store: Store,
-    diary: Diary,
-    command: list[str],
-    task: MakeTask,
-    monkeypatch: pytest.MonkeyPatch,
+    store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:
-    _few_rounds(monkeypatch)
     tasks = [task("done a", key=f"a{seed}", probe="a", spec={"seed": seed}) for seed in (1, 2)] + [
         task("done b")
     ]
@@ -78,15 +73,17 @@ def test_rows_are_probed_by_turns_then_every_seed_is_trained(
 
 
 def test_there_are_more_rounds_while_they_take_no_time(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    store: Store, diary: Diary, command: list[str], task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    _many_rounds(monkeypatch)
     _run([task("done")], store, diary, command)
     assert n_rounds_of(store.load_probe("done")) == MOST_ROUNDS
 
 
 def test_a_row_that_fails_gets_no_more_turns_until_the_next_time(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    store: Store, diary: Diary, command: list[str], task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    _many_rounds(monkeypatch)
     _run([task("tires"), task("done")], store, diary, command)
     probes = [line for line in _journal(store) if line.startswith("probe")]
     assert probes.count("probe tires 1") == 2
@@ -104,13 +101,8 @@ def test_a_row_that_was_measured_often_enough_is_not_measured_again(
 
 
 def test_rows_are_measured_again_beside_one_that_is_new(
-    store: Store,
-    diary: Diary,
-    command: list[str],
-    task: MakeTask,
-    monkeypatch: pytest.MonkeyPatch,
+    store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:
-    _few_rounds(monkeypatch)
     store.save_probe("old", MEASURED)
     _run([task("done old", probe="old"), task("done new")], store, diary, command)
     occasions = {(store.load_probe(key) or {})["occasion"] for key in ("old", "done-new")}
@@ -187,13 +179,8 @@ def test_a_run_of_another_experiment_is_shared(
 
 
 def test_fresh_repeats_everything(
-    store: Store,
-    diary: Diary,
-    command: list[str],
-    task: MakeTask,
-    monkeypatch: pytest.MonkeyPatch,
+    store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:
-    _few_rounds(monkeypatch)
     _run([task("done")], store, diary, command)
     _run([task("done", fresh=True)], store, diary, command)
     once = [*["probe done 1"] * FEWEST_ROUNDS, "train done 1"]
