@@ -30,6 +30,7 @@ import torch
 from ablate.errors import StoppedError
 from ablate.processes import die_with_parent
 from ablate.registry import PluginError, adopt
+from ablate.runner.devices import n_cores
 from ablate.runner.probe import probe_one
 from ablate.runner.run import run_one
 from ablate.runner.task import Exit, Sign, Task
@@ -192,13 +193,14 @@ def _compute_deterministically() -> None:
 
 
 class _Cores:
-    """How many cores the crew may keep busy; called, it tells."""
+    """How many cores the crew may keep busy, of those that there are; called, it tells."""
 
     def __init__(self) -> None:
         self._n = 1
+        self._most = n_cores()  # there may be more runs at a time than cores
 
     def __call__(self) -> int:
-        return self._n
+        return min(self._n, self._most)
 
     def listen(self) -> None:
         """Hear of changes, and end the process at once when standard input ends.
