@@ -18,6 +18,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from filelock import FileLock
 
 from ablate.api.costs import Costs
 from ablate.cli.app import app
@@ -114,15 +115,25 @@ def _run_in_a_process(folder: Path, cache: Path) -> Done:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
-    """A folder where ``ablate run pe.yaml`` has been done."""
-    folder = tmp_path_factory.mktemp("finished") / "experiments"
-    folder.mkdir()
+    """A folder where ``ablate run pe.yaml`` has been done: once, for all processes of the tests."""
+    own = common = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        common = own.parent
+    made = common / "finished"
+    with FileLock(common / "finished.lock"):
+        if not made.exists():
+            _finish(own / "unfinished" / "experiments", cache)
+            (own / "unfinished").rename(made)
+    return shutil.copytree(made, tmp_path_factory.mktemp("finished") / "copy") / "experiments"
+
+
+def _finish(folder: Path, cache: Path) -> None:
+    folder.mkdir(parents=True)
     (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
     done = _run_in_a_process(folder, cache)
     assert done.returncode == 0, done.stderr
     (folder / "stdout").write_text(done.stdout, encoding="utf-8")
     (folder / "stderr").write_text(done.stderr, encoding="utf-8")
-    return folder
 
 
 def _records(folder: Path) -> dict[tuple[str, int], Mapping[str, object]]:
