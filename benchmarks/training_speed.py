@@ -1,8 +1,8 @@
 """How fast does training go, beside other programs, on the same data, sizes and batches?
 
 Run it:  ABLATE_CORPORA=FOLDER python benchmarks/training_speed.py [--preset d256] [--only NAME]
-         [--device cuda] [--steps 20] [--repeats 5] [--own-batches] [--side-by-side]
-         [--output results/benchmarks/training_speed.json]
+         [--device cuda] [--steps 20] [--warm-up 20] [--repeats 5] [--own-batches]
+         [--side-by-side] [--output results/benchmarks/training_speed.json]
 
 Side by side on one machine, in target tokens per second, padding not counted:
 
@@ -18,9 +18,9 @@ All get the same batches, which are the first of an epoch of ours, tokenised and
 clock starts; the same sizes, dropout, label smoothing, clipping, and Adam at the same constant rate
 (as AdamW without decay where there is no other). Everything after that is their own: masks, moving
 to the device, logging. So much for models and loops. With ``--own-batches`` all get the same
-tokenised pairs and make batches of as many tokens in the way that their users get them: ours,
-JoeyNMT, OpenNMT-py and fairseq; a loop by hand has no way of its own, and ``Seq2SeqTrainer`` counts
-sentences.
+tokenised pairs and make batches of as many tokens in the way that their users get them, in another
+order in each round: ours, JoeyNMT, OpenNMT-py and fairseq; a loop by hand has no way of its own,
+and ``Seq2SeqTrainer`` counts sentences.
 
 With ``--side-by-side`` each is also run as experiments are that have more runs than the machine has
 cores, and as `ablate run` makes them: one run per thread, all at the same time, their tokens added
@@ -28,8 +28,8 @@ up.
 
 Each runs in fp32, as it comes; where ``auto`` means bf16 also in bf16, if it can (autocast). What
 cannot be made the same is told in the docstring of each program in `peers`. A round is a number of
-steps; the first round warms up. Each peer has a virtual environment of its own, made on first use
-with pip. Ends with 1 if a contender fails.
+steps, after some that warm up: as many, unless ``--warm-up`` says otherwise. Each peer has a
+virtual environment of its own, made on first use with pip. Ends with 1 if a contender fails.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def main() -> int:
     """Run the contenders in turns, print and write what came of it; return the exit status."""
     made = parser(__doc__, "training_speed.json", [c.name for c in PROGRAMS])
     made.add_argument("--steps", type=int, default=20, help="of a round, one batch each")
+    made.add_argument("--warm-up", type=int, help="steps before a round; as many as it has")
     made.add_argument(
         "--own-batches", action="store_true", help="everybody's own, of the same pairs"
     )
@@ -85,6 +86,10 @@ def main() -> int:
         "--side-by-side", action="store_true", help="also one run per thread, at the same time"
     )
     options = made.parse_args()
+    if options.warm_up is None:
+        options.warm_up = options.steps
+    elif options.warm_up < 1:
+        made.error("--warm-up: at least 1, a program cannot be ready before its first step")
     run, corpus = prepared(options)
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data.npz"
@@ -192,6 +197,7 @@ def training(run: RunSpec, options: argparse.Namespace) -> Training:
         clip=asked.clip,
         lr=LEARNING_RATE,
         steps=options.steps,
+        warm_up=options.warm_up,
         batch_tokens=asked.batch_tokens,
         own_batches=options.own_batches,
     )

@@ -68,6 +68,7 @@ def _options(session: Session) -> Any:
         "lr-scheduler": "fixed",
         "max-tokens": training.batch_tokens,
         "num-workers": 0,
+        "seed": session.job.seed,
         "save-dir": session.folder(),
     }
     for stack in ("encoder", "decoder"):

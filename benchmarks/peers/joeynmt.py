@@ -81,6 +81,7 @@ def train(session: Session, model: Any, vocabulary: Vocabulary) -> None:
         model_dir=session.folder(),
         device=device,
         n_gpu=int(device.type == "cuda"),
+        seed=session.job.seed,
         autocast={
             "device_type": device.type,
             "enabled": training.precision == "bf16",

@@ -58,7 +58,7 @@ def _batches(session: Session) -> Iterator[own.Batch]:
     pairs = own.Encoded(*(own.Ragged.of(side) for side in session.pairs()))
     batches = own.Batches(pairs, session.training.batch_tokens, PAD, device)
     for epoch in itertools.count():
-        for rows in batches.epoch(1, epoch):
+        for rows in batches.epoch(session.job.seed, epoch):
             yield batches.make(rows)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import random
 import sys
 import tempfile
 import time
@@ -62,6 +63,7 @@ class Training:
         clip: largest norm of the gradient.
         lr: constant.
         steps: of a round.
+        warm_up: steps before the first round.
         batch_tokens: of the target, in a batch.
         own_batches: whether a contender makes batches in its own way, of `Session.pairs`; else all
             have those of `Session.batches`, one for each step of a round.
@@ -75,6 +77,7 @@ class Training:
     clip: float
     lr: float
     steps: int
+    warm_up: int
     batch_tokens: int
     own_batches: bool = False
     precision: str = "fp32"
@@ -113,6 +116,7 @@ class Job:
         training: unless it decodes.
         decoding: unless it trains.
         options: what one contender alone is told.
+        seed: of everything that is drawn, the order of the pairs included; each round has its own.
     """
 
     sizes: Sizes
@@ -123,6 +127,7 @@ class Job:
     training: Training | None = None
     decoding: Decoding | None = None
     options: dict[str, Any] | None = None
+    seed: int = 1
 
     def to_json(self) -> str:
         """Return the job as JSON."""
@@ -181,7 +186,8 @@ class Session:
         self._versions["python"] = platform.python_version()
         self._arrays: Arrays = dict(np.load(self.job.data))
         torch.set_num_threads(self.job.threads)
-        torch.manual_seed(1)
+        torch.manual_seed(self.job.seed)
+        random.seed(self.job.seed)
 
     @property
     def training(self) -> Training:
@@ -265,7 +271,7 @@ class Session:
 class Clock:
     """Divides training into rounds, from inside a loop that may be somebody else's.
 
-    The first round is for warming up and is not measured.
+    The steps before the first round are for warming up and are not measured.
 
     Args:
         session: the conversation.
@@ -275,7 +281,6 @@ class Clock:
     def __init__(self, session: Session, n_parameters: int) -> None:
         self._session = session
         self._n_parameters = n_parameters
-        self._n_steps = session.training.steps
         self._is_warm = False
         self._done = self._n_tokens = self._n_places = 0
         self._began = 0.0
@@ -298,7 +303,8 @@ class Clock:
         self._done += 1
         self._n_tokens += n_tokens
         self._n_places += n_places
-        if self._done < self._n_steps:
+        training = self._session.training
+        if self._done < (training.steps if self._is_warm else training.warm_up):
             return
         seconds = self._session.now() - self._began
         if self._is_warm:

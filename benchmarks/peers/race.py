@@ -163,14 +163,14 @@ def race(
     A process that only waits would not be without effect: what it holds of the memory makes it
     dearer for others to ask for some, and most programs ask for theirs anew at every step.
 
-    One that fails is out, with its error; the others go on.
+    The seed of a turn is its number. One that fails is out, with its error; the others go on.
     """
     with tempfile.TemporaryDirectory() as name:
         runners = [Runner(contender, Path(name), environments) for contender in contenders]
         for number in range(1, repeats + 1):
             for runner in runners:
                 if runner.entry.error is None:
-                    runner.run(job)
+                    runner.run(replace(job, seed=number))
                     told(runner.entry, number)
     return [runner.entry for runner in runners]
 
