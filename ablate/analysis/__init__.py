@@ -11,4 +11,5 @@ from ablate.analysis.summary import Record as Record
 from ablate.analysis.summary import Records as Records
 from ablate.analysis.summary import Summary as Summary
 from ablate.analysis.summary import evaluated_sets as evaluated_sets
+from ablate.analysis.summary import is_measured_once as is_measured_once
 from ablate.analysis.summary import summarise as summarise

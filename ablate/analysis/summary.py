@@ -20,7 +20,7 @@ Records = Mapping[tuple[str, int], Record]
 STATUSES = ("done", "diverged", "oom", "failed", "missing")
 _QUALITY = ("dev", "test", "train")
 _COST = ("params", "flops", "speed", "memory")
-_ONCE = ("speed", "memory")  # measured once for all seeds of a row
+_ONCE = ("speed.", "memory.")
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,11 @@ def summarise(names: Sequence[str], seeds: Sequence[int], records: Records) -> l
     return rows
 
 
+def is_measured_once(metric: str) -> bool:
+    """Return whether all seeds of a row share one measurement, which has no spread over them."""
+    return metric.startswith(_ONCE)
+
+
 def evaluated_sets(records: Records) -> list[str]:
     """Return the names of the test sets in the order in which the records hold them."""
     return list(
@@ -112,7 +117,7 @@ def _differences(
     both = {
         name: paired(ours[name], baseline[name])
         for name in ours
-        if name in baseline and not name.startswith(_ONCE)
+        if name in baseline and not is_measured_once(name)
     }
     return {name: estimate for name, estimate in both.items() if estimate is not None}
 

@@ -150,8 +150,8 @@ def _by_turns(summaries: Sequence[Summary]) -> str:
         return ""
     n = " to ".join(map(str, dict.fromkeys((n_rounds[0], n_rounds[-1]))))
     return (
-        f": medians of {n} rounds in which the rows took turns, ± their standard deviation; a "
-        "ratio is the median of the rounds' ratios"
+        f": medians of {n} rounds in which the rows took turns, and of the rounds' ratios to the "
+        "baseline, each ± its standard deviation over the rounds"
     )
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ablate.analysis import LEVEL, STATUSES, Estimate, Interval, Rounds
+from ablate.analysis import LEVEL, STATUSES, Estimate, Interval, Rounds, is_measured_once
 from ablate.report.cells import Line, Table
 from ablate.report.changes import changed_paths
 
@@ -20,8 +20,9 @@ def comma_separated(table: Table) -> str:
     The columns are ``row``, ``change.<path>`` (as JSON), ``runs.<status>``, then for every metric
     ``<metric>.mean``, ``.sd`` and ``.n``, and of its paired difference from the baseline
     ``<metric>.difference.mean``, ``.sd``, ``.n`` and the ends ``.low`` and ``.high`` of Student's
-    95% interval. A speed that was measured by turns also has ``<metric>.rounds.median``, ``.sd``
-    and ``.n``, over rounds and not over seeds, and the same of its ``.ratio`` to the baseline's.
+    95% interval. Speed and memory, which are measured once for all seeds, have the ``.mean`` alone;
+    a speed that was measured by turns also has ``<metric>.rounds.median``, ``.sd`` and ``.n``, over
+    rounds, and the same of its ``.ratio`` to the baseline's.
     Last come ``published.<measure>``, and the source and note of these in ``published.source`` and
     ``published.note``. What is not known is empty.
     """
@@ -37,7 +38,8 @@ def json_text(table: Table) -> str:
     """Write everything that the table was made from, each value with its seed.
 
     A number that JSON does not have (NaN, infinity) is null. Of a difference, ``student`` is the
-    interval in the other formats; ``bootstrap`` resamples the seeds and is too short for few.
+    interval in the other formats; ``bootstrap`` resamples the seeds and is too short for few. Of
+    speed and memory, which all seeds share, ``sd`` is null.
     """
     content = {
         "experiment": table.name,
@@ -60,7 +62,11 @@ def _row(table: Table, line: Line) -> dict[str, Any]:
     row |= {f"runs.{status}": summary.count(status) for status in STATUSES}
     summaries = [each.summary for each in table.lines]
     for name in dict.fromkeys(name for each in summaries for name in each.metrics):
-        row |= _moments(name, summary.metrics.get(name))
+        estimate = summary.metrics.get(name)
+        if is_measured_once(name):
+            row[f"{name}.mean"] = estimate.mean if estimate else None
+        else:
+            row |= _moments(name, estimate)
         if any(name in each.differences for each in summaries):
             difference = summary.differences.get(name)
             row |= _moments(f"{name}.difference", difference)
@@ -113,7 +119,10 @@ def _object(table: Table, line: Line, *, is_baseline: bool) -> dict[str, Any]:
         "changes": dict(line.changes),
         "outcomes": _by_seed(summary.outcomes),
         "errors": _by_seed(summary.errors),
-        "metrics": {name: _estimate(each) for name, each in summary.metrics.items()},
+        "metrics": {
+            name: _estimate(each) | ({"sd": None} if is_measured_once(name) else {})
+            for name, each in summary.metrics.items()
+        },
         "differences": {
             name: {
                 **_estimate(each),

@@ -19,6 +19,7 @@ Block = tuple[Column, list[Cell]]
 _BLEU_DECIMALS = 2
 _PERPLEXITY_DECIMALS = 2
 _EXACT_DECIMALS = 1
+_RATIO_DECIMALS = 2
 
 
 def measures(
@@ -127,7 +128,7 @@ def _unless_bare(cells: list[Cell]) -> list[Cell]:
 
 
 def _speed(summaries: Sequence[Summary], column: Column) -> Block:
-    """Return a column of speeds: the median of the rounds, their deviation, and ratios."""
+    """Return a column of speeds: medians of rounds and of their ratios, each ± its deviation."""
     estimates = [summary.metrics.get(column.key) for summary in summaries]
     is_large = max(_sizes(estimates), default=0) >= 10_000
     unit, detail = (1e3, f"k {column.detail}") if is_large else (1.0, column.detail)
@@ -141,7 +142,7 @@ def _speed(summaries: Sequence[Summary], column: Column) -> Block:
 def _speed_cell(summary: Summary, baseline: Summary, key: str, decimals: int, unit: float) -> Cell:
     estimate = summary.metrics.get(key)
     rounds, ratio = summary.rounds.get(key), summary.ratios.get(key)
-    aside = _times(ratio.median) if ratio else _ratio(estimate, baseline.metrics.get(key))
+    aside = _times(ratio.median, ratio.sd) if ratio else _ratio(estimate, baseline.metrics.get(key))
     if rounds is None:
         return Cell(_cell(estimate, decimals, unit).value, aside=aside)
     spread = "" if rounds.sd is None else number(rounds.sd / unit, decimals)
@@ -189,8 +190,9 @@ def _ratio(estimate: Estimate | None, baseline: Estimate | None) -> str:
     return _times(estimate.mean / baseline.mean)
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:.2f}{TIMES}"
+def _times(ratio: float, sd: float | None = None) -> str:
+    spread = "" if sd is None else f" ± {number(sd, _RATIO_DECIMALS)}"
+    return f"{number(ratio, _RATIO_DECIMALS)}{spread}{TIMES}"
 
 
 def _sizes(estimates: Iterable[Estimate | None]) -> list[float]:

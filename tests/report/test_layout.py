@@ -94,8 +94,8 @@ def test_speeds_are_medians_of_rounds_and_ratios_are_taken_within_them(
     _turns(records, "heads_1", 3000.0, 4000.0)
     laid_out = table(experiment, records)
     cells = [cell.text for cell in laid_out.column(TRAIN)]
-    assert cells[:2] == ["1500 ± 500", f"900 ± 306 (0.55{TIMES})"]
-    assert cells[3] == f"3500 ± 707 (2.50{TIMES})"
+    assert cells[:2] == ["1500 ± 500", f"900 ± 306 (0.55 ± 0.05{TIMES})"]
+    assert cells[3] == f"3500 ± 707 (2.50 ± 0.71{TIMES})"
     said = notes(laid_out)
     assert "medians of 2 to 3 rounds" in said["columns"]
     assert said["speed"].startswith("literal: not measured by turns with the baseline")
