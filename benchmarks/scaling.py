@@ -11,8 +11,9 @@ One thing grows at a time, the others stay as they are (`SMALL`):
 - corpus: pairs of the synthetic corpus; seconds and peak memory until a run has its ids, for the
   first run, which makes text, tokenizer and ids, and for the second, which finds the ids.
 
-Every point is the median of the repeats, which take turns over all points of an axis. The exponent
-is that of the last doubling: 1 is proportional. Writes a figure beside the JSON.
+Every point is the median of the repeats, which take turns over all points of an axis; a corpus,
+which takes many minutes, is made once. The exponent is that of the last doubling: 1 is
+proportional. Writes a figure beside the JSON.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def grown(axis: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return what an axis costs at every size."""
     sizes = [size for size in AXES[axis] if size <= (options.largest or size)]
     turns: list[dict[int, Point]] = []
-    for number in range(1, options.repeats + 1):
+    for number in range(1, (1 if axis == "corpus" else options.repeats) + 1):
         turns.append({})
         for size in sizes:
             turns[-1][size] = measured(axis, size, options.device)
