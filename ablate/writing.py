@@ -15,16 +15,16 @@ def write_whole(path: Path, text: str) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    draft = Path(name)
+    writer = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        draft.chmod(0o666 & ~_umask())
-        draft.replace(path)
+        writer.chmod(0o666 & ~_umask())
+        writer.replace(path)
     finally:
-        draft.unlink(missing_ok=True)
+        writer.unlink(missing_ok=True)
     _sync_folder(path.parent)
 
 

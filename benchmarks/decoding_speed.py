@@ -60,6 +60,7 @@ from records import say
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from ablate.config import RunSpec
 from ablate.data.batches import Batches
 from ablate.data.cache import cache_folder
 from ablate.data.prepare import Prepared
@@ -69,10 +70,9 @@ from ablate.model import Transformer, assemble
 from ablate.parts.schedule import Schedule
 from ablate.registry import build
 from ablate.runner import devices
-from ablate.spec import RunSpec
 from ablate.training.engines import Eager
 from ablate.training.plan import Stream
-from ablate.training.step import Recipe, make_optimizer, set_rate
+from ablate.training.step import StepConfig, make_optimizer, set_rate
 
 CONTENDERS = (
     Contender(OURS, "ablate.decoding.translate", "ours"),
@@ -96,7 +96,7 @@ def main() -> int:
     )
     name, test = next(iter(corpus.tests.items()))
     n = min(options.sentences, len(test))
-    model = assemble(run.model, corpus.codec.vocabulary, PAD)
+    model = assemble(run.model, corpus.tokenizers.vocabulary, PAD)
     model.load_state_dict(weights(run, corpus, options))
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "decoding.npz"
@@ -145,7 +145,7 @@ def weights(run: RunSpec, corpus: Prepared, options: argparse.Namespace) -> dict
         run.model.model_dump(mode="json"),
         run.training.model_dump(mode="json"),
         corpus.corpus_fingerprint,
-        corpus.codec.fingerprint,
+        corpus.tokenizers.fingerprint,
         options.training_steps,
     ]
     key = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
@@ -155,24 +155,24 @@ def weights(run: RunSpec, corpus: Prepared, options: argparse.Namespace) -> dict
         torch.set_num_threads(options.threads)
         device = torch.device(options.device)
         model = trained(run, corpus, options.training_steps, device)
-        draft = file.with_suffix(".new")
-        save_file({name: w.cpu().contiguous() for name, w in model.state_dict().items()}, draft)
-        draft.replace(file)
+        writer = file.with_suffix(".new")
+        save_file({name: w.cpu().contiguous() for name, w in model.state_dict().items()}, writer)
+        writer.replace(file)
     return load_file(file)
 
 
 def trained(run: RunSpec, corpus: Prepared, n_steps: int, device: torch.device) -> Transformer:
     """Train for ``n_steps`` steps, as the run would begin, but with a warm-up of a third."""
     torch.manual_seed(1)
-    model = assemble(run.model, corpus.codec.vocabulary, PAD).to(device)
+    model = assemble(run.model, corpus.tokenizers.vocabulary, PAD).to(device)
     precision = devices.resolve("auto", devices.find(device.type)[0])
-    recipe = Recipe.of(run.training, precision)
+    step_config = StepConfig.of(run.training, precision)
     choice = run.training.schedule
     short = choice.model_copy(update={"options": {**choice.options, "warmup": n_steps // 3 + 1}})
     schedule = build(Schedule, short, run.model.dims, n_steps)
     optimizer = make_optimizer(run, model)
     stream = Stream(Batches(corpus.train, run.training.batch_tokens, PAD), seed=1)
-    engine = Eager(model.train(), recipe, optimizer)
+    engine = Eager(model.train(), step_config, optimizer)
     for step, batch in enumerate(stream.take(n_steps), start=1):
         set_rate(optimizer, RATE_SHARE * schedule.rate(step, []))
         result = engine.step([batch.to(device)])
@@ -210,7 +210,7 @@ def facts(
     own: list[list[int]], ours: list[list[int]], corpus: Prepared, references: Sequence[str]
 ) -> dict[str, Any]:
     """Return how many tokens a contender wrote, EOS included, how well, and how much as we do."""
-    text = [corpus.codec.decode_tgt(ids) for ids in own]
+    text = [corpus.tokenizers.decode_tgt(ids) for ids in own]
     scores = score(text, references, is_tokenised=corpus.text.is_tokenised)
     return {
         "n_tokens": sum(len(ids) + 1 for ids in own),

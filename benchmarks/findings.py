@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 
-from ablate import api, spec
+from ablate import api, config
 from ablate.analysis.gate import Verdict
 from ablate.analysis.reference import Check
 from ablate.analysis.reference import Finding as FindingCheck
@@ -111,7 +111,7 @@ def finding(path: Path, results: Path) -> Finding:
     """Return what there is of one experiment."""
     lines = takewhile(lambda line: line.startswith("#"), path.read_text("utf-8").splitlines())
     literature = " ".join(line.removeprefix("#").strip() for line in lines)
-    question = spec.load(path).question or path.stem
+    question = config.load(path).question or path.stem
     reference = REFERENCES / path.name
     if not reference.exists():
         return Finding(path, question, literature, None, None, {})

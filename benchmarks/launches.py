@@ -25,19 +25,19 @@ from records import RESULTS, ROOT, origin, say, write
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ablate import spec
+from ablate import config
+from ablate.config import RunSpec
+from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD
 from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
-from ablate.recording import Recorder
-from ablate.spec import RunSpec
 from ablate.training.engines import choose
-from ablate.training.step import Recipe, make_optimizer, set_rate
+from ablate.training.step import StepConfig, make_optimizer, set_rate
 
 N_IDS = 10_000
 ROWS, LENGTH = 8, 8
-ENGINES = ("eager", "graph")
+ENGINES = ("eager", "cuda_graph")
 
 
 def main() -> int:
@@ -47,8 +47,8 @@ def main() -> int:
     options = made.parse_args()
     counts = []
     for preset, changes in PRESETS.items():
-        experiment = spec.load(ROOT / "experiments/presets/tiny.yaml", changes)
-        run = spec.expand(experiment)[0].spec
+        experiment = config.load(ROOT / "experiments/presets/tiny.yaml", changes)
+        run = config.expand(experiment)[0].spec
         for precision in ("fp32", "bf16"):
             for engine in ENGINES:
                 found = count(run, engine, precision)
@@ -66,8 +66,8 @@ def count(run: RunSpec, name: str, precision: str) -> dict[str, int]:
     ids = torch.randint(PAD + 4, N_IDS, (ROWS, LENGTH))
     batch = Batch(ids, ids, ids, ids.numel(), torch.arange(ROWS))
     counter = Counter()
-    with patch.object(Recorder, "record", counter.record):
-        engine = choose(name, model, Recipe.of(run.training, precision), optimizer, batch)
+    with patch.object(GraphCapturer, "record", counter.record):
+        engine = choose(name, model, StepConfig.of(run.training, precision), optimizer, batch)
         for _ in range(2):
             engine.step([batch])
         with counter:
@@ -95,7 +95,7 @@ class Counter(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Take the place of `Recorder.record`: a recording is the work, counted."""
+        """Take the place of `GraphCapturer.record`: a recording is the work, counted."""
 
         def replay() -> Tensor:
             before = self.n

@@ -7,7 +7,7 @@ Replicas of one model can make their steps together (`torch.func.stack_module_st
 their batches are of one shape. Seeds with data orders of their own have batches of other rows and
 lengths at every step, so each would be padded to the largest of them. Counted over an epoch: the
 tokens, source and target, that all seeds would compute, over those that they compute each for
-themselves. Runs that take turns on streams of their own (`ablate.runner.turns`) pay nothing.
+themselves. Runs that take turns on streams of their own (`ablate.runner.interleaving`) pay nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from records import RESULTS, ROOT, origin, say, write
 
-from ablate import spec
+from ablate import config
 from ablate.data.batches import Batches
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import PAD
@@ -33,7 +33,7 @@ def main() -> int:
     made.add_argument("--experiment", type=Path, default=ROOT / "experiments/multi30k/pe.yaml")
     made.add_argument("--output", type=Path, default=RESULTS / "padded_seeds.json")
     options = made.parse_args()
-    run = spec.expand(spec.load(options.experiment, ()))[0].spec
+    run = config.expand(config.load(options.experiment, ()))[0].spec
     train = prepare(run).train
     batches = Batches(train, run.training.batch_tokens, PAD)
 

@@ -28,7 +28,8 @@ from typing import Any
 import torch
 from records import RESULTS, ROOT, origin, say, write
 
-from ablate import measuring, spec
+from ablate import config, measuring
+from ablate.config import RunSpec
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import PAD
 from ablate.errors import AblateError
@@ -36,7 +37,6 @@ from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import slots
 from ablate.runner import devices
-from ablate.spec import RunSpec
 from ablate.training.engines import resolve
 
 SLOTS = ("position", "residual", "norm", "attention", "scaling", "feed_forward")
@@ -108,7 +108,7 @@ def run_spec(changes: Sequence[str], options: argparse.Namespace) -> RunSpec:
         SpecError: if a change is none.
     """
     file = ROOT / "experiments" / "presets" / f"{options.preset}.yaml"
-    return spec.expand(spec.load(file, tuple(changes)))[0].spec
+    return config.expand(config.load(file, tuple(changes)))[0].spec
 
 
 def in_a_fresh_process(row: Row, options: argparse.Namespace, *words: str) -> dict[str, Any]:

@@ -38,13 +38,13 @@ import numpy as np
 import torch
 from records import RESULTS, ROOT, origin, say, write
 
-from ablate import measuring, spec
+from ablate import config, measuring
+from ablate.config import RunSpec
 from ablate.data.batches import Encoded, Ragged
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import EOS
 from ablate.parts.embedding import Vocabulary
 from ablate.runner import devices
-from ablate.spec import RunSpec
 from ablate.training.engines import resolve
 
 SMALL = {"batch_tokens": 1024, "d_model": 128, "n_layers": 2, "vocabulary": 2000, "length": 16}
@@ -67,7 +67,7 @@ Point = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Place:
+class LayerInfo:
     """Where a point is measured."""
 
     device: str
@@ -115,7 +115,7 @@ def grown(axis: str, options: argparse.Namespace) -> dict[str, Any]:
 def measured(axis: str, size: int, device: str) -> Point:
     """Measure one size of an axis where nothing has been before."""
     with tempfile.TemporaryDirectory() as folder:
-        place = Place(device, Path(folder))
+        place = LayerInfo(device, Path(folder))
         if axis in WHOLE:
             return WHOLE[axis](size, place)
         one = f"{axis}={size}"
@@ -125,7 +125,7 @@ def measured(axis: str, size: int, device: str) -> Point:
         return {**first, **{f"{key}_again": value for key, value in second.items()}}
 
 
-def _in_a_process(one: str, place: Place) -> Point:
+def _in_a_process(one: str, place: LayerInfo) -> Point:
     environment = devices.find(place.device)[0].environment()
     done = subprocess.run(
         [sys.executable, __file__, "--device", place.device, "--one", one],
@@ -171,8 +171,8 @@ def random_pairs(vocabulary: int, length: int, n_tokens: int) -> Prepared:
         return Ragged(ids.reshape(-1), np.full(n, length, dtype=np.int64))
 
     pairs = Encoded(side(), side())
-    codec = SimpleNamespace(vocabulary=Vocabulary(vocabulary, vocabulary, is_joint=True))
-    return cast(Prepared, SimpleNamespace(codec=codec, train=pairs, dev=pairs))
+    tokenizers = SimpleNamespace(vocabulary=Vocabulary(vocabulary, vocabulary, is_joint=True))
+    return cast(Prepared, SimpleNamespace(tokenizers=tokenizers, train=pairs, dev=pairs))
 
 
 def until_ids(_axis: str, size: int, _device: str) -> Point:
@@ -187,18 +187,18 @@ def until_ids(_axis: str, size: int, _device: str) -> Point:
     }
 
 
-def of_seeds(size: int, place: Place) -> Point:
+def of_seeds(size: int, place: LayerInfo) -> Point:
     """Return the wall time of an experiment of one row with ``size`` seeds."""
     return _experiment({}, list(range(1, size + 1)), place)
 
 
-def of_variants(size: int, place: Place) -> Point:
+def of_variants(size: int, place: LayerInfo) -> Point:
     """Return the wall time of an experiment of ``size`` rows with one seed."""
     rows = {f"clip_{n}": {"training.clip": 1 + n} for n in range(1, size)}
     return _experiment(rows, [1], place)
 
 
-def _experiment(variants: Mapping[str, Any], seeds: Sequence[int], place: Place) -> Point:
+def _experiment(variants: Mapping[str, Any], seeds: Sequence[int], place: LayerInfo) -> Point:
     file = place.folder / "grows.yaml"
     preset = ROOT / "experiments" / "presets" / "laptop.yaml"
     written = {
@@ -217,14 +217,17 @@ def _experiment(variants: Mapping[str, Any], seeds: Sequence[int], place: Place)
 
 def _run(*changes: str) -> RunSpec:
     file = ROOT / "experiments" / "presets" / "laptop.yaml"
-    return spec.expand(spec.load(file, changes))[0].spec
+    return config.expand(config.load(file, changes))[0].spec
 
 
 IN_PROCESS: Mapping[str, Callable[[str, int, str], Point]] = {
     **dict.fromkeys(SMALL, a_step),
     "corpus": until_ids,
 }
-WHOLE: Mapping[str, Callable[[int, Place], Point]] = {"seeds": of_seeds, "variants": of_variants}
+WHOLE: Mapping[str, Callable[[int, LayerInfo], Point]] = {
+    "seeds": of_seeds,
+    "variants": of_variants,
+}
 
 
 def draw(found: Mapping[str, Any], file: Path) -> None:
@@ -233,12 +236,12 @@ def draw(found: Mapping[str, Any], file: Path) -> None:
 
     n_columns = 4
     n_rows = -(-len(found) // n_columns)
-    figure, places = plt.subplots(
+    figure, worker_slots = plt.subplots(
         n_rows, n_columns, figsize=(4 * n_columns, 3.2 * n_rows), squeeze=False
     )
-    for place in places.flat[len(found) :]:
+    for place in worker_slots.flat[len(found) :]:
         place.set_axis_off()
-    for place, (axis, grew) in zip(places.flat, found.items(), strict=False):
+    for place, (axis, grew) in zip(worker_slots.flat, found.items(), strict=False):
         for key, exponent in grew["exponents"].items():
             values = [point[key] for point in grew["points"]]
             place.loglog(grew["sizes"], values, "o-", label=f"{UNITS[key]}, power {exponent:.2f}")

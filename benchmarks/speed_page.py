@@ -21,8 +21,8 @@ from records import RESULTS, ROOT, say
 
 from ablate.store import write_whole
 
-Found = dict[str, Any]
-Tell = Callable[[Found], Iterator[str]]
+MicroBatchResult = dict[str, Any]
+Tell = Callable[[MicroBatchResult], Iterator[str]]
 
 INTRODUCTION = """\
 # Speed
@@ -45,11 +45,11 @@ What makes a step fast, whatever the parts:
 - on a CPU that multiplies in bf16 `precision: auto` uses it, and takes the loss of so few logits at
   a time that what is in single precision stays in the cache;
 - on a CPU each process has one thread, and as many runs go on as there are cores. Cores that are
-  left do pieces of large batches (`--engine split`), in processes that have the weights in common;
+  left do pieces of large batches (`--engine data_parallel`), in processes that share the weights;
   the sum of the gradients is the same to the last digit, however many cores there were;
 - a run does not begin with seconds of imports: its process is forked from one that has everything
   imported and nothing computed, and nobody looks for garbage among what was imported;
-- on a GPU a step is two CUDA graphs (`--engine graph`; two more are `eager` and `compile`):
+- on a GPU a step is two CUDA graphs (`--engine cuda_graph`; two more are `eager` and `compile`):
   forward and backward, recorded once for each shape of a batch, and the update (of `adam` and
   `adamw`). What each weight and each gradient needs, such as a cast, is done to all at once. A part
   that lets numbers decide what Python does next cannot be recorded: its run goes on eagerly, and
@@ -69,7 +69,7 @@ too high."""
 
 SPLIT_SINCE = "2026-11-23"
 THREADS = """\
-`ours` had all threads in one process here (`--engine eager`): there was no engine `split` yet."""
+`ours` had all threads in one process here (`--engine eager`): `data_parallel` came later."""
 
 HALF_IS_BELOW = """\
 Half of its time would be less than the floor: it takes less arithmetic, or cheaper, as that of
@@ -157,13 +157,13 @@ def section(title: str, script: str, flags: str, tell: Tell, kind: str = "") -> 
     return "\n".join(lines) + "\n"
 
 
-def _machine(hardware: Found) -> str:
+def _machine(hardware: MicroBatchResult) -> str:
     """Return the device, of a CPU with the widest instructions that it has for numbers."""
     name, kind = hardware["device_name"], hardware["cpu_kind"]
     return name if hardware["device"] == "cuda" else f"{name} ({kind.rpartition(', ')[2]})"
 
 
-def tokens(found: Found) -> Iterator[str]:
+def tokens(found: MicroBatchResult) -> Iterator[str]:
     """Yield what a race in training found."""
     yield from race(found, "target tokens/s")
     if found["hardware"]["device"] == "cpu" and found["date"] < SPLIT_SINCE:
@@ -171,12 +171,12 @@ def tokens(found: Found) -> Iterator[str]:
         yield THREADS
 
 
-def sentences(found: Found) -> Iterator[str]:
+def sentences(found: MicroBatchResult) -> Iterator[str]:
     """Yield what a race in decoding found."""
     return race(found, "sentences/s")
 
 
-def race(found: Found, unit: str) -> Iterator[str]:
+def race(found: MicroBatchResult, unit: str) -> Iterator[str]:
     """Yield a table of contenders."""
     entries = {entry["name"]: entry for entry in found["contenders"]}
     is_gpu = found["hardware"]["device"] == "cuda"  # of a CPU, ratios alone mean anything
@@ -226,7 +226,7 @@ def race(found: Found, unit: str) -> Iterator[str]:
         )
 
 
-def experiments(entries: Mapping[str, Found], n_runs: int) -> Iterator[str]:
+def experiments(entries: Mapping[str, MicroBatchResult], n_runs: int) -> Iterator[str]:
     """Yield how contenders compare with ours where several runs of ours go on at the same time."""
     several = f"_x{n_runs}"
     own = entries[f"{OURS}{several}"]
@@ -241,19 +241,19 @@ def experiments(entries: Mapping[str, Found], n_runs: int) -> Iterator[str]:
             yield f"- {name}: {_spread({'median': statistics.median(ratios), **ends})}"
 
 
-def _filled(name: str, entry: Found) -> str:
+def _filled(name: str, entry: MicroBatchResult) -> str:
     if not entry["rounds"]:
         return f"{name} was not measured"
     return f"{name} {entry['target_tokens_per_step']:,.0f}, {entry['target_padding_share']:.1%}"
 
 
-def _ratios(own: Found, other: Found) -> list[float]:
+def _ratios(own: MicroBatchResult, other: MicroBatchResult) -> list[float]:
     pairs = zip(own["rounds"], other["rounds"], strict=False)
     rates = "target_tokens_per_second"
     return [ours[rates] / theirs[rates] for ours, theirs in pairs]
 
 
-def profile(found: Found) -> Iterator[str]:
+def profile(found: MicroBatchResult) -> Iterator[str]:
     """Yield a step's time beside its floor, and its ten largest operations."""
     seconds, floor = found["seconds_per_step"], found["floor_seconds"]
     settings, times = found["settings"], found["times_the_floor"]
@@ -272,7 +272,7 @@ def profile(found: Found) -> Iterator[str]:
         yield f"| {operation['share']:.1%} | `{operation['name']}` | {calls:,.0f} |"
 
 
-def launches(found: Found) -> Iterator[str]:
+def launches(found: MicroBatchResult) -> Iterator[str]:
     """Yield the operations of a step, and how many Python starts."""
     yield "Operations of a step that compute something, and how many of them, and of graphs, Python"
     yield "starts. Counted on a CPU; a GPU has fewer for dropout and, in bf16, for the softmax."
@@ -287,7 +287,7 @@ def launches(found: Found) -> Iterator[str]:
         )
 
 
-def parts(found: Found) -> Iterator[str]:
+def parts(found: MicroBatchResult) -> Iterator[str]:
     """Yield what each part costs beside the preset's own."""
     yield f"Beside the parts of `{found['preset']}`, as ratios; speeds are medians of"
     yield f"{found['rounds']} rounds, with the middle half of them; memory is the peak of training."
@@ -299,7 +299,7 @@ def parts(found: Found) -> Iterator[str]:
         yield f"| {part['slot']} | {part['name']} | {speeds} | {part['memory']:.2f} |"
 
 
-def growth(found: Found) -> Iterator[str]:
+def growth(found: MicroBatchResult) -> Iterator[str]:
     """Yield with which power time and memory grow."""
     small = ", ".join(f"{name} {size:,}" for name, size in found["small"].items())
     yield f"One size grows, the others stay: {small}."
@@ -319,7 +319,7 @@ def growth(found: Found) -> Iterator[str]:
     yield "![time and memory against size](../results/benchmarks/scaling.png)"
 
 
-def seeds(found: Found) -> Iterator[str]:
+def seeds(found: MicroBatchResult) -> Iterator[str]:
     """Yield why seeds have models of their own."""
     times = ", ".join(f"{n} seeds {each:.2f}" for n, each in found["times_the_tokens"].items())
     yield "Runs share a GPU on streams of their own, not as replicas of one batched model: seeds"
@@ -329,11 +329,11 @@ def seeds(found: Found) -> Iterator[str]:
     yield f"{times}. Nor could a replica's dropout be drawn as it is drawn alone."
 
 
-def _spread(ratio: Found) -> str:
+def _spread(ratio: MicroBatchResult) -> str:
     return f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
 
 
-def _middle(ratio: Found) -> str:
+def _middle(ratio: MicroBatchResult) -> str:
     return f"{ratio['median']:.2f} ({ratio['lower']:.2f} to {ratio['upper']:.2f})"
 
 

@@ -40,7 +40,7 @@ from ablate.data.tokenizer import PAD
 from ablate.model import assemble
 from ablate.runner import devices
 from ablate.training.engines import Eager, Engine, choose, resolve
-from ablate.training.step import Recipe, make_optimizer, set_rate
+from ablate.training.step import StepConfig, make_optimizer, set_rate
 
 TOP = 10
 SIDE = 4096  # of the matrices whose product tells the rate
@@ -58,18 +58,18 @@ def main() -> int:
     run, corpus = prepared(options)
     precision = devices.resolve(options.precision, place)
     torch.manual_seed(1)
-    model = assemble(run.model, corpus.codec.vocabulary, PAD).to(device).train()
+    model = assemble(run.model, corpus.tokenizers.vocabulary, PAD).to(device).train()
     optimizer = make_optimizer(run, model)
     set_rate(optimizer, LEARNING_RATE)
-    recipe = Recipe.of(run.training, precision)
+    step_config = StepConfig.of(run.training, precision)
     found = Batches(corpus.train, run.training.batch_tokens, PAD)
     rows = found.epoch(seed=1, epoch=0)[: options.steps]
     batches = [found.make(of_batch).to(device) for of_batch in rows]
-    engine = choose(resolve("auto", place.kind), model, recipe, optimizer, batches[0])
+    engine = choose(resolve("auto", place.kind), model, step_config, optimizer, batches[0])
     with closing(engine):
         engine.cores = options.cores
         seconds = per_step(engine, batches, options.repeats)
-    n_flops, n_kept = work(Eager(model, recipe, optimizer), batches)
+    n_flops, n_kept = work(Eager(model, step_config, optimizer), batches)
     n_parameters = sum(p.numel() for p in model.parameters())
     n_bytes = 2 * n_kept + 4 * 8 * n_parameters  # w, m, v: read, written; g: written, read
     engine.cores = 1

@@ -55,10 +55,10 @@ from peers.race import (
     summary,
 )
 
+from ablate.config import RunSpec
 from ablate.data.batches import Batch, Batches, Encoded
 from ablate.data.tokenizer import PAD
 from ablate.runner import devices
-from ablate.spec import RunSpec
 
 PROGRAMS = (
     Contender(OURS, "ablate.training", "ours"),
@@ -127,11 +127,11 @@ def measure(entry: Entry, n_steps: int) -> None:
     for of_round in entry.rounds:
         of_round[RATES] = of_round["n_tokens"] / of_round["seconds"]
     if entry.rounds:
-        n_tokens, n_places = (
+        n_tokens, n_worker_slots = (
             sum(of_round[name] for of_round in entry.rounds) for name in ("n_tokens", "n_places")
         )
         entry.facts["target_tokens_per_step"] = n_tokens / len(entry.rounds) / n_steps
-        entry.facts["target_padding_share"] = 1 - n_tokens / n_places
+        entry.facts["target_padding_share"] = 1 - n_tokens / n_worker_slots
 
 
 def in_precisions(programs: list[Contender], device: str) -> list[Contender]:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ablate import spec
+from ablate import config
+from ablate.config import Experiment, ModelSpec, RunSpec
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
-from ablate.spec import Experiment, ModelSpec, RunSpec
 
 ROOT = Path(__file__).parents[1] / "experiments"
 JOINT = Vocabulary(n_src=2_000, n_tgt=2_000, is_joint=True)
@@ -22,7 +22,7 @@ PAD = 0
 @functools.cache
 def load(name: str) -> Experiment:
     """Return an experiment by its path in the folder, without its ending."""
-    return spec.load(ROOT / f"{name}.yaml")
+    return config.load(ROOT / f"{name}.yaml")
 
 
 def preset(name: str) -> RunSpec:

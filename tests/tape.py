@@ -76,7 +76,7 @@ class Tape(TorchDispatchMode):
 
 
 def record(_: object, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """Take the place of `Recorder.record`."""
+    """Take the place of `GraphCapturer.record`."""
     tape = Tape()
     try:
         with tape:

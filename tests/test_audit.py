@@ -162,8 +162,10 @@ def test_s1_1_notebook_1_is_notebook_0_once_its_five_mistakes_are_corrected() ->
 
 
 def test_s1_2_six_pieces_are_six_vectors_and_any_length_will_do() -> None:
-    codec = build(Tokenizer, choose(Tokenizer, "bpe", vocab_size=120)).train(corpus_text())
-    sentence = next(ids for ids in codec.encode_src(list(corpus_text().train.src)) if len(ids) == 6)
+    tokenizers = build(Tokenizer, choose(Tokenizer, "bpe", vocab_size=120)).train(corpus_text())
+    sentence = next(
+        ids for ids in tokenizers.encode_src(list(corpus_text().train.src)) if len(ids) == 6
+    )
     model = shallow("notebook_1")
     assert model.embedding.src(torch.tensor([sentence]))[0].shape == (6, 512)
     for length in (1, 2, 100, 256):

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ablate import spec
+from ablate import config
+from ablate.config import RunSpec
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
-from ablate.spec import RunSpec
 from tests import notebook_4
 from tests.parts import test_attention_heads as heads
 from tests.presets import PAD, ROOT, built, load
@@ -122,9 +122,9 @@ def test_s4_8_heads_must_divide_the_width(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(f"extends: {ROOT}/presets/notebook_4.yaml\nmodel: {{dims: {{n_heads: 7}}}}")
     with pytest.raises(
-        spec.MistakesError, match=r"d_model \(256\) is not a multiple of n_heads \(7\)"
+        config.MistakesError, match=r"d_model \(256\) is not a multiple of n_heads \(7\)"
     ):
-        spec.load(path)
+        config.load(path)
 
 
 def test_s4_9_what_comes_out_are_logits() -> None:

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ablate import api, spec
+from ablate import api, config
 from ablate.api.costs import BASE, VOCABULARY, Cost
 from ablate.api.listing import OptionListing, PartListing
 from ablate.cli import catalogue
+from ablate.config import ModelSpec
 from ablate.data.batches import Batch
 from ablate.measuring.flops import FlopCounter
 from ablate.model import Transformer
-from ablate.parts.dims import Dims, Stage
+from ablate.parts.dims import Dims, StackInfo
 from ablate.parts.position import Position
 from ablate.registry import register, restored, slots
 from ablate.runner.check import check
-from ablate.spec import ModelSpec
 
 PAGE = Path(__file__).parents[1] / "docs" / "parts.md"
 COMPUTED = set(slots()) - {"corpus", "tokenizer", "decoding"}
@@ -206,8 +206,8 @@ def test_a_part_that_every_companion_refuses_is_listed_without_a_cost() -> None:
         class Shy(Position):
             """Never agrees."""
 
-            def __init__(self, dims: Dims, stage: Stage) -> None:
-                super().__init__(dims, stage)
+            def __init__(self, dims: Dims, stack_info: StackInfo) -> None:
+                super().__init__(dims, stack_info)
                 raise ValueError("no; say something else")
 
         [part] = api.parts("position", "shy")
@@ -221,7 +221,7 @@ def test_the_example_of_a_part_is_accepted(
 ) -> None:
     path = tmp_path / "example.yaml"
     path.write_text(listed[slot, name].example, encoding="utf-8")
-    experiment = spec.load(path)
+    experiment = config.load(path)
     check(experiment)
     chosen: Any = experiment.rows[0].spec
     for step in (listed[slot, name].path or "").split("."):

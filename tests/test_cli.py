@@ -150,7 +150,10 @@ def _records(folder: Path) -> dict[tuple[str, int], Mapping[str, object]]:
         (["run", "pe.yaml", "--seeds", "1,x"], "seeds are whole numbers"),
         (["run", "pe.yaml", "--set", "training.stps=3"], "did you mean 'steps'"),
         (["run", "pe.yaml", "--device", "gpu"], "no device is called 'gpu'"),
-        (["run", "pe.yaml", "--engine", "fast"], "no engine 'fast'; say auto, eager, split, graph"),
+        (
+            ["run", "pe.yaml", "--engine", "fast"],
+            "no engine 'fast'; say auto, eager, data_parallel, cuda_graph",
+        ),
         (["run", "pe.yaml", "--device", "cuda:99"], "cuda:99"),
         (["run", "pe.yaml", "--backend", "cloud"], "cloud"),
         (["run", "pe.yaml", "--jobs", "0"], "jobs"),
@@ -361,7 +364,7 @@ def test_another_engine_makes_the_same_run(ablate: Ablate, folder: Path) -> None
     calm = ["--set", "model.dropout={embedding: 0.0, residual: 0.0}"]
     words = [*RUN_NONE, "--seeds", "1", *calm, "--set", "training.precision=fp32"]
     curves = []
-    for engine in ("eager", "graph"):
+    for engine in ("eager", "cuda_graph"):
         done = ablate(*words, "--engine", engine, "--results", f"{engine}/results")
         assert done.returncode == 0, done.stderr
         assert f"{engine} engine, " in done.stdout

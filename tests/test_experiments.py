@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from ablate import spec
+from ablate import config
+from ablate.config import ModelSpec
 from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.parts.schedule import Schedule
 from ablate.registry import build
 from ablate.runner.check import blueprint, check
-from ablate.spec import ModelSpec
 from tests.presets import ROOT, load, preset
 
 FILES = sorted(ROOT.rglob("*.yaml"))
@@ -52,12 +52,12 @@ def count(model: ModelSpec, vocabulary: Vocabulary) -> int:
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_every_file_is_valid(path: Path) -> None:
-    check(spec.load(path))
+    check(config.load(path))
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=name_of)
 def test_every_study_asks_something_and_has_rows_and_seeds(path: Path) -> None:
-    experiment = spec.load(path)
+    experiment = config.load(path)
     assert experiment.question
     assert experiment.question.endswith("?")
     is_short = path.parent.name in SHORT or path.stem == "vaswani_table2"

@@ -14,13 +14,13 @@ import yaml
 
 from ablate.analysis.gate import Verdict
 from ablate.api import gating
-from ablate.api.gate_runs import ForeignError
-from ablate.api.pedigree import BlessingError
+from ablate.api.gate_provenance import BlessingError
+from ablate.api.gate_runs import StaleRecordError
 from ablate.api.selecting import select, tasks
 from ablate.cli.app import app
 from ablate.errors import SpecError, StoreError
 from ablate.report.gate import gate_text, junit
-from ablate.runner import lineage, provenance
+from ablate.runner import provenance, staleness
 from ablate.runner.devices import Device
 from ablate.store import Store
 
@@ -79,7 +79,11 @@ class Bench:
                     "test": {"test": {"bleu": value, "bleu_signature": "nrefs:1"}},
                     "hardware": {**provenance.hardware("cpu"), "threads": 1},
                     "versions": provenance.versions(),
-                    "git": {"commit": "9839b24aa1bb", "is_clean": True, "code": lineage.code()},
+                    "git": {
+                        "commit": "9839b24aa1bb",
+                        "is_clean": True,
+                        "code": staleness.code_digest(),
+                    },
                 }
                 self.store.save(task.record("done", **{**known, **changes}))
                 lines = [f"{step},{loss!r}" for step, loss in enumerate(losses, start=1)]
@@ -243,7 +247,7 @@ def test_runs_of_other_code_are_not_judged_unasked(bench: Bench) -> None:
     bench.bless()
     bench.store_runs(BLEU, git={"commit": "9839b24aa1bb", "is_clean": True, "code": "of others"})
     with pytest.raises(
-        ForeignError, match=r"holds \d run.*: the code has changed since; say --fre"
+        StaleRecordError, match=r"holds \d run.*: the code has changed since; say --fre"
     ):
         bench.gate(stored=False, device="cpu")
 
@@ -428,15 +432,15 @@ def test_ci_servers_get_well_formed_xml_whatever_a_run_says() -> None:
 @pytest.fixture
 def made_here() -> dict[str, Any]:
     return {
-        "git": {"commit": "abc", "is_clean": True, "code": lineage.code()},
+        "git": {"commit": "abc", "is_clean": True, "code": staleness.code_digest()},
         "versions": provenance.versions(),
         "hardware": provenance.hardware("cpu"),
     }
 
 
 def test_a_record_of_this_code_and_machine_is_ours(made_here: dict[str, Any]) -> None:
-    assert lineage.foreign(made_here, "cpu") is None
-    assert lineage.foreign(json.loads(json.dumps(made_here)), "cpu") is None
+    assert staleness.stale_reason(made_here, "cpu") is None
+    assert staleness.stale_reason(json.loads(json.dumps(made_here)), "cpu") is None
 
 
 @pytest.mark.parametrize(
@@ -452,7 +456,7 @@ def test_a_record_of_other_code_libraries_or_hardware_is_not(
     made_here: dict[str, Any], key: str, changes: dict[str, Any], why: str
 ) -> None:
     record = {**made_here, key: {**made_here[key], **changes}}
-    told = lineage.foreign(record, "cpu")
+    told = staleness.stale_reason(record, "cpu")
     assert told is not None
     assert told.startswith(why)
 
@@ -476,8 +480,8 @@ def test_without_a_fingerprint_of_the_code_its_commit_must_do(
     why: str | None,
 ) -> None:
     monkeypatch.setattr(provenance, "git", lambda: here)
-    monkeypatch.setattr(lineage, "_differs", lambda commit: commit != "HEAD")
-    told = lineage.foreign({**made_here, "git": made}, "cpu")
+    monkeypatch.setattr(staleness, "_differs", lambda commit: commit != "HEAD")
+    told = staleness.stale_reason({**made_here, "git": made}, "cpu")
     assert (told is None) == (why is None)
     assert why is None or why in str(told)
 
@@ -487,11 +491,11 @@ def test_the_fingerprint_of_the_code_moves_with_any_module(
 ) -> None:
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "norm.py").write_text("EPS = 1e-5\n", encoding="utf-8")
-    monkeypatch.setattr(lineage, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(staleness, "_PACKAGE", tmp_path)
 
     def fingerprint() -> str:
-        lineage.code.cache_clear()
-        return lineage.code()
+        staleness.code_digest.cache_clear()
+        return staleness.code_digest()
 
     try:
         first = fingerprint()
@@ -500,4 +504,4 @@ def test_the_fingerprint_of_the_code_moves_with_any_module(
         (tmp_path / "parts" / "norm.py").write_text("EPS = 1e-6\n", encoding="utf-8")
         assert fingerprint() != first
     finally:
-        lineage.code.cache_clear()
+        staleness.code_digest.cache_clear()

@@ -12,7 +12,7 @@ import yaml
 
 from ablate.decoding.beam import Beam
 from ablate.model import assemble
-from ablate.parts.dims import Dims, Stage
+from ablate.parts.dims import Dims, StackInfo
 from ablate.parts.embedding import Vocabulary
 from ablate.parts.objective import Objective
 from ablate.parts.position import Position
@@ -22,7 +22,7 @@ from tests.presets import PAD, preset
 
 PATH = Path(__file__).parents[1] / "results" / "reference" / "goldens.yaml"
 GOLDENS: dict[str, list[dict[str, Any]]] = yaml.safe_load(PATH.read_text(encoding="utf-8"))
-STAGE = Stage(side="encoder", n_encoder_layers=1, n_decoder_layers=1)
+STAGE = StackInfo(side="encoder", n_encoder_layers=1, n_decoder_layers=1)
 EXACT: dict[str, Any] = {"rel": 1e-8, "abs": 1e-9}
 
 

@@ -11,10 +11,10 @@ import pytest
 import ablate
 
 HOUSE = (
-    ("version", "errors", "processes", "recording", "writing"),
+    ("version", "errors", "processes", "cuda_graphs", "writing"),
     ("registry",),
     ("parts",),
-    ("spec",),
+    ("config",),
     ("model",),
     ("data",),
     ("decoding",),

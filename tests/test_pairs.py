@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import nn
 
+from ablate.config import RunSpec
+from ablate.config.experiment import ModelSpec, TrainingSpec
 from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD, Tokenizer
 from ablate.decoding import Search
 from ablate.model import assemble
 from ablate.parts.schedule import Schedule
 from ablate.registry import RefusedError, build, slots
-from ablate.spec import RunSpec
-from ablate.spec.experiment import ModelSpec, TrainingSpec
 from ablate.training.engines import Eager
-from ablate.training.step import Recipe, make_optimizer, set_rate
+from ablate.training.step import StepConfig, make_optimizer, set_rate
 from tests.tiny import TINY, company, ids
 
 SLOTS = [s for s in slots() if s != "corpus"]  # it meets the others as ids alone
@@ -63,8 +63,8 @@ def run(spec: RunSpec, *, translates: bool) -> None:
     optimizer = make_optimizer(spec, model)
     set_rate(optimizer, build(Schedule, spec.training.schedule, spec.model.dims, 10).rate(1))
     model.calibrate(batch.src, batch.tgt_in)
-    result = Eager(model, Recipe.of(spec.training, "fp32"), optimizer).step([batch])
-    assert bool(torch.stack((result.loss, result.own_loss, result.gradient_norm)).isfinite().all())
+    result = Eager(model, StepConfig.of(spec.training, "fp32"), optimizer).step([batch])
+    assert bool(torch.stack((result.loss, result.aux_loss, result.gradient_norm)).isfinite().all())
     assert bool(nn.utils.get_total_norm(list(model.parameters())).isfinite())
     if translates:
         with torch.inference_mode():

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from ablate.config.experiment import ModelSpec
 from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
-from ablate.spec.experiment import ModelSpec
 
 V = 37_000
 

@@ -17,7 +17,9 @@ def test_runs_that_share_a_gpu_take_at_most_so_long(tmp_path: Path) -> None:
         replace(row, seconds_per_run=60.0, runs_at_once=n)
         for n, row in enumerate(plan.rows, start=1)
     )
-    alone = replace(plan, n_places=2, rows=tuple(replace(row, runs_at_once=1) for row in rows))
+    alone = replace(
+        plan, n_worker_slots=2, rows=tuple(replace(row, runs_at_once=1) for row in rows)
+    )
     assert alone.remarks()[:2] == [
         "0 of 10 runs are done, 10 are missing; 2 at a time on cpu",
         "about 5:00 of training are left",

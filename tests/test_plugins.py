@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from ablate.cli.app import app
+from ablate.config import RunSpec, identity
+from ablate.config.identity import outside
 from ablate.registry import (
     Plugin,
     PluginError,
@@ -27,8 +29,6 @@ from ablate.registry import (
 )
 from ablate.registry.outside import load_installed
 from ablate.runner.task import Task
-from ablate.spec import RunSpec, identity
-from ablate.spec.identity import outside
 
 MINE = '''\
 """A position encoding from outside."""
@@ -40,7 +40,7 @@ import dataclasses
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from ablate.parts.dims import Dims, Stage
+from ablate.parts.dims import Dims, StackInfo
 from ablate.parts.position import Position
 from ablate.registry import register
 
@@ -58,8 +58,8 @@ class Ramped(Position):
         slope: of the ramp.
     """
 
-    def __init__(self, dims: Dims, stage: Stage, *, slope: PositiveFloat = 0.01) -> None:
-        super().__init__(dims, stage)
+    def __init__(self, dims: Dims, stack_info: StackInfo, *, slope: PositiveFloat = 0.01) -> None:
+        super().__init__(dims, stack_info)
         self.ramp = Ramp(slope)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:

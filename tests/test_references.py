@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ablate import spec
-from ablate.analysis.amendment import flaws
+from ablate import config
 from ablate.analysis.reference import Exact, Finding
+from ablate.analysis.reference_diff import flaws
 from ablate.analysis.reference_file import read
 
 ROOT = Path(__file__).parent.parent
@@ -37,7 +37,7 @@ def test_a_reference_is_blessed_and_follows_from_its_values(path: Path) -> None:
 
 @pytest.mark.parametrize("path", REFERENCES, ids=name_of)
 def test_a_reference_is_of_the_experiment_of_its_name(path: Path) -> None:
-    reference, experiment = read(path).reference, spec.load(spec_of(path))
+    reference, experiment = read(path).reference, config.load(spec_of(path))
     assert reference.blessed is not None
     assert reference.blessed.experiment == experiment.name
     assert {row.name for row in experiment.rows} >= set(reference.rows())

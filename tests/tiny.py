@@ -16,11 +16,11 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
+from ablate.config.experiment import ModelSpec
 from ablate.data.batches import Batch
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import Entry, RefusedError, slots
-from ablate.spec.experiment import ModelSpec
 
 PAD = 0
 VOCABULARY = Vocabulary(n_src=50, n_tgt=50, is_joint=True)

@@ -132,7 +132,7 @@ def statistical(
         raise UnfitError(f"{check.measure} is not finite with some seed")
     if estimate.sd > largest_spread(estimate.n, promise):
         raise UnfitError(_too_weak(estimate.n, estimate.sd, promise))
-    draft = StatisticalBlessing(
+    writer = StatisticalBlessing(
         seeds=seeds,
         values=values,
         value=_rounded(estimate.mean),
@@ -142,8 +142,8 @@ def statistical(
         derived=_derivation(check, estimate, promise),
         terms=terms,
     )
-    low, high = limits(check, draft, promise.false_alarm, promise.n_new)
-    return draft.model_copy(update={"lowest": _rounded(low), "highest": _rounded(high)})
+    low, high = limits(check, writer, promise.false_alarm, promise.n_new)
+    return writer.model_copy(update={"lowest": _rounded(low), "highest": _rounded(high)})
 
 
 def _fewest(promise: Promise) -> int:

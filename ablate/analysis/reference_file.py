@@ -11,12 +11,12 @@ import yaml
 from pydantic import BaseModel
 
 from ablate.analysis.reference import KINDS, Exact, Finding, Head, Reference, Statistical, plain
+from ablate.config import Mistake, MistakesError
+from ablate.config.merge import MergeSchema
+from ablate.config.messages import validated
+from ablate.config.source import Mark, Node, Source, UnreadableError, parse, scalar, source_of
 from ablate.errors import SpecError
 from ablate.registry import suggest
-from ablate.spec import Mistake, MistakesError
-from ablate.spec.merge import Shape
-from ablate.spec.messages import validated
-from ablate.spec.source import Mark, Node, Source, UnreadableError, parse, scalar, source_of
 from ablate.store import write_whole
 
 _HEAD = """\
@@ -56,7 +56,7 @@ def read(path: Path) -> ReferenceFile:
         raise MistakesError([*wrong, error.mistake]) from None
     checks = _checks(tree, wrong)
     said = replace(tree, value={key: node for key, node in tree.items() if key != "checks"})
-    head, mistakes = validated(Head, said, _shape(Reference))
+    head, mistakes = validated(Head, said, _merge_schema(Reference))
     wrong += mistakes
     if wrong or head is None:
         raise MistakesError(wrong)
@@ -120,22 +120,22 @@ def _check(node: Node, wrong: list[Mistake]) -> Exact | Statistical | Finding | 
         )
         wrong.append(Mistake((kind or node).mark, node.path, f"{told}known: {', '.join(KINDS)}"))
         return None
-    check, mistakes = validated(KINDS[name], node, _shape(KINDS[name]))
+    check, mistakes = validated(KINDS[name], node, _merge_schema(KINDS[name]))
     wrong += mistakes
     return check
 
 
-def _shape(model: type[BaseModel]) -> Shape:
+def _merge_schema(model: type[BaseModel]) -> MergeSchema:
     """Return which keys a model has, for messages."""
-    below: dict[str, Shape] = {}
+    below: dict[str, MergeSchema] = {}
     for key, info in model.model_fields.items():
         inner = [
             kind
             for kind in (info.annotation, *get_args(info.annotation))
             if isinstance(kind, type) and issubclass(kind, BaseModel)
         ]
-        below[key] = _shape(inner[0]) if inner else Shape()
-    return Shape(below=below, is_demanding=True)
+        below[key] = _merge_schema(inner[0]) if inner else MergeSchema()
+    return MergeSchema(below=below, is_demanding=True)
 
 
 def _in_order(check: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 
 from ablate import measuring
+from ablate.config import ModelSpec
+from ablate.config.experiment import slot_of
 from ablate.data.batches import Batch
 from ablate.data.cache import cache_folder, sealed, unsealed
 from ablate.data.tokenizer import PAD
@@ -22,9 +24,7 @@ from ablate.measuring.flops import FlopCounter
 from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import Entry, RefusedError, slots
-from ablate.runner import lineage
-from ablate.spec import ModelSpec
-from ablate.spec.experiment import slot_of
+from ablate.runner import staleness
 from ablate.writing import write_whole
 
 BASE: Mapping[str, Any] = {
@@ -77,7 +77,7 @@ class Costs:
 
     def __init__(self) -> None:
         self._flops = FlopCounter()
-        told = f"{lineage.code()} {torch.__version__}"
+        told = f"{staleness.code_digest()} {torch.__version__}"
         name = hashlib.sha256(told.encode()).hexdigest()[:16]
         self._file = cache_folder("costs") / f"{name}.json"
         self._kept = _read(self._file)

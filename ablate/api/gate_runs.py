@@ -13,18 +13,18 @@ from ablate.analysis.reference import LOSSES, Exact, Reference
 from ablate.analysis.wording import counted, listed
 from ablate.api.running import How, complete
 from ablate.api.selecting import Records, Selection, select, stored
+from ablate.config import Run
 from ablate.errors import AblateError, StoreError
 from ablate.runner import devices
-from ablate.runner.lineage import foreign
 from ablate.runner.schedule import is_finished
-from ablate.spec import Run
+from ablate.runner.staleness import stale_reason
 from ablate.store import Store
 
-Wanted = set[tuple[str, int]]
+RunRequest = set[tuple[str, int]]
 """Rows and seeds."""
 
 
-class ForeignError(AblateError):
+class StaleRecordError(AblateError):
     """What is stored was made by other code, or elsewhere, and so says nothing about this code."""
 
 
@@ -49,11 +49,11 @@ class Means:
     stored: bool = False
 
 
-def gather(path: Path | str, needed: Wanted, means: Means) -> Records:
+def gather(path: Path | str, needed: RunRequest, means: Means) -> Records:
     """Return the records of runs, trained first where they are missing.
 
     Raises:
-        ForeignError: if what is stored was made by other code, and nobody says what to do then.
+        StaleRecordError: if what is stored was made by other code, and nobody says what to do then.
         StoreError: if nothing is to be trained and something is missing.
     """
     seeds, rows = sorted({seed for _, seed in needed}), sorted({row for row, _ in needed})
@@ -63,7 +63,7 @@ def gather(path: Path | str, needed: Wanted, means: Means) -> Records:
     if means.stored:
         return _kept(selection, store)
     if not means.fresh:
-        _refuse_foreign(selection, store, means.device)
+        _refuse_stale(selection, store, means.device)
     records, _ = complete(selection, store, How(means.device, means.jobs, fresh=means.fresh))
     return records
 
@@ -91,15 +91,15 @@ def _kept(selection: Selection, store: Store) -> Records:
     return records
 
 
-def _refuse_foreign(selection: Selection, store: Store, device: str) -> None:
+def _refuse_stale(selection: Selection, store: Store, device: str) -> None:
     place = devices.find(device)[0]
     records = stored(selection, store, devices.resolve("auto", place))
     kept = [record for record in records.values() if is_finished(record)]
-    others = [(record, why) for record in kept if (why := foreign(record, place.kind))]
+    others = [(record, why) for record in kept if (why := stale_reason(record, place.kind))]
     if others:
         record, why = others[0]
         n = counted(len(others), "run")
-        raise ForeignError(
+        raise StaleRecordError(
             f"{store.results} holds {n} that other code may have made: {record['variant']} with "
             f"seed {record['seed']} ({record['hash']}): {why}; say --fresh to train again, "
             "--stored to judge what is stored as it is, or --results with another folder"

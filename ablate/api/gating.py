@@ -6,22 +6,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablate import spec
+from ablate import config
 from ablate.analysis import evaluated_sets, summarise
-from ablate.analysis.amendment import flaws, moved, widened
 from ablate.analysis.blessing import Basis, UnfitError, bless_check
 from ablate.analysis.evidence import machine
 from ablate.analysis.gate import Verdict, judge
 from ablate.analysis.reference import LOSSES, Exact, Finding, Reference, Statistical
+from ablate.analysis.reference_diff import flaws, moved, widened
 from ablate.analysis.reference_file import ReferenceFile, read, write
 from ablate.analysis.wording import counted, listed
-from ablate.api.gate_runs import Means, Wanted, evidence_of, gather
-from ablate.api.pedigree import BlessingError, pedigree, published_number, remarks
+from ablate.api.gate_provenance import BlessingError, gate_provenance, published_number, remarks
+from ablate.api.gate_runs import Means, RunRequest, evidence_of, gather
 from ablate.api.selecting import Records
+from ablate.config import Experiment, Mistake, MistakesError
 from ablate.errors import AblateError, RunError, SpecError
 from ablate.registry import suggest
 from ablate.report.gate import junit as junit_xml
-from ablate.spec import Experiment, Mistake, MistakesError
 from ablate.store import Store, write_whole
 
 
@@ -101,12 +101,12 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
     Raises:
         SpecError: with every mistake of either file; also if the reference was edited since it
             was blessed, or the seeds are too few for what it promises.
-        ForeignError: if what is stored was made by other code, and neither ``fresh`` nor
+        StaleRecordError: if what is stored was made by other code, and neither ``fresh`` nor
             ``stored`` says what to do about it.
         StoreError: if ``stored`` is asked for and something is missing.
     """
     means = Means(device, jobs, overrides, results, fresh, stored)
-    experiment = spec.load(Path(path), overrides)
+    experiment = config.load(Path(path), overrides)
     file = read(Path(reference))
     wrong = [file.mistake(at, reason) for at, reason in flaws(file.reference)]
     _raise([*wrong, *_unknown_rows(file, experiment)])
@@ -158,11 +158,11 @@ def bless(  # noqa: PLR0913 - one argument for every option of the command
         SpecError: with every mistake of either file.
         BlessingError: if the runs cannot give what the checks promise; it says what it would take.
         WideningError: if a check would become looser and ``widen`` does not say so.
-        ForeignError: as for `gate`.
+        StaleRecordError: as for `gate`.
         StoreError: as for `gate`, or if the file cannot be written.
     """
     means = Means(device, jobs, overrides, results, fresh, stored)
-    experiment, target = spec.load(Path(path), overrides), Path(reference)
+    experiment, target = config.load(Path(path), overrides), Path(reference)
     chosen = _seeds(experiment, seeds)
     store = Store(Path(results))
     if target.exists():
@@ -190,7 +190,7 @@ def bless(  # noqa: PLR0913 - one argument for every option of the command
 
 
 def _seeds(experiment: Experiment, given: Sequence[int] | None) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(run.seed for run in spec.expand(experiment, given)))
+    return tuple(dict.fromkeys(run.seed for run in config.expand(experiment, given)))
 
 
 def _raise(mistakes: Iterable[Mistake]) -> None:
@@ -237,9 +237,9 @@ def _demand_seeds(reference: Reference, seeds: Sequence[int]) -> None:
             )
 
 
-def _needed(reference: Reference, seeds: Sequence[int]) -> Wanted:
+def _needed(reference: Reference, seeds: Sequence[int]) -> RunRequest:
     """Return the runs that a gate is about."""
-    needed: Wanted = set()
+    needed: RunRequest = set()
     for check in reference.checks.values():
         is_exact = isinstance(check, Exact) and check.blessed is not None
         of_check = check.blessed.seeds if is_exact and check.blessed else seeds
@@ -247,7 +247,7 @@ def _needed(reference: Reference, seeds: Sequence[int]) -> Wanted:
     return needed
 
 
-def _needed_to_bless(reference: Reference, seeds: Sequence[int]) -> Wanted:
+def _needed_to_bless(reference: Reference, seeds: Sequence[int]) -> RunRequest:
     return {
         (row, seed)
         for check in reference.checks.values()
@@ -292,6 +292,6 @@ def _blessed(asked: Reference, experiment: Experiment, records: Records, basis: 
     return Reference(
         source=source,
         false_alarm=asked.false_alarm,
-        blessed=pedigree(experiment, records, checks),
+        blessed=gate_provenance(experiment, records, checks),
         checks=checks,
     )

@@ -12,13 +12,13 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from ablate import spec
+from ablate import config
 from ablate.api.costs import Cost, Costs
+from ablate.config import RunSpec
+from ablate.config.experiment import PartField, slot_of
+from ablate.config.merge import model_of
 from ablate.errors import SpecError
 from ablate.registry import Entry, Part, slots, suggest
-from ablate.spec import RunSpec
-from ablate.spec.experiment import Slot, slot_of
-from ablate.spec.merge import model_of
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def parts(slot: str | None = None, name: str | None = None) -> tuple[PartListing
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of an experiment file, for editors."""
-    return spec.schema()
+    return config.schema()
 
 
 def _of(table: Mapping[str, Any], name: str, kind: str) -> Any:
@@ -116,7 +116,7 @@ def _of(table: Mapping[str, Any], name: str, kind: str) -> Any:
 class _Lister:
     def __init__(self) -> None:
         self.costs = Costs()
-        self.places: dict[str, tuple[str, Slot]] = {}  # of slots, in the order of a spec
+        self.places: dict[str, tuple[str, PartField]] = {}  # of slots, in the order of a spec
         for path, slot in _places(RunSpec):
             self.places.setdefault(slot.name, (path, slot))
 
@@ -145,7 +145,7 @@ class _Lister:
         )
 
 
-def _places(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, Slot]]:
+def _places(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, PartField]]:
     """Yield every place of a run's spec where a part is chosen."""
     for key, info in model.model_fields.items():
         slot, below = slot_of(info), model_of(info)

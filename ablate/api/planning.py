@@ -11,6 +11,7 @@ import torch
 
 from ablate import measuring
 from ablate.api.selecting import Fingerprints, select
+from ablate.config import ModelSpec, Published, Row, Run, RunSpec, identity
 from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD, Tokenizer
 from ablate.measuring.flops import FlopCounter
@@ -23,7 +24,6 @@ from ablate.runner.devices import Device
 from ablate.runner.display import clock
 from ablate.runner.probe import probe_key
 from ablate.runner.schedule import is_finished
-from ablate.spec import ModelSpec, Published, Row, Run, RunSpec, identity
 from ablate.store import Store
 from ablate.training.engines import resolve as resolve_engine
 
@@ -85,7 +85,7 @@ class Plan:
     experiment: str
     question: str | None
     device: str
-    n_places: int
+    n_worker_slots: int
     rows: tuple[PlannedRow, ...]
     published: dict[str, str | None] | None
 
@@ -106,7 +106,7 @@ class Plan:
             if n_missing and row.seconds_per_run is None:
                 return None
             total += n_missing * (row.seconds_per_run or 0.0)
-        return total / self.n_places
+        return total / self.n_worker_slots
 
     def remarks(self) -> list[str]:
         """Return what stands below the table of rows."""
@@ -115,7 +115,7 @@ class Plan:
         n_sharing = max((row.runs_at_once for row in self.rows), default=1)
         lines = [
             f"{n_runs - self.n_missing} of {n_runs} runs are done, {self.n_missing} are missing; "
-            f"{self.n_places * n_sharing} at a time on {self.device}"
+            f"{self.n_worker_slots * n_sharing} at a time on {self.device}"
         ]
         if self.n_missing and left is not None:
             about = "about" if n_sharing == 1 else "at most"
@@ -158,10 +158,10 @@ def plan(
     """
     selection = select(path, overrides, seeds, only)
     check(selection.whole)
-    places = devices.places(devices.find(device), None)
+    worker_slots = devices.worker_slots(devices.find(device), None)
     experiment = selection.experiment
     published = experiment.published
-    planner = _Planner(places[0], Store(Path(results)), published)
+    planner = _Planner(worker_slots[0], Store(Path(results)), published)
     baseline = experiment.rows[0].spec
     rows = [
         planner.row(row, runs, baseline)
@@ -171,8 +171,8 @@ def plan(
     return Plan(
         experiment=experiment.name,
         question=experiment.question,
-        device=str(places[0]),
-        n_places=len(places),
+        device=str(worker_slots[0]),
+        n_worker_slots=len(worker_slots),
         rows=tuple(rows),
         published=published.model_dump(include={"source", "note"}) if published else None,
     )

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ablate import report as reporting
 from ablate.api.selecting import Records, Selection, select, stored, tasks
+from ablate.config import Experiment, Run
 from ablate.data.corpus import Corpus
 from ablate.errors import RunError, StoreError
 from ablate.registry import build
@@ -19,7 +20,6 @@ from ablate.runner.check import check
 from ablate.runner.devices import Device
 from ablate.runner.display import display
 from ablate.runner.schedule import is_finished, schedule
-from ablate.spec import Experiment, Run
 from ablate.store import Store
 from ablate.training import engines
 
@@ -112,14 +112,14 @@ def complete(selection: Selection, store: Store, how: How) -> tuple[Records, boo
         DataError: if a corpus cannot be had.
         DeviceError: if the machine lacks the device.
     """
-    places = devices.places(devices.find(how.device), how.jobs)
-    engine = engines.resolve(how.engine, places[0].kind)
-    precision = devices.resolve("auto", places[0])
+    worker_slots = devices.worker_slots(devices.find(how.device), how.jobs)
+    engine = engines.resolve(how.engine, worker_slots[0].kind)
+    precision = devices.resolve("auto", worker_slots[0])
     records = stored(selection, store, precision)
     if not how.fresh and all(is_finished(records.get(_key(run))) for run in selection.runs):
         return records, False
     check(selection.whole)
-    _train(selection, places, store, replace(how, engine=engine))
+    _train(selection, worker_slots, store, replace(how, engine=engine))
     return stored(selection, store, precision), True
 
 
@@ -148,16 +148,18 @@ def report(
     return Outcome(selection.experiment, records, table)
 
 
-def _train(selection: Selection, places: Sequence[Device], store: Store, how: How) -> None:
+def _train(selection: Selection, worker_slots: Sequence[Device], store: Store, how: How) -> None:
     console = Console(stderr=True)
     for choice in selection.corpora():  # before several workers want them at once
         corpus = build(Corpus, choice, at="corpus")
         if not corpus.is_available():
             corpus.fetch(lambda line: console.print(line, markup=False, highlight=False))
-    todo = tasks(selection.runs, places[0], store.results, engine=how.engine, is_fresh=how.fresh)
-    n_together = how.jobs if places[0].kind == "cuda" else 1
+    todo = tasks(
+        selection.runs, worker_slots[0], store.results, engine=how.engine, is_fresh=how.fresh
+    )
+    runs_per_process = how.jobs if worker_slots[0].kind == "cuda" else 1
     with display(console) as shown:
-        schedule(todo, places, store, shown, n_together=n_together)
+        schedule(todo, worker_slots, store, shown, runs_per_process=runs_per_process)
 
 
 def _key(run: Run) -> tuple[str, int]:

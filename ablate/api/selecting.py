@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ablate import spec
+from ablate import config
+from ablate.config import Experiment, Run, RunSpec
 from ablate.data.corpus import Corpus
 from ablate.errors import DataError
 from ablate.registry import Choice, RefusedError, build
 from ablate.runner.devices import Device, resolve
 from ablate.runner.probe import probe_key
 from ablate.runner.task import Task
-from ablate.spec import Experiment, Run, RunSpec
 from ablate.store import Store
 
 Record = dict[str, Any]
@@ -60,10 +60,10 @@ def select(
     Raises:
         SpecError: with every mistake of the file.
     """
-    experiment = spec.load(Path(path), overrides)
+    experiment = config.load(Path(path), overrides)
     baseline = experiment.rows[0].name
-    runs = spec.expand(experiment, seeds, only or None)
-    shown = spec.expand(experiment, seeds, [baseline, *only] if only else None)
+    runs = config.expand(experiment, seeds, only or None)
+    shown = config.expand(experiment, seeds, [baseline, *only] if only else None)
     names = {run.variant for run in shown}
     narrowed = replace(
         experiment,
@@ -115,7 +115,7 @@ def tasks(
         todo.append(
             Task(
                 action="train",
-                key=spec.identity(run.spec, fingerprint, precision),
+                key=config.identity(run.spec, fingerprint, precision),
                 experiment=run.experiment,
                 variant=run.variant,
                 spec=plain(run.spec, precision),
@@ -185,7 +185,7 @@ def _stored(
             continue
         wanted = run.spec.training.precision
         fixed = precision if wanted == "auto" else wanted
-        record = store.load(spec.identity(run.spec, fingerprint, fixed))
+        record = store.load(config.identity(run.spec, fingerprint, fixed))
         if record is not None:
             records[run.variant, run.seed] = named(record, run)
     return records

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ablate.config.messages import unknown
+from ablate.config.source import Mistake, UnreadableError, parse, source_of
 from ablate.data.corpus import Bitext, Corpus
 from ablate.errors import SpecError
 from ablate.registry import Choice, build, slots, suggest
-from ablate.spec.messages import unknown
-from ablate.spec.source import Mistake, UnreadableError, parse, source_of
 
 _N_EXAMPLES = 5
 

@@ -11,14 +11,14 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_model
 
+from ablate.config import RunSpec
 from ablate.data.batches import Ragged
-from ablate.data.tokenizer import PAD, Codec
+from ablate.data.tokenizer import PAD, TokenizerPair
 from ablate.decoding import Search, translate
 from ablate.errors import SpecError, StoreError
 from ablate.model import assemble
 from ablate.registry import Choice, build, lookup
 from ablate.runner import devices
-from ablate.spec import RunSpec
 from ablate.store import Store
 from ablate.training.engines import resolve
 
@@ -51,7 +51,7 @@ class Translator:
         self._device = torch.device(str(devices.find(device)[0]))
         try:
             text = (folder / "tokenizer.json").read_text(encoding="utf-8")
-            self._codec = Codec.from_json(text)
+            self._codec = TokenizerPair.from_json(text)
             model = assemble(self._spec.model, self._codec.vocabulary, PAD)
             load_model(model, folder / "model.safetensors")
         except FileNotFoundError as error:

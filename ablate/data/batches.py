@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ablate.data.corpus import Bitext
 from ablate.data.sorting import bounds, sorting
-from ablate.data.tokenizer import BOS, Codec
+from ablate.data.tokenizer import BOS, TokenizerPair
 
 Ids = NDArray[np.int32]
 Rows = NDArray[np.int64]
@@ -81,9 +81,11 @@ class Encoded:
     tgt: Ragged
 
     @classmethod
-    def encode(cls, codec: Codec, text: Bitext) -> Encoded:
+    def encode(cls, tokenizers: TokenizerPair, text: Bitext) -> Encoded:
         """Encode both sides of a split, or of a part of it."""
-        return cls(Ragged.of(codec.encode_src(text.src)), Ragged.of(codec.encode_tgt(text.tgt)))
+        return cls(
+            Ragged.of(tokenizers.encode_src(text.src)), Ragged.of(tokenizers.encode_tgt(text.tgt))
+        )
 
     def __len__(self) -> int:
         return len(self.src)

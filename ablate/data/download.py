@@ -50,7 +50,7 @@ class Remote:
     sha256: str | None
 
 
-class Shelf:
+class RemoteFiles:
     """The files of one corpus, wherever they stand.
 
     Args:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ablate.data.batches import Encoded, Ragged
 from ablate.data.cache import sealed, unsealed
 from ablate.data.corpus import Bitext, CorpusText
-from ablate.data.tokenizer import Codec
+from ablate.data.tokenizer import TokenizerPair
 from ablate.errors import DataError
 
 NOT_KEPT = Bitext((), ())
@@ -32,11 +32,11 @@ NOT_KEPT = Bitext((), ())
 _TEXT = "text.json"
 _READ_AT_ONCE = 2**24
 
-Recalled = tuple[CorpusText, Codec, dict[str, Encoded]]
+CachedCorpus = tuple[CorpusText, TokenizerPair, dict[str, Encoded]]
 """The corpus without its training text, what it was encoded with, and the ids of all splits."""
 
 
-class Draft:
+class CacheWriter:
     """An entry in the making; used with ``with``, which takes what is unfinished away.
 
     Args:
@@ -55,7 +55,7 @@ class Draft:
             self._folder = Path(tempfile.mkdtemp(prefix=f".{entry.name}.", dir=entry.parent))
         self._splits: list[str] = []
 
-    def __enter__(self) -> Draft:
+    def __enter__(self) -> CacheWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,16 +82,16 @@ class Draft:
         self._splits.append(split)
         return n_pairs
 
-    def finished(self, text: CorpusText, codec: Codec) -> Recalled:
-        """Return the whole entry as `recall` would.
+    def finished(self, text: CorpusText, tokenizers: TokenizerPair) -> CachedCorpus:
+        """Return the whole entry as `read_cache` would.
 
         Args:
             text: the corpus; its training text is not kept.
-            codec: what it was encoded with.
+            tokenizers: what it was encoded with.
         """
         known = {
             "text": asdict(replace(text, train=NOT_KEPT)),
-            "codec": codec.to_json(),
+            "codec": tokenizers.to_json(),
             "splits": self._splits,
             "sha256": {file.name: _sha256(file) for file in sorted(self._folder.iterdir())},
         }
@@ -105,7 +105,7 @@ class Draft:
         return found
 
 
-def recall(entry: Path) -> Recalled | None:
+def read_cache(entry: Path) -> CachedCorpus | None:
     """Return an entry, without training text; None if it is not there, or damaged."""
     try:
         known = json.loads(unsealed((entry / _TEXT).read_text(encoding="utf-8")))
@@ -117,7 +117,7 @@ def recall(entry: Path) -> Recalled | None:
         return None
 
 
-def _opened(entry: Path, known: dict[str, Any]) -> Recalled:
+def _opened(entry: Path, known: dict[str, Any]) -> CachedCorpus:
     splits = {
         split: Encoded(_side(entry, split, "src"), _side(entry, split, "tgt"))
         for split in known["splits"]
@@ -132,7 +132,7 @@ def _opened(entry: Path, known: dict[str, Any]) -> Recalled:
             "notes": tuple(told["notes"]),
         }
     )
-    return text, Codec.from_json(known["codec"]), splits
+    return text, TokenizerPair.from_json(known["codec"]), splits
 
 
 def _bitext(told: dict[str, Sequence[str]]) -> Bitext:

@@ -10,7 +10,7 @@ from pydantic import Field, PositiveInt
 
 from ablate.data.archives import members, segments
 from ablate.data.corpus import Bitext, Corpus, CorpusText, Report
-from ablate.data.download import Remote, Shelf
+from ablate.data.download import Remote, RemoteFiles
 from ablate.data.parallel import Limits, Side, cleaned, complete, lines_of, paired, unpacked
 from ablate.registry import register
 
@@ -69,7 +69,7 @@ class Iwslt14(Corpus):
         self.tgt = tgt
         self.lowercase = lowercase
         self._limits = Limits(max_words, max_ratio)
-        self._shelf = Shelf("iwslt14", [ARCHIVE])
+        self._shelf = RemoteFiles("iwslt14", [ARCHIVE])
 
     def is_available(self) -> bool:
         return self._shelf.is_complete()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from ablate.data.corpus import Bitext, Corpus, CorpusText, Report
-from ablate.data.download import Remote, Shelf
+from ablate.data.download import Remote, RemoteFiles
 from ablate.data.parallel import pieces_of
 from ablate.registry import Fingerprinted, register
 
@@ -73,7 +73,7 @@ class Multi30k(Corpus):
                 raise ValueError(
                     f"multi30k has no {name} in {src}-{tgt}; it has {', '.join(known[2:])}"
                 )
-        self._shelf = Shelf("multi30k", list(self._remotes().values()))
+        self._shelf = RemoteFiles("multi30k", list(self._remotes().values()))
 
     def is_available(self) -> bool:
         return self._shelf.is_complete()

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
+from ablate.config.experiment import RunSpec
 from ablate.data import encodings
 from ablate.data.batches import Encoded
 from ablate.data.cache import cache_folder, sealed, unsealed
 from ablate.data.corpus import Bitext, Corpus, CorpusText, digest, digest_of_lines
-from ablate.data.tokenizer import Codec, Tokenizer
+from ablate.data.tokenizer import Tokenizer, TokenizerPair
 from ablate.errors import DataError
 from ablate.registry import Choice, build, digest_of_code, lookup
-from ablate.spec.experiment import RunSpec
 from ablate.writing import write_whole
 
 _LINES_AT_ONCE = 20_000
@@ -33,7 +33,7 @@ class Prepared:
     Attributes:
         text: the corpus without its training text; its notes say what was left out here, too.
         corpus_fingerprint: SHA-256 of the corpus, in hex.
-        codec: the trained tokenizer.
+        tokenizers: the trained tokenizer.
         train: without the pairs that are longer than the model allows.
         dev: sentences cut to what the model allows.
         tests: likewise, in the order of the corpus.
@@ -41,7 +41,7 @@ class Prepared:
 
     text: CorpusText
     corpus_fingerprint: str
-    codec: Codec
+    tokenizers: TokenizerPair
     train: Encoded
     dev: Encoded
     tests: dict[str, Encoded]
@@ -61,9 +61,9 @@ def prepare(run: RunSpec) -> Prepared:
     corpus = build(Corpus, run.corpus, at="corpus")
     fingerprint = _known_fingerprint(corpus)
     entry = cache_folder("encodings") / _entry(run, fingerprint) if fingerprint else None
-    found = None if entry is None else encodings.recall(entry)
+    found = None if entry is None else encodings.read_cache(entry)
     try:
-        text, codec, splits = found or _encoded(run, corpus.load(), entry)
+        text, tokenizers, splits = found or _encoded(run, corpus.load(), entry)
     except OSError as error:
         raise DataError(
             f"{run.corpus.name}: cannot be prepared: {error}; its text and its ids need room in "
@@ -71,7 +71,7 @@ def prepare(run: RunSpec) -> Prepared:
         ) from error
     tests = {name: splits[_test(name)] for name in text.tests}
     fingerprint = fingerprint or corpus.fingerprint()
-    return Prepared(text, fingerprint, codec, splits["train"], splits["dev"], tests)
+    return Prepared(text, fingerprint, tokenizers, splits["train"], splits["dev"], tests)
 
 
 def _known_fingerprint(corpus: Corpus) -> str | None:
@@ -102,21 +102,21 @@ def _own_code() -> str:
     return digest_of_code(Path(__file__).parent)
 
 
-def _encoded(run: RunSpec, text: CorpusText, entry: Path | None) -> encodings.Recalled:
+def _encoded(run: RunSpec, text: CorpusText, entry: Path | None) -> encodings.CachedCorpus:
     """Encode a corpus, into ``entry`` if that can be written."""
-    codec = trained_codec(run.tokenizer, text)
+    tokenizers = trained_tokenizers(run.tokenizer, text)
     if entry is not None:
-        with contextlib.suppress(OSError), encodings.Draft(entry) as draft:
-            return _written(draft, run, text, codec)
-    with encodings.Draft(None) as draft:  # without a cache every run encodes again, no more
-        return _written(draft, run, text, codec)
+        with contextlib.suppress(OSError), encodings.CacheWriter(entry) as writer:
+            return _written(writer, run, text, tokenizers)
+    with encodings.CacheWriter(None) as writer:  # without a cache every run encodes again, no more
+        return _written(writer, run, text, tokenizers)
 
 
 def _written(
-    draft: encodings.Draft, run: RunSpec, text: CorpusText, codec: Codec
-) -> encodings.Recalled:
+    writer: encodings.CacheWriter, run: RunSpec, text: CorpusText, tokenizers: TokenizerPair
+) -> encodings.CachedCorpus:
     max_len = run.model.dims.max_len
-    n_pairs = draft.write("train", _short_pairs(codec, text.train, max_len))
+    n_pairs = writer.write("train", _short_pairs(tokenizers, text.train, max_len))
     if not n_pairs:
         raise DataError(
             f"{text.name}: no training pair has at most {max_len} tokens on both sides; "
@@ -126,10 +126,10 @@ def _written(
     if n_long:
         more = f"more than {max_len} tokens on a side"
         notes.append(f"train: {n_long} of {len(text.train)} pairs left out, {more}")
-    draft.write("dev", [_cut(Encoded.encode(codec, text.dev), max_len, "dev", notes)])
+    writer.write("dev", [_cut(Encoded.encode(tokenizers, text.dev), max_len, "dev", notes)])
     for name, test in text.tests.items():
-        draft.write(_test(name), [_cut(Encoded.encode(codec, test), max_len, name, notes)])
-    return draft.finished(replace(text, notes=tuple(notes)), codec)
+        writer.write(_test(name), [_cut(Encoded.encode(tokenizers, test), max_len, name, notes)])
+    return writer.finished(replace(text, notes=tuple(notes)), tokenizers)
 
 
 def _test(name: str) -> str:
@@ -137,7 +137,7 @@ def _test(name: str) -> str:
     return f"tests.{name}"
 
 
-def trained_codec(choice: Choice, text: CorpusText) -> Codec:
+def trained_tokenizers(choice: Choice, text: CorpusText) -> TokenizerPair:
     """Return the tokenizer trained on ``text``; from the cache if it was trained before.
 
     Raises:
@@ -145,13 +145,15 @@ def trained_codec(choice: Choice, text: CorpusText) -> Codec:
     """
     path = cache_folder("tokenizers") / f"{_key(choice, text)}.json"
     try:
-        return Codec.from_json(unsealed(path.read_text(encoding="utf-8")))
+        return TokenizerPair.from_json(unsealed(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, DataError):
-        codec = build(Tokenizer, choice, at="tokenizer").train(text)
-    content = codec.to_json()
+        tokenizers = build(Tokenizer, choice, at="tokenizer").train(text)
+    content = tokenizers.to_json()
     with contextlib.suppress(OSError):  # without a cache it is trained again, no more
         write_whole(path, sealed(content))
-    return Codec.from_json(content)  # so that a new one is, to the letter, one from the cache
+    return TokenizerPair.from_json(
+        content
+    )  # so that a new one is, to the letter, one from the cache
 
 
 def _key(choice: Choice, text: CorpusText) -> str:
@@ -166,10 +168,10 @@ def _key(choice: Choice, text: CorpusText) -> str:
     return digest([json.dumps(settings, sort_keys=True), whole])[:32]
 
 
-def _short_pairs(codec: Codec, text: Bitext, max_len: int) -> Iterator[Encoded]:
+def _short_pairs(tokenizers: TokenizerPair, text: Bitext, max_len: int) -> Iterator[Encoded]:
     """Yield the pairs of ``text`` with at most ``max_len`` tokens on both sides, many at a time."""
     for part in text.parts(_LINES_AT_ONCE):
-        encoded = Encoded.encode(codec, part)
+        encoded = Encoded.encode(tokenizers, part)
         is_short = np.maximum(encoded.src.lengths, encoded.tgt.lengths) <= max_len
         yield encoded if is_short.all() else encoded.take(np.flatnonzero(is_short))
 

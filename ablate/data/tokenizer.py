@@ -35,7 +35,7 @@ _SPACE = "▁"
 _UNKNOWN = f"{_SPACE}⁇{_SPACE}"  # how an unknown piece is written: as SentencePiece does
 
 
-class Codec:
+class TokenizerPair:
     """A trained tokenizer, for both languages.
 
     Args:
@@ -55,7 +55,7 @@ class Codec:
         self.fingerprint = digest([self.to_json()])
 
     @classmethod
-    def from_json(cls, text: str) -> Codec:
+    def from_json(cls, text: str) -> TokenizerPair:
         """Read what `to_json` wrote.
 
         Raises:
@@ -108,7 +108,7 @@ class Tokenizer(Part, slot="tokenizer"):
     def nominal_size(self) -> int:
         """Return how many tokens a vocabulary may have, known before any text is."""
 
-    def train(self, text: CorpusText) -> Codec:
+    def train(self, text: CorpusText) -> TokenizerPair:
         """Learn from ``text.train``; the same text gives the same codec.
 
         Raises:
@@ -119,8 +119,8 @@ class Tokenizer(Part, slot="tokenizer"):
             raise DataError(f"{text.name}: there is no text to train a tokenizer on")
         tokenised = text.is_tokenised
         if self.joint:
-            return Codec(self.fit(Lines(chain(src, tgt)), tokenised), None)
-        return Codec(self.fit(src, tokenised), self.fit(tgt, tokenised))
+            return TokenizerPair(self.fit(Lines(chain(src, tgt)), tokenised), None)
+        return TokenizerPair(self.fit(src, tokenised), self.fit(tgt, tokenised))
 
     @abstractmethod
     def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
@@ -314,8 +314,8 @@ def _fit_whole(
     counts = _count(tokenizer.engine(models.WordLevel({}), splitting), lines)
     frequent = [piece for piece, count in counts.items() if count >= min_frequency]
     frequent.sort(key=lambda piece: (-counts[piece], piece))
-    n_pieces = len(frequent) if vocab_size is None else vocab_size - len(SPECIAL)
-    pieces = [*SPECIAL, *frequent[:n_pieces]]
+    n_micro_batches = len(frequent) if vocab_size is None else vocab_size - len(SPECIAL)
+    pieces = [*SPECIAL, *frequent[:n_micro_batches]]
     ids = {piece: i for i, piece in enumerate(pieces)}
     return tokenizer.engine(models.WordLevel(ids, unk_token=SPECIAL[UNK]), splitting)
 

@@ -25,17 +25,17 @@ EM_STEPS = 2
 Floats = NDArray[np.float64]
 
 
-def train_unigram(counts: Mapping[str, int], n_pieces: int) -> list[tuple[str, float]]:
-    """Return at most ``n_pieces`` pieces with their log-probabilities, likeliest first.
+def train_unigram(counts: Mapping[str, int], n_micro_batches: int) -> list[tuple[str, float]]:
+    """Return at most ``n_micro_batches`` pieces with their log-probabilities, likeliest first.
 
-    Every character that occurs is among them, so ``n_pieces`` must be no less.
+    Every character that occurs is among them, so ``n_micro_batches`` must be no less.
 
     Args:
         counts: how often each word occurs.
-        n_pieces: how many are wanted.
+        n_micro_batches: how many are wanted.
     """
     words = sorted(counts)
-    pieces, weights = _seeds(words, counts, SEEDS_PER_PIECE * n_pieces)
+    pieces, weights = _seeds(words, counts, SEEDS_PER_PIECE * n_micro_batches)
     text = _Lattice(words, pieces)
     parts = _Lattice(pieces, pieces, proper=True)
     n_words = np.array([counts[word] for word in words], dtype=np.float64)
@@ -50,12 +50,12 @@ def train_unigram(counts: Mapping[str, int], n_pieces: int) -> list[tuple[str, f
             text.drop(alive)
             parts.drop(alive)
         n_alive = int(alive.sum())
-        if n_alive <= n_pieces:
+        if n_alive <= n_micro_batches:
             break
         loss = np.full(len(pieces), np.inf)
         longer = alive & ~is_character
         loss[longer] = expected[longer] * (scores[longer] - parts.best(scores)[longer])
-        n_kept = max(n_pieces, int(KEPT_PER_ROUND * n_alive))
+        n_kept = max(n_micro_batches, int(KEPT_PER_ROUND * n_alive))
         order = _ranked(loss, alive)
         alive[order[n_kept:]] = False
         scores = _log_share(np.maximum(expected, 0.5), alive)

@@ -10,7 +10,7 @@ from pydantic import Field, PositiveInt
 
 from ablate.data.archives import members, segments
 from ablate.data.corpus import Bitext, Corpus, CorpusText, Report
-from ablate.data.download import Remote, Shelf
+from ablate.data.download import Remote, RemoteFiles
 from ablate.data.lines import Lines
 from ablate.data.parallel import Limits, cleaned, complete, lines_of, unpacked
 from ablate.registry import register
@@ -113,7 +113,7 @@ class Wmt14(Corpus):
         self._other = tgt if src == "en" else src
         self._limits = Limits(max_words, max_ratio)
         self._sources = [source for source in SOURCES if self._other in source.languages]
-        self._shelf = Shelf("wmt14", [*(source.remote for source in self._sources), DEV])
+        self._shelf = RemoteFiles("wmt14", [*(source.remote for source in self._sources), DEV])
 
     def is_available(self) -> bool:
         return self._shelf.is_complete()

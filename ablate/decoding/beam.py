@@ -14,7 +14,7 @@ from pydantic import AfterValidator, NonNegativeFloat, NonNegativeInt, PositiveI
 from torch import Tensor
 
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.decoding.search import Frontier, Hypothesis, Search
+from ablate.decoding.search import Hypothesis, Search, SearchState
 from ablate.registry import register
 
 Alpha = Annotated[NonNegativeFloat | Literal["none"], AfterValidator(lambda a: a or "none")]
@@ -55,7 +55,7 @@ class Beam(Search):
         self.alpha = 0.0 if length_penalty == "none" else length_penalty
         self.n_best = n_best
 
-    def start(self, longest: Tensor) -> Frontier:
+    def start(self, longest: Tensor) -> SearchState:
         shape = len(longest), self.n_beams
         tokens = longest.new_full((*shape, int(longest.max()) + 1), PAD)
         tokens[..., 0] = BOS
@@ -71,7 +71,7 @@ class Beam(Search):
 
 
 @dataclass
-class _Beams(Frontier):
+class _Beams(SearchState):
     """The beams of every sentence; those that have ended stay where they are.
 
     A beam with a log-probability of -inf is empty.

@@ -9,7 +9,7 @@ from pydantic import NonNegativeInt
 from torch import Tensor
 
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.decoding.search import Frontier, Hypothesis, Search
+from ablate.decoding.search import Hypothesis, Search, SearchState
 from ablate.registry import register
 
 
@@ -24,7 +24,7 @@ class Greedy(Search):
     def __init__(self, *, max_extra: NonNegativeInt = 50) -> None:
         super().__init__(max_extra)
 
-    def start(self, longest: Tensor) -> Frontier:
+    def start(self, longest: Tensor) -> SearchState:
         tokens = longest.new_full((len(longest), int(longest.max()) + 1), PAD)
         tokens[:, 0] = BOS
         log_p = torch.zeros(len(longest), device=longest.device)
@@ -32,7 +32,7 @@ class Greedy(Search):
 
 
 @dataclass
-class _Path(Frontier):
+class _Path(SearchState):
     """One beam per sentence.
 
     Attributes:

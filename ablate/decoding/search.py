@@ -13,11 +13,11 @@ from typing import Self
 
 from torch import Tensor
 
+from ablate.cuda_graphs import GraphCapturer
 from ablate.data.tokenizer import PAD
 from ablate.decoding.candidates import Limits
-from ablate.decoding.walk import RecordedWalk, Walk
+from ablate.decoding.decode_loop import CapturedDecodeLoop, DecodeLoop
 from ablate.model import Transformer
-from ablate.recording import Recorder
 from ablate.registry import Part
 
 
@@ -38,12 +38,12 @@ class Hypothesis:
 
 
 @dataclass
-class Frontier(ABC):
+class SearchState(ABC):
     """What a search has reached: K beams for each of B sentences.
 
     A subclass is a dataclass whose tensors all have the sentences as their first dimension. All
     that changes from token to token is in them, and to go on takes no look at a number: it is
-    recorded once and replayed (`ablate.recording`).
+    recorded once and replayed (`ablate.cuda_graphs`).
     """
 
     @abstractmethod
@@ -84,7 +84,7 @@ class Frontier(ABC):
 
 
 class Search(Part, slot="decoding"):
-    """The contract: a search says where it starts, and its `Frontier` how it goes on.
+    """The contract: a search says where it starts, and its `SearchState` how it goes on.
 
     A target is at most ``max_extra`` tokens longer than its source (Vaswani et al. 2017, sec. 6.1,
     allow 50), and never longer than the model; at the limit it ends in EOS, at the price of EOS.
@@ -101,7 +101,7 @@ class Search(Part, slot="decoding"):
         self.n_candidates = n_candidates
 
     @abstractmethod
-    def start(self, longest: Tensor) -> Frontier:
+    def start(self, longest: Tensor) -> SearchState:
         """Return the frontier before the first token.
 
         Args:
@@ -113,7 +113,7 @@ class Search(Part, slot="decoding"):
         model: Transformer,
         src: Tensor,
         n_tokens: Tensor | None = None,
-        recorder: Recorder | None = None,
+        capturer: GraphCapturer | None = None,
     ) -> list[list[Hypothesis]]:
         """Translate ``src`` (B, S); return the hypotheses of each sentence, best first.
 
@@ -122,12 +122,14 @@ class Search(Part, slot="decoding"):
             src: ids that end in EOS, padded at the end.
             n_tokens: target tokens, EOS included, that every hypothesis must have, (B,): the
                 fixed amount of work that a measurement of speed needs.
-            recorder: records what a token takes; without one it is done as it is.
+            capturer: records what a token takes; without one it is done as it is.
         """
         longest = self._longest(model, src) if n_tokens is None else n_tokens
         limits = Limits(longest, is_exact=n_tokens is not None)
         start = self, model, src, limits
-        return (Walk(*start) if recorder is None else RecordedWalk(*start, recorder)).run()
+        return (
+            DecodeLoop(*start) if capturer is None else CapturedDecodeLoop(*start, capturer)
+        ).run()
 
     def _longest(self, model: Transformer, src: Tensor) -> Tensor:
         return ((src != PAD).sum(dim=1) + self.max_extra).clamp(max=model.max_len)

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from ablate.cuda_graphs import capturer_for
 from ablate.data.batches import Ids
 from ablate.data.tokenizer import PAD
 from ablate.decoding.search import Hypothesis, Search
 from ablate.model import Transformer
-from ablate.recording import recorder_for
 
 _GPU_SHARE = 1 / 16
 
@@ -47,14 +47,14 @@ def translate(
         ValueError: if a source lacks even EOS, or is longer than the model's max_len.
     """
     found: list[list[Hypothesis]] = [[] for _ in sources]
-    recorder = recorder_for(engine, device)
+    capturer = capturer_for(engine, device)
     was_training = model.training
     model.eval()
     try:
         with torch.inference_mode():
             for rows in by_length(sources, batch_tokens, _most_sentences(model, search, device)):
                 src = padded([sources[row] for row in rows]).to(device)
-                best = search.search(model, src, recorder=recorder)
+                best = search.search(model, src, capturer=capturer)
                 for row, hypotheses in zip(rows, best, strict=True):
                     found[row] = hypotheses
     finally:

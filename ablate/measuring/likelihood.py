@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ablate.data.batches import Batch
 from ablate.model import Transformer
-from ablate.training.gradient import Load, through
+from ablate.training.gradient import StepInputs, forward_hidden
 
 
 @torch.inference_mode()
@@ -54,9 +54,9 @@ def _loss(model: Transformer, batch: Batch, precision: str) -> Tensor:
     autocast = partial(
         torch.autocast, batch.src.device.type, torch.bfloat16, enabled=precision == "bf16"
     )
-    load = Load.of(batch, batch.n_tokens)
+    load = StepInputs.of(batch, batch.n_tokens)
     with autocast():
-        hidden, _ = through(model, load.src, load.tgt_in)  # (B, T, D)
+        hidden, _ = forward_hidden(model, load.src, load.tgt_in)  # (B, T, D)
     n_rows = model.embedding.rows_at_once(hidden.device)
     pieces = hidden.flatten(0, 1)[load.places].split(n_rows)
     targets = load.tgt_out.flatten()[load.places].split(n_rows)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import torch
 
+from ablate.config import RunSpec
 from ablate.data.prepare import Prepared
 from ablate.measuring.flops import count_flops
 from ablate.measuring.workload import Workload
-from ablate.spec import RunSpec
 
 _SECONDS = 0.25  # about, for each of the two measurements
 _FEWEST, _MOST = 2, 50  # repeats

@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
+from ablate.config import RunSpec
+from ablate.config.experiment import TrainingSpec
+from ablate.cuda_graphs import capturer_for
 from ablate.data.batches import Batch, Batches, Encoded, Rows
 from ablate.data.prepare import Prepared
 from ablate.data.tokenizer import PAD
 from ablate.decoding import Search
 from ablate.model import Transformer, assemble
-from ablate.recording import recorder_for
 from ablate.registry import build
-from ablate.spec import RunSpec
-from ablate.spec.experiment import TrainingSpec
 from ablate.training.engines import choose
-from ablate.training.step import Recipe, make_optimizer, set_rate
+from ablate.training.step import StepConfig, make_optimizer, set_rate
 
 _N_BATCHES = 4  # to train on, spread over the lengths
 _N_SENTENCES = 64  # of dev, to decode
@@ -51,7 +51,7 @@ class Workload:
         self.steps, self.largest = _steps(prepared.train, spec.training, device)
         rows = np.arange(min(_N_SENTENCES, len(prepared.dev)))
         self.sentences = Batches(prepared.dev, 1, PAD).make(rows).to(device)
-        self._vocabulary = prepared.codec.vocabulary
+        self._vocabulary = prepared.tokenizers.vocabulary
 
     @property
     def n_target_tokens(self) -> int:
@@ -70,22 +70,22 @@ class Workload:
         """
         search = build(Search, self.spec.decoding, at="decoding")
         src, lengths = self.sentences.src, (self.sentences.tgt_out != PAD).sum(dim=1)
-        recorder = recorder_for(self.engine, self.device)
+        capturer = capturer_for(self.engine, self.device)
 
         def decode() -> None:
             model.eval()
             with torch.inference_mode():
-                search.search(model, src, lengths, recorder)
+                search.search(model, src, lengths, capturer)
 
         return decode
 
     def training(self, model: Transformer, precision: str) -> Callable[[Sequence[Step]], None]:
         """Return what makes optimizer steps, which accumulate as many batches as the run's do."""
-        recipe = Recipe.of(self.spec.training, precision)
+        step_config = StepConfig.of(self.spec.training, precision)
         optimizer = make_optimizer(self.spec, model)
         set_rate(optimizer, _LEARNING_RATE)
         example = self.steps[0][0]
-        engine = choose(self.engine, model.train(), recipe, optimizer, example)
+        engine = choose(self.engine, model.train(), step_config, optimizer, example)
 
         def train(steps: Sequence[Step]) -> None:
             model.train()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ablate.config.experiment import ModelSpec
 from ablate.model.stack import Layer, Stack
 from ablate.model.transformer import Transformer
 from ablate.parts.attention import Attention
-from ablate.parts.dims import Place, Side, Stage
+from ablate.parts.dims import LayerInfo, Side, StackInfo
 from ablate.parts.embedding import Embedding, Vocabulary
 from ablate.parts.feed_forward import FeedForward
 from ablate.parts.initialisation import Initialisation
@@ -16,7 +17,6 @@ from ablate.parts.residual import Residual
 from ablate.parts.scaling import Scaling
 from ablate.parts.sharing import Sharing
 from ablate.registry import Choice, build, refusals
-from ablate.spec.experiment import ModelSpec
 
 
 def assemble(spec: ModelSpec, vocabulary: Vocabulary, pad: int) -> Transformer:
@@ -53,7 +53,7 @@ def assemble(spec: ModelSpec, vocabulary: Vocabulary, pad: int) -> Transformer:
 def _stack(spec: ModelSpec, side: Side) -> Stack:
     stack, dims = spec.stack(side), spec.dims
     depths = {f"n_{s}_layers": spec.stack(s).n_layers for s in ("encoder", "decoder")}
-    stage = Stage(side=side, **depths)
+    stack_info = StackInfo(side=side, **depths)
 
     def at(slot: str) -> str:
         return f"model.{side}.{slot}"
@@ -67,7 +67,7 @@ def _stack(spec: ModelSpec, side: Side) -> Stack:
         return build(Attention, choice, dims, scaling, stack.dropout, at=at(slot))
 
     def layer(number: int) -> Layer:
-        place = Place(side=side, layer=number, **depths)
+        layer_info = LayerInfo(side=side, layer=number, **depths)
         dropout = stack.dropout
         attentions = [attention(stack.attention)]
         if side == "decoder":
@@ -76,16 +76,18 @@ def _stack(spec: ModelSpec, side: Side) -> Stack:
         feed_forward = build(
             FeedForward, stack.feed_forward, dims, dropout.activation, at=at("feed_forward")
         )
-        residual = build(Residual, stack.residual, place, norm, dropout.residual, at=at("residual"))
+        residual = build(
+            Residual, stack.residual, layer_info, norm, dropout.residual, at=at("residual")
+        )
         with refusals(at("residual")):
-            residual.equip(attentions, feed_forward, norm)
+            residual.modify_sublayers(attentions, feed_forward, norm)
         return Layer(attentions, feed_forward, residual)
 
-    order = build(Sharing, stack.sharing, stage, at=at("sharing")).order()
+    order = build(Sharing, stack.sharing, stack_info, at=at("sharing")).order()
     blocks = {block: layer(order.index(block)) for block in sorted(set(order))}
     return Stack(
-        position=build(Position, stack.position, dims, stage, at=at("position")),
-        mask=build(Mask, stack.mask, stage, at=at("mask")),
+        position=build(Position, stack.position, dims, stack_info, at=at("position")),
+        mask=build(Mask, stack.mask, stack_info, at=at("mask")),
         layers=[blocks[block] for block in order],
         opening=blocks[order[0]].residual.opening(norm),
         closing=blocks[order[-1]].residual.closing(norm),

@@ -12,11 +12,11 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ablate.parts.attention import Attention, View
+from ablate.parts.attention import Attention, AttentionContext
 from ablate.parts.dims import Dropout
-from ablate.parts.feed_forward import FeedForward, Tally
+from ablate.parts.dropout import ElementDropout
+from ablate.parts.feed_forward import AuxLosses, FeedForward
 from ablate.parts.mask import Mask
-from ablate.parts.noise import ElementDropout
 from ablate.parts.position import Position
 from ablate.parts.residual import Calibration, Residual
 
@@ -40,14 +40,16 @@ class Layer(nn.Module):
         """Return its attentions, in order."""
         return [a for a in (self.attention, self.cross_attention) if a is not None]
 
-    def forward(self, x: Tensor, views: Sequence[View], tally: Tally | None) -> Tensor:
-        """Send the stream ``x`` through the layer; ``views`` has one for each attention."""
-        attend = [_looking(*pair) for pair in zip(self.attentions, views, strict=True)]
-        return self.residual(x, *attend, lambda y: self.feed_forward(y, tally))
+    def forward(
+        self, x: Tensor, contexts: Sequence[AttentionContext], aux_losses: AuxLosses | None
+    ) -> Tensor:
+        """Send the stream ``x`` through the layer; ``contexts`` has one for each attention."""
+        attend = [_looking(*pair) for pair in zip(self.attentions, contexts, strict=True)]
+        return self.residual(x, *attend, lambda y: self.feed_forward(y, aux_losses))
 
 
-def _looking(attention: Attention, view: View) -> Callable[[Tensor], Tensor]:
-    return lambda x: attention(x, view)
+def _looking(attention: Attention, context: AttentionContext) -> Callable[[Tensor], Tensor]:
+    return lambda x: attention(x, context)
 
 
 class Stack(nn.Module):
@@ -88,26 +90,26 @@ class Stack(nn.Module):
         self,
         x: Tensor,
         positions: Tensor,
-        views: Sequence[Sequence[View]],
-        tally: Tally | None = None,
+        contexts: Sequence[Sequence[AttentionContext]],
+        aux_losses: AuxLosses | None = None,
     ) -> Tensor:
         """Send embeddings ``x`` (B, T, D) at ``positions`` (T,) through all layers.
 
         Args:
             x: embeddings.
             positions: where they stand.
-            views: for each layer, what each of its attentions may look at.
-            tally: takes the losses that parts have of their own.
+            contexts: for each layer, what each of its attentions may look at.
+            aux_losses: takes the losses that parts have of their own.
         """
         x = self.dropout(self.position.embed(self.word_dropout(x), positions))
         x = self.opening(x)
-        trails: list[list[Tensor]] = [[] for _ in views[0]]
-        for number, (block, of_layer) in enumerate(zip(self.order, views, strict=True)):
+        score_lists: list[list[Tensor]] = [[] for _ in contexts[0]]
+        for number, (block, of_layer) in enumerate(zip(self.order, contexts, strict=True)):
             here = [
-                replace(view, layer=number, trail=trail)
-                for view, trail in zip(of_layer, trails, strict=True)
+                replace(context, layer=number, previous_scores=previous_scores)
+                for context, previous_scores in zip(of_layer, score_lists, strict=True)
             ]
-            x = self._unless_dropped(self.layers[block](x, here, tally), x)
+            x = self._unless_dropped(self.layers[block](x, here, aux_losses), x)
         return self.closing(x)
 
     @property

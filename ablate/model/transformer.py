@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from ablate.model.stack import Stack
 from ablate.model.state import Memory, State
-from ablate.parts.attention import Cache, View
+from ablate.parts.attention import AttentionContext, Cache
 from ablate.parts.embedding import Embedding
-from ablate.parts.feed_forward import Tally
+from ablate.parts.feed_forward import AuxLosses
 from ablate.parts.residual import Calibration
 
 
@@ -58,13 +58,13 @@ class Transformer(nn.Module):
             ValueError: if it is longer than max_len.
         """
         positions, stack = self._positions(src, "source"), self.encoder
-        tally = self._tally(src, losses)
-        real = tally.real[:, None, None, :]
-        own = View(
+        aux_losses = self._aux_losses(src, losses)
+        real = aux_losses.real[:, None, None, :]
+        own = AttentionContext(
             stack.mask.allowed(positions, positions, real), positions, positions, stack.position
         )
-        views = [(own,)] * len(stack.order)
-        return Memory(stack(self.embedding.src(src), positions, views, tally), real)
+        contexts = [(own,)] * len(stack.order)
+        return Memory(stack(self.embedding.src(src), positions, contexts, aux_losses), real)
 
     def hidden(self, tgt: Tensor, memory: Memory, losses: list[Tensor] | None = None) -> Tensor:
         """Return what the logits are made from, (B, T, D), for all of ``tgt`` (B, T) at once.
@@ -73,15 +73,15 @@ class Transformer(nn.Module):
             ValueError: if ``tgt`` is longer than max_len.
         """
         positions, stack = self._positions(tgt, "target"), self.decoder
-        tally = self._tally(tgt, losses)
-        real = tally.real[:, None, None, :]
-        own = View(
+        aux_losses = self._aux_losses(tgt, losses)
+        real = aux_losses.real[:, None, None, :]
+        own = AttentionContext(
             stack.mask.allowed(positions, positions, real), positions, positions, stack.position
         )
         source_positions = torch.arange(memory.mask.size(-1), device=tgt.device)
-        source = View(memory.mask, positions, source_positions, memory=memory.states)
-        views = [(own, source)] * len(stack.order)
-        return stack(self.embedding.tgt(tgt), positions, views, tally)
+        source = AttentionContext(memory.mask, positions, source_positions, memory=memory.states)
+        contexts = [(own, source)] * len(stack.order)
+        return stack(self.embedding.tgt(tgt), positions, contexts, aux_losses)
 
     def calibrate(self, src: Tensor, tgt: Tensor) -> None:
         """Make the profiling pass, on one batch, that some wirings ask for before training."""
@@ -132,19 +132,21 @@ class Transformer(nn.Module):
         real = (positions <= here)[None, None, None]
         mask = self.decoder.mask.allowed(here, positions, real)
         source_positions = torch.arange(state.mask.size(-1), device=tokens.device)
-        views = [
+        contexts = [
             (
-                View(mask, here, positions, self.decoder.position, cache=own),
-                View(state.mask, here, source_positions, known=source.first(state.mask.size(-1))),
+                AttentionContext(mask, here, positions, self.decoder.position, cache=own),
+                AttentionContext(
+                    state.mask, here, source_positions, known=source.first(state.mask.size(-1))
+                ),
             )
             for own, source in state.layers
         ]
-        x = self.decoder(self.embedding.tgt(tokens[:, None]), here, views)
+        x = self.decoder(self.embedding.tgt(tokens[:, None]), here, contexts)
         state.count()
         return x[:, 0]
 
-    def _tally(self, ids: Tensor, losses: list[Tensor] | None) -> Tally:
-        return Tally(ids != self.pad, [] if losses is None else losses)
+    def _aux_losses(self, ids: Tensor, losses: list[Tensor] | None) -> AuxLosses:
+        return AuxLosses(ids != self.pad, [] if losses is None else losses)
 
     def _positions(self, ids: Tensor, side: str) -> Tensor:
         if ids.size(1) > self.max_len:

@@ -82,7 +82,7 @@ class Dropout(Frozen):
 Side = Literal["encoder", "decoder"]
 
 
-class Stage(Frozen):
+class StackInfo(Frozen):
     """One of the two stacks, for parts that differ between them or depend on depth.
 
     Attributes:
@@ -106,7 +106,7 @@ class Stage(Frozen):
         return 2 if self.side == "encoder" else 3
 
 
-class Place(Stage):
+class LayerInfo(StackInfo):
     """Where a layer stands, for wirings that depend on depth.
 
     Attributes:

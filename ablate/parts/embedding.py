@@ -33,7 +33,7 @@ _LOGITS_BYTES = {"cpu": 2**25}  # glibc asks the system for more than that every
 _MANY_BYTES = 2**29
 
 
-class Table(nn.Embedding):
+class TokenEmbedding(nn.Embedding):
     """Word vectors (V, D): stored as they are, or as the product of (V, E) and (E, D).
 
     Args:
@@ -163,8 +163,8 @@ class Embedding(nn.Module, Part, slot="embedding"):
         self.fix_norm = fix_norm
         self.output_multiplier = 1.0
 
-        def table(size: int) -> Table:
-            made = Table(size, dims.d_model, rank=rank, fix_norm=fix_norm, has_norm=norm)
+        def table(size: int) -> TokenEmbedding:
+            made = TokenEmbedding(size, dims.d_model, rank=rank, fix_norm=fix_norm, has_norm=norm)
             made.draw(init, dims.std(init_std))
             return made
 

@@ -16,14 +16,14 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
 from ablate.parts.dims import Dims
-from ablate.parts.noise import ElementDropout
+from ablate.parts.dropout import ElementDropout
 from ablate.registry import Part, register
 
 AtLeastTwo = Annotated[int, Field(ge=2)]
 
 
 @dataclass(frozen=True)
-class Tally:
+class AuxLosses:
     """What one pass through the model gathers beside its output.
 
     Attributes:
@@ -51,12 +51,12 @@ class FeedForward(nn.Module, Part, slot="feed_forward"):
         self.hidden_norm: nn.Module = nn.Identity()
 
     @abstractmethod
-    def forward(self, x: Tensor, tally: Tally | None = None) -> Tensor:
+    def forward(self, x: Tensor, aux_losses: AuxLosses | None = None) -> Tensor:
         """Transform every token of ``x`` (B, T, D); return (B, T, D).
 
         Args:
             x: tokens.
-            tally: takes the losses that the part has of its own, in training.
+            aux_losses: takes the losses that the part has of its own, in training.
         """
 
     def normalise_hidden(self, norm: Callable[[int], nn.Module]) -> None:
@@ -85,7 +85,7 @@ class TwoLayer(FeedForward):
         self.up = nn.Linear(dims.d_model, self.width, bias=bias)
         self.down = nn.Linear(self.width, dims.d_model, bias=bias)
 
-    def forward(self, x: Tensor, tally: Tally | None = None) -> Tensor:
+    def forward(self, x: Tensor, aux_losses: AuxLosses | None = None) -> Tensor:
         return self.down(self.hidden_norm(self.dropout(self.activation(self.up(x)))))
 
     @abstractmethod
@@ -174,7 +174,7 @@ class Gated(FeedForward):
         self.up = nn.Linear(d, width, bias=bias)
         self.down = nn.Linear(width, d, bias=bias)
 
-    def forward(self, x: Tensor, tally: Tally | None = None) -> Tensor:
+    def forward(self, x: Tensor, aux_losses: AuxLosses | None = None) -> Tensor:
         hidden = self.activation(self.gate(x)) * self.up(x)
         return self.down(self.hidden_norm(self.dropout(hidden)))
 
@@ -299,14 +299,14 @@ class MixtureOfExperts(FeedForward):
         self.top_k = top_k
         self.balance = balance
 
-    def forward(self, x: Tensor, tally: Tally | None = None) -> Tensor:
+    def forward(self, x: Tensor, aux_losses: AuxLosses | None = None) -> Tensor:
         p = self.router(x).softmax(dim=-1)  # (B, T, E)
         chosen = torch.zeros_like(p).scatter(-1, p.topk(self.top_k).indices, 1.0)
         gates = p * chosen
         if self.top_k > 1:
             gates = gates / gates.sum(dim=-1, keepdim=True)
-        if self.training and tally is not None:
-            tally.losses.append(self.balance * self._imbalance(p, chosen, tally.real))
+        if self.training and aux_losses is not None:
+            aux_losses.losses.append(self.balance * self._imbalance(p, chosen, aux_losses.real))
         outputs = torch.stack([expert(x) for expert in self.experts], dim=-1)  # (B, T, D, E)
         return (outputs * gates[:, :, None]).sum(dim=-1)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pydantic import PositiveInt
 from torch import Tensor
 
-from ablate.parts.dims import Stage
+from ablate.parts.dims import StackInfo
 from ablate.registry import Part, register
 
 
@@ -17,11 +17,11 @@ class Mask(Part, slot="mask"):
     """The contract: the rule of one stack's self-attention.
 
     Args:
-        stage: which stack; the decoder must never look ahead.
+        stack_info: which stack; the decoder must never look ahead.
     """
 
-    def __init__(self, stage: Stage) -> None:
-        self.is_causal = stage.side == "decoder"
+    def __init__(self, stack_info: StackInfo) -> None:
+        self.is_causal = stack_info.side == "decoder"
 
     def allowed(self, queries: Tensor, keys: Tensor, real: Tensor) -> Tensor:
         """Return who may look at whom, broadcastable to (B, H, T, S).
@@ -72,12 +72,12 @@ class Local(Mask):
     """A token sees its neighbourhood alone: a sliding window in both stacks.
 
     Args:
-        stage: which stack; the decoder's window reaches back only.
+        stack_info: which stack; the decoder's window reaches back only.
         window: how many tokens away, on either side.
     """
 
-    def __init__(self, stage: Stage, *, window: PositiveInt = 8) -> None:
-        super().__init__(stage)
+    def __init__(self, stack_info: StackInfo, *, window: PositiveInt = 8) -> None:
+        super().__init__(stack_info)
         self.window = window
 
     def allowed(self, queries: Tensor, keys: Tensor, real: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ablate.parts.dims import Stage
+from ablate.parts.dims import StackInfo
 from ablate.registry import Part, register
 
 AtLeastTwo = Annotated[int, Field(ge=2)]
@@ -17,11 +17,11 @@ class Sharing(Part, slot="sharing"):
     """The contract: the order in which a stack goes through its blocks.
 
     Args:
-        stage: which stack, and its depth.
+        stack_info: which stack, and its depth.
     """
 
-    def __init__(self, stage: Stage) -> None:
-        self.n_layers = stage.n_layers
+    def __init__(self, stack_info: StackInfo) -> None:
+        self.n_layers = stack_info.n_layers
 
     @abstractmethod
     def order(self) -> list[int]:
@@ -60,19 +60,19 @@ class _Blocks(Sharing):
     """Fewer blocks than layers.
 
     Args:
-        stage: which stack, and its depth.
+        stack_info: which stack, and its depth.
         n_blocks: distinct blocks.
 
     Raises:
         ValueError: if there are not more layers than blocks, so that nothing would be shared.
     """
 
-    def __init__(self, stage: Stage, *, n_blocks: AtLeastTwo = 2) -> None:
-        super().__init__(stage)
-        if n_blocks >= stage.n_layers:
+    def __init__(self, stack_info: StackInfo, *, n_blocks: AtLeastTwo = 2) -> None:
+        super().__init__(stack_info)
+        if n_blocks >= stack_info.n_layers:
             raise ValueError(
-                f"{n_blocks} blocks for the {stage.n_layers} layers of the {stage.side} share "
-                "nothing; say fewer blocks (n_blocks), more layers, or sharing: none"
+                f"{n_blocks} blocks for the {stack_info.n_layers} layers of the {stack_info.side} "
+                "share nothing; say fewer blocks (n_blocks), more layers, or sharing: none"
             )
         self.n_blocks = n_blocks
 

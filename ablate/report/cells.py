@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ablate.analysis import Summary
-from ablate.spec import Published
+from ablate.config import Published
 
 NOTHING = "\N{EN DASH}"
 """Stands where there should be a number and is none; a cell without text says `as the baseline`."""

@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from ablate.config import Experiment
 from ablate.errors import StoreError
-from ablate.spec import Experiment
 
 Curves = Mapping[tuple[str, int], Path]
 """The ``curve.csv`` of each row and seed, as far as there are any."""

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ablate.analysis import Record, Records, Summary, pooled_sd, smallest_detectable
+from ablate.config import Published
 from ablate.report.cells import Footnote
 from ablate.report.measures import PARTIAL
 from ablate.report.numbers import MINUS, number, quantity
-from ablate.spec import Published
 
 _SPEED = "speed.train_target_tokens_per_second"
 _MOST_REASON = 300  # characters of an error message that a footnote has room for

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ablate.analysis import STATUSES, Records, Summary, evaluated_sets, summarise
+from ablate.config import Experiment
 from ablate.report.cells import Cell, Column, Line, Table
 from ablate.report.changes import changed_paths, labels, shown, value_at
 from ablate.report.footnotes import footnotes
 from ablate.report.measures import Block, measures
-from ablate.spec import Experiment
 
 
 def table(experiment: Experiment, records: Records) -> Table:

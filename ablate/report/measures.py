@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 from ablate.analysis import Estimate, Interval, Summary
+from ablate.config import Published
 from ablate.report.cells import NOTHING, Cell, Column
 from ablate.report.numbers import TIMES, decimals_for, decimals_of, number, percent, signed
-from ablate.spec import Published
 
 PARTIAL = "†"
 """Marks a mean over fewer seeds than the experiment has."""

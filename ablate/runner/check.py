@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from ablate import spec
+from ablate import config
+from ablate.config import Experiment, RunSpec
 from ablate.data.corpus import Corpus
 from ablate.data.tokenizer import PAD, Tokenizer
 from ablate.decoding.search import Search
@@ -15,7 +16,6 @@ from ablate.parts.objective import Objective
 from ablate.parts.optimizer import Optimizer
 from ablate.parts.schedule import Schedule
 from ablate.registry import RefusedError, build
-from ablate.spec import Experiment, RunSpec
 
 
 def check(experiment: Experiment) -> None:
@@ -30,7 +30,7 @@ def check(experiment: Experiment) -> None:
         for refusal in _refusals(row.spec)
     ]
     if refusals:
-        raise spec.mistakes(experiment, refusals)
+        raise config.mistakes(experiment, refusals)
 
 
 def blueprint(run: RunSpec) -> Transformer:

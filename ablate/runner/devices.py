@@ -41,7 +41,7 @@ class Device:
 
         A process gets one CPU thread, however many runs there are: the order in which threads add
         numbers up shows in the last digits, and the same run must always give the same numbers.
-        With more than one core it goes on in several processes (`ablate.training.engines.split`).
+        With more than one core it goes on in several processes (engine `data_parallel`).
         What a step frees the C library keeps for the next one, or most of the memory would come
         fresh from the system, page by page, at every step.
         """
@@ -85,7 +85,7 @@ def find(wanted: str) -> tuple[Device, ...]:
     return tuple(gpus[index] for index in chosen)
 
 
-def places(devices: Iterable[Device], n_jobs: int | None) -> tuple[Device, ...]:
+def worker_slots(devices: Iterable[Device], n_jobs: int | None) -> tuple[Device, ...]:
     """Return one entry for every run that may be at work at the same time: one per GPU.
 
     Args:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.runner.devices import Device
-from ablate.runner.task import Sign, Task
+from ablate.runner.task import Heartbeat, Task
 from ablate.training import Progress
 
 _LINE_EVERY_S = 15.0
@@ -28,19 +28,19 @@ class _Running:
 
     task: Task
     device: Device
-    sign: Sign = field(default_factory=lambda: Sign("", "starting"))
+    heartbeat: Heartbeat = field(default_factory=lambda: Heartbeat("", "starting"))
     since: float = field(default_factory=lambda: time.monotonic())
 
     @property
     def share(self) -> float:
         """Return how much of the training is done, 0 to 1."""
-        progress = self.sign.progress
+        progress = self.heartbeat.progress
         return 0.0 if progress is None else progress.step / progress.n_steps
 
     @property
     def seconds_left(self) -> float | None:
         """Return the rest of the training; None until it is known."""
-        return None if self.sign.progress is None else self.sign.progress.seconds_left
+        return None if self.heartbeat.progress is None else self.heartbeat.progress.seconds_left
 
 
 class Display:
@@ -78,8 +78,8 @@ class Display:
     def started(self, task: Task, device: Device) -> None:
         self._running[task.key] = _Running(task, device)
 
-    def signed(self, task: Task, sign: Sign) -> None:
-        self._running[task.key].sign = sign
+    def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
+        self._running[task.key].heartbeat = heartbeat
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         """Learn how a task ended."""
@@ -123,14 +123,14 @@ class PlainDisplay(Display):
         if task.round == 0:
             self.note(f"{label(task)}: started on {device}")
 
-    def signed(self, task: Task, sign: Sign) -> None:
-        super().signed(task, sign)
+    def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
+        super().heartbeat(task, heartbeat)
         share, now = self._running[task.key].share, time.monotonic()
         said_share, said_at = self._said[task.key]
         if share - said_share >= _LINE_EVERY_SHARE and now - said_at >= _LINE_EVERY_S:
             self._said[task.key] = share, now
-            assert sign.progress is not None, "there is a share of it"
-            self.note(f"{label(task)}: {'  '.join(filter(None, _figures(sign.progress)))}")
+            assert heartbeat.progress is not None, "there is a share of it"
+            self.note(f"{label(task)}: {'  '.join(filter(None, _figures(heartbeat.progress)))}")
 
 
 class LiveDisplay(Display):
@@ -201,9 +201,9 @@ def _name(running: _Running) -> str:
 
 def _doing(running: _Running, *, is_wide: bool) -> str:
     """Say how far a run is, or what it is at."""
-    progress = running.sign.progress
+    progress = running.heartbeat.progress
     if progress is None:
-        return running.sign.phase
+        return running.heartbeat.phase
     step, loss, dev_nll, *rest = _figures(progress)
     width = 12 if is_wide else 5
     bar = "━" * round(running.share * width)

@@ -18,22 +18,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from ablate.runner.crews import Crew
 from ablate.runner.devices import Device
-from ablate.runner.task import Exit, Sign, Task, heard_in
+from ablate.runner.packing import TaskGroup
+from ablate.runner.task import Exit, Heartbeat, Task, parse_message
 
 WORKER = (sys.executable, "-P", "-m", "ablate.runner")
 GRACE_S = 5.0
 """How long workers that were told to stop may take to save what they have."""
 
 
-class Watcher(Protocol):
+class WorkerListener(Protocol):
     """Whoever wants to know what the workers are doing."""
 
     def started(self, task: Task, device: Device) -> None:
         """Learn that a worker has begun."""
 
-    def signed(self, task: Task, sign: Sign) -> None:
+    def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
         """Learn what a worker is doing."""
 
 
@@ -54,18 +54,21 @@ class Pool:
     """Runs tasks in worker processes; leaving it stops those that are still at work.
 
     Args:
-        places: one device for each worker that may be at work at the same time.
-        watcher: is told what happens.
+        worker_slots: one device for each worker that may be at work at the same time.
+        listener: is told what happens.
         command: starts a worker.
     """
 
     def __init__(
-        self, places: Iterable[Device], watcher: Watcher, command: Sequence[str] = WORKER
+        self,
+        worker_slots: Iterable[Device],
+        listener: WorkerListener,
+        command: Sequence[str] = WORKER,
     ) -> None:
         self._heard: _Heard = queue.SimpleQueue()
-        self._idle = [_Worker(device, command, self._heard) for device in places]
+        self._idle = [_Worker(device, command, self._heard) for device in worker_slots]
         self._busy: list[_Worker] = []
-        self._watcher = watcher
+        self._listener = listener
 
     def __enter__(self) -> Pool:
         return self
@@ -89,14 +92,14 @@ class Pool:
         for worker in chain(self._busy, self._idle):
             worker.close()
 
-    def run(self, crews: Iterable[Crew], *, is_alone: bool = False) -> Iterator[Ended]:
+    def run(self, pack_tasks: Iterable[TaskGroup], *, is_alone: bool = False) -> Iterator[Ended]:
         """Do all tasks, the first crews first; yield each when it has ended.
 
         Args:
-            crews: tasks that share a process.
+            pack_tasks: tasks that share a process.
             is_alone: whether a crew must have its device for itself.
         """
-        waiting = deque(crews)
+        waiting = deque(pack_tasks)
         while waiting or self._busy:
             while waiting and (worker := self._next(is_alone=is_alone)):
                 self._start(waiting.popleft(), worker)
@@ -112,7 +115,7 @@ class Pool:
             elif told.is_over:
                 yield Ended(worker.left.pop(told.key), None)
             elif told.key in worker.left:
-                self._watcher.signed(worker.left[told.key], told)
+                self._listener.heartbeat(worker.left[told.key], told)
 
     def _share_cores(self) -> None:
         """Let those that are at work have the cores of a CPU that nobody else needs any more."""
@@ -127,12 +130,12 @@ class Pool:
         free = [worker for worker in self._idle if worker.device not in taken]
         return max(free, key=lambda worker: worker.is_ready, default=None)
 
-    def _start(self, crew: Crew, worker: _Worker) -> None:
+    def _start(self, group: TaskGroup, worker: _Worker) -> None:
         self._idle.remove(worker)
         self._busy.append(worker)
-        worker.begin(crew)
-        for task in crew:
-            self._watcher.started(task, worker.device)
+        worker.begin(group)
+        for task in group:
+            self._listener.started(task, worker.device)
 
 
 class _Worker:
@@ -164,14 +167,14 @@ class _Worker:
         """Return whether the process is there, and need not be started, which takes seconds."""
         return self._started is not None and self.process.poll() is None
 
-    def begin(self, crew: Crew) -> None:
+    def begin(self, group: TaskGroup) -> None:
         """Send the tasks, and leave the pipe open: its end tells the worker of ours."""
-        self.left = {task.key: task for task in crew}
+        self.left = {task.key: task for task in group}
         self._cores = 1
-        self._log = crew[0].log
-        for task in crew:
+        self._log = group[0].log
+        for task in group:
             task.log.parent.mkdir(parents=True, exist_ok=True)
-            text = "" if task is crew[0] else f"It shared a process, see {self._log}\n"
+            text = "" if task is group[0] else f"It shared a process, see {self._log}\n"
             task.log.write_text(text, encoding="utf-8")
         if not self.is_ready:
             self.close()
@@ -180,7 +183,7 @@ class _Worker:
             thread = threading.Thread(target=self._listen, args=(process,), daemon=True)
             thread.start()
             self._started = process, thread
-        self._send("".join(task.to_line() for task in crew) + "\n")
+        self._send("".join(task.to_line() for task in group) + "\n")
 
     def grant(self, n_cores: int) -> None:
         """Tell the process how many cores it may keep busy, if that is new."""
@@ -246,11 +249,11 @@ class _Worker:
         assert process.stdout is not None, "it is a pipe"
         for line in process.stdout:
             try:
-                self._heard.put((self, process, heard_in(line)))
+                self._heard.put((self, process, parse_message(line)))
             except ValueError:
                 continue
         self._heard.put((self, process, Exit(process.wait())))
 
 
 _Process = subprocess.Popen[str]
-_Heard = queue.SimpleQueue[tuple[_Worker, _Process, Sign | Exit]]
+_Heard = queue.SimpleQueue[tuple[_Worker, _Process, Heartbeat | Exit]]

@@ -15,14 +15,14 @@ from typing import Any
 import torch
 
 from ablate import measuring
+from ablate.config import RunSpec
+from ablate.config.identity import outside
 from ablate.data.batches import Batches
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
 from ablate.runner.devices import Device
 from ablate.runner.provenance import hardware, versions
 from ablate.runner.task import Task
-from ablate.spec import RunSpec
-from ablate.spec.identity import outside
 from ablate.store import Store
 
 _SPEEDS = ("train_target_tokens_per_second", "decode_sentences_per_second")
@@ -95,8 +95,8 @@ def probe_one(task: Task, store: Store) -> None:
 def _of_corpus(spec: RunSpec, prepared: Prepared) -> dict[str, float]:
     n_batches = Batches(prepared.train, spec.training.batch_tokens, PAD).n_per_epoch
     return {
-        "n_src": prepared.codec.vocabulary.n_src,
-        "n_tgt": prepared.codec.vocabulary.n_tgt,
+        "n_src": prepared.tokenizers.vocabulary.n_src,
+        "n_tgt": prepared.tokenizers.vocabulary.n_tgt,
         "batches_per_epoch": n_batches,
         "target_tokens_per_batch": int(prepared.train.tgt.lengths.sum()) / n_batches,
     }

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save_model
 
 from ablate import measuring
+from ablate.config import RunSpec
 from ablate.data.batches import Batches, Encoded
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
@@ -22,9 +23,8 @@ from ablate.decoding import Search, translate
 from ablate.errors import AblateError, DivergedError, StoppedError
 from ablate.model import Transformer, assemble
 from ablate.registry import build
-from ablate.runner import lineage, provenance
+from ablate.runner import provenance, staleness
 from ablate.runner.task import Task
-from ablate.spec import RunSpec
 from ablate.store import FINISHED, Store, write_whole
 from ablate.training.loop import Job, Progress, train
 
@@ -94,9 +94,9 @@ class _Attempt:
         self.known: Record = {
             "hardware": provenance.hardware(task.device),
             "versions": provenance.versions(),
-            "git": provenance.git() | {"code": lineage.code()},
+            "git": provenance.git() | {"code": staleness.code_digest()},
             "engine": task.engine,
-            "n_together": task.n_together,
+            "n_together": task.runs_per_process,
             "started": provenance.now(),
             "timings": self.timings,
         }
@@ -148,12 +148,12 @@ class _Attempt:
 
     def _assemble(self, prepared: Prepared) -> Transformer:
         torch.manual_seed(self.spec.seed)
-        return assemble(self.spec.model, prepared.codec.vocabulary, PAD).to(self.device)
+        return assemble(self.spec.model, prepared.tokenizers.vocabulary, PAD).to(self.device)
 
     def _describe(self, prepared: Prepared, model: Transformer) -> None:
         """Note what is known before training."""
-        codec, text = prepared.codec, prepared.text
-        write_whole(self.folder / "tokenizer.json", codec.to_json())
+        tokenizers, text = prepared.tokenizers, prepared.text
+        write_whole(self.folder / "tokenizer.json", tokenizers.to_json())
         batches = self._batches(prepared.train)
         batch = batches.make(batches.epoch(0, 0)[0])  # the same for every variant and seed
         flops = measuring.count_flops(model, batch)
@@ -167,9 +167,9 @@ class _Attempt:
                 "n_train": len(prepared.train),
             },
             "tokenizer": {
-                "fingerprint": codec.fingerprint,
-                "n_src": codec.vocabulary.n_src,
-                "n_tgt": codec.vocabulary.n_tgt,
+                "fingerprint": tokenizers.fingerprint,
+                "n_src": tokenizers.vocabulary.n_src,
+                "n_tgt": tokenizers.vocabulary.n_tgt,
             },
             "params": measuring.count_parameters(model),
             "flops": {"train_per_target_token": flops},
@@ -179,7 +179,7 @@ class _Attempt:
         job = Job(
             spec=self.spec,
             batches=self._batches(prepared.train),
-            n_target_ids=prepared.codec.vocabulary.n_tgt,
+            n_target_ids=prepared.tokenizers.vocabulary.n_tgt,
             evaluate=lambda m: self._nll(m, prepared.dev)["nll"],
             device=self.device,
             precision=self.task.precision,
@@ -206,7 +206,7 @@ class _Attempt:
             self.device,
             self.known["engine"],
         )
-        lines = [prepared.codec.decode_tgt(hypotheses[0].tokens) for hypotheses in best]
+        lines = [prepared.tokenizers.decode_tgt(hypotheses[0].tokens) for hypotheses in best]
         write_whole(self.folder / f"hypotheses.{name}.txt", "".join(f"{s}\n" for s in lines))
         scores = measuring.score(lines, bitext.tgt, is_tokenised=prepared.text.is_tokenised)
         return {**scores, **self._nll(model, encoded), "n_sentences": len(lines)}

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from ablate.runner.crews import Crew, alone, crews
 from ablate.runner.devices import Device
-from ablate.runner.pool import WORKER, Pool, Watcher
+from ablate.runner.packing import TaskGroup, one_per_process, pack_tasks
+from ablate.runner.pool import WORKER, Pool, WorkerListener
 from ablate.runner.probe import n_rounds_of
 from ablate.runner.provenance import now
 from ablate.runner.task import Task
@@ -20,7 +20,7 @@ FEWEST_ROUNDS, MOST_ROUNDS = 2, 9
 _ENOUGH_S = 8.0  # after the first round, which is slow to begin
 
 
-class Audience(Watcher, Protocol):
+class ProgressListener(WorkerListener, Protocol):
     """Whoever wants to know how the queue is getting on."""
 
     def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
@@ -32,11 +32,11 @@ class Audience(Watcher, Protocol):
 
 def schedule(
     tasks: Iterable[Task],
-    places: Sequence[Device],
+    worker_slots: Sequence[Device],
     store: Store,
-    audience: Audience,
+    listener: ProgressListener,
     command: Sequence[str] = WORKER,
-    n_together: int | None = None,
+    runs_per_process: int | None = None,
 ) -> None:
     """Do what is missing: first probe the rows, by turns, each alone on its device, then train.
 
@@ -46,26 +46,28 @@ def schedule(
 
     Args:
         tasks: the training runs wanted.
-        places: one device for each process that may be at work at the same time.
+        worker_slots: one device for each process that may be at work at the same time.
         store: of records and probes.
-        audience: is told what happens.
+        listener: is told what happens.
         command: starts a worker.
-        n_together: runs that share a process; by default what the probe of a row advises.
+        runs_per_process: runs that share a process; by default what the probe of a row advises.
 
     Raises:
         KeyboardInterrupt: when the user stops it; by then every worker has ended.
     """
     todo = missing(tasks, store)
-    with Pool(places, audience, command) as pool:
-        _measure(_unmeasured(todo, store), pool, audience, len(set(places)))
-        shared = crews(todo, len(places), lambda task: n_together or advised(task, store))
-        failed = _train(shared, pool, store, audience, len(places))
-        again = [replace(task, fresh=False) for task in failed if task.n_together > 1]
+    with Pool(worker_slots, listener, command) as pool:
+        _measure(_unmeasured(todo, store), pool, listener, len(set(worker_slots)))
+        shared = pack_tasks(
+            todo, len(worker_slots), lambda task: runs_per_process or advised(task, store)
+        )
+        failed = _train(shared, pool, store, listener, len(worker_slots))
+        again = [replace(task, fresh=False) for task in failed if task.runs_per_process > 1]
         if again:
-            _train(alone(again), pool, store, audience, len(places))
+            _train(one_per_process(again), pool, store, listener, len(worker_slots))
 
 
-def _measure(rows: Sequence[Task], pool: Pool, audience: Audience, n_devices: int) -> None:
+def _measure(rows: Sequence[Task], pool: Pool, listener: ProgressListener, n_devices: int) -> None:
     """Measure ``rows`` by turns, forwards and backwards; one that fails gets no more of them."""
     occasion, until = now(), float("inf")
     left = {task.key: replace(task, occasion=occasion) for task in rows}
@@ -77,24 +79,28 @@ def _measure(rows: Sequence[Task], pool: Pool, audience: Audience, n_devices: in
         if number >= FEWEST_ROUNDS and time.monotonic() > until:
             break
         turns = [replace(task, round=number) for task in left.values()]
-        audience.expect(turns, what if number == 0 else "", n_devices)
-        for ended in pool.run(alone(turns[:: -1 if number % 2 else 1]), is_alone=True):
-            audience.ended(ended.task, ended.reason or "done", is_good=ended.reason is None)
+        listener.expect(turns, what if number == 0 else "", n_devices)
+        for ended in pool.run(one_per_process(turns[:: -1 if number % 2 else 1]), is_alone=True):
+            listener.ended(ended.task, ended.reason or "done", is_good=ended.reason is None)
             if ended.reason is not None:
                 del left[ended.task.key]
 
 
 def _train(
-    shared: Sequence[Crew], pool: Pool, store: Store, audience: Audience, n_places: int
+    shared: Sequence[TaskGroup],
+    pool: Pool,
+    store: Store,
+    listener: ProgressListener,
+    n_worker_slots: int,
 ) -> list[Task]:
     """Do all runs; return those that have failed."""
-    tasks = [task for crew in shared for task in crew]
-    n_at_once = min(len(tasks), n_places * max(map(len, shared), default=1))
-    audience.expect(tasks, f"training {_count(tasks, 'run')}, {n_at_once} at a time", n_at_once)
+    tasks = [task for group in shared for task in group]
+    n_at_once = min(len(tasks), n_worker_slots * max(map(len, shared), default=1))
+    listener.expect(tasks, f"training {_count(tasks, 'run')}, {n_at_once} at a time", n_at_once)
     failed: list[Task] = []
     for ended in pool.run(shared):
         record = _settle(ended.task, ended.reason, store)
-        audience.ended(ended.task, outcome(record), is_good=record["status"] == "done")
+        listener.ended(ended.task, outcome(record), is_good=record["status"] == "done")
         if not is_finished(record):
             failed.append(ended.task)
     return failed

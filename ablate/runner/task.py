@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from ablate.config import RunSpec
+from ablate.config.identity import outside
 from ablate.registry import Plugin, plugins
-from ablate.spec import RunSpec
-from ablate.spec.identity import outside
 from ablate.training import Progress
 
 
@@ -31,7 +31,7 @@ class Task:
         round: of a probe: how often the row has had its turn; the first has a process of its own.
         engine: how training steps are executed, and tokens of translations written.
         fresh: whether to begin again even where there is a result.
-        n_together: tasks that share the process, this one included.
+        runs_per_process: tasks that share the process, this one included.
         plugins: what the worker loads: those that the run uses a part of, unless given; it must
             not see the others, because the run's hash does not cover them.
     """
@@ -49,7 +49,7 @@ class Task:
     round: int = 0
     engine: str = "eager"
     fresh: bool = False
-    n_together: int = 1
+    runs_per_process: int = 1
     plugins: tuple[Plugin, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Sign:
+class Heartbeat:
     """A sign of life: what a worker is doing now.
 
     Attributes:
@@ -115,7 +115,7 @@ class Sign:
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod
-    def from_line(cls, line: str) -> Sign:
+    def from_line(cls, line: str) -> Heartbeat:
         """Return the sign that a line of JSON holds.
 
         Raises:
@@ -146,7 +146,7 @@ class Exit:
         return json.dumps(asdict(self)) + "\n"
 
 
-def heard_in(line: str) -> Sign | Exit:
+def parse_message(line: str) -> Heartbeat | Exit:
     """Return what a worker says in a line of JSON.
 
     Raises:
@@ -155,7 +155,7 @@ def heard_in(line: str) -> Sign | Exit:
     said = json.loads(line)
     if isinstance(said, dict) and said.keys() == {"status"}:
         return Exit(**said)
-    return Sign.from_line(line)
+    return Heartbeat.from_line(line)
 
 
 def _used(spec: dict[str, Any]) -> tuple[Plugin, ...]:

@@ -31,14 +31,14 @@ from ablate.errors import StoppedError
 from ablate.processes import die_with_parent
 from ablate.registry import PluginError, adopt
 from ablate.runner.devices import n_cores
+from ablate.runner.interleaving import Interleaver
 from ablate.runner.probe import probe_one
 from ablate.runner.run import run_one
-from ablate.runner.task import Exit, Sign, Task
-from ablate.runner.turns import Turns
+from ablate.runner.task import Exit, Heartbeat, Task
 from ablate.store import Store
 from ablate.training import Progress
 
-_Say = Callable[[Sign | Exit], None]
+_Say = Callable[[Heartbeat | Exit], None]
 
 
 def main() -> int:
@@ -142,26 +142,26 @@ def _do(tasks: Sequence[Task], say: _Say, is_stopped: Callable[[], bool], cores:
     if len(tasks) == 1:
         _do_one(tasks[0], say, is_stopped, cores)
         return
-    turns = Turns(torch.device(tasks[0].device))
+    interleaver = Interleaver(torch.device(tasks[0].device))
 
     def should_stop() -> bool:
-        turns.pass_on()
+        interleaver.yield_turn()
         return is_stopped()
 
-    turns.run([partial(_do_one, task, say, should_stop, cores) for task in tasks])
+    interleaver.run([partial(_do_one, task, say, should_stop, cores) for task in tasks])
 
 
 def _do_one(task: Task, say: _Say, should_stop: Callable[[], bool], cores: _Cores) -> None:
     store = Store(task.results)
 
     def tell(phase: str, progress: Progress | None = None) -> None:
-        say(Sign(task.key, phase, progress))
+        say(Heartbeat(task.key, phase, progress))
 
     if task.action == "probe":
         probe_one(task, store)
     else:
         run_one(task, store, tell, should_stop, cores)
-    say(Sign(task.key, "done", is_over=True))
+    say(Heartbeat(task.key, "done", is_over=True))
 
 
 def _speaker() -> _Say:
@@ -170,7 +170,7 @@ def _speaker() -> _Say:
     channel: TextIO = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    def say(told: Sign | Exit) -> None:
+    def say(told: Heartbeat | Exit) -> None:
         channel.write(told.to_line())
         channel.flush()
 

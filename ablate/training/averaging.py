@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from ablate.spec.experiment import Average
+from ablate.config.experiment import Average
 
 
 class Kept(TypedDict):

@@ -16,13 +16,13 @@ from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
 from ablate.parts.objective import Objective
-from ablate.training.step import Recipe
+from ablate.training.step import StepConfig
 
 _CACHED = 2**20  # logits: with what their loss needs they fit into the cache of a CPU
 
 
 @dataclass(frozen=True)
-class Load:
+class StepInputs:
     """What one pass forward and backward is about.
 
     Attributes:
@@ -30,7 +30,7 @@ class Load:
         tgt_in: what the decoder reads, (B, T).
         tgt_out: what it shall write, (B, T).
         n_tokens: target tokens that are not padding; a number, or a tensor ().
-        n_units: what the summed losses are divided by before the gradient is taken; likewise.
+        normalizer: what the summed losses are divided by before the gradient is taken; likewise.
         places: of those tokens among all B T, (n_tokens,); None: logits are made of padding too,
             so that the shape of everything follows from B, S and T.
     """
@@ -39,22 +39,22 @@ class Load:
     tgt_in: Tensor
     tgt_out: Tensor
     n_tokens: int | Tensor
-    n_units: int | Tensor
+    normalizer: int | Tensor
     places: Tensor | None = None
 
     @classmethod
-    def of(cls, batch: Batch, n_units: int) -> Load:
+    def of(cls, batch: Batch, normalizer: int) -> StepInputs:
         """Return the load of a batch, without the logits of padding."""
         is_token = batch.tgt_out.flatten() != PAD
         places = torch.nonzero_static(is_token, size=batch.n_tokens)[:, 0]
-        return cls(batch.src, batch.tgt_in, batch.tgt_out, batch.n_tokens, n_units, places)
+        return cls(batch.src, batch.tgt_in, batch.tgt_out, batch.n_tokens, normalizer, places)
 
 
-Through = Callable[[Transformer, Tensor, Tensor], tuple[Tensor, list[Tensor]]]
+ForwardHidden = Callable[[Transformer, Tensor, Tensor], tuple[Tensor, list[Tensor]]]
 """Model, source ids and target ids to what the logits are made from, and to parts' own losses."""
 
 
-def through(model: Transformer, src: Tensor, tgt: Tensor) -> tuple[Tensor, list[Tensor]]:
+def forward_hidden(model: Transformer, src: Tensor, tgt: Tensor) -> tuple[Tensor, list[Tensor]]:
     """Send ``src`` (B, S) and ``tgt`` (B, T) through both stacks.
 
     Returns:
@@ -65,7 +65,10 @@ def through(model: Transformer, src: Tensor, tgt: Tensor) -> tuple[Tensor, list[
 
 
 def add_gradient(
-    model: Transformer, recipe: Recipe, load: Load, through: Through = through
+    model: Transformer,
+    step_config: StepConfig,
+    load: StepInputs,
+    forward_hidden: ForwardHidden = forward_hidden,
 ) -> Tensor:
     """Add the gradient of a load's losses to that of the parameters.
 
@@ -74,47 +77,47 @@ def add_gradient(
 
     Args:
         model: on the device of the load.
-        recipe: how.
+        step_config: how.
         load: some pairs.
-        through: how to go through the stacks.
+        forward_hidden: how to go through the stacks.
 
     Returns:
         Two losses, both summed over the target tokens, (2,): the objective's, and what parts of
         the model add to it.
     """
-    n_passes = recipe.objective.n_passes
+    n_passes = step_config.objective.n_passes
     src, fed = (ids.repeat(n_passes, 1) for ids in (load.src, load.tgt_in))
     autocast = partial(
-        torch.autocast, src.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"
+        torch.autocast, src.device.type, torch.bfloat16, enabled=step_config.precision == "bf16"
     )
     with autocast():
-        hidden, own = through(model, src, fed)  # (passes B, T, D)
+        hidden, own = forward_hidden(model, src, fed)  # (passes B, T, D)
     hidden = hidden.unflatten(0, (n_passes, -1)).flatten(1, 2)  # (passes, B T, D)
     targets = load.tgt_out.flatten()
     if load.places is not None:
         hidden, targets = hidden[:, load.places], targets[load.places]
-    n_rows, n_cached = _rows(model, recipe, src.device)
+    n_rows, n_cached = _rows(model, step_config, src.device)
     pieces = [piece.detach().requires_grad_() for piece in hidden.split(n_rows, dim=1)]
     total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
     for piece, wanted in zip(pieces, targets.split(n_rows), strict=True):
         with autocast():
             logits = model.embedding.logits(piece.flatten(0, 1))
-        total = total + _send_back(recipe.objective, logits, wanted, load.n_units, n_cached)
-    own_loss = sum(own, start=total.new_zeros(())) * load.n_tokens
+        total = total + _send_back(step_config.objective, logits, wanted, load.normalizer, n_cached)
+    aux_loss = sum(own, start=total.new_zeros(())) * load.n_tokens
     gradient = _gradient(pieces)
-    roots = [hidden, own_loss / load.n_units] if own_loss.requires_grad else [hidden]
+    roots = [hidden, aux_loss / load.normalizer] if aux_loss.requires_grad else [hidden]
     torch.autograd.backward(roots, [gradient, None][: len(roots)])
-    return torch.stack((total, own_loss.detach()))
+    return torch.stack((total, aux_loss.detach()))
 
 
-def _rows(model: Transformer, recipe: Recipe, device: torch.device) -> tuple[int, int]:
+def _rows(model: Transformer, step_config: StepConfig, device: torch.device) -> tuple[int, int]:
     """Return of how many rows to make logits at a time, and of how many of these the loss.
 
     A row is one of all passes. Where a CPU makes logits in bf16, what objectives need in single
     precision is made of so few that it stays in the cache.
     """
-    embedding, n_passes = model.embedding, recipe.objective.n_passes
-    if device.type == "cpu" and recipe.precision == "bf16":
+    embedding, n_passes = model.embedding, step_config.objective.n_passes
+    if device.type == "cpu" and step_config.precision == "bf16":
         made, used = embedding.rows_at_once(device, torch.bfloat16), _CACHED // embedding.n_tgt
     else:
         made = used = embedding.rows_at_once(device)
@@ -122,7 +125,7 @@ def _rows(model: Transformer, recipe: Recipe, device: torch.device) -> tuple[int
 
 
 def _send_back(
-    objective: Objective, logits: Tensor, targets: Tensor, n_units: int | Tensor, n_rows: int
+    objective: Objective, logits: Tensor, targets: Tensor, normalizer: int | Tensor, n_rows: int
 ) -> Tensor:
     """Send the gradient of the loss back through ``logits`` (passes N, V); return the loss, ().
 
@@ -130,7 +133,7 @@ def _send_back(
         objective: what to minimise.
         logits: of all passes, one after the other.
         targets: of one pass, (N,).
-        n_units: what the loss is divided by before its gradient is taken.
+        normalizer: what the loss is divided by before its gradient is taken.
         n_rows: of how many rows of each pass to take the loss at a time.
     """
     n_passes = objective.n_passes
@@ -140,7 +143,7 @@ def _send_back(
     wanted = targets.expand(n_passes, -1).split(n_rows, dim=1)
     for piece, ids in zip(pieces, wanted, strict=True):
         loss = objective.loss(piece.flatten(0, 1), ids.flatten())
-        (loss / n_units).backward()
+        (loss / normalizer).backward()
         total = total + loss.detach()
     logits.backward(_gradient(pieces))
     return total

@@ -17,17 +17,17 @@ from typing import Any
 import pandas as pd
 import torch
 
+from ablate.config.experiment import RunSpec
 from ablate.data.batches import Batches
 from ablate.errors import DivergedError, StoppedError
 from ablate.model import Transformer
 from ablate.parts.schedule import Schedule
 from ablate.registry import build
-from ablate.spec.experiment import RunSpec
 from ablate.training import checkpoint
 from ablate.training.averaging import MovingAverage, Snapshots
 from ablate.training.engines import choose
 from ablate.training.plan import Stream, count_steps
-from ablate.training.step import Recipe, StepResult, make_optimizer, set_rate
+from ablate.training.step import StepConfig, StepResult, make_optimizer, set_rate
 
 _CHECKPOINT_SECONDS = 20.0
 _WAIT_STEPS = 20  # on CUDA, how long the host runs ahead before it looks at the losses
@@ -83,7 +83,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """What training did, for the record; the model holds the averaged weights.
 
     Attributes:
@@ -93,7 +93,7 @@ class Trained:
         target_tokens: padding not counted.
         seconds: wall time in the loop, evaluation included, over all its processes.
         final_loss: of the objective, per target token, over the last row of the curve.
-        final_own_loss: likewise, what parts of the model added to it.
+        final_aux_loss: likewise, what parts of the model added to it.
         best_dev_nll: the lowest of the evaluations, in nats per token.
         averaged_steps: the snapshots that were averaged.
         stopped_early: whether patience ran out before the steps did.
@@ -108,7 +108,7 @@ class Trained:
     target_tokens: int
     seconds: float
     final_loss: float
-    final_own_loss: float
+    final_aux_loss: float
     best_dev_nll: float
     averaged_steps: list[int]
     stopped_early: bool
@@ -122,7 +122,7 @@ def train(
     job: Job,
     progress: Callable[[Progress], None],
     should_stop: Callable[[], bool],
-) -> Trained:
+) -> TrainingResult:
     """Train ``model``, from the last checkpoint in ``job.folder`` if there is one.
 
     Writes ``checkpoint.pt``, ``snapshots/`` and ``curve.csv`` into the folder.
@@ -175,9 +175,9 @@ class _Loop:
             Schedule, training.schedule, job.spec.model.dims, self.n_steps, at="training.schedule"
         )
         self.optimizer = make_optimizer(job.spec, model)
-        recipe = Recipe.of(training, job.precision)
+        step_config = StepConfig.of(training, job.precision)
         example = job.batches.make(job.batches.epoch(seed, 0)[0])
-        self.engine = choose(job.engine, model.train(), recipe, self.optimizer, example)
+        self.engine = choose(job.engine, model.train(), step_config, self.optimizer, example)
         self.file = job.folder / "checkpoint.pt"
         saved = checkpoint.restore(self.file, model, self.optimizer) or {}
         moving = saved.pop("moving", None)
@@ -191,7 +191,7 @@ class _Loop:
         self.started = self.saved = time.perf_counter()
         self.tokens_before, self.seconds_before = self.state.target_tokens, self.state.seconds
 
-    def run(self) -> Trained:
+    def run(self) -> TrainingResult:
         with closing(self.engine):
             self._go()
         mean = self.moving.mean(self.state.step) if self.moving else self.snapshots.mean()
@@ -244,16 +244,16 @@ class _Loop:
     def _look(self) -> None:
         """Wait for the pending steps, once, and end the run if one of them diverged."""
         numbers = [
-            torch.stack((result.loss, result.own_loss, result.gradient_norm))
+            torch.stack((result.loss, result.aux_loss, result.gradient_norm))
             for _, result in self.pending
         ]
         seen = torch.stack(numbers).tolist() if numbers else []
-        for (step, result), (loss, own_loss, norm) in zip(self.pending, seen, strict=True):
+        for (step, result), (loss, aux_loss, norm) in zip(self.pending, seen, strict=True):
             if self.state.first_loss is None:
                 self.state.first_loss = loss
             ceiling = max(math.log(self.job.n_target_ids), self.state.first_loss)
             bound = self.training.diverged_above * ceiling
-            self.state.since_row.append([loss, own_loss, result.n_tokens])
+            self.state.since_row.append([loss, aux_loss, result.n_tokens])
             self.gradient_norm = norm
             if not loss <= bound:
                 self._row(None)
@@ -365,19 +365,19 @@ class _Loop:
         """Return what the curve has in a column, where it has something."""
         return [value for row in self.state.curve if (value := row[name]) is not None]
 
-    def _trained(self) -> Trained:
+    def _trained(self) -> TrainingResult:
         state = self.state
-        final_loss, final_own_loss = self._last("train_loss"), self._last("own_loss")
+        final_loss, final_aux_loss = self._last("train_loss"), self._last("own_loss")
         assert final_loss is not None, "the last step always has a row"
-        assert final_own_loss is not None, "the last step always has a row"
-        return Trained(
+        assert final_aux_loss is not None, "the last step always has a row"
+        return TrainingResult(
             steps=state.step,
             epochs=self.stream.finished_epochs,
             batches_per_epoch=self.job.batches.n_per_epoch,
             target_tokens=state.target_tokens,
             seconds=state.seconds,
             final_loss=final_loss,
-            final_own_loss=final_own_loss,
+            final_aux_loss=final_aux_loss,
             best_dev_nll=state.best_dev_nll,
             averaged_steps=self.snapshots.steps,
             stopped_early=state.step < self.n_steps,

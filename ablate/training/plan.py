@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from ablate.config.experiment import TrainingSpec
 from ablate.data.batches import Batch, Batches
-from ablate.spec.experiment import TrainingSpec
 
 
 def count_steps(training: TrainingSpec, batches: Batches, seed: int) -> int:

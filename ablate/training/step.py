@@ -12,13 +12,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ablate.config.experiment import RunSpec, TrainingSpec
 from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
 from ablate.parts.initialisation import Initialisation
 from ablate.parts.objective import Objective
 from ablate.parts.optimizer import Group, Optimizer
 from ablate.registry import build
-from ablate.spec.experiment import RunSpec, TrainingSpec
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,20 @@ class StepResult:
 
     Attributes:
         loss: of the objective, in nats per target token, ().
-        own_loss: what parts of the model added to it, such as the balance loss of a mixture of
+        aux_loss: what parts of the model added to it, such as the balance loss of a mixture of
             experts, ().
         gradient_norm: before clipping, ().
         n_tokens: target tokens, padding not counted.
     """
 
     loss: Tensor
-    own_loss: Tensor
+    aux_loss: Tensor
     gradient_norm: Tensor
     n_tokens: int
 
 
 @dataclass(frozen=True)
-class Recipe:
+class StepConfig:
     """How a step is made.
 
     Attributes:
@@ -56,7 +56,7 @@ class Recipe:
     precision: str = "fp32"
 
     @classmethod
-    def of(cls, training: TrainingSpec, precision: str) -> Recipe:
+    def of(cls, training: TrainingSpec, precision: str) -> StepConfig:
         """Return what ``training`` asks for."""
         objective = build(Objective, training.objective, PAD, at="training.objective")
         return cls(objective, training.clip, training.loss_per, precision)

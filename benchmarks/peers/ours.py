@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 import torch
 
+from ablate.config import RunSpec
 from ablate.data import batches as own
 from ablate.decoding import Search, translate
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import build
-from ablate.spec import RunSpec
 from ablate.training.engines import choose, resolve
-from ablate.training.step import Recipe, make_optimizer, set_rate
+from ablate.training.step import StepConfig, make_optimizer, set_rate
 from peers.protocol import PAD, Batch, Clock, Ids, Session, count_parameters, serve
 
 
@@ -35,12 +35,12 @@ def main() -> None:
 def train(session: Session, spec: RunSpec, model: Transformer) -> None:
     """Train with the engine that a run would get."""
     device = session.job.device
-    recipe = Recipe.of(spec.training, session.training.precision)
+    step_config = StepConfig.of(spec.training, session.training.precision)
     optimizer = make_optimizer(spec, model)
     set_rate(optimizer, session.training.lr)
     name = (session.job.options or {}).get("engine", "auto")
     example = next(_batches(session))
-    engine = choose(resolve(name, device), model.train(), recipe, optimizer, example)
+    engine = choose(resolve(name, device), model.train(), step_config, optimizer, example)
     if device == "cpu":
         engine.cores = session.job.threads
         torch.set_num_threads(1)  # as our runner has it, which gives a run cores, not threads

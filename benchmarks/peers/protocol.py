@@ -298,11 +298,11 @@ class Clock:
             yield batch
             self.tick(*(size or _size)(batch))
 
-    def tick(self, n_tokens: int, n_places: int) -> None:
+    def tick(self, n_tokens: int, n_worker_slots: int) -> None:
         """Say that a step is done, on so many target tokens, without padding and with it."""
         self._done += 1
         self._n_tokens += n_tokens
-        self._n_places += n_places
+        self._n_places += n_worker_slots
         training = self._session.training
         if self._done < (training.steps if self._is_warm else training.warm_up):
             return

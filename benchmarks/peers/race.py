@@ -22,11 +22,11 @@ from typing import Any
 import torch
 from records import RESULTS, ROOT, origin, say, write
 
-from ablate import spec
+from ablate import config
+from ablate.config import RunSpec
 from ablate.data.cache import cache_folder
 from ablate.data.prepare import Prepared, prepare
 from ablate.runner import devices
-from ablate.spec import RunSpec
 from peers.environment import python_of
 from peers.protocol import Job, Sizes
 
@@ -132,8 +132,8 @@ def prepared(options: argparse.Namespace, *overrides: str) -> tuple[RunSpec, Pre
     corpus = options.corpus or ("multi30k" if is_there else "synthetic")
     file = {"multi30k": "multi30k_tiny.yaml", "synthetic": "tiny.yaml"}[corpus]
     asked = (*PRESETS[options.preset], *overrides)
-    experiment = spec.load(ROOT / "experiments" / "presets" / file, asked)
-    run = spec.expand(experiment)[0].spec
+    experiment = config.load(ROOT / "experiments" / "presets" / file, asked)
+    run = config.expand(experiment)[0].spec
     return run, prepare(run)
 
 
@@ -145,7 +145,7 @@ def sizes_of(run: RunSpec, found: Prepared) -> Sizes:
         d_ff=stack.feed_forward.options["d_ff"],
         n_heads=run.model.dims.n_heads,
         n_layers=stack.n_layers,
-        vocab_size=found.codec.vocabulary.n_tgt,
+        vocab_size=found.tokenizers.vocabulary.n_tgt,
         max_len=run.model.dims.max_len,
     )
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from ablate.analysis.amendment import flaws, moved, widened
 from ablate.analysis.blessing import Basis, UnfitError, bless_check
 from ablate.analysis.evidence import Evidence
 from ablate.analysis.gate import Verdict, judge
@@ -19,6 +18,7 @@ from ablate.analysis.reference import (
     Statistical,
     StatisticalBlessing,
 )
+from ablate.analysis.reference_diff import flaws, moved, widened
 
 HERE: dict[str, Any] = {"device": "cpu", "device_name": "Abacus 9", "cpu": "Abacus 9", "threads": 1}
 TINY = (40.73, 41.54, 41.25, 40.69, 40.81, 41.13, 41.02)

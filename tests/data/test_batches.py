@@ -118,8 +118,8 @@ def test_ragged_keeps_sentences() -> None:
 @needs_multi30k
 def test_little_of_a_real_batch_is_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     text = multi30k(monkeypatch, form="tok")
-    codec = build(Tokenizer, choose(Tokenizer, "bpe", vocab_size=10_000)).train(text)
-    batches = Batches(Encoded.encode(codec, text.train), 4096, PAD)
+    tokenizers = build(Tokenizer, choose(Tokenizer, "bpe", vocab_size=10_000)).train(text)
+    batches = Batches(Encoded.encode(tokenizers, text.train), 4096, PAD)
     made = [batches.make(rows) for rows in batches.epoch(1, 0)]
     n_tokens = sum(batch.n_tokens for batch in made)
     assert 1 - n_tokens / sum(batch.tgt_out.numel() for batch in made) < 0.05

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.data.download import Remote, Shelf
+from ablate.data.download import Remote, RemoteFiles
 from ablate.errors import DataError
 from tests.data.server import Site
 
@@ -21,8 +21,8 @@ PINNED = Remote("sub/a.bin", URL, hashlib.sha256(CONTENT).hexdigest())
 UNPINNED = Remote("sub/a.bin", URL, None)
 
 
-def shelf(remote: Remote = PINNED) -> Shelf:
-    return Shelf("things", [remote])
+def remote_files(remote: Remote = PINNED) -> RemoteFiles:
+    return RemoteFiles("things", [remote])
 
 
 def quiet(_: str) -> None:
@@ -39,10 +39,10 @@ def put(folder: Path, content: bytes = CONTENT) -> Path:
 def test_a_file_is_downloaded_once_into_the_cache(site: Site, cache: Path) -> None:
     site.files[ASKED] = CONTENT
     told: list[str] = []
-    assert not shelf().is_complete()
-    shelf().fetch(told.append)
-    assert shelf().is_complete()
-    path = shelf().path(PINNED)
+    assert not remote_files().is_complete()
+    remote_files().fetch(told.append)
+    assert remote_files().is_complete()
+    path = remote_files().path(PINNED)
     assert path == cache / "corpora" / "things" / "sub" / "a.bin"
     assert path.read_bytes() == CONTENT
     assert site.asked == [(ASKED, None)]
@@ -56,9 +56,9 @@ def test_the_users_folder_comes_before_the_cache(
     mine = put(tmp_path / "mine")
     monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path / "mine"))
     put(tmp_path / "cache" / "corpora")
-    assert shelf().path(PINNED) == mine
+    assert remote_files().path(PINNED) == mine
     mine.unlink()
-    assert shelf().path(PINNED) != mine
+    assert remote_files().path(PINNED) != mine
     assert site.asked == []
 
 
@@ -67,7 +67,7 @@ def test_a_folder_of_corpora_that_is_not_there_is_an_error(
 ) -> None:
     monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path / "typo"))
     with pytest.raises(DataError, match=r"\$ABLATE_CORPORA is .*typo, and there is no such"):
-        shelf().is_complete()
+        remote_files().is_complete()
 
 
 def test_a_changed_local_file_is_never_used(
@@ -76,7 +76,7 @@ def test_a_changed_local_file_is_never_used(
     mine = put(tmp_path, b"something else")
     monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path))
     with pytest.raises(DataError) as error:
-        shelf().path(PINNED)
+        remote_files().path(PINNED)
     for part in (mine, hashlib.sha256(b"something else").hexdigest(), PINNED.sha256):
         assert str(part) in str(error.value)
 
@@ -84,16 +84,16 @@ def test_a_changed_local_file_is_never_used(
 def test_a_download_with_the_wrong_content_is_thrown_away(site: Site, cache: Path) -> None:
     site.files[ASKED] = b"an error page"
     with pytest.raises(DataError, match="what arrived has SHA-256") as error:
-        shelf().fetch(quiet)
+        remote_files().fetch(quiet)
     assert hashlib.sha256(b"an error page").hexdigest() in str(error.value)
     assert not [x for x in cache.rglob("*") if x.is_file() and x.stat().st_size]
     site.files[ASKED] = CONTENT
-    shelf().fetch(quiet)
+    remote_files().fetch(quiet)
 
 
 def test_a_missing_file_names_url_reason_and_where_to_put_it(site: Site, cache: Path) -> None:
     with pytest.raises(DataError) as error:
-        shelf().fetch(quiet)
+        remote_files().fetch(quiet)
     assert URL in str(error.value)
     assert "the server says 404" in str(error.value)
     folder = cache / "corpora" / "things" / "sub"
@@ -105,24 +105,24 @@ def test_the_advice_names_the_users_folder_if_there_is_one(
 ) -> None:
     monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path))
     with pytest.raises(DataError) as error:
-        shelf().fetch(quiet)
+        remote_files().fetch(quiet)
     put(tmp_path)
-    assert f"the folder {shelf().path(PINNED).parent} as a.bin" in str(error.value)
+    assert f"the folder {remote_files().path(PINNED).parent} as a.bin" in str(error.value)
 
 
 def test_no_network_is_said_as_such() -> None:
     with pytest.raises(DataError, match="no connection"):
-        shelf().fetch(quiet)
+        remote_files().fetch(quiet)
 
 
 def test_a_broken_transfer_is_continued(site: Site) -> None:
     site.files[ASKED] = CONTENT
     site.breaks_after = 100_000
     with pytest.raises(DataError, match="ended after 100000 of 512000 bytes"):
-        shelf().fetch(quiet)
-    assert not shelf().is_complete()
+        remote_files().fetch(quiet)
+    assert not remote_files().is_complete()
     site.breaks_after = None
-    assert shelf().path(PINNED).read_bytes() == CONTENT
+    assert remote_files().path(PINNED).read_bytes() == CONTENT
     assert site.asked == [(ASKED, None), (ASKED, "bytes=100000-")]
 
 
@@ -131,52 +131,52 @@ def test_a_server_without_ranges_starts_over(site: Site) -> None:
     site.knows_ranges = False
     site.breaks_after = 100_000
     with pytest.raises(DataError):
-        shelf().fetch(quiet)
+        remote_files().fetch(quiet)
     site.breaks_after = None
-    assert shelf().path(PINNED).read_bytes() == CONTENT
+    assert remote_files().path(PINNED).read_bytes() == CONTENT
 
 
 def test_a_part_that_is_already_whole_is_taken(site: Site, cache: Path) -> None:
     site.files[ASKED] = CONTENT
     put(cache / "corpora").rename(cache / "corpora" / "things" / "sub" / "a.bin.part")
-    assert shelf().path(PINNED).read_bytes() == CONTENT
+    assert remote_files().path(PINNED).read_bytes() == CONTENT
 
 
 def test_without_a_pin_the_first_copy_is_trusted_and_no_other(site: Site) -> None:
     site.files[ASKED] = b"first"
     with pytest.raises(DataError, match="not here yet"):
-        shelf(UNPINNED).fingerprint()
-    path = shelf(UNPINNED).path(UNPINNED)
-    first = shelf(UNPINNED).fingerprint()
+        remote_files(UNPINNED).fingerprint()
+    path = remote_files(UNPINNED).path(UNPINNED)
+    first = remote_files(UNPINNED).fingerprint()
     path.unlink()
-    shelf(UNPINNED).fetch(quiet)
-    assert shelf(UNPINNED).fingerprint() == first
+    remote_files(UNPINNED).fetch(quiet)
+    assert remote_files(UNPINNED).fingerprint() == first
     path.unlink()
     site.files[ASKED] = b"second"
     with pytest.raises(DataError, match="as the first copy had"):
-        shelf(UNPINNED).fetch(quiet)
+        remote_files(UNPINNED).fetch(quiet)
 
 
 def test_an_unpinned_transfer_is_not_continued(site: Site) -> None:
     site.files[ASKED] = CONTENT
     site.breaks_after = 1000
     with pytest.raises(DataError):
-        shelf(UNPINNED).fetch(quiet)
+        remote_files(UNPINNED).fetch(quiet)
     site.breaks_after = None
-    shelf(UNPINNED).fetch(quiet)
+    remote_files(UNPINNED).fetch(quiet)
     assert site.asked == [(ASKED, None), (ASKED, None)]
 
 
 def test_the_fingerprint_of_pinned_files_needs_no_files() -> None:
     other = Remote(PINNED.path, URL, "0" * 64)
-    assert shelf().fingerprint() == shelf().fingerprint()
-    assert shelf().fingerprint() != shelf(other).fingerprint()
+    assert remote_files().fingerprint() == remote_files().fingerprint()
+    assert remote_files().fingerprint() != remote_files(other).fingerprint()
 
 
 def test_those_who_fetch_at_once_download_once(site: Site) -> None:
     site.files[ASKED] = CONTENT
     with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(shelf().fetch, quiet) for _ in range(4)]:
+        for done in [pool.submit(remote_files().fetch, quiet) for _ in range(4)]:
             done.result()
     assert site.asked == [(ASKED, None)]
 
@@ -187,12 +187,12 @@ def test_a_cache_that_cannot_be_written_is_said(
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "file"))
     with pytest.raises(DataError, match=r"\$ABLATE_CACHE moves the cache"):
-        shelf().fetch(quiet)
+        remote_files().fetch(quiet)
 
 
 def test_a_pipe_gets_no_progress_bar(site: Site, capfd: pytest.CaptureFixture[str]) -> None:
     site.files[ASKED] = CONTENT
-    shelf().fetch(quiet)
+    remote_files().fetch(quiet)
     assert capfd.readouterr() == ("", "")
 
 
@@ -205,6 +205,6 @@ def test_a_terminal_gets_one_on_standard_error(site: Site, monkeypatch: pytest.M
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    shelf().fetch(quiet)
+    remote_files().fetch(quiet)
     assert "a.bin" in terminal.getvalue()
     assert "512.0/512.0 kB" in terminal.getvalue()

@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ablate.config.experiment import RunSpec
 from ablate.data import encodings
 from ablate.data import prepare as module
 from ablate.data.batches import Batches, Encoded, Ragged
 from ablate.data.corpus import Corpus, CorpusText
 from ablate.data.files import Files
-from ablate.data.prepare import Prepared, prepare, trained_codec
+from ablate.data.prepare import Prepared, prepare, trained_tokenizers
 from ablate.data.tokenizer import EOS, PAD, BytePair, Tokenizer
 from ablate.errors import DataError
 from ablate.registry import build, choose
-from ablate.spec.experiment import RunSpec
 from tests.data.texts import corpus_text
 from tests.tiny import TINY
 
@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_everything_is_encoded_by_the_one_codec(folder: Path) -> None:
     prepared = prepare(run_spec(folder, max_len=20))
-    text, codec = prepared.text, prepared.codec
+    text, tokenizers = prepared.text, prepared.tokenizers
     whole = build(Corpus, run_spec(folder).corpus).load()
     assert replace(whole, train=text.train) == text
     assert not len(text.train), "nobody reads it any more"
@@ -69,8 +69,8 @@ def test_everything_is_encoded_by_the_one_codec(folder: Path) -> None:
         (text.dev, prepared.dev),
         (text.tests["news"], prepared.tests["news"]),
     ]:
-        assert [x.tolist() for x in encoded.src] == codec.encode_src(split.src)
-        assert [x.tolist() for x in encoded.tgt] == codec.encode_tgt(split.tgt)
+        assert [x.tolist() for x in encoded.src] == tokenizers.encode_src(split.src)
+        assert [x.tolist() for x in encoded.tgt] == tokenizers.encode_tgt(split.tgt)
     corpus = run_spec(folder).corpus
     assert prepared.corpus_fingerprint == build(Corpus, corpus).fingerprint()
     assert text.notes == ()
@@ -114,38 +114,38 @@ def test_a_tokenizer_is_trained_once_per_text_and_settings(
 
     monkeypatch.setattr(BytePair, "fit", counting)
     text = corpus_text()
-    prints = [trained_codec(choose(Tokenizer, "bpe"), text).fingerprint for _ in range(2)]
+    prints = [trained_tokenizers(choose(Tokenizer, "bpe"), text).fingerprint for _ in range(2)]
     assert n_trained == 1
     assert prints[0] == prints[1]
     same = replace(text, name="renamed", dev=text.train, tests={})
-    trained_codec(choose(Tokenizer, "bpe"), same)
+    trained_tokenizers(choose(Tokenizer, "bpe"), same)
     assert n_trained == 1, "something that no tokenizer reads made a difference"
-    trained_codec(choose(Tokenizer, "bpe", vocab_size=60), text)
-    trained_codec(choose(Tokenizer, "bpe"), corpus_text(seed=1))
-    trained_codec(choose(Tokenizer, "bpe"), replace(text, is_tokenised=True))
+    trained_tokenizers(choose(Tokenizer, "bpe", vocab_size=60), text)
+    trained_tokenizers(choose(Tokenizer, "bpe"), corpus_text(seed=1))
+    trained_tokenizers(choose(Tokenizer, "bpe"), replace(text, is_tokenised=True))
     monkeypatch.setattr(module, "version", lambda _: "99.1.0")
-    trained_codec(choose(Tokenizer, "bpe"), text)
+    trained_tokenizers(choose(Tokenizer, "bpe"), text)
     assert n_trained == 5
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\xff\xfe\x00", b"half"])
 def test_a_damaged_cache_entry_is_made_anew(cache: Path, damage: bytes) -> None:
     text = corpus_text()
-    codec = trained_codec(choose(Tokenizer, "bpe"), text)
+    tokenizers = trained_tokenizers(choose(Tokenizer, "bpe"), text)
     (entry,) = (cache / "tokenizers").iterdir()
     content = entry.read_bytes()
     entry.write_bytes(content[: len(content) // 2] if damage == b"half" else damage)
-    again = trained_codec(choose(Tokenizer, "bpe"), text)
-    assert again.fingerprint == codec.fingerprint
+    again = trained_tokenizers(choose(Tokenizer, "bpe"), text)
+    assert again.fingerprint == tokenizers.fingerprint
     assert entry.read_bytes() == content
 
 
 def test_a_cached_codec_that_was_edited_is_not_believed(cache: Path) -> None:
     text = corpus_text()
-    codec = trained_codec(choose(Tokenizer, "word"), text)
+    tokenizers = trained_tokenizers(choose(Tokenizer, "word"), text)
     (entry,) = (cache / "tokenizers").iterdir()
     entry.write_text(entry.read_text(encoding="utf-8").replace("Hund", "Hnud"), encoding="utf-8")
-    assert trained_codec(choose(Tokenizer, "word"), text).fingerprint == codec.fingerprint
+    assert trained_tokenizers(choose(Tokenizer, "word"), text).fingerprint == tokenizers.fingerprint
 
 
 def test_a_cache_that_cannot_be_written_stops_nobody(
@@ -153,13 +153,13 @@ def test_a_cache_that_cannot_be_written_stops_nobody(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "file"))
-    assert trained_codec(choose(Tokenizer, "char"), corpus_text()).vocabulary.n_src > 10
+    assert trained_tokenizers(choose(Tokenizer, "char"), corpus_text()).vocabulary.n_src > 10
 
 
 def same(left: Prepared, right: Prepared) -> bool:
     """Return whether two are equal to the last id."""
     texts = (left.text, left.corpus_fingerprint) == (right.text, right.corpus_fingerprint)
-    codecs = left.codec.to_json() == right.codec.to_json()
+    codecs = left.tokenizers.to_json() == right.tokenizers.to_json()
     return texts and codecs and all(map(_same_ids, _splits(left), _splits(right)))
 
 
@@ -289,7 +289,7 @@ def test_no_room_at_all_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(encodings.Draft, "write", full)
+    monkeypatch.setattr(encodings.CacheWriter, "write", full)
     with pytest.raises(DataError, match=r"files: cannot be prepared: .*No space left.* need room"):
         prepare(run_spec(folder))
 
@@ -298,15 +298,15 @@ def test_who_is_not_the_first_to_finish_an_entry_reads_its_own(
     folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = prepare(run_spec(folder, max_len=8))
-    monkeypatch.setattr(encodings, "recall", lambda _: None)
+    monkeypatch.setattr(encodings, "read_cache", lambda _: None)
     monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # as if it came a moment later
-    written, write = [], encodings.Draft.write
+    written, write = [], encodings.CacheWriter.write
 
-    def counted(draft: encodings.Draft, split: str, parts: Iterable[Encoded]) -> int:
+    def counted(writer: encodings.CacheWriter, split: str, parts: Iterable[Encoded]) -> int:
         written.append(split)
-        return write(draft, split, parts)
+        return write(writer, split, parts)
 
-    monkeypatch.setattr(encodings.Draft, "write", counted)
+    monkeypatch.setattr(encodings.CacheWriter, "write", counted)
     assert same(first, prepare(run_spec(folder, max_len=8)))
     assert written.count("train") == 1, "it encoded everything twice"
     monkeypatch.undo()

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from ablate.data.corpus import Bitext, CorpusText
-from ablate.data.tokenizer import BOS, EOS, PAD, UNK, Codec, Tokenizer
+from ablate.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, TokenizerPair
 from ablate.errors import DataError
 from ablate.registry import build, choose, slots
 from tests.data.texts import corpus_text, multi30k, needs_multi30k
@@ -29,7 +29,7 @@ HARD = (
 )
 
 
-def codec_of(name: str, text: CorpusText, **options: object) -> Codec:
+def codec_of(name: str, text: CorpusText, **options: object) -> TokenizerPair:
     return build(Tokenizer, choose(Tokenizer, name, **options)).train(text)
 
 
@@ -47,10 +47,12 @@ def test_decoding_gives_the_sentence_back_up_to_white_space(
     text = corpus_text(is_tokenised=is_tokenised)
     lines = (*text.train.tgt, *HARD)
     text = replace(text, train=Bitext((*text.train.src, *HARD), lines))
-    codec = codec_of(name, text, joint=joint, **unknown_free(name))
-    encoded = codec.encode_tgt(lines)
-    assert [codec.decode_tgt(ids) for ids in encoded] == [" ".join(line.split()) for line in lines]
-    for ids in (*encoded, *codec.encode_src(text.train.src)):
+    tokenizers = codec_of(name, text, joint=joint, **unknown_free(name))
+    encoded = tokenizers.encode_tgt(lines)
+    assert [tokenizers.decode_tgt(ids) for ids in encoded] == [
+        " ".join(line.split()) for line in lines
+    ]
+    for ids in (*encoded, *tokenizers.encode_src(text.train.src)):
         assert ids[-1] == EOS
         assert not {PAD, BOS, EOS, UNK} & set(ids[:-1])
 
@@ -89,9 +91,9 @@ def test_joint_means_one_vocabulary_and_separate_two(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_lowercase_folds_case_on_both_sides(name: str) -> None:
     text = corpus_text()
-    codec = codec_of(name, text, lowercase=True)
-    assert codec.encode_tgt(["Der HUND sieht."]) == codec.encode_tgt(["der hund sieht."])
-    assert codec.decode_tgt(codec.encode_tgt(["Der Hund sieht."])[0]) == "der hund sieht."
+    tokenizers = codec_of(name, text, lowercase=True)
+    assert tokenizers.encode_tgt(["Der HUND sieht."]) == tokenizers.encode_tgt(["der hund sieht."])
+    assert tokenizers.decode_tgt(tokenizers.encode_tgt(["Der Hund sieht."])[0]) == "der hund sieht."
     cased = codec_of(name, text)
     assert cased.encode_tgt(["Der Hund"]) != cased.encode_tgt(["der hund"])
 
@@ -129,34 +131,34 @@ def test_min_frequency_keeps_rare_pieces_out(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_unknown_shows_and_does_not_swallow_its_neighbours(name: str) -> None:
-    codec = codec_of(name, corpus_text())
-    ids = codec.encode_tgt(["Hund \N{SNOWMAN} Hund"])[0]
+    tokenizers = codec_of(name, corpus_text())
+    ids = tokenizers.encode_tgt(["Hund \N{SNOWMAN} Hund"])[0]
     assert UNK in ids
-    assert codec.decode_tgt(ids) == "Hund ⁇ Hund"
+    assert tokenizers.decode_tgt(ids) == "Hund ⁇ Hund"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_codec_survives_json(name: str) -> None:
     text = corpus_text()
     for joint in (True, False):
-        codec = codec_of(name, text, joint=joint)
-        again = Codec.from_json(codec.to_json())
-        assert again.fingerprint == codec.fingerprint
-        assert again.vocabulary == codec.vocabulary
-        assert again.encode_src(HARD) == codec.encode_src(HARD)
-        assert again.encode_tgt(HARD) == codec.encode_tgt(HARD)
+        tokenizers = codec_of(name, text, joint=joint)
+        again = TokenizerPair.from_json(tokenizers.to_json())
+        assert again.fingerprint == tokenizers.fingerprint
+        assert again.vocabulary == tokenizers.vocabulary
+        assert again.encode_src(HARD) == tokenizers.encode_src(HARD)
+        assert again.encode_tgt(HARD) == tokenizers.encode_tgt(HARD)
 
 
 def test_what_is_no_codec_is_refused() -> None:
     for broken in ("", "{}", '{"src": "{}", "tgt": null}', "[1]"):
         with pytest.raises(DataError, match="not a trained tokenizer"):
-            Codec.from_json(broken)
+            TokenizerPair.from_json(broken)
 
 
 @pytest.mark.parametrize("name", ["bpe", "unigram", "word"])
 def test_raw_punctuation_and_words_share_no_piece(name: str) -> None:
-    codec = codec_of(name, corpus_text(500))
-    bare, stopped = codec.encode_tgt(["ein Hund", "ein Hund."])
+    tokenizers = codec_of(name, corpus_text(500))
+    bare, stopped = tokenizers.encode_tgt(["ein Hund", "ein Hund."])
     assert stopped[: len(bare) - 1] == bare[:-1]
     assert len(stopped) == len(bare) + 1
 
@@ -164,8 +166,8 @@ def test_raw_punctuation_and_words_share_no_piece(name: str) -> None:
 def test_tokenised_text_is_split_at_white_space_alone() -> None:
     text = corpus_text(is_tokenised=True)
     lines = tuple("it &apos;s @-@ x" for _ in range(5))
-    codec = codec_of("word", replace(text, train=Bitext(lines, lines)))
-    assert len(codec.encode_src(["it &apos;s @-@ x"])[0]) == 5
+    tokenizers = codec_of("word", replace(text, train=Bitext(lines, lines)))
+    assert len(tokenizers.encode_src(["it &apos;s @-@ x"])[0]) == 5
 
 
 def test_an_empty_corpus_trains_nothing() -> None:
@@ -178,7 +180,7 @@ def test_an_empty_corpus_trains_nothing() -> None:
 def test_real_text_comes_back(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = multi30k(monkeypatch, form=form)
     lines = text.train.tgt
-    codec = codec_of("bpe", text, vocab_size=10_000)
-    assert codec.vocabulary.n_src == 10_000
-    for line, ids in zip(lines, codec.encode_tgt(lines), strict=True):
-        assert codec.decode_tgt(ids) == " ".join(line.split())
+    tokenizers = codec_of("bpe", text, vocab_size=10_000)
+    assert tokenizers.vocabulary.n_src == 10_000
+    for line, ids in zip(lines, tokenizers.encode_tgt(lines), strict=True):
+        assert tokenizers.decode_tgt(ids) == " ".join(line.split())

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
+from ablate.config import RunSpec
 from ablate.data.batches import Batch, Batches
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
 from ablate.measuring import count_flops, nll, perplexity
 from ablate.measuring.workload import Workload
-from ablate.spec import RunSpec
 from tests.tiny import spec, tiny
 from tests.training.reversal import fresh, pairs, run_spec
 

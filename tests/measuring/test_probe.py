@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from ablate.config import RunSpec
 from ablate.data.prepare import Prepared, prepare
 from ablate.measuring import probe
 from ablate.measuring.probe import runs_at_once
-from ablate.spec import RunSpec
 
 CPU = torch.device("cpu")
 

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.parts.attention import Attention, Cache, View
-from ablate.parts.dims import Dims, Dropout, Stage
+from ablate.parts.attention import Attention, AttentionContext, Cache
+from ablate.parts.dims import Dims, Dropout, StackInfo
 from ablate.parts.position import Position
 from ablate.parts.scaling import Scaling
 from ablate.registry import build, choose, slots
@@ -40,8 +40,10 @@ def fitting(name: str, d: Dims) -> dict[str, Any]:
     return {"n_groups": 1} if has_groups and d.n_heads % 2 else {}
 
 
-def view(mask: Tensor, memory: Tensor | None = None, **more: Any) -> View:
-    return View(mask, torch.arange(T), torch.arange(mask.size(-1)), memory=memory, **more)
+def context(mask: Tensor, memory: Tensor | None = None, **more: Any) -> AttentionContext:
+    return AttentionContext(
+        mask, torch.arange(T), torch.arange(mask.size(-1)), memory=memory, **more
+    )
 
 
 def inputs() -> tuple[Tensor, Tensor]:
@@ -65,7 +67,7 @@ def test_kernel_equals_pytorchs(name: str, scaling: str) -> None:
     y = F.scaled_dot_product_attention(
         part.queries(x), k, v, attn_mask=mask, scale=1.0, enable_gqa=True
     )
-    assert_near(part(x, view(mask, memory)), joined(part, y))
+    assert_near(part(x, context(mask, memory)), joined(part, y))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -75,7 +77,7 @@ def test_causal_attention_equals_pytorchs(name: str) -> None:
     y = F.scaled_dot_product_attention(
         part.queries(x), k, v, is_causal=True, scale=1.0, enable_gqa=True
     )
-    looked = view(torch.ones(T, T, dtype=torch.bool).tril())
+    looked = context(torch.ones(T, T, dtype=torch.bool).tril())
     assert_near(part(x, looked), joined(part, y))
 
 
@@ -91,7 +93,7 @@ def test_full_equals_pytorchs_module() -> None:
     mask = torch.rand(T, S, generator=torch.Generator().manual_seed(1)) < 0.7
     mask[:, 0] = True
     expected, _ = theirs(x, memory, memory, attn_mask=~mask)
-    assert_near(ours(x, view(mask, memory)), expected)
+    assert_near(ours(x, context(mask, memory)), expected)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -104,12 +106,12 @@ def test_any_number_of_heads_and_any_width(name: str, widths: dict[str, int]) ->
     n_kv_heads = part.n_kv_heads
     assert d.n_heads % n_kv_heads == 0
     assert (k.shape, v.shape) == ((B, n_kv_heads, T, d.d_k), (B, n_kv_heads, T, d.d_v))
-    assert part(x, view(torch.ones(T, T, dtype=torch.bool))).shape == x.shape
+    assert part(x, context(torch.ones(T, T, dtype=torch.bool))).shape == x.shape
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_without_bias_zeros_give_zeros(name: str) -> None:
-    x, looked = inputs()[0], view(torch.ones(T, T, dtype=torch.bool))
+    x, looked = inputs()[0], context(torch.ones(T, T, dtype=torch.bool))
     part = attention(name, dims(), bias=False)
     assert torch.equal(part(0 * x, looked), 0 * x)
     assert all(linear.bias is None for linear in (part.q, part.k, part.v, part.out))
@@ -123,7 +125,7 @@ def test_without_bias_zeros_give_zeros(name: str) -> None:
 def test_a_query_that_may_look_nowhere_gives_numbers(name: str) -> None:
     part, (x, memory) = attention(name, dims()), inputs()
     nothing = torch.zeros(T, S, dtype=torch.bool)
-    y = part(x, view(nothing, memory))
+    y = part(x, context(nothing, memory))
     _, v = part.keys_values(memory)
     mean = v.mean(dim=2, keepdim=True).repeat_interleave(4 // v.size(1), dim=1)
     assert_near(y, joined(part, mean.expand(-1, -1, T, -1)))
@@ -136,7 +138,7 @@ def test_the_softmax_of_bf16_is_taken_in_single_precision() -> None:
     q, k, slope = (torch.randn(B, 4, n, 6, generator=generator).bfloat16() for n in (T, S, T))
     narrow = q.clone().requires_grad_()
     wide = q.clone().requires_grad_()
-    everything = view(torch.ones(1, 1, 1, S, dtype=torch.bool))
+    everything = context(torch.ones(1, 1, 1, S, dtype=torch.bool))
     found = part._weights(narrow, k, everything)
     wanted = (wide @ k.transpose(-1, -2)).float().softmax(dim=-1)
     assert torch.equal(found, wanted.bfloat16())
@@ -158,23 +160,23 @@ def test_masked_keys_count_for_nothing(name: str) -> None:
             nn.init.normal_(mix)
     mask = torch.ones(T, S, dtype=torch.bool)
     mask[:, 4:] = False
-    cut = part(x, view(mask[:, :4], memory[:, :4]))
-    assert_near(part(x, view(mask, memory)), cut)
+    cut = part(x, context(mask[:, :4], memory[:, :4]))
+    assert_near(part(x, context(mask, memory)), cut)
 
 
 @pytest.mark.parametrize("position", sorted(slots()["position"]))
 @pytest.mark.parametrize("name", KINDS)
 def test_a_cache_changes_nothing(name: str, position: str) -> None:
     part, (x, _) = attention(name, dims()), inputs()
-    stage = Stage(side="decoder", n_encoder_layers=1, n_decoder_layers=2)
-    encoding = build(Position, choose(Position, position), dims(), stage).double()
+    stack_info = StackInfo(side="decoder", n_encoder_layers=1, n_decoder_layers=2)
+    encoding = build(Position, choose(Position, position), dims(), stack_info).double()
     causal = torch.ones(T, T, dtype=torch.bool).tril()
-    whole = part(x, view(causal, position=encoding, layer=1))
+    whole = part(x, context(causal, position=encoding, layer=1))
     cache, parts = Cache(T), []
     for t in range(T):
         seen = torch.ones(1, t + 1, dtype=torch.bool)
         where = torch.tensor([t]), torch.arange(t + 1)
-        here = View(seen, *where, encoding, cache=cache, layer=1)
+        here = AttentionContext(seen, *where, encoding, cache=cache, layer=1)
         parts.append(part(x[:, t : t + 1], here))
     assert_near(torch.cat(parts, dim=1), whole)
     assert [y.size(1) for y in cache.first(T)] == [part.n_kv_heads] * 2
@@ -200,8 +202,8 @@ def test_a_cache_of_what_is_known_is_full() -> None:
 def test_known_keys_and_values_stand_for_the_memory(name: str) -> None:
     part, (x, memory) = attention(name, dims()), inputs()
     mask = torch.ones(T, S, dtype=torch.bool)
-    known = View(mask, torch.arange(T), torch.arange(S), known=part.keys_values(memory))
-    assert torch.equal(part(x, known), part(x, view(mask, memory)))
+    known = AttentionContext(mask, torch.arange(T), torch.arange(S), known=part.keys_values(memory))
+    assert torch.equal(part(x, known), part(x, context(mask, memory)))
 
 
 class Probe(Position):
@@ -220,8 +222,8 @@ class Probe(Position):
 @pytest.mark.parametrize("name", KINDS)
 def test_an_encoding_acts_where_its_contract_says(name: str) -> None:
     part, (x, _) = attention(name, dims(d_v=3)), inputs()
-    stage = Stage(side="encoder", n_encoder_layers=4, n_decoder_layers=1)
-    probe, where, layer = Probe(dims(), stage), torch.arange(T), 3
+    stack_info = StackInfo(side="encoder", n_encoder_layers=4, n_decoder_layers=1)
+    probe, where, layer = Probe(dims(), stack_info), torch.arange(T), 3
     mask = torch.ones(T, T, dtype=torch.bool).tril()
     q, (k, v) = part.queries(x), part.keys_values(x)
     turn = (1 + torch.arange(T, dtype=torch.float64) / 10)[:, None]
@@ -230,7 +232,7 @@ def test_an_encoding_acts_where_its_contract_says(name: str) -> None:
     scores = q @ k.mT + q.sum(dim=-1, keepdim=True) * (where - 2 * where[:, None]) / 10
     weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
     y = weights @ v + (weights * (where + 3 * where[:, None]) * 8).sum(dim=-1, keepdim=True)
-    looked = view(mask, position=probe, layer=layer)
+    looked = context(mask, position=probe, layer=layer)
     assert_near(part(x, looked), joined(part, y))
 
 
@@ -240,36 +242,39 @@ def test_scores_can_be_added_up_over_layers(name: str) -> None:
     mask, below = torch.ones(T, S, dtype=torch.bool), torch.randn(B, 4, T, S, dtype=torch.float64)
     k, v = (y.repeat_interleave(4 // y.size(1), dim=1) for y in part.keys_values(memory))
     own = part.queries(x) @ k.mT
-    trail = [below]
-    assert torch.equal(part(x, view(mask, memory, trail=trail)), part(x, view(mask, memory)))
-    assert trail[0] is below
+    previous_scores = [below]
+    assert torch.equal(
+        part(x, context(mask, memory, previous_scores=previous_scores)),
+        part(x, context(mask, memory)),
+    )
+    assert previous_scores[0] is below
     part.add_up_scores()
-    y = part(x, view(mask, memory, trail=trail))
+    y = part(x, context(mask, memory, previous_scores=previous_scores))
     assert_near(y, joined(part, (own + below).softmax(dim=-1) @ v))
-    assert len(trail) == 1
-    assert_near(trail[0], own + below)
+    assert len(previous_scores) == 1
+    assert_near(previous_scores[0], own + below)
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_heads_output_can_be_scaled(name: str) -> None:
     part, (x, memory) = attention(name, dims()), inputs()
     mask = torch.ones(T, S, dtype=torch.bool)
-    plain = part(x, view(mask, memory))
+    plain = part(x, context(mask, memory))
     part.scale_heads()
     assert part.head_scale is not None
-    assert_near(part(x, view(mask, memory)), plain)
+    assert_near(part(x, context(mask, memory)), plain)
     scale = torch.tensor([0.5, 2.0, -1.0, 0.0], dtype=torch.float64)
     part.head_scale = nn.Parameter(scale)
     k, v = (y.repeat_interleave(4 // y.size(1), dim=1) for y in part.keys_values(memory))
     y = (part.queries(x) @ k.mT).softmax(dim=-1) @ v
     expected = joined(part, y * scale.reshape(4, 1, 1))
-    assert_near(part(x, view(mask, memory)), expected)
+    assert_near(part(x, context(mask, memory)), expected)
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_dropout_of_weights_drops_single_weights(name: str) -> None:
     part, (x, memory) = attention(name, dims(), dropout=Dropout(attention=0.5)), inputs()
-    looked = view(torch.ones(T, S, dtype=torch.bool), memory)
+    looked = context(torch.ones(T, S, dtype=torch.bool), memory)
     k, v = (y.repeat_interleave(4 // y.size(1), dim=1) for y in part.keys_values(memory))
     weights = (part.queries(x) @ k.mT).softmax(dim=-1)
     kept: list[Tensor] = []
@@ -285,7 +290,7 @@ def test_dropout_of_weights_drops_single_weights(name: str) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_dropout_of_heads_drops_whole_heads_of_a_sentence(name: str) -> None:
     part, (x, memory) = attention(name, dims(), dropout=Dropout(head=0.5)), inputs()
-    looked = view(torch.ones(T, S, dtype=torch.bool), memory)
+    looked = context(torch.ones(T, S, dtype=torch.bool), memory)
     nn.init.eye_(part.out.weight)
     nn.init.zeros_(part.out.bias)
     heads = part.eval()(x, looked).unflatten(-1, (4, -1))  # (B, T, H, V)

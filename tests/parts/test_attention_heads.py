@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.parts.attention import Attention, View
-from ablate.parts.dims import Dims, Dropout, Stage
+from ablate.parts.attention import Attention, AttentionContext
+from ablate.parts.dims import Dims, Dropout, StackInfo
 from ablate.parts.position import Position
 from ablate.parts.scaling import Scaling
 from ablate.registry import RefusedError, build, choose
@@ -39,7 +39,9 @@ def numbers(*shape: int, seed: int = 1) -> Tensor:
 
 
 X, MEMORY = numbers(B, T, 24), numbers(B, S, 24, seed=2)
-LOOKED = View(torch.ones(T, S, dtype=torch.bool), torch.arange(T), torch.arange(S), memory=MEMORY)
+LOOKED = AttentionContext(
+    torch.ones(T, S, dtype=torch.bool), torch.arange(T), torch.arange(S), memory=MEMORY
+)
 
 
 def n_parameters(part: Attention) -> int:
@@ -187,7 +189,7 @@ def test_talking_heads_mix_scores_and_weights_head_by_head() -> None:
         torch.stack([weights[h] * after[h, g] for h in range(4)]).sum(dim=0) @ v[:, g]
         for g in range(4)
     ]
-    looked = View(mask, torch.arange(T), torch.arange(S), memory=MEMORY)
+    looked = AttentionContext(mask, torch.arange(T), torch.arange(S), memory=MEMORY)
     assert_near(part(X, looked), part.out(torch.cat(y, dim=-1)))
 
 
@@ -196,15 +198,15 @@ def test_talking_heads_mix_the_biases_of_positions_too() -> None:
     before, _ = mixes(part)
     with torch.no_grad():
         before.copy_(numbers(4, 4, seed=3))
-    stage = Stage(side="encoder", n_encoder_layers=1, n_decoder_layers=1)
-    t5 = build(Position, choose(Position, "t5"), dims(), stage).double()
+    stack_info = StackInfo(side="encoder", n_encoder_layers=1, n_decoder_layers=1)
+    t5 = build(Position, choose(Position, "t5"), dims(), stack_info).double()
     where, seen = torch.arange(T), torch.ones(T, T, dtype=torch.bool)
     q, (k, v) = part.queries(X), part.keys_values(X)
     bias = t5.bias(q, where, where, 0)
     assert bias is not None
     scores = torch.tensordot(q @ k.mT + bias, before, dims=([1], [0])).permute(0, 3, 1, 2)
     expected = part.out((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(-2))
-    assert_near(part(X, View(seen, where, where, t5)), expected)
+    assert_near(part(X, AttentionContext(seen, where, where, t5)), expected)
 
 
 def test_gradients_reach_both_mixes_from_the_start() -> None:

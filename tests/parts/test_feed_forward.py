@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from ablate.parts.dims import Dims
-from ablate.parts.feed_forward import FeedForward, Gated, MixtureOfExperts, Tally, TwoLayer
-from ablate.parts.noise import ElementDropout
+from ablate.parts.dropout import ElementDropout
+from ablate.parts.feed_forward import AuxLosses, FeedForward, Gated, MixtureOfExperts, TwoLayer
 from ablate.registry import RefusedError, build, choose, lookup, slots
 
 B, T, D, H = 2, 5, 32, 48
@@ -260,8 +260,8 @@ def test_the_gate_of_a_single_expert_trains_the_router(x: Tensor) -> None:
 def test_the_balance_loss_by_hand(top_k: int, balance: float, x: Tensor) -> None:
     part = mixture(top_k=top_k, balance=balance).train()
     real = torch.tensor([[True] * T, [True] * 2 + [False] * (T - 2)])
-    tally = Tally(real)
-    part(x, tally)
+    aux_losses = AuxLosses(real)
+    part(x, aux_losses)
     tokens = x[real]
     load, share = [0.0] * 4, [0.0] * 4
     for token in tokens:
@@ -272,7 +272,7 @@ def test_the_balance_loss_by_hand(top_k: int, balance: float, x: Tensor) -> None
             share[e] += probabilities[e] / len(tokens)
     assert sum(load) == pytest.approx(1)
     expected = balance * 4 * sum(a * b for a, b in zip(load, share, strict=True))
-    (loss,) = tally.losses
+    (loss,) = aux_losses.losses
     assert loss.shape == ()
     assert loss.item() == pytest.approx(expected, rel=1e-12)
 
@@ -284,18 +284,18 @@ def test_the_balance_loss_is_one_when_even_and_all_experts_when_not() -> None:
         part.router.weight.copy_(torch.eye(4, D))
     even = 50.0 * torch.eye(4, D, dtype=torch.float64)[None]
     for tokens, expected in ((even, 1.0), (even[:, :1], 4.0), (even[:, :2], 2.0)):
-        tally = Tally(torch.ones(1, tokens.size(1), dtype=torch.bool))
-        part(tokens, tally)
-        assert tally.losses[0].item() == pytest.approx(expected)
+        aux_losses = AuxLosses(torch.ones(1, tokens.size(1), dtype=torch.bool))
+        part(tokens, aux_losses)
+        assert aux_losses.losses[0].item() == pytest.approx(expected)
 
 
 def test_padding_has_no_part_in_the_balance(x: Tensor) -> None:
     part, real = mixture().train(), torch.tensor([[True] * T, [True] * 2 + [False] * (T - 2)])
-    one, other = Tally(real), Tally(real)
+    one, other = AuxLosses(real), AuxLosses(real)
     part(x, one)
     part(torch.where(real[:, :, None], x, -3 * x), other)
     assert torch.equal(one.losses[0], other.losses[0])
-    nothing = Tally(torch.zeros(B, T, dtype=torch.bool))
+    nothing = AuxLosses(torch.zeros(B, T, dtype=torch.bool))
     part(x, nothing)
     assert nothing.losses[0].item() == 0
 
@@ -303,17 +303,17 @@ def test_padding_has_no_part_in_the_balance(x: Tensor) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_losses_are_added_in_training_alone(name: str, x: Tensor) -> None:
     part, real = feed_forward(name), torch.ones(B, T, dtype=torch.bool)
-    tally = Tally(real)
-    close(part.eval()(x, tally), part.eval()(x))
-    assert not tally.losses
-    close(part.train()(x, tally), part.train()(x))
-    assert len(tally.losses) == (name == "mixture_of_experts")
+    aux_losses = AuxLosses(real)
+    close(part.eval()(x, aux_losses), part.eval()(x))
+    assert not aux_losses.losses
+    close(part.train()(x, aux_losses), part.train()(x))
+    assert len(aux_losses.losses) == (name == "mixture_of_experts")
 
 
 def test_the_balance_loss_trains_the_router(x: Tensor) -> None:
-    part, tally = mixture().train(), Tally(torch.ones(B, T, dtype=torch.bool))
-    part(x, tally)
-    (gradient,) = torch.autograd.grad(tally.losses[0], part.router.weight)
+    part, aux_losses = mixture().train(), AuxLosses(torch.ones(B, T, dtype=torch.bool))
+    part(x, aux_losses)
+    (gradient,) = torch.autograd.grad(aux_losses.losses[0], part.router.weight)
     assert gradient.abs().max() > 1e-4
 
 

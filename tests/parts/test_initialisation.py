@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.config.experiment import ModelSpec
 from ablate.model import Transformer, assemble
 from ablate.parts.dims import Dims
 from ablate.parts.initialisation import Initialisation, roles
 from ablate.parts.optimizer import Optimizer
 from ablate.registry import build, choose, lookup, slots
-from ablate.spec.experiment import ModelSpec
 from ablate.training.step import parameter_groups, set_rate
 from tests.tiny import PAD, PARTS, TINY, VOCABULARY, alternatives, company, fitted, tiny
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from ablate.config.experiment import SIDES
 from ablate.model import Transformer
-from ablate.parts.dims import Side, Stage
+from ablate.parts.dims import Side, StackInfo
 from ablate.parts.mask import Mask
 from ablate.registry import build, choose, slots
-from ablate.spec.experiment import SIDES
 from tests.tiny import PAD, ids, scrambled, tiny
 
 NAMES = sorted(slots()["mask"])
@@ -22,8 +22,8 @@ Rule = Callable[[Side, int, int, bool], bool]
 
 
 def mask(name: str, side: Side, **options: Any) -> Mask:
-    stage = Stage(side=side, n_encoder_layers=2, n_decoder_layers=3)
-    return build(Mask, choose(Mask, name, **options), stage)
+    stack_info = StackInfo(side=side, n_encoder_layers=2, n_decoder_layers=3)
+    return build(Mask, choose(Mask, name, **options), stack_info)
 
 
 def real_tokens() -> Tensor:

@@ -13,8 +13,8 @@ from torch import Tensor
 from ablate.data.batches import Batch
 from ablate.parts.objective import Objective, _Smoothed
 from ablate.registry import build, choose, lookup, slots
-from ablate.training.gradient import Load, add_gradient
-from ablate.training.step import Recipe
+from ablate.training.gradient import StepInputs, add_gradient
+from ablate.training.step import StepConfig
 from tests.tiny import alternatives, ids, tiny
 
 PAD = 0
@@ -238,11 +238,11 @@ def test_r_drop_sends_every_sentence_through_two_dropout_masks() -> None:
     src, tgt = ids(3, 6), ids(3, 6, seed=2)
     tgt[1, 4:] = PAD
     batch = Batch(src, tgt[:, :-1], tgt[:, 1:].contiguous(), 13, torch.arange(3))
-    recipe = Recipe(objective("r_drop", alpha=2.0))
+    step_config = StepConfig(objective("r_drop", alpha=2.0))
 
     def loss(seed: int) -> float:
         torch.manual_seed(seed)
-        return add_gradient(model, recipe, Load.of(batch, 1))[0].item()
+        return add_gradient(model, step_config, StepInputs.of(batch, 1))[0].item()
 
     torch.manual_seed(5)
     logits = model(src.repeat(2, 1), batch.tgt_in.repeat(2, 1))

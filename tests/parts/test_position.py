@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from ablate.parts.attention import Attention, View
-from ablate.parts.dims import Dims, Dropout, Side, Stage
+from ablate.parts.attention import Attention, AttentionContext
+from ablate.parts.dims import Dims, Dropout, Side, StackInfo
 from ablate.parts.position import Position
 from ablate.parts.scaling import Scaling
 from ablate.registry import build, choose, slots
@@ -20,8 +20,8 @@ B, H, T, S, K, V = 2, DIMS.n_heads, 10, 13, DIMS.d_k, DIMS.d_v
 SIDES: tuple[Side, Side] = ("encoder", "decoder")
 
 
-def stage(side: Side) -> Stage:
-    return Stage(side=side, n_encoder_layers=2, n_decoder_layers=3)
+def stack_info(side: Side) -> StackInfo:
+    return StackInfo(side=side, n_encoder_layers=2, n_decoder_layers=3)
 
 
 @pytest.fixture(
@@ -31,7 +31,7 @@ def position(request: pytest.FixtureRequest) -> Position:
     """Each registered encoding on each side: a new one is tested without a line here."""
     name, side = request.param
     torch.manual_seed(0)
-    return build(Position, choose(Position, name), DIMS, stage(side)).double().eval()
+    return build(Position, choose(Position, name), DIMS, stack_info(side)).double().eval()
 
 
 def hooks(position: Position, queries: Tensor, n_keys: int, layer: int = 1) -> list[Tensor]:
@@ -83,7 +83,7 @@ def test_a_query_at_some_place_does_not_care_what_else_is_asked(position: Positi
 @pytest.mark.parametrize("is_training", [True, False])
 def test_nothing_asks_for_the_value_of_a_number(name: str, *, is_training: bool) -> None:
     with torch.device("meta"):
-        part = build(Position, choose(Position, name), DIMS, stage("encoder")).double()
+        part = build(Position, choose(Position, name), DIMS, stack_info("encoder")).double()
     places = torch.arange(T, device="meta")
     x, q = torch.empty(B, T, 32, device="meta"), torch.empty(B, H, T, K, device="meta")
     part.train(is_training)
@@ -110,10 +110,10 @@ def test_bf16_comes_near_to_single_precision(position: Position) -> None:
     scaling = build(Scaling, choose(Scaling, "sqrt_dk"), DIMS)
     attention = build(Attention, choose(Attention, "full"), DIMS, scaling, Dropout())
     x, where = torch.randn(B, T, DIMS.d_model), torch.arange(T)
-    view = View(torch.ones(T, T, dtype=torch.bool).tril(), where, where, part)
-    expected = attention(part.embed(x, where), view)
+    context = AttentionContext(torch.ones(T, T, dtype=torch.bool).tril(), where, where, part)
+    expected = attention(part.embed(x, where), context)
     with torch.autocast("cpu", torch.bfloat16):
-        rounded = attention(part.embed(x, where), view)
+        rounded = attention(part.embed(x, where), context)
     assert rounded.dtype is torch.bfloat16
     torch.testing.assert_close(rounded.float(), expected, atol=0.03, rtol=0.03)
 
@@ -159,7 +159,7 @@ def test_every_trained_number_of_an_encoding_is_reached(position: Position) -> N
 
 @pytest.mark.parametrize("name", ["none", "sinusoidal", "shifted", "alibi", "rotary"])
 def test_fixed_encodings_have_nothing_to_train_and_nothing_to_save(name: str) -> None:
-    part = build(Position, choose(Position, name), DIMS, stage("encoder"))
+    part = build(Position, choose(Position, name), DIMS, stack_info("encoder"))
     assert not list(part.parameters())
     assert not part.state_dict()
 

@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.parts.dims import Dims, Stage
+from ablate.parts.dims import Dims, StackInfo
 from ablate.parts.position import Position
 from ablate.registry import build, choose
 
 WIDE = Dims.model_validate({"d_model": 512, "n_heads": 8, "max_len": 100})
-STAGE = Stage(side="encoder", n_encoder_layers=2, n_decoder_layers=2)
+STAGE = StackInfo(side="encoder", n_encoder_layers=2, n_decoder_layers=2)
 
 # What the second notebook prints of PE(2) and PE(10): the first and the last dimensions of 512.
 HEAD_2 = """

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ablate.parts.attention import Attention, View
-from ablate.parts.dims import Dims, Dropout, Side, Stage
+from ablate.parts.attention import Attention, AttentionContext
+from ablate.parts.dims import Dims, Dropout, Side, StackInfo
 from ablate.parts.position import Position
 from ablate.parts.scaling import Scaling
 from ablate.registry import RefusedError, build, choose
@@ -28,8 +28,8 @@ def dims(n_heads: int = 4, **changes: int) -> Dims:
 
 def make(name: str, side: Side = "encoder", n_heads: int = 4, **options: Any) -> Position:
     torch.manual_seed(0)
-    stage = Stage(side=side, n_encoder_layers=N_ENCODER, n_decoder_layers=N_DECODER)
-    return build(Position, choose(Position, name, **options), dims(n_heads), stage).double()
+    stack_info = StackInfo(side=side, n_encoder_layers=N_ENCODER, n_decoder_layers=N_DECODER)
+    return build(Position, choose(Position, name, **options), dims(n_heads), stack_info).double()
 
 
 def numbers(*shape: int, seed: int = 1) -> Tensor:
@@ -92,7 +92,7 @@ def test_shaw_in_an_attention_is_the_papers_two_equations() -> None:
     attention = build(Attention, choose(Attention, "full"), d, scaling, Dropout()).double()
     x, where, n = numbers(B, 7, 8), torch.arange(7), 7
     seen = torch.ones(n, n, dtype=torch.bool).tril()
-    y = attention(x, View(seen, where, where, part, layer=1))
+    y = attention(x, AttentionContext(seen, where, where, part, layer=1))
 
     def heads(projected: Tensor) -> Tensor:
         return projected.reshape(B, n, 4, -1).permute(0, 2, 1, 3)
@@ -124,10 +124,10 @@ def test_shaw_may_leave_values_alone() -> None:
 
 
 def test_shaw_starts_each_layer_with_xaviers_uniform() -> None:
-    stage = Stage(side="encoder", n_encoder_layers=3, n_decoder_layers=1)
+    stack_info = StackInfo(side="encoder", n_encoder_layers=3, n_decoder_layers=1)
     wide = dims(d_k=300, d_v=200)
     torch.manual_seed(0)
-    tables = shaw_tables(build(Position, choose(Position, "shaw", k=100), wide, stage))
+    tables = shaw_tables(build(Position, choose(Position, "shaw", k=100), wide, stack_info))
     for table, width in zip(tables, (300, 200), strict=True):
         bound = math.sqrt(6 / (201 + width))
         assert table.abs().max().item() == pytest.approx(bound, rel=1e-3)
@@ -220,10 +220,10 @@ def test_t5_has_one_table_for_all_layers() -> None:
 
 
 def test_t5_starts_as_narrow_as_the_model_is_wide() -> None:
-    stage = Stage(side="encoder", n_encoder_layers=1, n_decoder_layers=1)
+    stack_info = StackInfo(side="encoder", n_encoder_layers=1, n_decoder_layers=1)
     wide = Dims.model_validate({"d_model": 900, "n_heads": 300, "max_len": 8})
     torch.manual_seed(0)
-    part = build(Position, choose(Position, "t5"), wide, stage)
+    part = build(Position, choose(Position, "t5"), wide, stack_info)
     (table,) = part.parameters()
     assert table.std().item() == pytest.approx(1 / 30, rel=0.02)
     assert table.mean().item() == pytest.approx(0.0, abs=1e-3)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ablate.parts.dims import Dims, Stage
+from ablate.parts.dims import Dims, StackInfo
 from ablate.parts.position import Position
 from ablate.registry import RefusedError, build, choose
 
@@ -28,8 +28,8 @@ def in_double() -> Iterator[None]:
 
 def make(d_k: int = 6, max_len: int = 64, **options: Any) -> Position:
     dims = Dims.model_validate({"d_model": 12, "n_heads": H, "max_len": max_len, "d_k": d_k})
-    stage = Stage(side="encoder", n_encoder_layers=1, n_decoder_layers=1)
-    return build(Position, choose(Position, "rotary", **options), dims, stage)
+    stack_info = StackInfo(side="encoder", n_encoder_layers=1, n_decoder_layers=1)
+    return build(Position, choose(Position, "rotary", **options), dims, stack_info)
 
 
 def by_complex_numbers(x: Tensor, positions: Tensor, base: float, layout: str) -> Tensor:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from ablate.parts.dims import Dims, Place, Side
-from ablate.parts.noise import ElementDropout
+from ablate.parts.dims import Dims, LayerInfo, Side
+from ablate.parts.dropout import ElementDropout
 from ablate.parts.norm import Norm
 from ablate.parts.residual import Calibration, NormMaker, Residual
 from ablate.registry import RefusedError, build, choose, lookup, slots
@@ -51,8 +51,8 @@ def named(name: str) -> NormMaker:
     return lambda width=None: build(Norm, choose(Norm, name), DIMS)
 
 
-def place(side: Side = "encoder", n: int = 2, m: int = 2) -> Place:
-    return Place(side=side, layer=0, n_encoder_layers=n, n_decoder_layers=m)
+def place(side: Side = "encoder", n: int = 2, m: int = 2) -> LayerInfo:
+    return LayerInfo(side=side, layer=0, n_encoder_layers=n, n_decoder_layers=m)
 
 
 def wiring(

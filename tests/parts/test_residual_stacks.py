@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ablate.model import Transformer
 from ablate.parts.attention import Attention
-from ablate.parts.dims import Place
+from ablate.parts.dims import LayerInfo
 from ablate.parts.feed_forward import FeedForward
 from ablate.parts.norm import Norm
 from ablate.parts.residual import Residual
@@ -203,12 +203,14 @@ def test_normformer_refuses_heads_that_are_scaled_already() -> None:
     layer = build(
         Residual,
         choose(Residual, "normformer"),
-        Place(side="decoder", layer=0, n_encoder_layers=2, n_decoder_layers=2),
+        LayerInfo(side="decoder", layer=0, n_encoder_layers=2, n_decoder_layers=2),
         lambda width=None: build(Norm, choose(Norm, "layer"), dims),
         0.0,
     )
     with pytest.raises(ValueError, match="scales the heads, and so does this attention already"):
-        layer.equip(attentions, ff, lambda width=None: build(Norm, choose(Norm, "layer"), dims))
+        layer.modify_sublayers(
+            attentions, ff, lambda width=None: build(Norm, choose(Norm, "layer"), dims)
+        )
 
 
 @pytest.mark.parametrize("name", ["relu", "swiglu", "mixture_of_experts"])

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.parts.attention import Attention, View
+from ablate.parts.attention import Attention, AttentionContext
 from ablate.parts.dims import Dims, Dropout
 from ablate.parts.scaling import Scaling
 from ablate.registry import build, choose, slots
@@ -125,8 +125,8 @@ def test_an_attention_is_pytorchs_with_that_scale(name: str, factor: float) -> N
     )
     y = F.scaled_dot_product_attention(q, k, v, scale=factor)
     expected = attention.out(y.transpose(1, 2).flatten(-2))
-    view = View(torch.ones(T, T, dtype=torch.bool), where, where)
-    torch.testing.assert_close(attention(x, view), expected, atol=1e-13, rtol=0)
+    context = AttentionContext(torch.ones(T, T, dtype=torch.bool), where, where)
+    torch.testing.assert_close(attention(x, context), expected, atol=1e-13, rtol=0)
 
 
 def parameter(part: Scaling) -> torch.nn.Parameter:

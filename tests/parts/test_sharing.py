@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from ablate.config.experiment import SIDES
 from ablate.model import Transformer
-from ablate.parts.dims import Stage
+from ablate.parts.dims import StackInfo
 from ablate.parts.sharing import Sharing
 from ablate.registry import RefusedError, build, choose, slots
-from ablate.spec.experiment import SIDES
 from tests.tiny import PAD, ids, scrambled, spec, tiny
 
 NAMES = sorted(slots()["sharing"])
@@ -20,8 +20,8 @@ SHARING = [name for name in NAMES if name != "none"]
 
 def order(name: str, n_layers: int, **options: Any) -> list[int]:
     """Return the order in an encoder of ``n_layers``; the decoder has others."""
-    stage = Stage(side="encoder", n_encoder_layers=n_layers, n_decoder_layers=n_layers + 1)
-    return build(Sharing, choose(Sharing, name, **options), stage).order()
+    stack_info = StackInfo(side="encoder", n_encoder_layers=n_layers, n_decoder_layers=n_layers + 1)
+    return build(Sharing, choose(Sharing, name, **options), stack_info).order()
 
 
 @pytest.mark.parametrize(

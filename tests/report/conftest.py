@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ablate.config import Experiment
 from ablate.report import Table, table
-from ablate.spec import Experiment
 from tests.report import made_up
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import ablate.data
 import ablate.decoding
 import ablate.parts  # noqa: F401  (parts enter the registry when their rooms are imported)
-from ablate.spec import Experiment, load
+from ablate.config import Experiment, load
 
 SETS = ("test", "test_long", "test_novel")
 BLEU_SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"

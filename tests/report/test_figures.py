@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ablate.config import Experiment
 from ablate.errors import StoreError
 from ablate.report.figures import draw_curves, spread_out
-from ablate.spec import Experiment
 
 HEADER = "step,tokens,train_loss,dev_nll,learning_rate,gradient_norm,seconds\n"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ablate.analysis import summarise
+from ablate.config import Experiment
 from ablate.report import Table, table
 from ablate.report.numbers import TIMES
-from ablate.spec import Experiment
 from tests.report import made_up
 
 SEEDS = (1, 2, 3)

@@ -12,7 +12,7 @@ import pytest
 
 from ablate.runner.devices import Device
 from ablate.runner.schedule import FEWEST_ROUNDS
-from ablate.runner.task import Sign, Task
+from ablate.runner.task import Heartbeat, Task
 from ablate.store import Store
 
 MakeTask = Callable[..., Task]
@@ -114,7 +114,7 @@ class Diary:
         self.begun: list[str] = []
         self.signs: list[str] = []
         self.endings: dict[str, str] = {}
-        self.on_sign: Callable[[Sign], None] = lambda _: None
+        self.on_sign: Callable[[Heartbeat], None] = lambda _: None
 
     def expect(self, tasks: object, what: str, n_at_once: int) -> None:
         return
@@ -122,9 +122,9 @@ class Diary:
     def started(self, task: Task, device: Device) -> None:
         self.begun.append(task.variant)
 
-    def signed(self, task: Task, sign: Sign) -> None:
-        self.signs.append(sign.phase)
-        self.on_sign(sign)
+    def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
+        self.signs.append(heartbeat.phase)
+        self.on_sign(heartbeat)
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         self.endings[task.variant] = outcome

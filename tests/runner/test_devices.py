@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ablate.runner import devices
-from ablate.runner.devices import Device, DeviceError, find, n_cores, places, resolve
+from ablate.runner.devices import Device, DeviceError, find, n_cores, resolve, worker_slots
 
 CPU = Device("cpu")
 
@@ -65,10 +65,10 @@ def test_there_is_one_place_per_core_or_job_and_one_per_gpu(
 ) -> None:
     monkeypatch.setattr(devices, "n_cores", lambda: 6)
     gpus = (Device("cuda", 0), Device("cuda", 1))
-    assert places([CPU], None) == (CPU,) * 6
-    assert places([CPU], 2) == (CPU,) * 2
-    assert places(gpus, None) == gpus
-    assert places(gpus, 2) == gpus
+    assert worker_slots([CPU], None) == (CPU,) * 6
+    assert worker_slots([CPU], 2) == (CPU,) * 2
+    assert worker_slots(gpus, None) == gpus
+    assert worker_slots(gpus, 2) == gpus
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ablate.runner.devices import Device
 from ablate.runner.display import Display, LiveDisplay, PlainDisplay, clock, display
-from ablate.runner.task import Sign
+from ablate.runner.task import Heartbeat
 from ablate.training import Progress
 from tests.runner.conftest import MakeTask
 
@@ -25,8 +25,8 @@ def _text(shown: Display) -> str:
     return shown.console.file.getvalue()
 
 
-def _at(step: int, seconds_left: float = 30.0) -> Sign:
-    return Sign("none", "training", Progress(step, 100, 3.21, None, 12_345.6, seconds_left))
+def _at(step: int, seconds_left: float = 30.0) -> Heartbeat:
+    return Heartbeat("none", "training", Progress(step, 100, 3.21, None, 12_345.6, seconds_left))
 
 
 class Clock:
@@ -56,9 +56,9 @@ def test_lines_tell_of_start_progress_and_end(watch: Clock, task: MakeTask) -> N
     job = task("none")
     shown.expect([job], "training 1 run, 1 at a time", 1)
     shown.started(job, CPU)
-    shown.signed(job, Sign("none", "reading the corpus"))
+    shown.heartbeat(job, Heartbeat("none", "reading the corpus"))
     watch.now = 60.0
-    shown.signed(job, _at(55))
+    shown.heartbeat(job, _at(55))
     shown.ended(job, "done, BLEU test 34.50", is_good=True)
     assert _text(shown).splitlines() == [
         "training 1 run, 1 at a time",
@@ -75,11 +75,11 @@ def test_lines_are_few(watch: Clock, task: MakeTask) -> None:
     shown.started(job, CPU)
     for step in range(1, 101):  # a minute: at most one line every 15 seconds
         watch.now = 0.6 * step
-        shown.signed(job, _at(step))
+        shown.heartbeat(job, _at(step))
     assert _text(shown).count("step") == 4
     for step in range(1, 101):  # a day: at most one line every tenth
         watch.now = 864.0 * step
-        shown.signed(job, _at(step))
+        shown.heartbeat(job, _at(step))
     assert _text(shown).count("step") <= 4 + 10
 
 
@@ -90,7 +90,7 @@ def test_the_live_table_has_a_line_per_running_run(watch: Clock, task: MakeTask)
         shown.expect(tasks, "training", 2)
         for job in tasks[:2]:
             shown.started(job, CPU)
-        shown.signed(tasks[0], _at(50))
+        shown.heartbeat(tasks[0], _at(50))
         shown.console.print(shown._render())
     text = _text(shown)
     assert "one seed 1" in text
@@ -109,7 +109,7 @@ def test_the_time_left_counts_what_waits(watch: Clock, task: MakeTask) -> None:
     assert shown._seconds_left() is None
     watch.now = 10.0
     for job in tasks[:2]:
-        shown.signed(job, _at(50, seconds_left=10.0))
+        shown.heartbeat(job, _at(50, seconds_left=10.0))
     assert shown._seconds_left() == pytest.approx((10 + 10 + 20 + 20) / 2)
     for job in tasks[:2]:
         shown.ended(job, "done", is_good=True)

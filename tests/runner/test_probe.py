@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from ablate.runner.crews import alone
+from ablate.config import RunSpec
 from ablate.runner.devices import Device
+from ablate.runner.packing import one_per_process
 from ablate.runner.pool import Pool
 from ablate.runner.probe import n_rounds_of, probe_one
 from ablate.runner.task import Task
-from ablate.spec import RunSpec
 from ablate.store import Store
 from tests.runner.conftest import SMALL, SPEEDS, Diary, MakeTask
 
@@ -28,7 +28,7 @@ def probe(task: MakeTask) -> Task:
 def _rounds_in_turn(probe: Task, pool: Pool) -> Iterator[int | None]:
     """Yield the exit status of the worker after every round; None while it lives."""
     for number in range(3):
-        (ended,) = pool.run(alone([replace(probe, round=number)]), is_alone=True)
+        (ended,) = pool.run(one_per_process([replace(probe, round=number)]), is_alone=True)
         assert ended.reason is None
         (worker,) = pool._idle
         yield worker.process.poll()

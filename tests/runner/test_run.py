@@ -10,11 +10,11 @@ import pytest
 import ablate.data
 import ablate.decoding
 import ablate.parts  # noqa: F401 - with the two above, every part is registered
+from ablate.config import RunSpec
 from ablate.errors import DataError, DivergedError, StoppedError
 from ablate.runner import run
 from ablate.runner.run import run_one
 from ablate.runner.task import Task
-from ablate.spec import RunSpec
 from ablate.store import Store
 from ablate.training import Progress
 from tests.runner.conftest import MakeTask

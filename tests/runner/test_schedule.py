@@ -13,11 +13,11 @@ import pytest
 
 from ablate.registry import Plugin
 from ablate.runner import pool
-from ablate.runner.crews import alone, crews
 from ablate.runner.devices import Device
+from ablate.runner.packing import one_per_process, pack_tasks
 from ablate.runner.probe import n_rounds_of
 from ablate.runner.schedule import FEWEST_ROUNDS, MOST_ROUNDS, advised, missing, schedule
-from ablate.runner.task import Sign, Task
+from ablate.runner.task import Heartbeat, Task
 from ablate.store import Store
 from tests.runner.conftest import MEASURED, Diary, MakeTask
 
@@ -35,10 +35,10 @@ def _run(
     store: Store,
     diary: Diary,
     command: Sequence[str],
-    n_places: int = 1,
-    n_together: int = 1,
+    n_worker_slots: int = 1,
+    runs_per_process: int = 1,
 ) -> None:
-    schedule(tasks, [CPU] * n_places, store, diary, command, n_together)
+    schedule(tasks, [CPU] * n_worker_slots, store, diary, command, runs_per_process)
 
 
 def _trained(store: Store) -> list[str]:
@@ -113,7 +113,7 @@ def test_two_places_are_used_at_the_same_time(
     store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:
     tasks = [task("meets one", key="meet1"), task("meets two", key="meet2")]
-    _run(tasks, store, diary, command, n_places=2)
+    _run(tasks, store, diary, command, n_worker_slots=2)
     assert [_status(store, key) for key in ("meet1", "meet2")] == ["done", "done"]
 
 
@@ -133,7 +133,7 @@ def test_a_worker_that_is_there_goes_before_one_that_would_have_to_start(
     tasks, starts = [task(f"done {number}") for number in range(4)], store.results / "starts"
     command = [sys.executable, "-c", LASTING_WORKER, str(starts)]
     with pool.Pool([CPU] * 3, diary, command) as workers:
-        ended = list(workers.run(alone(tasks), is_alone=True))
+        ended = list(workers.run(one_per_process(tasks), is_alone=True))
     assert [(each.task, each.reason) for each in ended] == [(each, None) for each in tasks]
     assert starts.read_text(encoding="utf-8").split() == ["started"]
 
@@ -156,7 +156,7 @@ def test_cores_that_nobody_needs_are_for_those_at_work(
 ) -> None:
     tasks = [task(name, probe="measured") for name in names]
     store.save_probe("measured", MEASURED)
-    _run(tasks, store, diary, command, n_places=3)
+    _run(tasks, store, diary, command, n_worker_slots=3)
     heard = [(store.load(task.key) or {})["error"] for task in tasks]
     assert [number for number in heard if number is not None] == expected
 
@@ -234,32 +234,38 @@ def test_an_interruption_ends_every_worker_and_the_next_call_continues(
     monkeypatch.setattr(pool, "GRACE_S", 0.5)
     workers: list[int] = []
 
-    def interrupt(sign: Sign) -> None:
-        if sign.phase.startswith("ready"):
-            workers.append(int(sign.phase.split()[1]))
+    def interrupt(heartbeat: Heartbeat) -> None:
+        if heartbeat.phase.startswith("ready"):
+            workers.append(int(heartbeat.phase.split()[1]))
         if len(workers) == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
     diary.on_sign = interrupt
     before = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        _run([task(variant, key="1"), task(variant, key="2")], store, diary, command, n_places=2)
+        _run(
+            [task(variant, key="1"), task(variant, key="2")],
+            store,
+            diary,
+            command,
+            n_worker_slots=2,
+        )
     assert time.monotonic() - before < 5
     for process in workers:
         with pytest.raises(ProcessLookupError):
             os.kill(process, 0)
     assert store.load("1") is store.load("2") is None
     diary.on_sign = lambda _: None
-    _run([task("done", key="1"), task("done", key="2")], store, diary, command, n_places=2)
+    _run([task("done", key="1"), task("done", key="2")], store, diary, command, n_worker_slots=2)
     assert _status(store, "2") == "done"
 
 
 def test_a_worker_does_not_hear_our_ctrl_c(
     store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:
-    def interrupt(sign: Sign) -> None:
-        if sign.phase.startswith("ready"):
-            worker = int(sign.phase.split()[1])
+    def interrupt(heartbeat: Heartbeat) -> None:
+        if heartbeat.phase.startswith("ready"):
+            worker = int(heartbeat.phase.split()[1])
             os.kill(worker, signal.SIGINT)
             time.sleep(0.2)
             os.kill(worker, signal.SIGTERM)
@@ -294,7 +300,7 @@ def test_runs_that_share_a_process_all_end(
     store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:
     tasks = [task(f"done {number}") for number in range(5)]
-    _run(tasks, store, diary, command, n_together=2)
+    _run(tasks, store, diary, command, runs_per_process=2)
     assert [_status(store, task.key) for task in tasks] == ["done"] * 5
     assert set(diary.endings.values()) == {"done, BLEU "}
     log = (store.path("done-1") / "log.txt").read_text(encoding="utf-8")
@@ -306,7 +312,7 @@ def test_a_run_that_fails_in_company_is_tried_again_alone(
     store: Store, diary: Diary, command: list[str], task: MakeTask, variant: str
 ) -> None:
     tasks = [task("done"), task(variant), task("diverged")]
-    _run(tasks, store, diary, command, n_together=3)
+    _run(tasks, store, diary, command, runs_per_process=3)
     assert [_status(store, task.key) for task in tasks] == ["done", "done", "diverged"]
     again = {"shy": ["train shy 1", "train diverged 1"], "large": ["train large 1"]}
     assert _trained(store)[3:] == again[variant]
@@ -318,18 +324,18 @@ def test_a_probe_advises_how_many_runs_share_a_process(store: Store, task: MakeT
     tasks = [task(name, probe=name.split()[0]) for name in NAMES]
     assert _crews(tasks, store, 1) == [NAMES[:3], NAMES[3:4], NAMES[4:5], NAMES[5:]]
     assert _crews(tasks, store, 3) == [NAMES[:2], NAMES[2:4], NAMES[4:5], NAMES[5:]]
-    assert [task.n_together for task in crews(tasks[:2], 1, lambda _: 2)[0]] == [2, 2]
+    assert [task.runs_per_process for task in pack_tasks(tasks[:2], 1, lambda _: 2)[0]] == [2, 2]
 
 
 def test_nobody_shares_a_process_with_plugins_that_it_does_not_use(task: MakeTask) -> None:
     plugin = Plugin("a.py", sha256="0", module="a")
     tasks = [task("one"), task("two", plugins=(plugin,)), task("three", plugins=(plugin,))]
-    assert [len(crew) for crew in crews(tasks, 1, lambda _: 3)] == [1, 2]
+    assert [len(group) for group in pack_tasks(tasks, 1, lambda _: 3)] == [1, 2]
 
 
-def _crews(tasks: Sequence[Task], store: Store, n_places: int) -> list[list[str]]:
-    found = crews(tasks, n_places, lambda task: advised(task, store))
-    return [[task.variant for task in crew] for crew in found]
+def _crews(tasks: Sequence[Task], store: Store, n_worker_slots: int) -> list[list[str]]:
+    found = pack_tasks(tasks, n_worker_slots, lambda task: advised(task, store))
+    return [[task.variant for task in group] for group in found]
 
 
 def _status(store: Store, key: str) -> str:

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from ablate.config import RunSpec
 from ablate.registry import Plugin
 from ablate.runner.devices import Device, n_cores
 from ablate.runner.schedule import schedule
-from ablate.runner.task import Exit, Sign, Task, heard_in
+from ablate.runner.task import Exit, Heartbeat, Task, parse_message
 from ablate.runner.worker import has_open
-from ablate.spec import RunSpec
 from ablate.store import Store
 from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
 
@@ -48,12 +48,12 @@ def _command(process: int) -> bytes:
     return Path(f"/proc/{process}/cmdline").read_bytes()
 
 
-def _at_work(act: Callable[[int, int], None]) -> Callable[[Sign], None]:
+def _at_work(act: Callable[[int, int], None]) -> Callable[[Heartbeat], None]:
     """Return what calls ``act`` once, with a worker and its fork, when that has begun to train."""
     done: list[bool] = []
 
-    def on_sign(sign: Sign) -> None:
-        if sign.progress is not None and not done:
+    def on_sign(heartbeat: Heartbeat) -> None:
+        if heartbeat.progress is not None and not done:
             done.append(True)
             (worker,) = _children(os.getpid())
             (fork,) = _children(worker)
@@ -157,7 +157,7 @@ def test_a_run_alone_has_all_cores_and_takes_its_helpers_with_it(
 
     diary.on_sign = _at_work(kill)
     store.save_probe("measured", MEASURED)
-    alone = replace(_task(task, "endless", **large), engine="split")
+    alone = replace(_task(task, "endless", **large), engine="data_parallel")
     schedule([alone], [Device("cpu")] * 4, store, diary)
     assert len(helpers) == (3 if n_cores() >= 4 else 1)
     assert all(map(_is_gone, helpers))
@@ -183,12 +183,12 @@ def test_what_is_open_is_seen(tmp_path: Path) -> None:
     assert not has_open(str(tmp_path))
 
 
-@pytest.mark.parametrize("told", [Exit(-9), Exit(0), Sign("key", "training")])
-def test_what_a_worker_says_is_understood(told: Sign | Exit) -> None:
-    assert heard_in(told.to_line()) == told
+@pytest.mark.parametrize("told", [Exit(-9), Exit(0), Heartbeat("key", "training")])
+def test_what_a_worker_says_is_understood(told: Heartbeat | Exit) -> None:
+    assert parse_message(told.to_line()) == told
 
 
 @pytest.mark.parametrize("line", ["", "{}", "[]", "1", '"status"', '{"status": 1, "more": 2}'])
 def test_what_others_print_is_not_taken_for_it(line: str) -> None:
     with pytest.raises(ValueError, match=r"not a sign of life|Expecting value"):
-        heard_in(line)
+        parse_message(line)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from ablate.config import RunSpec
 from ablate.data.batches import Batches, Encoded, Ragged
 from ablate.data.tokenizer import EOS, PAD
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
-from ablate.spec import RunSpec
 from ablate.training.loop import Job
 
 N_IDS = 12

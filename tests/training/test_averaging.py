@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ablate.config import RunSpec
 from ablate.errors import StoppedError
-from ablate.spec import RunSpec
-from ablate.training import Trained, train
+from ablate.training import TrainingResult, train
 from ablate.training.averaging import MovingAverage
 from tests.tiny import PARTS, fitted
 from tests.training.reversal import fresh, job, run_spec
@@ -104,7 +104,7 @@ def test_every_part_has_weights_that_can_be_averaged(slot: str, name: str) -> No
 
 def go(
     spec: RunSpec, folder: Path, stops: Iterator[bool]
-) -> tuple[Trained, Weights, list[Weights]]:
+) -> tuple[TrainingResult, Weights, list[Weights]]:
     """Train; return what training says, the final weights, and those after every step."""
     made = fresh(spec)
     steps: list[Weights] = []

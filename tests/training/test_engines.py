@@ -12,23 +12,23 @@ import pytest
 import torch
 from torch import Tensor
 
+from ablate.config import RunSpec
+from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
 from ablate.errors import SpecError, StoppedError
 from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
 from ablate.parts.objective import Objective
-from ablate.recording import Recorder
 from ablate.registry import build, choose, slots
-from ablate.spec import RunSpec
 from ablate.training import Progress, train
 from ablate.training.engines import Eager, Engine, resolve
 from ablate.training.engines import choose as engine_of
-from ablate.training.engines import graph as graph_module
-from ablate.training.engines.graph import Graph
-from ablate.training.engines.obstacle import obstacle
+from ablate.training.engines import cuda_graph as graph_module
+from ablate.training.engines.capture_blocker import capture_blocker
+from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.plan import Stream
-from ablate.training.step import Recipe, make_optimizer, set_rate
+from ablate.training.step import StepConfig, make_optimizer, set_rate
 from tests import tape
 from tests.tiny import PARTS, fitted, some_batch
 from tests.training.reversal import fresh, job, pairs, run_spec
@@ -44,8 +44,8 @@ def prepared(name: str, spec: RunSpec, device: torch.device = CPU) -> tuple[Engi
     set_rate(optimizer, 1e-3)
     batches = Batches(pairs(), spec.training.batch_tokens, PAD)
     example = batches.make(batches.epoch(1, 0)[0]).to(device)
-    recipe = Recipe.of(spec.training, "fp32")
-    return engine_of(name, model, recipe, optimizer, example), batches
+    step_config = StepConfig.of(spec.training, "fp32")
+    return engine_of(name, model, step_config, optimizer, example), batches
 
 
 def losses(name: str, device: torch.device = CPU, **training: Any) -> tuple[list[float], Engine]:
@@ -64,11 +64,11 @@ def losses(name: str, device: torch.device = CPU, **training: Any) -> tuple[list
 def test_graphs_learn_as_eager_does(
     accumulate: int, loss_per: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Recorder, "record", tape.record)
+    monkeypatch.setattr(GraphCapturer, "record", tape.record)
     expected, _ = losses("eager", accumulate=accumulate, loss_per=loss_per)
-    found, engine = losses("graph", accumulate=accumulate, loss_per=loss_per)
-    assert engine.name == "graph"
-    assert isinstance(engine, Graph)
+    found, engine = losses("cuda_graph", accumulate=accumulate, loss_per=loss_per)
+    assert engine.name == "cuda_graph"
+    assert isinstance(engine, CudaGraph)
     assert engine.n_recorded > 1
     assert expected[-1] < expected[0] - 0.3
     assert found == pytest.approx(expected, abs=1e-4)
@@ -79,7 +79,7 @@ def test_no_optimizer_moves_the_weights_elsewhere_from_a_graph(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a rate and a gradient that are others at every step."""
-    monkeypatch.setattr(Recorder, "record", tape.record)
+    monkeypatch.setattr(GraphCapturer, "record", tape.record)
 
     def result(engine: str) -> tuple[list[Tensor], int]:
         made, batches = prepared(engine, run_spec(0.0, optimizer={"name": name}, clip=1.0))
@@ -87,18 +87,18 @@ def test_no_optimizer_moves_the_weights_elsewhere_from_a_graph(
         for rate in (1e-3, 2e-3, 3e-3, 4e-3):
             set_rate(made.optimizer, rate)
             norm = made.step([batch]).gradient_norm
-        n_recorded = made.n_recorded if isinstance(made, Graph) else 0
+        n_recorded = made.n_recorded if isinstance(made, CudaGraph) else 0
         return [norm, *made.model.parameters()], n_recorded
 
     expected, _ = result("eager")
-    found, n_recorded = result("graph")
+    found, n_recorded = result("cuda_graph")
     assert n_recorded == (2 if name in ("adam", "adamw") else 1)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
 
 
 def test_weights_that_are_met_late_are_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that uses a parameter for long sentences only."""
-    monkeypatch.setattr(Recorder, "record", tape.record)
+    monkeypatch.setattr(GraphCapturer, "record", tape.record)
     forward = Relu.forward
 
     def curious(self: Relu, x: Tensor, *rest: Any) -> Tensor:
@@ -112,13 +112,13 @@ def test_weights_that_are_met_late_are_moved(monkeypatch: pytest.MonkeyPatch) ->
         layers = [module for module in model.modules() if isinstance(module, Relu)]
         for layer in layers:
             layer.late = torch.nn.Parameter(torch.ones(16))
-        recipe = Recipe(build(Objective, choose(Objective, "label_smoothing"), PAD))
-        engine = cls(model, recipe, torch.optim.Adam(model.parameters(), lr=0.01, fused=True))
+        step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
+        engine = cls(model, step_config, torch.optim.Adam(model.parameters(), lr=0.01, fused=True))
         for n_src in (8, 8, 8, 12, 12, 12):
             engine.step([of_length(n_src)])
         return [layer.get_parameter("late") for layer in layers]
 
-    expected, found = result(Eager), result(Graph)
+    expected, found = result(Eager), result(CudaGraph)
     assert any((late != 1).all() for late in expected)
     torch.testing.assert_close(found, expected)
 
@@ -135,7 +135,7 @@ def test_compiled_code_learns_as_eager_does() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", ["graph", "compile"])
+@pytest.mark.parametrize("name", ["cuda_graph", "compile"])
 def test_on_a_gpu_too(name: str) -> None:
     expected, _ = losses("eager", torch.device("cuda"))
     found, engine = losses(name, torch.device("cuda"))
@@ -146,13 +146,13 @@ def test_on_a_gpu_too(name: str) -> None:
 
 def gradients(cls: type[Engine], model: Transformer, batch: Batch) -> tuple[Tensor, list[Tensor]]:
     """Return the losses of a batch and its gradient, computed for the third time."""
-    recipe = Recipe(build(Objective, choose(Objective, "label_smoothing"), PAD))
-    engine = cls(model, recipe, torch.optim.SGD(model.parameters(), lr=0.0))
+    step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
+    engine = cls(model, step_config, torch.optim.SGD(model.parameters(), lr=0.0))
     for _ in range(2):
         engine.step([batch])
     model.zero_grad(set_to_none=False)
     found = engine.add_gradient(batch, 7)
-    assert not isinstance(engine, Graph) or (engine.n_recorded, engine.note) == (1, "")
+    assert not isinstance(engine, CudaGraph) or (engine.n_recorded, engine.note) == (1, "")
     return found, [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
 
 
@@ -161,10 +161,10 @@ def test_no_part_comes_out_differently_from_a_graph(
     slot: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With padding between the source and its buffer, and logits of padding made in vain."""
-    monkeypatch.setattr(Recorder, "record", tape.record)
+    monkeypatch.setattr(GraphCapturer, "record", tape.record)
     batch = some_batch()
     expected, left = gradients(Eager, fitted(slot, name).double(), batch)
-    found, right = gradients(Graph, fitted(slot, name).double(), batch)
+    found, right = gradients(CudaGraph, fitted(slot, name).double(), batch)
     torch.testing.assert_close(found, expected)
     for a, b in zip(left, right, strict=True):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-9)
@@ -174,21 +174,21 @@ def test_no_part_comes_out_differently_from_a_graph(
 def test_no_objective_comes_out_differently_from_a_graph(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Recorder, "record", tape.record)
+    monkeypatch.setattr(GraphCapturer, "record", tape.record)
 
     def result(cls: type[Engine]) -> Tensor:
         model = fitted("position", "sinusoidal").double()
-        recipe = Recipe(build(Objective, choose(Objective, name), PAD))
-        engine = cls(model, recipe, torch.optim.SGD(model.parameters(), lr=0.1))
+        step_config = StepConfig(build(Objective, choose(Objective, name), PAD))
+        engine = cls(model, step_config, torch.optim.SGD(model.parameters(), lr=0.1))
         for _ in range(3):
             found = engine.step([some_batch()])
         return torch.stack((found.loss, found.gradient_norm.to(found.loss.dtype)))
 
-    torch.testing.assert_close(result(Graph), result(Eager))
+    torch.testing.assert_close(result(CudaGraph), result(Eager))
 
 
 def test_a_loss_that_is_looked_at_late_is_still_its_own() -> None:
-    engine, batches = prepared("graph", run_spec(dropout=0.0))
+    engine, batches = prepared("cuda_graph", run_spec(dropout=0.0))
     rows = batches.epoch(1, 0)[0]
     results = [engine.step([batches.make(rows)]).loss for _ in range(4)]
     found = [float(loss) for loss in results]
@@ -197,8 +197,8 @@ def test_a_loss_that_is_looked_at_late_is_still_its_own() -> None:
 
 
 def test_sources_of_almost_one_length_share_a_recording() -> None:
-    engine, _ = prepared("graph", run_spec(dropout=0.0))
-    assert isinstance(engine, Graph)
+    engine, _ = prepared("cuda_graph", run_spec(dropout=0.0))
+    assert isinstance(engine, CudaGraph)
     for n_src in (7, 8, 7, 9, 10):
         engine.add_gradient(of_length(n_src), 10)
     assert engine.n_recorded == 2
@@ -216,8 +216,8 @@ def test_sources_are_hardly_lengthened(n: int, expected: int) -> None:
 def test_there_are_only_so_many_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph_module, "_MOST", 2)
     expected, _ = losses("eager")
-    found, engine = losses("graph")
-    assert isinstance(engine, Graph)
+    found, engine = losses("cuda_graph")
+    assert isinstance(engine, CudaGraph)
     assert engine.n_recorded == 2
     assert found == pytest.approx(expected, abs=1e-4)
 
@@ -230,14 +230,14 @@ def of_length(n_src: int) -> Batch:
 
 @pytest.mark.parametrize(("slot", "name"), PARTS)
 def test_nothing_keeps_our_parts_from_being_recorded(slot: str, name: str) -> None:
-    recipe = Recipe(build(Objective, choose(Objective, "label_smoothing"), PAD))
-    assert obstacle(fitted(slot, name).train(), recipe, some_batch()) == ""
+    step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
+    assert capture_blocker(fitted(slot, name).train(), step_config, some_batch()) == ""
 
 
 @pytest.mark.parametrize("name", sorted(slots()["objective"]))
 def test_nothing_keeps_our_objectives_from_being_recorded(name: str) -> None:
-    recipe = Recipe(build(Objective, choose(Objective, name), PAD))
-    assert obstacle(fitted("position", "none").train(), recipe, some_batch()) == ""
+    step_config = StepConfig(build(Objective, choose(Objective, name), PAD))
+    assert capture_blocker(fitted("position", "none").train(), step_config, some_batch()) == ""
 
 
 def asks_for_a_number(y: Tensor) -> Tensor:
@@ -253,7 +253,7 @@ def makes_a_shape_of_numbers(y: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("curious", [asks_for_a_number, is_a_condition, makes_a_shape_of_numbers])
-@pytest.mark.parametrize("name", ["graph", "compile"])
+@pytest.mark.parametrize("name", ["cuda_graph", "compile"])
 def test_a_part_that_decides_by_numbers_is_trained_eagerly(
     curious: Callable[[Tensor], Tensor], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,9 +270,9 @@ def test_a_part_that_decides_by_numbers_is_trained_eagerly(
 def test_looking_for_obstacles_leaves_no_trace() -> None:
     model = fitted("feed_forward", "mixture_of_experts").train()
     before = {name: x.clone() for name, x in model.state_dict().items()}
-    recipe = Recipe(build(Objective, choose(Objective, "r_drop"), PAD))
+    step_config = StepConfig(build(Objective, choose(Objective, "r_drop"), PAD))
     torch.manual_seed(3)
-    assert obstacle(model, recipe, some_batch()) == ""
+    assert capture_blocker(model, step_config, some_batch()) == ""
     drawn = torch.rand(3)
     torch.manual_seed(3)
     assert torch.equal(drawn, torch.rand(3))
@@ -284,14 +284,14 @@ def test_what_cannot_be_recorded_after_all_goes_on_eagerly(monkeypatch: pytest.M
     def refuse(*_: object) -> Any:
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
-    monkeypatch.setattr(Recorder, "record", refuse)
+    monkeypatch.setattr(GraphCapturer, "record", refuse)
     expected, _ = losses("eager")
     why = "could not be recorded: operation not permitted when stream is capturing"
     with (
         pytest.warns(UserWarning, match=f"the step {why}; training goes on eagerly"),
         pytest.warns(UserWarning, match=f"the update {why}; it is made eagerly"),
     ):
-        found, engine = losses("graph")
+        found, engine = losses("cuda_graph")
     assert engine.note == (
         "the step could not be recorded: operation not permitted when stream is capturing"
     )
@@ -304,7 +304,7 @@ def test_an_interrupted_run_on_graphs_ends_like_one_that_was_not(tmp_path: Path)
     def go(name: str, told: Any) -> tuple[Any, Any]:
         model = fresh(spec)
         asked = job(spec, tmp_path / name)
-        object.__setattr__(asked, "engine", "graph")
+        object.__setattr__(asked, "engine", "cuda_graph")
         trained = train(model, asked, lambda _: None, lambda: next(told))
         return trained, model.state_dict()
 
@@ -312,7 +312,7 @@ def test_an_interrupted_run_on_graphs_ends_like_one_that_was_not(tmp_path: Path)
     with pytest.raises(StoppedError):
         go("parts", itertools.chain([False] * 11, itertools.repeat(True)))
     _, pieced = go("parts", itertools.repeat(False))
-    assert (whole.engine, whole.engine_note) == ("graph", "")
+    assert (whole.engine, whole.engine_note) == ("cuda_graph", "")
     for name, weight in weights.items():
         torch.testing.assert_close(weight, pieced[name], atol=1e-5, rtol=1e-4)
 
@@ -324,10 +324,12 @@ def test_a_run_tells_its_engine(tmp_path: Path) -> None:
 
 
 def test_auto_is_what_suits_the_device() -> None:
-    assert resolve("auto", "cpu") == "split"
-    assert resolve("auto", "cuda") == "graph"
+    assert resolve("auto", "cpu") == "data_parallel"
+    assert resolve("auto", "cuda") == "cuda_graph"
     assert resolve("compile", "cpu") == "compile"
-    with pytest.raises(SpecError, match="no engine 'fast'; say auto, eager, split, graph, compile"):
+    with pytest.raises(
+        SpecError, match="no engine 'fast'; say auto, eager, data_parallel, cuda_graph, compile"
+    ):
         resolve("fast", "cpu")
 
 

@@ -11,8 +11,8 @@ from ablate.parts import embedding as embedding_module
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose, slots
 from ablate.training import gradient
-from ablate.training.gradient import Load, add_gradient
-from ablate.training.step import Recipe
+from ablate.training.gradient import StepInputs, add_gradient
+from ablate.training.step import StepConfig
 from tests.tiny import ids, tiny
 
 OBJECTIVES = sorted(slots()["objective"])
@@ -25,19 +25,19 @@ def test_the_loss_in_pieces_is_that_of_all_logits_at_once(
 ) -> None:
     """Of every objective, with padding, with a loss of the model's own, for pieces of any size."""
     batch = padded_batch()
-    recipe = Recipe(build(Objective, choose(Objective, name), PAD))
+    step_config = StepConfig(build(Objective, choose(Objective, name), PAD))
     whole = tiny(feed_forward=feed_forward).double()
     own: list[torch.Tensor] = []
-    n = recipe.objective.n_passes
+    n = step_config.objective.n_passes
     logits = whole(batch.src.repeat(n, 1), batch.tgt_in.repeat(n, 1), own)
-    loss = recipe.objective.loss(logits.flatten(0, 1), batch.tgt_out.repeat(n, 1).flatten())
+    loss = step_config.objective.loss(logits.flatten(0, 1), batch.tgt_out.repeat(n, 1).flatten())
     added = sum(own, start=torch.zeros(())) * batch.n_tokens
     ((loss + added) / 7).backward()
     for n_fewest in (1, 5, 1000):
         monkeypatch.setattr(embedding_module, "_FEWEST_ROWS", n_fewest)
         monkeypatch.setattr(embedding_module, "_LOGITS_BYTES", {"cpu": 0})
         pieces = tiny(feed_forward=feed_forward).double()
-        found = add_gradient(pieces, recipe, Load.of(batch, 7))
+        found = add_gradient(pieces, step_config, StepInputs.of(batch, 7))
         torch.testing.assert_close(found, torch.stack((loss, added.to(loss.dtype))).detach())
         for a, b in zip(pieces.parameters(), whole.parameters(), strict=True):
             torch.testing.assert_close(a.grad, b.grad, atol=1e-13, rtol=1e-10)
@@ -57,21 +57,21 @@ def test_the_loss_of_few_rows_at_a_time_is_that_of_all(
 ) -> None:
     """In bf16, where it is taken so; the rows have gradients of their own, to the last bit."""
     batch = padded_batch()
-    recipe = Recipe(build(Objective, choose(Objective, name), PAD), precision="bf16")
+    step_config = StepConfig(build(Objective, choose(Objective, name), PAD), precision="bf16")
     whole, cut = tiny(), tiny()
     monkeypatch.setattr(gradient, "_CACHED", 10**6)
-    wanted = add_gradient(whole, recipe, Load.of(batch, 7))
+    wanted = add_gradient(whole, step_config, StepInputs.of(batch, 7))
     counted: list[int] = []
-    loss = type(recipe.objective).loss
+    loss = type(step_config.objective).loss
 
     def count(objective: Objective, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         counted.append(targets.size(0))
         return loss(objective, logits, targets)
 
-    monkeypatch.setattr(type(recipe.objective), "loss", count)
-    n = recipe.objective.n_passes
+    monkeypatch.setattr(type(step_config.objective), "loss", count)
+    n = step_config.objective.n_passes
     monkeypatch.setattr(gradient, "_CACHED", 3 * n * cut.embedding.n_tgt)
-    found = add_gradient(cut, recipe, Load.of(batch, 7))
+    found = add_gradient(cut, step_config, StepInputs.of(batch, 7))
     assert set(counted[:-1]) == {3 * n}
     assert sum(counted) == n * batch.n_tokens
     torch.testing.assert_close(found, wanted)

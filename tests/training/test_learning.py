@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import torch
 
+from ablate.config import RunSpec
+from ablate.config.experiment import TrainingSpec
 from ablate.data.batches import Batches
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
 from ablate.model import assemble
 from ablate.parts.schedule import Schedule
 from ablate.registry import build, lookup, slots
-from ablate.spec import RunSpec
-from ablate.spec.experiment import TrainingSpec
 from ablate.training.engines import Eager
 from ablate.training.plan import Stream
-from ablate.training.step import Recipe, make_optimizer, set_rate
+from ablate.training.step import StepConfig, make_optimizer, set_rate
 from tests.tiny import MODEL_SLOTS, PARTS, TINY, choices
 
 TRAINING_SLOTS = [slot for slot in slots() if slot in TrainingSpec.model_fields]
@@ -54,11 +54,11 @@ def losses(spec: RunSpec, rate: float = 1.0) -> list[float]:
     """Return the loss of every step; ``rate`` is a factor of the learning rate."""
     torch.manual_seed(0)
     prepared, training, dims = corpus(), spec.training, spec.model.dims
-    model = assemble(spec.model, prepared.codec.vocabulary, PAD).train()
+    model = assemble(spec.model, prepared.tokenizers.vocabulary, PAD).train()
     optimizer = make_optimizer(spec, model)
     schedule = build(Schedule, training.schedule, dims, N_STEPS)
     stream = Stream(Batches(prepared.train, training.batch_tokens, PAD), seed=0)
-    engine = Eager(model, Recipe.of(training, "fp32"), optimizer)
+    engine = Eager(model, StepConfig.of(training, "fp32"), optimizer)
     found = []
     for step in range(1, N_STEPS + 1):
         set_rate(optimizer, rate * schedule.rate(step))

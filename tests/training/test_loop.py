@@ -14,13 +14,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from ablate.config import RunSpec
 from ablate.errors import DivergedError, StoppedError
-from ablate.spec import RunSpec
-from ablate.training import Progress, Trained, checkpoint, train
+from ablate.training import Progress, TrainingResult, checkpoint, train
 from tests.training.reversal import fresh, job, nll, run_spec
 
 
-def go(spec: RunSpec, folder: Path, stops: Iterator[bool] | None = None) -> tuple[Trained, Any]:
+def go(
+    spec: RunSpec, folder: Path, stops: Iterator[bool] | None = None
+) -> tuple[TrainingResult, Any]:
     """Train to the end; return what training says and the weights."""
     model = fresh(spec)
     never = iter(lambda: False, True)

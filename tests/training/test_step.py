@@ -15,7 +15,7 @@ from ablate.parts.objective import Objective
 from ablate.registry import build, choose
 from ablate.training.engines import Eager
 from ablate.training.plan import Stream, count_steps
-from ablate.training.step import Recipe, StepResult
+from ablate.training.step import StepConfig, StepResult
 from tests.training.reversal import fresh, pairs, run_spec
 
 
@@ -25,7 +25,7 @@ def step(n_batches: int, batch_tokens: int, **options: Any) -> tuple[StepResult,
     chosen = [batches.make(rows) for rows in batches.epoch(0, 0)[:n_batches]]
     objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    return Eager(model, Recipe(objective, **options), optimizer).step(chosen), model
+    return Eager(model, StepConfig(objective, **options), optimizer).step(chosen), model
 
 
 def test_accumulated_batches_are_one_large_batch() -> None:

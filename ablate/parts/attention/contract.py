@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from ablate.parts.attention.cache import Cache
 from ablate.parts.dims import Dims, Dropout
-from ablate.parts.noise import ElementDropout
+from ablate.parts.dropout import ElementDropout
 from ablate.parts.position import Position
 from ablate.parts.scaling import Scaling
 from ablate.registry import Part
 
 
 @dataclass(frozen=True)
-class View:
+class AttentionContext:
     """What the queries of one attention may look at.
 
     Attributes:
@@ -34,8 +34,8 @@ class View:
             of which is then shared by as many neighbouring rows of queries, such as beams.
         cache: where to keep the keys and values of the queries' own sequence.
         layer: the number of the layer in its stack, 0 first.
-        trail: the scores (B, H, T, S) of the same attention one layer below, if any, for those
-            that add them up; each leaves its own in their place.
+        previous_scores: the scores (B, H, T, S) of the same attention one layer below, if any, for
+            residual schemes that add them up; each layer replaces them by its own.
     """
 
     mask: Tensor
@@ -46,7 +46,7 @@ class View:
     known: tuple[Tensor, Tensor] | None = None
     cache: Cache | None = None
     layer: int = 0
-    trail: list[Tensor] = field(default_factory=list)
+    previous_scores: list[Tensor] = field(default_factory=list)
 
 
 class Attention(nn.Module, Part, slot="attention"):
@@ -118,20 +118,20 @@ class Attention(nn.Module, Part, slot="attention"):
         """Add to the scores those of the layer below (RealFormer)."""
         self.adds_up_scores = True
 
-    def forward(self, x: Tensor, view: View) -> Tensor:
-        """Return (B, T, D): what each query of ``x`` (B, T, D) finds in its ``view``."""
-        q, position = self.queries(x), view.position
-        k, v = view.known or self.keys_values(x if view.memory is None else view.memory)
+    def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
+        """Return (B, T, D): what each query of ``x`` (B, T, D) finds in its ``context``."""
+        q, position = self.queries(x), context.position
+        k, v = context.known or self.keys_values(x if context.memory is None else context.memory)
         if position is not None:
-            q, k = (position.rotate(y, view.queries) for y in (q, k))
-        if view.cache is not None:
-            k, v = view.cache.extend(k, v, view.queries, view.keys.size(0))
+            q, k = (position.rotate(y, context.queries) for y in (q, k))
+        if context.cache is not None:
+            k, v = context.cache.extend(k, v, context.queries, context.keys.size(0))
         n_sharing = q.size(0) // k.size(0)
         q = _together(q, n_sharing)
-        weights = self.dropout(self._weights(q, _spread(k, self.n_heads), view))
+        weights = self.dropout(self._weights(q, _spread(k, self.n_heads), context))
         y = _apart(weights @ _spread(v, self.n_heads), n_sharing)  # (B, H, T, V)
         if position is not None:
-            y = _plus(y, position.values(weights, view.queries, view.keys, view.layer))
+            y = _plus(y, position.values(weights, context.queries, context.keys, context.layer))
         if self.head_scale is not None:
             y = y * self.head_scale[:, None, None]
         return self.out(self.head_dropout(y).transpose(1, 2).flatten(-2))
@@ -140,16 +140,16 @@ class Attention(nn.Module, Part, slot="attention"):
         """Yield the projections that some programs keep, and initialise, as one matrix."""
         yield from (self.q, self.k, self.v)
 
-    def _weights(self, q: Tensor, k: Tensor, view: View) -> Tensor:
+    def _weights(self, q: Tensor, k: Tensor, context: AttentionContext) -> Tensor:
         scores = self.scaling.scores(q @ k.transpose(-1, -2))  # (B, H, T, S)
-        if view.position is not None:
-            bias = view.position.bias(q, view.queries, view.keys, view.layer)
+        if context.position is not None:
+            bias = context.position.bias(q, context.queries, context.keys, context.layer)
             scores = _plus(scores, bias)
         scores = self.mix_scores(scores)
         if self.adds_up_scores:
-            scores = _plus(scores, *view.trail)
-            view.trail[:] = [scores]
-        seen = scores.masked_fill(~view.mask, torch.finfo(scores.dtype).min)
+            scores = _plus(scores, *context.previous_scores)
+            context.previous_scores[:] = [scores]
+        seen = scores.masked_fill(~context.mask, torch.finfo(scores.dtype).min)
         precise = torch.promote_types(scores.dtype, torch.float32)
         return self.mix_weights(seen.softmax(dim=-1, dtype=precise).to(scores.dtype))
 

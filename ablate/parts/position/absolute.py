@@ -12,7 +12,7 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from ablate.parts.dims import Dims, Stage, StandardDeviation
+from ablate.parts.dims import Dims, StackInfo, StandardDeviation
 from ablate.parts.position.contract import Position
 from ablate.registry import register
 
@@ -40,7 +40,7 @@ class Sinusoidal(Position):
 
     Args:
         dims: gives the width D and the number of rows, max_len.
-        stage: not used.
+        stack_info: not used.
         exponent: how the frequencies fall with k = 0, 1, ..., D/2 - 1. ``paper``:
             w_k = base^(-2k / D). ``literal_2i``: base^(-4k / D), from reading the paper's i as
             the index of a dimension, not of a pair; half of the code is then nearly constant.
@@ -55,13 +55,13 @@ class Sinusoidal(Position):
     def __init__(
         self,
         dims: Dims,
-        stage: Stage,
+        stack_info: StackInfo,
         *,
         exponent: Literal["paper", "literal_2i", "t2t"] = "paper",
         layout: Layout = "interleaved",
         base: PositiveFloat = 10_000.0,
     ) -> None:
-        super().__init__(dims, stage)
+        super().__init__(dims, stack_info)
         d_model = dims.d_model
         share = {
             "paper": 2 * _pairs(d_model) / d_model,
@@ -85,14 +85,14 @@ class Learned(Position):
 
     Args:
         dims: gives the width D and the number of positions, max_len.
-        stage: not used.
+        stack_info: not used.
         init_std: of the normal the vectors start from.
     """
 
     def __init__(
-        self, dims: Dims, stage: Stage, *, init_std: StandardDeviation = "inv_sqrt_d"
+        self, dims: Dims, stack_info: StackInfo, *, init_std: StandardDeviation = "inv_sqrt_d"
     ) -> None:
-        super().__init__(dims, stage)
+        super().__init__(dims, stack_info)
         self.table = nn.Parameter(torch.empty(dims.max_len, dims.d_model))
         nn.init.normal_(self.table, std=dims.std(init_std))
 
@@ -113,12 +113,14 @@ class LearnedSinusoidal(Position):
 
     Args:
         dims: gives the width D.
-        stage: not used.
+        stack_info: not used.
         base: of the frequencies at the start, as in `sinusoidal`.
     """
 
-    def __init__(self, dims: Dims, stage: Stage, *, base: PositiveFloat = 10_000.0) -> None:
-        super().__init__(dims, stage)
+    def __init__(
+        self, dims: Dims, stack_info: StackInfo, *, base: PositiveFloat = 10_000.0
+    ) -> None:
+        super().__init__(dims, stack_info)
         start = _pairs(dims.d_model) * (-2 * math.log(base) / dims.d_model)
         self.log_frequencies = nn.Parameter(start.to(torch.get_default_dtype()))
 
@@ -140,7 +142,7 @@ class Shifted(Position):
 
     Args:
         dims: gives the width D and max_len; the table has max_len + max_shift rows.
-        stage: not used.
+        stack_info: not used.
         max_shift: the largest shift, in tokens; 500 in the paper.
         base: of the frequencies, as in `sinusoidal`.
     """
@@ -150,12 +152,12 @@ class Shifted(Position):
     def __init__(
         self,
         dims: Dims,
-        stage: Stage,
+        stack_info: StackInfo,
         *,
         max_shift: PositiveInt = 500,
         base: PositiveFloat = 10_000.0,
     ) -> None:
-        super().__init__(dims, stage)
+        super().__init__(dims, stack_info)
         self.max_shift = max_shift
         frequency = base ** -(2 * _pairs(dims.d_model) / dims.d_model)
         table = _table(dims.max_len + max_shift, frequency, dims.d_model, "interleaved")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ablate.parts.dims import Dims, Stage
+from ablate.parts.dims import Dims, StackInfo
 from ablate.registry import Part
 
 
@@ -21,10 +21,10 @@ class Position(nn.Module, Part, slot="position"):
 
     Args:
         dims: sizes.
-        stage: which stack, and its depth.
+        stack_info: which stack, and its depth.
     """
 
-    def __init__(self, dims: Dims, stage: Stage) -> None:
+    def __init__(self, dims: Dims, stack_info: StackInfo) -> None:
         super().__init__()
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from ablate.parts.dims import Dims, Stage
+from ablate.parts.dims import Dims, StackInfo
 from ablate.parts.position.contract import Position
 from ablate.registry import register
 
@@ -35,18 +35,18 @@ class Shaw(Position):
 
     Args:
         dims: gives the widths d_k and d_v.
-        stage: gives the number of layers.
+        stack_info: gives the number of layers.
         k: the distance, in tokens, past which all distances are one; 16 in the paper.
         values: whether values have their vectors too; the paper finds them dispensable (table 3).
     """
 
     def __init__(
-        self, dims: Dims, stage: Stage, *, k: PositiveInt = 16, values: bool = True
+        self, dims: Dims, stack_info: StackInfo, *, k: PositiveInt = 16, values: bool = True
     ) -> None:
-        super().__init__(dims, stage)
+        super().__init__(dims, stack_info)
         self.k = k
-        self.key_vectors = _vectors(stage.n_layers, k, dims.d_k)
-        self.value_vectors = _vectors(stage.n_layers, k, dims.d_v) if values else None
+        self.key_vectors = _vectors(stack_info.n_layers, k, dims.d_k)
+        self.value_vectors = _vectors(stack_info.n_layers, k, dims.d_v) if values else None
 
     def bias(self, q: Tensor, queries: Tensor, keys: Tensor, layer: int) -> Tensor:
         vectors = self._between(queries, keys, self.key_vectors[layer])  # (T, S, K)
@@ -79,7 +79,7 @@ class T5(Position):
 
     Args:
         dims: gives the number of heads.
-        stage: which stack; the decoder looks back only.
+        stack_info: which stack; the decoder looks back only.
         n_buckets: numbers per head; 32 in T5.
         max_distance: in tokens, where one bucket more would begin, so that from there on, at the
             latest, all distances are one; 128 in T5.
@@ -93,18 +93,18 @@ class T5(Position):
     def __init__(
         self,
         dims: Dims,
-        stage: Stage,
+        stack_info: StackInfo,
         *,
         n_buckets: BucketCount = 32,
         max_distance: PositiveInt = 128,
     ) -> None:
-        super().__init__(dims, stage)
-        self.is_causal = stage.side == "decoder"
+        super().__init__(dims, stack_info)
+        self.is_causal = stack_info.side == "decoder"
         self.n_behind = n_buckets if self.is_causal else n_buckets // 2
         if max_distance <= self.n_behind // 2:
             raise ValueError(
                 f"t5 with {n_buckets} buckets gives distances below {self.n_behind // 2} one "
-                f"bucket each in the {stage.side}, so max_distance ({max_distance}) must be "
+                f"bucket each in the {stack_info.side}, so max_distance ({max_distance}) must be "
                 f"larger than that; say fewer buckets (n_buckets) or a larger max_distance"
             )
         begins = torch.tensor(_begins(self.n_behind, max_distance))
@@ -137,7 +137,7 @@ class ALiBi(Position):
 
     Args:
         dims: gives the number of heads.
-        stage: which stack.
+        stack_info: which stack.
         encoder: what becomes of keys ahead of the query, which the paper's decoder never sees.
             ``symmetric``: they are as far as keys behind. ``asymmetric``: the first half of the
             heads sees only keys behind, the second half only keys ahead, the two with the same
@@ -154,14 +154,14 @@ class ALiBi(Position):
     def __init__(
         self,
         dims: Dims,
-        stage: Stage,
+        stack_info: StackInfo,
         *,
         encoder: Literal["symmetric", "asymmetric"] = "symmetric",
     ) -> None:
-        super().__init__(dims, stage)
+        super().__init__(dims, stack_info)
         n_heads = dims.n_heads
         slopes, sides = _slopes(n_heads), [0] * n_heads
-        if stage.side == "encoder" and encoder == "asymmetric":
+        if stack_info.side == "encoder" and encoder == "asymmetric":
             if n_heads % 2:
                 raise ValueError(
                     "an asymmetric alibi lets half of the encoder's heads look back and half "

@@ -11,7 +11,7 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from ablate.parts.dims import Dims, Stage
+from ablate.parts.dims import Dims, StackInfo
 from ablate.parts.position.contract import Position
 from ablate.registry import register
 
@@ -29,7 +29,7 @@ class Rotary(Position):
 
     Args:
         dims: gives d_k, which must be even, and the number of positions, max_len.
-        stage: not used.
+        stack_info: not used.
         base: the slowest pair turns by about 1 / base radians per token.
         layout: which dimensions are a pair. ``interleaved``: neighbours, as in the paper;
             ``halves``: one of each half, as in GPT-NeoX and in Hugging Face's library.
@@ -44,12 +44,12 @@ class Rotary(Position):
     def __init__(
         self,
         dims: Dims,
-        stage: Stage,
+        stack_info: StackInfo,
         *,
         base: PositiveFloat = 10_000.0,
         layout: Literal["interleaved", "halves"] = "interleaved",
     ) -> None:
-        super().__init__(dims, stage)
+        super().__init__(dims, stack_info)
         if dims.d_k % 2:
             raise ValueError(
                 f"rotary turns pairs of dimensions, so d_k ({dims.d_k}) must be even; change "

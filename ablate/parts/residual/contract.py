@@ -14,9 +14,9 @@ from typing import ClassVar, Protocol
 from torch import Tensor, nn
 
 from ablate.parts.attention import Attention
-from ablate.parts.dims import Place
+from ablate.parts.dims import LayerInfo
+from ablate.parts.dropout import ElementDropout
 from ablate.parts.feed_forward import FeedForward
-from ablate.parts.noise import ElementDropout
 from ablate.parts.norm import NoNorm, Norm
 from ablate.registry import Part
 
@@ -45,10 +45,10 @@ class Calibration:
 class Residual(nn.Module, Part, slot="residual"):
     """The contract: one wiring per layer, which sees all the sub-layers of that layer.
 
-    Those that treat all sub-layers alike are `OneByOne`. Depth-dependent ones read ``place``.
+    Those that treat all sub-layers alike are `OneByOne`. Depth-dependent ones read ``layer_info``.
 
     Args:
-        place: where the layer stands.
+        layer_info: where the layer stands.
         norm: makes a fresh norm at every call.
         dropout: of the sub-layers' outputs.
         n_norms: norms of the layer; one per sub-layer unless given.
@@ -66,7 +66,7 @@ class Residual(nn.Module, Part, slot="residual"):
     needs_calibration: ClassVar[bool] = False
 
     def __init__(
-        self, place: Place, norm: NormMaker, dropout: float, n_norms: int | None = None
+        self, layer_info: LayerInfo, norm: NormMaker, dropout: float, n_norms: int | None = None
     ) -> None:
         super().__init__()
         if self.needs_norm and isinstance(norm(), NoNorm):
@@ -74,7 +74,7 @@ class Residual(nn.Module, Part, slot="residual"):
                 f"{self.needs_norm}, but model.norm is none; choose a norm, "
                 "or a residual that can do without: post, pre or rezero"
             )
-        n_norms = place.n_sublayers if n_norms is None else n_norms
+        n_norms = layer_info.n_sublayers if n_norms is None else n_norms
         self.norms = nn.ModuleList(norm() for _ in range(n_norms))
         self.dropout = ElementDropout(dropout)
         self.calibration: Calibration | None = None
@@ -91,7 +91,7 @@ class Residual(nn.Module, Part, slot="residual"):
         """Return what a stack of such layers ends in: the stream to (B, T, D)."""
         return nn.Identity()
 
-    def equip(
+    def modify_sublayers(
         self, attentions: Sequence[Attention], feed_forward: FeedForward, norm: NormMaker
     ) -> None:
         """Add to the layer's own sub-layers what the wiring needs inside them.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.parts.attention import Attention
-from ablate.parts.dims import Place
+from ablate.parts.dims import LayerInfo
 from ablate.parts.feed_forward import FeedForward
 from ablate.parts.residual.contract import NormMaker, OneByOne, Residual, Sublayer
 from ablate.registry import register
@@ -26,7 +26,7 @@ class PostNorm(OneByOne):
     """Norm after the sum (Post-LN).
 
     Args:
-        place: where the layer stands.
+        layer_info: where the layer stands.
         norm: makes a fresh norm.
         dropout: of the sub-layers' outputs.
         final_norm: one more norm at the end of the stack, as in torch.nn.Transformer.
@@ -34,13 +34,13 @@ class PostNorm(OneByOne):
 
     def __init__(
         self,
-        place: Place,
+        layer_info: LayerInfo,
         norm: NormMaker,
         dropout: float,
         *,
         final_norm: bool = False,
     ) -> None:
-        super().__init__(place, norm, dropout)
+        super().__init__(layer_info, norm, dropout)
         self.final_norm = final_norm
 
     def join(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
@@ -140,13 +140,13 @@ class RealFormer(PostNorm):
     """Post-LN whose attention scores have a residual connection of their own, before the softmax.
 
     Args:
-        place: where the layer stands.
+        layer_info: where the layer stands.
         norm: makes a fresh norm.
         dropout: of the sub-layers' outputs.
         final_norm: one more norm at the end of the stack; the paper has none.
     """
 
-    def equip(
+    def modify_sublayers(
         self, attentions: Sequence[Attention], feed_forward: FeedForward, norm: NormMaker
     ) -> None:
         for attention in attentions:

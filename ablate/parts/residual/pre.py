@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from ablate.parts.attention import Attention
-from ablate.parts.dims import Place
+from ablate.parts.dims import LayerInfo
 from ablate.parts.feed_forward import FeedForward
 from ablate.parts.norm import NoNorm
 from ablate.parts.residual.contract import NormMaker, OneByOne, Residual, Sublayer
@@ -26,7 +26,7 @@ class PreNorm(OneByOne):
     """Norm inside the branch (Pre-LN).
 
     Args:
-        place: where the layer stands.
+        layer_info: where the layer stands.
         norm: makes a fresh norm.
         dropout: of the sub-layers' outputs.
         final_norm: the norm at the end of the stack, without which its output keeps growing.
@@ -34,13 +34,13 @@ class PreNorm(OneByOne):
 
     def __init__(
         self,
-        place: Place,
+        layer_info: LayerInfo,
         norm: NormMaker,
         dropout: float,
         *,
         final_norm: bool = True,
     ) -> None:
-        super().__init__(place, norm, dropout)
+        super().__init__(layer_info, norm, dropout)
         self.final_norm = final_norm
 
     def join(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
@@ -64,8 +64,8 @@ class Sandwich(Residual):
 
     needs_norm = "this wiring is its norms, one before and one after every sub-layer"
 
-    def __init__(self, place: Place, norm: NormMaker, dropout: float) -> None:
-        super().__init__(place, norm, dropout)
+    def __init__(self, layer_info: LayerInfo, norm: NormMaker, dropout: float) -> None:
+        super().__init__(layer_info, norm, dropout)
         self.after = nn.ModuleList(norm() for _ in self.norms)
 
     def forward(self, x: Tensor, *sublayers: Sublayer) -> Tensor:
@@ -110,9 +110,9 @@ class NormFormer(Residual):
 
     needs_norm = "normformer is Pre-LN with more norms"
 
-    def __init__(self, place: Place, norm: NormMaker, dropout: float) -> None:
-        super().__init__(place, norm, dropout)
-        after = [norm() for _ in range(place.n_sublayers - 1)]
+    def __init__(self, layer_info: LayerInfo, norm: NormMaker, dropout: float) -> None:
+        super().__init__(layer_info, norm, dropout)
+        after = [norm() for _ in range(layer_info.n_sublayers - 1)]
         self.after = nn.ModuleList([*after, nn.Identity()])  # the feed-forward has its own inside
 
     def forward(self, x: Tensor, *sublayers: Sublayer) -> Tensor:
@@ -123,7 +123,7 @@ class NormFormer(Residual):
     def closing(self, norm: NormMaker) -> nn.Module:
         return norm()
 
-    def equip(
+    def modify_sublayers(
         self, attentions: Sequence[Attention], feed_forward: FeedForward, norm: NormMaker
     ) -> None:
         for attention in attentions:
@@ -145,7 +145,7 @@ class Parallel(Residual):
     """All sub-layers of a layer read the same input, and their outputs are added at once.
 
     Args:
-        place: where the layer stands.
+        layer_info: where the layer stands.
         norm: makes a fresh norm.
         dropout: of the sub-layers' outputs.
         shared_norm: whether all sub-layers read through one norm, as in PaLM and GPT-J, or each
@@ -156,15 +156,15 @@ class Parallel(Residual):
     """
 
     def __init__(
-        self, place: Place, norm: NormMaker, dropout: float, *, shared_norm: bool = True
+        self, layer_info: LayerInfo, norm: NormMaker, dropout: float, *, shared_norm: bool = True
     ) -> None:
-        super().__init__(place, norm, dropout, 1 if shared_norm else None)
+        super().__init__(layer_info, norm, dropout, 1 if shared_norm else None)
         if not shared_norm and isinstance(norm(), NoNorm):
             raise ValueError(
                 "shared_norm: false gives each sub-layer a norm of its own, but model.norm is "
                 "none; choose a norm, or leave shared_norm out"
             )
-        self.readers = place.n_sublayers if shared_norm else 1  # of each norm
+        self.readers = layer_info.n_sublayers if shared_norm else 1  # of each norm
 
     def forward(self, x: Tensor, *sublayers: Sublayer) -> Tensor:
         normed = [norm(x) for norm in self.norms] * self.readers

@@ -9,37 +9,43 @@ import torch
 from ablate.data.batches import Batch
 from ablate.errors import SpecError
 from ablate.model import Transformer
+from ablate.training.engines.batch_dependence import batch_dependence
+from ablate.training.engines.capture_blocker import capture_blocker
 from ablate.training.engines.compiled import Compiled
 from ablate.training.engines.contract import Engine
+from ablate.training.engines.cuda_graph import CudaGraph
+from ablate.training.engines.data_parallel import DataParallel
 from ablate.training.engines.eager import Eager
-from ablate.training.engines.graph import Graph
-from ablate.training.engines.obstacle import obstacle
-from ablate.training.engines.split import Split
-from ablate.training.engines.ties import tie
-from ablate.training.step import Recipe
+from ablate.training.step import StepConfig
 
-_ENGINES: dict[str, type[Engine]] = {cls.name: cls for cls in (Eager, Split, Graph, Compiled)}
+_ENGINES: dict[str, type[Engine]] = {
+    cls.name: cls for cls in (Eager, DataParallel, CudaGraph, Compiled)
+}
 NAMES = ("auto", *_ENGINES)
 
 
 def resolve(name: str, device: str) -> str:
     """Return the engine that ``name`` means on a kind of device.
 
-    ``auto`` is `graph` on CUDA, where launching kernels is most of the cost at usual sizes, and
-    `split` on a CPU, where that is next to nothing.
+    ``auto`` is `cuda_graph` on CUDA, where launching kernels is most of the cost at usual sizes,
+    and `data_parallel` on a CPU, where that is next to nothing.
 
     Raises:
         SpecError: if there is no such engine.
     """
     if name == "auto":
-        return Graph.name if device == "cuda" else Split.name
+        return CudaGraph.name if device == "cuda" else DataParallel.name
     if name not in _ENGINES:
         raise SpecError(f"there is no engine {name!r}; say {', '.join(NAMES)}")
     return name
 
 
 def choose(
-    name: str, model: Transformer, recipe: Recipe, optimizer: torch.optim.Optimizer, batch: Batch
+    name: str,
+    model: Transformer,
+    step_config: StepConfig,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
 ) -> Engine:
     """Return an engine of that name, or the eager one where a part rules it out.
 
@@ -48,23 +54,23 @@ def choose(
     Args:
         name: as `resolve` returns it.
         model: in training mode, on its device.
-        recipe: how a step is made.
+        step_config: how a step is made.
         optimizer: of the model's parameters.
         batch: any of those to come, on the model's device.
     """
-    reason = _reason(name, model, recipe, batch)
+    reason = _reason(name, model, step_config, batch)
     if not reason:
-        return _ENGINES[name](model, recipe, optimizer)
-    engine = Eager(model, recipe, optimizer)
+        return _ENGINES[name](model, step_config, optimizer)
+    engine = Eager(model, step_config, optimizer)
     engine.note = f"not {name}: {reason}"
     warnings.warn(f"{reason}, so that training goes on eagerly, not as {name}", stacklevel=2)
     return engine
 
 
-def _reason(name: str, model: Transformer, recipe: Recipe, batch: Batch) -> str:
+def _reason(name: str, model: Transformer, step_config: StepConfig, batch: Batch) -> str:
     """Return what rules an engine out; empty if nothing does."""
     if name == Eager.name:
         return ""
-    if name != Split.name:
-        return obstacle(model, recipe, batch)
-    return tie(model, batch) if batch.src.is_cpu else "a GPU does no batch in pieces"
+    if name != DataParallel.name:
+        return capture_blocker(model, step_config, batch)
+    return batch_dependence(model, batch) if batch.src.is_cpu else "a GPU does no batch in pieces"

@@ -10,8 +10,8 @@ from torch import Tensor
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.engines.contract import Engine
-from ablate.training.gradient import Load, add_gradient, through
-from ablate.training.step import Recipe
+from ablate.training.gradient import StepInputs, add_gradient, forward_hidden
+from ablate.training.step import StepConfig
 
 
 class Compiled(Engine):
@@ -26,14 +26,16 @@ class Compiled(Engine):
     name = "compile"
 
     def __init__(
-        self, model: Transformer, recipe: Recipe, optimizer: torch.optim.Optimizer
+        self, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
     ) -> None:
-        super().__init__(model, recipe, optimizer)
-        self._through = torch.compile(through, dynamic=True)
+        super().__init__(model, step_config, optimizer)
+        self._through = torch.compile(forward_hidden, dynamic=True)
 
-    def add_gradient(self, batch: Batch, n_units: int) -> Tensor:
+    def add_gradient(self, batch: Batch, normalizer: int) -> Tensor:
         n_before, began = _n_compiled(), time.perf_counter()
-        found = add_gradient(self.model, self.recipe, Load.of(batch, n_units), self._through)
+        found = add_gradient(
+            self.model, self.step_config, StepInputs.of(batch, normalizer), self._through
+        )
         if _n_compiled() > n_before:
             self.seconds_preparing += time.perf_counter() - began
         return found

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ablate.data.batches import Batch
 from ablate.model import Transformer
-from ablate.training.step import Recipe, StepResult
+from ablate.training.step import StepConfig, StepResult
 
 
 class Engine(ABC):
@@ -23,7 +23,7 @@ class Engine(ABC):
 
     Args:
         model: in training mode, on the device of the batches to come.
-        recipe: how a step is made.
+        step_config: how a step is made.
         optimizer: of the model's parameters; whoever calls `step` sets its learning rate.
 
     Attributes:
@@ -37,22 +37,22 @@ class Engine(ABC):
     keeps_gradients: ClassVar[bool] = False  # in the same memory from step to step
 
     def __init__(
-        self, model: Transformer, recipe: Recipe, optimizer: torch.optim.Optimizer
+        self, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
     ) -> None:
         self.model = model
-        self.recipe = recipe
+        self.step_config = step_config
         self.optimizer = optimizer
         self.note = ""
         self.seconds_preparing = 0.0
         self.cores = 1
 
     @abstractmethod
-    def add_gradient(self, batch: Batch, n_units: int) -> Tensor:
+    def add_gradient(self, batch: Batch, normalizer: int) -> Tensor:
         """Add the gradient of a batch to that of the parameters.
 
         Args:
             batch: some pairs.
-            n_units: what the summed losses are divided by before the gradient is taken.
+            normalizer: what the summed losses are divided by before the gradient is taken.
 
         Returns:
             Two losses, both summed over the target tokens, (2,): the objective's, and what parts
@@ -65,13 +65,13 @@ class Engine(ABC):
         Args:
             batches: one, or several whose gradients are accumulated.
         """
-        per_token = self.recipe.loss_per == "token"
+        per_token = self.step_config.loss_per == "token"
         n_tokens = sum(batch.n_tokens for batch in batches)
-        n_units = n_tokens if per_token else sum(batch.src.size(0) for batch in batches)
-        sums = [self.add_gradient(batch, n_units) for batch in batches]
+        normalizer = n_tokens if per_token else sum(batch.src.size(0) for batch in batches)
+        sums = [self.add_gradient(batch, normalizer) for batch in batches]
         norm = self.update()
-        loss, own_loss = torch.stack(sums).sum(dim=0) / n_tokens
-        return StepResult(loss, own_loss, norm, n_tokens)
+        loss, aux_loss = torch.stack(sums).sum(dim=0) / n_tokens
+        return StepResult(loss, aux_loss, norm, n_tokens)
 
     def update(self) -> Tensor:
         """Clip the gradient, move the weights along it, and forget it.
@@ -79,7 +79,7 @@ class Engine(ABC):
         Returns:
             The norm of the whole gradient before clipping, (). The tensor is the caller's own.
         """
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip or math.inf)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.step_config.clip or math.inf)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
         return norm

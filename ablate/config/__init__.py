@@ -1,0 +1,28 @@
+"""The language of an experiment: a YAML file in, a baseline with its rows and runs out."""
+
+from ablate.config.experiment import ModelSpec, RunSpec, TrainingSpec
+from ablate.config.identity import identity
+from ablate.config.json_schema import schema
+from ablate.config.load import expand, load, mistakes
+from ablate.config.messages import MistakesError
+from ablate.config.published import Published
+from ablate.config.runs import Experiment, Row, Run
+from ablate.config.source import Mark, Mistake
+
+__all__ = [
+    "Experiment",
+    "Mark",
+    "Mistake",
+    "MistakesError",
+    "ModelSpec",
+    "Published",
+    "Row",
+    "Run",
+    "RunSpec",
+    "TrainingSpec",
+    "expand",
+    "identity",
+    "load",
+    "mistakes",
+    "schema",
+]

@@ -1,0 +1,56 @@
+"""What names a run: the hash of everything that determines its numbers, and of nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from ablate.config.experiment import RunSpec, slot_of
+from ablate.registry import Choice, Entry, Plugin, lookup
+
+
+def identity(run: RunSpec, corpus_fingerprint: str, precision: str) -> str:
+    """Return the name of a run, 16 hexadecimal digits.
+
+    It covers the spec in canonical form, the content of the corpus in place of the paths to it, the
+    version of every part, and the content of the plugins that any of them comes from.
+
+    Args:
+        run: the spec, with its seed.
+        corpus_fingerprint: of the content.
+        precision: what ``auto`` has come to on this device.
+    """
+    spec = run.model_dump(mode="json")
+    spec["training"]["precision"] = precision
+    for option in lookup("corpus", run.corpus.name).fingerprinted:
+        del spec["corpus"][option]
+    known = {
+        "spec": spec,
+        "corpus": corpus_fingerprint,
+        "versions": {path: entry.version for path, entry in _parts(run)},
+    }
+    plugins = outside(run)
+    if plugins:  # a run without any has the name that it had before there were plugins
+        known["plugins"] = {path: plugin.identity for path, plugin in plugins.items()}
+    text = json.dumps(known, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def outside(run: RunSpec) -> dict[str, Plugin]:
+    """Return the plugin of every part that comes from one, by the path of its choice."""
+    return {path: entry.origin for path, entry in _parts(run) if entry.origin}
+
+
+def _parts(model: BaseModel, path: str = "") -> Iterator[tuple[str, Entry]]:
+    """Yield the path of every choice that ``model`` makes, and the part."""
+    for key, info in type(model).model_fields.items():
+        value: Any = getattr(model, key)
+        slot = slot_of(info)
+        if isinstance(value, Choice) and slot:
+            yield f"{path}{key}", lookup(slot.name, value.name)
+        elif isinstance(value, BaseModel):
+            yield from _parts(value, f"{path}{key}.")

@@ -1,0 +1,76 @@
+"""Whether a stored record is what this code, on this machine, would make again."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ablate.registry import digest_of_code
+from ablate.runner import provenance
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+def stale_reason(record: Mapping[str, Any], device: str) -> str | None:
+    """Return why a record is not of this code and machine, in words; None if it is.
+
+    A run's identity covers what was asked for and not the code that did it, so that a record
+    made before a change of the code says nothing about the code after it.
+
+    Args:
+        record: of a run that has ended.
+        device: that it would be repeated on, ``cpu`` or ``cuda``.
+    """
+    return _other_code(record.get("git") or {}) or _other_place(record, device)
+
+
+@cache
+def code_digest() -> str:
+    """Return the fingerprint of the code that runs: the text of every module of the package."""
+    return digest_of_code(_PACKAGE)
+
+
+def _other_code(made: Mapping[str, Any]) -> str | None:
+    if "code" in made:
+        return None if made["code"] == code_digest() else "the code has changed since"
+    here = provenance.git()
+    commit = made.get("commit")
+    if commit is None and here["commit"] is None:
+        return None  # both are of an installed package, whose version is compared below
+    if commit is None or here["commit"] is None:
+        return "it is not from a checkout of this code"
+    if not made.get("is_clean"):
+        return f"its code was commit {commit[:12]} with changes that were not committed"
+    if not here["is_clean"]:
+        return "the code here has changes that are not committed"
+    return f"its code was commit {commit[:12]}, which differs" if _differs(commit) else None
+
+
+def _other_place(record: Mapping[str, Any], device: str) -> str | None:
+    versions = provenance.versions()
+    theirs = record.get("versions", {})
+    for name in {**versions, **theirs}:
+        if versions.get(name) != theirs.get(name):
+            return f"it was made with {name} {theirs.get(name)}, and here is {versions.get(name)}"
+    made, here = record.get("hardware", {}), provenance.hardware(device)
+    for key in ("device_name", "cpu", "cpu_kind"):
+        if made.get(key) != here[key]:
+            return f"it was made on {made.get(key)}, and here is {here[key]}"
+    return None
+
+
+@cache
+def _differs(commit: str) -> bool:
+    """Return whether the package of a commit differs from the one here, or cannot be seen."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(_PACKAGE), "diff", "--quiet", commit, "--", "."],
+            capture_output=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    return done.returncode != 0

@@ -1,0 +1,114 @@
+"""What is done to each weight and each gradient, done to all of them at once.
+
+Autocast casts every weight and its gradient by itself, and autograd adds every gradient to its sum
+by itself: a kernel for each of some hundred parameters, which are most of them small. In bf16 that
+is a fifth of what a step consists of (results/benchmarks/launches.json).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class FusedGradAccumulator:
+    """Adds gradients to those of a model, with a few kernels for all of its weights together.
+
+    With bf16 the linear layers are handed copies of their weights in place of having autocast make
+    them. Whoever else looks at such a weight finds the weight itself. The numbers are the same.
+
+    Args:
+        model: on its device.
+        precision: ``fp32`` or ``bf16``.
+    """
+
+    def __init__(self, model: nn.Module, precision: str) -> None:
+        self._weights = [p for p in model.parameters() if p.requires_grad]
+        # A subclass might do something else
+        self._linears = [module for module in model.modules() if type(module) is nn.Linear]
+        of_linears = [weight for linear in self._linears for weight in linear.parameters()]
+        self._copies: dict[Tensor, Tensor] = {
+            weight: weight.detach().bfloat16().requires_grad_(weight.requires_grad)
+            for weight in (of_linears if precision == "bf16" else ())
+        }
+
+    def __call__(self, add_gradient: Callable[[], Tensor], *, is_recorded: bool) -> Tensor:
+        """Have a gradient added, and return what ``add_gradient`` does.
+
+        Args:
+            add_gradient: adds to the gradients of the weights.
+            is_recorded: whether this is being recorded, so that the weights must have gradients
+                already, which stay where they are.
+
+        Raises:
+            RuntimeError: if a weight has its first gradient while it is being recorded.
+        """
+        sums: _Gradients = {weight: weight.grad for weight in self._weights}
+        _forget(self._weights)
+        try:
+            with self._copies_in_place():
+                found = add_gradient()
+            self._add({weight: weight.grad for weight in self._weights}, sums, is_recorded)
+            copied = {weight: copy.grad for weight, copy in self._copies.items()}
+            self._add(copied, sums, is_recorded)
+        finally:
+            _forget(self._copies.values())
+            for weight, total in sums.items():
+                weight.grad = total
+        return found
+
+    @contextmanager
+    def _copies_in_place(self) -> Iterator[None]:
+        if not self._copies:
+            yield
+            return
+        with torch.no_grad():
+            torch._foreach_copy_(list(self._copies.values()), list(self._copies))
+        for linear in self._linears:
+            bias = None if linear.bias is None else self._copies[linear.bias]
+            linear.forward = partial(_linear, linear, self._copies[linear.weight], bias)  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            for linear in self._linears:
+                del linear.forward
+
+    def _add(self, found: _Gradients, sums: _Gradients, is_recorded: bool) -> None:
+        """Add gradients that were found to ``sums``."""
+        new = {weight: grad for weight, grad in found.items() if grad is not None}
+        cast = dict(zip(new, _in_precision(list(new), list(new.values())), strict=True))
+        old = {weight: total for weight in new if (total := sums[weight]) is not None}
+        if is_recorded and len(old) < len(new):
+            raise RuntimeError("a weight has its first gradient only now")
+        if old:
+            torch._foreach_add_(list(old.values()), [cast[weight] for weight in old])
+        sums.update(cast | old)
+
+
+_Gradients = dict[Tensor, Tensor | None]
+
+
+def _in_precision(weights: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+    """Return ``gradients`` in the precision of ``weights``."""
+    if all(x.dtype == weight.dtype for x, weight in zip(gradients, weights, strict=True)):
+        return gradients
+    cast = [torch.empty_like(x, dtype=w.dtype) for x, w in zip(gradients, weights, strict=True)]
+    torch._foreach_copy_(cast, gradients)
+    return cast
+
+
+def _linear(layer: nn.Linear, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+    """Do what ``layer`` does, with copies of its weights where autocast would make them."""
+    if not torch.is_autocast_enabled(x.device.type):
+        return nn.Linear.forward(layer, x)
+    return functional.linear(x, weight, bias)
+
+
+def _forget(weights: Iterable[Tensor]) -> None:
+    for weight in weights:
+        weight.grad = None

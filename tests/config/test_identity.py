@@ -1,0 +1,121 @@
+"""One name for one run, another for every other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pytest
+
+from ablate.config import RunSpec, identity
+from ablate.registry import lookup, slots
+from ablate.registry.table import TABLE
+
+RUN = RunSpec.model_validate(
+    {
+        "model": {"position": {"base": 5}, "decoder": {"norm": "rms"}, "n_layers": {"encoder": 2}},
+        "training": {"clip": 1.0, "patience": 3, "precision": "fp32"},
+    }
+)
+PLAIN = RUN.model_dump(mode="json")
+
+
+def name(plain: Any, precision: str = "fp32") -> str:
+    return identity(RunSpec.model_validate(plain), "content", precision)
+
+
+def leaves(plain: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in plain.items():
+        if isinstance(value, dict):
+            yield from leaves(value, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def changed(plain: Any, path: tuple[str, ...], value: Any) -> Any:
+    head, *rest = path
+    return {**plain, head: changed(plain[head], tuple(rest), value) if rest else value}
+
+
+def literals(annotation: Any) -> Iterator[str]:
+    for arg in get_args(annotation):
+        yield from [arg] if isinstance(arg, str) else literals(arg)
+
+
+def words() -> Iterator[str]:
+    """Yield every word that a spec may say: the names of parts, and of their options' values."""
+    yield "sentence"
+    for parts in slots().values():
+        yield from parts
+        for entry in parts.values():
+            for field in entry.options.model_fields.values():
+                yield from literals(field.annotation)
+
+
+WORDS = dict.fromkeys(words())
+
+
+def others(value: Any) -> list[Any]:
+    """Return values of which one is bound to be another valid one."""
+    return [v for v in (not value, 0.5, 3, 300, 0.25, [0.5, 0.6], *WORDS) if v != value]
+
+
+@pytest.mark.parametrize("path", [*leaves(PLAIN)], ids=".".join)
+def test_every_value_counts(path: tuple[str, ...]) -> None:
+    if path == ("training", "precision"):
+        assert name(PLAIN, "bf16") != name(PLAIN, "fp32")
+        return
+    value: Any = PLAIN
+    for step in path:
+        value = value[step]
+    found = None
+    for other in others(value):
+        plain = changed(PLAIN, path, other)
+        if path[-1] == "name":  # of another part, no option survives
+            plain = changed(PLAIN, path[:-1], {"name": other})
+        try:
+            found = RunSpec.model_validate(plain)
+        except ValueError:
+            continue
+        if type(other) is type(value) or path[-1] != "name":
+            break
+    assert found is not None
+    assert found != RUN
+    assert identity(found, "content", "fp32") != name(PLAIN)
+
+
+def test_one_run_has_one_name_however_it_is_spelled() -> None:
+    model = {
+        "n_layers": {"decoder": 6, "encoder": 2},
+        "position": {"base": 5.0, "name": "sinusoidal"},
+        "norm": "rms",
+        "encoder": {"norm": {"name": "layer"}},
+    }
+    training = {"patience": 3, "clip": 1, "steps": 100_000}
+    other = RunSpec.model_validate({"training": training, "model": model, "corpus": "synthetic"})
+    assert identity(other, "content", "fp32") == name(PLAIN)
+
+
+def test_auto_is_what_it_comes_to() -> None:
+    auto = changed(PLAIN, ("training", "precision"), "auto")
+    assert name(auto, "fp32") == name(PLAIN, "fp32")
+    assert name(auto, "bf16") != name(auto, "fp32")
+
+
+def test_the_content_of_the_corpus_counts() -> None:
+    assert identity(RUN, "other", "fp32") != identity(RUN, "content", "fp32")
+    assert len(identity(RUN, "other", "fp32")) == 16
+
+
+@pytest.mark.parametrize(
+    ("slot", "part", "counts"),
+    [("position", "sinusoidal", True), ("norm", "rms", True), ("position", "learned", False)],
+)
+def test_the_version_of_a_part_counts_where_it_is_used(
+    slot: str, part: str, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = name(PLAIN)
+    newer = dataclasses.replace(lookup(slot, part), version=99)
+    monkeypatch.setitem(TABLE[slot], part, newer)
+    assert (name(PLAIN) != before) is counts

@@ -1,0 +1,160 @@
+"""The JSON Schema says what `load` says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from ablate import config
+from ablate.config.merge import MergeSchema, merge_schema
+from ablate.config.source import parse, source_of
+from ablate.registry import slots
+
+SCHEMA = config.schema()
+VALIDATOR = Draft202012Validator(SCHEMA)
+EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").rglob("*.yaml"))
+VALUES: tuple[Any, ...] = (
+    *(None, True, False, 0, 1, 8, -1, 0.5, 1.5, -0.5, "", "abc", "none", "learned", "epoch"),
+    *([], [1], [0.5, 0.9], [0.5, 1.5], ["a"], [1, 1], {}, {"name": "none"}, {"nam": 1}),
+)
+FILES = {"src": "en", "tgt": "de", "train": "t", "dev": "d", "tests": {"test": "x"}}
+
+
+def is_loaded(document: Any, folder: Path) -> bool:
+    path = folder / "experiment.yaml"
+    path.write_text(json.dumps(document))
+    try:
+        config.load(path)
+    except config.MistakesError:
+        return False
+    return True
+
+
+def disagreements(documents: Iterator[Any], folder: Path) -> list[str]:
+    return [
+        f"{'accepted' if loads else 'refused'} by load only: {json.dumps(document)}"
+        for document in documents
+        if (loads := is_loaded(document, folder)) != VALIDATOR.is_valid(document)
+    ]
+
+
+def nested(path: str, value: Any) -> Any:
+    for step in reversed(path.split(".")):
+        value = {step: value}
+    return value
+
+
+def test_it_is_a_schema() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_shipped_experiments_are_valid(path: Path) -> None:
+    root = parse(source_of(path.name, path.read_bytes()), [])
+    assert root is not None
+    VALIDATOR.validate(json.loads(json.dumps(root.plain())))
+    config.load(path)
+
+
+def leaves(at: MergeSchema, path: str = "") -> Iterator[str]:
+    """Yield the path of every mapping and value of a run, the parts' options apart."""
+    for key, below in at.below.items():
+        here = f"{path}.{key}" if path else key
+        yield here
+        yield from leaves(below, here)
+
+
+@pytest.mark.parametrize("path", [*leaves(merge_schema())])
+def test_they_agree_on_every_value(path: str, tmp_path: Path) -> None:
+    def documents() -> Iterator[Any]:
+        for value in VALUES:
+            document = nested(path, value)
+            if path.startswith("model.dims"):  # their multiple is beyond a schema
+                dims = document["model"]["dims"]
+                if isinstance(dims, dict):
+                    document["model"]["dims"] = {"d_k": 4, "d_v": 4, **dims}
+            yield document
+
+    assert not disagreements(documents(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("slot", "name"), [(slot, name) for slot, parts in slots().items() for name in parts]
+)
+def test_they_agree_on_every_option(slot: str, name: str, tmp_path: Path) -> None:
+    path = next(path for path in leaves(merge_schema()) if path.split(".")[-1] == slot)
+    options = slots()[slot][name].options.model_fields
+    needed = {k: v for k, v in FILES.items() if k in options} if name == "files" else {}
+
+    def documents() -> Iterator[Any]:
+        yield nested(path, name) if not needed else nested(path, {"name": name, **needed})
+        yield nested(path, {"name": name, **needed, "surely_unknown": 1})
+        for option in options:
+            for value in VALUES:
+                yield nested(path, {"name": name, **needed, option: value})
+
+    assert not disagreements(documents(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "section", ["variants", "grid", "leave_one_out", "seeds", "question", "extends"]
+)
+def test_they_agree_on_what_is_around_a_run(section: str, tmp_path: Path) -> None:
+    (tmp_path / "abc").write_text("corpus: synthetic")
+    (tmp_path / "a").write_text("corpus: synthetic")
+    change, other = {"model.norm": "rms"}, {"model": {"residual": "pre"}}
+    values = [
+        *VALUES,
+        *({"x": change}, {"x": change, "y": other}, {"x": {}}, {"x": None}, {"baseline": change}),
+        *({"x": {"corpus": "synthetic"}}, {"x": {"model.nrom": "rms"}}, {"x": {"model.norm": 3}}),
+        *({"x": {"model.dims.n_heads": 2}}, {"x": {"model.position.base": 5}}),
+        *({"x": {"model.decoder.norm": "rms"}}, {"x": {"model.encoder.cross_attention": "full"}}),
+        *([change, other], [change], [change, {}], [1, 2], [3, -1], [True], "why", ["a", 3]),
+        *({"model.norm": ["rms"]}, {"model.norm": []}, {"model.nrom": ["rms"]}),
+        *({"model.dims.n_heads": [2, 4], "training.clip": [None, 1]}, {"corpus": ["synthetic"]}),
+    ]
+    # a file that is not there is beyond a schema
+    documents = ({section: v} for v in values if not (section == "extends" and v in _NO_FILES))
+    assert not disagreements(documents, tmp_path)
+
+
+def test_they_agree_on_what_is_published(tmp_path: Path) -> None:
+    row = {"params": 65e6, "bleu": 25.8, "bleu_lc_tok": 41, "ppl": 4.92}
+    whole = {"source": "a paper", "note": "why", "rows": {"baseline": row}}
+
+    def documents() -> Iterator[Any]:
+        for value in (None, whole, {k: v for k, v in whole.items() if k != "note"}, 3, [whole]):
+            yield {"published": value}
+        for value in (*VALUES, {"baseline": {}}, {"baseline": None}, {"baseline": 3}):
+            yield {"published": {**whole, "rows": value}}
+            yield {"published": {**whole, "note": value}}
+            yield {"published": {**whole, "source": value}}
+            yield {"published": {**whole, "surely_unknown": value}}
+        for measure in (*row, "surely_unknown"):
+            for value in (*VALUES, 99, 101, 1e9):
+                yield {"published": {**whole, "rows": {"baseline": {measure: value}}}}
+
+    assert not disagreements(documents(), tmp_path)
+
+
+_NO_FILES = ("none", "learned", "epoch", "why")
+
+
+def test_unknown_keys_are_refused_by_both(tmp_path: Path) -> None:
+    assert not disagreements(iter([{"corpsu": "synthetic"}, {"seed": 1}, [], 3]), tmp_path)
+
+
+def test_options_are_described() -> None:
+    parts = SCHEMA["$defs"]["position"]["anyOf"]
+    (sinusoidal,) = (
+        p for p in parts if p.get("properties", {}).get("name") == {"const": "sinusoidal"}
+    )
+    base = sinusoidal["properties"]["base"]
+    assert base["default"] == 10_000.0
+    assert base["exclusiveMinimum"] == 0
+    assert "2 pi" in base["description"]

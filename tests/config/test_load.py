@@ -1,0 +1,395 @@
+"""What a file says, and what its rows come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ablate import config
+from ablate.config import Experiment, RunSpec
+from ablate.errors import SpecError
+from ablate.registry import Choice
+
+
+class Folder:
+    """A place for files of experiments."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def load(self, text: str, *overrides: str) -> Experiment:
+        return config.load(self.write("x.yaml", text), overrides)
+
+    def baseline(self, text: str, *overrides: str) -> RunSpec:
+        return self.load(text, *overrides).rows[0].spec
+
+    def reasons(self, text: str, *overrides: str) -> list[str]:
+        with pytest.raises(config.MistakesError) as caught:
+            self.load(text, *overrides)
+        return [mistake.reason for mistake in caught.value.mistakes]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def names(experiment: Experiment) -> list[str]:
+    return [row.name for row in experiment.rows]
+
+
+# what a run comes to
+
+
+def test_the_smallest_experiment_is_the_base_model(folder: Folder) -> None:
+    experiment = folder.load("corpus: synthetic")
+    model, training = experiment.rows[0].spec.model, experiment.rows[0].spec.training
+    assert (model.dims.d_model, model.dims.d_k, model.n_layers) == (512, 64, 6)
+    assert model.position.name == "sinusoidal"
+    assert (training.steps, training.schedule.name) == (100_000, "noam")
+    assert experiment.seeds == (1, 2, 3)
+
+
+def test_a_shorthand_is_a_name(folder: Folder) -> None:
+    short = folder.baseline("model: {position: learned}")
+    assert short == folder.baseline("model: {position: {name: learned}}")
+
+
+def test_a_variant_may_change_the_heads_and_d_k_follows(folder: Folder) -> None:
+    text = "model: {dims: {d_model: 64, n_heads: 4}}\nvariants: {a: {model.dims.n_heads: 16}}"
+    assert folder.load(text).rows[1].spec.model.dims.d_k == 4
+
+
+def test_canonical_runs_are_experiments(folder: Folder) -> None:
+    run = folder.baseline(
+        "model:\n"
+        "  n_layers: {encoder: 2, decoder: 1}\n"
+        "  norm: rms\n"
+        "  encoder: {position: none, dropout: {residual: 0.5}}\n"
+        "  decoder: {cross_attention: {bias: false}}\n"
+        "training: {epochs: 3, average: {best: 2}, clip: 25}\n"
+        "decoding: greedy\n"
+    )
+    plain = run.model_dump(mode="json")
+    plain.pop("seed")
+    assert folder.baseline(yaml.safe_dump(plain)) == run
+    assert RunSpec.model_validate(run.model_dump(mode="json")) == run
+    assert plain["model"]["position"] == {"name": "none"}
+    assert "encoder" not in plain["model"]
+    assert set(plain["model"]["decoder"]) == {"position", "cross_attention", "dropout"}
+
+
+# encoder and decoder
+
+
+def test_a_stack_adds_to_what_both_share(folder: Folder) -> None:
+    model = folder.baseline(
+        "model:\n"
+        "  position: {name: sinusoidal, base: 50, exponent: t2t}\n"
+        "  decoder: {position: {layout: halves, exponent: paper}, dropout: {residual: 0.3}}\n"
+        "  dropout: {embedding: 0.2}\n"
+    ).model
+    encoder, decoder = model.stack("encoder"), model.stack("decoder")
+    assert encoder.position.options == {"exponent": "t2t", "layout": "interleaved", "base": 50.0}
+    assert decoder.position.options == {"exponent": "paper", "layout": "halves", "base": 50.0}
+    assert (encoder.dropout.residual, decoder.dropout.residual) == (0.1, 0.3)
+    assert decoder.dropout.embedding == 0.2
+    assert encoder.cross_attention is None
+
+
+def test_another_name_in_a_stack_is_another_part(folder: Folder) -> None:
+    text = "model: {position: {name: sinusoidal, base: 50}, decoder: {position: learned}}"
+    assert folder.baseline(text).model.stack("decoder").position.name == "learned"
+
+
+def test_cross_attention_follows_the_decoder(folder: Folder) -> None:
+    text = "model: {decoder: {attention: {bias: false}%s}}"
+    shared = folder.baseline(text % "").model.stack("decoder")
+    assert shared.cross_attention == shared.attention
+    own = folder.baseline(text % ", cross_attention: per_head_shared").model.stack("decoder")
+    assert own.cross_attention == Choice(name="per_head_shared", options={"bias": True})
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "{norm: rms}",
+        "{norm: layer, encoder: {norm: rms}, decoder: {norm: rms}}",
+        "{norm: rms, decoder: {norm: {name: rms}, position: sinusoidal, dropout: {}}}",
+        "{norm: rms, n_layers: {encoder: 6, decoder: 6}, encoder: {}}",
+        "{norm: {name: rms, eps: 0.000001}, dims: {d_k: 64}, decoder: {cross_attention: full}}",
+    ],
+)
+def test_every_spelling_is_one_run(folder: Folder, spelling: str) -> None:
+    assert folder.baseline(f"model: {spelling}") == folder.baseline("model: {norm: rms}")
+
+
+# merging
+
+
+def test_another_name_keeps_no_option_and_the_same_name_keeps_all(folder: Folder) -> None:
+    folder.write("parent.yaml", "model: {position: {name: sinusoidal, base: 50}}")
+    same = folder.baseline(
+        "extends: parent.yaml\nmodel: {position: {name: sinusoidal, layout: halves}}"
+    ).model.position
+    assert same.options == {"exponent": "paper", "layout": "halves", "base": 50.0}
+    nameless = folder.baseline("extends: parent.yaml\nmodel: {position: {layout: halves}}")
+    assert nameless.model.position == same
+    other = folder.baseline("extends: parent.yaml\nmodel: {position: {name: learned}}")
+    assert other.model.position.options == {"init_std": "inv_sqrt_d"}
+
+
+def test_a_later_length_of_training_replaces_an_earlier_one(folder: Folder) -> None:
+    folder.write("parent.yaml", "training: {steps: 5, average: {last: 3}, clip: 1}")
+    run = folder.baseline("extends: parent.yaml\ntraining: {epochs: 2, average: {best: 1}}")
+    assert (run.training.steps, run.training.epochs, run.training.clip) == (None, 2, 1.0)
+    assert (run.training.average.last, run.training.average.best) == (None, 1)
+
+
+def test_one_stack_may_get_a_depth_of_its_own(folder: Folder) -> None:
+    text = (
+        "model: {n_layers: 4}\nvariants: {a: {model.n_layers.encoder: 3}, b: {model.n_layers: 2}}"
+    )
+    _, a, b = folder.load(text).rows
+    assert [a.spec.model.stack(side).n_layers for side in ("encoder", "decoder")] == [3, 4]
+    assert b.spec.model.n_layers == 2
+    assert (a.changes, b.changes) == ({"model.n_layers.encoder": 3}, {"model.n_layers": 2})
+
+
+def test_lists_replace(folder: Folder) -> None:
+    folder.write("parent.yaml", "seeds: [1, 2, 3]\ntraining: {optimizer: {betas: [0.9, 0.95]}}")
+    text = "extends: parent.yaml\nseeds: [7]\ntraining: {optimizer: {betas: [0.5, 0.6]}}"
+    experiment = folder.load(text)
+    assert experiment.seeds == (7,)
+    assert experiment.rows[0].spec.training.optimizer.options["betas"] == (0.5, 0.6)
+    assert experiment.rows[0].spec.seed == 7
+
+
+def test_a_nameless_option_of_a_stack_merges_with_the_part_that_both_share(folder: Folder) -> None:
+    folder.write("a.yaml", "model: {position: learned, decoder: {position: {init_std: 0.5}}}")
+    text = "extends: a.yaml\nmodel: {decoder: {position: {name: %s}}}"
+    same, other = (folder.baseline(text % name).model for name in ("learned", "none"))
+    assert same.stack("decoder").position.options == {"init_std": 0.5}
+    assert other.stack("decoder").position.name == "none"
+
+
+# extends
+
+
+def test_extends_is_a_chain(folder: Folder) -> None:
+    folder.write("sub/a.yaml", "model: {norm: rms, residual: pre}\nquestion: a")
+    folder.write("b.yaml", "extends: sub/a.yaml\nmodel: {residual: post}")
+    experiment = folder.load("extends: b.yaml\nmodel: {scaling: none}")
+    model = experiment.rows[0].spec.model
+    assert (model.norm.name, model.residual.name, model.scaling.name) == ("rms", "post", "none")
+    assert experiment.question == "a"
+
+
+def test_the_right_parent_wins_with_all_it_inherits(folder: Folder) -> None:
+    folder.write("root.yaml", "model: {norm: layer, residual: pre}")
+    folder.write("left.yaml", "extends: root.yaml\nmodel: {norm: rms, scaling: none}")
+    folder.write("right.yaml", "extends: root.yaml\nmodel: {residual: post}")
+    model = folder.baseline("extends: [left.yaml, right.yaml]").model
+    assert (model.norm.name, model.residual.name, model.scaling.name) == ("layer", "post", "none")
+
+
+def test_rows_are_inherited_by_name(folder: Folder) -> None:
+    folder.write("parent.yaml", "variants: {a: {model.norm: rms}, b: {model.norm: none}}")
+    experiment = folder.load(
+        "extends: parent.yaml\nvariants: {c: {model.residual: pre}, a: {model: {norm: {eps: 0.5}}}}"
+    )
+    assert names(experiment) == ["baseline", "a", "b", "c"]
+    assert experiment.rows[1].spec.model.norm.options == {"eps": 0.5}
+
+
+def test_two_unreadable_parents_and_a_typo_are_told_together(folder: Folder) -> None:
+    text = "extends: [no.yaml, where.yaml]\ncorpsu: synthetic"
+    assert len(folder.reasons(text)) == 3
+
+
+def test_a_parent_is_named_as_the_user_named_the_file(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write("presets/p.yaml", "modle: {}")
+    folder.write("sub/x.yaml", "extends: ../presets/p.yaml")
+    monkeypatch.chdir(folder.path)
+    for path in (Path("sub/x.yaml"), folder.path / "sub" / "x.yaml"):
+        with pytest.raises(SpecError, match=r"^presets/p\.yaml:1:1: modle: "):
+            config.load(path)
+
+
+# rows
+
+
+def test_changes_are_told_as_the_file_tells_them(folder: Folder) -> None:
+    experiment = folder.load(
+        "variants:\n"
+        "  a: {model.position: {name: learned}}\n"
+        "  b: {model: {position: {base: 5}, dims: {d_model: 64}}, training.clip: 1}\n"
+        "  c: {model.norm: rms, model.residual: post}\n"
+        "  d: {training.optimizer: {betas: [0.5, 0.6]}}\n"
+    )
+    assert [row.changes for row in experiment.rows] == [
+        {},
+        {"model.position": "learned"},
+        {"model.position.base": 5, "model.dims.d_model": 64, "training.clip": 1},
+        {"model.norm": "rms"},
+        {"training.optimizer.betas": [0.5, 0.6]},
+    ]
+
+
+def test_a_grid_is_a_product_around_the_baseline(folder: Folder) -> None:
+    text = "grid: {model.scaling: [sqrt_dk, none], model.dims.n_heads: [8, 2]}"
+    experiment = folder.load(text)
+    assert names(experiment) == [
+        "baseline",
+        "scaling=sqrt_dk n_heads=2",
+        "scaling=none n_heads=8",
+        "scaling=none n_heads=2",
+    ]
+    assert experiment.rows[2].changes == {"model.scaling": "none"}
+
+
+def test_grid_names_tell_their_axes_apart(folder: Folder) -> None:
+    text = "grid: {model.encoder.norm: [rms, {name: rms, eps: 1e-3}], model.decoder.norm: [none]}"
+    assert names(folder.load(text))[1:] == [
+        "encoder.norm=rms decoder.norm=none",
+        "encoder.norm=rms(eps=0.001) decoder.norm=none",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "leave_one_out: {n: {model.norm: rms}, r: {model.residual: pre}, s: {model.scaling: none}}",
+        "leave_one_out: [{model.norm: rms}, {model.residual: pre}, {model.scaling: none}]",
+    ],
+)
+def test_leave_one_out_reverts_each_change(folder: Folder, text: str) -> None:
+    rows = folder.load(text).rows
+    found = [(r.spec.model.norm.name, r.spec.model.residual.name) for r in rows]
+    assert [row.name.split(" -")[0] for row in rows] == ["baseline", *["all"] * 4]
+    assert found == [
+        ("layer", "post"),
+        ("rms", "pre"),
+        ("layer", "pre"),
+        ("rms", "post"),
+        ("rms", "pre"),
+    ]
+    assert rows[2].changes == {"model.residual": "pre", "model.scaling": "none"}
+
+
+def test_rows_of_two_kinds_may_not_share_a_name(folder: Folder) -> None:
+    text = "variants: {norm=rms: {model.residual: pre}}\ngrid: {model.norm: [rms]}"
+    assert folder.reasons(text) == ["a row 'norm=rms' stands in line 1 already; drop one"]
+
+
+# overrides
+
+
+def test_an_override_changes_the_baseline_below_the_rows(folder: Folder) -> None:
+    text = "variants: {a: {model.norm: rms}}"
+    overrides = ("model.norm={name: layer, eps: 0.5}", "training.steps=7", "seeds=[4]")
+    experiment = folder.load(text, *overrides)
+    assert [row.spec.model.norm.name for row in experiment.rows] == ["layer", "rms"]
+    assert {row.spec.training.steps for row in experiment.rows} == {7}
+    assert experiment.seeds == (4,)
+
+
+def test_a_later_override_wins_and_options_merge(folder: Folder) -> None:
+    overrides = ("model.position=learned", "model.position.init_std=0.5", "training.clip=1")
+    run = folder.baseline("training: {clip: 2}", *overrides, "training.clip=3")
+    assert run.model.position == Choice(name="learned", options={"init_std": 0.5})
+    assert run.training.clip == 3
+
+
+def test_overrides_reach_rows_too(folder: Folder) -> None:
+    overrides = ("variants.a.model.norm=rms", "grid.model.residual=[pre]")
+    assert names(folder.load("corpus: synthetic", *overrides)) == ["baseline", "a", "residual=pre"]
+
+
+def test_overriding_the_corpus(folder: Folder) -> None:
+    overrides = ("corpus={name: multi30k, src: en}", "corpus.tgt=fr")
+    corpus = folder.baseline("corpus: synthetic", *overrides).corpus
+    assert (corpus.name, corpus.options["tgt"]) == ("multi30k", "fr")
+
+
+# runs and places
+
+
+def test_runs_are_row_by_row_then_seed_by_seed(folder: Folder) -> None:
+    experiment = folder.load("seeds: [5, 4]\nvariants: {a: {model.norm: rms}}")
+    runs = config.expand(experiment)
+    assert [(r.variant, r.seed) for r in runs] == [
+        (v, s) for v in ("baseline", "a") for s in (5, 4)
+    ]
+    assert [(r.variant, r.seed) for r in config.expand(experiment, [9], ["a"])] == [("a", 9)]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "only"), [([], None), ([-1], None), ([1, 1], None), (None, ["b"])]
+)
+def test_no_such_runs(folder: Folder, seeds: Any, only: Any) -> None:
+    with pytest.raises(SpecError):
+        config.expand(folder.load("corpus: synthetic"), seeds, only)
+
+
+def test_experiments_are_named_by_folder_and_file(folder: Folder) -> None:
+    for path, name in (("experiments/pe.yaml", "pe"), ("experiments/real/pe.yaml", "real/pe")):
+        assert config.load(folder.write(path, "corpus: synthetic")).name == name
+
+
+def test_a_place_is_where_a_value_is_said_or_what_holds_it(folder: Folder) -> None:
+    experiment = folder.load(
+        "model:\n"
+        "  position: {name: sinusoidal, base: 5}\n"
+        "  attention: full\n"
+        "variants:\n"
+        "  a: {model.position: learned}\n"
+        "  b: {model.decoder.norm: rms}\n"
+    )
+
+    def line(row: str, path: str) -> int:
+        return experiment.place(row, path).line
+
+    assert line("baseline", "model.position.base") == 2
+    assert line("baseline", "model.decoder.position") == 2
+    assert line("a", "model.encoder.position") == 5
+    assert line("b", "model.decoder.norm") == 6
+    assert line("b", "model.decoder.cross_attention") == 3
+    assert line("baseline", "model.scaling") == 1
+    assert line("baseline", "decoding") == 1
+
+
+def test_later_mistakes_are_told_where_they_are_caused(folder: Folder) -> None:
+    experiment = folder.load(
+        "model:\n"
+        "  position: learned\n"
+        "variants:\n"
+        "  a: {model.dims.n_heads: 16}\n"
+        "  b: {model.decoder.norm: rms}\n"
+    )
+    error = config.mistakes(
+        experiment,
+        [
+            ("baseline", "model.encoder.position", "is refused"),
+            ("a", "model.encoder.position", "is refused"),
+            ("a", "model.decoder.attention", "is odd"),
+            ("b", "model.decoder.norm", "is bad"),
+        ],
+    )
+    told = [(m.mark.line, m.path, m.reason) for m in error.mistakes]
+    assert told == [
+        (2, "model.position", "is refused"),
+        (4, "model.decoder.attention", "is odd (in the row 'a')"),
+        (5, "variants.b.model.decoder.norm", "is bad"),
+    ]

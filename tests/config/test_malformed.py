@@ -1,0 +1,116 @@
+"""Files that are wrong, each with what it must be told, in the comments at its top.
+
+``# expect LINE:COLUMN PATH: REASON`` is one mistake; a place in another text has its name in
+front, and a reason may end in ``...``. ``# set PATH=VALUE`` is an override.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ablate import config
+from ablate.errors import SpecError
+
+FOLDER = Path(__file__).parent / "malformed"
+FILES = sorted(FOLDER.glob("*.yaml"))
+
+
+def said(file: Path, what: str) -> list[str]:
+    lines = file.read_text().splitlines()
+    return [line.removeprefix(what) for line in lines if line.startswith(what)]
+
+
+def told(mistake: config.Mistake, file: Path) -> str:
+    place = str(mistake.mark).removeprefix(f"{file.name}:")
+    return (
+        f"{place} {mistake.path}: {mistake.reason}" if mistake.path else f"{place} {mistake.reason}"
+    )
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_mistake_is_told_where_it_is(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(FOLDER)
+    with pytest.raises(config.MistakesError) as caught:
+        config.load(file.name, said(file, "# set "))
+    found = [told(mistake, file) for mistake in caught.value.mistakes]
+    expected = said(file, "# expect ")
+    assert len(found) == len(expected), found
+    for one, wanted in zip(found, expected, strict=True):
+        assert one == wanted or (wanted.endswith("...") and one.startswith(wanted[:-3]))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_caret_stands_below_the_column(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(FOLDER)
+    with pytest.raises(config.MistakesError) as caught:
+        config.load(file.name, said(file, "# set "))
+    for mistake in caught.value.mistakes:
+        head, *excerpt = str(mistake).splitlines()
+        assert head.startswith(f"{mistake.mark}: ")
+        if excerpt:
+            line, caret = excerpt
+            assert line == f"  {mistake.mark.excerpt}".replace("\t", " ")
+            assert caret.index("^") == mistake.mark.column + 1
+
+
+def failure(path: Path) -> str:
+    with pytest.raises(SpecError) as caught:
+        config.load(path)
+    return str(caught.value)
+
+
+def test_the_message_of_the_design(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("experiments").mkdir()
+    Path("experiments/pe.yaml").write_text("model:\n  position: {name: sinusoidal, bsae: 5}\n")
+    assert failure(Path("experiments/pe.yaml")) == (
+        "experiments/pe.yaml:2:32: model.position.bsae: unknown option; did you mean 'base'?\n"
+        "    position: {name: sinusoidal, bsae: 5}\n"
+        "                                 ^"
+    )
+
+
+def test_a_missing_file_is_told_with_its_neighbour(tmp_path: Path) -> None:
+    (tmp_path / "norms.yaml").write_text("corpus: synthetic\n")
+    assert "there is no file" in failure(tmp_path / "norm.yaml")
+    assert "did you mean 'norms.yaml'?" in failure(tmp_path / "norm.yaml")
+
+
+def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
+    assert "is a folder; name a file in it" in failure(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "reason"),
+    [
+        (b"\x7fELF\x00\x00\xff\xfe", "1:7", "is not a text file"),
+        (b"corpus: synthetic\nquestion: \x00\n", "2:11", "is not a text file"),
+        ("# Größe\nquestion: Größe?\n".encode("latin-1"), "1:5", "is not UTF-8 text"),
+        ("question: why\n".encode("utf-16"), "1:1", "is not a text file"),
+        (b"", "1:1", "is empty"),
+        (b"\n# nothing\n", "1:1", "is empty"),
+        (b"null\n", "1:1", "is a mapping"),
+    ],
+)
+def test_what_is_no_text_is_told(tmp_path: Path, content: bytes, place: str, reason: str) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_bytes(content)
+    head = failure(path).splitlines()[0]
+    assert f"odd.yaml:{place}: " in head
+    assert reason in head
+
+
+def test_aliases_of_aliases_do_not_fill_the_memory(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    path = tmp_path / "bomb.yaml"
+    path.write_text("\n".join(lines))
+    assert "is too large" in failure(path)
+
+
+def test_deep_nesting_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "deep.yaml"
+    path.write_text("question: " + "[" * 5000 + "]" * 5000)
+    assert "is nested too deeply" in failure(path)

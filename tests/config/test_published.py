@@ -1,0 +1,105 @@
+"""Published numbers: what a file may say of others' results, and what it leads to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ablate import config
+from ablate.api import plan
+from ablate.config import Experiment, identity
+
+VASWANI = """
+question: What does a row buy?
+model:
+  dims: {d_model: 16, n_heads: 2, max_len: 16}
+  n_layers: 1
+  feed_forward: {name: relu, d_ff: 32}
+variants:
+  rms: {model.norm: rms}
+grid: {model.scaling: [none]}
+"""
+PUBLISHED = """
+published:
+  source: A paper, table 3
+  note: Their vocabulary is larger.
+  rows:
+    baseline: {params: 65e6, bleu: 25.8, ppl: 4.92}
+    scaling=none: {bleu: 26}
+"""
+
+
+def load(folder: Path, text: str, *overrides: str) -> Experiment:
+    path = folder / "x.yaml"
+    path.write_text(text)
+    return config.load(path, overrides)
+
+
+def test_what_is_said_is_there_and_the_rest_is_not(tmp_path: Path) -> None:
+    published = load(tmp_path, VASWANI + PUBLISHED).published
+    assert published is not None
+    assert published.source == "A paper, table 3"
+    assert published.note == "Their vocabulary is larger."
+    assert published.of("baseline") == {"params": 65e6, "bleu": 25.8, "ppl": 4.92}
+    assert published.of("scaling=none") == {"bleu": 26.0}
+    assert published.of("rms") == {}
+    assert load(tmp_path, VASWANI).published is None
+
+
+def test_it_is_no_part_of_any_run(tmp_path: Path) -> None:
+    without, within = (load(tmp_path, VASWANI + more).rows for more in ("", PUBLISHED))
+    assert without == within
+    names = [[identity(row.spec, "content", "fp32") for row in rows] for rows in (without, within)]
+    assert names[0] == names[1]
+
+
+def test_children_add_to_it_replace_it_and_take_it_away(tmp_path: Path) -> None:
+    (tmp_path / "parent.yaml").write_text(VASWANI + PUBLISHED)
+
+    def of_child(text: str, *overrides: str) -> config.Published | None:
+        return load(tmp_path, f"extends: parent.yaml\n{text}", *overrides).published
+
+    assert of_child("seeds: [1]") == load(tmp_path, VASWANI + PUBLISHED).published
+    more = of_child("published: {note: Ours., rows: {baseline: {bleu: 27.3}, rms: {ppl: 5}}}")
+    assert more is not None
+    assert (more.source, more.note) == ("A paper, table 3", "Ours.")
+    assert more.of("baseline") == {"params": 65e6, "bleu": 27.3, "ppl": 4.92}
+    assert more.of("rms") == {"ppl": 5.0}
+    assert of_child("published: null") is None
+    overridden = of_child("seeds: [1]", "published.rows.rms.bleu=24.9")
+    assert overridden is not None
+    assert overridden.of("rms") == {"bleu": 24.9}
+
+
+def test_a_point_of_a_grid_that_is_the_baseline_has_no_numbers_of_its_own(tmp_path: Path) -> None:
+    text = "grid: {model.scaling: [sqrt_dk, none]}\npublished: {source: s, rows: {%s: {ppl: 5}}}"
+    with pytest.raises(config.MistakesError, match="no row is called 'scaling=sqrt_dk'"):
+        load(tmp_path, text % "scaling=sqrt_dk")
+    assert load(tmp_path, text % "scaling=none").published
+
+
+def test_a_plan_holds_our_counts_against_theirs(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(VASWANI + PUBLISHED)
+    planned = plan(tmp_path / "x.yaml", device="cpu", results=tmp_path / "results")
+    assert [row.published.get("params") for row in planned.rows] == [65e6, None, None]
+    assert planned.remarks()[-2:] == [
+        "published, source: A paper, table 3",
+        "published, note: Their vocabulary is larger.",
+    ]
+    plain = planned.to_json()
+    assert plain["published"] == {
+        "source": "A paper, table 3",
+        "note": "Their vocabulary is larger.",
+    }
+    assert plain["rows"][2]["published"] == {"bleu": 26.0}
+
+
+def test_a_plan_of_some_rows_and_of_nothing_published(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(VASWANI + PUBLISHED)
+    planned = plan(tmp_path / "x.yaml", only=["rms"], device="cpu", results=tmp_path / "results")
+    assert [row.published for row in planned.rows] == [{}]
+    (tmp_path / "x.yaml").write_text(VASWANI)
+    planned = plan(tmp_path / "x.yaml", device="cpu", results=tmp_path / "results")
+    assert planned.published is None
+    assert not any("published" in line for line in planned.remarks())

@@ -1,0 +1,384 @@
+"""A batch in pieces: the gradient of the whole, the same whoever finds which piece."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ablate.data.batches import Batch
+from ablate.data.tokenizer import PAD
+from ablate.errors import StoppedError
+from ablate.model import Transformer
+from ablate.parts.feed_forward import Relu
+from ablate.parts.norm import LayerNorm
+from ablate.parts.objective import Objective
+from ablate.parts.position.absolute import Shifted
+from ablate.registry import build, choose, slots
+from ablate.training import train
+from ablate.training.engines import Engine
+from ablate.training.engines import choose as engine_of
+from ablate.training.engines import micro_batches as micro_batches_module
+from ablate.training.engines.batch_dependence import batch_dependence
+from ablate.training.engines.data_parallel import DataParallel
+from ablate.training.engines.grad_worker import GradWorker, share_weights
+from ablate.training.engines.micro_batches import (
+    MicroBatch,
+    MicroBatchResult,
+    n_micro_batches,
+    split_batch,
+)
+from ablate.training.step import StepConfig
+from tests.tiny import PARTS, fitted, some_batch
+from tests.training.reversal import fresh, job, run_spec
+from tests.training.test_engines import losses
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="helpers are forks")
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of a few tokens in pieces too."""
+    monkeypatch.setattr(micro_batches_module, "_FEWEST_TOKENS", 4)
+    monkeypatch.setattr(micro_batches_module, "MOST", 4)
+
+
+def engine(
+    model: Transformer, objective: str = "label_smoothing", name: str = "data_parallel"
+) -> Engine:
+    step_config = StepConfig(build(Objective, choose(Objective, objective), PAD), clip=1.0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    return engine_of(name, model.train(), step_config, optimizer, narrow(some_batch()))
+
+
+def gradient(made: Engine) -> list[Tensor | None]:
+    """Return the gradient of a batch, behind the sums of the losses."""
+    with closing(made):
+        found = made.add_gradient(some_batch(), 20)
+    return [found, *(p.grad for p in made.model.parameters())]
+
+
+def of_shape(n_rows: int, n_src: int, n_tgt: int) -> Batch:
+    tgt = torch.full((n_rows, n_tgt), 5)
+    return Batch(torch.full((n_rows, n_src), 6), tgt, tgt, tgt.numel(), torch.arange(n_rows))
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((40, 9, 16), 1),
+        ((100, 9, 29), 1),
+        ((100, 9, 30), 2),
+        ((100, 9, 41), 2),
+        ((1, 9, 4000), 1),
+        ((3, 9, 4000), 2),
+        ((600, 9, 10), 4),
+        ((1200, 9, 10), 8),
+        ((9000, 9, 10), 8),
+    ],
+)
+def test_only_large_batches_are_cut(shape: tuple[int, int, int], expected: int) -> None:
+    assert n_micro_batches(of_shape(*shape)) == expected
+
+
+def test_pieces_are_the_batch(small_pieces: None) -> None:
+    batch = some_batch()
+    pieces = split_batch(batch, 20)
+    assert len(pieces) == len({piece.seed for piece in pieces}) == 4
+    for name in ("src", "tgt_in", "tgt_out"):
+        whole = torch.cat([torch.from_numpy(getattr(piece, name)) for piece in pieces])
+        assert torch.equal(whole, getattr(batch, name))
+    assert sum(int(piece.inputs().n_tokens) for piece in pieces) == batch.n_tokens
+
+
+@pytest.mark.parametrize(("accumulate", "loss_per"), [(1, "token"), (2, "sentence")])
+def test_pieces_learn_as_eager_does(
+    accumulate: int, loss_per: str, small_pieces: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(micro_batches_module, "MOST", 2)
+    expected, _ = losses("eager", accumulate=accumulate, loss_per=loss_per)
+    found, made = losses("data_parallel", accumulate=accumulate, loss_per=loss_per)
+    assert (made.name, made.note) == ("data_parallel", "")
+    assert found != expected, "the batches were not cut"
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:feed_forward. mixture_of_experts adds")
+@pytest.mark.parametrize(("slot", "name"), PARTS)
+def test_the_gradient_is_that_of_the_whole_batch(slot: str, name: str, small_pieces: None) -> None:
+    def model() -> Transformer:
+        made = fitted(slot, name)
+        for module in made.modules():
+            if isinstance(module, Shifted):
+                module.max_shift = 0  # it would be drawn
+        return made
+
+    expected = gradient(engine(model(), name="eager"))
+    made = engine(model())
+    assert (made.name == "data_parallel") == (name != "mixture_of_experts")
+    torch.testing.assert_close(gradient(made), expected, atol=2e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("objective", sorted(slots()["objective"]))
+def test_every_objective_is_that_of_the_whole_batch(objective: str, small_pieces: None) -> None:
+    expected = gradient(engine(fitted("position", "none"), objective, "eager"))
+    found = gradient(engine(fitted("position", "none"), objective))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def noisy() -> Transformer:
+    """Return a model with dropout, in which a weight is met only where there are many pads."""
+    model = fresh(run_spec(dropout=0.3)).train()
+    for module in model.modules():
+        if isinstance(module, Relu):
+            module.late = nn.Parameter(torch.ones(16))
+    return model
+
+
+def late(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def changed(self: Relu, x: Tensor, aux_losses: Any = None) -> Tensor:
+        y = forward(self, x, aux_losses)
+        return y if bool(aux_losses.real.all()) else y * self.get_parameter("late")
+
+    return changed
+
+
+@on_linux
+@pytest.mark.parametrize("n_cores", [2, 3, 4])
+def test_the_numbers_do_not_tell_how_many_cores_there_were(
+    n_cores: int, small_pieces: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor what is drawn later; batches are accumulated, and a weight is met by some pieces only."""
+    monkeypatch.setattr(Relu, "forward", late(Relu.forward))
+
+    def result(n_cores: int) -> list[Tensor]:
+        torch.manual_seed(1)
+        with closing(engine(noisy())) as made:
+            assert made.name == "data_parallel"
+            for n in (1, n_cores, n_cores, 2):
+                made.cores = n if n_cores > 1 else 1
+                step = made.step([narrow(some_batch()), narrow(some_batch())])
+            return [step.loss, step.gradient_norm, torch.rand(3), *made.model.parameters()]
+
+    for alone, together in zip(result(1), result(n_cores), strict=True):
+        assert torch.equal(alone, together)
+
+
+def narrow(batch: Batch) -> Batch:
+    """Return the batch with ids of a small vocabulary."""
+    src, tgt_in, tgt_out = (x % 11 for x in (batch.src, batch.tgt_in, batch.tgt_out))
+    n_tokens = int((tgt_out != PAD).sum())
+    return Batch(src, tgt_in, tgt_out, n_tokens, batch.index)
+
+
+@on_linux
+def test_an_interrupted_run_may_go_on_with_other_cores(tmp_path: Path, small_pieces: None) -> None:
+    spec = run_spec(accumulate=2, average={"last": 2})
+
+    def go(name: str, cores: Iterator[int], told: Iterator[bool]) -> dict[str, Tensor]:
+        model, asked = fresh(spec), job(spec, tmp_path / name)
+        object.__setattr__(asked, "engine", "data_parallel")
+        object.__setattr__(asked, "cores", lambda: next(cores))
+        assert train(model, asked, lambda _: None, lambda: next(told)).engine == "data_parallel"
+        return model.state_dict()
+
+    whole = go("whole", itertools.repeat(1), itertools.repeat(False))
+    assert workers() == []
+    with pytest.raises(StoppedError):
+        go("parts", itertools.cycle([1, 2, 4]), itertools.chain([False] * 11, [True]))
+    assert workers() == [], "they outlived the run"
+    pieced = go("parts", itertools.repeat(4), itertools.repeat(False))
+    for name, weight in whole.items():
+        assert torch.equal(weight, pieced[name])
+
+
+def workers() -> list[int]:
+    """Return the forks of this process."""
+    process = os.getpid()
+    found = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
+    own = Path(f"/proc/{process}/cmdline").read_bytes()
+    return [int(child) for child in found if Path(f"/proc/{child}/cmdline").read_bytes() == own]
+
+
+@on_linux
+@pytest.mark.parametrize("is_at_work", [False, True])
+def test_a_helper_that_dies_is_an_error_that_says_so(is_at_work: bool, small_pieces: None) -> None:
+    model = fitted("position", "none").train()
+    share_weights(model)
+    worker = GradWorker(model, engine(model).step_config)
+    pieces = split_batch(some_batch(), 20)
+    try:
+        if is_at_work:
+            worker.begin(pieces * 200)
+        os.kill(workers()[0], signal.SIGKILL)
+        with pytest.raises(RuntimeError, match=r"killed by signal 9 \(out of memory\?\)"):
+            told(worker, pieces)
+    finally:
+        worker.close()
+
+
+def told(worker: GradWorker, pieces: Sequence[MicroBatch]) -> MicroBatchResult:
+    """Return what a helper says of pieces, after all that it was told before."""
+    worker.begin(pieces)
+    return worker.found()
+
+
+class UnsentError(Exception):
+    """Cannot be sent from process to process: its constructor wants two."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(f"{one}, {two}")
+
+
+@on_linux
+@pytest.mark.parametrize(
+    ("error", "expected", "said"),
+    [
+        (MemoryError("all of it"), MemoryError, "^all of it$"),
+        (UnsentError("so", "so"), RuntimeError, "^UnsentError: so, so$"),
+    ],
+)
+def test_what_goes_wrong_in_a_helper_goes_wrong_here(
+    error: Exception,
+    expected: type[Exception],
+    said: str,
+    small_pieces: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here, forward = os.getpid(), Relu.forward
+
+    def fails_elsewhere(self: Relu, *args: Any) -> Tensor:
+        if os.getpid() != here:
+            raise error
+        return forward(self, *args)
+
+    monkeypatch.setattr(Relu, "forward", fails_elsewhere)
+    with closing(engine(fitted("position", "none"))) as made:
+        made.cores = 2
+        with pytest.raises(expected, match=said):
+            made.step([some_batch()])
+
+
+ORPHANED = """
+import os, signal
+from tests.training.test_data_parallel import engine, fitted, micro_batches_module, workers
+from tests.tiny import some_batch
+micro_batches_module._FEWEST_TOKENS = 4
+made = engine(fitted("position", "none"))
+made.cores = 4
+made.step([some_batch()])
+print(*workers(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@on_linux
+def test_helpers_end_with_whom_they_help() -> None:
+    words = [sys.executable, "-c", ORPHANED]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    orphans = done.stdout.split()
+    assert len(orphans) == 3
+    deadline = time.monotonic() + 5
+    while any(Path(f"/proc/{orphan}/cmdline").exists() for orphan in orphans):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def sees_others(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda self, *args: forward(self, *args) + forward(self, *args).mean(dim=0)
+
+
+def remembers(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def changed(self: nn.Module, *args: Any) -> Tensor:
+        if self.training:
+            self.get_buffer("seen").add_(1)
+        return forward(self, *args)
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (sees_others, "norm: layer makes pairs of a batch depend on each other"),
+        (remembers, "norm: layer keeps encoder.layers.0.residual.norms.0.seen from batch to batch"),
+    ],
+)
+def test_a_part_that_looks_at_the_whole_batch_gets_it(
+    change: Callable[..., Any], said: str, small_pieces: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def model() -> Transformer:
+        made = fitted("residual", "pre")
+        for module in made.modules():
+            if isinstance(module, LayerNorm):
+                module.register_buffer("seen", torch.zeros(()))
+        return made
+
+    monkeypatch.setattr(LayerNorm, "forward", change(LayerNorm.forward))
+    expected = gradient(engine(model(), name="eager"))
+    with pytest.warns(UserWarning, match=f"{said}, so that training goes on eagerly"):
+        made = engine(model())
+    assert (made.name, made.note) == ("eager", f"not split: {said}")
+    torch.testing.assert_close(gradient(made), expected, atol=0.0, rtol=0.0)
+
+
+def test_layers_are_left_out_for_a_whole_batch() -> None:
+    model = fitted("position", "none")
+    assert batch_dependence(model.train(), some_batch()) == ""
+    model.decoder.layer_dropout = 0.1
+    assert (
+        batch_dependence(model, some_batch())
+        == "layer dropout leaves out a layer for the whole batch"
+    )
+
+
+def test_looking_for_ties_leaves_no_trace() -> None:
+    model = fitted("feed_forward", "mixture_of_experts").train()
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    torch.manual_seed(3)
+    said = "feed_forward: mixture_of_experts adds a loss that is of the whole batch"
+    assert batch_dependence(model, some_batch()) == said
+    drawn = torch.rand(3)
+    torch.manual_seed(3)
+    assert torch.equal(drawn, torch.rand(3))
+    assert model.training
+    assert not any(module._forward_hooks for module in model.modules())
+    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+
+
+def test_small_batches_are_done_as_eagerly() -> None:
+    model = fresh(run_spec(dropout=0.3))
+    other = fresh(run_spec(dropout=0.3))
+    for made in (engine(model), engine(other, name="eager")):
+        torch.manual_seed(1)
+        made.cores = 4
+        made.step([narrow(some_batch())])
+    assert workers() == []
+    for x, y in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(x, y)
+
+
+@pytest.mark.gpu
+def test_a_gpu_does_batches_whole() -> None:
+    model = fitted("position", "none").cuda().train()
+    step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
+    optimizer = torch.optim.Adam(model.parameters())
+    with pytest.warns(UserWarning, match="a GPU does no batch in pieces"):
+        made = engine_of("data_parallel", model, step_config, optimizer, some_batch().to("cuda"))
+    assert made.name == "eager"
+
+
+def test_the_engine_is_what_it_says() -> None:
+    assert isinstance(engine(fitted("position", "none")), DataParallel)

@@ -1,0 +1,117 @@
+"""Weights and gradients, all at once: the same numbers as one at a time."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ablate.data.tokenizer import PAD
+from ablate.model import Transformer
+from ablate.parts.objective import Objective
+from ablate.registry import build, choose
+from ablate.training.engines.fused_accumulation import FusedGradAccumulator
+from ablate.training.gradient import StepInputs, add_gradient
+from ablate.training.step import StepConfig
+from tests.tape import Tape
+from tests.tiny import PARTS, fitted, some_batch
+
+
+def load() -> StepInputs:
+    return StepInputs.of(some_batch(), 7)
+
+
+def step_config(precision: str) -> StepConfig:
+    objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
+    return StepConfig(objective, precision=precision)
+
+
+def gradients(model: nn.Module) -> list[Tensor | None]:
+    return [weight.grad for weight in model.parameters()]
+
+
+@pytest.mark.parametrize(("slot", "name"), PARTS)
+def test_no_part_comes_out_differently(slot: str, name: str) -> None:
+    """Twice, so that there is something to add to; with weights that are not those of before."""
+    model = fitted(slot, name).train()
+    at_once = FusedGradAccumulator(model, "bf16")
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.05)
+    add = partial(add_gradient, model, step_config("bf16"), load())
+
+    def sums(*, is_wanted: bool) -> list[Tensor | None]:
+        model.zero_grad()
+        torch.manual_seed(3)
+        for is_recorded in (False, True):
+            losses = at_once(add, is_recorded=is_recorded) if is_wanted else add()
+        return [losses, *gradients(model)]
+
+    torch.testing.assert_close(sums(is_wanted=True), sums(is_wanted=False), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("precision", "n"), [("fp32", (0, 1)), ("bf16", (2, 2))])
+def test_no_weight_has_a_kernel_of_its_own(precision: str, n: tuple[int, int]) -> None:
+    model = fitted("position", "sinusoidal").train()
+    at_once = FusedGradAccumulator(model, precision)
+    add = partial(at_once, partial(add_gradient, model, step_config(precision), load()))
+    add(is_recorded=False)
+    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    weights = [weight for linear in linears for weight in linear.parameters()]
+    ids = {id(weight.grad) for weight in weights}
+    if precision == "bf16":  # else they are multiplied with as they are
+        ids |= {id(weight) for weight in weights}
+    with Tape() as tape:
+        add(is_recorded=True)
+    names = [func._schema.name for func, *_ in tape.calls]
+    assert (names.count("aten::_foreach_copy_"), names.count("aten::_foreach_add_")) == n
+    assert not any(id(x) in ids for _, arguments, *_ in tape.calls for x in arguments)
+
+
+def test_who_looks_at_the_weight_of_a_layer_finds_it() -> None:
+    """And its gradient is the sum of both."""
+    layer = nn.Linear(3, 3)
+    x = torch.randn(5, 3)
+
+    def add() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            y = layer(x)
+        with torch.autocast("cpu", enabled=False):
+            y = y + layer(x) + layer.weight.square().sum()
+        y.sum().backward()
+        return y.detach()
+
+    expected = add(), layer.weight.grad, layer.bias.grad
+    layer.zero_grad()
+    found = (
+        FusedGradAccumulator(layer, "bf16")(add, is_recorded=False),
+        layer.weight.grad,
+        layer.bias.grad,
+    )
+    torch.testing.assert_close(found, expected)
+    assert "forward" not in vars(layer)
+
+
+def test_a_weight_that_is_not_trained_stays_so() -> None:
+    layer = nn.Linear(3, 3)
+    layer.weight.requires_grad_(False)
+
+    def add() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss: Tensor = layer(torch.ones(5, 3)).sum()
+        loss.backward()
+        return loss.detach()
+
+    FusedGradAccumulator(layer, "bf16")(add, is_recorded=False)
+    assert layer.weight.grad is None
+    torch.testing.assert_close(layer.bias.grad, torch.full((3,), 5.0))
+
+
+def test_a_first_gradient_is_not_recorded() -> None:
+    model: Transformer = fitted("position", "sinusoidal").train()
+    add = partial(add_gradient, model, step_config("fp32"), load())
+    with pytest.raises(RuntimeError, match="first gradient only now"):
+        FusedGradAccumulator(model, "fp32")(add, is_recorded=True)
+    assert set(gradients(model)) == {None}
