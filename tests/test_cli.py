@@ -313,9 +313,7 @@ def test_a_record_holds_what_other_tools_read(finished: Path) -> None:
 
 def test_a_second_run_trains_nothing_and_prints_the_same(finished: Path, cache: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in finished.rglob("record.json")}
-    began = time.monotonic()
     done = _run_in_a_process(finished, cache)
-    assert time.monotonic() - began < 10  # five on a quiet machine
     assert done.returncode == 0
     assert done.stdout == (finished / "stdout").read_text(encoding="utf-8")
     assert done.stderr == ""
@@ -360,7 +358,9 @@ def test_a_diverging_run_is_a_row_and_runs_are_shared(again: Ablate, finished: P
     assert _records(finished)["wild", 1]["status"] == "diverged"
 
 
-def test_another_engine_makes_the_same_run(ablate: Ablate, folder: Path) -> None:
+def test_another_engine_computes_the_same_under_a_hash_of_its_own(
+    ablate: Ablate, folder: Path
+) -> None:
     calm = ["--set", "model.dropout={embedding: 0.0, residual: 0.0}"]
     words = [*RUN_NONE, "--seeds", "1", *calm, "--set", "training.precision=fp32"]
     curves = []
@@ -374,7 +374,7 @@ def test_another_engine_makes_the_same_run(ablate: Ablate, folder: Path) -> None
         curves.append(pd.read_csv(run / "curve.csv")["train_loss"].to_list())
     assert curves[0] == pytest.approx(curves[1], abs=1e-4)
     names = {path.name for path in folder.glob("*/results/runs/*")}
-    assert len(names) == 1, "an engine is part of a run's identity"
+    assert len(names) == 2, "engines that draw other dropout masks make other runs"
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from ablate.api.selecting import Fingerprints, Record, Records
 from ablate.config import Experiment
 from ablate.errors import RunError
 from ablate.runner import provenance
+from ablate.training.engines.random_draws import SCHEMES
 
 
 class BlessingError(RunError):
@@ -86,8 +87,9 @@ def remarks(reference: Reference, experiment: Experiment, records: Records) -> I
         precisions = [
             precision
             for precision in ("fp32", "bf16")
+            for draws in SCHEMES
             if fingerprint is not None
-            and config.identity(wanted_run.spec, fingerprint, precision) == wanted
+            and config.identity(wanted_run.spec, fingerprint, precision, draws) == wanted
         ]
         if not precisions:
             yield (

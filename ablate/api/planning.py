@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from ablate import measuring
-from ablate.api.selecting import Fingerprints, select
-from ablate.config import ModelSpec, Published, Row, Run, RunSpec, identity
+from ablate.api.selecting import Fingerprints, Records, hash_of, select
+from ablate.config import ModelSpec, Published, Row, Run, RunSpec
 from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD, Tokenizer
 from ablate.measuring.flops import FlopCounter
@@ -24,6 +24,7 @@ from ablate.runner.devices import Device
 from ablate.runner.display import clock
 from ablate.runner.probe import probe_key
 from ablate.runner.schedule import is_finished
+from ablate.runner.staleness import stale_remarks
 from ablate.store import Store
 from ablate.training.engines import resolve as resolve_engine
 
@@ -80,6 +81,7 @@ class Plan:
 
     Attributes:
         published: whose numbers the rows' published ones are, and a note on how to compare them.
+        stale: which finished runs other code, libraries or another machine have made.
     """
 
     experiment: str
@@ -88,6 +90,7 @@ class Plan:
     n_worker_slots: int
     rows: tuple[PlannedRow, ...]
     published: dict[str, str | None] | None
+    stale: tuple[str, ...] = ()
 
     @property
     def n_missing(self) -> int:
@@ -124,6 +127,7 @@ class Plan:
             lines.append("memory and time are unknown until the first `ablate run` has probed them")
         if not all(row.is_vocabulary_known for row in self.rows):
             lines.append("~ is for a vocabulary of the size that the tokenizer aims at")
+        lines += self.stale
         for label, text in (self.published or {}).items():
             lines += [f"published, {label}: {text}"] if text else []
         return lines
@@ -175,16 +179,19 @@ def plan(
         n_worker_slots=len(worker_slots),
         rows=tuple(rows),
         published=published.model_dump(include={"source", "note"}) if published else None,
+        stale=tuple(stale_remarks(planner.finished, worker_slots[0].kind)),
     )
 
 
 class _Planner:
     def __init__(self, device: Device, store: Store, published: Published | None) -> None:
         self._device = device
+        self._engine = resolve_engine("auto", device.kind)
         self._store = store
         self._published = published
         self._fingerprints = Fingerprints()
         self._flops = FlopCounter()
+        self.finished: Records = {}
         self._counted: dict[tuple[str, Vocabulary], tuple[int, float]] = {}
 
     def row(self, row: Row, runs: Sequence[Run], baseline: RunSpec) -> PlannedRow:
@@ -218,15 +225,19 @@ class _Planner:
         return self._counted[key]
 
     def _probe(self, spec: RunSpec, precision: str) -> Mapping[str, Any]:
-        engine = resolve_engine("auto", self._device.kind)
-        return self._store.load_probe(probe_key(spec, self._device, precision, engine)) or {}
+        key = probe_key(spec, self._device, precision, self._engine)
+        return self._store.load_probe(key) or {}
 
     def _run(self, run: Run, precision: str) -> PlannedRun:
         fingerprint = self._fingerprints.of(run.spec.corpus)
         if fingerprint is None:
             return PlannedRun(run.seed, None, is_done=False)
-        key = identity(run.spec, fingerprint, precision)
-        return PlannedRun(run.seed, key, is_done=is_finished(self._store.load(key)))
+        key = hash_of(run.spec, fingerprint, precision, self._engine)
+        record = self._store.load(key)
+        if record is not None and is_finished(record):
+            self.finished[run.variant, run.seed] = record
+            return PlannedRun(run.seed, key, is_done=True)
+        return PlannedRun(run.seed, key, is_done=False)
 
 
 def _vocabulary(spec: RunSpec, probe: Mapping[str, float]) -> Vocabulary:

@@ -20,6 +20,7 @@ from ablate.runner.check import check
 from ablate.runner.devices import Device
 from ablate.runner.display import display
 from ablate.runner.schedule import is_finished, schedule
+from ablate.runner.staleness import stale_remarks
 from ablate.store import Store
 from ablate.training import engines
 
@@ -43,7 +44,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class How:
-    """How runs are made, none of which is part of their identity. See `run`."""
+    """How runs are made. See `run`."""
 
     device: str = "auto"
     jobs: int | None = None
@@ -78,8 +79,8 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         overrides: ``path=value``, changes of the baseline.
         results: the folder of results.
         fresh: whether to repeat what is done already.
-        engine: how training steps are executed, and tokens of translations written; the outcome is
-            the same, what dropout draws and the last digits are not.
+        engine: how training steps are executed, and tokens of translations written. All compute the
+            same function; where an engine draws other dropout masks, its runs are other runs.
 
     Raises:
         SpecError: with every mistake of the file.
@@ -89,6 +90,9 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     """
     selection, store = select(path, overrides, seeds, only), Store(Path(results))
     records, is_new = complete(selection, store, How(device, jobs, engine, fresh))
+    kind = devices.find(device)[0].kind
+    for remark in stale_remarks({k: r for k, r in records.items() if is_finished(r)}, kind):
+        Console(stderr=True).print(remark, markup=False, highlight=False, soft_wrap=True)
     folder = store.results / selection.experiment.name
     table = reporting.table(selection.experiment, records)
     reporting.write_tables(table, folder)
@@ -115,12 +119,12 @@ def complete(selection: Selection, store: Store, how: How) -> tuple[Records, boo
     worker_slots = devices.worker_slots(devices.find(how.device), how.jobs)
     engine = engines.resolve(how.engine, worker_slots[0].kind)
     precision = devices.resolve("auto", worker_slots[0])
-    records = stored(selection, store, precision)
+    records = stored(selection, store, precision, engine)
     if not how.fresh and all(is_finished(records.get(_key(run))) for run in selection.runs):
         return records, False
     check(selection.whole)
     _train(selection, worker_slots, store, replace(how, engine=engine))
-    return stored(selection, store, precision), True
+    return stored(selection, store, precision, engine), True
 
 
 def report(

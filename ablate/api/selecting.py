@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ from ablate.runner.devices import Device, resolve
 from ablate.runner.probe import probe_key
 from ablate.runner.task import Task
 from ablate.store import Store
+from ablate.training import engines
+from ablate.training.engines import random_draws
 
 Record = dict[str, Any]
 Records = dict[tuple[str, int], Record]
 """By the name of the row and the seed."""
 
 _PRECISIONS = ("fp32", "bf16")
+_ENGINES = tuple(name for name in engines.NAMES if name != "auto")
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ def tasks(
         todo.append(
             Task(
                 action="train",
-                key=config.identity(run.spec, fingerprint, precision),
+                key=hash_of(run.spec, fingerprint, precision, engine),
                 experiment=run.experiment,
                 variant=run.variant,
                 spec=plain(run.spec, precision),
@@ -130,24 +134,36 @@ def tasks(
     return todo
 
 
-def stored(selection: Selection, store: Store, auto: str | None = None) -> Records:
+def hash_of(run_spec: RunSpec, fingerprint: str, precision: str, engine: str) -> str:
+    """Return the hash of a run whose precision and engine are resolved."""
+    draws = random_draws(engine, run_spec.training)
+    return config.identity(run_spec, fingerprint, precision, draws)
+
+
+def stored(
+    selection: Selection, store: Store, auto: str | None = None, engine: str | None = None
+) -> Records:
     """Return what is stored of a selection, by row and seed.
+
+    What ``precision: auto`` and ``--engine auto`` mean depends on the machine. Where they are not
+    given and the store holds runs of several kinds, the kind of which it holds most is returned, so
+    that a table never mixes two.
 
     Args:
         selection: an experiment, or some of it.
         store: where to look.
-        auto: what ``precision: auto`` means. It depends on the machine: unless it is given, and
-            where the store holds both kinds, the one of which it holds more is meant, so that a
-            table never mixes the two.
+        auto: what ``precision: auto`` means, or None.
+        engine: the resolved engine, or None.
 
     Raises:
         StoreError: if a record cannot be read.
         DataError: if a corpus is malformed.
     """
     fingerprints = Fingerprints()
-    meanings = _PRECISIONS if auto is None else (auto,)
-    found = [_stored(selection.shown, meaning, store, fingerprints) for meaning in meanings]
-    return max(found, key=len)
+    precisions = _PRECISIONS if auto is None else (auto,)
+    kinds = product(precisions, _ENGINES if engine is None else (engine,))
+    by_kind = [_stored(selection.shown, *kind, store, fingerprints) for kind in kinds]
+    return max(by_kind, key=len)
 
 
 def named(record: Record, run: Run) -> Record:
@@ -176,7 +192,7 @@ def _fingerprint(corpus: Choice) -> str | None:
 
 
 def _stored(
-    runs: Iterable[Run], precision: str, store: Store, fingerprints: Fingerprints
+    runs: Iterable[Run], auto: str, engine: str, store: Store, fingerprints: Fingerprints
 ) -> Records:
     records = {}
     for run in runs:
@@ -184,8 +200,8 @@ def _stored(
         if fingerprint is None:
             continue
         wanted = run.spec.training.precision
-        fixed = precision if wanted == "auto" else wanted
-        record = store.load(config.identity(run.spec, fingerprint, fixed))
+        precision = auto if wanted == "auto" else wanted
+        record = store.load(hash_of(run.spec, fingerprint, precision, engine))
         if record is not None:
             records[run.variant, run.seed] = named(record, run)
     return records

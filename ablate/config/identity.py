@@ -12,17 +12,25 @@ from pydantic import BaseModel
 from ablate.config.experiment import RunSpec, slot_of
 from ablate.registry import Choice, Entry, Plugin, lookup
 
+WHOLE_BATCH = "whole_batch"
+"""The scheme of random draws of the eager engine, and of others where they draw alike."""
 
-def identity(run: RunSpec, corpus_fingerprint: str, precision: str) -> str:
+
+def identity(
+    run: RunSpec, corpus_fingerprint: str, precision: str, random_draws: str = WHOLE_BATCH
+) -> str:
     """Return the name of a run, 16 hexadecimal digits.
 
     It covers the spec in canonical form, the content of the corpus in place of the paths to it, the
-    version of every part, and the content of the plugins that any of them comes from.
+    version of every part, the content of the plugins that any of them comes from, and the scheme of
+    random draws where engines differ in it. Code, libraries and kind of device stand in the record:
+    `ablate.runner.staleness` compares them.
 
     Args:
         run: the spec, with its seed.
         corpus_fingerprint: of the content.
         precision: what ``auto`` has come to on this device.
+        random_draws: as `ablate.training.engines.random_draws` returns it.
     """
     spec = run.model_dump(mode="json")
     spec["training"]["precision"] = precision
@@ -33,6 +41,8 @@ def identity(run: RunSpec, corpus_fingerprint: str, precision: str) -> str:
         "corpus": corpus_fingerprint,
         "versions": {path: entry.version for path, entry in _parts(run)},
     }
+    if random_draws != WHOLE_BATCH:
+        known["random_draws"] = random_draws
     plugins = outside(run)
     if plugins:  # a run without any has the name that it had before there were plugins
         known["plugins"] = {path: plugin.identity for path, plugin in plugins.items()}

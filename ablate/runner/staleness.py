@@ -17,14 +17,33 @@ _PACKAGE = Path(__file__).parents[1]
 def stale_reason(record: Mapping[str, Any], device: str) -> str | None:
     """Return why a record is not of this code and machine, in words; None if it is.
 
-    A run's identity covers what was asked for and not the code that did it, so that a record
-    made before a change of the code says nothing about the code after it.
+    A run's identity covers what was asked for and not the code that did it: a record made before a
+    change of the code says nothing about the code after it.
 
     Args:
         record: of a run that has ended.
         device: that it would be repeated on, ``cpu`` or ``cuda``.
     """
     return _other_code(record.get("git") or {}) or _other_place(record, device)
+
+
+def stale_remarks(records: Mapping[tuple[str, int], Mapping[str, Any]], device: str) -> list[str]:
+    """Return a sentence for each way in which records are not of this code and machine.
+
+    Args:
+        records: of finished runs, by row and seed.
+        device: that they would be repeated on, ``cpu`` or ``cuda``.
+    """
+    rows_by_reason: dict[str, list[str]] = {}
+    for (row, _), record in records.items():
+        reason = stale_reason(record, device)
+        if reason is not None:
+            rows_by_reason.setdefault(reason, []).append(row)
+    return [
+        f"{len(rows)} of {len(records)} runs ({', '.join(dict.fromkeys(rows))}) were not made by "
+        f"this code on this machine: {reason}; --fresh trains them again"
+        for reason, rows in rows_by_reason.items()
+    ]
 
 
 @cache
@@ -50,16 +69,24 @@ def _other_code(made: Mapping[str, Any]) -> str | None:
 
 
 def _other_place(record: Mapping[str, Any], device: str) -> str | None:
-    versions = provenance.versions()
-    theirs = record.get("versions", {})
-    for name in {**versions, **theirs}:
-        if versions.get(name) != theirs.get(name):
-            return f"it was made with {name} {theirs.get(name)}, and here is {versions.get(name)}"
-    made, here = record.get("hardware", {}), provenance.hardware(device)
+    versions, hardware = _present(device)
+    its_versions, its_hardware = record.get("versions", {}), record.get("hardware", {})
+    for name in {**versions, **its_versions}:
+        if versions.get(name) != its_versions.get(name):
+            return (
+                f"it was made with {name} {its_versions.get(name)}, and here is "
+                f"{versions.get(name)}"
+            )
     for key in ("device_name", "cpu", "cpu_kind"):
-        if made.get(key) != here[key]:
-            return f"it was made on {made.get(key)}, and here is {here[key]}"
+        if its_hardware.get(key) != hardware[key]:
+            return f"it was made on {its_hardware.get(key)}, and here is {hardware[key]}"
     return None
+
+
+@cache
+def _present(device: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the versions and the hardware of this process."""
+    return provenance.versions(), provenance.hardware(device)
 
 
 @cache

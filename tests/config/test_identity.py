@@ -11,6 +11,7 @@ import pytest
 from ablate.config import RunSpec, identity
 from ablate.registry import lookup, slots
 from ablate.registry.table import TABLE
+from ablate.training.engines.random_draws import SCHEMES
 
 RUN = RunSpec.model_validate(
     {
@@ -119,3 +120,9 @@ def test_the_version_of_a_part_counts_where_it_is_used(
     newer = dataclasses.replace(lookup(slot, part), version=99)
     monkeypatch.setitem(TABLE[slot], part, newer)
     assert (name(PLAIN) != before) is counts
+
+
+def test_the_scheme_of_random_draws_counts_where_it_is_not_the_usual_one() -> None:
+    assert identity(RUN, "content", "fp32", "whole_batch") == identity(RUN, "content", "fp32")
+    names = {identity(RUN, "content", "fp32", scheme) for scheme in SCHEMES}
+    assert len(names) == len(SCHEMES)

@@ -3,5 +3,6 @@
 from ablate.training.engines.choice import NAMES, choose, resolve
 from ablate.training.engines.contract import Engine
 from ablate.training.engines.eager import Eager
+from ablate.training.engines.random_draws import random_draws
 
-__all__ = ["NAMES", "Eager", "Engine", "choose", "resolve"]
+__all__ = ["NAMES", "Eager", "Engine", "choose", "random_draws", "resolve"]

@@ -58,8 +58,18 @@ def n_micro_batches(batch: Batch) -> int:
 
     For whoever has one core must find the numbers that whoever has four finds.
     """
-    n, n_most = 1, min(MOST, batch.src.size(0), batch.tgt_out.numel() // _FEWEST_TOKENS)
-    while 2 * n <= n_most:
+    return _power_of_two(min(batch.src.size(0), batch.tgt_out.numel() // _FEWEST_TOKENS))
+
+
+def largest_n_micro_batches(batch_tokens: int) -> int:
+    """Return the most micro-batches that batches of at most ``batch_tokens`` are split into."""
+    return _power_of_two(batch_tokens // _FEWEST_TOKENS)
+
+
+def _power_of_two(n_most: int) -> int:
+    """Return the largest power of two up to ``n_most`` and `MOST`, 1 at least."""
+    n = 1
+    while 2 * n <= min(MOST, n_most):
         n *= 2
     return n
 

@@ -1,0 +1,37 @@
+"""How an engine draws random numbers: what of it the numbers of a run depend on.
+
+Engines compute the same function of a batch. They may draw other dropout masks: the shape of what
+is drawn at once differs, and PyTorch's generators give other numbers for another shape.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from ablate.config.experiment import TrainingSpec
+from ablate.training.engines.compiled import Compiled
+from ablate.training.engines.cuda_graph import CudaGraph
+from ablate.training.engines.data_parallel import DataParallel
+from ablate.training.engines.micro_batches import largest_n_micro_batches
+
+RandomDraws = Literal["whole_batch", "micro_batches", "padded_batch", "compiled"]
+SCHEMES: tuple[RandomDraws, ...] = get_args(RandomDraws)
+
+
+def random_draws(engine: str, training: TrainingSpec) -> RandomDraws:
+    """Return the scheme of random draws of a run, which is part of its identity.
+
+    Args:
+        engine: as `resolve` returns it.
+        training: gives the size of the batches, since small ones are never split.
+
+    Returns:
+        ``whole_batch``, each mask for all pairs of a batch at once; ``micro_batches``, for each
+        micro-batch from a seed of its own; ``padded_batch``, for sources padded to the length that
+        was captured; ``compiled``, from the generator of compiled code.
+    """
+    if engine == DataParallel.name and largest_n_micro_batches(training.batch_tokens) > 1:
+        return "micro_batches"
+    if engine == CudaGraph.name:
+        return "padded_batch"
+    return "compiled" if engine == Compiled.name else "whole_batch"
