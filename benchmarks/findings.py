@@ -37,10 +37,13 @@ PAGE = ROOT / "docs" / "findings.md"
 FIGURES = ROOT / "docs" / "findings"
 SHOWN = ("params.total", "test.test.bleu", "test.test_long.bleu", "dev.perplexity")
 HEAD = """\
-# Findings
+# Exploratory findings
 
-What papers have found about the parts of the translation Transformer, and whether `ablate` finds it
-too: each an experiment in [experiments/science](../experiments/science), and a reference in
+What papers have found about the parts of the translation Transformer, and what our runs show of it.
+This page is exploratory: its claims and margins were written after the runs that they describe, so
+that none of them could fail, and several share their baseline runs. Claims that were written before
+their runs are in [claims.md](claims.md). Each finding is an experiment in
+[experiments/science](../experiments/science), and a reference in
 [results/reference/science](../results/reference/science) that `ablate gate` holds it against.
 
 All but one run on a CPU, in the laptop preset on the synthetic corpus: a Transformer of 2 + 2
@@ -78,8 +81,8 @@ class Finding:
             return "not measured"
         n_seen = sum(verdict.check.startswith("seen") for verdict in self.gated.verdicts)
         if n_seen == 0:
-            return "reproduced"
-        return "not reproduced" if n_seen == len(self.gated.verdicts) else "reproduced in part"
+            return "agrees"
+        return "disagrees" if n_seen == len(self.gated.verdicts) else "agrees in part"
 
     @property
     def title(self) -> str:
@@ -96,8 +99,8 @@ def main() -> int:
     summary = ["| finding | outcome |", "| --- | --- |"]
     summary += [f"| [{f.title}](#{anchor(f.title)}) | {f.outcome} |" for f in found]
     counts = {outcome: sum(f.outcome == outcome for f in found) for outcome in outcomes(found)}
-    told = ", ".join(f"{n} {outcome}" for outcome, n in counts.items())
-    parts = [HEAD, f"Of {len(found)} findings: {told}.", "", "\n".join(summary), ""]
+    told = ", ".join(f"{outcome}: {n}" for outcome, n in counts.items())
+    parts = [HEAD, f"{len(found)} findings; {told}.", "", "\n".join(summary), ""]
     parts += [section(f, options.results) for f in found]
     write_whole(PAGE, "\n".join(parts))
     fallen = [f.title for f in found if f.gated is not None and not f.gated.holds]
@@ -123,7 +126,7 @@ def finding(path: Path, results: Path) -> Finding:
 
 def outcomes(found: list[Finding]) -> list[str]:
     """Return every outcome that there is, the best first."""
-    order = ("reproduced", "reproduced in part", "not reproduced", "not measured")
+    order = ("agrees", "agrees in part", "disagrees", "not measured")
     return [outcome for outcome in order if any(f.outcome == outcome for f in found)]
 
 

@@ -23,7 +23,7 @@ TWICE = {"pe", "norm", "heads", "scaling", "vaswani_table3"}
 """The studies that are asked of real sentences too."""
 FULL_SIZE = {"vaswani_table2", "vaswani_table3"}
 """The studies that no laptop runs."""
-SHORT = {"science", "reference"}
+SHORT = {"science", "reference", "registered"}
 """The folders whose studies ask one thing each."""
 
 V = 37_000

@@ -1,0 +1,300 @@
+"""Judge the registered claims: which published effects appear in runs that followed the claims.
+
+    for spec in experiments/registered/*.yaml; do ablate run "$spec"; done
+    python benchmarks/claims.py --registered COMMIT
+
+The claims and the rules are in results/registered/claims.yaml, which was committed (COMMIT) before
+any of the runs. Prints the counts and writes docs/claims.md and results/registered/outcomes.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import yaml
+from scipy import stats
+
+from ablate import api
+from ablate.errors import StoreError
+from ablate.store import write_whole
+
+ROOT = Path(__file__).parents[1]
+CLAIMS = ROOT / "results" / "registered" / "claims.yaml"
+OUTCOMES = ROOT / "results" / "registered" / "outcomes.json"
+PAGE = ROOT / "docs" / "claims.md"
+ALPHA = 0.05
+UNITS = {"dev.nll": "nats"}
+"""Of measures that are not BLEU."""
+
+Records = Mapping[tuple[str, int], Mapping[str, Any]]
+Verdict = Literal[
+    "at least the margin",
+    "same direction",
+    "within the margin",
+    "cannot tell",
+    "different",
+    "opposite",
+    "not judged",
+]
+HELD: tuple[Verdict, ...] = ("at least the margin", "same direction", "within the margin")
+FAILED: tuple[Verdict, ...] = ("opposite", "different")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a source says of one row.
+
+    Attributes:
+        claim: its name.
+        experiment: file under experiments/, without its suffix.
+        row: the row that it is about.
+        measure: dotted path of a number of the record.
+        direction: whether the row is better or worse than `against`, or as good.
+        margin: the size of the effect in the source, in the unit of the measure; 0 if unknown.
+        source: paper and table.
+        against: the row that it is compared with.
+    """
+
+    claim: str
+    experiment: str
+    row: str
+    measure: str
+    direction: Literal["better", "worse", "equal"]
+    margin: float
+    source: str
+    against: str = "baseline"
+
+    @property
+    def sign(self) -> int:
+        """Return +1 if the claimed effect raises the measure, -1 if it lowers it."""
+        is_lower_better = self.measure.rpartition(".")[2] in ("nll", "perplexity")
+        return (1 if self.direction == "better" else -1) * (-1 if is_lower_better else 1)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The difference of two rows, paired by seed.
+
+    Attributes:
+        mean: of the differences, in the unit of the measure.
+        low: lower end of Student's 95% interval of the mean.
+        high: upper end.
+        p: two-sided, of the paired t test that the effect is zero.
+        n: pairs.
+    """
+
+    mean: float
+    low: float
+    high: float
+    p: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim, its effect in our runs, and the verdict.
+
+    Attributes:
+        claim: what was claimed.
+        effect: what was measured; None without runs.
+        score: BLEU of the row it is compared with, the mean over seeds.
+        p_adjusted: Holm's, over all claims with a direction; None for claims of equality.
+        verdict: by the registered rules.
+    """
+
+    claim: Claim
+    effect: Effect | None
+    score: float | None
+    p_adjusted: float | None
+    verdict: Verdict
+
+
+def value_of(record: Mapping[str, Any], measure: str) -> float:
+    """Return a measure of a run; BLEU 0 of one that diverged.
+
+    Raises:
+        ValueError: if a diverged run has no such number and the measure is not BLEU.
+    """
+    if record["status"] == "diverged":
+        if measure.endswith(".bleu"):
+            return 0.0
+        raise ValueError(f"{record['hash']} has diverged and has no {measure}")
+    value: Any = record
+    for key in measure.split("."):
+        value = value[key]
+    return float(value)
+
+
+def effect_of(claim: Claim, records: Records) -> Effect | None:
+    """Return the effect of a claim; None if fewer than two seeds have both rows."""
+    seeds = sorted(
+        seed for row, seed in records if row == claim.row and (claim.against, seed) in records
+    )
+    if len(seeds) < 2:
+        return None
+    differences = np.array(
+        [
+            value_of(records[claim.row, seed], claim.measure)
+            - value_of(records[claim.against, seed], claim.measure)
+            for seed in seeds
+        ]
+    )
+    mean = float(differences.mean())
+    half = float(stats.t.ppf(1 - ALPHA / 2, len(seeds) - 1) * stats.sem(differences))
+    p = float(stats.ttest_1samp(differences, 0.0).pvalue)
+    return Effect(mean, mean - half, mean + half, p, len(seeds))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p values adjusted for all of them together.
+
+    Source: Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure".
+    """
+    order = np.argsort(p_values)
+    steps = np.asarray(p_values)[order] * np.arange(len(p_values), 0, -1)
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return adjusted.tolist()
+
+
+def verdict_of(claim: Claim, effect: Effect, p_adjusted: float | None) -> Verdict:
+    """Apply the registered rules to one claim."""
+    if claim.direction == "equal":
+        if max(-effect.low, effect.high) <= claim.margin:
+            return "within the margin"
+        is_outside = effect.low > claim.margin or effect.high < -claim.margin
+        return "different" if is_outside else "cannot tell"
+    assert p_adjusted is not None, "claims with a direction have one"
+    if p_adjusted >= ALPHA:
+        return "cannot tell"
+    if claim.sign * effect.mean < 0:
+        return "opposite"
+    nearest = effect.low if claim.sign > 0 else -effect.high
+    return "at least the margin" if claim.margin and nearest >= claim.margin else "same direction"
+
+
+def judge(claims: Sequence[Claim], records: Mapping[str, Records], learned: float) -> list[Judged]:
+    """Judge claims together, as the adjustment of their p values asks for.
+
+    Args:
+        claims: all that were registered.
+        records: of each experiment, by row and seed.
+        learned: BLEU that the row a claim is compared with must reach.
+    """
+    effects = [effect_of(claim, records.get(claim.experiment, {})) for claim in claims]
+    scores = [_score(claim, records.get(claim.experiment, {})) for claim in claims]
+    directed = [
+        i
+        for i, (claim, effect) in enumerate(zip(claims, effects, strict=True))
+        if claim.direction != "equal" and effect is not None
+    ]
+    p_values = [effect.p for i in directed if (effect := effects[i]) is not None]
+    adjusted = dict(zip(directed, holm(p_values), strict=True))
+    judged = []
+    for i, (claim, effect, score) in enumerate(zip(claims, effects, scores, strict=True)):
+        has_learned = score is not None and score >= learned
+        verdict: Verdict = "not judged"
+        if effect is not None and has_learned:
+            verdict = verdict_of(claim, effect, adjusted.get(i))
+        judged.append(Judged(claim, effect, score, adjusted.get(i), verdict))
+    return judged
+
+
+def _score(claim: Claim, records: Records) -> float | None:
+    scores = [
+        value_of(record, "test.test.bleu")
+        for (row, _), record in records.items()
+        if row == claim.against
+    ]
+    return float(np.mean(scores)) if scores else None
+
+
+def main() -> int:
+    """Judge, print and write; return 0."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--results", type=Path, default=ROOT / "results")
+    parser.add_argument("--registered", help="the commit of the claims", required=True)
+    options = parser.parse_args()
+    content = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
+    claims = [Claim(**claim) for claim in content["claims"]]
+    records = {name: _records(name, options.results) for name in {c.experiment for c in claims}}
+    judged = judge(claims, records, content["learned"]["at_least"])
+    page = _page(judged, options.registered)
+    write_whole(PAGE, page)
+    plain = {"registered": options.registered, "claims": [asdict(one) for one in judged]}
+    write_whole(OUTCOMES, json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
+    sys.stdout.write(f"{_counts(judged)}; {PAGE.relative_to(ROOT)}\n")
+    return 0
+
+
+def _records(name: str, results: Path) -> Records:
+    try:
+        return api.report(ROOT / "experiments" / f"{name}.yaml", results=results).records
+    except StoreError:  # nothing of it has run
+        return {}
+
+
+def _counts(judged: Sequence[Judged]) -> str:
+    counts = Counter(one.verdict for one in judged)
+    n_held, n_failed = (sum(counts[v] for v in kind) for kind in (HELD, FAILED))
+    n_open = counts["cannot tell"]
+    return (
+        f"{len(judged)} claims: {n_held} held, {n_failed} failed, {n_open} cannot be told, "
+        f"{counts['not judged']} not judged"
+    )
+
+
+def _page(judged: Sequence[Judged], commit: str) -> str:
+    lines = [
+        "# Registered claims",
+        "",
+        "What papers say of single parts, written with direction, margin and rule of judgement in "
+        f"[claims.yaml](../results/registered/claims.yaml) at commit {commit[:12]}, before any "
+        "run that judges it. The runs use seeds that no earlier run had. The model is small (2 + 2 "
+        "layers of width 64 on the synthetic corpus, half a minute of one core), so a claim that "
+        "fails here may well be true of the models that it was made about.",
+        "",
+        f"Of {_counts(judged)}.",
+        "",
+        "Differences are in BLEU unless a unit is named; brackets hold Student's 95% interval of "
+        "the paired difference; p is Holm's, over all claims with a direction.",
+        "",
+        "| claim | published | here | p | n | verdict |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
+    lines += [_line(one) for one in judged]
+    lines += ["", "## Sources", ""]
+    lines += [f"- {one.claim.claim}: {one.claim.source}" for one in judged]
+    scores = {one.claim.experiment: one.score for one in judged if one.score is not None}
+    lines += ["", "## The rows that claims are compared with", ""]
+    lines += [f"- {name}: {score:.1f} BLEU" for name, score in sorted(scores.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _line(one: Judged) -> str:
+    claim, effect = one.claim, one.effect
+    unit = f" {UNITS[claim.measure]}" if claim.measure in UNITS else ""
+    stated = claim.direction
+    if claim.margin:
+        stated += f" {'within' if stated == 'equal' else 'by'} {claim.margin:g}{unit}"
+    if effect is None:
+        return f"| {claim.claim} | {stated} | | | 0 | {one.verdict} |"
+    digits = 3 if unit else 1
+    interval = f"[{effect.low:+.{digits}f}, {effect.high:+.{digits}f}]{unit}"
+    p = "" if one.p_adjusted is None else f"{one.p_adjusted:.2g}"
+    return (
+        f"| {claim.claim} | {stated} | {effect.mean:+.{digits}f} {interval} | {p} | {effect.n} "
+        f"| **{one.verdict}** |"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

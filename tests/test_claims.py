@@ -1,0 +1,104 @@
+"""The registered claims: their file is sound, and the rules are applied as they are written."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from scipy import stats
+
+from ablate import config
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from claims import CLAIMS, Claim, Effect, effect_of, holm, judge, verdict_of  # noqa: E402
+
+CONTENT = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("given", CONTENT["claims"], ids=lambda given: given["claim"])
+def test_every_claim_is_about_a_row_that_exists_with_new_seeds(given: dict[str, object]) -> None:
+    claim = Claim(**given)  # type: ignore[arg-type]
+    experiment = config.load(ROOT / "experiments" / f"{claim.experiment}.yaml")
+    names = {row.name for row in experiment.rows}
+    assert {claim.row, claim.against} <= names
+    assert min(experiment.seeds) > 100
+    assert claim.margin >= 0
+    assert claim.source
+
+
+def claim(direction: str, margin: float = 1.0, measure: str = "test.test.bleu") -> Claim:
+    return Claim("c", "e", "row", measure, direction, margin, "s")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("direction", "interval", "p", "verdict"),
+    [
+        ("better", (1.2, 3.0), 0.01, "at least the margin"),
+        ("better", (0.5, 3.0), 0.01, "same direction"),
+        ("better", (0.5, 3.0), 0.06, "cannot tell"),
+        ("better", (-3.0, -0.5), 0.01, "opposite"),
+        ("worse", (-3.0, -1.1), 0.01, "at least the margin"),
+        ("worse", (0.5, 3.0), 0.01, "opposite"),
+        ("equal", (-0.9, 0.8), None, "within the margin"),
+        ("equal", (-0.9, 1.8), None, "cannot tell"),
+        ("equal", (1.1, 1.8), None, "different"),
+        ("equal", (-1.8, -1.1), None, "different"),
+    ],
+)
+def test_verdicts_follow_the_registered_rules(
+    direction: str, interval: tuple[float, float], p: float | None, verdict: str
+) -> None:
+    low, high = interval
+    effect = Effect((low + high) / 2, low, high, 0.0, 8)
+    assert verdict_of(claim(direction), effect, p) == verdict
+
+
+def test_a_lower_nll_is_better() -> None:
+    effect = Effect(-0.2, -0.3, -0.1, 0.0, 8)
+    assert verdict_of(claim("better", 0.05, "dev.nll"), effect, 0.01) == "at least the margin"
+
+
+def test_a_margin_of_zero_awards_the_direction_alone() -> None:
+    assert verdict_of(claim("better", 0.0), Effect(2.0, 1.0, 3.0, 0.0, 8), 0.01) == "same direction"
+
+
+def test_holm_steps_down_and_stays_monotone() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == pytest.approx([1.0, 1.0])
+
+
+def test_effects_are_paired_and_divergence_counts_as_no_bleu() -> None:
+    rng = np.random.default_rng(0)
+    baseline, row = rng.normal(60, 3, 5), rng.normal(58, 3, 5)
+    records = {
+        (name, seed): {"status": "done", "hash": "x", "test": {"test": {"bleu": value}}}
+        for name, values in (("baseline", baseline), ("row", row))
+        for seed, value in enumerate(values)
+    }
+    effect = effect_of(claim("worse"), records)
+    assert effect is not None
+    test = stats.ttest_rel(row, baseline)
+    interval = test.confidence_interval(0.95)
+    assert (effect.mean, effect.p) == pytest.approx(((row - baseline).mean(), test.pvalue))
+    assert (effect.low, effect.high) == pytest.approx((interval.low, interval.high))
+    records["row", 0] = {"status": "diverged", "hash": "y"}
+    diverged = effect_of(claim("worse"), records)
+    assert diverged is not None
+    assert diverged.mean == pytest.approx((np.array([0.0, *row[1:]]) - baseline).mean())
+
+
+def test_a_baseline_that_has_not_learned_judges_nothing() -> None:
+    records = {
+        (name, seed): {"status": "done", "hash": "x", "test": {"test": {"bleu": 1.0 + seed}}}
+        for name in ("baseline", "row")
+        for seed in range(3)
+    }
+    (judged,) = judge([claim("equal")], {"e": records}, learned=50)
+    assert judged.verdict == "not judged"
+    (judged,) = judge([claim("equal")], {"e": records}, learned=1)
+    assert judged.verdict == "within the margin"
