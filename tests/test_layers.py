@@ -1,69 +1,18 @@
-"""A room imports only from the rooms above it."""
+"""A package imports only from the layers below its own, and the docs show it so."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import ablate
-
-HOUSE = (
-    ("version", "errors", "processes", "cuda_graphs", "writing"),
-    ("registry",),
-    ("parts",),
-    ("config",),
-    ("model",),
-    ("data",),
-    ("decoding",),
-    ("training",),
-    ("measuring",),
-    ("store",),
-    ("runner",),
-    ("analysis",),
-    ("report",),
-    ("api",),
-    ("cli",),
-)
-"""Top to bottom; rooms on one line may not import each other either."""
-
-ROOT = Path(ablate.__file__).parent
-FLOOR = {room: number for number, rooms in enumerate(HOUSE) for room in rooms}
-FILES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
-
-
-def _room(file: Path) -> str:
-    return file.relative_to(ROOT).with_suffix("").parts[0]
-
-
-def _imported(source: str) -> Iterator[str]:
-    """Yield the rooms of this package that a file imports, wherever in it the import stands."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module == "ablate":
-            names = [f"ablate.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [node.module or ""]
-        else:
-            continue
-        yield from (name.split(".")[1] for name in names if name.startswith("ablate."))
-
-
-def _trespasses(room: str, source: str) -> list[str]:
-    return [
-        other
-        for other in _imported(source)
-        if other != room and FLOOR.get(other, len(HOUSE)) >= FLOOR[room]
-    ]
+from tests.layers import FILES, LAYER_OF, ROOT, forbidden, imports_in, package_of, picture, written
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_a_file_imports_only_from_rooms_above_its_own(file: Path) -> None:
-    assert _room(file) in FLOOR, "a new room needs its place in the house"
-    assert _trespasses(_room(file), file.read_text(encoding="utf-8")) == []
+def test_a_file_imports_only_from_lower_layers(file: Path) -> None:
+    assert package_of(file) in LAYER_OF, "a new package needs its place in tests/layers.py"
+    assert forbidden(package_of(file), file.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize(
@@ -76,9 +25,13 @@ def test_a_file_imports_only_from_rooms_above_its_own(file: Path) -> None:
         "from ablate.cellar import wine",
     ],
 )
-def test_an_import_from_below_is_seen(source: str) -> None:
-    assert _trespasses("data", source) != []
+def test_an_import_from_a_higher_layer_is_seen(source: str) -> None:
+    assert forbidden("data", source) != []
 
 
-def test_an_import_from_above_or_from_the_same_room_is_allowed() -> None:
-    assert _trespasses("data", "from ablate.data import corpus\nimport ablate.errors") == []
+def test_an_import_from_a_lower_layer_or_the_same_package_is_allowed() -> None:
+    assert forbidden("data", "from ablate.data import corpus\nimport ablate.errors") == []
+
+
+def test_the_picture_in_the_docs_is_of_these_imports() -> None:
+    assert imports_in(written()) == imports_in(picture()), "run python -m tests.layers"

@@ -1,0 +1,95 @@
+"""The packages of ablate in layers, read from their imports; writes the picture in the docs.
+
+python -m tests.layers        # rewrites the picture in docs/architecture.md
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import ablate
+
+LAYERS = (
+    ("version", "errors", "processes", "cuda_graphs", "writing"),
+    ("registry",),
+    ("parts",),
+    ("config",),
+    ("model",),
+    ("data",),
+    ("decoding",),
+    ("training",),
+    ("measuring",),
+    ("store",),
+    ("runner",),
+    ("analysis",),
+    ("report",),
+    ("api",),
+    ("cli",),
+)
+"""Lowest first: a package imports only from layers above it in this list, never from its own."""
+
+ROOT = Path(ablate.__file__).parent
+LAYER_OF = {package: number for number, layer in enumerate(LAYERS) for package in layer}
+FILES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
+PAGE = ROOT.parent / "docs" / "architecture.md"
+BEGIN, END = "<!-- layers: written by python -m tests.layers -->\n", "<!-- end of layers -->\n"
+
+
+def package_of(file: Path) -> str:
+    """Return the package (or module) of the lowest level that a file belongs to."""
+    return file.relative_to(ROOT).with_suffix("").parts[0]
+
+
+def imported(source: str) -> Iterator[str]:
+    """Yield the packages of ablate that a file imports, wherever in it the import stands."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "ablate":
+            names = [f"ablate.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        else:
+            continue
+        yield from (name.split(".")[1] for name in names if name.startswith("ablate."))
+
+
+def forbidden(package: str, source: str) -> list[str]:
+    """Return the imports of a file in ``package`` that its layer does not allow."""
+    return [
+        other
+        for other in imported(source)
+        if other != package and LAYER_OF.get(other, len(LAYERS)) >= LAYER_OF[package]
+    ]
+
+
+def picture() -> str:
+    """Return the layers with what each imports, and its size, as a table in Markdown."""
+    lines = ["| package | lines | imports from |", "|---|---:|---|"]
+    for layer in LAYERS:
+        for package in layer:
+            files = [file for file in FILES if package_of(file) == package]
+            texts = [file.read_text(encoding="utf-8") for file in files]
+            others = {other for text in texts for other in imported(text)} - {package}
+            names = ", ".join(sorted(others, key=lambda name: (LAYER_OF[name], name)))
+            n_lines = sum(text.count("\n") for text in texts)
+            lines.append(f"| `{package}` | {round(n_lines, -2) or n_lines} | {names} |")
+    return "\n".join(lines) + "\n"
+
+
+def imports_in(table: str) -> list[str]:
+    """Return the rows of a picture without their sizes, which change with every commit."""
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("|")]
+    return [f"{cells[1].strip()}: {cells[3].strip()}" for cells in rows]
+
+
+def written() -> str:
+    """Return the picture as the page has it."""
+    return PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+
+
+if __name__ == "__main__":
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    PAGE.write_text(before + BEGIN + picture() + END + rest.partition(END)[2], encoding="utf-8")
