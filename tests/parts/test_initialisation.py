@@ -131,7 +131,22 @@ def test_every_matrix_has_its_spread(choice: Any, std: Any, distribution: str) -
     assert_spread(wide(choice), std, distribution)
 
 
-@pytest.mark.parametrize("name", NAMES)
+def test_fairseqs_mixture_has_three_distributions() -> None:
+    def std(path: str, fan_in: int, fan_out: int) -> float:
+        if ".feed_forward." in path:
+            return (3 * fan_in) ** -0.5
+        return xavier(path, fan_in, fan_out) * (0.5**0.5 if is_in(path, "q", "k", "v") else 1)
+
+    assert_spread(wide("fairseq", embedding="tied"), std, "uniform")
+    output = wide("fairseq").embedding.output
+    assert output is not None
+    weight = output.weight.detach()
+    assert weight.std().item() == pytest.approx(96**-0.5, rel=0.05)
+    kurtosis = (weight / weight.std()).pow(4).mean().item()  # of 4,800 numbers
+    assert kurtosis == pytest.approx(KURTOSIS["normal"], rel=0.1)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "fairseq"])
 def test_biases_start_at_zero_but_pytorchs(name: str) -> None:
     biases = [linear.bias for linear in linears(wide(name)).values() if linear.bias is not None]
     assert biases
@@ -139,6 +154,63 @@ def test_biases_start_at_zero_but_pytorchs(name: str) -> None:
         assert all(bool(bias.any()) for bias in biases)
     else:
         assert not any(bool(bias.any()) for bias in biases)
+
+
+FAIRSEQ_TINY: dict[str, Any] = {
+    "dims": {"d_model": 128, "n_heads": 4, "max_len": 16},
+    "n_layers": 4,
+    "feed_forward": {"name": "relu", "d_ff": 256},
+    "embedding": {"name": "separate", "output_bias": True},
+}
+ATTENTION_SPREADS = {  # standard deviation and largest magnitude, of all layers together
+    "q.weight": (0.062520, 0.108253),
+    "k.weight": (0.062374, 0.108253),
+    "v.weight": (0.062526, 0.108252),
+    "out.weight": (0.088282, 0.153093),
+    "q.bias": (0.051175, 0.088375),
+    "k.bias": (0.050814, 0.088279),
+    "v.bias": (0.051136, 0.088305),
+    "out.bias": (0.0, 0.0),
+    "embedding.output.weight": (0.088635, 0.458080),
+    "embedding.output.bias": (0.0, 0.0),  # ours alone
+}
+
+
+@pytest.mark.parametrize(
+    ("feed_forward", "spreads"),
+    [
+        (
+            "torch",
+            {
+                "up.weight": (0.051030, 0.088388),
+                "up.bias": (0.051556, 0.088371),
+                "down.weight": (0.036107, 0.062499),
+                "down.bias": (0.035488, 0.062479),
+            },
+        ),
+        (
+            "xavier",
+            {
+                "up.weight": (0.072218, 0.125),
+                "up.bias": (0.0, 0.0),
+                "down.weight": (0.072169, 0.125),
+                "down.bias": (0.0, 0.0),
+            },
+        ),
+    ],
+)
+def test_fairseqs_mixture_has_the_spreads_of_fairseq(
+    feed_forward: str, spreads: dict[str, tuple[float, float]]
+) -> None:
+    """Numbers of fairseq 0.12.3, and of 0.9.0 for ``xavier``: 4 + 4 layers, seed 1, CPU."""
+    torch.manual_seed(0)
+    initialisation = {"name": "fairseq", "feed_forward": feed_forward}
+    parameters = dict(tiny(**FAIRSEQ_TINY, initialisation=initialisation).named_parameters())
+    for end, (std, largest) in (ATTENTION_SPREADS | spreads).items():
+        ours = torch.cat([p.detach().flatten() for n, p in parameters.items() if n.endswith(end)])
+        assert ours.std().item() == pytest.approx(std, rel=0.03), end
+        is_normal = end == "embedding.output.weight"
+        assert ours.abs().max().item() == pytest.approx(largest, rel=0.2 if is_normal else 0.003)
 
 
 @pytest.mark.parametrize(("slot", "part"), [p for p in PARTS if p[0] != "initialisation"])

@@ -52,13 +52,55 @@ class Xavier(Initialisation):
     source="fairseq, multihead_attention.py; torch.nn.MultiheadAttention",
 )
 class XavierPacked(Initialisation):
-    """Xavier, but queries, keys and values with gain 1 / sqrt(2).
+    """Xavier, but queries, keys and values with gain 1 / sqrt(2); biases 0.
 
-    That is what Xavier's rule gives when the three square matrices are one packed (3D, D).
+    That is what Xavier's rule gives when the three square matrices are one packed (3D, D). These
+    are the attention weights of fairseq; `fairseq` has its biases and its feed-forwards, too.
     """
 
     def weight(self, linear: nn.Linear, role: Role) -> None:
         nn.init.xavier_uniform_(linear.weight, gain=2**-0.5 if role.is_packed else 1.0)
+
+
+@register(
+    "fairseq",
+    formula="attention: W as xavier_packed, b of q, k, v as torch, others 0; feed-forward as "
+    "torch, or as xavier; output matrix N(0, 1 / d_model)",
+    source="fairseq, multihead_attention.py, transformer_layer.py and transformer_decoder.py; "
+    "feed_forward: xavier to its version 0.9.0, torch since commit 73e1f683 of March 2020",
+)
+class Fairseq(Initialisation):
+    """The mixture that fairseq's Transformer starts from.
+
+    Its attention overwrites the weights of four PyTorch layers with Xavier's, three of them with
+    gain 1 / sqrt(2), and sets only the bias of the fourth, the output's, to 0. Its table has a row
+    of zeros for padding, where ours is drawn like the others: that is one of V logits at the first
+    step, and nothing else.
+
+    Args:
+        dims: not used.
+        feed_forward: ``torch``: both matrices and their biases as PyTorch makes them, the code
+            since version 0.10; ``xavier``: Xavier's matrices, biases 0, the code to version 0.9,
+            which at d_ff = 2 d_model start 1.41 and 2 times as wide.
+    """
+
+    def __init__(self, dims: Dims, *, feed_forward: Literal["torch", "xavier"] = "torch") -> None:
+        super().__init__(dims)
+        self.feed_forward = feed_forward
+
+    def weight(self, linear: nn.Linear, role: Role) -> None:
+        linear.reset_parameters()  # for the bias, too
+        if role.kind == "feed_forward" and self.feed_forward == "torch":
+            return
+        if role.kind == "output":
+            nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
+        else:
+            nn.init.xavier_uniform_(linear.weight, gain=2**-0.5 if role.is_packed else 1.0)
+        if linear.bias is not None and not role.is_packed:
+            nn.init.zeros_(linear.bias)
+
+    def bias(self, bias: Tensor) -> None:
+        return
 
 
 @register(
