@@ -72,7 +72,7 @@ class Noam(Schedule):
 
 @register(
     "inverse_sqrt",
-    formula="lr sqrt(warmup / step) from step = warmup on, linear from init_lr before",
+    formula="lr sqrt(warmup / s) from s = warmup on, linear from init_lr before, s = step - delay",
     source="fairseq, inverse_square_root_schedule.py; Ott et al. 2018, arXiv:1806.00187, sec. 3",
 )
 class InverseSqrt(Schedule):
@@ -84,6 +84,8 @@ class InverseSqrt(Schedule):
         lr: the highest rate.
         warmup: steps until the highest rate; without one the rate is lr / sqrt(step).
         init_lr: where the warm-up starts from, at step 0.
+        delay: steps that the rate lags behind. fairseq sets it after each update, from the number
+            of updates made, and so its step s has the rate of s - 1, and its first has init_lr: 1.
     """
 
     def __init__(
@@ -94,16 +96,19 @@ class InverseSqrt(Schedule):
         lr: PositiveFloat = 5e-4,
         warmup: NonNegativeInt = 4000,
         init_lr: NonNegativeFloat = 0.0,
+        delay: NonNegativeInt = 0,
     ) -> None:
         super().__init__(dims, n_steps)
         self.lr = lr
         self.warmup = warmup
         self.init_lr = init_lr
+        self.delay = delay
 
     def rate(self, step: int, dev: Sequence[float] = ()) -> float:
-        if step < self.warmup:
-            return self.init_lr + (self.lr - self.init_lr) * step / self.warmup
-        return self.lr * math.sqrt(max(self.warmup, 1) / step)
+        made = max(step - self.delay, 0)
+        if made < self.warmup:
+            return self.init_lr + (self.lr - self.init_lr) * made / self.warmup
+        return self.lr * math.sqrt(max(self.warmup, 1) / max(made, 1))
 
 
 @register(

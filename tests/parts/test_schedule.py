@@ -57,6 +57,18 @@ def test_inverse_sqrt_as_in_wu_et_al() -> None:
     assert wu.rate(1) == pytest.approx(1e-7 + (5e-3 - 1e-7) / 2000)
 
 
+def test_inverse_sqrt_with_a_delay_is_fairseqs() -> None:
+    """Rates of its InverseSquareRootSchedule, version 0.12.3, at the updates 1, 2, ..., 7."""
+    fairseq = schedule("inverse_sqrt", lr=1.0, warmup=4, init_lr=0.2, delay=1)
+    rates = [0.2, 0.4, 0.6, 0.8, 1.0, 0.8944271909999159, 0.8164965809277261]
+    assert [fairseq.rate(step) for step in range(1, 8)] == pytest.approx(rates, rel=1e-12)
+
+
+def test_inverse_sqrt_without_a_warm_up_stays_finite_under_a_delay() -> None:
+    late = schedule("inverse_sqrt", lr=1.0, warmup=0, delay=2)
+    assert [late.rate(step) for step in (1, 2, 3, 6)] == pytest.approx([1.0, 1.0, 1.0, 0.5])
+
+
 def test_inverse_sqrt_without_a_warm_up_falls_from_the_first_step() -> None:
     falling = schedule("inverse_sqrt", lr=1.0, warmup=0)
     assert [falling.rate(step) for step in (1, 4, 9)] == pytest.approx([1.0, 0.5, 1 / 3])
