@@ -32,13 +32,17 @@ class Beam(Search):
 
     Args:
         size: beams per sentence.
-        length_penalty: alpha in score = log p / ((5 + |Y|) / 6)^alpha, eq. 14, where |Y| counts
-            EOS; ``none`` ranks by log p.
+        length_penalty: alpha in score = log p / penalty, where |Y| counts EOS; ``none`` ranks by
+            log p.
+        penalty_form: ``gnmt``: ((5 + |Y|) / 6)^alpha, eq. 14; ``power``: |Y|^alpha, which with
+            alpha 1 ranks by the mean log p of a token, as ``--lenpen`` of fairseq
+            (sequence_generator.py; Ott et al. 2019, arXiv:1904.01038).
         n_best: hypotheses to return per sentence, at most ``size``.
         max_extra: target tokens beyond those of the source.
 
     Raises:
-        ValueError: if more hypotheses are asked for than there are beams.
+        ValueError: if more hypotheses are asked for than there are beams; if a form is given to
+            a length penalty of ``none``.
     """
 
     def __init__(
@@ -46,13 +50,20 @@ class Beam(Search):
         *,
         size: PositiveInt = 5,
         length_penalty: Alpha = 0.6,
+        penalty_form: Literal["gnmt", "power"] = "gnmt",
         n_best: PositiveInt = 1,
         max_extra: NonNegativeInt = 50,
     ) -> None:
         super().__init__(max_extra, n_beams=size, n_candidates=size)
         if n_best > size:
             raise ValueError(f"n_best ({n_best}) is more than the beam's size ({size})")
+        if length_penalty == "none" and penalty_form != "gnmt":
+            raise ValueError(
+                f"without a length penalty its form ({penalty_form}) makes no difference; leave "
+                "out penalty_form, or give length_penalty a number"
+            )
         self.alpha = 0.0 if length_penalty == "none" else length_penalty
+        self.penalty_form = penalty_form
         self.n_best = n_best
 
     def start(self, longest: Tensor) -> SearchState:
@@ -67,7 +78,8 @@ class Beam(Search):
 
     def penalty(self, length: Tensor) -> Tensor:
         """Return what log p is divided by for |Y| = ``length``."""
-        return (((5 + length.double()) / 6) ** self.alpha).float()
+        base = (5 + length.double()) / 6 if self.penalty_form == "gnmt" else length.double()
+        return (base**self.alpha).float()
 
 
 @dataclass

@@ -114,6 +114,30 @@ def test_the_score_is_log_p_over_the_penalty_of_wu_et_al() -> None:
         assert found[0].score == found[0].log_p
 
 
+def test_the_power_form_divides_by_a_power_of_the_length() -> None:
+    """As ``eos_scores /= (step + 1) ** len_penalty`` in fairseq, whose step + 1 counts EOS."""
+    for alpha in (0.6, 1.0, 1.7):
+        search = beam(length_penalty=alpha, penalty_form="power", max_extra=4)
+        for found in translate(small(), search, SOURCES, 99, CPU):
+            length = len(found[0].tokens) + 1  # EOS
+            assert found[0].score == pytest.approx(found[0].log_p / length**alpha, rel=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.6, 1.0])
+def test_the_power_form_finds_the_best_by_its_own_score(alpha: float) -> None:
+    model, max_extra = Markov(seed=1), 2
+    search = beam(size=250, length_penalty=alpha, penalty_form="power", max_extra=max_extra)
+    for source, found in zip(SOURCES, translate(model, search, SOURCES, 99, CPU), strict=True):
+        every = every_translation(model, source, len(source) + max_extra, 0.0)
+        best = max(every, key=lambda h: h.log_p / (len(h.tokens) + 1) ** alpha)
+        assert found[0].tokens == best.tokens
+
+
+def test_a_form_without_a_penalty_is_refused() -> None:
+    with pytest.raises(RefusedError, match=r"its form \(power\) makes no difference"):
+        beam(length_penalty="none", penalty_form="power")
+
+
 def test_a_stronger_penalty_makes_longer_translations() -> None:
     model = Markov(seed=3)
 
