@@ -166,6 +166,25 @@ def test_a_table_is_rounded_once_and_not_on_the_way() -> None:
     torch.testing.assert_close(sinusoidal(dims)[-1], by_hand, atol=6e-8, rtol=0)
 
 
+def test_positions_may_begin_later() -> None:
+    assert torch.equal(sinusoidal(first=3)[:-3], sinusoidal()[3:])
+    assert len(sinusoidal(first=3)) == len(sinusoidal())
+
+
+def test_fairseqs_table_begins_at_its_row_2() -> None:
+    """Rows that SinusoidalPositionalEmbedding(8, padding_idx=1) of version 0.12.3 adds first."""
+    narrow = WIDE.model_copy(update={"d_model": 8, "n_heads": 2})
+    options = {"exponent": "t2t", "layout": "halves", "first": 2}
+    fairseq = build(Position, choose(Position, "sinusoidal", **options), narrow, STAGE)
+    rows = [
+        [0.90929741, 0.09269851, 0.00430886, 0.00020000, -0.41614684, 0.99569422, 0.99999070, 1.0],
+        [0.14112000, 0.13879810, 0.00646326, 0.00030000, -0.98999250, 0.99032068, 0.99997914, 1.0],
+        [-0.75680250, 0.18459873, 0.00861763, 0.0004, -0.65364361, 0.98281395, 0.99996287, 1.0],
+    ]
+    added = fairseq.embed(torch.zeros(1, 3, 8), torch.arange(3))[0]
+    torch.testing.assert_close(added, torch.tensor(rows), rtol=0, atol=2e-7)
+
+
 def test_halves_are_a_permutation_of_interleaved() -> None:
     interleaved, halves = sinusoidal(), sinusoidal(layout="halves")
     assert torch.equal(torch.cat((interleaved[:, 0::2], interleaved[:, 1::2]), dim=-1), halves)

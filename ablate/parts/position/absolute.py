@@ -9,7 +9,7 @@ import math
 from typing import Literal
 
 import torch
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from ablate.parts.dims import Dims, StackInfo, StandardDeviation
@@ -48,6 +48,8 @@ class Sinusoidal(Position):
         layout: ``interleaved``: sin, cos, sin, cos, ... as in the paper; ``halves``: all sines,
             then all cosines, as in tensor2tensor. A permutation, no more.
         base: the wavelengths reach from 2 pi to about 2 pi * base tokens.
+        first: p of the first token; 2 in fairseq, whose row 1 is that of padding. For an odd D
+            fairseq has D // 2 pairs and a zero, where this has another sine.
     """
 
     table: Tensor  # (max_len, D)
@@ -60,6 +62,7 @@ class Sinusoidal(Position):
         exponent: Literal["paper", "literal_2i", "t2t"] = "paper",
         layout: Layout = "interleaved",
         base: PositiveFloat = 10_000.0,
+        first: NonNegativeInt = 0,
     ) -> None:
         super().__init__(dims, stack_info)
         d_model = dims.d_model
@@ -68,7 +71,7 @@ class Sinusoidal(Position):
             "literal_2i": 4 * _pairs(d_model) / d_model,
             "t2t": _pairs(d_model) / max(d_model / 2 - 1, 1),
         }[exponent]
-        table = _table(dims.max_len, base**-share, d_model, layout)
+        table = _table(first + dims.max_len, base**-share, d_model, layout)[first:]
         self.register_buffer("table", table, persistent=False)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
