@@ -92,6 +92,7 @@ def main() -> int:
         f"model.dims.max_len={limit}",
         f"decoding.size={options.beam}",
         f"decoding.length_penalty={options.length_penalty}",
+        "decoding.penalty_form=gnmt",
         f"decoding.max_extra={limit}",
     )
     name, test = next(iter(corpus.tests.items()))

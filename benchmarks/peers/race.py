@@ -37,6 +37,8 @@ PRESETS: dict[str, tuple[str, ...]] = {
 }
 """What each changes in Transformer-Tiny: 4 + 4 layers, d_model 128, d_ff 256, 4 heads."""
 
+BATCH = "training.batch_tokens=4096"
+"""Of the target; on Multi30k the preset asks for what its own program makes of its limit."""
 
 ONE_AT_A_TIME = "one at a time"
 """How many processes of contenders there are; records without this word had all of them at once."""
@@ -131,7 +133,7 @@ def prepared(options: argparse.Namespace, *overrides: str) -> tuple[RunSpec, Pre
     is_there = folder is not None and (Path(folder) / "multi30k").is_dir()
     corpus = options.corpus or ("multi30k" if is_there else "synthetic")
     file = {"multi30k": "multi30k_tiny.yaml", "synthetic": "tiny.yaml"}[corpus]
-    asked = (*PRESETS[options.preset], *overrides)
+    asked = (BATCH, *PRESETS[options.preset], *overrides)
     experiment = config.load(ROOT / "experiments" / "presets" / file, asked)
     run = config.expand(experiment)[0].spec
     return run, prepare(run)
