@@ -25,6 +25,7 @@ LAYERS = (
     ("runner",),
     ("analysis",),
     ("report",),
+    ("doctor",),
     ("api",),
     ("cli",),
 )

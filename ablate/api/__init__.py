@@ -1,5 +1,6 @@
 """The commands as functions; each returns what its command prints."""
 
+from ablate.api.examining import CheckResult, Diagnosis, doctor
 from ablate.api.gating import Blessed, Gated, bless, gate
 from ablate.api.listing import PartListing, parts, schema
 from ablate.api.planning import Plan, PlannedRow, plan
@@ -10,8 +11,10 @@ from ablate.api.translating import Translator
 
 __all__ = [
     "Blessed",
+    "CheckResult",
     "CorpusListing",
     "CorpusStatistics",
+    "Diagnosis",
     "Gated",
     "Outcome",
     "PartListing",
@@ -20,6 +23,7 @@ __all__ = [
     "Translator",
     "bless",
     "corpora",
+    "doctor",
     "fetch_corpus",
     "gate",
     "init",

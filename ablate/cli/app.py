@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from ablate.cli.doctor import doctor
 from ablate.cli.gate import gate
 from ablate.cli.guard import INTERRUPTED, guarded
 from ablate.cli.options import (
@@ -200,6 +201,7 @@ def report(
 
 
 app.command()(gate)
+app.command()(doctor)
 
 
 @app.command()

@@ -16,7 +16,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate import report
-from ablate.api import CorpusListing, CorpusStatistics, PartListing, Plan, PlannedRow
+from ablate.api import (
+    CorpusListing,
+    CorpusStatistics,
+    Diagnosis,
+    PartListing,
+    Plan,
+    PlannedRow,
+)
 from ablate.cli import catalogue
 from ablate.report.changes import shown as as_written
 from ablate.runner.display import clock
@@ -24,6 +31,9 @@ from ablate.store import write_whole
 
 _WIDE = 1000
 """For a pipe, where nothing need be folded."""
+
+_SEVERAL = 2
+_STYLES = {"ok": "green", "warning": "yellow", "broken": "bold red", "not applicable": "dim"}
 
 
 def table(
@@ -111,6 +121,31 @@ def corpus(shown: CorpusStatistics) -> None:
         console.print(Text(f"\n{source}\n{target}"))
     for note in shown.notes:
         console.print(Text(f"\n{note}", style="dim"))
+
+
+def diagnosis(shown: Diagnosis) -> None:
+    """Print how the checks of a machine came out."""
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    grid.add_column("check", no_wrap=True)
+    grid.add_column("outcome", no_wrap=True)
+    grid.add_column("what was observed")
+    devices = {result.device for result in shown.results if result.device}
+    for result in shown.results:
+        name = result.name if len(devices) < _SEVERAL else f"{result.name} {result.device}".strip()
+        outcome = Text(result.outcome, style=_STYLES[result.outcome])
+        grid.add_row(Text(name), outcome, Text(result.sentence))
+    console = _console()
+    console.print(grid)
+    console.print(Text(f"\n{_summary(shown)}", style="bold"))
+
+
+def _summary(shown: Diagnosis) -> str:
+    outcomes = [result.outcome for result in shown.results]
+    n_broken, n_warnings = outcomes.count("broken"), outcomes.count("warning")
+    warnings = f", with {n_warnings} warning{'s' * (n_warnings > 1)}" if n_warnings else ""
+    if n_broken:
+        return f"This machine is not fit: {n_broken} of {len(outcomes)} checks broken{warnings}."
+    return f"This machine is fit{warnings}."
 
 
 def _console() -> Console:

@@ -1,0 +1,32 @@
+"""``python -m ablate.doctor NAME TARGET``: one check; its result is the last line of the output."""
+
+import sys
+import traceback
+
+import torch
+
+from ablate.doctor.checks import CHECKS
+from ablate.doctor.results import Target
+from ablate.processes import die_with_parent
+
+
+def main() -> int:
+    """Make one check; return the exit status."""
+    name, line = sys.argv[1:]
+    die_with_parent()
+    torch.set_num_threads(1)  # as runs have it
+    check = next(check for check in CHECKS if check.name == name)
+    try:
+        result = check.examine(Target.from_line(line))
+    except Exception as error:
+        traceback.print_exc()
+        first = str(error).strip().partition("\n")[0]  # the rest of CUDA's errors is advice
+        sys.stderr.write(f"{type(error).__name__}: {first}\n")
+        return 1
+    sys.stdout.write(f"\n{result.to_line()}\n")
+    sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

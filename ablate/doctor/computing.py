@@ -1,0 +1,282 @@
+"""What a device computes: precision, captures, engines, company, repetition, speed."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ablate.cuda_graphs import GraphCapturer
+from ablate.doctor.results import CheckResult, Target, broken, not_applicable, ok, warning
+from ablate.doctor.workload import (
+    LAPTOP,
+    SMALL,
+    TINY,
+    batches,
+    digest,
+    engine,
+    matrix_rate,
+    timed,
+    weights,
+)
+from ablate.measuring import count_flops
+from ablate.runner import devices
+from ablate.runner.devices import Device
+from ablate.runner.interleaving import Interleaver
+from ablate.training.engines import resolve
+
+_N_PASSES = 3  # over the batches: an engine captures what comes back, and replays it from then on
+_LOSS_TOLERANCE = 1e-4  # of losses and gradient norms, relative
+_WEIGHT_TOLERANCE = 1e-3  # of how far the weights have moved
+_CAPTURE_TOLERANCE = 1e-5
+_BF16_TOLERANCE = 2**-6
+_SLOWER = 0.9
+_N_RUNS = 2
+_N_ROUNDS = 5
+
+
+def bf16(target: Target) -> CheckResult:
+    """Check what ``precision: auto`` means, and that it is right and worth it."""
+    device, place = _device(target)
+    fp32 = matrix_rate(device, torch.float32)
+    if devices.resolve("auto", place) == "fp32":
+        return not_applicable(
+            f"no arithmetic in bf16: precision auto means fp32, a matrix product reaches "
+            f"{_rate(fp32)}",
+            fp32_flops_per_second=fp32,
+        )
+    half = matrix_rate(device, torch.bfloat16)
+    rates = {"fp32_flops_per_second": fp32, "bf16_flops_per_second": half}
+    torch.manual_seed(1)
+    a, b = (torch.rand(256, 256, device=device) for _ in range(2))
+    exact = a @ b
+    error = float(((a.bfloat16() @ b.bfloat16()).float() - exact).norm() / exact.norm())
+    text = f"a matrix product reaches {_rate(half)} in bf16, {_rate(fp32)} in fp32"
+    if not error < _BF16_TOLERANCE:
+        return broken(
+            f"a matrix product in bf16 is wrong by {error:.1%}; say training.precision: fp32",
+            **rates,
+        )
+    if half < _SLOWER * fp32:
+        return warning(
+            f"precision auto means bf16, but {text}; say training.precision: fp32", **rates
+        )
+    return ok(f"precision auto means bf16: {text}", **rates)
+
+
+def capture(target: Target) -> CheckResult:
+    """Check that work is captured and replayed, with new numbers, and captured again."""
+    device, _ = _device(target)
+    torch.manual_seed(1)
+    weight, x = torch.randn(64, 64, device=device), torch.zeros(64, 64, device=device)
+
+    def work() -> Tensor:
+        return torch.softmax(x @ weight, dim=-1).cumsum(dim=-1)
+
+    capturer = GraphCapturer(device)
+    worst = 0.0
+    for _ in range(2):  # the second after the first graph is gone, as in decoding
+        capturer.warm_up(work)
+        replay = capturer.record(work)
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            x.copy_(torch.randn(64, 64, device=device))
+            worst = max(worst, float((replay() - work()).abs().max()))
+        del replay
+    if not worst < _CAPTURE_TOLERANCE:
+        return broken(
+            f"a replay differs from the same work done eagerly by {worst:.1e}; say --engine eager",
+            largest_difference=worst,
+        )
+    return ok(
+        f"two CUDA graphs captured one after the other; replays differ by at most {worst:.1e}",
+        largest_difference=worst,
+    )
+
+
+def engines(target: Target) -> CheckResult:
+    """Check that the engine which ``auto`` means makes the steps that the eager one makes."""
+    device, place = _device(target)
+    name = resolve("auto", place.kind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what `note` tells
+        expected, start, end, _ = _trained("eager", device)
+        measured, _, other_end, note = _trained(name, device)
+    if note:
+        return warning(f"runs are made eagerly, and slower: {note}", note=note)
+    pairs = list(zip(expected, measured, strict=True))
+    loss_error = max(abs(a - b) / abs(a) for a, b in pairs)
+    weight_error = float((other_end - end).norm() / (end - start).norm())
+    text = (
+        f"{len(expected) // 2} steps of {name} and eager: losses and gradient norms differ by at "
+        f"most {loss_error:.1e} of their size, weights by {weight_error:.1e} of their way"
+    )
+    figures = {"engine": name, "loss_difference": loss_error, "weight_difference": weight_error}
+    if not (loss_error < _LOSS_TOLERANCE and weight_error < _WEIGHT_TOLERANCE):
+        return broken(f"{text}; say --engine eager", **figures)
+    return ok(text, **figures)
+
+
+def company(target: Target) -> CheckResult:
+    """Check that two runs in one process have the numbers that each has alone."""
+    device, place = _device(target)
+    name = resolve("auto", place.kind)
+    alone = [_digest_of_steps(name, device, seed) for seed in range(_N_RUNS)]
+    interleaver = Interleaver(device)
+    together: dict[int, str] = {}
+
+    def work(seed: int) -> None:
+        together[seed] = _digest_of_steps(name, device, seed, interleaver.yield_turn)
+
+    interleaver.run([partial(work, seed) for seed in range(_N_RUNS)])
+    n_equal = sum(together[seed] == alone[seed] for seed in range(_N_RUNS))
+    if n_equal < _N_RUNS:
+        return broken(
+            f"of {_N_RUNS} runs that share a process, {_N_RUNS - n_equal} had other weights than "
+            "alone; say --jobs 1",
+            equal=n_equal,
+        )
+    return ok(
+        f"{_N_RUNS} runs in one process have the weights they have alone, bit for bit",
+        equal=n_equal,
+    )
+
+
+def determinism(target: Target) -> CheckResult:
+    """Check that a run which is repeated has the same numbers."""
+    device, place = _device(target)
+    name = resolve("auto", place.kind)
+    first = _digest_of_steps(name, device, seed=1)
+    elsewhere = torch.ones(1_000_003, device=device)  # so that memory lies in another place
+    second = _digest_of_steps(name, device, seed=1)
+    del elsewhere
+    if first != second:
+        return broken(
+            f"the same steps of {name} gave other weights the second time: no run can be "
+            "repeated exactly; say --engine eager, and see whether this goes"
+        )
+    return ok(f"the same steps of {name} give the same weights twice, bit for bit")
+
+
+def speed(target: Target) -> CheckResult:
+    """Measure a small step of each engine beside the rate of a matrix product."""
+    device, place = _device(target)
+    precision = devices.resolve("auto", place)
+    name = resolve("auto", place.kind)
+    names = tuple(dict.fromkeys(("eager", name)))
+    fastest, share = _fastest_steps(names, device, precision)
+    eager, seconds = fastest["eager"], fastest[name]
+    text = (
+        f"a small step takes {1e3 * seconds:.1f} ms with {name} and {1e3 * eager:.1f} ms eagerly "
+        f"({precision}); {share:.0%} of the rate of a matrix product"
+    )
+    figures = {
+        "engine": name,
+        "precision": precision,
+        "step_ms": round(1e3 * seconds, 3),
+        "eager_step_ms": round(1e3 * eager, 3),
+        "share_of_matrix_rate": round(share, 4),
+    }
+    if eager < _SLOWER * seconds:
+        return warning(
+            f"{text}; eager is faster: say --engine eager, unless others keep the machine busy",
+            **figures,
+        )
+    return ok(text, **figures)
+
+
+def compiler(target: Target) -> CheckResult:
+    """Check that ``--engine compile`` has the compilers that it needs."""
+    device, _ = _device(target)
+    x = torch.randn(8, 8, device=device)
+
+    def work(x: Tensor) -> Tensor:
+        return torch.relu(x) * 2 + x.sum(dim=-1, keepdim=True)
+
+    began = time.perf_counter()
+    try:
+        compiled = torch.compile(work)(x)
+    except Exception as error:  # whatever the compilers raise
+        why = str(error).strip().partition("\n")[0]
+        return warning(f"--engine compile cannot be used ({why}); the other engines can")
+    seconds = time.perf_counter() - began
+    if not torch.allclose(compiled, work(x), atol=_CAPTURE_TOLERANCE):
+        return warning("--engine compile gives wrong numbers; use another engine")
+    return ok(
+        f"--engine compile can be used; a first small function took {seconds:.1f} s",
+        compile_seconds=round(seconds, 2),
+    )
+
+
+def _device(target: Target) -> tuple[torch.device, Device]:
+    """Return the device, the only one that this process sees, and make it compute as runs do."""
+    kind = target.device.partition(":")[0]
+    if kind == "cuda":
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        return torch.device("cuda"), Device("cuda", 0)
+    return torch.device("cpu"), Device("cpu")
+
+
+def _trained(name: str, device: torch.device) -> tuple[list[float], Tensor, Tensor, str]:
+    """Return losses and norms of some steps, the weights before and after, and the note."""
+    numbers: list[float] = []
+    with engine(name, SMALL, device) as made:
+        start = weights(made)
+        for batch in batches(SMALL, 2, device) * _N_PASSES:
+            step = made.step([batch])
+            numbers += [float(step.loss), float(step.gradient_norm)]
+        return numbers, start, weights(made), made.note
+
+
+def _digest_of_steps(
+    name: str, device: torch.device, seed: int, between: Callable[[], None] = lambda: None
+) -> str:
+    """Return the digest of the weights after some steps with dropout."""
+    with engine(name, SMALL, device, dropout=0.1) as made:
+        torch.manual_seed(seed)
+        for batch in batches(SMALL, 2, device) * _N_PASSES:
+            made.step([batch])
+            between()
+        return digest(made)
+
+
+def _fastest_steps(
+    names: Sequence[str], device: torch.device, precision: str
+) -> tuple[dict[str, float], float]:
+    """Return the seconds of the fastest step of each engine, which take turns.
+
+    Returns:
+        The seconds by name; and which share of the rate of a matrix product on as many cores the
+        last engine reaches.
+    """
+    size = TINY if device.type == "cuda" else LAPTOP
+    batch = batches(size, 1, device)[0]
+    make = partial(
+        engine,
+        size=size,
+        device=device,
+        dropout=0.1,
+        precision=precision,
+        cores=devices.n_cores(),
+    )
+    with ExitStack() as ends:
+        made = {name: ends.enter_context(make(name)) for name in names}
+        rounds: list[dict[str, float]] = []
+        for _ in range(_N_PASSES + _N_ROUNDS):
+            rounds.append({n: timed(partial(e.step, [batch]), device) for n, e in made.items()})
+        fastest = {name: min(times[name] for times in rounds[_N_PASSES:]) for name in names}
+        last = made[names[-1]]
+        n_flops = count_flops(last.model, batch) * batch.n_tokens
+        torch.set_num_threads(last.cores)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    return fastest, n_flops / fastest[names[-1]] / matrix_rate(device, dtype)
+
+
+def _rate(flops_per_second: float) -> str:
+    return f"{flops_per_second / 1e12:.2f} TFLOP/s"

@@ -1,0 +1,90 @@
+"""All checks in order: those of the machine first, then each device by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from ablate.doctor.checks import CHECKS, Check
+from ablate.doctor.isolation import COMMAND, in_a_process
+from ablate.doctor.results import CheckResult, Diagnosis, Target, broken, not_applicable
+from ablate.errors import AblateError
+from ablate.runner import devices
+from ablate.runner.devices import Device
+
+Listener = Callable[[CheckResult], None]
+
+
+def examine(
+    wanted: str,
+    results: Path,
+    listener: Listener = lambda _: None,
+    checks: Sequence[Check] = CHECKS,
+    command: Sequence[str] = COMMAND,
+) -> Diagnosis:
+    """Make every check, each device's at the same time as those of the others.
+
+    Args:
+        wanted: the devices: ``auto``, ``cpu``, ``cuda``, or GPUs by number, ``cuda:0,2``.
+        results: the folder of results.
+        listener: is given each result when it is there.
+        checks: what to do.
+        command: starts the process of a check.
+    """
+    target = Target(wanted, results)
+
+    def all_of(device: Device | None) -> list[CheckResult]:
+        made = []
+        for check in checks:
+            if bool(check.kinds) == (device is not None):
+                made.append(_made(check, target, device, command))
+                listener(made[-1])
+        return made
+
+    found = all_of(None)
+    used = _devices(wanted, found)
+    with ThreadPoolExecutor(max(1, len(used))) as threads:
+        for of_device in threads.map(all_of, used):
+            found += of_device
+    return Diagnosis(tuple(found))
+
+
+def _devices(wanted: str, results: Sequence[CheckResult]) -> tuple[Device, ...]:
+    """Return the devices to check: as many as CUDA has reached."""
+    gpus = next((result for result in results if result.name == "gpus"), None)
+    if gpus is not None and gpus.outcome == "broken":
+        return ()
+    try:
+        chosen = devices.find(wanted)
+    except AblateError:
+        return ()
+    n_cuda = None if gpus is None else gpus.figures.get("gpus_by_cuda")
+    return tuple(d for d in chosen if not d.index or n_cuda is None or d.index < int(n_cuda))
+
+
+def _made(
+    check: Check, target: Target, device: Device | None, command: Sequence[str]
+) -> CheckResult:
+    """Return how a check comes out, whatever it raises."""
+    name = "" if device is None else str(device)
+    began = time.perf_counter()
+    if device is not None and device.kind not in check.kinds:
+        result = not_applicable("CUDA is of GPUs; this is the CPU")
+    elif check.limit_s is not None:
+        environment = {} if device is None else device.environment()
+        about = replace(target, device=name)
+        result = in_a_process(check.name, about, check.limit_s, environment, command)
+    else:
+        result = _guarded(check, target)
+    seconds = round(time.perf_counter() - began, 2)
+    return replace(result, name=check.name, device=name, seconds=seconds)
+
+
+def _guarded(check: Check, target: Target) -> CheckResult:
+    try:
+        return check.examine(target)
+    except Exception as error:  # a check must not end the examination
+        return broken(f"{type(error).__name__}: {error}")

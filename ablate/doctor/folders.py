@@ -1,0 +1,134 @@
+"""Folders: corpora, the cache, room on disk, file locks."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+import ablate.data
+import ablate.parts  # noqa: F401 - with ablate.data, registers everything
+from ablate.data.cache import cache_folder
+from ablate.data.corpus import Corpus
+from ablate.doctor.results import CheckResult, Target, broken, ok, warning
+from ablate.registry import Choice, build, slots
+
+_GIB, _MIB = 2**30, 2**20
+_FEW_GIB = 5.0  # a base model is a quarter of one, and so is each of its last checkpoints
+_TOO_FEW_GIB = 0.25
+_IS_LOCKED = 3
+_TRY_LOCK = f"""\
+import fcntl, sys
+with open(sys.argv[1], "r+") as file:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit({_IS_LOCKED})
+"""
+
+
+def corpora(_: Target) -> CheckResult:
+    """Check which corpora need no download."""
+    folder = os.environ.get("ABLATE_CORPORA")
+    if folder and not Path(folder).is_dir():
+        return broken(
+            f"ABLATE_CORPORA is {folder}, and there is no such folder, so that no corpus but "
+            "synthetic can be read; correct it, or unset it"
+        )
+    present, absent = [], []
+    for name, entry in sorted(slots()["corpus"].items()):
+        try:
+            choice = entry.choose({})
+        except ValidationError:
+            continue  # such as `files`, which is nothing without its options
+        (present if _is_available(choice) else absent).append(name)
+    figures = {"available": ", ".join(present), "to_fetch": ", ".join(absent)}
+    to_fetch = f"; to be downloaded: {', '.join(absent)} (ablate corpora fetch)" if absent else ""
+    return ok(f"available: {figures['available']}{to_fetch}", **figures)
+
+
+def cache(_: Target) -> CheckResult:
+    """Check that the user's cache can be written."""
+    folder = cache_folder("encodings").parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        return warning(
+            f"{folder} cannot be written ({error.strerror or error}), so that every run encodes "
+            "its corpus anew; set ABLATE_CACHE to a folder of yours"
+        )
+    n_mib = _mib(folder)
+    corpora = folder / "encodings"
+    n_encoded = sum(1 for entry in corpora.iterdir() if entry.is_dir()) if corpora.is_dir() else 0
+    return ok(
+        f"{folder} can be written; it has {n_encoded} encoded corpora and {n_mib:,.0f} MiB in all",
+        encoded_corpora=n_encoded,
+        size_mib=round(n_mib, 1),
+    )
+
+
+def disk(target: Target) -> CheckResult:
+    """Check the room for results and for the cache."""
+    folders = {"results": target.results, "cache": cache_folder("encodings").parent}
+    free = {
+        name: shutil.disk_usage(_existing(folder)).free / _GIB for name, folder in folders.items()
+    }
+    figures = {f"{name}_free_gib": round(gib, 1) for name, gib in free.items()}
+    text = ", ".join(f"{gib:,.1f} GiB for {name} ({folders[name]})" for name, gib in free.items())
+    least = min(free.values())
+    if least < _TOO_FEW_GIB:
+        return broken(f"free: {text}; make room, or move them: --results, ABLATE_CACHE", **figures)
+    if least < _FEW_GIB:
+        return warning(f"free: {text}; large models and corpora may not fit", **figures)
+    return ok(f"free: {text}", **figures)
+
+
+def locks(target: Target) -> CheckResult:
+    """Check that a lock in the folder of results holds against another process."""
+    folder = _existing(target.results)
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            other = subprocess.run(
+                [sys.executable, "-c", _TRY_LOCK, file.name], capture_output=True, timeout=30
+            )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = getattr(error, "strerror", None) or error
+        return broken(
+            f"{folder}: no file could be written and locked: {why}; name another folder with "
+            "--results"
+        )
+    if other.returncode == _IS_LOCKED:
+        return ok(f"a lock in {folder} holds against other processes")
+    return broken(
+        f"a lock in {folder} does not hold against other processes, so that two of them would "
+        "make the same run; name a folder on a local disk with --results"
+    )
+
+
+def _is_available(choice: Choice) -> bool:
+    return build(Corpus, choice, at="corpus").is_available()
+
+
+def _existing(folder: Path) -> Path:
+    """Return a folder, or the nearest above it that exists: it would be made there."""
+    absolute = folder.absolute()
+    return next(path for path in (absolute, *absolute.parents) if path.is_dir())
+
+
+def _mib(folder: Path) -> float:
+    n_bytes = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # a run that goes on has just removed it
+                n_bytes += (Path(root) / name).lstat().st_size
+    return n_bytes / _MIB

@@ -1,0 +1,147 @@
+"""What there is to compute on, how much of it is free, and who else uses it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from ablate.doctor.nvidia_smi import Gpu, listed
+from ablate.doctor.results import CheckResult, Figure, Target, broken, not_applicable, ok, warning
+from ablate.errors import AblateError
+from ablate.runner import devices, provenance
+
+_GIB = 2**30
+_BUSY = 0.5  # of the cores: with more, others would be measured with us
+_FEW_GIB = 2.0
+_MUCH = 0.1  # of a GPU's memory or time
+_LITTLE = 0.1  # of a GPU's memory
+
+
+def cpu(_: Target) -> CheckResult:
+    """Check the cores and the memory, and how busy others keep them."""
+    n_cores, load = devices.n_cores(), os.getloadavg()[0]
+    facts = provenance.hardware("cpu")
+    free = _free_gib()
+    figures: dict[str, Figure] = {
+        "cores": n_cores,
+        "load": round(load, 2),
+        "memory_gib": facts["memory_gib"],
+    }
+    text = f"{n_cores} cores of {facts['cpu']}, {facts['memory_gib']:g} GiB of memory"
+    if free is not None:
+        figures["free_gib"] = round(free, 1)
+        text += f", {free:.1f} of them free"
+    if free is not None and free < _FEW_GIB:
+        return warning(f"{text}; runs may end as oom: close what else is open", **figures)
+    if load > _BUSY * n_cores:
+        return warning(
+            f"{text}; but others keep {load:.1f} cores busy: speeds measured now are too low",
+            **figures,
+        )
+    return ok(f"{text}; a load of {load:.1f}", **figures)
+
+
+def gpus(target: Target) -> CheckResult:
+    """Check that the devices asked for are there, as CUDA counts them.
+
+    NVML, which PyTorch asks first, counts whole GPUs; with MIG a process reaches one slice.
+    """
+    if target.wanted == "cpu":
+        return not_applicable("the CPU alone was asked for")
+    cards = listed()
+    n_listed = torch.cuda.device_count()
+    try:
+        n_cuda = _count_by_cuda() if n_listed else 0
+        found = devices.find(target.wanted) if n_cuda else ()
+        if not n_cuda and target.wanted != "auto":
+            devices.find(target.wanted)  # to have its words
+    except (AblateError, RuntimeError) as error:
+        why = str(error).strip().partition("\n")[0]
+        return broken(f"{why}{_unused(cards)}", gpus_listed=len(cards or ()))
+    figures = {"gpus_by_cuda": n_cuda, "gpus_by_nvml": n_listed}
+    if n_cuda < n_listed:
+        return warning(
+            f"the driver lists {n_listed} GPUs, of which CUDA reaches {n_cuda}: with MIG, a "
+            "process reaches one slice; name it, as in CUDA_VISIBLE_DEVICES=MIG-...",
+            **figures,
+        )
+    if not found and cards:
+        return warning(f"runs are made on the CPU{_unused(cards)}", **figures)
+    if not found:
+        return not_applicable("there is no GPU; runs are made on the CPU", **figures)
+    names = ", ".join(map(str, found))
+    return ok(f"CUDA {torch.version.cuda} reaches {n_cuda}; used: {names}", **figures)
+
+
+def gpu(_: Target) -> CheckResult:
+    """Check the memory of a GPU, and who else is on it; asked before we are on it."""
+    cards = listed()
+    properties = torch.cuda.get_device_properties(0)
+    card = _card_of(str(getattr(properties, "uuid", "")), cards)
+    free, total = (n_bytes / _GIB for n_bytes in torch.cuda.mem_get_info(0))
+    figures: dict[str, Figure] = {
+        "gpu": properties.name,
+        "capability": f"{properties.major}.{properties.minor}",
+        "free_gib": round(free, 1),
+        "total_gib": round(total, 1),
+    }
+    text = (
+        f"{properties.name}, compute capability {properties.major}.{properties.minor}, "
+        f"{free:.1f} of {total:.1f} GiB free"
+    )
+    if card is None or card.is_mig:
+        why = "a slice of a GPU with MIG" if card is not None else "nvidia-smi does not list it"
+        return _by_memory(f"{text}; {why}: who else is on it is not known", free / total, figures)
+    figures |= {"driver": card.driver, "busy_percent": card.busy_percent}
+    figures["other_processes"] = len(card.processes)
+    text += f", driver {card.driver}"
+    used = card.used_mib / card.total_mib
+    if card.processes or used > _MUCH or card.busy_percent > 100 * _MUCH:
+        others = ", ".join(card.processes) or "processes that this machine does not show"
+        return warning(
+            f"{text}; others use {card.used_mib / 1024:.1f} GiB and {card.busy_percent}% of its "
+            f"time ({others}): speeds measured now are too low",
+            **figures,
+        )
+    return _by_memory(f"{text}; nobody else is on it", free / total, figures)
+
+
+def _by_memory(text: str, share: float, figures: dict[str, Figure]) -> CheckResult:
+    if share < _LITTLE:
+        return warning(f"{text}; little is free: runs may end as oom", **figures)
+    return ok(text, **figures)
+
+
+def _count_by_cuda() -> int:
+    torch.cuda.init()
+    return torch.cuda.device_count()  # after that CUDA counts, not NVML
+
+
+def _unused(cards: list[Gpu] | None) -> str:
+    """Say that there are GPUs which PyTorch cannot use, and why."""
+    if not cards:
+        return ""
+    names = ", ".join(card.name for card in cards)
+    why = (
+        f"PyTorch {torch.__version__} is built without CUDA: install a build with it"
+        if torch.version.cuda is None
+        else f"PyTorch {torch.__version__} is built for CUDA {torch.version.cuda}, the driver is "
+        f"{cards[0].driver}: update one of them, and check CUDA_VISIBLE_DEVICES"
+    )
+    return f"; nvidia-smi lists {names}, but {why}"
+
+
+def _card_of(uuid: str, cards: list[Gpu] | None) -> Gpu | None:
+    return next((card for card in cards or () if card.uuid.removeprefix("GPU-") == uuid), None)
+
+
+def _free_gib() -> float | None:
+    """Return the memory that could be had without swapping; None where Linux is not."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    kib = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
+    return None if kib is None else int(kib) / 2**20

@@ -1,0 +1,118 @@
+"""What a check returns, and what an examination comes to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Outcome = Literal["ok", "warning", "broken", "not applicable"]
+Figure = float | int | str
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is examined.
+
+    Attributes:
+        wanted: the devices, as the user names them.
+        results: the folder of results.
+        device: the one device that a check is about; empty for a check of the whole machine.
+    """
+
+    wanted: str
+    results: Path
+    device: str = ""
+
+    def to_line(self) -> str:
+        """Return the target as a line of JSON."""
+        return json.dumps({**asdict(self), "results": str(self.results)})
+
+    @classmethod
+    def from_line(cls, line: str) -> Target:
+        """Return the target that a line of JSON holds."""
+        fields = json.loads(line)
+        return cls(**{**fields, "results": Path(fields["results"])})
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """How one check came out.
+
+    Attributes:
+        outcome: ``broken`` if runs would fail or be wrong, ``warning`` if they would be slower or
+            less than the machine allows.
+        sentence: what was observed, with its figures, and what to do about it.
+        figures: the same for scripts; units are in the names.
+        name: of the check.
+        device: which it is about; empty for the whole machine.
+        seconds: wall time that the check took.
+    """
+
+    outcome: Outcome
+    sentence: str
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    name: str = ""
+    device: str = ""
+    seconds: float = 0.0
+
+    def to_line(self) -> str:
+        """Return the result as a line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_line(cls, line: str) -> CheckResult:
+        """Return the result that a line of JSON holds.
+
+        Raises:
+            ValueError: if it holds none.
+        """
+        fields = json.loads(line)
+        if not isinstance(fields, dict) or not {"outcome", "sentence"} <= fields.keys():
+            raise ValueError(f"not the result of a check: {line!r}")
+        return cls(**fields)
+
+
+def ok(sentence: str, **figures: Figure) -> CheckResult:
+    """Return that all is as it should be."""
+    return CheckResult("ok", sentence, figures)
+
+
+def warning(sentence: str, **figures: Figure) -> CheckResult:
+    """Return that runs go on, slower or with less than the machine allows."""
+    return CheckResult("warning", sentence, figures)
+
+
+def broken(sentence: str, **figures: Figure) -> CheckResult:
+    """Return that runs would fail, or be wrong."""
+    return CheckResult("broken", sentence, figures)
+
+
+def not_applicable(sentence: str, **figures: Figure) -> CheckResult:
+    """Return that there is nothing to check on this machine."""
+    return CheckResult("not applicable", sentence, figures)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What an examination comes to.
+
+    Attributes:
+        results: of every check, in order.
+    """
+
+    results: tuple[CheckResult, ...]
+
+    @property
+    def exit_status(self) -> int:
+        """Return 1 if something is broken, else 0."""
+        return int(any(result.outcome == "broken" for result in self.results))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for scripts."""
+        return {
+            "is_fit": self.exit_status == 0,
+            "checks": [asdict(result) for result in self.results],
+        }

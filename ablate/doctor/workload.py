@@ -1,0 +1,148 @@
+"""A small model and random batches, for checks that train; nothing is read from disk.
+
+The tokens are random, so that there is nothing to learn: what counts is that two ways of making the
+same steps give the same numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+import ablate.data
+import ablate.decoding
+import ablate.parts  # noqa: F401 - these three register what a run is made of
+from ablate.config import RunSpec
+from ablate.data.batches import Batch, Batches, Encoded, Ragged
+from ablate.data.tokenizer import EOS, PAD
+from ablate.model import assemble
+from ablate.parts.embedding import Vocabulary
+from ablate.training.engines import Engine, choose
+from ablate.training.step import StepConfig, make_optimizer, set_rate
+
+_N_PAIRS = 2000
+_EPS = 1e-4  # large, or gradients that are rounding alone would move weights as others do
+_FIRST_ID = 4  # after those with a meaning of their own
+LEARNING_RATE = 1e-3
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a model and its batches."""
+
+    d_model: int
+    n_layers: int
+    n_ids: int
+    batch_tokens: int
+
+
+SMALL = Size(d_model=32, n_layers=1, n_ids=200, batch_tokens=3072)
+"""Of checks; the batch is so large that a CPU does it in two micro-batches."""
+
+TINY = Size(d_model=128, n_layers=4, n_ids=10_000, batch_tokens=4096)
+"""Of speeds on a GPU: Transformer-Tiny, as `experiments/presets/tiny.yaml` has it."""
+
+LAPTOP = Size(d_model=64, n_layers=2, n_ids=2000, batch_tokens=4096)
+"""Of speeds on a CPU, whose cores take about half a second for Transformer-Tiny."""
+
+
+def spec(size: Size, dropout: float) -> RunSpec:
+    """Return a run of that size."""
+    return RunSpec.model_validate(
+        {
+            "corpus": "synthetic",
+            "tokenizer": "word",
+            "model": {
+                "dims": {"d_model": size.d_model, "n_heads": 4, "max_len": 64},
+                "n_layers": size.n_layers,
+                "feed_forward": {"name": "relu", "d_ff": 2 * size.d_model},
+                "dropout": {"embedding": dropout, "residual": dropout},
+            },
+            "training": {
+                "steps": 1,
+                "batch_tokens": size.batch_tokens,
+                "clip": 1.0,
+                "optimizer": {"name": "adam", "eps": _EPS},
+            },
+        }
+    )
+
+
+def batches(size: Size, n: int, device: torch.device) -> list[Batch]:
+    """Return ``n`` batches of random sentences of 8 to 19 tokens, the same at every call."""
+    random = np.random.default_rng(0)
+
+    def side() -> Ragged:
+        lengths = random.integers(8, 20, _N_PAIRS)
+        flat = random.integers(_FIRST_ID, size.n_ids, int(lengths.sum()), dtype=np.int32)
+        flat[np.cumsum(lengths) - 1] = EOS
+        return Ragged(flat, lengths)
+
+    made = Batches(Encoded(side(), side()), size.batch_tokens, PAD, device)
+    return [made.make(rows) for rows in made.epoch(1, 0)[:n]]
+
+
+@contextmanager
+def engine(
+    name: str,
+    size: Size,
+    device: torch.device,
+    *,
+    dropout: float = 0.0,
+    precision: str = "fp32",
+    cores: int = 1,
+) -> Iterator[Engine]:
+    """Yield an engine with a fresh model, the same at every call, and close it."""
+    torch.manual_seed(1)
+    run = spec(size, dropout)
+    model = assemble(run.model, Vocabulary(size.n_ids, size.n_ids, is_joint=True), PAD)
+    model = model.to(device).train()
+    optimizer = make_optimizer(run, model)
+    set_rate(optimizer, LEARNING_RATE)
+    step_config = StepConfig.of(run.training, precision)
+    made = choose(name, model, step_config, optimizer, batches(size, 1, device)[0])
+    made.cores = cores
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def weights(made: Engine) -> torch.Tensor:
+    """Return all weights as one vector, on the CPU in double precision."""
+    return torch.cat([p.detach().flatten().double().cpu() for p in made.model.parameters()])
+
+
+def digest(made: Engine) -> str:
+    """Return the SHA-256 of all weights, in hex."""
+    return hashlib.sha256(weights(made).numpy().tobytes()).hexdigest()
+
+
+def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """Return the floating-point operations per second of a product of large matrices."""
+    width = 8192 if device.type == "cuda" else 1024
+    x = torch.ones(width, width, dtype=dtype, device=device)
+    product = partial(torch.mm, x, x)
+    product()
+    return 2 * width**3 / min(timed(product, device) for _ in range(5))
+
+
+def timed(work: Callable[[], object], device: torch.device) -> float:
+    """Return the wall time of ``work`` in seconds, that of the device included."""
+    _wait(device)
+    began = time.perf_counter()
+    work()
+    _wait(device)
+    return time.perf_counter() - began
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

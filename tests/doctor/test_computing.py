@@ -1,0 +1,203 @@
+"""What devices compute: right, wrong, slow."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ablate.cuda_graphs import GraphCapturer
+from ablate.doctor import __main__ as process
+from ablate.doctor import computing
+from ablate.doctor.computing import bf16, capture, company, compiler, determinism, engines, speed
+from ablate.doctor.results import CheckResult, Target
+from ablate.runner import devices
+from ablate.training.engines import Eager
+from ablate.training.engines.data_parallel import DataParallel
+from tests import tape
+
+
+@pytest.fixture(autouse=True)
+def _same_threads() -> Iterator[None]:
+    n_threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(n_threads)
+
+
+def _rates(monkeypatch: pytest.MonkeyPatch, fp32: float, half: float) -> None:
+    rates = {torch.float32: fp32, torch.bfloat16: half}
+    monkeypatch.setattr(computing, "matrix_rate", lambda _, dtype: rates[dtype])
+
+
+@pytest.mark.parametrize(
+    ("precision", "half", "outcome"),
+    [("fp32", 0.0, "not applicable"), ("bf16", 2e12, "ok"), ("bf16", 0.5e12, "warning")],
+)
+def test_bf16_is_worth_it_or_not(
+    monkeypatch: pytest.MonkeyPatch, target: Target, precision: str, half: float, outcome: str
+) -> None:
+    monkeypatch.setattr(devices, "resolve", lambda *_: precision)
+    _rates(monkeypatch, 1e12, half)
+    result = bf16(target)
+    assert result.outcome == outcome
+    assert "1.00 TFLOP/s" in result.sentence
+
+
+def test_wrong_products_in_bf16_are_broken(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
+    monkeypatch.setattr(devices, "resolve", lambda *_: "bf16")
+    _rates(monkeypatch, 1e12, 2e12)
+    monkeypatch.setattr(Tensor, "bfloat16", lambda x: x * 1.1)
+    assert bf16(target).outcome == "broken"
+
+
+def test_the_rate_of_products_is_measured() -> None:
+    assert computing.matrix_rate(torch.device("cpu"), torch.float32) > 1e8
+
+
+def test_what_is_captured_is_replayed_with_new_numbers(
+    monkeypatch: pytest.MonkeyPatch, target: Target
+) -> None:
+    monkeypatch.setattr(GraphCapturer, "record", tape.record)
+    assert capture(target).outcome == "ok"
+
+
+def test_a_replay_of_old_numbers_is_broken(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
+    def stale(_: Any, work: Any) -> Any:
+        result = work()
+        return lambda: result
+
+    monkeypatch.setattr(GraphCapturer, "record", stale)
+    result = capture(target)
+    assert result.outcome == "broken"
+    assert "say --engine eager" in result.sentence
+
+
+def test_engines_agree(target: Target) -> None:
+    result = engines(target)
+    assert result.outcome == "ok", result.sentence
+    assert result.figures["engine"] == "data_parallel"
+    assert float(result.figures["loss_difference"]) < 1e-5
+
+
+def test_an_engine_that_is_wrong_is_broken(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
+    add = DataParallel.add_gradient
+
+    def wrong(self: DataParallel, *args: Any) -> Tensor:
+        losses = add(self, *args)
+        weight = next(p for p in self.model.parameters() if p.grad is not None)
+        assert weight.grad is not None
+        weight.grad *= 1.01
+        return losses
+
+    monkeypatch.setattr(DataParallel, "add_gradient", wrong)
+    result = engines(target)
+    assert result.outcome == "broken"
+    assert "say --engine eager" in result.sentence
+
+
+def test_an_engine_that_gives_up_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, target: Target
+) -> None:
+    make = Eager.__init__
+
+    def with_a_note(self: Eager, *args: Any) -> None:
+        make(self, *args)
+        self.note = "not cuda_graph: a part asks for a number"
+
+    monkeypatch.setattr(computing, "resolve", lambda *_: "eager")
+    monkeypatch.setattr(Eager, "__init__", with_a_note)
+    result = engines(target)
+    assert result.outcome == "warning"
+    assert "a part asks for a number" in result.sentence
+
+
+def test_runs_side_by_side_are_as_alone(target: Target) -> None:
+    assert company(target).outcome == "ok"
+
+
+def test_runs_that_disturb_each_other_are_broken(
+    monkeypatch: pytest.MonkeyPatch, target: Target
+) -> None:
+    """Runs that share one generator draw each other's dropout."""
+    monkeypatch.setattr("ablate.runner.interleaving._Randomness.take_up", lambda _: None)
+    result = company(target)
+    assert result.outcome == "broken"
+    assert "say --jobs 1" in result.sentence
+
+
+def test_repeated_steps_give_the_same_numbers(target: Target) -> None:
+    assert determinism(target).outcome == "ok"
+
+
+def test_steps_that_cannot_be_repeated_are_broken(
+    monkeypatch: pytest.MonkeyPatch, target: Target
+) -> None:
+    monkeypatch.setattr(torch, "manual_seed", lambda _: torch.seed())
+    assert determinism(target).outcome == "broken"
+
+
+@pytest.mark.parametrize(("seconds", "outcome"), [((0.2, 0.1), "ok"), ((0.1, 0.2), "warning")])
+def test_speeds_are_compared_with_eager(
+    monkeypatch: pytest.MonkeyPatch, target: Target, seconds: tuple[float, float], outcome: str
+) -> None:
+    by_turns: Iterator[float] = itertools.cycle(seconds)
+    monkeypatch.setattr(computing, "LAPTOP", computing.SMALL)
+    monkeypatch.setattr(computing, "timed", lambda *_: next(by_turns))
+    result = speed(target)
+    assert result.outcome == outcome
+    assert result.figures["eager_step_ms"] == 1e3 * seconds[0]
+    assert result.figures["step_ms"] == 1e3 * seconds[1]
+    assert float(result.figures["share_of_matrix_rate"]) > 0
+    assert ("say --engine eager" in result.sentence) is (outcome == "warning")
+
+
+@pytest.mark.parametrize(
+    ("scale", "outcome", "reason"),
+    [(1.0, "ok", "took"), (1.1, "warning", "wrong numbers"), (None, "warning", "no C++ compiler")],
+)
+def test_compilers_are_tried(
+    monkeypatch: pytest.MonkeyPatch,
+    target: Target,
+    scale: float | None,
+    outcome: str,
+    reason: str,
+) -> None:
+    def compiled(work: Any) -> Any:
+        if scale is None:
+            raise RuntimeError("no C++ compiler\nand advice")
+        return lambda x: work(x) * scale
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    result = compiler(target)
+    assert result.outcome == outcome
+    assert reason in result.sentence
+
+
+def test_a_process_makes_one_check(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], target: Target
+) -> None:
+    monkeypatch.setattr(process, "die_with_parent", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["", "file locks", target.to_line()])
+    assert process.main() == 0
+    result = CheckResult.from_line(capsys.readouterr().out.splitlines()[-1])
+    assert result.outcome == "ok"
+    monkeypatch.setattr(sys, "argv", ["", "gpu memory", target.to_line()])
+    if not torch.cuda.is_available():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert process.main() == 1
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.count("\n") > 1
+
+
+def test_a_target_survives_a_line(target: Target) -> None:
+    assert Target.from_line(target.to_line()) == target
+    assert json.loads(target.to_line())["wanted"] == "auto"

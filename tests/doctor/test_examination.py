@@ -1,0 +1,171 @@
+"""Examinations: which checks are made on what, in which order, and how they are shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablate import api
+from ablate.cli.app import app
+from ablate.doctor import CHECKS, CheckResult, Diagnosis, examine, hardware
+from ablate.doctor.checks import Check
+from ablate.doctor.results import Target, broken, not_applicable, ok, warning
+from ablate.errors import AblateError
+from ablate.runner import devices
+
+ECHO = (
+    sys.executable,
+    "-c",
+    "import json, os, sys\n"
+    "device = json.loads(sys.argv[2])['device']\n"
+    "sentence = device + ' ' + os.environ.get('CUDA_VISIBLE_DEVICES', 'all')\n"
+    "print(json.dumps({'outcome': 'ok', 'sentence': sentence}))",
+)
+
+
+def _fine(_: Target) -> CheckResult:
+    return ok("fine")
+
+
+def _fails(_: Target) -> CheckResult:
+    raise OSError("the disk is on fire")
+
+
+def _with_gpus(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(devices.torch.cuda, "device_count", lambda: n)
+
+
+def test_names_of_checks_are_distinct() -> None:
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
+
+
+def test_what_a_check_raises_is_a_broken_line_and_the_others_go_on(tmp_path: Path) -> None:
+    checks = (Check("a", _fails), Check("b", _fine))
+    diagnosis = examine("cpu", tmp_path, checks=checks)
+    assert [(r.name, r.outcome) for r in diagnosis.results] == [("a", "broken"), ("b", "ok")]
+    assert diagnosis.results[0].sentence == "OSError: the disk is on fire"
+    assert diagnosis.exit_status == 1
+
+
+def test_checks_of_gpus_are_not_made_on_a_cpu(tmp_path: Path) -> None:
+    checks = (Check("here", _fine), Check("gpu", _fails, 30.0, ("cuda",)))
+    diagnosis = examine("cpu", tmp_path, checks=checks)
+    assert [(r.device, r.outcome) for r in diagnosis.results] == [
+        ("", "ok"),
+        ("cpu", "not applicable"),
+    ]
+    assert diagnosis.exit_status == 0
+
+
+def test_each_device_is_checked_in_a_process_that_sees_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _with_gpus(monkeypatch, 3)
+    checks = (Check("one", _fails, 30.0, ("cuda",)), Check("two", _fails, 30.0, ("cuda",)))
+    heard: list[CheckResult] = []
+    diagnosis = examine("cuda:0,2", tmp_path, heard.append, checks, ECHO)
+    assert [(r.name, r.sentence) for r in diagnosis.results] == [
+        ("one", "cuda:0 0"),
+        ("two", "cuda:0 0"),
+        ("one", "cuda:2 2"),
+        ("two", "cuda:2 2"),
+    ]
+    assert sorted(map(repr, heard)) == sorted(map(repr, diagnosis.results))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "n_checked"),
+    [
+        (ok("two", gpus_by_cuda=2), 2),
+        (warning("one slice of two", gpus_by_cuda=1), 1),
+        (broken("no driver"), 0),
+    ],
+)
+def test_only_devices_that_cuda_reaches_are_checked(
+    gpus: CheckResult, n_checked: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _with_gpus(monkeypatch, 2)
+    checks = (Check("gpus", lambda _: gpus), Check("one", _fails, 30.0, ("cuda",)))
+    diagnosis = examine("auto", tmp_path, checks=checks, command=ECHO)
+    assert len(diagnosis.results) == 1 + n_checked
+
+
+def test_a_missing_device_is_a_result_and_no_device_is_checked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _with_gpus(monkeypatch, 0)
+    checks = (Check("gpus", hardware.gpus), Check("speed", _fails, 30.0, ("cpu", "cuda")))
+    diagnosis = examine("cuda", tmp_path, checks=checks)
+    assert [(r.name, r.outcome) for r in diagnosis.results] == [("gpus", "broken")]
+    assert "no GPU that PyTorch can use" in diagnosis.results[0].sentence
+
+
+def test_a_misspelt_device_is_a_wrong_input(tmp_path: Path) -> None:
+    with pytest.raises(AblateError, match="no device is called 'gpu'"):
+        api.doctor("gpu", tmp_path)
+
+
+RESULTS = (
+    ok("all is well", n=3),
+    warning("others are at work"),
+    not_applicable("there is no GPU"),
+    CheckResult("broken", "it [is] wrong", {}, "speed", "cuda:0", 1.5),
+)
+
+
+@pytest.fixture
+def doctor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    def run(results: tuple[CheckResult, ...], *words: str) -> tuple[int, str]:
+        given: dict[str, Any] = {}
+
+        def fake(**options: Any) -> Diagnosis:
+            given.update(options)
+            return Diagnosis(results)
+
+        monkeypatch.setattr(api, "doctor", fake)
+        with pytest.raises(SystemExit) as ended:
+            app(["doctor", *words])
+        assert given == {"device": "auto", "results": Path("results")}
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, capsys.readouterr().out
+
+    return run
+
+
+def test_the_table_has_a_line_for_each_check(doctor: Callable[..., tuple[int, str]]) -> None:
+    status, output = doctor(RESULTS)
+    assert status == 1
+    for result in RESULTS:
+        assert any(result.outcome in x and result.sentence in x for x in output.splitlines())
+    assert output.splitlines()[-1].startswith(
+        "This machine is not fit: 1 of 4 checks broken, with 1 warning."
+    )
+
+
+def test_a_fit_machine_ends_with_0(doctor: Callable[..., tuple[int, str]]) -> None:
+    status, output = doctor(RESULTS[:1])
+    assert status == 0
+    assert output.splitlines()[-1].startswith("This machine is fit.")
+
+
+def test_json_is_for_scripts(doctor: Callable[..., tuple[int, str]]) -> None:
+    status, output = doctor(RESULTS, "--json")
+    told = json.loads(output)
+    assert (status, told["is_fit"]) == (1, False)
+    assert told["checks"] == [asdict(result) for result in RESULTS]
+
+
+def test_several_devices_are_told_apart(doctor: Callable[..., tuple[int, str]]) -> None:
+    both = tuple(CheckResult("ok", "fine", {}, "speed", f"cuda:{n}") for n in range(2))
+    _, output = doctor(both)
+    assert "speed cuda:0" in output
+    assert "speed cuda:1" in output

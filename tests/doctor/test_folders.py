@@ -1,0 +1,96 @@
+"""Corpora, cache, disk and locks, where they are and where they are not."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ablate.doctor import folders
+from ablate.doctor.results import Target
+
+GIB = 2**30
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+
+
+def test_corpora_are_told_apart_by_whether_they_are_there(target: Target) -> None:
+    result = folders.corpora(target)
+    assert result.outcome == "ok"
+    assert result.figures["available"] == "synthetic"
+    assert "multi30k" in str(result.figures["to_fetch"])
+    assert "files" not in result.sentence
+
+
+def test_a_folder_of_corpora_that_is_not_there_is_broken(
+    monkeypatch: pytest.MonkeyPatch, target: Target, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path / "nowhere"))
+    result = folders.corpora(target)
+    assert result.outcome == "broken"
+    assert "ABLATE_CORPORA" in result.sentence
+
+
+def test_the_cache_is_counted(target: Target, tmp_path: Path) -> None:
+    entry = tmp_path / "cache" / "encodings" / "abc"
+    entry.mkdir(parents=True)
+    (entry / "ids.npy").write_bytes(bytes(3 * 2**20))
+    result = folders.cache(target)
+    assert result.outcome == "ok"
+    assert result.figures == {"encoded_corpora": 1, "size_mib": 3.0}
+    assert sorted(tmp_path.rglob("*.npy")) == [entry / "ids.npy"]
+
+
+def test_a_cache_that_cannot_be_written_is_a_warning(target: Target, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    result = folders.cache(target)
+    assert result.outcome == "warning"
+    assert "set ABLATE_CACHE" in result.sentence
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "outcome"), [(100, "ok"), (5.1, "ok"), (4.9, "warning"), (0.2, "broken")]
+)
+def test_room_on_disk(
+    monkeypatch: pytest.MonkeyPatch, target: Target, free_gib: float, outcome: str
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free_gib * GIB))
+    result = folders.disk(target)
+    assert result.outcome == outcome
+    assert result.figures["results_free_gib"] == free_gib
+
+
+def test_a_lock_holds_and_nothing_is_left_behind(target: Target) -> None:
+    assert not target.results.exists()
+    result = folders.locks(target)
+    assert result.outcome == "ok", result.sentence
+    assert list(target.results.parent.iterdir()) == []
+
+
+def test_locks_that_do_not_hold_are_broken(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    result = folders.locks(target)
+    assert result.outcome == "broken"
+    assert "two of them would make the same run" in result.sentence
+
+
+def test_a_file_system_without_locks_is_broken(
+    monkeypatch: pytest.MonkeyPatch, target: Target
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    result = folders.locks(target)
+    assert result.outcome == "broken"
+    assert "No locks available; name another folder with --results" in result.sentence

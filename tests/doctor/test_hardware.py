@@ -1,0 +1,227 @@
+"""Devices: present, missing, out of reach, in use by others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ablate.doctor import hardware, nvidia_smi
+from ablate.doctor.nvidia_smi import Gpu
+from ablate.doctor.results import Target
+from ablate.runner import devices
+
+GIB = 2**30
+CARD = Gpu("GPU-aa-bb", "NVIDIA H100", "550.54", 81_559, 0, 0, is_mig=False, processes=())
+LISTED = """\
+GPU-aa-bb, NVIDIA H100, 550.54, 81559, 40960, 35, Disabled
+GPU-cc-dd, NVIDIA A100, 550.54, 40960, 3, [N/A], Enabled
+"""
+PROCESSES = """\
+GPU-aa-bb, 1234, 39000, /usr/bin/python3
+GPU-aa-bb, 77, [N/A], "a, b"
+"""
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """An idle machine without GPUs; its attributes can be set."""
+    state = SimpleNamespace(
+        cards=None, n_nvml=0, n_cuda=0, load=0.0, free_kib=2**24, free=79.0, init_error=None
+    )
+    state.is_initialised = False
+
+    def init() -> None:
+        if state.init_error is not None:
+            raise RuntimeError(state.init_error)
+        state.is_initialised = True
+
+    def count() -> int:
+        return state.n_cuda if state.is_initialised else state.n_nvml
+
+    def memory(_: int) -> tuple[float, float]:
+        return state.free * GIB, 80.0 * GIB
+
+    properties = SimpleNamespace(name="NVIDIA H100", major=9, minor=0, uuid="aa-bb")
+    monkeypatch.setattr(torch.cuda, "init", init)
+    monkeypatch.setattr(torch.cuda, "device_count", count)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", memory)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    monkeypatch.setattr(hardware, "listed", lambda: state.cards)
+    monkeypatch.setattr(os, "getloadavg", lambda: (state.load, 0.0, 0.0))
+    monkeypatch.setattr(devices, "n_cores", lambda: 4)
+    monkeypatch.setattr(hardware, "_free_gib", lambda: state.free_kib / 2**20)
+    return state
+
+
+def test_an_idle_cpu_is_ok(machine: SimpleNamespace, target: Target) -> None:
+    result = hardware.cpu(target)
+    assert result.outcome == "ok"
+    assert (result.figures["cores"], result.figures["free_gib"]) == (4, 16.0)
+
+
+def test_a_busy_cpu_is_a_warning(machine: SimpleNamespace, target: Target) -> None:
+    machine.load = 2.1
+    result = hardware.cpu(target)
+    assert result.outcome == "warning"
+    assert "2.1 cores busy" in result.sentence
+
+
+def test_little_memory_is_a_warning(machine: SimpleNamespace, target: Target) -> None:
+    machine.free_kib = 2**20
+    result = hardware.cpu(target)
+    assert result.outcome == "warning"
+    assert "oom" in result.sentence
+
+
+def test_a_system_that_does_not_tell_of_memory_is_ok(
+    machine: SimpleNamespace, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hardware, "_free_gib", lambda: None)
+    result = hardware.cpu(target)
+    assert result.outcome == "ok"
+    assert "free" not in result.sentence
+
+
+def test_linux_tells_of_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = hardware._free_gib()
+    if Path("/proc/meminfo").exists():
+        assert free is not None
+        assert free > 0
+    monkeypatch.setattr(hardware, "Path", lambda _: Path("/nonexistent"))
+    assert hardware._free_gib() is None
+
+
+def test_a_machine_without_gpus_has_none(machine: SimpleNamespace, target: Target) -> None:
+    assert hardware.gpus(target).outcome == "not applicable"
+    assert hardware.gpus(replace(target, wanted="cpu")).outcome == "not applicable"
+
+
+def test_a_gpu_that_was_asked_for_and_is_missing_is_broken(
+    machine: SimpleNamespace, target: Target
+) -> None:
+    result = hardware.gpus(replace(target, wanted="cuda:1"))
+    assert result.outcome == "broken"
+    assert "no GPU that PyTorch can use" in result.sentence
+
+
+def test_one_gpu_too_few_is_broken(machine: SimpleNamespace, target: Target) -> None:
+    machine.n_nvml = machine.n_cuda = 1
+    result = hardware.gpus(replace(target, wanted="cuda:1"))
+    assert result.outcome == "broken"
+    assert "this machine has cuda:0" in result.sentence
+
+
+def test_gpus_are_counted(machine: SimpleNamespace, target: Target) -> None:
+    machine.n_nvml = machine.n_cuda = 2
+    result = hardware.gpus(target)
+    assert result.outcome == "ok"
+    assert "used: cuda:0, cuda:1" in result.sentence
+    assert result.figures == {"gpus_by_cuda": 2, "gpus_by_nvml": 2}
+
+
+def test_slices_are_counted_by_cuda(machine: SimpleNamespace, target: Target) -> None:
+    machine.n_nvml, machine.n_cuda = 8, 1
+    result = hardware.gpus(target)
+    assert result.outcome == "warning"
+    assert "CUDA_VISIBLE_DEVICES=MIG-" in result.sentence
+    assert result.figures == {"gpus_by_cuda": 1, "gpus_by_nvml": 8}
+
+
+def test_a_gpu_that_cuda_cannot_open_is_broken(machine: SimpleNamespace, target: Target) -> None:
+    machine.n_nvml, machine.init_error = 1, "Found no NVIDIA driver\nand advice"
+    result = hardware.gpus(target)
+    assert (result.outcome, result.sentence) == ("broken", "Found no NVIDIA driver")
+
+
+@pytest.mark.parametrize(
+    ("cuda", "reason"),
+    [(None, "built without CUDA: install"), ("13.0", "for CUDA 13.0, the driver is 550.54")],
+)
+def test_a_gpu_that_pytorch_cannot_use_is_a_warning(
+    machine: SimpleNamespace,
+    target: Target,
+    monkeypatch: pytest.MonkeyPatch,
+    cuda: str | None,
+    reason: str,
+) -> None:
+    machine.cards = [CARD]
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    result = hardware.gpus(target)
+    assert result.outcome == "warning"
+    assert "lists NVIDIA H100, but" in result.sentence
+    assert reason in result.sentence
+
+
+def test_an_idle_gpu_is_ok(machine: SimpleNamespace, target: Target) -> None:
+    machine.cards = [CARD]
+    result = hardware.gpu(target)
+    assert result.outcome == "ok"
+    assert "79.0 of 80.0 GiB free, driver 550.54; nobody else" in result.sentence
+    assert result.figures["capability"] == "9.0"
+
+
+def test_others_on_a_gpu_are_a_warning(machine: SimpleNamespace, target: Target) -> None:
+    machine.cards = [replace(CARD, used_mib=20_480, processes=("1234 python3, 20.0 GiB",))]
+    result = hardware.gpu(target)
+    assert result.outcome == "warning"
+    assert "20.0 GiB and 0% of its time (1234 python3, 20.0 GiB)" in result.sentence
+
+
+def test_others_that_are_not_shown_are_a_warning(machine: SimpleNamespace, target: Target) -> None:
+    """In a container only memory and time tell that somebody else is at work."""
+    machine.cards = [replace(CARD, busy_percent=90)]
+    result = hardware.gpu(target)
+    assert result.outcome == "warning"
+    assert "does not show" in result.sentence
+
+
+def test_a_slice_is_known_by_its_own_memory(machine: SimpleNamespace, target: Target) -> None:
+    machine.cards = [replace(CARD, is_mig=True, used_mib=80_000)]
+    result = hardware.gpu(target)
+    assert result.outcome == "ok"
+    assert "a slice of a GPU with MIG" in result.sentence
+    machine.free = 4.0
+    result = hardware.gpu(target)
+    assert result.outcome == "warning"
+    assert "oom" in result.sentence
+
+
+def test_a_gpu_that_nvidia_smi_does_not_list_is_known_by_cuda(
+    machine: SimpleNamespace, target: Target
+) -> None:
+    machine.cards = [replace(CARD, uuid="GPU-other")]
+    assert "nvidia-smi does not list it" in hardware.gpu(target).sentence
+
+
+def test_nvidia_smi_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], **_: Any) -> Any:
+        is_processes = command[1].startswith("--query-compute-apps")
+        return SimpleNamespace(returncode=0, stdout=PROCESSES if is_processes else LISTED)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    first, second = nvidia_smi.listed() or []
+    assert first.processes == ("1234 python3, 38.1 GiB", "77 a, b, 0.0 GiB")
+    assert (first.busy_percent, first.is_mig) == (35, False)
+    assert second == Gpu(
+        "GPU-cc-dd", "NVIDIA A100", "550.54", 40_960, 3, 0, is_mig=True, processes=()
+    )
+
+
+@pytest.mark.parametrize("how", ["missing", "hangs", "fails"])
+def test_without_nvidia_smi_nothing_is_listed(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    def run(command: list[str], **_: Any) -> Any:
+        if how == "missing":
+            raise FileNotFoundError(command[0])
+        if how == "hangs":
+            raise subprocess.TimeoutExpired(command, 1)
+        return SimpleNamespace(returncode=9, stdout="No devices were found\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert nvidia_smi.listed() is None

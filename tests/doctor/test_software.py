@@ -1,0 +1,105 @@
+"""Versions against what the package declares."""
+
+from __future__ import annotations
+
+import platform
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from ablate.doctor import software
+from ablate.doctor.results import Target
+from ablate.doctor.software import Declared, allows, requirement
+
+ROOT = Path(__file__).parents[2]
+
+
+def _declare(monkeypatch: pytest.MonkeyPatch, declared: Declared | None) -> None:
+    monkeypatch.setattr(software, "_declared", lambda: declared)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "present", "is_allowed"),
+    [
+        (">=2.9", "2.9", True),
+        (">=2.9", "2.9.0", True),
+        (">=2.9.0", "2.9", True),
+        (">=2.9", "2.13.0+cpu", True),
+        (">=2.9", "2.8.1", False),
+        (">=2.9", "2.11.0a0+git1234", True),
+        (">=2.9,<3", "3.0.0", False),
+        (">=2.9, <3", "2.10", True),
+        ("!=2.10", "2.10.0", False),
+        ("==2.10", "2.10", True),
+        (">2,<=2.4", "2.4", True),
+        ("", "0.1", True),
+    ],
+)
+def test_a_range_holds_versions(wanted: str, present: str, is_allowed: bool) -> None:
+    assert allows(wanted, present) is is_allowed
+
+
+@pytest.mark.parametrize(("wanted", "present"), [("~=2.9", "2.9"), (">=2.9", "unknown")])
+def test_what_cannot_be_compared_is_an_error(wanted: str, present: str) -> None:
+    with pytest.raises(ValueError, match="is no"):
+        allows(wanted, present)
+
+
+def test_every_requirement_of_ours_can_be_read() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for text in project["dependencies"]:
+        name, wanted = requirement(text)
+        assert f"{name}{wanted}" == text.replace(" ", "")
+        assert allows(wanted, metadata.version(name))
+    assert allows(project["requires-python"], platform.python_version())
+
+
+def test_this_environment_is_as_declared(target: Target) -> None:
+    assert software.python(target).outcome == "ok"
+    result = software.libraries(target)
+    assert result.outcome == "ok"
+    assert result.figures["torch"] == metadata.version("torch")
+    assert "pyproject.toml" in result.sentence
+
+
+def test_an_old_python_is_broken(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
+    monkeypatch.setattr(platform, "python_version", lambda: "3.10.4")
+    result = software.python(target)
+    assert result.outcome == "broken"
+    assert "3.10.4 is outside >=3.11" in result.sentence
+
+
+def test_missing_and_old_libraries_are_broken_together(
+    monkeypatch: pytest.MonkeyPatch, target: Target
+) -> None:
+    _declare(monkeypatch, Declared(">=3.11", {"no-such-thing": ">=1", "numpy": ">=99"}, "a file"))
+    result = software.libraries(target)
+    assert result.outcome == "broken"
+    assert "no-such-thing is missing; numpy" in result.sentence
+    assert result.sentence.endswith("pip install 'no-such-thing>=1' 'numpy>=99'")
+
+
+def test_an_installed_package_declares_for_itself(
+    monkeypatch: pytest.MonkeyPatch, target: Target, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(software.ablate, "__file__", str(tmp_path / "ablate" / "__init__.py"))
+    monkeypatch.setattr(software, "metadata", lambda _: {"Requires-Python": ">=3.11"})
+    texts = ["numpy>=1.26", "ruff>=99; extra == 'dev'"]
+    monkeypatch.setattr(software, "requires", lambda _: texts)
+    result = software.libraries(target)
+    assert (result.outcome, set(result.figures)) == ("ok", {"numpy"})
+    assert "as installed" in result.sentence
+
+
+def test_without_a_declaration_there_is_nothing_to_compare(
+    monkeypatch: pytest.MonkeyPatch, target: Target, tmp_path: Path
+) -> None:
+    def absent(_: str) -> None:
+        raise metadata.PackageNotFoundError
+
+    monkeypatch.setattr(software.ablate, "__file__", str(tmp_path / "ablate" / "__init__.py"))
+    monkeypatch.setattr(software, "metadata", absent)
+    assert software.libraries(target).outcome == "not applicable"
+    assert software.python(target).outcome == "not applicable"
