@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ablate.cuda_graphs import GraphCapturer
-from ablate.doctor.results import CheckResult, Target, broken, not_applicable, ok, warning
+from ablate.doctor.results import CheckResult, Figure, Target, broken, not_applicable, ok, warning
 from ablate.doctor.workload import (
     LAPTOP,
     SMALL,
@@ -116,7 +116,11 @@ def engines(target: Target) -> CheckResult:
         f"{len(expected) // 2} steps of {name} and eager: losses and gradient norms differ by at "
         f"most {loss_error:.1e} of their size, weights by {weight_error:.1e} of their way"
     )
-    figures = {"engine": name, "loss_difference": loss_error, "weight_difference": weight_error}
+    figures: dict[str, Figure] = {
+        "engine": name,
+        "loss_difference": loss_error,
+        "weight_difference": weight_error,
+    }
     if not (loss_error < _LOSS_TOLERANCE and weight_error < _WEIGHT_TOLERANCE):
         return broken(f"{text}; say --engine eager", **figures)
     return ok(text, **figures)
@@ -175,7 +179,7 @@ def speed(target: Target) -> CheckResult:
         f"a small step takes {1e3 * seconds:.1f} ms with {name} and {1e3 * eager:.1f} ms eagerly "
         f"({precision}); {share:.0%} of the rate of a matrix product"
     )
-    figures = {
+    figures: dict[str, Figure] = {
         "engine": name,
         "precision": precision,
         "step_ms": round(1e3 * seconds, 3),

@@ -42,7 +42,8 @@ def corpora(_: Target) -> CheckResult:
             f"ABLATE_CORPORA is {folder}, and there is no such folder, so that no corpus but "
             "synthetic can be read; correct it, or unset it"
         )
-    present, absent = [], []
+    present: list[str] = []
+    absent: list[str] = []
     for name, entry in sorted(slots()["corpus"].items()):
         try:
             choice = entry.choose({})

@@ -18,6 +18,7 @@ from ablate.doctor import __main__ as process
 from ablate.doctor import computing
 from ablate.doctor.computing import bf16, capture, company, compiler, determinism, engines, speed
 from ablate.doctor.results import CheckResult, Target
+from ablate.doctor.workload import SMALL, matrix_rate
 from ablate.runner import devices
 from ablate.training.engines import Eager
 from ablate.training.engines.data_parallel import DataParallel
@@ -58,7 +59,7 @@ def test_wrong_products_in_bf16_are_broken(monkeypatch: pytest.MonkeyPatch, targ
 
 
 def test_the_rate_of_products_is_measured() -> None:
-    assert computing.matrix_rate(torch.device("cpu"), torch.float32) > 1e8
+    assert matrix_rate(torch.device("cpu"), torch.float32) > 1e8
 
 
 def test_what_is_captured_is_replayed_with_new_numbers(
@@ -148,7 +149,7 @@ def test_speeds_are_compared_with_eager(
     monkeypatch: pytest.MonkeyPatch, target: Target, seconds: tuple[float, float], outcome: str
 ) -> None:
     by_turns: Iterator[float] = itertools.cycle(seconds)
-    monkeypatch.setattr(computing, "LAPTOP", computing.SMALL)
+    monkeypatch.setattr(computing, "LAPTOP", SMALL)
     monkeypatch.setattr(computing, "timed", lambda *_: next(by_turns))
     result = speed(target)
     assert result.outcome == outcome

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ablate import api
 from ablate.cli.app import app
@@ -17,7 +18,6 @@ from ablate.doctor import CHECKS, CheckResult, Diagnosis, examine, hardware
 from ablate.doctor.checks import Check
 from ablate.doctor.results import Target, broken, not_applicable, ok, warning
 from ablate.errors import AblateError
-from ablate.runner import devices
 
 ECHO = (
     sys.executable,
@@ -39,7 +39,7 @@ def _fails(_: Target) -> CheckResult:
 
 def _with_gpus(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(devices.torch.cuda, "device_count", lambda: n)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: n)
 
 
 def test_names_of_checks_are_distinct() -> None:

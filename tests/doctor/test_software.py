@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import ablate
 from ablate.doctor import software
 from ablate.doctor.results import Target
 from ablate.doctor.software import Declared, allows, requirement
@@ -84,7 +85,7 @@ def test_missing_and_old_libraries_are_broken_together(
 def test_an_installed_package_declares_for_itself(
     monkeypatch: pytest.MonkeyPatch, target: Target, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(software.ablate, "__file__", str(tmp_path / "ablate" / "__init__.py"))
+    monkeypatch.setattr(ablate, "__file__", str(tmp_path / "ablate" / "__init__.py"))
     monkeypatch.setattr(software, "metadata", lambda _: {"Requires-Python": ">=3.11"})
     texts = ["numpy>=1.26", "ruff>=99; extra == 'dev'"]
     monkeypatch.setattr(software, "requires", lambda _: texts)
@@ -99,7 +100,7 @@ def test_without_a_declaration_there_is_nothing_to_compare(
     def absent(_: str) -> None:
         raise metadata.PackageNotFoundError
 
-    monkeypatch.setattr(software.ablate, "__file__", str(tmp_path / "ablate" / "__init__.py"))
+    monkeypatch.setattr(ablate, "__file__", str(tmp_path / "ablate" / "__init__.py"))
     monkeypatch.setattr(software, "metadata", absent)
     assert software.libraries(target).outcome == "not applicable"
     assert software.python(target).outcome == "not applicable"

@@ -1,0 +1,106 @@
+"""Does every registered part, captured, compute what it computes eagerly? Answered by `first_hour`.
+
+Every part of a model, every objective and every optimizer, in the smallest model that takes it and
+in double precision, so that any difference beyond rounding shows.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ablate.config import RunSpec
+from ablate.data.batches import Batch
+from ablate.data.tokenizer import PAD
+from ablate.parts.objective import Objective
+from ablate.registry import build, choose, slots
+from ablate.training.engines import Engine
+from ablate.training.step import StepConfig, make_optimizer, set_rate
+from gpu.script import Item, Result, Setting, WrongError, answer
+from gpu.work import engine_of, n_captures, relative_difference
+from tests.tiny import PARTS, TINY, fitted, ids, some_batch, tiny
+
+_TOLERANCE = 1e-7  # relative; double precision, but sums on a GPU may be in another order
+
+
+def gradient(slot: str, name: str, objective: str, setting: Setting) -> Result:
+    """Compare the gradient of the third pass."""
+
+    def computed(engine_name: str) -> tuple[list[Tensor], Engine]:
+        model = fitted(slot, name).to(setting.device).double().train()
+        step_config = StepConfig(build(Objective, choose(Objective, objective), PAD))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        batch = some_batch().to(setting.device)
+        made = engine_of(engine_name, model, step_config, optimizer, batch)
+        for _ in range(2):
+            made.step([batch])
+        model.zero_grad(set_to_none=False)
+        made.add_gradient(batch, 7)
+        weights = list(model.parameters())
+        found = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in weights]
+        made.close()
+        return found, made
+
+    expected, _ = computed("eager")
+    found, made = computed("cuda_graph")
+    return _compared(found, expected, made)
+
+
+def optimizer(name: str, setting: Setting) -> Result:
+    """Compare the weights after updates with a rate that is another one at each."""
+
+    def updated(engine_name: str) -> tuple[list[Tensor], Engine]:
+        run = RunSpec.model_validate(
+            {
+                "corpus": "synthetic",
+                "tokenizer": "word",
+                "model": TINY,
+                "training": {"steps": 1, "clip": 1.0, "optimizer": name},
+            }
+        )
+        model = tiny().to(setting.device).double().train()
+        updater = make_optimizer(run, model)
+        src, tgt = ids(4, 8).to(setting.device), ids(4, 9, seed=2).to(setting.device)
+        tgt_out = tgt[:, 1:].contiguous()
+        batch = Batch(src, tgt[:, :-1], tgt_out, tgt_out.numel(), torch.arange(4))
+        step_config = StepConfig.of(run.training, "fp32")
+        made = engine_of(engine_name, model, step_config, updater, batch)
+        for rate in (1e-3, 2e-3, 3e-3, 4e-3):
+            set_rate(updater, rate)
+            made.step([batch])
+        weights = [p.detach().clone() for p in model.parameters()]
+        made.close()
+        return weights, made
+
+    expected, _ = updated("eager")
+    found, made = updated("cuda_graph")
+    return _compared(found, expected, made)
+
+
+def _compared(found: list[Tensor], expected: list[Tensor], made: Engine) -> Result:
+    if made.note:
+        raise WrongError(f"not captured: {made.note}")
+    difference = relative_difference(found, expected)
+    if not difference < _TOLERANCE:
+        raise WrongError(f"differs from eager by {difference:.1e}, {_TOLERANCE:.0e} is allowed")
+    figures = {"relative_difference": difference, "captures": n_captures(made)}
+    return Result(f"equal to {difference:.0e}", figures)
+
+
+def items() -> dict[str, Item]:
+    """Return an item for every part, objective and optimizer that is registered."""
+    found: dict[str, Item] = {
+        f"{slot}: {name}": partial(gradient, slot, name, "label_smoothing") for slot, name in PARTS
+    }
+    for name in sorted(slots()["objective"]):
+        found[f"objective: {name}"] = partial(gradient, "position", "none", name)
+    for name in sorted(slots()["optimizer"]):
+        found[f"optimizer: {name}"] = partial(optimizer, name)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(answer(items()))

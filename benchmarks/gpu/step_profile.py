@@ -1,0 +1,31 @@
+"""Where does the time of a step go, and how far is the floor? Answered by `first_hour`.
+
+What `benchmarks/step_profile.py` measures, kernel by kernel.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+from gpu.race import raced
+from gpu.script import Item, Result, Setting, answer
+
+
+def profiled(preset: str, setting: Setting) -> Result:
+    """Profile a preset."""
+    words = ["--preset", preset, "--steps", str(setting.pick(8, 1))]
+    words += ["--repeats", str(setting.pick(5, 1))]
+    found = raced("step_profile.py", words, setting)
+    top = ", ".join(f"{kernel['name'][:40]} {kernel['share']:.0%}" for kernel in found["top"][:3])
+    line = (
+        f"{1e3 * found['seconds_per_step']:.2f} ms a step, {found['times_the_floor']:.1f} times "
+        f"the floor; most of it {top}"
+    )
+    return Result(line, found)
+
+
+ITEMS: dict[str, Item] = {p: partial(profiled, p) for p in ("tiny", "d256")}
+
+if __name__ == "__main__":
+    sys.exit(answer(ITEMS))

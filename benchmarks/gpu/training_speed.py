@@ -1,0 +1,37 @@
+"""How fast is training beside an eager ``nn.Transformer``? Answered by `first_hour`.
+
+The race of `benchmarks/training_speed.py`, with the one contender that needs no environment of its
+own. The warm-up is three times over the batches, so that what is measured is replayed.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+from gpu.race import raced
+from gpu.script import Item, Result, Setting, answer
+
+
+def against_plain(preset: str, setting: Setting) -> Result:
+    """Let a loop by hand and ours take turns."""
+    n_steps = setting.pick(20, 1)
+    words = ["--only", "plain", "--preset", preset, "--steps", str(n_steps)]
+    words += ["--warm-up", str(setting.pick(3 * n_steps, 1)), "--repeats", str(setting.pick(5, 1))]
+    found = raced("training_speed.py", words, setting)
+    lines = []
+    for entry in found["contenders"]:
+        rate = entry["median_target_tokens_per_second"]
+        of_ours = (entry["ours_over_it"] or {}).get("median", float("nan"))
+        lines.append(
+            f"{entry['name']} failed: {(entry['error'] or '').splitlines()[-1:]}"
+            if rate is None
+            else f"{entry['name']} {rate / 1e3:,.1f}k tokens/s (ours is {of_ours:.2f}x)"
+        )
+    return Result("; ".join(lines), found)
+
+
+ITEMS: dict[str, Item] = {p: partial(against_plain, p) for p in ("tiny", "d256")}
+
+if __name__ == "__main__":
+    sys.exit(answer(ITEMS))

@@ -1,0 +1,197 @@
+"""Models, batches and engines that the questions are asked of, and clocks.
+
+All that touches the engines of the package is here, so that a change of theirs is one here.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from records import ROOT
+from torch import Tensor
+
+from ablate import config
+from ablate.config import RunSpec
+from ablate.cuda_graphs import GraphCapturer
+from ablate.data.batches import Batch, Batches, Encoded, Ragged
+from ablate.data.prepare import Prepared
+from ablate.data.tokenizer import EOS, PAD
+from ablate.decoding import Hypothesis, Search, translate
+from ablate.model import Transformer, assemble
+from ablate.parts.embedding import Vocabulary
+from ablate.registry import build
+from ablate.training.engines import Engine, choose
+from ablate.training.step import StepConfig, make_optimizer, set_rate
+from gpu.script import Setting
+
+FIRST_ID = 4  # after those with a meaning of their own
+LEARNING_RATE = 1e-4
+N_WARM_PASSES = 3
+"""Over the batches: shapes are computed eagerly, then captured, then replayed."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model and a corpus.
+
+    Attributes:
+        preset: the file of the model.
+        changes: of the preset.
+        n_ids: size of the vocabulary.
+        mean: tokens of a sentence.
+        n_pairs: sentences.
+    """
+
+    preset: str
+    changes: tuple[str, ...]
+    n_ids: int
+    mean: int
+    n_pairs: int
+
+
+def size(name: str, setting: Setting) -> Size:
+    """Return ``tiny``, as on Multi30k, or ``base``, as on WMT14 with 6,250 tokens a batch."""
+    if name == "tiny":
+        few = ("model.n_layers=2", "training.batch_tokens=512")
+        counts = setting.pick((10_000, 13, 29_000), (500, 13, 600))
+        return Size("tiny", setting.pick((), few), *counts)
+    few = ("training.batch_tokens=256", "model.n_layers=1")
+    changes = ("corpus=synthetic", "training.accumulate=1", *setting.pick((), few))
+    return Size("vaswani_base", changes, *setting.pick((37_000, 27, 60_000), (1000, 27, 200)))
+
+
+class Work:
+    """A model and its batches, made of random sentences of random lengths.
+
+    Args:
+        of: which.
+        setting: where.
+    """
+
+    def __init__(self, of: Size, setting: Setting) -> None:
+        self.setting = setting
+        file = ROOT / "experiments" / "presets" / f"{of.preset}.yaml"
+        self.run: RunSpec = config.expand(config.load(file, of.changes))[0].spec
+        self.pairs = _pairs(of)
+        self.vocabulary = Vocabulary(of.n_ids, of.n_ids, is_joint=True)
+        self.batches = Batches(self.pairs, self.run.training.batch_tokens, PAD, setting.device)
+
+    def model(self, seed: int = 1) -> Transformer:
+        """Return a fresh model."""
+        torch.manual_seed(seed)
+        return assemble(self.run.model, self.vocabulary, PAD).to(self.setting.device)
+
+    def some(self, n: int) -> list[Batch]:
+        """Return ``n`` batches, or as many as an epoch has."""
+        return [self.batches.make(rows) for rows in self.batches.epoch(1, 0)[:n]]
+
+    def prepared(self) -> Prepared:
+        """Return what a probe reads: these pairs in place of a corpus."""
+        tokenizers = SimpleNamespace(vocabulary=self.vocabulary)
+        dev = self.pairs.take(np.arange(100))
+        return cast(Prepared, SimpleNamespace(tokenizers=tokenizers, train=self.pairs, dev=dev))
+
+    @contextmanager
+    def engine(self, name: str, precision: str, seed: int = 1) -> Iterator[Engine]:
+        """Yield an engine with a fresh model, and close it."""
+        model = self.model(seed).train()
+        optimizer = make_optimizer(self.run, model)
+        set_rate(optimizer, LEARNING_RATE)
+        step_config = StepConfig.of(self.run.training, precision)
+        made = engine_of(name, model, step_config, optimizer, self.some(1)[0])
+        try:
+            yield made
+        finally:
+            made.close()
+
+    def search(self, name: str, **options: Any) -> Search:
+        """Return a search: each sentence is at most ten tokens longer than its source."""
+        changes = [f"decoding={name}", "decoding.max_extra=10"]
+        changes += [f"decoding.{key}={value}" for key, value in options.items()]
+        file = ROOT / "experiments" / "presets" / "tiny.yaml"
+        run = config.expand(config.load(file, changes))[0].spec
+        return build(Search, run.decoding, at="decoding")
+
+    def translations(
+        self, model: Transformer, search: Search, n: int, engine: str
+    ) -> list[list[Hypothesis]]:
+        """Translate the first ``n`` sources, tokens captured if training with ``engine`` is."""
+        sources = [self.pairs.src[row] for row in range(n)]
+        n_tokens = 8 * self.run.training.batch_tokens
+        return translate(model, search, sources, n_tokens, self.setting.device, engine)
+
+
+def engine_of(
+    name: str,
+    model: Transformer,
+    step_config: StepConfig,
+    optimizer: torch.optim.Optimizer,
+    example: Batch,
+) -> Engine:
+    """Return an engine of that name."""
+    return choose(name, model, step_config, optimizer, example)
+
+
+def captured(capturer: GraphCapturer, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """Warm up, capture, and return what replays."""
+    for _ in range(2):
+        capturer.warm_up(work)
+    return capturer.record(work)
+
+
+def n_captures(engine: Engine) -> int:
+    """Return how many captures an engine has; 0 for those that make none."""
+    return int(vars(engine).get("n_recorded", 0))
+
+
+def wait(device: torch.device) -> None:
+    """Wait until the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def seconds_of(work: Callable[[], object], device: torch.device) -> tuple[float, float]:
+    """Return the seconds until the host has enqueued ``work``, and until it is done."""
+    wait(device)
+    began = time.perf_counter()
+    work()
+    enqueued = time.perf_counter() - began
+    wait(device)
+    return enqueued, time.perf_counter() - began
+
+
+def median_ms(work: Callable[[], object], device: torch.device, n: int) -> float:
+    """Return the median milliseconds of ``work`` over ``n`` times, once it is warm."""
+    work()
+    return 1e3 * statistics.median(seconds_of(work, device)[1] for _ in range(n))
+
+
+def relative_difference(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """Return the norm of the difference of some tensors, relative to that of ``expected``."""
+    pairs = list(zip(found, expected, strict=True))
+    difference = torch.stack([(a - b).double().norm() for a, b in pairs]).norm()
+    whole = torch.stack([b.double().norm() for _, b in pairs]).norm()
+    return float(difference / whole)
+
+
+def _pairs(of: Size) -> Encoded:
+    """Return random sentences whose lengths spread as those of captions and of news do."""
+    random = np.random.default_rng(0)
+    tgt = np.clip(np.round(random.normal(of.mean, 0.3 * of.mean, of.n_pairs)), 3, 60)
+    tgt = tgt.astype(np.int64)
+    src = np.clip(tgt + random.integers(-2, 3, of.n_pairs), 3, 60).astype(np.int64)
+
+    def side(lengths: Any) -> Ragged:
+        flat = random.integers(FIRST_ID, of.n_ids, int(lengths.sum()), dtype=np.int32)
+        flat[np.cumsum(lengths) - 1] = EOS
+        return Ragged(flat, lengths)
+
+    return Encoded(side(src), side(tgt))

@@ -1,0 +1,265 @@
+"""The first hour with a GPU: whatever a question does, the others are asked and all is kept."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+HEAD = """\
+import json, os, sys, time
+
+def tell(**message):
+    print("@@ " + json.dumps(message), flush=True)
+
+names = {names}
+skipped = [word.removeprefix("--skip=") for word in sys.argv if word.startswith("--skip=")]
+tell(expected=names, origin={{"machine": "made up"}})
+for name in names:
+    if name in skipped:
+        continue
+    tell(begins=name)
+    with open({journal!r}, "a") as journal:
+        journal.write(name + "\\n")
+    if name.startswith("good"):
+        print("a line for people")
+        tell(item=name, line=name + " is done", result={{"n": 1}}, seconds=0.1)
+    elif name == "wrong":
+        tell(item=name, error="it was wrong", seconds=0.1)
+        sys.exit(1)
+    elif name == "crash":
+        print("the last line", flush=True)
+        os.kill(os.getpid(), 11)
+    elif name == "hang":
+        time.sleep(600)
+"""
+
+Ask = Callable[..., int]
+
+
+@pytest.fixture
+def first_hour(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return importlib.import_module("benchmarks.gpu.first_hour")
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first_hour: ModuleType) -> Ask:
+    """Ask questions that consist of these items, by name."""
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    (scripts / "__init__.py").touch()
+    monkeypatch.setattr(first_hour, "SCRIPTS", "scripts")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def run(questions: dict[str, list[str]], *words: str) -> int:
+        asked = []
+        for name, names in questions.items():
+            journal = str(tmp_path / "journal")
+            text = HEAD.format(names=names, journal=journal) if names else "import nothing_at_all"
+            (scripts / f"{name}.py").write_text(text, encoding="utf-8")
+            asked.append(first_hour.Question(name, 1, "What is it?"))
+        monkeypatch.setattr(first_hour, "QUESTIONS", tuple(asked))
+        output = ["--output", str(tmp_path / "answers")]
+        monkeypatch.setattr(sys, "argv", ["first_hour", "--device", "cpu", *output, *words])
+        status = first_hour.main()
+        assert isinstance(status, int)
+        return status
+
+    return run
+
+
+def _answer(folder: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "answers" / f"{name}.json").read_text("utf-8"))
+    return found
+
+
+def _journal(folder: Path) -> list[str]:
+    return (folder / "journal").read_text("utf-8").split()
+
+
+def test_every_item_is_answered_and_kept(
+    ask: Ask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ask({"one": ["good", "good2"], "two": ["good3"]}) == 0
+    found = _answer(tmp_path, "one")
+    assert found["is_complete"]
+    assert found["fault"] is None
+    assert found["settings"] == {"device": "cpu", "reduced": False}
+    assert found["origin"] == {"machine": "made up"}
+    assert found["items"]["good2"]["result"] == {"n": 1}
+    summary = _answer(tmp_path, "summary")
+    assert [q["lines"] for q in summary["questions"]] == [
+        {"good": "good is done", "good2": "good2 is done"},
+        {"good3": "good3 is done"},
+    ]
+    output = capsys.readouterr().out
+    assert "    | a line for people" in output
+    assert "@@" not in output
+
+
+def test_after_a_failure_or_a_crash_the_rest_goes_on_in_a_fresh_process(
+    ask: Ask, tmp_path: Path
+) -> None:
+    assert ask({"one": ["good", "wrong", "crash", "good2"], "two": ["good3"]}) == 1
+    items = _answer(tmp_path, "one")["items"]
+    assert items["wrong"]["error"] == "it was wrong"
+    assert items["crash"]["error"] == "killed by SIGSEGV: the last line"
+    assert "result" in items["good2"]
+    assert _answer(tmp_path, "one")["is_complete"]
+    assert _answer(tmp_path, "two")["is_complete"]
+    assert _journal(tmp_path) == ["good", "wrong", "crash", "good2", "good3"]
+
+
+def test_an_item_that_hangs_is_killed(
+    ask: Ask, tmp_path: Path, first_hour: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_hour, "_FEWEST_S", 2.0)
+    monkeypatch.setattr(first_hour, "_HALF", 0.0)
+    assert ask({"one": ["hang", "good"]}, "--minutes", "2") == 1
+    items = _answer(tmp_path, "one")["items"]
+    assert items["hang"]["error"].startswith("gave no answer in time and was killed")
+    assert "result" in items["good"]
+
+
+def test_when_the_time_is_over_what_there_is_is_kept(ask: Ask, tmp_path: Path) -> None:
+    assert ask({"one": ["good", "hang", "good2"], "two": ["good3"]}, "--minutes", "0.1") == 1
+    found = _answer(tmp_path, "one")
+    assert not found["is_complete"]
+    assert "out of time with 2 items left; say --resume" in found["fault"]
+    assert list(found["items"]) == ["good"]
+    assert "result" in _answer(tmp_path, "two")["items"]["good3"]
+
+
+def test_a_script_that_cannot_begin_is_a_fault(ask: Ask, tmp_path: Path) -> None:
+    assert ask({"one": [], "two": ["good"]}) == 1
+    found = _answer(tmp_path, "one")
+    assert "No module named 'nothing_at_all'" in found["fault"]
+    assert _answer(tmp_path, "two")["is_complete"]
+
+
+def test_what_is_answered_is_not_asked_again(ask: Ask, tmp_path: Path) -> None:
+    questions = {"one": ["good", "wrong", "good2"], "two": ["good3"]}
+    ask(questions)
+    ask(questions, "--resume")
+    assert _journal(tmp_path) == ["good", "wrong", "good2", "good3", "wrong"]
+    ask(questions)
+    assert _journal(tmp_path)[5:] == ["good", "wrong", "good2", "good3"]
+
+
+def test_answers_of_a_dry_run_are_not_taken_for_others(ask: Ask, tmp_path: Path) -> None:
+    ask({"one": ["good"]}, "--reduced")
+    ask({"one": ["good"]}, "--resume")
+    assert _journal(tmp_path) == ["good", "good"]
+    assert _answer(tmp_path, "one")["settings"]["reduced"] is False
+
+
+def test_some_questions_can_be_asked_alone(ask: Ask, tmp_path: Path) -> None:
+    assert ask({"one": ["good"], "two": ["good2"]}, "--only", "two") == 0
+    assert _journal(tmp_path) == ["good2"]
+
+
+def test_a_missing_library_is_said_at_once(
+    ask: Ask,
+    first_hour: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(first_hour, "NEEDED", ("json", "no_such_library"))
+    assert ask({"one": ["good"]}) == 2
+    assert "cannot begin: no_such_library cannot be imported" in capsys.readouterr().out
+
+
+def test_a_dry_run_writes_where_no_measurement_is_kept(
+    first_hour: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def output(*words: str) -> Path:
+        monkeypatch.setattr(sys, "argv", ["first_hour", *words])
+        found = first_hour._options().output
+        assert isinstance(found, Path)
+        return found
+
+    assert output() == first_hour.RESULTS
+    assert output("--device", "cpu", "--reduced") == first_hour.RESULTS / "dry_run"
+    assert output("--reduced") == first_hour.RESULTS / "dry_run"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """Import a script of a question, with what it imports."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return lambda name: importlib.import_module(f"gpu.{name}")
+
+
+def test_every_question_has_a_script_and_the_script_has_items(
+    first_hour: ModuleType, script: Callable[[str], ModuleType]
+) -> None:
+    for question in first_hour.QUESTIONS:
+        module = script(question.name)
+        assert module.items() if hasattr(module, "items") else module.ITEMS
+
+
+def test_every_registered_part_is_asked_about(script: Callable[[str], ModuleType]) -> None:
+    from ablate.registry import slots
+    from tests.tiny import MODEL_SLOTS
+
+    asked = set(script("parts").items())
+    for slot in (*MODEL_SLOTS, "objective", "optimizer"):
+        assert {f"{slot}: {name}" for name in slots()[slot]} <= asked
+
+
+def test_the_rules_of_captures_can_be_asked_of_a_cpu(
+    script: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    """What a capture does there is the work itself; what a rule expects of it holds."""
+    setting = script("script").Setting(torch.device("cpu"), True, tmp_path)
+    for name, item in script("capture_rules").ITEMS.items():
+        assert item(setting).line, name
+
+
+def test_a_part_that_differs_is_an_error(
+    script: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = script("parts")
+    setting = script("script").Setting(torch.device("cpu"), True, tmp_path)
+    assert "equal" in parts.items()["position: rotary"](setting).line
+    assert "equal" in parts.items()["optimizer: adam"](setting).line
+    monkeypatch.setattr(parts, "relative_difference", lambda *_: 0.01)
+    with pytest.raises(script("script").WrongError, match="differs from eager by 1"):
+        parts.items()["position: rotary"](setting)
+
+
+def test_a_script_tells_what_it_does_and_ends_after_a_failure(
+    script: Callable[[str], ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    module = script("script")
+    monkeypatch.setattr(module, "_be_like_a_run", lambda _: None)
+    monkeypatch.setattr(module, "die_with_parent", lambda: None)
+    words = ["x.py", "--device", "cpu", "--reduced", "--output", str(tmp_path), "--skip=a"]
+    monkeypatch.setattr(sys, "argv", words)
+
+    def fails(_: object) -> None:
+        raise RuntimeError("CUDA error: bad\nand advice")
+
+    def works(_: object) -> Any:
+        return module.Result("fine", {"ms": 1.0})
+
+    items = {"a": fails, "b": works, "c": fails, "d": works}
+    assert module.answer(items) == 1
+    lines = capsys.readouterr().out.splitlines()
+    told = [json.loads(x.removeprefix("@@ ")) for x in lines if x.startswith("@@ ")]
+    assert told[0]["expected"] == list(items)
+    assert {"date", "hardware", "versions", "git", "command"} <= told[0]["origin"].keys()
+    assert [message.get("begins") or message.get("item") for message in told[1:]] == [*"bbcc"]
+    assert told[2]["result"] == {"ms": 1.0}
+    assert told[4]["error"] == "RuntimeError: CUDA error: bad"
