@@ -1,0 +1,182 @@
+"""Dunnett's simultaneous comparisons of many rows with one baseline, two-sided.
+
+The statistics T_i = (estimated difference - true one) / (its standard error) share the baseline and
+the estimated error: together they follow a multivariate Student distribution. Dunnett 1955, "A
+multiple comparison procedure for comparing several treatments with a control"; Dunnett 1964, "New
+tables for multiple comparisons with a control".
+
+Where the correlation of T_i and T_j is a product b_i b_j, as it is for every one-way table and every
+two-way table without missing cells (b = sqrt(1/2)), the probability that no |T_i| exceeds c is a
+double integral,
+
+    P(c) = ∫ f(s) ∫ φ(z) Π_i [Φ((c s - b_i z) / r_i) - Φ((-c s - b_i z) / r_i)] dz ds,
+
+with r_i = sqrt(1 - b_i²) and s² a chi-square over its degrees of freedom. It is done by quadrature.
+
+K comparisons.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special, stats
+
+Floats = NDArray[np.float64]
+
+_N_NODES = 96
+_FURTHEST = 8.5  # standard deviations: beyond lies less than 1e-16
+_NEARLY_1 = 1 - 1e-6  # of a correlation that is 1 the integrand is a step
+
+
+def critical_value(loadings: Sequence[float], df: float, level: float = 0.95) -> float:
+    """Return c such that all K intervals, estimate ± c standard errors, hold together.
+
+    Args:
+        loadings: b_i, (K,), at least one; see `loadings_of`.
+        df: degrees of freedom of the error, above 0; infinite for a known one.
+        level: probability that all of them hold.
+    """
+    return _critical(tuple(sorted(round(float(b), 9) for b in loadings)), float(df), level)
+
+
+def adjusted_p(statistics: Floats, loadings: Sequence[float], df: float) -> Floats:
+    """Return the p value of each of K ``statistics`` in the family of all.
+
+    It is at most 1 - level just where the simultaneous interval of that level leaves out 0.
+    """
+    sizes = np.abs(np.asarray(statistics, dtype=np.float64))
+    inside = [coverage(float(size), loadings, df) if size < np.inf else 1.0 for size in sizes]
+    return np.clip(1 - np.array(inside), 0.0, 1.0)
+
+
+def coverage(critical: float, loadings: Sequence[float], df: float) -> float:
+    """Return the probability that none of the |T_i| exceeds ``critical``."""
+    values, counts = np.unique(np.round(loadings, 9), return_counts=True)
+    s, of_s = _error_nodes(df)
+    z, of_z = _normal_nodes()
+    inside = np.ones((len(s), len(z)))
+    for b, n in zip(np.minimum(values, _NEARLY_1), counts, strict=True):
+        rest = math.sqrt(1 - b * b)
+        upper = special.ndtr((critical * s[:, None] - b * z) / rest)
+        inside *= (upper - special.ndtr((-critical * s[:, None] - b * z) / rest)) ** n
+    return float(of_s @ inside @ of_z)
+
+
+def loadings_of(covariance: Floats) -> Floats:
+    """Return b such that b_i b_j is the correlation of the differences i and j.
+
+    With missing cells the correlations need not be such products. Then b is the product form that
+    fits their logarithms best, scaled down until no product lies above its correlation. Smaller
+    correlations make larger constants, so that the intervals are a little too wide; with all
+    correlations at 0, which is the most this can do, they are Šidák's (1967).
+
+    Args:
+        covariance: of the estimated differences, up to a factor, (K, K).
+
+    Returns:
+        (K,), each from 0 to 1.
+    """
+    scale = np.sqrt(np.diag(covariance))
+    correlation = covariance / np.outer(scale, scale)
+    n = len(correlation)
+    apart = ~np.eye(n, dtype=bool)
+    if n == 1 or correlation[apart].min() <= 0:
+        return np.zeros(n)
+    logarithms = np.where(apart, np.log(np.where(apart, correlation, 1.0)), 0.0)
+    if n == 2:
+        fitted = logarithms.sum(axis=1) / 2
+    else:
+        fitted = (logarithms.sum(axis=1) - logarithms.sum() / (2 * (n - 1))) / (n - 2)
+    fitted = np.minimum(np.exp(fitted), 1.0)
+    excess = (np.outer(fitted, fitted) / correlation)[apart].max()
+    return fitted / math.sqrt(max(excess, 1.0))
+
+
+def single_value(df: float, level: float = 0.95) -> float:
+    """Return what Student's |T| with ``df`` degrees exceeds with probability 1 - ``level``."""
+    return float(stats.t.isf((1 - level) / 2, df))
+
+
+def equivalent_value(critical: float, df: float, own_df: float) -> float:
+    """Return the constant for ``own_df`` degrees that one T exceeds as often as ``critical``.
+
+    Of a row whose error is estimated apart from the others', so that it takes as large a share of
+    the table's errors as any of them.
+
+    Args:
+        critical: for the rows with the common error.
+        df: of the common error.
+        own_df: of the row's own.
+    """
+    return float(stats.t.isf(stats.t.sf(critical, df), own_df))
+
+
+def sidak_value(n: int, df: float, level: float = 0.95) -> float:
+    """Return the constant for ``n`` comparisons that share nothing, each with ``df`` degrees."""
+    return single_value(df, level ** (1 / n))
+
+
+def smallest_detectable(
+    standard_error: float, critical: float, df: float, power: float = 0.8
+) -> float:
+    """Return the true difference whose interval leaves out 0 with probability ``power``.
+
+    The difference over its standard error follows the noncentral Student distribution.
+
+    Args:
+        standard_error: of one difference.
+        critical: of its interval; `critical_value` for a simultaneous one.
+        df: degrees of freedom of the error.
+        power: above 1 - level.
+    """
+    return standard_error * _noncentrality(round(critical, 9), float(df), power)
+
+
+@lru_cache(maxsize=1024)
+def _noncentrality(critical: float, df: float, power: float) -> float:
+    def missed(shift: float) -> float:
+        far = stats.nct.sf(critical, df, shift) + stats.nct.cdf(-critical, df, shift)
+        return float(far) - power
+
+    # s is about 1, and hardly ever so large that twice as much would not do
+    return float(optimize.brentq(missed, 0.0, 3 * critical + 10, xtol=1e-7))
+
+
+@lru_cache(maxsize=1024)
+def _critical(loadings: tuple[float, ...], df: float, level: float) -> float:
+    low = single_value(df, level)  # of one comparison; Šidák's is never below the constant
+    high = sidak_value(len(loadings), df, level)
+    if high - low < 1e-9:
+        return low
+
+    def short(c: float) -> float:
+        return coverage(c, loadings, df) - level
+
+    return float(optimize.brentq(short, low * (1 - 1e-6), 1.02 * high, xtol=1e-9))
+
+
+@lru_cache
+def _normal_nodes() -> tuple[Floats, Floats]:
+    nodes, weights = np.polynomial.legendre.leggauss(_N_NODES)
+    z = _FURTHEST * nodes
+    return z, _FURTHEST * weights * stats.norm.pdf(z)
+
+
+@lru_cache(maxsize=64)
+def _error_nodes(df: float) -> tuple[Floats, Floats]:
+    """Return where s is looked at, the estimated over the true standard deviation, and weights."""
+    if math.isinf(df):
+        return np.ones(1), np.ones(1)
+    nodes, weights = np.polynomial.legendre.leggauss(2 * _N_NODES)
+    least, most = np.sqrt(stats.chi2.ppf([1e-15, 1 - 1e-15], df) / df)
+    # the square puts many nodes near 0, where few degrees of freedom put much
+    half = (math.sqrt(most) - math.sqrt(least)) / 2
+    root = math.sqrt(least) + half * (nodes + 1)
+    s = root**2
+    density = 2 * df * s * stats.chi2.pdf(df * s * s, df)
+    return s, density * 2 * root * half * weights
