@@ -5,9 +5,9 @@ the estimated error: together they follow a multivariate Student distribution. D
 multiple comparison procedure for comparing several treatments with a control"; Dunnett 1964, "New
 tables for multiple comparisons with a control".
 
-Where the correlation of T_i and T_j is a product b_i b_j, as it is for every one-way table and every
-two-way table without missing cells (b = sqrt(1/2)), the probability that no |T_i| exceeds c is a
-double integral,
+Where the correlation of T_i and T_j is a product b_i b_j, as it is in every one-way table and in
+every two-way table without missing cells (b = sqrt(1/2)), the probability that no |T_i| exceeds c
+is a double integral,
 
     P(c) = ∫ f(s) ∫ φ(z) Π_i [Φ((c s - b_i z) / r_i) - Φ((-c s - b_i z) / r_i)] dz ds,
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -42,16 +43,6 @@ def critical_value(loadings: Sequence[float], df: float, level: float = 0.95) ->
         level: probability that all of them hold.
     """
     return _critical(tuple(sorted(round(float(b), 9) for b in loadings)), float(df), level)
-
-
-def adjusted_p(statistics: Floats, loadings: Sequence[float], df: float) -> Floats:
-    """Return the p value of each of K ``statistics`` in the family of all.
-
-    It is at most 1 - level just where the simultaneous interval of that level leaves out 0.
-    """
-    sizes = np.abs(np.asarray(statistics, dtype=np.float64))
-    inside = [coverage(float(size), loadings, df) if size < np.inf else 1.0 for size in sizes]
-    return np.clip(1 - np.array(inside), 0.0, 1.0)
 
 
 def coverage(critical: float, loadings: Sequence[float], df: float) -> float:
@@ -102,23 +93,62 @@ def single_value(df: float, level: float = 0.95) -> float:
     return float(stats.t.isf((1 - level) / 2, df))
 
 
-def equivalent_value(critical: float, df: float, own_df: float) -> float:
-    """Return the constant for ``own_df`` degrees that one T exceeds as often as ``critical``.
-
-    Of a row whose error is estimated apart from the others', so that it takes as large a share of
-    the table's errors as any of them.
-
-    Args:
-        critical: for the rows with the common error.
-        df: of the common error.
-        own_df: of the row's own.
-    """
-    return float(stats.t.isf(stats.t.sf(critical, df), own_df))
-
-
 def sidak_value(n: int, df: float, level: float = 0.95) -> float:
     """Return the constant for ``n`` comparisons that share nothing, each with ``df`` degrees."""
     return single_value(df, level ** (1 / n))
+
+
+@dataclass(frozen=True)
+class Family:
+    """Comparisons whose intervals hold together.
+
+    Some share an error; others have an error of their own. Of the latter, each takes as large a
+    share of the family's errors as one of the former: its |T| is judged by how rarely a |T| with
+    the shared error is as large.
+
+    Attributes:
+        loadings: of the comparisons with the shared error; see `loadings_of`.
+        df: degrees of freedom of the shared error; 0 if there is none.
+        n_apart: comparisons with an error of their own.
+        level: probability that all intervals hold.
+    """
+
+    loadings: tuple[float, ...]
+    df: float
+    n_apart: int = 0
+    level: float = 0.95
+
+    @property
+    def critical(self) -> float | None:
+        """The constant of the comparisons with the shared error; None if there are none."""
+        if not self.loadings or self.df == 0:
+            return None
+        return critical_value(self._all, self.df, self.level)
+
+    def p(self, statistic: float) -> float:
+        """Return the adjusted p value of a |T| with the shared error, to within 1e-9.
+
+        It is at most 1 - level just where the interval leaves out 0.
+        """
+        return _between_0_and_1(1 - coverage(statistic, self._all, self.df))
+
+    def critical_apart(self, df: float) -> float:
+        """Return the constant of a comparison with an error of its own, of ``df`` degrees."""
+        shared = self.critical
+        if shared is None:
+            return sidak_value(self.n_apart, df, self.level)
+        return float(stats.t.isf(stats.t.sf(shared, self.df), df))
+
+    def p_apart(self, statistic: float, df: float) -> float:
+        """Return the adjusted p value of a |T| with an error of its own, of ``df`` degrees."""
+        beyond = float(stats.t.sf(statistic, df))
+        if self.critical is None:
+            return _between_0_and_1(1 - (1 - 2 * beyond) ** self.n_apart)
+        return self.p(float(stats.t.isf(beyond, self.df)))
+
+    @property
+    def _all(self) -> tuple[float, ...]:
+        return (*self.loadings, *[0.0] * self.n_apart)
 
 
 def smallest_detectable(
@@ -139,12 +169,14 @@ def smallest_detectable(
 
 @lru_cache(maxsize=1024)
 def _noncentrality(critical: float, df: float, power: float) -> float:
-    def missed(shift: float) -> float:
-        far = stats.nct.sf(critical, df, shift) + stats.nct.cdf(-critical, df, shift)
-        return float(far) - power
+    s, of_s = _error_nodes(df)
 
-    # s is about 1, and hardly ever so large that twice as much would not do
-    return float(optimize.brentq(missed, 0.0, 3 * critical + 10, xtol=1e-7))
+    def missed(shift: float) -> float:
+        beyond = special.ndtr(shift - critical * s) + special.ndtr(-shift - critical * s)
+        return float(of_s @ beyond) - power
+
+    # an error far above its true size, which s is there, hides shifts up to critical times s
+    return float(optimize.brentq(missed, 0.0, critical * s[-1] + _FURTHEST, xtol=1e-9))
 
 
 @lru_cache(maxsize=1024)
@@ -158,6 +190,10 @@ def _critical(loadings: tuple[float, ...], df: float, level: float) -> float:
         return coverage(c, loadings, df) - level
 
     return float(optimize.brentq(short, low * (1 - 1e-6), 1.02 * high, xtol=1e-9))
+
+
+def _between_0_and_1(p: float) -> float:
+    return min(max(p, 0.0), 1.0)
 
 
 @lru_cache

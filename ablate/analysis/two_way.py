@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
+_SINGULAR = 1e-9  # an eigenvalue below this is 0
 _ROUNDING = 1e-9  # what is below this share of the values' size is rounding, not error
 
 
@@ -41,15 +42,15 @@ class TwoWay:
         self._per_seed = cells / np.maximum(cells.sum(axis=0), 1)  # (R, S)
         # the normal equations of the rows once the seeds are eliminated
         information = np.diag(cells.sum(axis=1)) - self._per_seed @ cells.T  # (R, R)
-        self._solution = np.linalg.pinv(information, hermitian=True)
+        self._solution = _inverse(information)
         contrasts = np.eye(len(cells))[1:] - np.eye(len(cells))[0]  # (K, R)
         reached = contrasts @ self._solution @ information
         self.is_estimable: Mask = np.isclose(reached, contrasts, atol=1e-8).all(axis=1)
         self.covariance: Floats = contrasts @ self._solution @ contrasts.T
         self.covariance[~self.is_estimable] = np.nan
         self.covariance[:, ~self.is_estimable] = np.nan
-        rank = np.linalg.matrix_rank(information, hermitian=True) + cells.any(axis=0).sum()
-        self.df = int(cells.sum() - rank)
+        rank = _rank(information) + int(cells.any(axis=0).sum())
+        self.df = int(cells.sum()) - rank
         self._departures: list[tuple[Floats, int]] | None = None
 
     def differences(self, values: Floats) -> Floats:
@@ -97,6 +98,7 @@ class TwoWay:
             freedom that each row holds, (R,); the denominator has ``df`` less these.
         """
         residuals, variance = self.residuals(values), self.variance(values)
+        variance = np.where(variance > 0, variance, np.nan)
         ratios = np.full(residuals.shape[:-1], np.nan)
         if self._departures is None:
             self._departures = self._leverages()
@@ -144,9 +146,12 @@ def two_way(observed: Any) -> TwoWay:
     return _of_pattern(tuple(tuple(map(bool, row)) for row in observed))
 
 
-def _inverse(block: Floats) -> Floats:
-    return np.linalg.pinv(block, rcond=1e-8, hermitian=True) if block.size else block
+def _inverse(symmetric: Floats) -> Floats:
+    """Return the pseudoinverse of a matrix whose entries are of the order of 1, or more."""
+    values, vectors = np.linalg.eigh(symmetric)
+    kept = np.abs(values) > _SINGULAR
+    return (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
 
 
-def _rank(block: Floats) -> int:
-    return int(np.linalg.matrix_rank(block, tol=1e-8, hermitian=True)) if block.size else 0
+def _rank(symmetric: Floats) -> int:
+    return int((np.abs(np.linalg.eigvalsh(symmetric)) > _SINGULAR).sum())
