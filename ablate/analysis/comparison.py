@@ -181,7 +181,7 @@ class _Pool:
 
     def _compare(self, model: TwoWay, array: Floats, others: Sequence[str]) -> None:
         at = np.flatnonzero(model.is_estimable)
-        self.rows = [others[i] for i in at]
+        self.rows = [others[int(i)] for i in at]
         covariance = model.covariance[np.ix_(at, at)]
         self.loadings = tuple(dunnett.loadings_of(covariance)) if self.rows else ()
         self._estimates = dict(zip(self.rows, model.differences(array)[at], strict=True))
