@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,9 @@ from scipy import optimize, special, stats
 
 Floats = NDArray[np.float64]
 
-_N_NODES = 96
+_N_NODES, _MOST_NODES = 64, 1024
 _FURTHEST = 8.5  # standard deviations: beyond lies less than 1e-16
-_NEARLY_1 = 1 - 1e-6  # of a correlation that is 1 the integrand is a step
+_NEARLY_1 = 1 - 1e-5  # of a correlation that is 1 the integrand is a step
 
 
 def critical_value(loadings: Sequence[float], df: float, level: float = 0.95) -> float:
@@ -49,9 +49,10 @@ def coverage(critical: float, loadings: Sequence[float], df: float) -> float:
     """Return the probability that none of the |T_i| exceeds ``critical``."""
     values, counts = np.unique(np.round(loadings, 9), return_counts=True)
     s, of_s = _error_nodes(df)
-    z, of_z = _normal_nodes()
+    values = np.minimum(values, _NEARLY_1)
+    z, of_z = _normal_nodes(_n_nodes(values.max()))
     inside = np.ones((len(s), len(z)))
-    for b, n in zip(np.minimum(values, _NEARLY_1), counts, strict=True):
+    for b, n in zip(values, counts, strict=True):
         rest = math.sqrt(1 - b * b)
         upper = special.ndtr((critical * s[:, None] - b * z) / rest)
         inside *= (upper - special.ndtr((-critical * s[:, None] - b * z) / rest)) ** n
@@ -196,9 +197,20 @@ def _between_0_and_1(p: float) -> float:
     return min(max(p, 0.0), 1.0)
 
 
-@lru_cache
-def _normal_nodes() -> tuple[Floats, Floats]:
-    nodes, weights = np.polynomial.legendre.leggauss(_N_NODES)
+def _n_nodes(b: float) -> int:
+    """Return how many nodes the integral over z needs: its edges are sqrt(1 - b²) wide."""
+    needed = _N_NODES * math.sqrt(0.5 / (1 - b * b))
+    return min(_MOST_NODES, _N_NODES * 2 ** max(0, math.ceil(math.log2(needed / _N_NODES))))
+
+
+@cache
+def _nodes(n: int) -> tuple[Floats, Floats]:
+    return np.polynomial.legendre.leggauss(n)
+
+
+@cache
+def _normal_nodes(n: int) -> tuple[Floats, Floats]:
+    nodes, weights = _nodes(n)
     z = _FURTHEST * nodes
     return z, _FURTHEST * weights * stats.norm.pdf(z)
 
@@ -208,7 +220,7 @@ def _error_nodes(df: float) -> tuple[Floats, Floats]:
     """Return where s is looked at, the estimated over the true standard deviation, and weights."""
     if math.isinf(df):
         return np.ones(1), np.ones(1)
-    nodes, weights = np.polynomial.legendre.leggauss(2 * _N_NODES)
+    nodes, weights = _nodes(_N_NODES)
     least, most = np.sqrt(stats.chi2.ppf([1e-15, 1 - 1e-15], df) / df)
     # the square puts many nodes near 0, where few degrees of freedom put much
     half = (math.sqrt(most) - math.sqrt(least)) / 2
