@@ -1,10 +1,10 @@
 """How often a table is wrong: false differences, intervals that miss, differences that go unseen.
 
-Run it:  python benchmarks/table_errors.py [--n 20000] [--output results/benchmarks/table_errors.json]
+Run it:  python benchmarks/table_errors.py [--n 20000] [--output FILE]
 
 Each simulation is a whole table, judged by the functions that `ablate report` calls. Rates are
 printed with their Monte Carlo error. Ends with 1 if one is not what is promised: a false difference
-in at most 5% of tables whose rows have equal spreads and 8% of those with the spreads of results/pe,
+in at most 5% of tables whose rows have equal spreads and 8% of those whose rows spread as measured,
 within two Monte Carlo errors, and intervals for new sentences that hold in 95% ± 2.5%.
 """
 
@@ -15,7 +15,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -355,7 +355,7 @@ def _coverage(n_seeds: int, shared: float, n: int) -> dict[str, float]:
     return {**found, "single": single, "single_error": deviation, "simultaneous": table}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _constant(n: int, df: int) -> float:
     return critical_value([math.sqrt(0.5)] * n, df)
 
