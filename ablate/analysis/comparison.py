@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from ablate.analysis import dunnett
 from ablate.analysis.dunnett import Family
@@ -53,6 +53,7 @@ class Difference:
         single: the interval that holds for this row by itself.
         simultaneous: the interval that holds together with those of all other rows.
         p: of no difference, adjusted for all rows of the table.
+        with_sentences: like ``simultaneous``, of new test sentences as well as new seeds.
     """
 
     estimate: float | None
@@ -64,6 +65,7 @@ class Difference:
     single: Interval | None = None
     simultaneous: Interval | None = None
     p: float | None = None
+    with_sentences: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ def _departed(values: Values) -> set[str]:
         ratios, df = model.departures(array)
         tested = np.isfinite(ratios) | np.isposinf(ratios)
         chances = np.ones(len(rows))
-        chances[tested] = stats.f.sf(ratios[tested], df[tested], model.df - df[tested])
+        chances[tested] = special.fdtrc(df[tested], model.df - df[tested], ratios[tested])
         if chances.min() >= DEPARTURE_LEVEL:
             break
         rows.pop(int(np.argmin(chances)))

@@ -19,18 +19,20 @@ K comparisons.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special, stats
+from scipy import special  # scipy.stats and scipy.optimize take a second to import
 
 Floats = NDArray[np.float64]
 
 _N_NODES, _MOST_NODES = 64, 1024
 _FURTHEST = 8.5  # standard deviations: beyond lies less than 1e-16
+_UNLIKELY = 1e-15  # what lies beyond the nodes of s, on either side
+_ROOT_WITHIN = 1e-10
 _NEARLY_1 = 1 - 1e-5  # of a correlation that is 1 the integrand is a step
 
 
@@ -91,7 +93,7 @@ def loadings_of(covariance: Floats) -> Floats:
 
 def single_value(df: float, level: float = 0.95) -> float:
     """Return what Student's |T| with ``df`` degrees exceeds with probability 1 - ``level``."""
-    return float(stats.t.isf((1 - level) / 2, df))
+    return -float(special.stdtrit(df, (1 - level) / 2))
 
 
 def sidak_value(n: int, df: float, level: float = 0.95) -> float:
@@ -138,14 +140,14 @@ class Family:
         shared = self.critical
         if shared is None:
             return sidak_value(self.n_apart, df, self.level)
-        return float(stats.t.isf(stats.t.sf(shared, self.df), df))
+        return -float(special.stdtrit(df, special.stdtr(self.df, -shared)))
 
     def p_apart(self, statistic: float, df: float) -> float:
         """Return the adjusted p value of a |T| with an error of its own, of ``df`` degrees."""
-        beyond = float(stats.t.sf(statistic, df))
+        below = float(special.stdtr(df, -statistic))
         if self.critical is None:
-            return _between_0_and_1(1 - (1 - 2 * beyond) ** self.n_apart)
-        return self.p(float(stats.t.isf(beyond, self.df)))
+            return _between_0_and_1(1 - (1 - 2 * below) ** self.n_apart)
+        return self.p(-float(special.stdtrit(self.df, below)) if below > 0 else math.inf)
 
     @property
     def _all(self) -> tuple[float, ...]:
@@ -172,12 +174,12 @@ def smallest_detectable(
 def _noncentrality(critical: float, df: float, power: float) -> float:
     s, of_s = _error_nodes(df)
 
-    def missed(shift: float) -> float:
+    def found(shift: float) -> float:
         beyond = special.ndtr(shift - critical * s) + special.ndtr(-shift - critical * s)
         return float(of_s @ beyond) - power
 
     # an error far above its true size, which s is there, hides shifts up to critical times s
-    return float(optimize.brentq(missed, 0.0, critical * s[-1] + _FURTHEST, xtol=1e-9))
+    return _root(found, 0.0, critical * s[-1] + _FURTHEST)
 
 
 @lru_cache(maxsize=1024)
@@ -187,10 +189,22 @@ def _critical(loadings: tuple[float, ...], df: float, level: float) -> float:
     if high - low < 1e-9:
         return low
 
-    def short(c: float) -> float:
-        return coverage(c, loadings, df) - level
+    return _root(lambda c: coverage(c, loadings, df) - level, low * (1 - 1e-6), 1.02 * high)
 
-    return float(optimize.brentq(short, low * (1 - 1e-6), 1.02 * high, xtol=1e-9))
+
+def _root(rising: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a function that rises from below 0 at ``low`` is 0, by the Illinois method."""
+    at_low, at_high = rising(low), rising(high)
+    while high - low > _ROOT_WITHIN:
+        middle = high - at_high * (high - low) / (at_high - at_low)
+        value = rising(middle)
+        if abs(value) < _ROOT_WITHIN:
+            return middle
+        if value < 0:
+            low, at_low, at_high = middle, value, at_high / 2
+        else:
+            high, at_high, at_low = middle, value, at_low / 2
+    return (low + high) / 2
 
 
 def _between_0_and_1(p: float) -> float:
@@ -212,7 +226,7 @@ def _nodes(n: int) -> tuple[Floats, Floats]:
 def _normal_nodes(n: int) -> tuple[Floats, Floats]:
     nodes, weights = _nodes(n)
     z = _FURTHEST * nodes
-    return z, _FURTHEST * weights * stats.norm.pdf(z)
+    return z, _FURTHEST * weights * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
 
 
 @lru_cache(maxsize=64)
@@ -221,10 +235,12 @@ def _error_nodes(df: float) -> tuple[Floats, Floats]:
     if math.isinf(df):
         return np.ones(1), np.ones(1)
     nodes, weights = _nodes(_N_NODES)
-    least, most = np.sqrt(stats.chi2.ppf([1e-15, 1 - 1e-15], df) / df)
+    half = df / 2
+    least = math.sqrt(special.gammaincinv(half, _UNLIKELY) / half)
+    most = math.sqrt(special.gammainccinv(half, _UNLIKELY) / half)
     # the square puts many nodes near 0, where few degrees of freedom put much
-    half = (math.sqrt(most) - math.sqrt(least)) / 2
-    root = math.sqrt(least) + half * (nodes + 1)
+    reach = (math.sqrt(most) - math.sqrt(least)) / 2
+    root = math.sqrt(least) + reach * (nodes + 1)
     s = root**2
-    density = 2 * df * s * stats.chi2.pdf(df * s * s, df)
-    return s, density * 2 * root * half * weights
+    log_density = half * math.log(half) - math.lgamma(half) + (df - 1) * np.log(s) - half * s * s
+    return s, 2 * np.exp(log_density) * 2 * root * reach * weights

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +74,7 @@ def ratio(sums: Floats) -> Floats:
     return sums[..., 0] / sums[..., 1]
 
 
-def influences(statistics: Floats, score: Score) -> Floats:
+def influences(statistics: NDArray[Any], score: Score) -> Floats:
     """Return how much each sentence moves a score of the corpus, by leaving it out.
 
     Their mean is 0; their variance over I is the jackknife variance of the score.
@@ -85,6 +86,7 @@ def influences(statistics: Floats, score: Score) -> Floats:
     Returns:
         (I,), in the units of the score.
     """
+    statistics = statistics.astype(np.float64)
     n = len(statistics)
     without = score(statistics.sum(axis=0) - statistics)  # (I,)
     return (n - 1) * (without.mean() - without)

@@ -157,7 +157,7 @@ _SCHEMA = MergeSchema(
                 ),
             },
             is_demanding=True,
-        )
+        ),
     }
 )
 
