@@ -185,7 +185,7 @@ class _Pool:
         at = np.flatnonzero(model.is_estimable)
         self.rows = [others[int(i)] for i in at]
         covariance = model.covariance[np.ix_(at, at)]
-        self.loadings = tuple(dunnett.loadings_of(covariance)) if self.rows else ()
+        self.loadings = tuple(dunnett.loadings_of(covariance).tolist()) if self.rows else ()
         self._estimates = dict(zip(self.rows, model.differences(array)[at], strict=True))
         self._factors = dict(zip(self.rows, np.sqrt(np.diag(covariance)), strict=True))
 

@@ -20,6 +20,7 @@ Block = tuple[Column, list[Cell]]
 BLEU_DECIMALS, LOSS_DECIMALS = 1, 3
 _PERPLEXITY_DECIMALS = _RATIO_DECIMALS = 2
 _OF_LOSS, _OF_COST = 2, 3  # ranks
+_MOST_NLL = 700  # of which a float can hold exp
 _UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 
 
@@ -185,8 +186,8 @@ def _amount(results: Results, metric: str, header: str, *, has_aside: bool = Fal
     """Return how much of something each row had in all of its training, in a fitting unit."""
     estimates = [row.metrics.get(metric) for row in results.summaries]
     largest = max((each.mean for each in estimates if each), default=0)
-    fitting = [(name, size) for name, size in _UNITS.items() if largest >= 10 * size]
-    name, unit = fitting[-1] if fitting else ("", 1.0)
+    fitting = [(name, size) for name, size in _UNITS.items() if largest >= size]
+    name, unit = fitting[-1] if fitting and metric != STEPS else ("", 1.0)
     cells = []
     for row, each in zip(results.summaries, estimates, strict=True):
         times = ratio(row, results.baseline, metric)
@@ -252,4 +253,4 @@ def _span(interval: Interval) -> str:
 
 
 def _exp(nll: float) -> float:
-    return math.exp(nll) if nll < 700 else math.inf
+    return math.inf if nll > _MOST_NLL else math.exp(nll)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.style import Style
 
 from ablate.report.cells import Cell, Column, Footnote, Line, Table, aligned
@@ -38,12 +37,12 @@ def terminal(table: Table, width: int | None = None, *, is_coloured: bool = Fals
     def face(style: Style, text: str) -> str:
         return style.render(text) if is_coloured and text else text
 
-    lines = [face(_BOLD, line) for line in textwrap.wrap(heading, prose_width)]
+    lines = [face(_BOLD, line) for line in _wrapped(heading, prose_width)]
     for at, grid in enumerate(grids):
         drawn = [*grid.lines()][1 if at else 0 :]  # one rule between two blocks
         lines += [face(_BOLD, text) if is_bold else text for text, is_bold in drawn]
     lines += [face(_DIM, line) for note in table.footnotes for line in _prose(note, prose_width)]
-    lines += [face(_BOLD, line) for line in textwrap.wrap(table.conclusion, prose_width)]
+    lines += [face(_BOLD, line) for line in _wrapped(table.conclusion, prose_width)]
     return "\n".join(lines) + "\n"
 
 
@@ -182,9 +181,20 @@ def _folded(text: str, limit: int) -> list[str]:
 
 
 def _prose(note: Footnote, width: int) -> list[str]:
-    return textwrap.wrap(
-        f"{note.label}: {note.text}", width, subsequent_indent="  ", break_on_hyphens=False
-    )
+    return _wrapped(f"{note.label}: {note.text}", width, indent="  ")
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Break ``text`` at spaces, by the columns it takes in a terminal; a longer word anywhere."""
+    lines = [""]
+    for word in text.split(" "):
+        joined = f"{lines[-1]} {word}" if lines[-1].strip() else f"{lines[-1]}{word}"
+        if cell_len(joined) <= width:
+            lines[-1] = joined
+            continue
+        first, *rest = chop_cells(word, width - len(indent))
+        lines += [f"{indent}{piece}" for piece in (first, *rest)]
+    return lines if lines[0] else lines[1:]
 
 
 def _width(texts: Sequence[Sequence[str]]) -> int:
