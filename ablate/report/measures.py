@@ -126,7 +126,8 @@ def _differences(results: Results, metric: str, *, rank: int = 0) -> Block:
     def cell(row: Summary, each: Difference) -> Cell:
         if each.estimate is None:
             return Cell(NOTHING)
-        mark = PARTIAL if each.n < len(row.outcomes) else ""
+        is_partial = each.n < len(row.outcomes) and each.method != "divergence as 0"
+        mark = PARTIAL if is_partial else ""
         return Cell(signed(each.estimate, _decimals(metric)), mark=mark)
 
     column = Column(f"{metric}.difference", f"Δ{_name(metric)}", metric.split(".")[1], rank=rank)
