@@ -42,8 +42,9 @@ def _partial(summaries: Sequence[Summary]) -> Iterator[Footnote]:
         of_rows = "; ".join(f"{summary.name}: {_list(_done(summary))}" for summary in some)
         yield Footnote(
             PARTIAL,
-            f"not over all seeds: means are over the runs that are done ({of_rows}), differences "
-            "by least squares, which the seeds' effects on other rows enter.",
+            f"not over all seeds: means are over the runs that are done ({of_rows}); the "
+            "differences of rows that miss seeds are by least squares, which allow for the seeds' "
+            "effects on the other rows.",
         )
     diverged = [s.name for s in summaries if s.count("diverged")]
     if diverged:

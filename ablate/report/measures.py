@@ -70,8 +70,7 @@ def more(results: Results) -> list[Block]:
     first, *others = results.sets
     lower = Column(f"{results.bleu}_lc_tok", "BLEU lc tok", first)
     blocks = [
-        _perplexities(results, f"test.{first}.nll", first),
-        _perplexities(results, "dev.nll", "dev"),
+        *_losses(results, first),
         published[0],
         _means(results, lower),
         published[1],
@@ -101,14 +100,22 @@ def _done(results: Results) -> Block:
 
 
 def _means(results: Results, column: Column) -> Block:
-    """Return the mean BLEU over the runs that are done."""
+    """Return the means over the runs that are done."""
     cells = []
     for row in results.summaries:
         estimate = row.metrics.get(column.key)
-        value = NOTHING if estimate is None else number(estimate.mean, BLEU_DECIMALS)
+        value = NOTHING if estimate is None else number(estimate.mean, _decimals(column.key))
         is_partial = estimate is not None and estimate.n < len(row.outcomes)
         cells.append(Cell(value, mark=PARTIAL if is_partial else ""))
     return column, cells
+
+
+def _losses(results: Results, test_set: str) -> list[Block]:
+    """Return the perplexities, or where tokenizers differ the bits per character."""
+    if results.has_one_tokenizer:
+        both = (f"test.{test_set}.nll", test_set), ("dev.nll", "dev")
+        return [_perplexities(results, metric, detail) for metric, detail in both]
+    return [_means(results, Column(results.loss or "", "bits/char", test_set))]
 
 
 def _perplexities(results: Results, metric: str, detail: str) -> Block:
@@ -195,7 +202,9 @@ def _amount(results: Results, metric: str, header: str, *, has_aside: bool = Fal
         is_other = has_aside and times is not None and abs(times - 1) > EQUAL
         aside = f"{number(times or 0, _RATIO_DECIMALS)}{TIMES}" if is_other else ""
         mark = BEYOND if is_beyond(row, results.baseline, metric) else ""
-        value = number(each.mean / unit, 1 if unit > 1 else 0) if each else NOTHING
+        value = NOTHING
+        if each:
+            value = number(each.mean / unit, 1) if unit > 1 else f"{each.mean:,.0f}"
         cells.append(Cell(value, aside, mark))
     return Column(metric, header, name, rank=_OF_COST), cells
 
@@ -239,7 +248,8 @@ def _name(metric: str) -> str:
 
 
 def _decimals(metric: str) -> int:
-    return BLEU_DECIMALS if metric.endswith(".bleu") else LOSS_DECIMALS
+    is_loss = metric.rpartition(".")[2] in ("nll", "bits_per_character")
+    return LOSS_DECIMALS if is_loss else BLEU_DECIMALS
 
 
 def _ends(interval: Interval | None, decimals: int) -> str:

@@ -176,6 +176,10 @@ def test_where_tokenizers_differ_losses_are_compared_per_character(
     keys = [column.key for column in laid_out.columns]
     assert "test.test.bits_per_character.difference" in keys
     assert "test.test.nll.difference" not in keys
+    assert laid_out.more is not None
+    more = [column.key for column in laid_out.more.columns]
+    assert "test.test.bits_per_character" in more
+    assert not any("perplexity" in key for key in more)
     assert "bits per character of the references" in notes(laid_out)["columns"]
     assert "bits per character" in notes(laid_out)["intervals"]
 
