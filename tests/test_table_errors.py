@@ -27,7 +27,7 @@ def test_many_tables_at_once_are_judged_as_each_by_itself(simulation: object, sp
         special,
         4,
         3,
-        is_measured=special == "spreads",
+        spread=1.0 if special == "spreads" else 0.0,
         diverging=0.1 if special == "diverging" else 0.0,
         n_missing=2 if special == "missing" else 0,
     )
