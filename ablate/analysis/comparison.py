@@ -52,7 +52,7 @@ class Difference:
         df: degrees of freedom of the error; None without an interval.
         single: the interval that holds for this row by itself.
         simultaneous: the interval that holds together with those of all other rows.
-        p: of no difference, adjusted for all rows of the table.
+        family: the intervals that this one holds together with; None without one.
         with_sentences: like ``simultaneous``, of new test sentences as well as new seeds.
     """
 
@@ -64,8 +64,18 @@ class Difference:
     df: float | None = None
     single: Interval | None = None
     simultaneous: Interval | None = None
-    p: float | None = None
+    family: Family | None = None
     with_sentences: Interval | None = None
+
+    @property
+    def p(self) -> float | None:
+        """The p value of no difference, adjusted for all rows; None without an interval."""
+        if self.family is None or self.standard_error is None or self.df is None:
+            return None
+        statistic = _statistic(self.estimate, self.standard_error)
+        if self.method == "paired":
+            return self.family.p_apart(statistic, self.df)
+        return self.family.p(statistic)
 
 
 @dataclass(frozen=True)
@@ -195,17 +205,15 @@ class _Pool:
         if self.sd is None or family.critical is None:
             return found
         error = float(self.sd * self._factors[row])
-        found = replace(found, p=family.p(_statistic(found.estimate, error)))
-        return _with_intervals(found, error, self.df, family.critical)
+        return _with_intervals(found, error, (self.df, family.critical), family)
 
 
 def _paired(bare: Difference, pairs: Sequence[float], family: Family) -> Difference:
     """Return the difference of a row from its own paired differences alone."""
     df = len(pairs) - 1
     error = float(np.std(pairs, ddof=1)) / math.sqrt(len(pairs))
-    p = family.p_apart(_statistic(bare.estimate, error), df)
-    found = replace(bare, method="paired", p=p)
-    return _with_intervals(found, error, df, family.critical_apart(df))
+    found = replace(bare, method="paired")
+    return _with_intervals(found, error, (df, family.critical_apart(df)), family)
 
 
 def _without_interval(values: Values, zeros: Mapping[str, Collection[int]], row: str) -> Difference:
@@ -216,23 +224,40 @@ def _without_interval(values: Values, zeros: Mapping[str, Collection[int]], row:
         zeros: by row, the seeds that count as 0.
         row: which.
     """
-    has_zeros = bool(zeros.get(row) or zeros.get(next(iter(values))))
-    pairs = _pairs(
-        {name: {**dict.fromkeys(zeros.get(name, ()), 0.0), **values[name]} for name in values}, row
-    )
+    baseline = next(iter(values))
+    has_zeros = bool(zeros.get(row) or zeros.get(baseline))
+    both = {n: {**dict.fromkeys(zeros.get(n, ()), 0.0), **values[n]} for n in (baseline, row)}
+    pairs = _pairs(both, row)
     n_won = sum(pair > 0 for pair in pairs)
     mean = math.fsum(pairs) / len(pairs) if pairs else None
     return Difference(mean, len(pairs), n_won, "divergence as 0" if has_zeros and pairs else "none")
 
 
-def _with_intervals(bare: Difference, error: float, df: float, critical: float) -> Difference:
-    estimate = bare.estimate
-    assert estimate is not None, "an interval is around an estimate"
+def _with_intervals(
+    bare: Difference, error: float, freedom: tuple[int, float], family: Family
+) -> Difference:
+    """Return a difference with its intervals.
+
+    Args:
+        bare: the difference.
+        error: its standard error.
+        freedom: degrees of freedom of that, and the constant of the simultaneous interval.
+        family: of this interval and all others.
+    """
+    df, critical = freedom
+    assert bare.estimate is not None, "an interval is around an estimate"
     single, simultaneous = (
-        Interval(estimate - c * error, estimate + c * error)
+        Interval(bare.estimate - c * error, bare.estimate + c * error)
         for c in (dunnett.single_value(df, LEVEL), critical)
     )
-    return replace(bare, standard_error=error, df=df, single=single, simultaneous=simultaneous)
+    return replace(
+        bare,
+        standard_error=error,
+        df=df,
+        single=single,
+        simultaneous=simultaneous,
+        family=family,
+    )
 
 
 def _pairs(values: Values, row: str) -> list[float]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,7 +121,7 @@ class Family:
     n_apart: int = 0
     level: float = 0.95
 
-    @property
+    @cached_property
     def critical(self) -> float | None:
         """The constant of the comparisons with the shared error; None if there are none."""
         if not self.loadings or self.df == 0:
