@@ -4,8 +4,9 @@ Run it:  python benchmarks/table_errors.py [--n 20000] [--output FILE]
 
 Each simulation is a whole table, judged by the functions that `ablate report` calls. Rates are
 printed with their Monte Carlo error. Ends with 1 if one is not what is promised: a false difference
-in at most 5% of tables whose rows have equal spreads and 8% of those whose rows spread as measured,
-within two Monte Carlo errors, and intervals for new sentences that hold in 95% ± 2.5%.
+in at most 5% of tables whose rows have equal spreads, and in 8% where their logarithms have a
+standard deviation of 0.25, within two Monte Carlo errors; and intervals for new sentences that hold
+in 95% ± 2.5%.
 """
 
 from __future__ import annotations
@@ -35,17 +36,18 @@ Draw = Callable[[Generator, tuple[int, ...]], Floats]
 SIZES = ((4, 3), (4, 5), (15, 3), (15, 5), (25, 3), (25, 5))
 """Rows beside the baseline, and seeds."""
 
-SPREAD = 0.41
-"""Standard deviation of the logarithm of the rows' spreads over seeds, as measured in BLEU.
+SPREAD_NEAR, SPREAD_FAR = 0.25, 0.41
+"""Standard deviations of the logarithm of the rows' spreads over seeds.
 
-Of 28 rows of docs/findings.md, each with 4 seeds: the logarithms of their standard deviations have
-the variance 0.401, of which 0.234 is what 4 seeds make of equal ones.
+As measured in docs/findings.md, with 4 seeds each: of the 10 rows within 5 BLEU of their baseline the
+logarithms have the variance 0.130, which is less than the 0.234 that 4 seeds make of equal ones; of
+all 28 rows, many of them far from their baseline, 0.401, which leaves 0.41 squared.
 """
 
 OF_SEEDS = 0.35
 """The share of the variance of BLEU that all rows owe to the seed, as measured."""
 
-MOST_EQUAL, MOST_MEASURED, LEAST_COVERAGE, MOST_COVERAGE = 0.05, 0.08, 0.925, 0.975
+MOST_EQUAL, MOST_APART, LEAST_COVERAGE, MOST_COVERAGE = 0.05, 0.08, 0.925, 0.975
 EFFECT = 2.5
 N_SENTENCES = 500
 _CHUNK = 2000
@@ -180,7 +182,9 @@ def settings() -> Iterator[Setting]:
     for k, n in SIZES:
         yield Setting("equal spreads", k, n, most=MOST_EQUAL)
     for k, n in SIZES:
-        yield Setting("spreads as measured", k, n, spread=SPREAD, most=MOST_MEASURED)
+        yield Setting("spreads 0.25 apart", k, n, spread=SPREAD_NEAR, most=MOST_APART)
+    for k, n in SIZES:
+        yield Setting("spreads 0.41 apart", k, n, spread=SPREAD_FAR)
     for shape in list(SHAPES)[1:]:
         for k, n in SIZES[::2]:
             yield Setting(shape, k, n, shape=shape)
