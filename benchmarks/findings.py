@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -25,9 +26,11 @@ from ablate.analysis.gate import Verdict
 from ablate.analysis.reference import Check
 from ablate.analysis.reference import Finding as FindingCheck
 from ablate.analysis.reference_file import read
+from ablate.analysis.summary import Summary
 from ablate.api.gating import Gated
 from ablate.report import Table, render
-from ablate.report.numbers import MINUS
+from ablate.report.cells import NOTHING, Cell, Column
+from ablate.report.numbers import MINUS, number
 from ablate.store import write_whole
 
 ROOT = Path(__file__).parents[1]
@@ -35,7 +38,12 @@ SPECS = ROOT / "experiments" / "science"
 REFERENCES = ROOT / "results" / "reference" / "science"
 PAGE = ROOT / "docs" / "findings.md"
 FIGURES = ROOT / "docs" / "findings"
-SHOWN = ("params.total", "test.test.bleu", "test.test_long.bleu", "dev.perplexity")
+SHOWN = {  # of each metric, how it is called and with how many decimals
+    "params.total": ("params", 0),
+    "test.test.bleu": ("BLEU test", 2),
+    "test.test_long.bleu": ("BLEU test_long", 2),
+    "dev.perplexity": ("ppl dev", 2),
+}
 HEAD = """\
 # Exploratory findings
 
@@ -179,15 +187,25 @@ def measure(name: str) -> str:
 
 
 def narrow(table: Table) -> str:
-    """Return the columns that a finding is about, as Markdown."""
-    names = ("row", "change", "status")
-    kept = [
-        at
-        for at, column in enumerate(table.columns)
-        if column.kind in names or column.key in SHOWN or column.key.startswith("delta")
-    ]
-    lines = render(replace(table.only(kept), footnotes=()), "markdown").splitlines()
-    return "\n".join(line for line in lines if line.startswith("|")) + "\n"
+    """Return what a finding is about, as Markdown: what rows change, and means ± deviations."""
+    kept = [at for at, column in enumerate(table.columns) if column.kind in ("row", "change")]
+    columns = tuple(Column(key, header) for key, (header, _) in SHOWN.items())
+    lines = tuple(
+        replace(line, cells=(*(line.cells[at] for at in kept), *_cells(line.summary)))
+        for line in table.lines
+    )
+    whole = tuple(table.columns[at] for at in kept) + columns
+    page = replace(table, columns=whole, lines=lines, footnotes=(), more=None, conclusion="")
+    shown = render(page, "markdown").splitlines()
+    return "\n".join(line for line in shown if line.startswith("|")) + "\n"
+
+
+def _cells(summary: Summary) -> Iterator[Cell]:
+    for key, (_, decimals) in SHOWN.items():
+        estimate = summary.metrics.get(key)
+        spread = estimate.sd if estimate else None
+        text = number(estimate.mean, decimals) if estimate else NOTHING
+        yield Cell(f"{text} ± {number(spread, decimals)}" if spread else text)
 
 
 def anchor(title: str) -> str:

@@ -20,8 +20,10 @@ import pytest
 import yaml
 from filelock import FileLock
 
+from ablate.analysis.sentences import bleu
 from ablate.api.costs import Costs
 from ablate.cli.app import app
+from ablate.measuring import SentenceStatistics
 from ablate.registry import slots
 
 EXPERIMENT = """\
@@ -291,10 +293,31 @@ def test_a_run_leaves_whole_folders(finished: Path) -> None:
     for file in (finished / "results" / "runs").glob("*/record.json"):
         left = {path.name for path in file.parent.iterdir()}
         assert {"curve.csv", "model.safetensors", "tokenizer.json", "log.txt"} <= left
-        assert {f"hypotheses.{name}.txt" for name in json.loads(file.read_text())["test"]} <= left
+        tests = json.loads(file.read_text())["test"]
+        assert {f"hypotheses.{name}.txt" for name in tests} <= left
+        assert {scores["sentences"] for scores in tests.values()} <= left
         assert "checkpoint.pt" not in left
     tables = {path.name for path in (finished / "results" / "pe").iterdir()}
     assert {"table.md", "table.tex", "table.csv"} <= tables
+
+
+def test_what_is_kept_of_sentences_adds_up_to_the_scores(finished: Path) -> None:
+    for record in _records(finished).values():
+        for scores in record["test"].values():
+            file = finished / "results" / "runs" / record["hash"] / scores["sentences"]
+            kept = SentenceStatistics.from_csv(file.read_text(encoding="utf-8"))
+            assert len(kept.nll) == scores["n_sentences"]
+            assert bleu(kept.bleu.sum(axis=0)) == pytest.approx(scores["bleu"])
+            nll = kept.nll.sum() / kept.target_tokens.sum()
+            assert nll == pytest.approx(scores["nll"], abs=1e-5)
+
+
+def test_a_report_has_intervals_for_new_sentences(again: Ablate) -> None:
+    done = again("report", "pe.yaml", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    (none,) = [row for row in json.loads(done.stdout)["rows"] if row["name"] == "none"]
+    assert len(none["differences"]["test.test.bleu"]["sentences"]) == 2
+    assert len(none["differences"]["test.test.nll"]["sentences"]) == 2
 
 
 def test_a_record_holds_what_other_tools_read(finished: Path) -> None:
@@ -302,7 +325,8 @@ def test_a_record_holds_what_other_tools_read(finished: Path) -> None:
         flops.train_per_target_token train.steps train.target_tokens train.seconds
         speed.train_target_tokens_per_second speed.decode_sentences_per_second
         memory.train_peak_mib memory.decode_peak_mib dev.nll dev.perplexity test.test.bleu
-        test.test.bleu_signature test.test.chrf hardware.device_name versions.torch git"""
+        test.test.bleu_signature test.test.chrf test.test.nll test.test.perplexity
+        test.test.bits_per_character test.test.sentences hardware.device_name versions.torch git"""
     for record in _records(finished).values():
         for key in keys.split():
             value = record
@@ -354,7 +378,8 @@ def test_a_diverging_run_is_a_row_and_runs_are_shared(again: Ablate, finished: P
     assert "training 1 run" in done.stderr
     rows = done.stdout.splitlines()
     assert any("wild" in row and "diverged" in row for row in rows)
-    assert any("none" in row and "done" in row for row in rows)
+    assert any(row.startswith("none") and " 1/1 " in row for row in rows)
+    assert any(row.startswith("wild") and " 0/1§ " in row for row in rows)
     assert _records(finished)["wild", 1]["status"] == "diverged"
 
 

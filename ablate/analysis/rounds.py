@@ -38,13 +38,6 @@ class Rounds:
         """The sample standard deviation (n - 1), which it does; None for one round."""
         return statistics.stdev(self.values) if self.n > 1 else None
 
-    def over(self, others: Rounds) -> Rounds | None:
-        """Return how many times as much this is as ``others``; None if they did not take turns."""
-        if self.occasion != others.occasion:
-            return None
-        pairs = zip(self.values, others.values, strict=False)  # one may have failed in the end
-        return Rounds([ours / theirs for ours, theirs in pairs], self.occasion)
-
 
 def rounds_of(records: Iterable[Mapping[str, Any]]) -> dict[str, Rounds]:
     """Return the speeds of a row by name, ``speed.<name>``, of its latest occasion."""

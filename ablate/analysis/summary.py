@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ablate.analysis.rounds import Rounds, rounds_of
-from ablate.analysis.statistics import Estimate, paired
+from ablate.analysis.speeds import Speed, compare_speeds
+from ablate.analysis.statistics import Estimate
 
 Record = Mapping[str, Any]
 Records = Mapping[tuple[str, int], Record]
@@ -21,6 +22,9 @@ STATUSES = ("done", "diverged", "oom", "failed", "missing")
 _QUALITY = ("dev", "test", "train")
 _COST = ("params", "flops", "speed", "memory")
 _ONCE = ("speed.", "memory.")
+
+TRAIN_FLOPS = "flops.train"
+"""The metric that no record holds: the FLOPs of a whole training."""
 
 
 @dataclass(frozen=True)
@@ -32,20 +36,18 @@ class Summary:
         errors: by seed, the reason of what did not end well, where the record has one.
         metrics: by name. Quality (``dev``, ``test``, ``train``) over the runs that are done;
             cost (``params``, ``flops``, ``speed``, ``memory``) over every run that has it.
-        differences: this row minus the baseline, seed by seed; empty for the baseline, and without
-            ``speed`` and ``memory``, which are measured once for all seeds.
+            `TRAIN_FLOPS` is the product of what a token costs and the tokens.
         rounds: the speeds among the metrics that were measured by turns.
-        ratios: of these, this row over the baseline, round by round; empty for the baseline, and
-            where the two did not take turns.
+        speeds: of these, each row's speed and its ratio to the baseline's; a row that did not take
+            turns with the baseline has no ratio.
     """
 
     name: str
     outcomes: Mapping[int, str]
     errors: Mapping[int, str]
     metrics: Mapping[str, Estimate]
-    differences: Mapping[str, Estimate]
     rounds: Mapping[str, Rounds] = field(default_factory=dict)
-    ratios: Mapping[str, Rounds] = field(default_factory=dict)
+    speeds: Mapping[str, Speed] = field(default_factory=dict)
 
     def count(self, status: str) -> int:
         """Return how many runs ended with ``status``."""
@@ -62,22 +64,17 @@ def summarise(names: Sequence[str], seeds: Sequence[int], records: Records) -> l
     rows: list[Summary] = []
     for name in names:
         found = {seed: records[name, seed] for seed in seeds if (name, seed) in records}
-        metrics = _metrics(found)
-        differences = {} if not rows else _differences(metrics, rows[0].metrics)
-        rounds = rounds_of(found.values())
-        ratios = {} if not rows else _ratios(rounds, rows[0].rounds)
         rows.append(
             Summary(
                 name=name,
                 outcomes={s: found[s]["status"] if s in found else "missing" for s in seeds},
                 errors={s: record["error"] for s, record in found.items() if record.get("error")},
-                metrics=metrics,
-                differences=differences,
-                rounds=rounds,
-                ratios=ratios,
+                metrics=_metrics(found),
+                rounds=rounds_of(found.values()),
             )
         )
-    return rows
+    speeds = _speeds(rows)
+    return [replace(row, speeds=speeds[row.name]) for row in rows]
 
 
 def is_measured_once(metric: str) -> bool:
@@ -99,6 +96,10 @@ def _metrics(found: Mapping[int, Record]) -> dict[str, Estimate]:
         for section in sections:
             for name, value in _numbers(section, record.get(section)):
                 values.setdefault(name, {})[seed] = value
+    per_token = values.get("flops.train_per_target_token", {})
+    tokens = values.get("train.target_tokens", {})
+    if both := {seed: per_token[seed] * tokens[seed] for seed in per_token if seed in tokens}:
+        values[TRAIN_FLOPS] = both
     return {name: Estimate(by_seed) for name, by_seed in values.items()}
 
 
@@ -111,17 +112,19 @@ def _numbers(name: str, value: object) -> Iterator[tuple[str, float]]:
         yield name, float(value)
 
 
-def _differences(
-    ours: Mapping[str, Estimate], baseline: Mapping[str, Estimate]
-) -> dict[str, Estimate]:
-    both = {
-        name: paired(ours[name], baseline[name])
-        for name in ours
-        if name in baseline and not is_measured_once(name)
-    }
-    return {name: estimate for name, estimate in both.items() if estimate is not None}
-
-
-def _ratios(ours: Mapping[str, Rounds], baseline: Mapping[str, Rounds]) -> dict[str, Rounds]:
-    both = {name: ours[name].over(baseline[name]) for name in ours if name in baseline}
-    return {name: ratio for name, ratio in both.items() if ratio is not None}
+def _speeds(rows: Sequence[Summary]) -> dict[str, dict[str, Speed]]:
+    """Compare the speeds of rows that took turns with the baseline; leave the others alone."""
+    speeds: dict[str, dict[str, Speed]] = {row.name: {} for row in rows}
+    for metric in dict.fromkeys(metric for row in rows for metric in row.rounds):
+        of_rows = {row.name: row.rounds[metric] for row in rows if metric in row.rounds}
+        baseline = of_rows.get(rows[0].name)
+        together = {
+            name: rounds.values
+            for name, rounds in of_rows.items()
+            if baseline and rounds.occasion == baseline.occasion
+        }
+        compared = compare_speeds(together) if together else {}
+        for name, rounds in of_rows.items():
+            alone = Speed(rounds.median, rounds.n)
+            speeds[name][metric] = compared.get(name, alone)
+    return speeds

@@ -10,10 +10,12 @@ from pathlib import Path
 from rich.console import Console
 
 from ablate import report as reporting
+from ablate.analysis import Sentences
 from ablate.api.selecting import Records, Selection, select, stored, tasks
 from ablate.config import Experiment, Run
 from ablate.data.corpus import Corpus
 from ablate.errors import RunError, StoreError
+from ablate.measuring import SentenceStatistics
 from ablate.registry import build
 from ablate.runner import devices
 from ablate.runner.check import check
@@ -94,7 +96,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     for remark in stale_remarks({k: r for k, r in records.items() if is_finished(r)}, kind):
         Console(stderr=True).print(remark, markup=False, highlight=False, soft_wrap=True)
     folder = store.results / selection.experiment.name
-    table = reporting.table(selection.experiment, records)
+    table = reporting.table(selection.experiment, records, sentences(records, store))
     reporting.write_tables(table, folder)
     if is_new or not (folder / "curves.svg").exists():
         _draw(selection.experiment, records, store)
@@ -148,8 +150,30 @@ def report(
             f"{store.results} holds no run of {selection.experiment.name}; "
             f"`ablate run {os.fspath(path)}` makes them"
         )
-    table = reporting.table(selection.experiment, records)
+    table = reporting.table(selection.experiment, records, sentences(records, store))
     return Outcome(selection.experiment, records, table)
+
+
+def sentences(records: Records, store: Store) -> Sentences:
+    """Return what each test sentence contributes, of the runs that have kept it.
+
+    Raises:
+        StoreError: if a file cannot be read.
+    """
+    kept: dict[tuple[str, int], dict[str, SentenceStatistics]] = {}
+    for run, record in records.items():
+        for test_set, scores in record.get("test", {}).items():
+            path = store.path(record["hash"]) / str(scores.get("sentences", ""))
+            if path.is_file():
+                kept.setdefault(run, {})[test_set] = _read_sentences(path)
+    return kept
+
+
+def _read_sentences(path: Path) -> SentenceStatistics:
+    try:
+        return SentenceStatistics.from_csv(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: cannot be read: {error}; `--fresh` makes it anew") from error
 
 
 def _train(selection: Selection, worker_slots: Sequence[Device], store: Store, how: How) -> None:

@@ -5,6 +5,7 @@ from ablate.config.identity import identity
 from ablate.config.json_schema import schema
 from ablate.config.load import expand, load, mistakes
 from ablate.config.messages import MistakesError
+from ablate.config.negligible import Negligible
 from ablate.config.published import Published
 from ablate.config.runs import Experiment, Row, Run
 from ablate.config.source import Mark, Mistake
@@ -15,6 +16,7 @@ __all__ = [
     "Mistake",
     "MistakesError",
     "ModelSpec",
+    "Negligible",
     "Published",
     "Row",
     "Run",

@@ -19,7 +19,7 @@ SECTIONS = ("variants", "grid", "leave_one_out")
 VARYING = ("tokenizer", "model", "training", "decoding")
 """What rows may differ in."""
 
-HEADER = ("question", "seeds", "published")
+HEADER = ("question", "seeds", "negligible", "published")
 
 
 def whole(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> Node:

@@ -20,6 +20,7 @@ from ablate.config.experiment import Layers, OneOf, PerSide, RunSpec, slot_of
 from ablate.config.files import VARYING
 from ablate.config.load import Header
 from ablate.config.merge import model_of
+from ablate.config.negligible import Negligible
 from ablate.config.published import Measures, Published
 from ablate.registry import Entry, documented, slots
 
@@ -43,6 +44,7 @@ def schema() -> Schema:
                 "extends": _EXTENDS,
                 **{key: _of_field(info) for key, info in run.items() if key != "seed"},
                 "seeds": _seeds(),
+                "negligible": _of_model(Negligible),
                 "published": _published(),
                 "variants": {
                     "type": "object",

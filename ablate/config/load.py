@@ -11,6 +11,7 @@ from pydantic import Field, NonNegativeInt, ValidationError, field_validator
 from ablate.config.files import HEADER, whole
 from ablate.config.merge import LEAF, MergeSchema
 from ablate.config.messages import MistakesError, validated
+from ablate.config.negligible import Negligible
 from ablate.config.published import Measures, Published
 from ablate.config.rows import BASELINE, names_asked_for, rows, told, told_at
 from ablate.config.runs import Experiment, Run, locate
@@ -24,6 +25,7 @@ class Header(Frozen):
 
     question: str = ""
     seeds: tuple[NonNegativeInt, ...] = Field(default=(1, 2, 3), min_length=1)
+    negligible: Negligible = Negligible()
     published: Published | None = None
 
     @field_validator("seeds", mode="before")
@@ -73,6 +75,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         rows=tuple(seeded),
         seeds=header.seeds,
         origins=origins,
+        negligible=header.negligible,
         published=header.published,
     )
 
@@ -145,6 +148,7 @@ def _header(tree: Node, wrong: list[Mistake]) -> Header | None:
 
 _SCHEMA = MergeSchema(
     below={
+        "negligible": MergeSchema(below=dict.fromkeys(Negligible.model_fields, LEAF)),
         "published": MergeSchema(
             below={
                 **dict.fromkeys(Published.model_fields, LEAF),
@@ -153,7 +157,7 @@ _SCHEMA = MergeSchema(
                 ),
             },
             is_demanding=True,
-        )
+        ),
     }
 )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.experiment import SIDES, RunSpec
+from ablate.config.negligible import Negligible
 from ablate.config.published import Published
 from ablate.config.source import Mark, Node
 
@@ -51,6 +52,7 @@ class Experiment:
         path: the file, as it was given.
         rows: the baseline first.
         origins: of the rows, by name.
+        negligible: how small a difference must be not to matter.
         published: what others have printed of the same rows, to stand beside our numbers.
     """
 
@@ -60,6 +62,7 @@ class Experiment:
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
     origins: dict[str, Origin] = field(default_factory=dict, repr=False, compare=False)
+    negligible: Negligible = field(default_factory=Negligible)
     published: Published | None = None
 
     def place(self, row: str, path: str) -> Mark:

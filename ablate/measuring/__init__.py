@@ -2,17 +2,20 @@
 
 from ablate.measuring.counting import count_parameters
 from ablate.measuring.flops import FlopCounter, count_flops
-from ablate.measuring.likelihood import nll, perplexity
+from ablate.measuring.likelihood import Likelihood, likelihood, perplexity
 from ablate.measuring.metrics import score
 from ablate.measuring.probe import probe, timed
+from ablate.measuring.sentences import SentenceStatistics
 from ablate.measuring.workload import Workload
 
 __all__ = [
     "FlopCounter",
+    "Likelihood",
+    "SentenceStatistics",
     "Workload",
     "count_flops",
     "count_parameters",
-    "nll",
+    "likelihood",
     "perplexity",
     "probe",
     "score",

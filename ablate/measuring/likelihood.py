@@ -1,13 +1,19 @@
-"""The likelihood of reference translations, whatever objective a model was trained with."""
+"""The likelihood of reference translations, whatever objective a model was trained with.
+
+N pairs of a split, B batch, T target tokens, D d_model.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ablate.data.batches import Batch
@@ -15,12 +21,26 @@ from ablate.model import Transformer
 from ablate.training.gradient import StepInputs, forward_hidden
 
 
-@torch.inference_mode()
-def nll(model: Transformer, batches: Iterable[Batch], precision: str) -> tuple[float, int]:
-    """Return the negative log-likelihood per target token, and the number of tokens.
+@dataclass(frozen=True)
+class Likelihood:
+    """The likelihood of a split.
 
-    In nats, EOS counted, padding not, without label smoothing; perplexity is its exponential. The
-    model's mode is left as it was.
+    Attributes:
+        nll: negative log-likelihood per target token, in nats, EOS counted, padding not, without
+            label smoothing; perplexity is its exponential.
+        n_tokens: target tokens.
+        of_sentences: the negative log-likelihood of every pair of the split, in nats, (N,); 0 of
+            those that were in no batch.
+    """
+
+    nll: float
+    n_tokens: int
+    of_sentences: NDArray[np.float64]
+
+
+@torch.inference_mode()
+def likelihood(model: Transformer, batches: Iterable[Batch], precision: str) -> Likelihood:
+    """Measure the likelihood of batches; the model's mode is left as it was.
 
     Args:
         model: on the device of the batches.
@@ -33,13 +53,18 @@ def nll(model: Transformer, batches: Iterable[Batch], precision: str) -> tuple[f
     was_training = model.training
     model.eval()
     try:
-        counted = [(_loss(model, batch, precision), batch.n_tokens) for batch in batches]
+        measured = [_losses(model, batch, precision) for batch in batches]
     finally:
         model.train(was_training)
-    if not counted:
+    if not measured:
         raise ValueError("there is nothing to measure the likelihood of")
-    losses, n_tokens = zip(*counted, strict=True)
-    return float(torch.stack(losses).sum()) / sum(n_tokens), sum(n_tokens)
+    totals, losses, rows, index = zip(*measured, strict=True)
+    n_tokens = sum(map(len, losses))
+    starts = np.cumsum([0, *map(len, index)])[:-1].tolist()
+    of_batches = torch.cat([row + start for row, start in zip(rows, starts, strict=True)])
+    sentences = torch.cat(index)[of_batches.cpu()].numpy()
+    of_sentences = np.bincount(sentences, weights=torch.cat(losses).cpu().numpy())
+    return Likelihood(float(torch.stack(totals).sum()) / n_tokens, n_tokens, of_sentences)
 
 
 def perplexity(nll: float) -> float:
@@ -50,7 +75,15 @@ def perplexity(nll: float) -> float:
         return math.inf
 
 
-def _loss(model: Transformer, batch: Batch, precision: str) -> Tensor:
+def _losses(
+    model: Transformer, batch: Batch, precision: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return what a batch loses, without waiting for its device.
+
+    Returns:
+        The sum of the losses, (); the loss of each token and its row in the batch, (n_tokens,);
+        and the rows' places in the split, (B,), on the CPU.
+    """
     autocast = partial(
         torch.autocast, batch.src.device.type, torch.bfloat16, enabled=precision == "bf16"
     )
@@ -61,9 +94,11 @@ def _loss(model: Transformer, batch: Batch, precision: str) -> Tensor:
     pieces = hidden.flatten(0, 1)[load.places].split(n_rows)
     targets = load.tgt_out.flatten()[load.places].split(n_rows)
     total = hidden.new_zeros((), dtype=torch.float64)
+    losses = []
     for piece, wanted in zip(pieces, targets, strict=True):
         with autocast():
             logits = model.embedding.logits(piece)
-        losses = F.cross_entropy(logits.float(), wanted, reduction="none")
-        total += losses.double().sum()
-    return total
+        losses.append(F.cross_entropy(logits.float(), wanted, reduction="none").double())
+        total += losses[-1].sum()
+    assert load.places is not None, "the inputs leave padding out"
+    return total, torch.cat(losses), load.places // batch.tgt_out.size(1), batch.index

@@ -1,13 +1,13 @@
-"""One table, before it is anybody's text: what every format renders."""
+"""One table, before it is text: what every format renders."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from ablate.analysis import Summary
-from ablate.config import Published
+from ablate.analysis import Comparisons, Summary
+from ablate.config import Negligible, Published
 
 NOTHING = "\N{EN DASH}"
 """Stands where there should be a number and is none; a cell without text says `as the baseline`."""
@@ -19,22 +19,19 @@ class Cell:
 
     Attributes:
         value: a text, or the number itself with a true minus.
-        spread: what stands after the plus-minus sign.
-        aside: a comparison with the baseline, shown in brackets.
+        aside: of the value, what it is relative to the baseline, or its interval; in brackets.
         mark: of a footnote.
     """
 
     value: str = ""
-    spread: str = ""
     aside: str = ""
     mark: str = ""
 
     @property
     def text(self) -> str:
         """The cell in one line."""
-        spread = f" ± {self.spread}" if self.spread else ""
         aside = f" ({self.aside})" if self.aside else ""
-        return self.value + spread + self.mark + aside
+        return self.value + self.mark + aside
 
 
 @dataclass(frozen=True)
@@ -46,13 +43,14 @@ class Column:
         header: what it shows, in a word or two.
         detail: of what, or in what unit; the second line of the header.
         kind: of text columns, what they say; all else is ``measure``, aligned right.
-        rank: 0 is always shown; in a narrow terminal the highest goes first.
+        rank: columns of rank 0 stand together; where there is too little room, those of the highest
+            rank go below the others first.
     """
 
     key: str
     header: str
     detail: str = ""
-    kind: Literal["row", "change", "status", "measure"] = "measure"
+    kind: Literal["row", "change", "verdict", "measure"] = "measure"
     rank: int = 0
 
     @property
@@ -89,6 +87,10 @@ class Table:
 
     Attributes:
         published: what others have printed of the same rows.
+        negligible: how small a difference must be not to matter.
+        comparisons: of the rows with the baseline, by metric.
+        conclusion: one sentence that says what the numbers come to.
+        more: a second block of columns for the same rows, under the first.
     """
 
     name: str
@@ -98,10 +100,22 @@ class Table:
     lines: tuple[Line, ...]
     footnotes: tuple[Footnote, ...]
     published: Published | None = None
+    negligible: Negligible = field(default_factory=Negligible)
+    comparisons: Comparisons = field(default_factory=dict)
+    conclusion: str = ""
+    more: Table | None = None
+
+    @property
+    def blocks(self) -> tuple[Table, ...]:
+        """The table, and what stands under it."""
+        return (self, self.more) if self.more else (self,)
 
     def column(self, key: str) -> list[Cell]:
         """Return the cells of one column, baseline first."""
-        at = [column.key for column in self.columns].index(key)
+        keys = [column.key for column in self.columns]
+        if key not in keys and self.more:
+            return self.more.column(key)
+        at = keys.index(key)
         return [line.cells[at] for line in self.lines]
 
     def only(self, kept: Sequence[int]) -> Table:
@@ -114,21 +128,14 @@ class Table:
 def aligned(cells: Sequence[Cell], *, has_asides: bool = True) -> list[str]:
     """Write the numbers of a column so that their decimal points stand below one another."""
     return [
-        value + spread + mark + aside
-        for value, spread, mark, aside in zip(
+        value + mark + aside
+        for value, mark, aside in zip(
             _padded([cell.value for cell in cells], is_left=False),
-            _padded(
-                [f" ± {cell.spread:>{_longest(cells)}}" if cell.spread else "" for cell in cells]
-            ),
             _padded([cell.mark for cell in cells]),
             _padded([f" ({cell.aside})" if cell.aside and has_asides else "" for cell in cells]),
             strict=True,
         )
     ]
-
-
-def _longest(cells: Sequence[Cell]) -> int:
-    return max(len(cell.spread) for cell in cells)
 
 
 def _padded(texts: Sequence[str], *, is_left: bool = True) -> list[str]:

@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ablate.analysis import Record, Records, Summary, pooled_sd, smallest_detectable
-from ablate.config import Published
+from ablate.analysis import Record, Records, Summary
+from ablate.report.budget import budget
 from ablate.report.cells import Footnote
-from ablate.report.measures import PARTIAL
-from ablate.report.numbers import MINUS, number, quantity
+from ablate.report.intervals import exceptions, intervals
+from ablate.report.measures import DIVERGED, PARTIAL
+from ablate.report.numbers import quantity
+from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, Results
 
-_SPEED = "speed.train_target_tokens_per_second"
 _MOST_REASON = 300  # characters of an error message that a footnote has room for
 
 
-def footnotes(
-    summaries: Sequence[Summary],
-    sets: Sequence[str],
-    records: Records,
-    published: Published | None = None,
-) -> Iterator[Footnote]:
-    """Yield the remarks in the order in which a reader needs them.
-
-    Args:
-        summaries: the rows, baseline first.
-        sets: the test sets, the compared one first.
-        records: of these rows and no others.
-        published: numbers of others.
-    """
+def footnotes(results: Results) -> Iterator[Footnote]:
+    """Yield the remarks in the order in which a reader needs them."""
+    summaries = results.summaries
+    yield from intervals(results)
+    if line := budget(summaries):
+        yield Footnote("budget", line)
+    yield from exceptions(results)
     yield from _partial(summaries)
     yield from _reasons(summaries)
-    yield _seeds(summaries)
-    if sets:
-        yield from _comparison(summaries, sets[0])
-        yield from _signatures(records)
-    if published:
-        yield Footnote("published", published.source)
-        if published.note:
-            yield Footnote("published, note", published.note)
-    yield from _columns(summaries)
-    yield from _provenance(records)
+    yield Footnote("seed" if len(results.seeds) == 1 else "seeds", _list(results.seeds))
+    yield from _signatures(results.records)
+    if results.published:
+        yield Footnote("published", results.published.source)
+        if results.published.note:
+            yield Footnote("published, note", results.published.note)
+    yield from _columns(results)
+    yield from _provenance(results.records)
 
 
 def _partial(summaries: Sequence[Summary]) -> Iterator[Footnote]:
@@ -51,9 +42,21 @@ def _partial(summaries: Sequence[Summary]) -> Iterator[Footnote]:
         of_rows = "; ".join(f"{summary.name}: {_list(_done(summary))}" for summary in some)
         yield Footnote(
             PARTIAL,
-            f"not over all seeds: means are over the runs that are done ({of_rows}), differences "
-            "over the seeds that the baseline has too.",
+            f"not over all seeds: means are over the runs that are done ({of_rows}); the "
+            "differences of rows that miss seeds are by least squares, which allow for the seeds' "
+            "effects on the other rows.",
         )
+    diverged = [s.name for s in summaries if s.count("diverged")]
+    if diverged:
+        yield Footnote(
+            DIVERGED,
+            f"{_list(diverged)}: of a row with diverged seeds there is no interval, for the seeds "
+            "that are left are another question's answer. Its difference in BLEU counts a "
+            "divergence as 0, and its verdict is how many seeds it won of those that both have.",
+        )
+    missing = [f"{s.name}: {s.count('missing')}" for s in summaries if s.count("missing")]
+    if missing:
+        yield Footnote("missing runs", "; ".join(missing))
 
 
 def _reasons(summaries: Sequence[Summary]) -> Iterator[Footnote]:
@@ -65,40 +68,6 @@ def _reasons(summaries: Sequence[Summary]) -> Iterator[Footnote]:
             word = "out of memory" if status == "oom" else status
             where = f"seed{'s' if len(seeds) > 1 else ''} {_list(seeds)}"
             yield Footnote(f"{summary.name}, {where}", f"{word}: {_short(reason)}")
-
-
-def _seeds(summaries: Sequence[Summary]) -> Footnote:
-    seeds = list(summaries[0].outcomes)
-    if len(seeds) == 1:
-        return Footnote(
-            "seed",
-            f"{seeds[0]}, and no other: without a second one there is no standard deviation, "
-            "and no difference can be told from chance.",
-        )
-    return Footnote(
-        "seeds",
-        f"{_list(seeds)}. ± is the sample standard deviation over them (n {MINUS} 1), not an error "
-        "of the mean.",
-    )
-
-
-def _comparison(summaries: Sequence[Summary], test_set: str) -> Iterator[Footnote]:
-    found = [summary.differences.get(f"test.{test_set}.bleu") for summary in summaries[1:]]
-    differences = [difference for difference in found if difference is not None]
-    if not differences:
-        return
-    text = f"BLEU on {test_set} less the baseline's with the same seed, averaged over seeds."
-    sd = pooled_sd(differences)
-    if sd is not None and math.isfinite(sd):
-        n = len(summaries[0].outcomes)
-        least = number(smallest_detectable(sd, n), 2)
-        text += (
-            " The 95% interval is Student's t of these paired differences, which is about seeds "
-            f"and not about test sentences. With {quantity(n, 'seed')} a two-sided paired t-test "
-            f"at 5% finds a true difference of {least} BLEU in 4 cases of 5 (one comparison by "
-            f"itself; pooled standard deviation of the differences {number(sd, 2)})."
-        )
-    yield Footnote("ΔBLEU", text)
 
 
 def _signatures(records: Records) -> Iterator[Footnote]:
@@ -128,30 +97,40 @@ def _provenance(records: Records) -> Iterator[Footnote]:
             yield Footnote(label, text)
 
 
-def _columns(summaries: Sequence[Summary]) -> Iterator[Footnote]:
-    said = {
-        "dev.perplexity": "ppl is exp of the dev NLL per target token",
-        _SPEED: "train is in target tokens and decode in sentences per second, each row alone on "
-        f"its device{_by_turns(summaries)}",
-        "memory.train_peak_mib": "memory is the peak of training",
-    }
-    told = [text for key, text in said.items() if any(key in s.metrics for s in summaries)]
+def _columns(results: Results) -> Iterator[Footnote]:
+    summaries = results.summaries
+    known = {key for summary in summaries for key in summary.metrics}
+    told = ["ppl is exp of the mean NLL per target token"] if "dev.nll" in known else []
+    if TRAIN_SPEED in known:
+        told.append(f"train and decode are speeds over the baseline's{_speeds(results.baseline)}")
+    if MEMORY in known:
+        told.append("memory is the peak of training")
+    if not results.has_one_tokenizer:
+        told.append(
+            "tokenizers differ, so that losses are compared in bits per character of the "
+            "references and not per token"
+        )
     if told:
         yield Footnote("columns", "; ".join(told))
-    apart = [s.name for s in summaries[1:] if _SPEED in s.rounds and _SPEED not in s.ratios]
-    if apart and _SPEED in summaries[0].metrics:
+    apart = [
+        row.name
+        for row in summaries[1:]
+        if TRAIN_SPEED in row.speeds and row.speeds[TRAIN_SPEED].ratio is None
+    ]
+    if apart and TRAIN_SPEED in results.baseline.metrics:
         text = "not measured by turns with the baseline, but when the machine may have been faster"
-        yield Footnote("speed", f"{_list(apart)}: {text} or slower")
+        yield Footnote("speed", f"{_list(apart)}: {text} or slower, so that there is no ratio")
 
 
-def _by_turns(summaries: Sequence[Summary]) -> str:
-    n_rounds = sorted({s.rounds[_SPEED].n for s in summaries if _SPEED in s.rounds})
-    if not n_rounds:
+def _speeds(baseline: Summary) -> str:
+    """Return how fast the baseline is, and how that was measured."""
+    train, decode = baseline.speeds.get(TRAIN_SPEED), baseline.speeds.get(DECODE_SPEED)
+    if train is None or decode is None:
         return ""
-    n = " to ".join(map(str, dict.fromkeys((n_rounds[0], n_rounds[-1]))))
     return (
-        f": medians of {n} rounds in which the rows took turns, and of the rounds' ratios to the "
-        "baseline, each ± its standard deviation over the rounds"
+        f" ({train.value:,.0f} target tokens and {decode.value:,.0f} sentences per "
+        f"second), each row alone on its device, by median polish of {quantity(train.n, 'round')} "
+        "in which the rows took turns; in brackets the 95% interval of the ratio by itself"
     )
 
 

@@ -6,7 +6,6 @@ Needs ``\usepackage{booktabs}``, and a document in UTF-8.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from ablate.report.cells import NOTHING, Cell, Table
 from ablate.report.numbers import MINUS, TIMES
@@ -32,45 +31,49 @@ _SPECIAL = {
     "Δ": r"$\Delta$",
     "→": r"$\to$",
     "†": r"$^\dagger$",
+    "‡": r"$^\ddagger$",
+    "§": r"\S{}",
+    "¶": r"\P{}",
     "∞": r"$\infty$",
     NOTHING: "--",
     "·": r"$\cdot$",
     "…": r"\dots{}",
 }
-_MOST_COLUMNS = 9  # of a narrow table; a wide one reaches across both columns of the page
-_DETAIL_RANK = 8  # from here on a column is not for a page
+_FIRST_COST = 3  # rank: from here on columns go below the others
 
 
 def latex(table: Table) -> str:
-    """Write ``table`` as a floating table with a caption, a label and its footnotes.
+    """Write ``table`` as a float with a caption, a label, its footnotes and its conclusion.
 
-    One that is wide is set smaller and leaves out comparisons in brackets and the last details,
-    which a comment in the file names.
+    It is as wide as the page; what the rows cost stands below how well they translate, and other
+    test sets below that.
     """
-    is_wide = len(table.columns) > _MOST_COLUMNS
-    left_out = [c.title for c in table.columns if c.rank >= _DETAIL_RANK] if is_wide else []
-    shown = table.only([at for at, c in enumerate(table.columns) if c.title not in left_out])
-    environment = "table*" if is_wide else "table"
     label = re.sub("[^A-Za-z0-9]+", "-", table.name).strip("-")
+    blocks = [part for block in table.blocks for part in _halves(block)]
     return "\n".join(
         [
             "% needs \\usepackage{booktabs}",
-            *([f"% left out for want of room: {', '.join(left_out)}"] if left_out else []),
-            f"\\begin{{{environment}}}[t]",
+            r"\begin{table*}[t]",
             r"\centering",
-            r"\footnotesize\setlength{\tabcolsep}{3pt}" if is_wide else r"\small",
+            r"\footnotesize\setlength{\tabcolsep}{3pt}",
             f"\\caption{{{escaped(table.question or table.name)}}}",
             f"\\label{{tab:{label}}}",
-            *_tabular(shown, has_asides=not is_wide),
-            "",
-            r"\vspace{0.5ex}",
+            *(line for block in blocks for line in (*_tabular(block), "", r"\vspace{1ex}")),
             r"\begin{minipage}{\linewidth}\raggedright\scriptsize",
             *(f"\\textit{{{escaped(n.label)}}}: {escaped(n.text)}\\par" for n in table.footnotes),
+            *([f"\\textbf{{{escaped(table.conclusion)}}}\\par"] if table.conclusion else []),
             r"\end{minipage}",
-            f"\\end{{{environment}}}",
+            r"\end{table*}",
             "",
         ]
     )
+
+
+def _halves(table: Table) -> list[Table]:
+    """Return the columns that a row is judged by, and those of what it costs, if there are any."""
+    high = [at for at, column in enumerate(table.columns) if column.rank >= _FIRST_COST]
+    low = [at for at in range(len(table.columns)) if at not in high]
+    return [table.only(low), table.only([0, *high])] if high else [table]
 
 
 def escaped(text: str) -> str:
@@ -78,12 +81,9 @@ def escaped(text: str) -> str:
     return "".join(_SPECIAL.get(character, character) for character in " ".join(text.split()))
 
 
-def _tabular(table: Table, *, has_asides: bool) -> list[str]:
+def _tabular(table: Table) -> list[str]:
     columns = "".join("r" if column.is_number else "l" for column in table.columns)
-    baseline, *variants = [
-        _row([_cell(cell if has_asides else replace(cell, aside="")) for cell in line.cells])
-        for line in table.lines
-    ]
+    baseline, *variants = [_row([_cell(cell) for cell in line.cells]) for line in table.lines]
     return [
         f"\\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
         r"\toprule",

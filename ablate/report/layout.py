@@ -7,41 +7,46 @@ changes. The baseline says what it has there, a variant only what it changes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ablate.analysis import STATUSES, Records, Summary, evaluated_sets, summarise
+from ablate.analysis import Records, Sentences
 from ablate.config import Experiment
 from ablate.report.cells import Cell, Column, Line, Table
 from ablate.report.changes import changed_paths, labels, shown, value_at
+from ablate.report.conclusion import conclusion
 from ablate.report.footnotes import footnotes
-from ablate.report.measures import Block, measures
+from ablate.report.measures import Block, costs, more, quality
+from ablate.report.results import Results
 
 
-def table(experiment: Experiment, records: Records) -> Table:
+def table(experiment: Experiment, records: Records, sentences: Sentences | None = None) -> Table:
     """Lay out what is known of ``experiment``; a run without a record is shown as missing.
 
     Args:
         experiment: rows in the order of the file, baseline first, and seeds.
         records: of other experiments too, if need be; only this one's rows and seeds count.
+        sentences: what each test sentence contributes, of the runs that have kept it.
     """
-    names = [row.name for row in experiment.rows]
-    ours = {
-        (name, seed): records[name, seed]
-        for name in names
-        for seed in experiment.seeds
-        if (name, seed) in records
-    }
-    summaries = summarise(names, experiment.seeds, ours)
-    sets = evaluated_sets(ours)
-    blocks: list[Block] = [
-        (Column("row", "", kind="row"), [Cell(name) for name in names]),
-        *_changes(experiment),
-        *_status(summaries),
-        *measures(summaries, sets, experiment.published),
-    ]
+    results = Results.of(experiment, records, sentences or {})
+    names = [Cell(row.name) for row in experiment.rows]
+    row = (Column("row", "", kind="row"), names)
+    first = [row, *_changes(experiment), *quality(results), *costs(results)]
+    beside = more(results)
+    again = (Column("row", "more", kind="row"), names)
+    second = _laid_out(experiment, results, [again, *beside]) if beside else None
+    return replace(
+        _laid_out(experiment, results, first),
+        footnotes=tuple(footnotes(results)),
+        conclusion=conclusion(results),
+        more=second,
+    )
+
+
+def _laid_out(experiment: Experiment, results: Results, blocks: Sequence[Block]) -> Table:
     columns, cells = zip(*blocks, strict=True)
     lines = tuple(
         Line(tuple(of_row), row.changes, summary)
-        for *of_row, row, summary in zip(*cells, experiment.rows, summaries, strict=True)
+        for *of_row, row, summary in zip(*cells, experiment.rows, results.summaries, strict=True)
     )
     return Table(
         name=experiment.name,
@@ -49,8 +54,10 @@ def table(experiment: Experiment, records: Records) -> Table:
         seeds=experiment.seeds,
         columns=columns,
         lines=lines,
-        footnotes=tuple(footnotes(summaries, sets, ours, experiment.published)),
+        footnotes=(),
         published=experiment.published,
+        negligible=experiment.negligible,
+        comparisons=results.comparisons,
     )
 
 
@@ -68,23 +75,3 @@ def _changes(experiment: Experiment) -> list[Block]:
         )
         for path, label in zip(paths, labels(paths), strict=True)
     ]
-
-
-def _status(summaries: Sequence[Summary]) -> list[Block]:
-    """Return a column that counts what is not done, if there is anything to count."""
-    if all(summary.is_complete for summary in summaries):
-        return []
-    return [(Column("status", "runs", kind="status"), [Cell(_counts(s)) for s in summaries])]
-
-
-def _counts(summary: Summary) -> str:
-    n = len(summary.outcomes)
-    counts = {status: summary.count(status) for status in STATUSES}
-    if counts["done"] == n:
-        return "done"
-    words = {"oom": "out of memory"}
-    return ", ".join(
-        f"{count} of {n} {words.get(status, status)}"
-        for status, count in counts.items()
-        if count and status != "done"
-    )

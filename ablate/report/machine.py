@@ -9,22 +9,38 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ablate.analysis import LEVEL, STATUSES, Estimate, Interval, Rounds, is_measured_once
+from ablate.analysis import (
+    LEVEL,
+    STATUSES,
+    Comparison,
+    Difference,
+    Estimate,
+    Interval,
+    Rounds,
+    Speed,
+    is_measured_once,
+)
 from ablate.report.cells import Line, Table
 from ablate.report.changes import changed_paths
+from ablate.report.results import verdict_on
 
 
 def comma_separated(table: Table) -> str:
     """Write one line per row, under a line of headers.
 
     The columns are ``row``, ``change.<path>`` (as JSON), ``runs.<status>``, then for every metric
-    ``<metric>.mean``, ``.sd`` and ``.n``, and of its paired difference from the baseline
-    ``<metric>.difference.mean``, ``.sd``, ``.n`` and the ends ``.low`` and ``.high`` of Student's
-    95% interval. Speed and memory, which are measured once for all seeds, have the ``.mean`` alone;
-    a speed that was measured by turns also has ``<metric>.rounds.median``, ``.sd`` and ``.n``, over
-    rounds, and the same of its ``.ratio`` to the baseline's.
-    Last come ``published.<measure>``, and the source and note of these in ``published.source`` and
-    ``published.note``. What is not known is empty.
+    ``<metric>.mean``, ``.sd`` and ``.n``. Every score and every loss also has the row's
+    ``<metric>.difference`` from the baseline: ``.estimate``, ``.n`` and ``.won`` (seeds that both
+    have, and those in which the row is higher), ``.method``, ``.se``, ``.df``, the ends ``.low``
+    and ``.high`` of the 95% interval that holds together with those of all rows, ``.single.low``
+    and ``.single.high`` of the one that holds by itself, ``.sentences.low`` and
+    ``.sentences.high`` of the simultaneous one for new test sentences too, the adjusted ``.p``,
+    and ``.verdict`` where the experiment says what is negligible. Speed and memory, which are
+    measured once for all seeds, have the ``.mean`` alone; a speed for which the rows took turns
+    also has ``<metric>.rounds.median``, ``.sd`` and ``.n``, its ``.polished`` value, and the
+    ``.ratio`` of this to the baseline's with the ends ``.ratio.low`` and ``.ratio.high`` of its 95%
+    interval. Last come ``published.<measure>``, and the source and note of these in
+    ``published.source`` and ``published.note``. What is not known is empty.
     """
     rows = [_row(table, line) for line in table.lines]
     text = io.StringIO()
@@ -37,16 +53,18 @@ def comma_separated(table: Table) -> str:
 def json_text(table: Table) -> str:
     """Write everything that the table was made from, each value with its seed.
 
-    A number that JSON does not have (NaN, infinity) is null. Of a difference, ``student`` is the
-    interval in the other formats; ``bootstrap`` resamples the seeds and is too short for few. Of
-    speed and memory, which all seeds share, ``sd`` is null.
+    A number that JSON does not have (NaN, infinity) is null. Of speed and memory, which all seeds
+    share, ``sd`` is null.
     """
     content = {
         "experiment": table.name,
         "question": table.question,
         "seeds": list(table.seeds),
         "level": LEVEL,
+        "negligible": dict(table.negligible),
+        "conclusion": table.conclusion,
         "published": _source(table),
+        "errors": {name: _error(compared) for name, compared in table.comparisons.items()},
         "rows": [_object(table, line, is_baseline=at == 0) for at, line in enumerate(table.lines)],
         "footnotes": [{"label": note.label, "text": note.text} for note in table.footnotes],
     }
@@ -67,16 +85,56 @@ def _row(table: Table, line: Line) -> dict[str, Any]:
             row[f"{name}.mean"] = estimate.mean if estimate else None
         else:
             row |= _moments(name, estimate)
-        if any(name in each.differences for each in summaries):
-            difference = summary.differences.get(name)
-            row |= _moments(f"{name}.difference", difference)
-            interval = difference.student if difference else None
-            row[f"{name}.difference.low"] = interval.low if interval else None
-            row[f"{name}.difference.high"] = interval.high if interval else None
+        if name in table.comparisons:
+            difference = table.comparisons[name].differences.get(summary.name)
+            row |= _flat(f"{name}.difference", _difference(table, name, difference))
         if any(name in each.rounds for each in summaries):
-            row |= _by_rounds(f"{name}.rounds", summary.rounds.get(name))
-            row |= _by_rounds(f"{name}.ratio", summary.ratios.get(name))
+            row |= _by_rounds(name, summary.rounds.get(name), summary.speeds.get(name))
     return row | _published(table, summary.name)
+
+
+def _difference(table: Table, metric: str, each: Difference | None) -> dict[str, Any]:
+    """Return all that is known of a difference; the same names whatever is known."""
+    method = each.method if each else None
+    each = each or Difference(None, 0, 0, "none")
+    verdict = verdict_on(each, metric, table.negligible)
+    return {
+        "estimate": _finite(each.estimate),
+        "n": each.n,
+        "won": each.n_won,
+        "method": method,
+        "se": each.standard_error,
+        "df": each.df,
+        "interval": _ends(each.simultaneous),
+        "single": _ends(each.single),
+        "sentences": _ends(each.with_sentences),
+        "p": each.p,
+        "verdict": str(verdict) if verdict else None,
+    }
+
+
+def _flat(name: str, difference: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a difference with its intervals as their two ends."""
+    flat = {}
+    for key, value in difference.items():
+        if key in ("interval", "single", "sentences"):
+            prefix = name if key == "interval" else f"{name}.{key}"
+            flat[f"{prefix}.low"], flat[f"{prefix}.high"] = value or (None, None)
+        else:
+            flat[f"{name}.{key}"] = value
+    return flat
+
+
+def _error(compared: Comparison) -> dict[str, Any]:
+    """Return the error that the rows share, and who does not share it."""
+    return {
+        "sd": compared.sd,
+        "df": compared.df,
+        "critical": compared.family.critical,
+        "detectable": _ends(compared.detectable),
+        "departed": list(compared.departed),
+        "diverged": list(compared.diverged),
+    }
 
 
 def _published(table: Table, name: str) -> dict[str, Any]:
@@ -98,11 +156,16 @@ def _moments(name: str, estimate: Estimate | None) -> dict[str, Any]:
     }
 
 
-def _by_rounds(name: str, rounds: Rounds | None) -> dict[str, Any]:
+def _by_rounds(name: str, rounds: Rounds | None, speed: Speed | None) -> dict[str, Any]:
+    ends = speed.interval if speed else None
     return {
-        f"{name}.median": rounds.median if rounds else None,
-        f"{name}.sd": rounds.sd if rounds else None,
-        f"{name}.n": rounds.n if rounds else 0,
+        f"{name}.rounds.median": rounds.median if rounds else None,
+        f"{name}.rounds.sd": rounds.sd if rounds else None,
+        f"{name}.rounds.n": rounds.n if rounds else 0,
+        f"{name}.polished": speed.value if speed else None,
+        f"{name}.ratio": speed.ratio if speed else None,
+        f"{name}.ratio.low": ends.low if ends else None,
+        f"{name}.ratio.high": ends.high if ends else None,
     }
 
 
@@ -124,21 +187,22 @@ def _object(table: Table, line: Line, *, is_baseline: bool) -> dict[str, Any]:
             for name, each in summary.metrics.items()
         },
         "differences": {
-            name: {
-                **_estimate(each),
-                "student": _ends(each.student),
-                "bootstrap": _ends(each.bootstrap),
-            }
-            for name, each in summary.differences.items()
+            name: _difference(table, name, compared.differences[summary.name])
+            for name, compared in table.comparisons.items()
+            if summary.name in compared.differences
         },
-        "rounds": {name: _turns(each) for name, each in summary.rounds.items()},
-        "ratios": {name: _turns(each) for name, each in summary.ratios.items()},
+        "speeds": {
+            name: _turns(each, summary.speeds[name]) for name, each in summary.rounds.items()
+        },
         "published": table.published.of(summary.name) if table.published else {},
     }
 
 
-def _turns(rounds: Rounds) -> dict[str, Any]:
+def _turns(rounds: Rounds, speed: Speed) -> dict[str, Any]:
     return {
+        "polished": speed.value,
+        "ratio": speed.ratio,
+        "ratio_interval": _ends(speed.interval),
         "median": rounds.median,
         "sd": rounds.sd,
         "n": rounds.n,
@@ -165,5 +229,5 @@ def _ends(interval: Interval | None) -> list[float] | None:
     return None if interval is None else [interval.low, interval.high]
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

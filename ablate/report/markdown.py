@@ -14,6 +14,14 @@ _LOOSE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")  # may beg
 
 def markdown(table: Table) -> str:
     """Write ``table`` as GitHub reads it, with its columns aligned in the source too."""
+    question = [f"{_escaped(table.question)}", ""] if table.question else []
+    blocks = [line for block in table.blocks for line in (*_grid(block), "")]
+    notes = [f"- **{_escaped(note.label)}**: {_escaped(note.text)}" for note in table.footnotes]
+    end = ["", f"**{_escaped(table.conclusion)}**"] if table.conclusion else []
+    return "\n".join([f"## {_escaped(table.name)}", "", *question, *blocks, *notes, *end]) + "\n"
+
+
+def _grid(table: Table) -> list[str]:
     columns = []
     for at, column in enumerate(table.columns):
         cells = [line.cells[at] for line in table.lines]
@@ -28,10 +36,7 @@ def markdown(table: Table) -> str:
             + [rule]
             + [text.rjust(width) if column.is_number else text.ljust(width) for text in texts]
         )
-    rows = [f"| {' | '.join(row)} |" for row in zip(*columns, strict=True)]
-    question = [f"{_escaped(table.question)}", ""] if table.question else []
-    notes = [f"- **{_escaped(note.label)}**: {_escaped(note.text)}" for note in table.footnotes]
-    return "\n".join([f"## {_escaped(table.name)}", "", *question, *rows, "", *notes]) + "\n"
+    return [f"| {' | '.join(row)} |" for row in zip(*columns, strict=True)]
 
 
 def _escaped(text: str) -> str:

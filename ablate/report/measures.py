@@ -1,200 +1,267 @@
-"""The columns of numbers: what a row cost and how well it translates."""
+"""The columns of numbers: how well a row translates, and what it costs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 
-from ablate.analysis import Estimate, Interval, Summary
-from ablate.config import Published
+from ablate.analysis import TRAIN_FLOPS, Difference, Interval, Summary
+from ablate.report.budget import BEYOND, EQUAL, STEPS, TOKENS, differs, is_beyond, ratio
 from ablate.report.cells import NOTHING, Cell, Column
-from ablate.report.numbers import TIMES, decimals_for, decimals_of, number, percent, signed
+from ablate.report.numbers import TIMES, decimals_of, number, percent, signed
+from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, Results
 
-PARTIAL = "†"
-"""Marks a mean over fewer seeds than the experiment has."""
+PARTIAL, APART, DIVERGED = "†", "‡", "§"
+"""Mark: numbers over fewer seeds than there are; an interval of a row's own; diverged runs."""
 
 Block = tuple[Column, list[Cell]]
 """A column with its cells, baseline first."""
 
-_BLEU_DECIMALS = 2
-_PERPLEXITY_DECIMALS = 2
-_EXACT_DECIMALS = 1
-_RATIO_DECIMALS = 2
+BLEU_DECIMALS, LOSS_DECIMALS = 1, 3
+_PERPLEXITY_DECIMALS = _RATIO_DECIMALS = 2
+_OF_LOSS, _OF_COST = 2, 3  # ranks
+_MOST_NLL = 700  # of which a float can hold exp
+_UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 
 
-def measures(
-    summaries: Sequence[Summary], sets: Sequence[str], published: Published | None = None
-) -> list[Block]:
-    """Return every column of numbers that some row has a number for.
-
-    Args:
-        summaries: the rows, baseline first.
-        sets: the test sets; the first is the one whose BLEU is compared with the baseline's.
-        published: numbers of others, each to stand right of ours.
-    """
-
-    def theirs(measure: str, header: str) -> Block:
-        values = [published.of(s.name).get(measure) if published else None for s in summaries]
-        return _published(Column(f"published.{measure}", header, "published", rank=2), values)
-
-    bleu = [theirs("bleu", "BLEU"), theirs("bleu_lc_tok", "BLEU lc tok")]
-    speed = "speed.train_target_tokens_per_second", "speed.decode_sentences_per_second"
-    blocks = [_parameters(summaries)]
-    for rank, name in enumerate(sets):
-        blocks += _on_test_set(summaries, name, *(bleu if rank == 0 else []))
-    blocks += [
-        *(bleu if not sets else []),
-        _means(summaries, Column("dev.perplexity", "ppl", "dev", rank=2), _PERPLEXITY_DECIMALS),
-        theirs("ppl", "ppl"),
-        _speed(summaries, Column(speed[0], "train", "tok/s", rank=3)),
-        _speed(summaries, Column(speed[1], "decode", "sent/s", rank=4)),
-        _memory(summaries, Column("memory.train_peak_mib", "memory", "MiB", rank=5)),
-    ]
-    return [block for block in blocks if any(cell.value != NOTHING for cell in block[1])]
-
-
-def difference_key(test_set: str) -> str:
-    """Return the key of the column of BLEU differences."""
-    return f"test.{test_set}.bleu.difference"
-
-
-def _on_test_set(summaries: Sequence[Summary], name: str, *published: Block) -> list[Block]:
-    """Return the columns of one test set.
-
-    Args:
-        summaries: the rows, baseline first.
-        name: of the set.
-        *published: of the compared set, what others have printed: BLEU, and that of lower-cased
-            tokens.
-    """
-    bleu = Column(f"test.{name}.bleu", "BLEU", name, rank=0 if published else 7)
-    lower = Column(f"test.{name}.bleu_lc_tok", "BLEU lc tok", name, rank=2 if published else 9)
-    exact = Column(f"test.{name}.exact_match", "exact %", name, rank=8 if published else 10)
-    blocks = [_means(summaries, column, _BLEU_DECIMALS) for column in (bleu, lower)]
-    if published:
-        beside = zip(blocks, published, strict=True)
-        blocks = [block for pair in beside for block in pair]
-        blocks += [_difference(summaries, name), _interval(summaries, name)]
-    return [*blocks, _means(summaries, exact, _EXACT_DECIMALS)]
-
-
-def _published(column: Column, values: Sequence[float | None]) -> Block:
-    """Return what a source prints, with as many decimals as it prints."""
-    decimals = decimals_of(value for value in values if value is not None)
-    texts = [NOTHING if value is None else number(value, decimals) for value in values]
-    return column, [Cell(text) for text in texts]
-
-
-def _parameters(summaries: Sequence[Summary]) -> Block:
-    estimates = [summary.metrics.get("params.total") for summary in summaries]
-    unit, name = (1e6, "M") if max(_sizes(estimates), default=0) >= 1e6 else (1e3, "k")
-    cells = [_cell(estimate, 2 if name == "M" else 1, unit) for estimate in estimates]
-    asides = [_share(estimate, estimates[0]) for estimate in estimates]
-    column = Column("params.total", "params", name, rank=1)
-    return column, [
-        Cell(cell.value, aside=aside) for cell, aside in zip(cells, asides, strict=True)
-    ]
-
-
-def _difference(summaries: Sequence[Summary], test_set: str) -> Block:
-    key = f"test.{test_set}.bleu"
-    cells = [Cell()]
-    for summary in summaries[1:]:
-        estimate = summary.differences.get(key)
-        value = signed(estimate.mean, _BLEU_DECIMALS) if estimate else NOTHING
-        cells.append(Cell(value, mark=_mark(summary, estimate)))
-    return Column(difference_key(test_set), "ΔBLEU", test_set), _unless_bare(cells)
-
-
-def _interval(summaries: Sequence[Summary], test_set: str) -> Block:
-    estimates = [summary.differences.get(f"test.{test_set}.bleu") for summary in summaries[1:]]
-    cells = [_interval_cell(estimate.student if estimate else None) for estimate in estimates]
-    column = Column(f"{difference_key(test_set)}.interval", "95% CI", "of Δ", rank=6)
-    return column, _unless_bare([Cell(), *cells])
-
-
-def _interval_cell(interval: Interval | None) -> Cell:
-    if interval is None:
-        return Cell(NOTHING)
-    low, high = (signed(end, _BLEU_DECIMALS) for end in (interval.low, interval.high))
-    return Cell(f"[{low}, {high}]")
-
-
-def _unless_bare(cells: list[Cell]) -> list[Cell]:
-    """Return the cells of a comparison, or a column of nothing where nothing is compared."""
-    return (
-        cells if any(c.value not in ("", NOTHING) for c in cells) else [Cell(NOTHING)] * len(cells)
+def quality(results: Results) -> list[Block]:
+    """Return the columns that a row is judged by."""
+    published = _published(results, "bleu", "BLEU")
+    if results.bleu is None or results.loss is None:
+        return _known([_done(results), published])
+    column = Column(results.bleu, "BLEU", results.sets[0])
+    return _known(
+        [
+            _done(results),
+            _means(results, column),
+            published,
+            _differences(results, results.bleu),
+            _intervals(results, results.bleu, rank=1),
+            _verdicts(results, results.bleu),
+            _differences(results, results.loss, rank=_OF_LOSS),
+            _intervals(results, results.loss, rank=_OF_LOSS),
+        ]
     )
 
 
-def _speed(summaries: Sequence[Summary], column: Column) -> Block:
-    """Return a column of speeds: medians of rounds and of their ratios, each ± its deviation."""
-    estimates = [summary.metrics.get(column.key) for summary in summaries]
-    is_large = max(_sizes(estimates), default=0) >= 10_000
-    unit, detail = (1e3, f"k {column.detail}") if is_large else (1.0, column.detail)
-    decimals = decimals_for(size / unit for size in _sizes(estimates))
+def costs(results: Results) -> list[Block]:
+    """Return the columns of what a row costs."""
+    return _known(
+        [
+            _parameters(results),
+            _amount(results, TRAIN_FLOPS, "FLOPs", has_aside=True),
+            *(
+                _amount(results, metric, name)
+                for metric, name in ((STEPS, "steps"), (TOKENS, "tokens"))
+                if differs(results.summaries, metric)
+            ),
+            _speeds(results, TRAIN_SPEED, "train"),
+            _speeds(results, DECODE_SPEED, "decode"),
+            _memory(results),
+        ]
+    )
+
+
+def more(results: Results) -> list[Block]:
+    """Return the columns of the second block: perplexities, new sentences, other test sets."""
+    published = _published(results, "ppl", "ppl"), _published(results, "bleu_lc_tok", "BLEU lc tok")
+    if results.bleu is None:
+        return _known(published)
+    first, *others = results.sets
+    lower = Column(f"{results.bleu}_lc_tok", "BLEU lc tok", first)
+    blocks = [
+        *_losses(results, first),
+        published[0],
+        _means(results, lower),
+        published[1],
+        _intervals(results, results.bleu, is_of_sentences=True),
+    ]
+    for name in others:
+        metric = f"test.{name}.bleu"
+        blocks.append(_means(results, Column(metric, "BLEU", name, rank=1)))
+        blocks.append(_differences(results, metric, rank=1))
+        blocks.append(_intervals(results, metric, rank=1))
+    return _known(blocks)
+
+
+def _known(blocks: Iterable[Block]) -> list[Block]:
+    return [block for block in blocks if any(c.value not in ("", NOTHING) for c in block[1])]
+
+
+def _done(results: Results) -> Block:
     cells = [
-        _speed_cell(summary, summaries[0], column.key, decimals, unit) for summary in summaries
+        Cell(
+            f"{row.count('done')}/{len(row.outcomes)}",
+            mark=DIVERGED if row.count("diverged") else "",
+        )
+        for row in results.summaries
     ]
-    return Column(column.key, column.header, detail, rank=column.rank), cells
+    return Column("done", "done"), cells
 
 
-def _speed_cell(summary: Summary, baseline: Summary, key: str, decimals: int, unit: float) -> Cell:
-    estimate = summary.metrics.get(key)
-    rounds, ratio = summary.rounds.get(key), summary.ratios.get(key)
-    aside = _times(ratio.median, ratio.sd) if ratio else _ratio(estimate, baseline.metrics.get(key))
-    if rounds is None:
-        return Cell(_cell(estimate, decimals, unit).value, aside=aside)
-    spread = "" if rounds.sd is None else number(rounds.sd / unit, decimals)
-    return Cell(number(rounds.median / unit, decimals), spread, aside=aside)
+def _means(results: Results, column: Column) -> Block:
+    """Return the means over the runs that are done."""
+    cells = []
+    for row in results.summaries:
+        estimate = row.metrics.get(column.key)
+        value = NOTHING if estimate is None else number(estimate.mean, _decimals(column.key))
+        is_partial = estimate is not None and estimate.n < len(row.outcomes)
+        cells.append(Cell(value, mark=PARTIAL if is_partial else ""))
+    return column, cells
 
 
-def _memory(summaries: Sequence[Summary], column: Column) -> Block:
-    estimates = [summary.metrics.get(column.key) for summary in summaries]
-    is_large = max(_sizes(estimates), default=0) >= 10_000
+def _losses(results: Results, test_set: str) -> list[Block]:
+    """Return the perplexities, or where tokenizers differ the bits per character."""
+    if results.has_one_tokenizer:
+        both = (f"test.{test_set}.nll", test_set), ("dev.nll", "dev")
+        return [_perplexities(results, metric, detail) for metric, detail in both]
+    return [_means(results, Column(results.loss or "", "bits/char", test_set))]
+
+
+def _perplexities(results: Results, metric: str, detail: str) -> Block:
+    """Return exp of the mean NLL: the perplexity that belongs to the differences of the NLL."""
+    estimates = [row.metrics.get(metric) for row in results.summaries]
+    texts = [
+        NOTHING if each is None else number(_exp(each.mean), _PERPLEXITY_DECIMALS)
+        for each in estimates
+    ]
+    column = Column(metric.replace("nll", "perplexity"), "ppl", detail)
+    return column, [Cell(text) for text in texts]
+
+
+def _differences(results: Results, metric: str, *, rank: int = 0) -> Block:
+    def cell(row: Summary, each: Difference) -> Cell:
+        if each.estimate is None:
+            return Cell(NOTHING)
+        is_partial = each.n < len(row.outcomes) and each.method != "divergence as 0"
+        mark = PARTIAL if is_partial else ""
+        return Cell(signed(each.estimate, _decimals(metric)), mark=mark)
+
+    column = Column(f"{metric}.difference", f"Δ{_name(metric)}", metric.split(".")[1], rank=rank)
+    return column, _compared(results, metric, cell)
+
+
+def _intervals(
+    results: Results, metric: str, *, rank: int = 0, is_of_sentences: bool = False
+) -> Block:
+    """Return the simultaneous intervals, or those that hold for new test sentences too."""
+
+    def cell(_: Summary, each: Difference) -> Cell:
+        interval = each.with_sentences if is_of_sentences else each.simultaneous
+        mark = APART if interval and each.method == "paired" else ""
+        return Cell(_ends(interval, _decimals(metric)), mark=mark)
+
+    key = f"{metric}.difference.{'with_sentences' if is_of_sentences else 'interval'}"
+    detail = f"Δ{_name(metric)} {metric.split('.')[1]}, new sentences"
+    column = Column(key, "95% CI", detail if is_of_sentences else "of Δ", rank=rank)
+    return column, _compared(results, metric, cell)
+
+
+def _verdicts(results: Results, metric: str) -> Block:
+    def cell(row: Summary, each: Difference) -> Cell:
+        if each.method == "divergence as 0":
+            return Cell(f"won {each.n_won} of {each.n}")
+        return Cell(str(results.verdict(row.name, metric) or NOTHING))
+
+    band = f"±{results.negligible.bleu:g} BLEU"
+    return Column("verdict", "verdict", band, kind="verdict"), _compared(results, metric, cell)
+
+
+def _compared(
+    results: Results, metric: str, cell: Callable[[Summary, Difference], Cell]
+) -> list[Cell]:
+    """Return a cell for each row that can be compared, and an empty one for the baseline."""
+    cells = [Cell()]
+    for row in results.summaries[1:]:
+        difference = results.difference(row.name, metric)
+        cells.append(cell(row, difference) if difference else Cell(NOTHING))
+    return cells
+
+
+def _parameters(results: Results) -> Block:
+    estimates = [row.metrics.get("params.total") for row in results.summaries]
+    largest = max((each.mean for each in estimates if each), default=0)
+    unit, name, decimals = (1e6, "M", 2) if largest >= 1e6 else (1e3, "k", 1)
+    cells = []
+    for row, each in zip(results.summaries, estimates, strict=True):
+        times = ratio(row, results.baseline, "params.total")
+        aside = "" if times is None else percent(times - 1)
+        cells.append(Cell(number(each.mean / unit, decimals) if each else NOTHING, aside))
+    return Column("params.total", "params", name, rank=_OF_COST), cells
+
+
+def _amount(results: Results, metric: str, header: str, *, has_aside: bool = False) -> Block:
+    """Return how much of something each row had in all of its training, in a fitting unit."""
+    estimates = [row.metrics.get(metric) for row in results.summaries]
+    largest = max((each.mean for each in estimates if each), default=0)
+    fitting = [(name, size) for name, size in _UNITS.items() if largest >= size]
+    name, unit = fitting[-1] if fitting and metric != STEPS else ("", 1.0)
+    cells = []
+    for row, each in zip(results.summaries, estimates, strict=True):
+        times = ratio(row, results.baseline, metric)
+        is_other = has_aside and times is not None and abs(times - 1) > EQUAL
+        aside = f"{number(times or 0, _RATIO_DECIMALS)}{TIMES}" if is_other else ""
+        mark = BEYOND if is_beyond(row, results.baseline, metric) else ""
+        value = NOTHING
+        if each:
+            value = number(each.mean / unit, 1) if unit > 1 else f"{each.mean:,.0f}"
+        cells.append(Cell(value, aside, mark))
+    return Column(metric, header, name, rank=_OF_COST), cells
+
+
+def _speeds(results: Results, metric: str, header: str) -> Block:
+    """Return how many times as fast as the baseline each row is."""
+    cells = []
+    for row in results.summaries:
+        speed, measured = row.speeds.get(metric), ratio(row, results.baseline, metric)
+        if row is results.baseline:
+            cells.append(Cell(number(1, _RATIO_DECIMALS) if metric in row.metrics else NOTHING))
+        elif speed is not None and speed.ratio is not None:
+            aside = _span(speed.interval) if speed.interval else ""
+            cells.append(Cell(number(speed.ratio, _RATIO_DECIMALS), aside))
+        elif speed is None and measured is not None:  # measured once, before rows took turns
+            cells.append(Cell(number(measured, _RATIO_DECIMALS)))
+        else:
+            cells.append(Cell(NOTHING))
+    return Column(metric, header, f"{TIMES} speed", rank=_OF_COST), cells
+
+
+def _memory(results: Results) -> Block:
+    estimates = [row.metrics.get(MEMORY) for row in results.summaries]
+    is_large = max((each.mean for each in estimates if each), default=0) >= 10_000
     unit, detail, decimals = (1024.0, "GiB", 1) if is_large else (1.0, "MiB", 0)
-    cells = [_cell(estimate, decimals, unit) for estimate in estimates]
-    return Column(column.key, column.header, detail, rank=column.rank), [
-        Cell(cell.value) for cell in cells
-    ]
+    texts = [number(each.mean / unit, decimals) if each else NOTHING for each in estimates]
+    return Column(MEMORY, "memory", detail, rank=_OF_COST), [Cell(text) for text in texts]
 
 
-def _means(summaries: Sequence[Summary], column: Column, decimals: int) -> Block:
-    estimates = [summary.metrics.get(column.key) for summary in summaries]
-    return column, [
-        _cell(estimate, decimals, mark=_mark(summary, estimate))
-        for summary, estimate in zip(summaries, estimates, strict=True)
-    ]
+def _published(results: Results, measure: str, header: str) -> Block:
+    """Return what a source prints, with as many decimals as it prints."""
+    of = results.published.of if results.published else (lambda _: {})
+    values = [of(row.name).get(measure) for row in results.summaries]
+    decimals = decimals_of(value for value in values if value is not None)
+    texts = [NOTHING if value is None else number(value, decimals) for value in values]
+    return Column(f"published.{measure}", header, "published"), [Cell(text) for text in texts]
 
 
-def _cell(estimate: Estimate | None, decimals: int, unit: float = 1.0, mark: str = "") -> Cell:
-    if estimate is None:
-        return Cell(NOTHING)
-    spread = "" if estimate.sd is None else number(estimate.sd / unit, decimals)
-    return Cell(number(estimate.mean / unit, decimals), spread, mark=mark)
+def _name(metric: str) -> str:
+    return {"bleu": "BLEU", "nll": "NLL"}.get(metric.rpartition(".")[2], "bits/char")
 
 
-def _mark(summary: Summary, estimate: Estimate | None) -> str:
-    return PARTIAL if estimate and estimate.n < len(summary.outcomes) else ""
+def _decimals(metric: str) -> int:
+    is_loss = metric.rpartition(".")[2] in ("nll", "bits_per_character")
+    return LOSS_DECIMALS if is_loss else BLEU_DECIMALS
 
 
-def _share(estimate: Estimate | None, baseline: Estimate | None) -> str:
-    if estimate is None or baseline is None or estimate is baseline:
-        return ""
-    return percent(estimate.mean / baseline.mean - 1)
+def _ends(interval: Interval | None, decimals: int) -> str:
+    if interval is None:
+        return NOTHING
+    return f"[{signed(interval.low, decimals)}, {signed(interval.high, decimals)}]"
 
 
-def _ratio(estimate: Estimate | None, baseline: Estimate | None) -> str:
-    if estimate is None or baseline is None or estimate is baseline:
-        return ""
-    return _times(estimate.mean / baseline.mean)
+def _span(interval: Interval) -> str:
+    low, high = (number(end, _RATIO_DECIMALS) for end in (interval.low, interval.high))
+    return f"{low} to {high}"
 
 
-def _times(ratio: float, sd: float | None = None) -> str:
-    spread = "" if sd is None else f" ± {number(sd, _RATIO_DECIMALS)}"
-    return f"{number(ratio, _RATIO_DECIMALS)}{spread}{TIMES}"
-
-
-def _sizes(estimates: Iterable[Estimate | None]) -> list[float]:
-    known = [estimate.mean for estimate in estimates if estimate is not None]
-    return [mean for mean in known if math.isfinite(mean)]
+def _exp(nll: float) -> float:
+    return math.inf if nll > _MOST_NLL else math.exp(nll)

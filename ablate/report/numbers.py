@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -56,3 +56,9 @@ def decimals_of(values: Iterable[float]) -> int:
 def quantity(n: int, noun: str) -> str:
     """Write ``1 seed`` or ``3 seeds``."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def listed(items: Sequence[str]) -> str:
+    """Write ``a``, ``a and b`` or ``a, b and c``."""
+    *others, last = items
+    return f"{', '.join(others)} and {last}" if others else last

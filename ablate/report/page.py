@@ -32,8 +32,7 @@ tbody.baseline tr { background: var(--band); }
 tbody.baseline th { font-weight: 700; }
 tbody.baseline tr > * { border-bottom: 1px solid var(--rule); }
 .soft { color: var(--soft); font-size: .88em; }
-.status { color: #b3261e; }
-@media (prefers-color-scheme: dark) { .status { color: #ff9a8f; } }
+.conclusion { max-width: 68rem; margin: 1.5rem 0 0; font-size: 1.1rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.2rem; margin: 0;
   max-width: 68rem; color: var(--soft); font-size: .85rem; }
 dt { max-width: 12rem; color: var(--ink); }
@@ -46,9 +45,7 @@ dd { margin: 0; overflow-wrap: anywhere; }
 def html(table: Table) -> str:
     """Write ``table`` as a whole page, light or dark as the reader's system is."""
     title = escape(table.question or table.name)
-    head = "".join(_head(column) for column in table.columns)
-    baseline, *variants = (_row(table, line) for line in table.lines)
-    body = "\n".join(variants)
+    blocks = "\n".join(map(_block, table.blocks))
     notes = "\n".join(
         f"<dt>{escape(note.label)}</dt><dd>{escape(note.text)}</dd>" for note in table.footnotes
     )
@@ -64,7 +61,22 @@ def html(table: Table) -> str:
 <main>
 <p class="name">{escape(table.name)}</p>
 <h1>{title}</h1>
-<div class="scroll" role="region" aria-label="Results" tabindex="0">
+{blocks}
+<dl>
+{notes}
+</dl>
+<p class="conclusion">{escape(table.conclusion)}</p>
+</main>
+</body>
+</html>
+"""
+
+
+def _block(table: Table) -> str:
+    head = "".join(_head(column) for column in table.columns)
+    baseline, *variants = (_row(table, line) for line in table.lines)
+    body = "\n".join(variants)
+    return f"""<div class="scroll" role="region" aria-label="Results" tabindex="0">
 <table>
 <thead>
 <tr>{head}</tr>
@@ -76,14 +88,7 @@ def html(table: Table) -> str:
 {body}
 </tbody>
 </table>
-</div>
-<dl>
-{notes}
-</dl>
-</main>
-</body>
-</html>
-"""
+</div>"""
 
 
 def _head(column: Column) -> str:
@@ -102,8 +107,6 @@ def _cell(column: Column, cell: Cell) -> str:
     if column.kind == "row":
         return f'<th scope="row">{escape(cell.value)}</th>'
     if column.kind != "measure":
-        face = ' class="status"' if column.kind == "status" and cell.value != "done" else ""
-        return f"<td{face}>{escape(cell.text)}</td>"
-    spread = f' <span class="soft">± {escape(cell.spread)}</span>' if cell.spread else ""
+        return f"<td>{escape(cell.text)}</td>"
     aside = f' <span class="soft">({escape(cell.aside)})</span>' if cell.aside else ""
-    return f'<td class="n">{escape(cell.value)}{spread}{escape(cell.mark)}{aside}</td>'
+    return f'<td class="n">{escape(cell.value)}{escape(cell.mark)}{aside}</td>'

@@ -1,13 +1,12 @@
-"""The table in a terminal, in as many columns as its width has room for."""
+"""The table in a terminal, in as many blocks of columns as its width asks for."""
 
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.style import Style
 
 from ablate.report.cells import Cell, Column, Footnote, Line, Table, aligned
@@ -22,32 +21,39 @@ _BOLD, _DIM = Style(bold=True), Style(dim=True)
 def terminal(table: Table, width: int | None = None, *, is_coloured: bool = False) -> str:
     """Draw ``table`` for a terminal.
 
-    Where it does not fit, the comparisons in brackets go first; then texts fold and more than two
-    changed paths share one column; then columns go, highest rank first, and a line says which.
+    Where it does not fit, what stands in brackets goes first; then texts fold and more than two
+    changed paths share one column; then columns go below the others, those of the highest rank
+    first.
 
     Args:
         table: what to draw.
         width: columns of the terminal; None has room for everything.
         is_coloured: whether to use the terminal's bold and faint faces.
     """
-    for drawn in _ever_narrower(table):
-        if width is None or drawn.width <= width:
-            break
-    prose_width = min(width or _WIDEST_PROSE, max(_WIDEST_PROSE, drawn.width))
+    grids = [grid for block in table.blocks for grid in _fitting(block, width)]
+    prose_width = min(width or _WIDEST_PROSE, max(_WIDEST_PROSE, *(grid.width for grid in grids)))
     heading = table.name + (f"   {table.question}" if table.question else "")
-    notes = table.footnotes
-    if drawn.left_out:
-        names = ", ".join(column.title for column in drawn.left_out)
-        said = f"{names}. The Markdown and HTML tables have all."
-        notes = (Footnote("not shown here", said), *notes)
 
     def face(style: Style, text: str) -> str:
         return style.render(text) if is_coloured and text else text
 
-    lines = [face(_BOLD, line) for line in textwrap.wrap(heading, prose_width)]
-    lines += [face(_BOLD, text) if is_bold else text for text, is_bold in drawn.lines()]
-    lines += [face(_DIM, line) for note in notes for line in _prose(note, prose_width)]
+    lines = [face(_BOLD, line) for line in _wrapped(heading, prose_width)]
+    for at, grid in enumerate(grids):
+        drawn = [*grid.lines()][1 if at else 0 :]  # one rule between two blocks
+        lines += [face(_BOLD, text) if is_bold else text for text, is_bold in drawn]
+    lines += [face(_DIM, line) for note in table.footnotes for line in _prose(note, prose_width)]
+    lines += [face(_BOLD, line) for line in _wrapped(table.conclusion, prose_width)]
     return "\n".join(lines) + "\n"
+
+
+def _fitting(table: Table, width: int | None) -> Iterator[_Grid]:
+    """Yield the grids of one block, each as wide as the terminal at most, if that can be."""
+    for drawn in _ever_narrower(table):
+        if width is None or drawn.width <= width:
+            break
+    yield drawn
+    if drawn.left_out is not None:
+        yield from _fitting(drawn.left_out, width)
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class _Grid:
     table: Table
     has_asides: bool = True
     fold: int | None = None
-    left_out: tuple[Column, ...] = ()
+    left_out: Table | None = None
 
     @property
     def width(self) -> int:
@@ -106,23 +112,37 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
     yield _Grid(table)
     yield _Grid(table, has_asides=False)
     yield _Grid(table, has_asides=False, fold=_FOLDS[0])
-    table = _with_joined_changes(table, most=_MOST_CHANGES)
-    left_out: list[Column] = []
-    yield _Grid(table, has_asides=False, fold=_FOLDS[0])
-    while droppable := _droppable(table):
-        last = droppable[-1]
-        left_out.insert(0, table.columns[last])
-        table = table.only([at for at in range(len(table.columns)) if at != last])
-        yield _Grid(table, has_asides=False, fold=_FOLDS[0], left_out=tuple(left_out))
-    table = _with_joined_changes(table, most=1)
+    yield _Grid(_with_joined_changes(table, most=_MOST_CHANGES), has_asides=False, fold=_FOLDS[0])
+    kept = list(range(len(table.columns)))
+    rest = None
+    while at := _next_to_go(table, kept):
+        kept = [place for place in kept if place not in at]
+        rest = _rest(table, kept)
+        shown = _with_joined_changes(table.only(kept), most=_MOST_CHANGES)
+        yield _Grid(shown, has_asides=False, fold=_FOLDS[0], left_out=rest)
+    shown = _with_joined_changes(table.only(kept), most=1)
     for fold in _FOLDS:
-        yield _Grid(table, has_asides=False, fold=fold, left_out=tuple(left_out))
+        yield _Grid(shown, has_asides=False, fold=fold, left_out=rest)
 
 
-def _droppable(table: Table) -> list[int]:
-    """Return where the columns stand that may go, the first to go last."""
-    ranked = [(column.rank, at) for at, column in enumerate(table.columns) if column.rank]
-    return [at for _, at in sorted(ranked)]
+def _next_to_go(table: Table, kept: Sequence[int]) -> set[int]:
+    """Return which of the columns that are ``kept`` go below: those of the highest rank.
+
+    Where all numbers have one rank, the last one does; the first number stays.
+    """
+    numbers = [at for at in kept if table.columns[at].is_number]
+    ranks = {table.columns[at].rank for at in kept}
+    highest = max(ranks)
+    going = {at for at in kept if highest and table.columns[at].rank == highest}
+    if going >= set(numbers):
+        return set(numbers[-1:]) if len(numbers) > 1 else set()
+    return going
+
+
+def _rest(table: Table, kept: Sequence[int]) -> Table:
+    """Return the columns that are not ``kept`` as a block of their own, under the rows' names."""
+    row = [at for at, column in enumerate(table.columns) if column.kind == "row"]
+    return table.only(row + [at for at in range(len(table.columns)) if at not in kept])
 
 
 def _with_joined_changes(table: Table, most: int) -> Table:
@@ -161,9 +181,20 @@ def _folded(text: str, limit: int) -> list[str]:
 
 
 def _prose(note: Footnote, width: int) -> list[str]:
-    return textwrap.wrap(
-        f"{note.label}: {note.text}", width, subsequent_indent="  ", break_on_hyphens=False
-    )
+    return _wrapped(f"{note.label}: {note.text}", width, indent="  ")
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Break ``text`` at spaces, by the columns it takes in a terminal; a longer word anywhere."""
+    lines = [""]
+    for word in text.split(" "):
+        joined = f"{lines[-1]} {word}" if lines[-1].strip() else f"{lines[-1]}{word}"
+        if cell_len(joined) <= width:
+            lines[-1] = joined
+            continue
+        first, *rest = chop_cells(word, width - len(indent))
+        lines += [f"{indent}{piece}" for piece in (first, *rest)]
+    return lines if lines[0] else lines[1:]
 
 
 def _width(texts: Sequence[Sequence[str]]) -> int:

@@ -44,8 +44,8 @@ def run_one(
     """Train and measure one run, or continue it, unless it has been done meanwhile.
 
     Leaves in the run's folder ``model.safetensors``, ``tokenizer.json``, ``curve.csv``,
-    ``hypotheses.<testset>.txt`` and, last of all, ``record.json``. Any failure is a record too,
-    with everything known by then, and its traceback in ``error.txt``.
+    ``hypotheses.<testset>.txt``, ``sentences.<testset>.csv`` and, last of all, ``record.json``. Any
+    failure is a record too, with everything known by then, and its traceback in ``error.txt``.
 
     Args:
         task: the run.
@@ -123,7 +123,7 @@ class _Attempt:
         with self._phase("training"):
             self._train(model, prepared)
         with self._phase("measuring dev"):
-            self.known["dev"] = self._nll(model, prepared.dev)
+            self.known["dev"] = _of(self._likelihood(model, prepared.dev))
         self.known["test"] = {}
         for name in prepared.tests:
             with self._phase(f"translating {name}"):
@@ -180,7 +180,7 @@ class _Attempt:
             spec=self.spec,
             batches=self._batches(prepared.train),
             n_target_ids=prepared.tokenizers.vocabulary.n_tgt,
-            evaluate=lambda m: self._nll(m, prepared.dev)["nll"],
+            evaluate=lambda m: self._likelihood(m, prepared.dev).nll,
             device=self.device,
             precision=self.task.precision,
             folder=self.folder,
@@ -195,7 +195,7 @@ class _Attempt:
         self.known["train"] = told
 
     def _test(self, model: Transformer, prepared: Prepared, name: str) -> Record:
-        """Translate a test set, keep the translations, and score them."""
+        """Translate a test set, keep the translations and what each is worth, and score them."""
         bitext, encoded = prepared.text.tests[name], prepared.tests[name]
         search = build(Search, self.spec.decoding, at="decoding")
         best = translate(
@@ -209,12 +209,23 @@ class _Attempt:
         lines = [prepared.tokenizers.decode_tgt(hypotheses[0].tokens) for hypotheses in best]
         write_whole(self.folder / f"hypotheses.{name}.txt", "".join(f"{s}\n" for s in lines))
         scores = measuring.score(lines, bitext.tgt, is_tokenised=prepared.text.is_tokenised)
-        return {**scores, **self._nll(model, encoded), "n_sentences": len(lines)}
+        found = self._likelihood(model, encoded)
+        sentences = measuring.SentenceStatistics.of(
+            lines, bitext.tgt, encoded.tgt.lengths, found.of_sentences
+        )
+        file = f"sentences.{name}.csv"
+        write_whole(self.folder / file, sentences.to_csv())
+        return {
+            **scores,
+            **_of(found),
+            "bits_per_character": sentences.bits_per_character,
+            "n_sentences": len(lines),
+            "sentences": file,
+        }
 
-    def _nll(self, model: Transformer, encoded: Encoded) -> Record:
+    def _likelihood(self, model: Transformer, encoded: Encoded) -> measuring.Likelihood:
         batches = Batches(encoded, self._tokens_without_gradient(), PAD, self.device)
-        nll, _ = measuring.nll(model, batches.in_order(), self.task.precision)
-        return {"nll": nll, "perplexity": measuring.perplexity(nll)}
+        return measuring.likelihood(model, batches.in_order(), self.task.precision)
 
     def _tokens_without_gradient(self) -> int:
         """Return how many tokens a batch may have of which nothing is kept to go back."""
@@ -222,6 +233,10 @@ class _Attempt:
 
     def _batches(self, encoded: Encoded) -> Batches:
         return Batches(encoded, self.spec.training.batch_tokens, PAD, self.device)
+
+
+def _of(found: measuring.Likelihood) -> Record:
+    return {"nll": found.nll, "perplexity": measuring.perplexity(found.nll)}
 
 
 def _clear(folder: Path, *, everything: bool) -> None:

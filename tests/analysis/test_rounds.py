@@ -9,15 +9,6 @@ import pytest
 from ablate.analysis import Rounds, summarise
 
 
-def test_a_ratio_is_taken_within_each_round() -> None:
-    # The machine is twice as fast in two of the rounds, and the row always half as fast
-    baseline, row = Rounds([10.0, 20.0, 20.0, 10.0], "a"), Rounds([5.0, 10.0, 10.0, 5.0], "a")
-    ratio = row.over(baseline)
-    assert ratio is not None
-    assert ratio.values == [0.5] * 4
-    assert (ratio.median, ratio.sd, ratio.n) == (0.5, 0.0, 4)
-
-
 def test_a_disturbed_round_moves_the_deviation_and_not_the_median() -> None:
     calm, disturbed = Rounds([10.0, 11.0, 12.0], "a"), Rounds([10.0, 11.0, 120.0], "a")
     assert calm.median == disturbed.median == 11.0
@@ -25,13 +16,6 @@ def test_a_disturbed_round_moves_the_deviation_and_not_the_median() -> None:
     assert disturbed.sd is not None
     assert disturbed.sd > 50
     assert Rounds([10.0], "a").sd is None
-
-
-def test_rounds_that_one_row_lacks_are_not_compared() -> None:
-    ratio = Rounds([4.0, 9.0], "a").over(Rounds([2.0, 3.0, 1.0], "a"))
-    assert ratio is not None
-    assert ratio.values == [2.0, 3.0]
-    assert Rounds([4.0], "a").over(Rounds([2.0], "b")) is None
 
 
 def _record(occasion: str | None, *speeds: float) -> dict[str, Any]:
@@ -50,10 +34,27 @@ def test_rows_are_compared_on_their_latest_occasion() -> None:
     rows = summarise(["baseline", "same", "other", "old"], [1, 2], records)
     medians = [row.rounds["speed.fast"].median if row.rounds else None for row in rows]
     assert medians == [15.0, 35.0, 35.0, None]
-    ratios = [row.ratios["speed.fast"].median if row.ratios else None for row in rows]
-    assert ratios == [None, 2.5, None, None]
+    speeds = [row.speeds.get("speed.fast") for row in rows]
+    ratios = [speed.ratio if speed else None for speed in speeds]
+    assert ratios == [None, pytest.approx(6**0.5), None, None]  # of the logarithms
+    assert [speed.value if speed else None for speed in speeds[2:]] == [35.0, None]
 
 
-def test_what_is_measured_once_for_all_seeds_has_no_interval_over_seeds() -> None:
-    records = {(name, seed): _record("a", 1.0) for name in ("baseline", "b") for seed in (1, 2)}
-    assert summarise(["baseline", "b"], [1, 2], records)[1].differences == {}
+def test_speeds_that_are_shown_have_the_ratio_that_is_shown() -> None:
+    records = {
+        ("baseline", 1): _record("a", 425.0, 481.0, 390.0),
+        ("row", 1): _record("a", 470.0, 400.0, 460.0),
+    }
+    baseline, row = (
+        each.speeds["speed.fast"] for each in summarise(["baseline", "row"], [1], records)
+    )
+    assert row.ratio is not None
+    assert row.value / baseline.value == pytest.approx(row.ratio)
+
+
+def test_without_a_baseline_that_was_measured_there_is_no_ratio() -> None:
+    records = {("row", 1): _record("a", 30.0, 40.0)}
+    rows = summarise(["baseline", "row"], [1], records)
+    assert rows[0].speeds == {}
+    assert rows[1].speeds["speed.fast"].ratio is None
+    assert rows[1].speeds["speed.fast"].value == 35.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ablate.analysis import evaluated_sets, summarise
+from ablate.analysis import TRAIN_FLOPS, evaluated_sets, summarise
 
 
 def record(bleu: float, status: str = "done", **more: Any) -> dict[str, Any]:
@@ -47,19 +47,15 @@ def test_quality_is_of_done_runs_and_cost_of_all() -> None:
     assert row.metrics["params.total"].values == {1: 1000.0, 2: 1000.0}
 
 
-def test_differences_are_from_the_first_row_seed_by_seed() -> None:
-    bleu = {("baseline", 1): 40.0, ("baseline", 2): 42.0, ("none", 1): 30.0, ("none", 2): 34.0}
-    records = {key: record(value) for key, value in bleu.items()}
-    baseline, none = summarise(["baseline", "none"], [1, 2], records)
-    assert baseline.differences == {}
-    assert none.differences["test.test.bleu"].values == {1: -10.0, 2: -8.0}
-
-
-def test_a_baseline_that_failed_leaves_no_differences() -> None:
-    records = {("baseline", 1): record(40.0, "failed"), ("none", 1): record(30.0)}
-    none = summarise(["baseline", "none"], [1], records)[1]
-    assert "test.test.bleu" not in none.differences
-    assert none.metrics["test.test.bleu"].mean == 30.0
+def test_a_training_costs_what_its_tokens_do() -> None:
+    flops = {"train_per_target_token": 50.0}
+    records = {
+        ("baseline", 1): record(40.0, flops=flops, train={"target_tokens": 1000}),
+        ("baseline", 2): record(40.0, flops=flops, train={"target_tokens": 1200}),
+        ("baseline", 3): record(40.0, "diverged", flops=flops),
+    }
+    (row,) = summarise(["baseline"], [1, 2, 3], records)
+    assert row.metrics[TRAIN_FLOPS].values == {1: 50_000.0, 2: 60_000.0}
 
 
 def test_records_of_other_rows_and_seeds_do_not_count() -> None:

@@ -142,6 +142,17 @@ def test_they_agree_on_what_is_published(tmp_path: Path) -> None:
     assert not disagreements(documents(), tmp_path)
 
 
+def test_they_agree_on_what_is_negligible(tmp_path: Path) -> None:
+    def documents() -> Iterator[Any]:
+        for value in (*VALUES, {}, {"bleu": 1, "nll": 0.5}, {"surely_unknown": 1}):
+            yield {"negligible": value}
+        for measure in ("bleu", "nll"):
+            for value in VALUES:
+                yield {"negligible": {measure: value}}
+
+    assert not disagreements(documents(), tmp_path)
+
+
 _NO_FILES = ("none", "learned", "epoch", "why")
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
-from ablate.measuring import count_flops, count_parameters, nll
+from ablate.measuring import count_flops, count_parameters, likelihood
 from ablate.model import assemble
 from ablate.registry import slots
 from tests.tiny import MODEL_SLOTS, VOCABULARY, fitted, ids, spec, tiny
@@ -69,21 +69,24 @@ def test_counting_flops_leaves_no_trace() -> None:
 
 def test_nll_by_hand() -> None:
     model, data = fresh(run_spec()).train(), pairs(20)
-    found, n = nll(model, Batches(data, 50, PAD).in_order(), "fp32")
+    found = likelihood(model, Batches(data, 50, PAD).in_order(), "fp32")
     assert model.training
     model.eval()
-    total = 0.0
+    of_sentences = []
     for row in range(20):
         one = Batches(data, 50, PAD).make(torch.tensor([row]).numpy())
         log_p = model(one.src, one.tgt_in)[0].log_softmax(-1)
-        total -= sum(log_p[t, token].item() for t, token in enumerate(one.tgt_out[0].tolist()))
-    assert n == data.tgt.lengths.sum()
-    assert found == pytest.approx(total / n, abs=1e-5)
+        tokens = enumerate(one.tgt_out[0].tolist())
+        of_sentences.append(-sum(log_p[t, token].item() for t, token in tokens))
+    n = data.tgt.lengths.sum()
+    assert found.n_tokens == n
+    assert found.nll == pytest.approx(sum(of_sentences) / n, abs=1e-5)
+    assert found.of_sentences.tolist() == pytest.approx(of_sentences, abs=1e-4)
 
 
 def test_nll_of_a_uniform_guess_is_the_logarithm_of_the_vocabulary() -> None:
     model = fresh(run_spec())
     with torch.no_grad():
         model.embedding.tgt_table.weight.zero_()
-    found, _ = nll(model, Batches(pairs(20), 50, PAD).in_order(), "fp32")
-    assert found == pytest.approx(math.log(N_IDS), abs=1e-6)
+    found = likelihood(model, Batches(pairs(20), 50, PAD).in_order(), "fp32")
+    assert found.nll == pytest.approx(math.log(N_IDS), abs=1e-6)

@@ -16,7 +16,7 @@ from ablate.config import RunSpec
 from ablate.data.batches import Batch, Batches
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
-from ablate.measuring import count_flops, nll, perplexity
+from ablate.measuring import count_flops, likelihood, perplexity
 from ablate.measuring.workload import Workload
 from tests.tiny import spec, tiny
 from tests.training.reversal import fresh, pairs, run_spec
@@ -97,9 +97,12 @@ def test_flops_of_tied_and_separate_embeddings_are_the_same() -> None:
 
 def test_nll_does_not_depend_on_the_batches() -> None:
     model, data = fresh(run_spec()), pairs(40)
-    found = [nll(model, Batches(data, size, PAD).in_order(), "fp32") for size in (8, 64, 999)]
-    assert [value for value, _ in found] == pytest.approx([found[0][0]] * 3, rel=1e-6)
-    assert len({n for _, n in found}) == 1
+    batches = [Batches(data, size, PAD).in_order() for size in (8, 64, 999)]
+    found = [likelihood(model, each, "fp32") for each in batches]
+    assert [each.nll for each in found] == pytest.approx([found[0].nll] * 3, rel=1e-6)
+    assert len({each.n_tokens for each in found}) == 1
+    for each in found[1:]:
+        np.testing.assert_allclose(each.of_sentences, found[0].of_sentences, rtol=1e-5)
 
 
 def test_a_failure_leaves_the_model_in_training() -> None:
@@ -110,13 +113,13 @@ def test_a_failure_leaves_the_model_in_training() -> None:
         raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="the disk is gone"):
-        nll(model, broken(), "fp32")
+        likelihood(model, broken(), "fp32")
     assert model.training
 
 
 def test_the_likelihood_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing to measure"):
-        nll(fresh(run_spec()), [], "fp32")
+        likelihood(fresh(run_spec()), [], "fp32")
 
 
 def test_perplexity_is_the_exponential() -> None:

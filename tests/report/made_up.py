@@ -64,7 +64,7 @@ def record(name: str, seed: int) -> dict[str, Any]:
         "spec": {"tokenizer": {"name": "bpe"}, "training": {"precision": "fp32"}},
         "params": {"total": {"learned": 1_354_000}.get(name, 1_321_000), "embedding": 256_000},
         "flops": {"train_per_target_token": 1e6},
-        "train": {"steps": 10, "stopped_early": False},
+        "train": {"steps": 10, "target_tokens": 4000 + seed, "stopped_early": False},
         "speed": {
             **{measure: statistics.median(values) for measure, values in rounds.items()},
             "rounds": rounds,
@@ -79,6 +79,8 @@ def record(name: str, seed: int) -> dict[str, Any]:
                 "chrf": draw(50, 70),
                 "chrf_signature": CHRF_SIGNATURE,
                 "exact_match": draw(20, 22),
+                "nll": draw(0.5, 0.6),
+                "bits_per_character": draw(0.2, 0.3),
             }
             for test_set in SETS
         },

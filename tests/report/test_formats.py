@@ -50,29 +50,44 @@ def test_every_format_ends_in_a_newline_and_names_every_row(
 @pytest.mark.parametrize("format_", ["terminal", "markdown", "html"])
 def test_people_see_every_number_of_the_table(format_: Format, whole: Table) -> None:
     text = re.sub(r"</?span[^>]*>", "", render(whole, format_))
-    for line in whole.lines:
-        for cell in line.cells:
-            assert cell.value in text
-            assert not cell.spread or re.search(rf"{cell.value} ± +{cell.spread}\b", text)
+    for block in whole.blocks:
+        for line in block.lines:
+            for cell in line.cells:
+                assert cell.value in text
+                assert cell.aside in text
+
+
+@pytest.mark.parametrize("format_", ["terminal", "markdown", "html", "latex"])
+def test_the_conclusion_ends_the_page(format_: Format, whole: Table) -> None:
+    text = " ".join(re.sub(r"<[^>]*>|[*{}\\]", "", render(whole, format_)).split())
+    notes, _, end = text.rpartition(whole.conclusion)
+    assert whole.footnotes[-1].text in notes
+    assert len(end) < 40  # closing tags and the like
+
+
+def _pipes(text: str) -> list[list[str]]:
+    """Return the lines of each pipe table."""
+    blocks = re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)
+    return [block.splitlines() for block in blocks]
 
 
 def test_markdown_reads_back(broken: Table) -> None:
-    lines = [line for line in render(broken, "markdown").splitlines() if line.startswith("| ")]
-    assert len({len(line) for line in lines}) == 1
-    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
-    assert cells[0] == [column.title.replace("†", "") for column in broken.columns]
-    for line, read in zip(broken.lines, cells[2:], strict=True):
-        assert [re.sub(r"\s+", " ", text.strip("*")) for text in read] == [
-            c.text for c in line.cells
-        ]
-    assert [rule.endswith(":") for rule in cells[1]] == [c.is_number for c in broken.columns]
+    for block, lines in zip(broken.blocks, _pipes(render(broken, "markdown")), strict=True):
+        assert len({len(line) for line in lines}) == 1
+        cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+        assert cells[0] == [column.title.replace("_", "_") for column in block.columns]
+        for line, read in zip(block.lines, cells[2:], strict=True):
+            assert [re.sub(r"\s+", " ", text.strip("*").replace("\\", "")) for text in read] == [
+                c.text for c in line.cells
+            ]
+        assert [rule.endswith(":") for rule in cells[1]] == [c.is_number for c in block.columns]
 
 
 def test_markdown_keeps_the_number_of_columns_whatever_a_row_is_called(hostile: Table) -> None:
-    lines = [line for line in render(hostile, "markdown").splitlines() if line.startswith("| ")]
-    counts = {len(re.findall(r"(?<!\\)\|", line)) for line in lines}
-    assert counts == {len(hostile.columns) + 1}
-    assert "<i>" not in "".join(lines)
+    for block, lines in zip(hostile.blocks, _pipes(render(hostile, "markdown")), strict=True):
+        counts = {len(re.findall(r"(?<!\\)\|", line)) for line in lines}
+        assert counts == {len(block.columns) + 1}
+        assert "<i>" not in "".join(lines)
 
 
 def test_csv_reads_back_at_full_precision(whole: Table) -> None:
@@ -87,21 +102,44 @@ def test_csv_reads_back_at_full_precision(whole: Table) -> None:
                 continue
             assert float(row[f"{name}.sd"]) == estimate.sd
             assert int(row[f"{name}.n"]) == 3
-        for name, estimate in line.summary.differences.items():
-            assert float(row[f"{name}.difference.mean"]) == estimate.mean
-            assert estimate.student is not None
-            assert float(row[f"{name}.difference.low"]) == estimate.student.low
-            assert float(row[f"{name}.difference.high"]) == estimate.student.high
         for name, rounds in line.summary.rounds.items():
+            speed = line.summary.speeds[name]
             assert float(row[f"{name}.rounds.median"]) == rounds.median
             assert float(row[f"{name}.rounds.sd"]) == rounds.sd
             assert int(row[f"{name}.rounds.n"]) == 5
-        for name, ratio in line.summary.ratios.items():
-            assert float(row[f"{name}.ratio.median"]) == ratio.median
-            assert float(row[f"{name}.ratio.sd"]) == ratio.sd
-    assert rows[0]["test.test.bleu.difference.mean"] == ""
-    assert rows[0]["speed.train_target_tokens_per_second.ratio.median"] == ""
-    assert rows[1]["speed.train_target_tokens_per_second.ratio.median"] != ""
+            assert float(row[f"{name}.polished"]) == speed.value
+            if speed.ratio is None or speed.interval is None:
+                assert row[f"{name}.ratio"] == row[f"{name}.ratio.low"] == ""
+                continue
+            assert float(row[f"{name}.ratio"]) == speed.ratio
+            assert float(row[f"{name}.ratio.high"]) == speed.interval.high
+
+
+def test_csv_holds_both_intervals_with_their_method(whole: Table) -> None:
+    rows = list(csv.DictReader(io.StringIO(render(whole, "csv"))))
+    for name, compared in whole.comparisons.items():
+        assert rows[0][f"{name}.difference.estimate"] == ""
+        for row, each in zip(rows[1:], compared.differences.values(), strict=True):
+            read = {key: row[f"{name}.difference.{key}"] for key in ("method", "won")}
+            assert read == {"method": "two-way", "won": str(each.n_won)}
+            assert each.simultaneous is not None
+            assert each.single is not None
+            expected = {
+                "estimate": each.estimate,
+                "n": each.n,
+                "se": each.standard_error,
+                "df": each.df,
+                "low": each.simultaneous.low,
+                "high": each.simultaneous.high,
+                "single.low": each.single.low,
+                "single.high": each.single.high,
+                "p": each.p,
+            }
+            for key, value in expected.items():
+                assert float(row[f"{name}.difference.{key}"]) == value
+    verdicts = {row["test.test.bleu.difference.verdict"] for row in rows[1:]}
+    assert verdicts <= {"better", "worse", "no difference", "cannot tell"}
+    assert {row["test.test.chrf.difference.verdict"] for row in rows} == {""}
 
 
 def test_csv_counts_what_is_not_done(broken: Table) -> None:
@@ -113,6 +151,9 @@ def test_csv_counts_what_is_not_done(broken: Table) -> None:
     assert counts["heads_1"] == {**nothing, "oom": 3}
     assert rows["heads_1"]["test.test.bleu.mean"] == ""
     assert rows["learned"]["test.test.bleu.n"] == "2"
+    assert rows["learned"]["test.test.bleu.difference.method"] == "divergence as 0"
+    assert rows["learned"]["test.test.bleu.difference.low"] == ""
+    assert rows["literal"]["test.test.bleu.difference.method"] == "two-way"
 
 
 def test_json_holds_every_value_with_its_seed(broken: Table) -> None:
@@ -130,6 +171,23 @@ def test_json_holds_every_value_with_its_seed(broken: Table) -> None:
             sd = None if name.startswith(("speed.", "memory.")) else estimate.sd
             assert (read["mean"], read["sd"], read["n"]) == (estimate.mean, sd, estimate.n)
     assert len(content["footnotes"]) == len(broken.footnotes)
+    assert content["conclusion"] == broken.conclusion
+    assert content["negligible"] == {"bleu": 1.0, "nll": 0.02}
+
+
+def test_json_holds_both_intervals_with_their_method(broken: Table) -> None:
+    content = json.loads(render(broken, "json"))
+    for name, compared in broken.comparisons.items():
+        error = content["errors"][name]
+        assert (error["sd"], error["df"]) == (compared.sd, compared.df)
+        assert error["diverged"] == ["learned"]
+        for row in content["rows"][1:]:
+            each, read = compared.differences[row["name"]], row["differences"][name]
+            assert (read["estimate"], read["method"]) == (each.estimate, each.method)
+            assert (read["p"], read["df"], read["won"]) == (each.p, each.df, each.n_won)
+            for key, interval in (("interval", each.simultaneous), ("single", each.single)):
+                assert read[key] == ([interval.low, interval.high] if interval else None)
+    assert content["rows"][0]["differences"] == {}
 
 
 def test_json_has_null_for_what_json_cannot_say(tmp_path: Path) -> None:
@@ -149,7 +207,7 @@ def test_latex_escapes_what_it_would_read_as_markup(hostile: Table) -> None:
     body = re.sub(r"^%.*$", "", text, flags=re.MULTILINE)
     assert not re.search(r"(?<!\\)[%#_]", body)
     assert len(re.findall(r"(?<!\\)\$", body)) % 2 == 0
-    assert not set(body) & set("±†→∞…\N{MULTIPLICATION SIGN}\N{MINUS SIGN}\N{EN DASH}")
+    assert not set(body) & set("±†‡§¶→∞…\N{MULTIPLICATION SIGN}\N{MINUS SIGN}\N{EN DASH}")
 
 
 def test_latex_groups_and_columns_agree(whole: Table, broken: Table) -> None:
@@ -159,17 +217,16 @@ def test_latex_groups_and_columns_agree(whole: Table, broken: Table) -> None:
         assert sorted(opened) == sorted(re.findall(r"\\end\{([a-z*]+)\}", text))
         plain = text.replace(r"\{", "").replace(r"\}", "")
         assert plain.count("{") == plain.count("}")
-        (spec,) = re.findall(r"\\begin\{tabular\}\{@\{\}([lr]+)@\{\}\}", text)
-        rows = re.findall(r"^(.*) \\\\$", text, flags=re.MULTILINE)
-        assert len(rows) == len(each.lines) + 2
-        assert {len(re.findall(r"(?<!\\)&", row)) + 1 for row in rows} == {len(spec)}
-
-
-def test_latex_says_which_columns_it_leaves_out(whole: Table) -> None:
-    text = render(whole, "latex")
-    assert "% left out for want of room: exact % test, exact % test_long" in text
-    assert r"$\pm$" in text
-    assert whole.column("test.test_long.bleu")[0].value in text
+        grids = re.findall(
+            r"\\begin\{tabular\}\{@\{\}([lr]+)@\{\}\}(.*?)\\end\{tabular\}", text, flags=re.DOTALL
+        )
+        n_columns = sum(len(spec) for spec, _ in grids)
+        again = len(grids) - len(each.blocks)  # the names of the rows, where a block is in halves
+        assert n_columns == sum(len(block.columns) for block in each.blocks) + again
+        for spec, body in grids:
+            rows = re.findall(r"^(.*) \\\\$", body, flags=re.MULTILINE)
+            assert len(rows) == len(each.lines) + 2
+            assert {len(re.findall(r"(?<!\\)&", row)) + 1 for row in rows} == {len(spec)}
 
 
 class Page(HTMLParser):
@@ -201,8 +258,12 @@ def test_html_reads_back(whole: Table, broken: Table, hostile: Table) -> None:
         page = Page()
         page.feed(render(each, "html"))
         assert page.open == []
-        assert page.rows[0][1:] == [column.title for column in each.columns][1:]
-        assert page.rows[1:] == [[cell.text for cell in line.cells] for line in each.lines]
+        expected = []
+        for block in each.blocks:
+            row, *heads = (column.title for column in block.columns)
+            expected.append([row or "row", *heads])
+            expected += [[cell.text for cell in line.cells] for line in block.lines]
+        assert page.rows == expected
 
 
 def test_html_needs_nothing_from_elsewhere(whole: Table) -> None:
@@ -218,17 +279,32 @@ def test_a_terminal_is_never_overrun_and_never_breaks_a_number(
     for each in (whole, broken, hostile):
         lines = render(each, "terminal", width).splitlines()
         assert max(map(cell_len, lines)) <= width
-        known = {n for line in each.lines for c in line.cells for n in numbers(c.text)}
+        known = {
+            n
+            for block in each.blocks
+            for line in block.lines
+            for c in line.cells
+            for n in numbers(c.text)
+        }
         known |= {n for note in each.footnotes for n in numbers(note.text)}
         assert set(numbers("\n".join(lines))) <= known
 
 
-def test_a_narrow_terminal_keeps_what_matters_and_says_what_it_left_out(whole: Table) -> None:
-    text = render(whole, "terminal", 80)
-    for key in ("test.test.bleu", "test.test.bleu.difference", "params.total"):
-        assert all(cell.value in text for cell in whole.column(key))
-    assert re.search(r"not shown here: .*exact\s+%\s+test_novel", text, flags=re.DOTALL)
-    assert "not shown" not in render(whole, "terminal")
+@pytest.mark.parametrize("width", [50, 80, 100])
+def test_a_narrow_terminal_leaves_no_column_out(width: int, whole: Table, broken: Table) -> None:
+    for each in (whole, broken):
+        text = render(each, "terminal", width)
+        for block in each.blocks:
+            for at, column in enumerate(block.columns):
+                assert column.header in text
+                if column.is_number:
+                    assert all(line.cells[at].value in text for line in block.lines)
+
+
+def test_a_narrow_terminal_shows_first_what_a_row_is_judged_by(whole: Table) -> None:
+    first, *_ = render(whole, "terminal", 80).split("\nbaseline")[:1]
+    assert all(word in first for word in ("BLEU", "ΔBLEU", "verdict"))
+    assert "memory" not in first
 
 
 def test_many_changed_paths_share_one_column_in_a_narrow_terminal(tmp_path: Path) -> None:
@@ -250,11 +326,9 @@ def test_a_terminal_without_faces_gets_plain_text(whole: Table) -> None:
 
 def test_numbers_of_a_column_stand_below_one_another(whole: Table) -> None:
     lines = render(whole, "terminal").splitlines()
-    rows = [line for line in lines if line.split("  ")[0] in ("baseline", "learned", "heads_1")]
-    assert len(rows) == 3
-    baseline, *others = [{m.start() for m in re.finditer("±", row)} for row in rows]
-    assert others[0] == others[1]
-    assert baseline < others[0]  # which have ratios to it as well
+    rows = [line for line in lines if line.split("  ")[0] in ("learned", "literal", "heads_1")]
+    points = [{m.start() for m in re.finditer(r"\.", row)} for row in rows[:3]]
+    assert points[0] > points[1] == points[2]  # the first has one more number in brackets
 
 
 def test_tables_are_written_under_their_names(whole: Table, tmp_path: Path) -> None:

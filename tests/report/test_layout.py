@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from pathlib import Path
 
 import pytest
 
-from ablate.analysis import summarise
-from ablate.config import Experiment
+from ablate.analysis import TRAIN_FLOPS, comparisons, summarise
+from ablate.config import Experiment, load
 from ablate.report import Table, table
-from ablate.report.numbers import TIMES
+from ablate.report.numbers import MINUS, TIMES, signed
 from tests.report import made_up
 
 SEEDS = (1, 2, 3)
@@ -38,31 +39,97 @@ def test_every_number_is_the_analysis(
     experiment: Experiment, records: made_up.Records, whole: Table
 ) -> None:
     names = [row.name for row in experiment.rows]
-    decimals = {"bleu": 2, "perplexity": 2, "exact_match": 1}
     summaries = summarise(names, SEEDS, records)
-    keys = [column.key for column in whole.columns if column.key.split(".")[-1] in decimals]
-    assert len(keys) == 7
-    for key in keys:
-        n = decimals[key.split(".")[-1]]
-        for summary, cell in zip(summaries, whole.column(key), strict=True):
-            estimate = summary.metrics[key]
-            assert (cell.value, cell.spread) == (f"{estimate.mean:.{n}f}", f"{estimate.sd:.{n}f}")
+    found = comparisons(summaries)
+    for test_set in made_up.SETS:
+        key = f"test.{test_set}.bleu"
+        means = [f"{summary.metrics[key].mean:.1f}" for summary in summaries]
+        assert [cell.value for cell in whole.column(key)] == means
+        expected = [found[key].differences[name] for name in names[1:]]
+        deltas = whole.column(f"{key}.difference")
+        assert [c.value for c in deltas[1:]] == [signed(each.estimate or 0, 1) for each in expected]
+        for cell, each in zip(
+            whole.column(f"{key}.difference.interval")[1:], expected, strict=True
+        ):
+            assert each.simultaneous is not None
+            low, high = signed(each.simultaneous.low, 1), signed(each.simultaneous.high, 1)
+            assert cell.value == f"[{low}, {high}]"
+    loss = [found["test.test.nll"].differences[name].estimate for name in names[1:]]
+    deltas = whole.column("test.test.nll.difference")[1:]
+    assert [cell.value for cell in deltas] == [signed(each or 0, 3) for each in loss]
+
+
+def test_a_perplexity_is_that_of_the_mean_nll(records: made_up.Records, whole: Table) -> None:
+    for section, key in (("test", "test.test.perplexity"), ("dev", "dev.perplexity")):
+        values = [records["learned", seed][section] for seed in SEEDS]
+        nll = [(each["test"] if section == "test" else each)["nll"] for each in values]
+        assert whole.column(key)[1].value == f"{math.exp(statistics.fmean(nll)):.2f}"
+
+
+def _shift(records: made_up.Records, row: str, by: float, spread: float = 0.1) -> None:
+    """Let a row's BLEU lie ``by`` above the baseline's, about the same with every seed."""
+    for seed in SEEDS:
+        bleu = records["baseline", seed]["test"]["test"]["bleu"]
+        own = spread * (seed - 2) * (1 if row == "learned" else -1)
+        records[row, seed]["test"]["test"]["bleu"] = bleu + by + own
 
 
 def test_the_difference_has_a_sign_and_a_true_minus(
     experiment: Experiment, records: made_up.Records
 ) -> None:
-    for seed in SEEDS:
-        bleu = records["baseline", seed]["test"]["test"]["bleu"]
-        records["learned", seed]["test"]["test"]["bleu"] = bleu - 1.234
-        records["literal", seed]["test"]["test"]["bleu"] = bleu + 0.5
-        records["heads_1", seed]["test"]["test"]["bleu"] = bleu
+    for row, by in (("learned", -1.26), ("literal", 0.5), ("heads_1", 0.0)):
+        _shift(records, row, by)
+    values = [c.value for c in table(experiment, records).column("test.test.bleu.difference")]
+    assert values == ["", f"{MINUS}1.3", "+0.5", "0.0"]
+
+
+def test_verdicts_follow_from_the_intervals(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for row, by in (("learned", -2.5), ("literal", 1.4), ("heads_1", 0.1)):
+        _shift(records, row, by)
     laid_out = table(experiment, records)
-    minus = "\N{MINUS SIGN}"
-    values = [cell.value for cell in laid_out.column("test.test.bleu.difference")]
-    assert values == ["", f"{minus}1.23", "+0.50", "0.00"]
-    intervals = [cell.value for cell in laid_out.column("test.test.bleu.difference.interval")]
-    assert intervals[1] == f"[{minus}1.23, {minus}1.23]"
+    verdicts = [cell.value for cell in laid_out.column("verdict")]
+    assert verdicts == ["", "worse", "better", "no difference"]
+    assert laid_out.conclusion == (
+        "By BLEU on test, literal is better than the baseline; learned is worse than the baseline; "
+        "heads_1 differs by less than 1 BLEU."
+    )
+
+
+def test_what_is_negligible_is_the_experiments_to_say(
+    tmp_path: Path, experiment: Experiment, records: made_up.Records
+) -> None:
+    for row, by in (("learned", -2.5), ("literal", 1.4), ("heads_1", 0.1)):
+        _shift(records, row, by)
+    head = f"negligible: {{bleu: 4, nll: 1}}\n{made_up.HEAD}"
+    laid_out = table(made_up.experiment(tmp_path, head=head), records)
+    assert [cell.value for cell in laid_out.column("verdict")][1:] == ["no difference"] * 3
+    assert "±4 BLEU (±1 nats)" in notes(laid_out)["verdict"]
+    (column,) = [column for column in laid_out.columns if column.key == "verdict"]
+    assert column.detail == "±4 BLEU"
+
+
+def test_a_loss_that_tells_more_than_bleu_is_in_the_conclusion(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for row, by in (("learned", 0.0), ("literal", 0.0), ("heads_1", 0.0)):
+        _shift(records, row, by, spread=3.0)
+        for seed in SEEDS:
+            nll = records["baseline", seed]["test"]["test"]["nll"]
+            more = 0.3 if row == "learned" else 0.001 * seed
+            records[row, seed]["test"]["test"]["nll"] = nll + more
+    assert table(experiment, records).conclusion == (
+        "By BLEU on test, 3 seeds cannot tell learned, literal and heads_1 from it; by NLL, "
+        "learned is worse."
+    )
+
+
+def test_many_rows_are_counted_in_the_conclusion(tmp_path: Path) -> None:
+    grid = "".join(f"  row_{n}: {{model.feed_forward.d_ff: {n}}}\n" for n in range(33, 41))
+    experiment = made_up.experiment(tmp_path, f"\n{grid}")
+    conclusion = table(experiment, made_up.records(experiment)).conclusion
+    assert "row_33, row_34, row_35 and 5 more" in conclusion
 
 
 def test_parameters_are_compared_with_the_baseline(whole: Table) -> None:
@@ -72,6 +139,49 @@ def test_parameters_are_compared_with_the_baseline(whole: Table) -> None:
         "1.32",
         "1.32",
     ]
+
+
+def test_equal_budgets_are_one_line(whole: Table) -> None:
+    assert notes(whole)["budget"] == "equal steps, target tokens and training FLOPs"
+    keys = [column.key for column in whole.columns]
+    assert "train.steps" not in keys
+    assert "train.target_tokens" not in keys
+    assert {cell.text for cell in whole.column(TRAIN_FLOPS)} == {"4.0"}
+
+
+def test_rows_that_had_more_are_told_apart_and_marked(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for seed in SEEDS:
+        records["learned", seed]["train"] |= {"steps": 20, "target_tokens": 8000 + 2 * seed}
+        records["literal", seed]["flops"] = {"train_per_target_token": 1.03e6}
+    laid_out = table(experiment, records)
+    assert notes(laid_out)["budget"] == (
+        f"steps 1.00 to 2.00{TIMES} the baseline's; target tokens 1.00 to 2.00{TIMES} the "
+        f"baseline's; training FLOPs 1.00 to 2.00{TIMES} the baseline's; ¶ marks what differs by "
+        "more than 5%"
+    )
+    steps = [cell.text for cell in laid_out.column("train.steps")]
+    assert steps == ["10", "20¶", "10", "10"]
+    flops = [cell.text for cell in laid_out.column(TRAIN_FLOPS)]
+    assert flops == ["4.0", f"8.0¶ (2.00{TIMES})", f"4.1 (1.03{TIMES})", "4.0"]
+
+
+def test_where_tokenizers_differ_losses_are_compared_per_character(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for seed in SEEDS:
+        records["learned", seed]["tokenizer"] = {"fingerprint": "other", "n_src": 9, "n_tgt": 9}
+    laid_out = table(experiment, records)
+    keys = [column.key for column in laid_out.columns]
+    assert "test.test.bits_per_character.difference" in keys
+    assert "test.test.nll.difference" not in keys
+    assert laid_out.more is not None
+    more = [column.key for column in laid_out.more.columns]
+    assert "test.test.bits_per_character" in more
+    assert not any("perplexity" in key for key in more)
+    assert "bits per character of the references" in notes(laid_out)["columns"]
+    assert "bits per character" in notes(laid_out)["intervals"]
 
 
 TRAIN = "speed.train_target_tokens_per_second"
@@ -85,19 +195,26 @@ def _turns(records: made_up.Records, row: str, *speeds: float, occasion: str = "
             record["speed"] = {**median, "rounds": turns, "occasion": occasion}
 
 
-def test_speeds_are_medians_of_rounds_and_ratios_are_taken_within_them(
+def test_ratios_of_speeds_are_those_of_rows_that_took_turns(
     experiment: Experiment, records: made_up.Records
 ) -> None:
     _turns(records, "baseline", 1000.0, 2000.0, 1500.0)
-    _turns(records, "learned", 500.0, 1100.0, 900.0)
+    _turns(records, "learned", 500.0, 1000.0, 750.0)
     _turns(records, "literal", 500.0, 1100.0, 900.0, occasion="b")
     _turns(records, "heads_1", 3000.0, 4000.0)
+    for record in records.values():
+        rounds = record["speed"]["rounds"]
+        rounds["decode_sentences_per_second"] = [
+            speed / 10 for speed in rounds[TRAIN.removeprefix("speed.")]
+        ]
     laid_out = table(experiment, records)
     cells = [cell.text for cell in laid_out.column(TRAIN)]
-    assert cells[:2] == ["1500 ± 500", f"900 ± 306 (0.55 ± 0.05{TIMES})"]
-    assert cells[3] == f"3500 ± 707 (2.50 ± 0.71{TIMES})"
+    nothing = "\N{EN DASH}"
+    assert cells[:3] == ["1.00", "0.50 (0.50 to 0.50)", nothing]
+    assert cells[3].startswith("2.45 (")
     said = notes(laid_out)
-    assert "medians of 2 to 3 rounds" in said["columns"]
+    assert "1,500 target tokens and 150 sentences per second" in said["columns"]
+    assert "median polish of 3 rounds" in said["columns"]
     assert said["speed"].startswith("literal: not measured by turns with the baseline")
 
 
@@ -114,54 +231,91 @@ def test_a_speed_without_rounds_claims_none(
     for record in records.values():
         record["speed"] = {TRAIN.removeprefix("speed."): 170.0}
     laid_out = table(experiment, records)
-    assert [cell.text for cell in laid_out.column(TRAIN)] == ["170", *[f"170 (1.00{TIMES})"] * 3]
+    assert [cell.text for cell in laid_out.column(TRAIN)] == ["1.00"] * 4
     assert "round" not in notes(laid_out)["columns"]
     assert "speed" not in notes(laid_out)
 
 
 def test_large_numbers_get_a_larger_unit(experiment: Experiment, records: made_up.Records) -> None:
     for record in records.values():
-        record["speed"] = {"train_target_tokens_per_second": 170_400.0}
         record["memory"]["train_peak_mib"] = 20_480.0
         record["params"]["total"] = 7_610
+        record["flops"]["train_per_target_token"] = 1e11
     laid_out = table(experiment, records)
     shown = {
         column.key: (column.detail, cell.value)
         for column, cell in zip(laid_out.columns, laid_out.lines[0].cells, strict=True)
     }
-    assert shown["speed.train_target_tokens_per_second"] == ("k tok/s", "170")
     assert shown["memory.train_peak_mib"] == ("GiB", "20.0")
     assert shown["params.total"] == ("k", "7.6")
+    assert shown[TRAIN_FLOPS] == ("T", "400.2")
 
 
-def test_lower_cased_bleu_stands_beside_bleu_where_there_is_one(
+def test_lower_cased_bleu_stands_in_the_second_block_where_there_is_one(
     experiment: Experiment, records: made_up.Records
 ) -> None:
     for record in records.values():
         record["test"]["test"] |= {"bleu_lc_tok": 41.0, "bleu_lc_tok_signature": "tok:none|case:lc"}
     laid_out = table(experiment, records)
-    keys = [column.key for column in laid_out.columns]
-    assert keys.index("test.test.bleu_lc_tok") == keys.index("test.test.bleu") + 1
+    assert laid_out.more is not None
+    keys = [column.key for column in laid_out.more.columns]
+    assert "test.test.bleu_lc_tok" in keys
     assert "test.test_long.bleu_lc_tok" not in keys
     assert notes(laid_out)["BLEU lc tok"] == "tok:none|case:lc"
 
 
-def test_a_whole_experiment_has_no_status_column(whole: Table) -> None:
-    assert all(column.kind != "status" for column in whole.columns)
-
-
 def test_what_is_not_done_is_counted_and_marked(broken: Table) -> None:
-    assert [cell.value for cell in broken.column("status")] == [
-        "done",
-        "1 of 3 diverged",
-        "1 of 3 missing",
-        "3 of 3 out of memory",
-    ]
+    assert [cell.text for cell in broken.column("done")] == ["3/3", "2/3§", "2/3", "0/3"]
     assert [cell.mark for cell in broken.column("test.test.bleu")] == ["", "†", "†", ""]
-    assert [cell.mark for cell in broken.column("test.test.bleu.difference")] == ["", "†", "†", ""]
+    assert broken.column("test.test.bleu.difference")[2].mark == "†"
     assert broken.column("test.test.bleu")[3].text == "\N{EN DASH}"
     assert broken.column("test.test.bleu.difference")[3].text == "\N{EN DASH}"
     assert broken.column("params.total")[3].value == "1.32"  # what is known is shown
+    assert notes(broken)["missing runs"] == "literal: 1"
+    assert broken.conclusion.endswith(
+        "learned diverged with some seeds; heads_1 cannot be compared."
+    )
+
+
+def test_a_row_that_diverged_has_no_interval_and_the_seeds_that_it_won(
+    records: made_up.Records, broken: Table
+) -> None:
+    bleu = {
+        (row, seed): records[row, seed]["test"]["test"]["bleu"]
+        for row, seed in (
+            ("baseline", 1),
+            ("baseline", 2),
+            ("baseline", 3),
+            ("learned", 1),
+            ("learned", 2),
+        )
+    }
+    pairs = [bleu["learned", 1] - bleu["baseline", 1], bleu["learned", 2] - bleu["baseline", 2]]
+    mean = (sum(pairs) - bleu["baseline", 3]) / 3
+    assert broken.column("test.test.bleu.difference")[1].text == signed(mean, 1)
+    assert broken.column("test.test.bleu.difference.interval")[1].text == "\N{EN DASH}"
+    assert broken.column("verdict")[1].text == f"won {sum(pair > 0 for pair in pairs)} of 3"
+    assert notes(broken)["§"].startswith("learned: of a row with diverged seeds")
+
+
+def test_a_row_whose_spread_departs_is_marked_and_said(tmp_path: Path) -> None:
+    experiment = made_up.experiment(tmp_path, seeds="[1, 2, 3, 4]")
+    records = made_up.records(experiment)
+    for seed in (1, 2, 3, 4):
+        records["literal", seed]["test"]["test"]["bleu"] = 40.0 + 300 * (seed % 2) - seed
+    laid_out = table(experiment, records)
+    marks = [cell.mark for cell in laid_out.column("test.test.bleu.difference.interval")]
+    assert marks == ["", "", "‡", ""]
+    assert notes(laid_out)["‡"].startswith("literal: the spread over seeds departs")
+
+
+def test_a_baseline_that_diverged_is_the_conclusion(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    records["baseline", 2] = made_up.without_result("diverged", "NaN", "baseline", 2)
+    laid_out = table(experiment, records)
+    assert laid_out.conclusion == "The baseline diverged with 1 of 3 seeds: no verdicts."
+    assert "none: the baseline diverged" in notes(laid_out)["intervals"]
 
 
 def test_footnotes_tell_the_reasons(broken: Table) -> None:
@@ -181,8 +335,29 @@ def test_footnotes_tell_what_one_needs_to_repeat_it(whole: Table) -> None:
     assert told["hardware"] == "cpu, Abacus 9, 1 thread"
     assert told["software"] == "ablate 0.1.0 · torch 2.13.0; eager engine, fp32"
     assert told["commit"] == "9839b24aa1bb with changes that were not committed"
-    assert told["seeds"].startswith("1, 2, 3.")
-    assert "With 3 seeds" in told["ΔBLEU"]
+    assert told["seeds"] == "1, 2, 3"
+
+
+def test_the_first_footnotes_say_how_to_read_the_table(whole: Table) -> None:
+    assert [note.label for note in whole.footnotes][:3] == ["intervals", "verdict", "budget"]
+    compared = whole.comparisons["test.test.bleu"]
+    said = whole.footnotes[0].text
+    assert "all 3 of a column hold together" in said
+    assert f"Dunnett's constant {compared.family.critical:.2f}" in said
+    assert f"± {compared.sd:.2f} BLEU" in said
+    assert "6 degrees of freedom" in said
+    assert compared.detectable is not None
+    assert f"a true difference of {compared.detectable.high:.1f} BLEU" in said
+
+
+def test_what_can_be_detected_is_of_the_pairs_done(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    del records["literal", 2]
+    found = table(experiment, records).comparisons["test.test.bleu"].detectable
+    assert found is not None
+    low, high = f"{found.low:.1f}", f"{found.high:.1f}"
+    assert f"of {low} to {high} BLEU" in table(experiment, records).footnotes[0].text
 
 
 def test_records_that_differ_are_told_apart(
@@ -202,33 +377,40 @@ def test_a_footnote_tells_which_runs_could_not_have_their_engine(
     assert "eager engine (not graph: position: mine depends on numbers), fp32 (1 run)" in told
 
 
-def test_one_seed_gets_no_spread_and_a_footnote_that_says_so(tmp_path: Path) -> None:
+def test_one_seed_gets_no_verdict_and_a_footnote_that_says_so(tmp_path: Path) -> None:
     experiment = made_up.experiment(tmp_path, seeds="[7]")
     laid_out = table(experiment, made_up.records(experiment))
-    spreads = {
-        cell.spread
-        for line in laid_out.lines
-        for column, cell in zip(laid_out.columns, line.cells, strict=True)
-        if not column.key.startswith("speed")
-    }
-    assert spreads == {""}
-    assert "test.test.bleu.difference.interval" not in [column.key for column in laid_out.columns]
+    keys = [column.key for column in laid_out.columns]
+    assert "test.test.bleu.difference" in keys
+    assert "test.test.bleu.difference.interval" not in keys
+    assert "verdict" not in keys
     told = notes(laid_out)
-    assert told["seed"].startswith("7, and no other")
-    assert "Student" not in told["ΔBLEU"]
+    assert told["seed"] == "7"
+    assert told["intervals"].startswith("none: with one seed")
+    assert laid_out.conclusion.startswith("With one seed no difference can be told from chance")
 
 
 def test_an_experiment_that_has_not_run_is_a_table_of_missing_runs(experiment: Experiment) -> None:
     laid_out = table(experiment, {})
-    assert [cell.value for cell in laid_out.column("status")] == ["3 of 3 missing"] * 4
-    assert [column.kind for column in laid_out.columns] == ["row", "change", "change", "status"]
+    assert [cell.value for cell in laid_out.column("done")] == ["0/3"] * 4
+    assert [column.kind for column in laid_out.columns] == ["row", "change", "change", "measure"]
+    assert laid_out.more is None
+    assert laid_out.conclusion.startswith("The baseline has no result yet")
+
+
+def test_an_experiment_without_variants_has_nothing_to_compare(tmp_path: Path) -> None:
+    (tmp_path / "alone.yaml").write_text(made_up.HEAD, encoding="utf-8")
+    experiment = load(tmp_path / "alone.yaml")
+    laid_out = table(experiment, made_up.records(experiment))
+    assert laid_out.conclusion.startswith("There is nothing to compare")
+    assert "intervals" not in notes(laid_out)
 
 
 def test_a_perplexity_without_bound_is_shown_as_it_is(
     experiment: Experiment, records: made_up.Records
 ) -> None:
-    records["learned", 1]["dev"]["perplexity"] = float("inf")
-    records["literal", 1]["dev"]["perplexity"] = float("nan")
+    records["learned", 1]["dev"]["nll"] = 3000.0
+    records["literal", 1]["dev"]["nll"] = float("nan")
     cells = table(experiment, records).column("dev.perplexity")
     assert [cell.text for cell in cells[1:3]] == ["∞", "NaN"]
 

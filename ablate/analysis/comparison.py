@@ -1,0 +1,277 @@
+"""Every row of a table less the baseline, with intervals that hold for the whole table at once.
+
+The rows of one metric over seeds follow the additive model of `ablate.analysis.two_way`, with one
+pooled error; the intervals are Dunnett's. Three kinds of rows are not of that model:
+
+- A row whose spread departs from the others' (F test at `DEPARTURE_LEVEL`) has an interval of its
+  own, from its paired differences alone.
+- A row with diverged seeds has no interval: the survivors' would answer another question. Its
+  difference counts a divergence as 0, where the metric is a score, and the seeds that it won are
+  counted.
+- A row without a seed that the baseline has too has nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from ablate.analysis import dunnett
+from ablate.analysis.dunnett import Family
+from ablate.analysis.statistics import LEVEL, Interval
+from ablate.analysis.two_way import TwoWay, two_way
+
+Floats = NDArray[np.float64]
+Values = Mapping[str, Mapping[int, float]]
+"""One metric by row, the baseline first, and seed."""
+
+Method = Literal["two-way", "paired", "divergence as 0", "none"]
+
+DEPARTURE_LEVEL = 0.001
+"""The share of rows that the F test calls departing although their spread is the others'."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One row less the baseline.
+
+    Attributes:
+        estimate: of the true difference; None where nothing can be said.
+        n: seeds that both rows have: done or, where divergence counts as 0, diverged.
+        n_won: of these, the seeds in which the row has the higher value.
+        method: ``two-way``: least squares with the pooled error; ``paired``: the mean of the row's
+            own paired differences, with their error; ``divergence as 0``: such a mean without an
+            interval; ``none``: no interval, because a value has no bound or nothing is paired.
+        standard_error: None without an interval.
+        df: degrees of freedom of the error; None without an interval.
+        single: the interval that holds for this row by itself.
+        simultaneous: the interval that holds together with those of all other rows.
+        family: the intervals that this one holds together with; None without one.
+        with_sentences: like ``simultaneous``, of new test sentences as well as new seeds.
+    """
+
+    estimate: float | None
+    n: int
+    n_won: int
+    method: Method
+    standard_error: float | None = None
+    df: float | None = None
+    single: Interval | None = None
+    simultaneous: Interval | None = None
+    family: Family | None = None
+    with_sentences: Interval | None = None
+
+    @property
+    def p(self) -> float | None:
+        """The p value of no difference, adjusted for all rows; None without an interval."""
+        if self.family is None or self.standard_error is None or self.df is None:
+            return None
+        statistic = _statistic(self.estimate, self.standard_error)
+        if self.method == "paired":
+            return self.family.p_apart(statistic, self.df)
+        return self.family.p(statistic)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The rows of one metric, compared with the baseline.
+
+    Attributes:
+        differences: by row, without the baseline.
+        sd: the pooled standard deviation of one run; None without degrees of freedom.
+        df: its degrees of freedom.
+        family: the comparisons that have intervals.
+        departed: rows whose spread departs.
+        diverged: rows with diverged seeds.
+    """
+
+    differences: Mapping[str, Difference]
+    sd: float | None
+    df: int
+    family: Family
+    departed: tuple[str, ...] = ()
+    diverged: tuple[str, ...] = ()
+
+    @property
+    def detectable(self) -> Interval | None:
+        """The true difference that a simultaneous interval tells from 0 in 4 cases of 5.
+
+        Of the rows with the pooled error and the pairs that they have: the least and the largest.
+        """
+        pooled = [each for each in self.differences.values() if each.method == "two-way"]
+        errors = [each.standard_error for each in pooled if each.standard_error is not None]
+        critical = self.family.critical
+        if not errors or critical is None:
+            return None
+        ends = (
+            dunnett.smallest_detectable(e, critical, self.df) for e in (min(errors), max(errors))
+        )
+        return Interval(*ends)
+
+
+def compare(
+    values: Values,
+    diverged: Mapping[str, Collection[int]] | None = None,
+    *,
+    is_score: bool = True,
+) -> Comparison:
+    """Compare every row of one metric with the first one.
+
+    Args:
+        values: of the runs that are done; a row may have none.
+        diverged: seeds of runs that diverged, by row.
+        is_score: whether a run that diverged has, in effect, the value 0.
+    """
+    failed = {row: set(diverged.get(row, ())) if diverged else set() for row in values}
+    baseline, *others = values
+    whole = [row for row in values if _is_whole(values[row]) and not failed[row]]
+    departed = _departed({row: values[row] for row in whole})
+    pool = _Pool({row: values[row] for row in whole if row not in departed}, baseline)
+    apart = [row for row in others if row in whole and row not in pool.rows]
+    apart = [row for row in apart if baseline in whole and len(_pairs(values, row)) > 1]
+    family = Family(pool.loadings, pool.df, len(apart), LEVEL)
+    zeros = failed if is_score else {}
+    found = {row: _without_interval(values, zeros, row) for row in others}
+    found |= {row: pool.difference(found[row], row, family) for row in pool.rows}
+    found |= {row: _paired(found[row], _pairs(values, row), family) for row in apart}
+    return Comparison(
+        differences=found,
+        sd=pool.sd,
+        df=pool.df,
+        family=family,
+        departed=tuple(row for row in values if row in departed),
+        diverged=tuple(row for row in values if failed[row]),
+    )
+
+
+def _is_whole(of_row: Mapping[int, float]) -> bool:
+    return bool(of_row) and all(map(math.isfinite, of_row.values()))
+
+
+def _departed(values: Values) -> set[str]:
+    """Take rows away for as long as the one that departs most departs at the level."""
+    rows = list(values)
+    while len(rows) > 2:
+        array = _array({row: values[row] for row in rows})
+        model = two_way(np.isfinite(array))
+        ratios, df = model.departures(array)
+        tested = np.isfinite(ratios) | np.isposinf(ratios)
+        chances = np.ones(len(rows))
+        chances[tested] = special.fdtrc(df[tested], model.df - df[tested], ratios[tested])
+        if chances.min() >= DEPARTURE_LEVEL:
+            break
+        rows.pop(int(np.argmin(chances)))
+    return set(values) - set(rows)
+
+
+class _Pool:
+    """The rows that follow the additive model.
+
+    Args:
+        values: of these rows.
+        baseline: what they are compared with, if it is one of them.
+    """
+
+    def __init__(self, values: Values, baseline: str) -> None:
+        self.rows: list[str] = []
+        self.loadings: tuple[float, ...] = ()
+        self.df, self.sd = 0, None
+        if len(values) < 2:
+            return
+        array = _array(values)
+        model = two_way(np.isfinite(array))
+        if model.df > 0:
+            self.df, self.sd = model.df, math.sqrt(model.variance(array))
+        if baseline in values:
+            self._compare(model, array, list(values)[1:])
+
+    def _compare(self, model: TwoWay, array: Floats, others: Sequence[str]) -> None:
+        at = np.flatnonzero(model.is_estimable)
+        self.rows = [others[int(i)] for i in at]
+        covariance = model.covariance[np.ix_(at, at)]
+        self.loadings = tuple(dunnett.loadings_of(covariance).tolist()) if self.rows else ()
+        self._estimates = dict(zip(self.rows, model.differences(array)[at], strict=True))
+        self._factors = dict(zip(self.rows, np.sqrt(np.diag(covariance)), strict=True))
+
+    def difference(self, bare: Difference, row: str, family: Family) -> Difference:
+        """Return the difference of one of the rows by least squares."""
+        found = replace(bare, estimate=float(self._estimates[row]), method="two-way")
+        if self.sd is None or family.critical is None:
+            return found
+        error = float(self.sd * self._factors[row])
+        return _with_intervals(found, error, (self.df, family.critical), family)
+
+
+def _paired(bare: Difference, pairs: Sequence[float], family: Family) -> Difference:
+    """Return the difference of a row from its own paired differences alone."""
+    df = len(pairs) - 1
+    error = float(np.std(pairs, ddof=1)) / math.sqrt(len(pairs))
+    found = replace(bare, method="paired")
+    return _with_intervals(found, error, (df, family.critical_apart(df)), family)
+
+
+def _without_interval(values: Values, zeros: Mapping[str, Collection[int]], row: str) -> Difference:
+    """Return what can be said of any row.
+
+    Args:
+        values: by row, the baseline first, and seed.
+        zeros: by row, the seeds that count as 0.
+        row: which.
+    """
+    baseline = next(iter(values))
+    has_zeros = bool(zeros.get(row) or zeros.get(baseline))
+    both = {n: {**dict.fromkeys(zeros.get(n, ()), 0.0), **values[n]} for n in (baseline, row)}
+    pairs = _pairs(both, row)
+    n_won = sum(pair > 0 for pair in pairs)
+    mean = math.fsum(pairs) / len(pairs) if pairs else None
+    return Difference(mean, len(pairs), n_won, "divergence as 0" if has_zeros and pairs else "none")
+
+
+def _with_intervals(
+    bare: Difference, error: float, freedom: tuple[int, float], family: Family
+) -> Difference:
+    """Return a difference with its intervals.
+
+    Args:
+        bare: the difference.
+        error: its standard error.
+        freedom: degrees of freedom of that, and the constant of the simultaneous interval.
+        family: of this interval and all others.
+    """
+    df, critical = freedom
+    assert bare.estimate is not None, "an interval is around an estimate"
+    single, simultaneous = (
+        Interval(bare.estimate - c * error, bare.estimate + c * error)
+        for c in (dunnett.single_value(df, LEVEL), critical)
+    )
+    return replace(
+        bare,
+        standard_error=error,
+        df=df,
+        single=single,
+        simultaneous=simultaneous,
+        family=family,
+    )
+
+
+def _pairs(values: Values, row: str) -> list[float]:
+    ours, theirs = values[row], values[next(iter(values))]
+    return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+
+
+def _array(values: Values) -> Floats:
+    """Return the values as an array (R, S), NaN where a row lacks a seed."""
+    seeds = sorted({seed for of_row in values.values() for seed in of_row})
+    return np.array([[of_row.get(seed, math.nan) for seed in seeds] for of_row in values.values()])
+
+
+def _statistic(estimate: float | None, error: float) -> float:
+    if error > 0 and estimate is not None:
+        return abs(estimate) / error
+    return math.inf if estimate else 0.0

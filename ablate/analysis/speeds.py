@@ -1,0 +1,99 @@
+"""Speeds of rows that took turns: log speed = row + round + noise.
+
+A machine is now faster and now slower, for all rows alike within a round. Median polish (Tukey
+1977, "Exploratory Data Analysis", ch. 11) takes the rounds out and leaves one speed for each row,
+which one disturbed measurement does not move. The ratio of rows is the quotient of their speeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablate.analysis.dunnett import single_value
+from ablate.analysis.statistics import LEVEL, Interval
+
+Floats = NDArray[np.float64]
+
+_MOST_SWEEPS = 100
+_SETTLED = 1e-10
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One row's speed, and how it compares with the baseline's.
+
+    Attributes:
+        value: in a typical round, in the unit of the measurements.
+        n: rounds that measured it.
+        ratio: ``value`` over the baseline's; None for the baseline.
+        interval: of the ratio: Student's, of the logarithms of the rounds' own ratios; None for the
+            baseline, and for fewer than two rounds of both.
+    """
+
+    value: float
+    n: int
+    ratio: float | None = None
+    interval: Interval | None = None
+
+
+def compare_speeds(rounds: Mapping[str, Sequence[float]]) -> dict[str, Speed]:
+    """Return the speed of every row.
+
+    Args:
+        rounds: of each row, the baseline first, its measured speeds in the order of the rounds,
+            all above 0; a row that failed in a later round has fewer.
+    """
+    logs = _array([[math.log(value) for value in values] for values in rounds.values()])
+    rows = median_polish(logs)
+    names = list(rounds)
+    speeds = {names[0]: Speed(math.exp(rows[0]), len(rounds[names[0]]))}
+    for name, own, effect in zip(names[1:], logs[1:], rows[1:], strict=True):
+        speeds[name] = Speed(
+            value=math.exp(effect),
+            n=len(rounds[name]),
+            ratio=math.exp(effect - rows[0]),
+            interval=_interval(own - logs[0]),
+        )
+    return speeds
+
+
+def median_polish(values: Floats) -> Floats:
+    """Return the effect of each row of an additive table, with that of the middle round added.
+
+    Args:
+        values: (rows, rounds), NaN where one is missing; no row is without a value.
+
+    Returns:
+        (rows,): the typical value of each row.
+    """
+    rest = values.copy()
+    rows, rounds = np.zeros(values.shape[0]), np.zeros(values.shape[1])
+    for _ in range(_MOST_SWEEPS):
+        of_rounds = np.nanmedian(rest, axis=0)
+        rounds += of_rounds
+        rest -= of_rounds
+        of_rows = np.nanmedian(rest, axis=1)
+        rows += of_rows
+        rest -= of_rows[:, None]
+        if np.abs(of_rows).max() < _SETTLED and np.abs(of_rounds).max() < _SETTLED:
+            break
+    return rows + np.median(rounds)
+
+
+def _interval(differences: Floats) -> Interval | None:
+    """Return the interval of a ratio from the differences of logarithms, round by round."""
+    known = differences[np.isfinite(differences)]
+    if len(known) < 2:
+        return None
+    half = single_value(len(known) - 1, LEVEL) * known.std(ddof=1) / math.sqrt(len(known))
+    return Interval(math.exp(known.mean() - half), math.exp(known.mean() + half))
+
+
+def _array(rows: Sequence[Sequence[float]]) -> Floats:
+    width = max(map(len, rows))
+    return np.array([[*row, *[math.nan] * (width - len(row))] for row in rows])

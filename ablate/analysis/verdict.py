@@ -1,0 +1,44 @@
+"""What a row's difference from the baseline comes to, in one of four words."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from ablate.analysis.statistics import Interval
+
+
+class Verdict(StrEnum):
+    """What a simultaneous interval says of the true difference, of which it holds 95 in 100.
+
+    The probability that any row of a table is wrongly called better or worse is then at most 5%,
+    and so is that of ``NO_DIFFERENCE`` where the true difference is beyond the band.
+    """
+
+    BETTER = "better"
+    WORSE = "worse"
+    NO_DIFFERENCE = "no difference"
+    CANNOT_TELL = "cannot tell"
+
+
+def verdict(
+    interval: Interval | None, negligible: float, *, higher_is_better: bool = True
+) -> Verdict | None:
+    """Return the verdict on a row.
+
+    An interval within the band is `Verdict.NO_DIFFERENCE` even where it leaves out 0: then the
+    difference is there, and known to be smaller than what the experiment calls negligible.
+
+    Args:
+        interval: the simultaneous one of the row less the baseline; None gives no verdict.
+        negligible: half the width of the band around 0, in the units of the metric, 0 or more.
+        higher_is_better: as of BLEU; False of losses.
+    """
+    if interval is None:
+        return None
+    if -negligible < interval.low and interval.high < negligible:
+        return Verdict.NO_DIFFERENCE
+    if interval.low > 0:
+        return Verdict.BETTER if higher_is_better else Verdict.WORSE
+    if interval.high < 0:
+        return Verdict.WORSE if higher_is_better else Verdict.BETTER
+    return Verdict.CANNOT_TELL

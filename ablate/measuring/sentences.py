@@ -1,0 +1,108 @@
+"""What each test sentence contributes to the scores of a run, kept beside its record.
+
+I sentences. A score of the whole set follows from the sums over them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_BLEU = ("tokens_hyp", "tokens_ref", *(f"match_{n}" for n in (1, 2, 3, 4)))
+_BLEU += tuple(f"ngrams_{n}" for n in (1, 2, 3, 4))
+_CHRF = tuple(f"char_{of}_{n}" for n in range(1, 7) for of in ("hyp", "ref", "match"))
+_COLUMNS = (*_BLEU, *_CHRF, "characters", "target_tokens", "nll")
+_DECIMALS = 5  # of the NLL of a sentence, in nats
+
+
+@dataclass(frozen=True)
+class SentenceStatistics:
+    """What sums up to the scores of a test set.
+
+    Attributes:
+        bleu: (I, 10): tokens of translation and reference, n-grams that match, n-grams of the
+            translation, of the orders 1 to 4.
+        chrf: (I, 18): of the character n-grams of the orders 1 to 6 each: those of the translation,
+            of the reference, and those that match.
+        characters: of the reference, (I,), at least 1.
+        target_tokens: of the reference as the model reads it, EOS counted, (I,).
+        nll: of the reference, in nats, (I,).
+    """
+
+    bleu: Integers
+    chrf: Integers
+    characters: Integers
+    target_tokens: Integers
+    nll: Floats
+
+    @classmethod
+    def of(
+        cls,
+        hypotheses: Sequence[str],
+        references: Sequence[str],
+        target_tokens: Integers,
+        nll: Floats,
+    ) -> SentenceStatistics:
+        """Count what is in translations and references.
+
+        Args:
+            hypotheses: (I,).
+            references: (I,).
+            target_tokens: of the references, (I,).
+            nll: of the references, in nats, (I,).
+        """
+        return cls(
+            bleu=_counts(BLEU(tokenize="13a", force=True), hypotheses, references),
+            chrf=_counts(CHRF(), hypotheses, references),
+            characters=np.array([max(1, len(line)) for line in references], dtype=np.int64),
+            target_tokens=target_tokens,
+            nll=nll,
+        )
+
+    @property
+    def bits_per_character(self) -> float:
+        """The NLL in bits, per character of the references; whatever the tokenizer, it compares."""
+        return float(self.nll.sum() / self.characters.sum() / math.log(2))
+
+    def to_csv(self) -> str:
+        """Write one line per sentence, under a line of headers."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        counts = np.column_stack([self.bleu, self.chrf, self.characters, self.target_tokens])
+        for row, nll in zip(counts.tolist(), self.nll.tolist(), strict=True):
+            writer.writerow([*row, f"{nll:.{_DECIMALS}f}"])
+        return text.getvalue()
+
+    @classmethod
+    def from_csv(cls, text: str) -> SentenceStatistics:
+        """Read what `to_csv` has written.
+
+        Raises:
+            ValueError: if it is not that.
+        """
+        header, *lines = text.splitlines() or [""]
+        if tuple(header.split(",")) != _COLUMNS:
+            raise ValueError("its columns are not those of statistics of sentences")
+        rows = np.array([line.split(",") for line in lines]).reshape(len(lines), len(_COLUMNS))
+        counts = rows[:, :-1].astype(np.int64)
+        bleu, chrf, rest = np.split(counts, [len(_BLEU), len(_BLEU) + len(_CHRF)], axis=1)
+        return cls(bleu, chrf, rest[:, 0], rest[:, 1], rows[:, -1].astype(np.float64))
+
+
+def _counts(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Integers:
+    # what sacreBLEU itself sums up; it has no public way to the parts
+    counts = metric._extract_corpus_statistics(list(hypotheses), [list(references)])
+    return np.array(counts, dtype=np.int64)

@@ -1,0 +1,80 @@
+"""One sentence that says what the numbers of a table come to, and no more than that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ablate.analysis import Verdict
+from ablate.report.numbers import listed, quantity
+from ablate.report.results import Results
+
+_MOST_NAMES = 4
+_CHANCE = "With one seed no difference can be told from chance"
+
+
+def conclusion(results: Results) -> str:
+    """Return what the rows are, beside the baseline, by their verdicts."""
+    rows = [row.name for row in results.summaries[1:]]
+    if not rows:
+        return "There is nothing to compare: the experiment has no row but the baseline."
+    n_diverged, n = results.baseline.count("diverged"), len(results.seeds)
+    if n_diverged:
+        return f"The baseline diverged with {n_diverged} of {quantity(n, 'seed')}: no verdicts."
+    if not results.baseline.count("done"):
+        return "The baseline has no result yet: no row can be compared with it."
+    if n == 1:
+        return f"{_CHANCE}: no verdicts."
+    by_bleu = _verdicts(results, rows, results.bleu)
+    parts = _parts(results, by_bleu)
+    diverged = [row.name for row in results.summaries[1:] if row.count("diverged")]
+    parts += [f"{_listed(diverged)} diverged with some seeds"] if diverged else []
+    unjudged = [row for row in rows if row not in by_bleu and row not in diverged]
+    parts += [f"{_listed(unjudged)} cannot be compared"] if unjudged else []
+    said = f"By BLEU on {results.sets[0]}, {'; '.join(parts)}"
+    return f"{said}{_by_loss(results, rows, by_bleu)}."
+
+
+def _verdicts(results: Results, rows: Sequence[str], metric: str | None) -> dict[str, Verdict]:
+    """Return the verdicts by one metric, of the rows that have one."""
+    found = {row: results.verdict(row, metric) for row in rows}
+    return {row: verdict for row, verdict in found.items() if verdict is not None}
+
+
+def _parts(results: Results, verdicts: dict[str, Verdict]) -> list[str]:
+    texts = {
+        Verdict.BETTER: ("is better than the baseline", "are better than the baseline"),
+        Verdict.WORSE: ("is worse than the baseline", "are worse than the baseline"),
+        Verdict.NO_DIFFERENCE: (2 * (f"differs by less than {results.negligible.bleu:g} BLEU",)),
+    }
+    parts = []
+    for verdict, (one, many) in texts.items():
+        rows = _of(verdicts, verdict)
+        if rows:
+            parts.append(f"{_listed(rows)} {one if len(rows) == 1 else many}")
+    unknown = _of(verdicts, Verdict.CANNOT_TELL)
+    if unknown:
+        seeds = quantity(len(results.seeds), "seed")
+        parts.append(f"{seeds} cannot tell {_listed(unknown)} from it")
+    return parts
+
+
+def _by_loss(results: Results, rows: Sequence[str], by_bleu: dict[str, Verdict]) -> str:
+    """Return what the loss tells of rows of which BLEU does not tell the same."""
+    by_loss = _verdicts(results, rows, results.loss)
+    parts = [
+        f"{_listed(named)} {'is' if len(named) == 1 else 'are'} {verdict}"
+        for verdict in (Verdict.BETTER, Verdict.WORSE)
+        if (named := [row for row in _of(by_loss, verdict) if by_bleu.get(row) is not verdict])
+    ]
+    return f"; by NLL, {' and '.join(parts)}" if parts else ""
+
+
+def _of(verdicts: dict[str, Verdict], wanted: Verdict) -> list[str]:
+    return [row for row, verdict in verdicts.items() if verdict is wanted]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Write ``a``, ``a and b``, ``a, b and c``, or of many the first and how many more."""
+    if len(names) > _MOST_NAMES:
+        names = [*names[: _MOST_NAMES - 1], f"{len(names) - _MOST_NAMES + 1} more"]
+    return listed(names)

@@ -1,0 +1,96 @@
+"""The remarks that say what the intervals and verdicts of a table hold for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ablate.analysis import Comparison
+from ablate.report.cells import Footnote
+from ablate.report.measures import APART, BLEU_DECIMALS, LOSS_DECIMALS
+from ablate.report.numbers import number, quantity
+from ablate.report.results import Results
+
+
+def intervals(results: Results) -> Iterator[Footnote]:
+    """Yield how to read intervals and verdicts, and what the pairs done can find."""
+    compared = results.comparison(results.bleu)
+    if compared is None or len(results.summaries) < 2:
+        return
+    n_intervals = sum(each.simultaneous is not None for each in compared.differences.values())
+    if not n_intervals:
+        yield Footnote("intervals", f"none: {_why_none(results)}")
+        return
+    yield Footnote("intervals", _held(results, compared, n_intervals))
+    band = f"±{results.negligible.bleu:g} BLEU (±{results.negligible.nll:g} nats)"
+    yield Footnote(
+        "verdict",
+        "better or worse: the interval leaves out 0; no difference: it lies within "
+        f"{band}, which the experiment calls negligible; cannot tell: neither.",
+    )
+
+
+def exceptions(results: Results) -> Iterator[Footnote]:
+    """Yield which rows have intervals of their own, and what those for new sentences are."""
+    compared = results.comparison(results.bleu)
+    if compared is None:
+        return
+    yield from _apart(results, compared)
+    if any(each.with_sentences for each in compared.differences.values()):
+        yield Footnote(
+            "new sentences",
+            "the intervals above are of new seeds on these test sentences; those for new sentences "
+            "too add what all seeds owe to the choice of the sentences (seeds and sentences "
+            "crossed, jackknife).",
+        )
+
+
+def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
+    """Return what all intervals hold for, the pooled error, and what they can find."""
+    rows = "it holds" if n_intervals == 1 else f"all {n_intervals} of a column hold together"
+    text = f"95% CI: {rows} with that probability"
+    critical = compared.family.critical
+    if compared.sd is None or critical is None:
+        return f"{text}; each is of a row's own paired differences, with Šidák's constant."
+    sd = f"± {number(compared.sd, BLEU_DECIMALS + 1)} BLEU"
+    loss = results.comparison(results.loss)
+    if loss and loss.sd is not None:
+        unit = "nats" if results.has_one_tokenizer else "bits per character"
+        sd += f" and ± {number(loss.sd, LOSS_DECIMALS)} {unit}"
+    freedom = quantity(compared.df, "degree")
+    text += (
+        f" (row + seed + error, Dunnett's constant {critical:.2f}). The error of one run, pooled "
+        f"over rows, has a standard deviation of {sd} ({freedom} of freedom)."
+    )
+    least = compared.detectable
+    if least is None:
+        return text
+    low, high = (number(end, BLEU_DECIMALS) for end in (least.low, least.high))
+    found = low if low == high else f"{low} to {high}"
+    return (
+        f"{text} With the pairs done, a true difference of {found} BLEU is found in 4 of 5 cases."
+    )
+
+
+def _apart(results: Results, compared: Comparison) -> Iterator[Footnote]:
+    """Yield which rows have intervals of their own, and why."""
+    departed = [row for row in compared.departed if row != results.baseline.name]
+    if results.baseline.name in compared.departed:
+        yield Footnote(
+            APART,
+            "the baseline's spread over seeds departs from that of the rows (F test at 0.1%), so "
+            "that every interval is of the row's own paired differences.",
+        )
+    elif departed:
+        yield Footnote(
+            APART,
+            f"{', '.join(departed)}: the spread over seeds departs from that of the other rows (F "
+            "test at 0.1%), so that the interval is of the row's own paired differences.",
+        )
+
+
+def _why_none(results: Results) -> str:
+    if len(results.seeds) == 1:
+        return "with one seed there is no error to compare a difference with."
+    if results.baseline.count("diverged"):
+        return "the baseline diverged with some of its seeds."
+    return "too few runs are done."

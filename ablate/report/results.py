@@ -1,0 +1,121 @@
+"""What is known of an experiment, as the columns and remarks of a table ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ablate.analysis import (
+    Comparison,
+    Comparisons,
+    Difference,
+    Records,
+    Sentences,
+    Summary,
+    Verdict,
+    comparisons,
+    evaluated_sets,
+    higher_is_better,
+    summarise,
+    verdict,
+)
+from ablate.config import Experiment, Negligible, Published
+
+TRAIN_SPEED = "speed.train_target_tokens_per_second"
+DECODE_SPEED = "speed.decode_sentences_per_second"
+MEMORY = "memory.train_peak_mib"
+
+
+@dataclass(frozen=True)
+class Results:
+    """An experiment's results.
+
+    Attributes:
+        summaries: the rows, baseline first.
+        records: of these rows and no others.
+        sets: the test sets; rows are judged on the first.
+        comparisons: of the rows with the baseline, by metric.
+        negligible: how small a difference must be not to matter.
+        published: numbers of others.
+    """
+
+    summaries: Sequence[Summary]
+    records: Records
+    sets: Sequence[str]
+    comparisons: Comparisons
+    negligible: Negligible
+    published: Published | None
+
+    @classmethod
+    def of(cls, experiment: Experiment, records: Records, kept: Sentences) -> Results:
+        """Gather what is known of the rows and seeds of an experiment."""
+        names = [row.name for row in experiment.rows]
+        ours = {
+            (name, seed): records[name, seed]
+            for name in names
+            for seed in experiment.seeds
+            if (name, seed) in records
+        }
+        summaries = summarise(names, experiment.seeds, ours)
+        return cls(
+            summaries=summaries,
+            records=ours,
+            sets=evaluated_sets(ours),
+            comparisons=comparisons(summaries, kept),
+            negligible=experiment.negligible,
+            published=experiment.published,
+        )
+
+    @property
+    def baseline(self) -> Summary:
+        """The row that all others are compared with."""
+        return self.summaries[0]
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of every row."""
+        return list(self.baseline.outcomes)
+
+    @property
+    def bleu(self) -> str | None:
+        """The metric that rows are judged by; None before anything is tested."""
+        return f"test.{self.sets[0]}.bleu" if self.sets else None
+
+    @property
+    def loss(self) -> str | None:
+        """The loss that rows are compared by: per token, or where tokenizers differ, per character.
+
+        A target token is not the same for two tokenizers, a character of the reference is.
+        """
+        if not self.sets:
+            return None
+        return f"test.{self.sets[0]}.{'nll' if self.has_one_tokenizer else 'bits_per_character'}"
+
+    @property
+    def has_one_tokenizer(self) -> bool:
+        """Whether all rows read the same target tokens."""
+        known = [record.get("tokenizer", {}).get("fingerprint") for record in self.records.values()]
+        return len({fingerprint for fingerprint in known if fingerprint}) <= 1
+
+    def comparison(self, metric: str | None) -> Comparison | None:
+        """Return the comparison in one metric, if some row has it."""
+        return self.comparisons.get(metric) if metric else None
+
+    def difference(self, row: str, metric: str | None) -> Difference | None:
+        """Return a row's difference from the baseline; None for the baseline too."""
+        compared = self.comparison(metric)
+        return compared.differences.get(row) if compared else None
+
+    def verdict(self, row: str, metric: str | None) -> Verdict | None:
+        """Return the verdict on a row by one metric; None where nothing is called negligible."""
+        return verdict_on(self.difference(row, metric), metric or "", self.negligible)
+
+
+def verdict_on(
+    difference: Difference | None, metric: str, negligible: Negligible
+) -> Verdict | None:
+    """Return the verdict on a difference; None without an interval, or a band for the metric."""
+    band = dict(negligible).get(metric.rpartition(".")[2])
+    if difference is None or band is None:
+        return None
+    return verdict(difference.simultaneous, band, higher_is_better=higher_is_better(metric))

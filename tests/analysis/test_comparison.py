@@ -1,0 +1,206 @@
+"""Rows against the baseline: which rows share an error, and what the others get."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ablate.analysis.comparison import Comparison, compare
+from ablate.analysis.dunnett import critical_value, sidak_value, single_value
+
+Values = dict[str, dict[int, float]]
+
+
+def table(n_rows: int, n_seeds: int, *, spreads: Mapping[int, float] | None = None) -> Values:
+    rng = np.random.default_rng(4)
+    of_seeds = rng.normal(size=n_seeds)
+    rows = {}
+    for row in range(n_rows):
+        errors = rng.normal(size=n_seeds) * (spreads or {}).get(row, 1.0)
+        name = "baseline" if row == 0 else f"row_{row}"
+        rows[name] = dict(enumerate(40 + row + of_seeds + errors, start=1))
+    return rows
+
+
+def errors_of(comparison: Comparison) -> list[float | None]:
+    return [each.standard_error for each in comparison.differences.values()]
+
+
+def test_a_whole_table_has_dunnetts_intervals_around_the_mean_differences() -> None:
+    values = table(5, 3)
+    compared = compare(values)
+    constant = critical_value([math.sqrt(0.5)] * 4, 8)
+    assert compared.df == 8
+    assert compared.sd is not None
+    assert compared.family.critical == pytest.approx(constant)
+    for row, each in compared.differences.items():
+        pairs = [values[row][seed] - values["baseline"][seed] for seed in (1, 2, 3)]
+        error = compared.sd * math.sqrt(2 / 3)
+        assert each.method == "two-way"
+        assert (each.n, each.df) == (3, 8)
+        assert each.estimate == pytest.approx(np.mean(pairs))
+        assert each.standard_error == pytest.approx(error)
+        assert each.simultaneous is not None
+        assert each.single is not None
+        assert each.simultaneous.high == pytest.approx(np.mean(pairs) + constant * error)
+        assert each.single.low == pytest.approx(np.mean(pairs) - single_value(8) * error)
+        assert each.p is not None
+        assert (each.p < 0.05) == (each.simultaneous.low > 0 or each.simultaneous.high < 0)
+        assert each.n_won == sum(pair > 0 for pair in pairs)
+
+
+def test_one_variant_is_the_paired_t_test() -> None:
+    values = table(2, 4)
+    each = compare(values).differences["row_1"]
+    theirs = stats.ttest_rel(list(values["row_1"].values()), list(values["baseline"].values()))
+    assert each.p == pytest.approx(theirs.pvalue)
+    ends = theirs.confidence_interval(0.95)
+    assert each.simultaneous is not None
+    assert (each.simultaneous.low, each.simultaneous.high) == pytest.approx((ends.low, ends.high))
+    assert each.single == each.simultaneous
+
+
+def test_one_seed_has_differences_and_nothing_else() -> None:
+    compared = compare(table(4, 1))
+    assert compared.sd is None
+    assert compared.detectable is None
+    for each in compared.differences.values():
+        assert each.estimate is not None
+        assert (each.single, each.simultaneous, each.p, each.n) == (None, None, None, 1)
+
+
+def test_a_row_that_misses_a_seed_stays_in_the_model() -> None:
+    values = table(5, 3)
+    del values["row_2"][3]
+    compared = compare(values)
+    assert compared.df == 7
+    each = compared.differences["row_2"]
+    assert (each.method, each.n) == ("two-way", 2)
+    full = compared.differences["row_1"].standard_error
+    assert each.standard_error is not None
+    assert full is not None
+    assert each.standard_error > full
+    # least squares uses the seed effects of the other rows: no mean of two pairs
+    pairs = [values["row_2"][seed] - values["baseline"][seed] for seed in (1, 2)]
+    assert each.estimate != pytest.approx(np.mean(pairs))
+
+
+def test_a_row_whose_spread_departs_has_an_interval_of_its_own() -> None:
+    values = table(6, 4, spreads={3: 40.0})
+    compared = compare(values)
+    assert compared.departed == ("row_3",)
+    assert compared.df == 4 * 3  # of the five rows that remain
+    each = compared.differences["row_3"]
+    pairs = [values["row_3"][seed] - values["baseline"][seed] for seed in (1, 2, 3, 4)]
+    assert each.method == "paired"
+    assert each.df == 3
+    assert each.standard_error == pytest.approx(np.std(pairs, ddof=1) / 2)
+    assert each.simultaneous is not None
+    assert each.single is not None
+    own = (each.simultaneous.high - np.mean(pairs)) / (np.std(pairs, ddof=1) / 2)
+    assert single_value(3) < own < sidak_value(5, 3)
+    others = [value for row, value in compared.differences.items() if row != "row_3"]
+    assert {other.method for other in others} == {"two-way"}
+    assert {other.df for other in others} == {12}
+
+
+def test_two_rows_that_depart_are_both_seen() -> None:
+    values = table(9, 5, spreads={3: 40.0, 7: 60.0})
+    assert compare(values).departed == ("row_3", "row_7")
+
+
+def test_where_the_baseline_departs_every_row_is_by_itself() -> None:
+    compared = compare(table(6, 4, spreads={0: 40.0}))
+    assert compared.departed == ("baseline",)
+    assert {each.method for each in compared.differences.values()} == {"paired"}
+    assert {each.df for each in compared.differences.values()} == {3}
+    assert compared.df == 4 * 3
+    for each in compared.differences.values():
+        assert each.simultaneous is not None
+        assert each.estimate is not None
+        assert each.standard_error is not None
+        own = (each.simultaneous.high - each.estimate) / each.standard_error
+        assert own == pytest.approx(sidak_value(5, 3))
+
+
+def test_a_diverged_seed_counts_as_0_and_leaves_no_interval() -> None:
+    values = table(5, 3)
+    whole = compare({row: of_row for row, of_row in values.items() if row != "row_2"})
+    del values["row_2"][3]
+    compared = compare(values, {"row_2": [3]})
+    each = compared.differences["row_2"]
+    baseline = values["baseline"]
+    pairs = [values["row_2"][1] - baseline[1], values["row_2"][2] - baseline[2], -baseline[3]]
+    assert each.method == "divergence as 0"
+    assert each.estimate == pytest.approx(np.mean(pairs))
+    assert (each.single, each.simultaneous, each.p) == (None, None, None)
+    assert (each.n, each.n_won) == (3, sum(pair > 0 for pair in pairs))
+    assert compared.diverged == ("row_2",)
+    # the others are as they would be without it
+    assert compared.sd == pytest.approx(whole.sd)
+    assert compared.differences["row_1"] == whole.differences["row_1"]
+
+
+def test_a_diverged_seed_has_no_loss() -> None:
+    values = table(3, 3)
+    del values["row_1"][3]
+    each = compare(values, {"row_1": [3]}, is_score=False).differences["row_1"]
+    assert each.method == "none"
+    assert each.estimate is not None
+    assert each.n == 2
+    assert each.simultaneous is None
+
+
+def test_a_diverged_baseline_leaves_no_row_an_interval() -> None:
+    values = table(4, 3)
+    del values["baseline"][2]
+    compared = compare(values, {"baseline": [2]})
+    for row, each in compared.differences.items():
+        assert each.method == "divergence as 0"
+        assert each.simultaneous is None
+        pairs = [values[row][1] - values["baseline"][1], values[row][2]]
+        pairs += [values[row][3] - values["baseline"][3]]
+        assert each.estimate == pytest.approx(np.mean(pairs))
+    assert compared.sd is not None  # the other rows still tell how far seeds lie apart
+
+
+def test_a_row_that_has_nothing_is_there_without_a_number() -> None:
+    values = table(4, 3)
+    values["row_2"] = {}
+    each = compare(values).differences["row_2"]
+    assert (each.estimate, each.n, each.method, each.simultaneous) == (None, 0, "none", None)
+
+
+def test_a_value_without_bound_is_no_interval_and_spoils_no_other() -> None:
+    values = table(5, 3)
+    whole = compare({row: of_row for row, of_row in values.items() if row != "row_2"})
+    values["row_2"][1] = math.inf
+    compared = compare(values)
+    each = compared.differences["row_2"]
+    assert (each.estimate, each.simultaneous, each.method) == (math.inf, None, "none")
+    assert compared.differences["row_1"] == whole.differences["row_1"]
+
+
+def test_rows_without_error_differ_for_certain() -> None:
+    values: Values = {"baseline": {1: 10.0, 2: 10.0}, "same": {1: 10.0, 2: 10.0}}
+    values["more"] = {1: 12.0, 2: 12.0}
+    compared = compare(values)
+    assert errors_of(compared) == [0, 0]
+    assert [each.p for each in compared.differences.values()] == pytest.approx([1, 0])
+    assert compared.departed == ()
+
+
+def test_what_can_be_detected_is_of_the_pairs_done() -> None:
+    values = table(5, 4)
+    whole = compare(values).detectable
+    assert whole is not None
+    assert whole.low == pytest.approx(whole.high)
+    for seed in (2, 3, 4):
+        del values["row_1"][seed]
+    partial = compare(values).detectable
+    assert partial is not None
+    assert partial.high > 1.5 * partial.low

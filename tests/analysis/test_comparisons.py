@@ -1,0 +1,111 @@
+"""Which metrics are compared, and the intervals for new sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ablate.analysis import comparisons, higher_is_better, summarise
+from ablate.measuring import SentenceStatistics
+
+SEEDS = (1, 2, 3, 4)
+Records = dict[tuple[str, int], dict[str, Any]]
+N = 60
+
+
+def kept(row: str, seed: int) -> SentenceStatistics:
+    """Statistics of made-up sentences: the same for all rows and seeds, but for some noise."""
+    common = np.random.default_rng(0)
+    lengths = common.integers(5, 15, N)
+    hard = common.normal(0, 0.5, N)
+    rng = np.random.default_rng([len(row), seed])
+    wrong = np.minimum(rng.poisson(1 + (row == "b") * np.abs(hard), N), lengths - 4)
+    matches = np.stack([np.maximum(lengths - n * wrong - n, 0) for n in range(4)], axis=1)
+    totals = np.stack([lengths - n for n in range(4)], axis=1)
+    bleu = np.concatenate([lengths[:, None], lengths[:, None], matches, totals], axis=1)
+    chrf = np.tile([30, 30, 20], (N, 6)) + rng.integers(0, 5, (N, 18))
+    nll = lengths * (0.5 + 0.1 * hard + 0.05 * rng.normal(size=N))
+    return SentenceStatistics(bleu, chrf, 5 * lengths, lengths, nll)
+
+
+def records(rows: tuple[str, ...] = ("baseline", "a", "b", "c")) -> Records:
+    rng = np.random.default_rng(3)
+    return {
+        (row, seed): {
+            "status": "done",
+            "error": None,
+            "params": {"total": 100.0},
+            "train": {"steps": 10},
+            "dev": {"nll": rng.normal(1, 0.1), "perplexity": 2.0},
+            "test": {
+                "test": {
+                    "bleu": rng.normal(40, 1),
+                    "chrf": rng.normal(60, 1),
+                    "nll": rng.normal(1, 0.1),
+                    "n_sentences": N,
+                }
+            },
+        }
+        for row in rows
+        for seed in SEEDS
+    }
+
+
+def test_scores_and_losses_are_compared_and_nothing_else() -> None:
+    rows = summarise(["baseline", "a", "b", "c"], SEEDS, records())
+    found = comparisons(rows)
+    assert list(found) == ["dev.nll", "test.test.bleu", "test.test.chrf", "test.test.nll"]
+    assert all(list(each.differences) == ["a", "b", "c"] for each in found.values())
+    assert [higher_is_better(name) for name in found] == [False, True, True, False]
+
+
+def test_a_divergence_is_0_in_a_score_and_nothing_in_a_loss() -> None:
+    some = records()
+    some["a", 2] = {"status": "diverged", "error": "the loss became NaN"}
+    found = comparisons(summarise(["baseline", "a", "b", "c"], SEEDS, some))
+    score, loss = (found[f"test.test.{kind}"].differences["a"] for kind in ("bleu", "nll"))
+    assert (score.method, score.n) == ("divergence as 0", 4)
+    assert (loss.method, loss.n) == ("none", 3)
+    assert found["test.test.bleu"].diverged == ("a",)
+
+
+@pytest.mark.parametrize("kind", ["bleu", "chrf", "nll"])
+def test_intervals_for_new_sentences_are_wider(kind: str) -> None:
+    sentences = {run: {"test": kept(*run)} for run in records()}
+    rows = summarise(["baseline", "a", "b", "c"], SEEDS, records())
+    plain, found = comparisons(rows), comparisons(rows, sentences)
+    for row, each in found[f"test.test.{kind}"].differences.items():
+        assert each.with_sentences is not None
+        assert each.simultaneous is not None
+        assert each.estimate is not None
+        middle = (each.with_sentences.low + each.with_sentences.high) / 2
+        assert middle == pytest.approx(each.estimate)
+        assert each.with_sentences.high > 0.8 * each.simultaneous.high  # more error, more freedom
+        assert plain[f"test.test.{kind}"].differences[row].with_sentences is None
+    assert all(each.with_sentences is None for each in found["dev.nll"].differences.values())
+
+
+def test_a_row_of_which_a_seed_keeps_nothing_has_none() -> None:
+    sentences = {run: {"test": kept(*run)} for run in records() if run != ("a", 2)}
+    rows = summarise(["baseline", "a", "b", "c"], SEEDS, records())
+    found = comparisons(rows, sentences)["test.test.bleu"].differences
+    assert found["a"].with_sentences is None
+    assert found["b"].with_sentences is not None
+
+
+def test_sentences_of_different_test_sets_are_not_paired() -> None:
+    sentences = {run: {"test": kept(*run)} for run in records()}
+    short = sentences["a", 1]["test"]
+    cut = SentenceStatistics(
+        short.bleu[:-1],
+        short.chrf[:-1],
+        short.characters[:-1],
+        short.target_tokens[:-1],
+        short.nll[:-1],
+    )
+    sentences["a", 1] = {"test": cut}
+    rows = summarise(["baseline", "a", "b", "c"], SEEDS, records())
+    found = comparisons(rows, sentences)["test.test.bleu"].differences
+    assert found["a"].with_sentences is None

@@ -1,0 +1,137 @@
+"""Scores from statistics of sentences against sacreBLEU, and crossed variances against draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from ablate.analysis.sentences import (
+    bleu,
+    chrf,
+    crossed,
+    influences,
+    paired_influences,
+    ratio,
+    variance_of_sentences,
+)
+
+Floats = NDArray[np.float64]
+
+
+def made_up(n: int = 40, seed: int = 0) -> tuple[list[str], list[str]]:
+    """Translations of some words each, and references that a few of them differ from."""
+    rng = np.random.default_rng(seed)
+    words = np.array(["ma", "tuli", "serim", "vo", "kelat", "ninu", "orr", "basid", ",", "."])
+    references = [" ".join(rng.choice(words, rng.integers(4, 12))) for _ in range(n)]
+    changed = [
+        " ".join(w if rng.random() > 0.15 else str(rng.choice(words)) for w in line.split())
+        for line in references
+    ]
+    return changed, references
+
+
+def statistics_of(metric: Any, ours: list[str], theirs: list[str]) -> Floats:
+    found = metric._extract_corpus_statistics(ours, [theirs])
+    return np.array(found, dtype=np.float64)
+
+
+@pytest.mark.parametrize("metric", [BLEU(force=True), CHRF()], ids=["bleu", "chrf"])
+def test_scores_are_sacrebleus(metric: Any) -> None:
+    ours, theirs = made_up()
+    score = bleu if isinstance(metric, BLEU) else chrf
+    found = statistics_of(metric, ours, theirs)
+    assert score(found.sum(axis=0)) == pytest.approx(metric.corpus_score(ours, [theirs]).score)
+    without = score(found.sum(axis=0) - found)
+    for at in (0, 7, 39):
+        rest = [line for i, line in enumerate(ours) if i != at]
+        refs = [line for i, line in enumerate(theirs) if i != at]
+        assert without[at] == pytest.approx(metric.corpus_score(rest, [refs]).score)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("a b c d", "a b x y"),  # no match of the orders 3 and 4: smoothed
+        ("a x b y", "a b c d"),
+        ("x y z w", "a b c d"),  # no match at all
+        ("a b", "a b c d"),  # shorter than four words
+        ("", "a b c d"),
+        ("a b c d e f", "a b c d"),
+    ],
+)
+def test_scores_of_next_to_nothing_are_sacrebleus(ours: str, theirs: str) -> None:
+    for metric, score in ((BLEU(force=True), bleu), (CHRF(), chrf)):
+        found = statistics_of(metric, [ours], [theirs])
+        expected = metric.corpus_score([ours], [[theirs]]).score
+        assert score(found.sum(axis=0)) == pytest.approx(expected)
+
+
+def test_the_jackknife_of_a_mean_is_the_deviation_from_it() -> None:
+    values = np.random.default_rng(1).normal(size=30)
+    statistics = np.stack([values, np.ones(30)], axis=1)
+    np.testing.assert_allclose(influences(statistics, ratio), values - values.mean())
+
+
+def test_the_jackknife_of_bleu_is_about_the_bootstraps() -> None:
+    found = statistics_of(BLEU(force=True), *made_up(400))
+    rng = np.random.default_rng(0)
+    weights = rng.multinomial(400, np.full(400, 1 / 400), 4000).astype(float)
+    resampled = bleu(weights @ found).std(ddof=1)
+    jackknife = np.sqrt(influences(found, bleu).var(ddof=1) / 400)
+    assert jackknife == pytest.approx(resampled, rel=0.05)
+
+
+def draws(rng: np.random.Generator, n_seeds: int, n_sentences: int, *sds: float) -> Floats:
+    """Differences by seed and sentence with these deviations: seeds, sentences, both."""
+    of_seed, of_sentence, of_both = sds
+    return (
+        rng.normal(0, of_seed, (n_seeds, 1))
+        + rng.normal(0, of_sentence, n_sentences)
+        + rng.normal(0, of_both, (n_seeds, n_sentences))
+    )
+
+
+def test_what_seeds_owe_to_the_sentences_is_found_on_average() -> None:
+    rng = np.random.default_rng(5)
+    found = []
+    for _ in range(400):
+        differences = draws(rng, 4, 100, 1.0, 3.0, 2.0)
+        centred = differences - differences.mean(axis=1, keepdims=True)
+        found.append(variance_of_sentences(centred))
+    assert np.mean(found) == pytest.approx(9 / 100, rel=0.03)
+
+
+def test_sentences_that_all_seeds_see_alike_add_their_variance() -> None:
+    rng = np.random.default_rng(5)
+    differences = draws(rng, 5, 200, 0.0, 3.0, 0.0)
+    centred = differences - differences.mean(axis=1, keepdims=True)
+    both = crossed(0.5, 16, centred)
+    of_sentences = centred[0].var(ddof=1) / 200
+    assert both.standard_error**2 == pytest.approx(0.25 + of_sentences)
+    assert both.df > 16
+
+
+def test_sentences_that_every_seed_sees_anew_add_nothing() -> None:
+    rng = np.random.default_rng(6)
+    differences = draws(rng, 5, 200, 0.0, 0.0, 3.0)
+    zero_or_less = [crossed(0.5, 16, draws(rng, 5, 200, 0.0, 0.0, 3.0)) for _ in range(40)]
+    assert crossed(0.5, 16, differences).standard_error >= 0.5
+    alone = [both for both in zero_or_less if both.standard_error == 0.5]
+    assert 10 < len(alone) < 30  # the estimate is below 0 half the time
+    assert {both.df for both in alone} == {16}
+
+
+def test_one_seed_takes_all_of_the_variance_for_the_sentences() -> None:
+    differences = draws(np.random.default_rng(7), 1, 50, 0.0, 1.0, 1.0)
+    expected = differences.var(axis=1, ddof=1)[0] / 50
+    assert variance_of_sentences(differences) == pytest.approx(expected)
+
+
+def test_influences_are_paired_by_seed() -> None:
+    ours, theirs = [np.array([1.0, 2.0]), np.array([3.0, 4.0])], [np.ones(2), np.zeros(2)]
+    assert paired_influences(ours, theirs).tolist() == [[0, 1], [3, 4]]

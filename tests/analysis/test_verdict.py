@@ -1,0 +1,52 @@
+"""Verdicts follow from the interval and the band alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ablate.analysis.statistics import Interval
+from ablate.analysis.verdict import Verdict, verdict
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.2, 3.0, "better"),
+        (-3.0, -0.2, "worse"),
+        (-0.4, 0.9, "no difference"),
+        (0.1, 0.9, "no difference"),
+        (-0.4, 1.0, "cannot tell"),
+        (-5.0, 7.0, "cannot tell"),
+        (0.0, 2.0, "cannot tell"),
+    ],
+)
+def test_each_verdict(low: float, high: float, expected: str) -> None:
+    assert verdict(Interval(low, high), 1.0) == expected
+
+
+def test_of_losses_less_is_better() -> None:
+    assert verdict(Interval(0.1, 0.2), 0.02, higher_is_better=False) is Verdict.WORSE
+    assert verdict(Interval(-0.2, -0.1), 0.02, higher_is_better=False) is Verdict.BETTER
+
+
+def test_no_interval_gives_no_verdict() -> None:
+    assert verdict(None, 1.0) is None
+
+
+@given(st.floats(-9, 9), st.floats(0, 9), st.floats(0, 9))
+def test_a_mirrored_interval_has_the_mirrored_verdict(
+    low: float, width: float, negligible: float
+) -> None:
+    mirror = {Verdict.BETTER: Verdict.WORSE, Verdict.WORSE: Verdict.BETTER}
+    ours = verdict(Interval(low, low + width), negligible)
+    theirs = verdict(Interval(-low - width, -low), negligible)
+    assert ours is not None
+    assert theirs is mirror.get(ours, ours)
+
+
+@given(st.floats(-9, 9), st.floats(0, 9))
+def test_without_a_band_every_interval_around_0_cannot_tell(low: float, width: float) -> None:
+    found = verdict(Interval(low, low + width), 0.0)
+    assert (found is Verdict.CANNOT_TELL) == (low <= 0 <= low + width)

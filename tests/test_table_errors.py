@@ -1,0 +1,78 @@
+"""The simulations of tables judge them as the report does."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ablate.analysis.comparison import compare
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def simulation(monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import table_errors
+
+    return table_errors
+
+
+@pytest.mark.parametrize("special", ["nothing", "spreads", "diverging", "missing"])
+def test_many_tables_at_once_are_judged_as_each_by_itself(simulation: object, special: str) -> None:
+    setting = simulation.Setting(  # type: ignore[attr-defined]
+        special,
+        4,
+        3,
+        spread=1.0 if special == "spreads" else 0.0,
+        diverging=0.1 if special == "diverging" else 0.0,
+        n_missing=2 if special == "missing" else 0,
+    )
+    values = setting.draw(np.random.default_rng(1), 60)
+    judged = simulation.judge(values)  # type: ignore[attr-defined]
+    for at, of_rows in enumerate(values):
+        rows = {str(row): dict(enumerate(of_row)) for row, of_row in enumerate(of_rows.tolist())}
+        done = {
+            row: {seed: v for seed, v in of_row.items() if math.isfinite(v)}
+            for row, of_row in rows.items()
+        }
+        diverged = {
+            row: [seed for seed, v in of_row.items() if math.isinf(v)]
+            for row, of_row in rows.items()
+        }
+        for row, each in enumerate(compare(done, diverged).differences.values()):
+            half = judged.half_widths[at, row]
+            if each.simultaneous is None or each.estimate is None:
+                assert math.isnan(half)
+                continue
+            assert judged.estimates[at, row] == pytest.approx(each.estimate)
+            assert half == pytest.approx(each.simultaneous.high - each.estimate)
+            assert judged.is_apart[at, row] == (each.method == "paired")
+
+
+def test_errors_have_mean_0_and_deviation_1(simulation: object) -> None:
+    rng = np.random.default_rng(2)
+    for name, draw in simulation.SHAPES.items():  # type: ignore[attr-defined]
+        values = draw(rng, (400_000,))
+        assert values.mean() == pytest.approx(0, abs=0.02), name
+        assert values.std() == pytest.approx(1, abs=0.03), name
+
+
+def test_holm_is_the_textbooks(simulation: object) -> None:
+    """Of p values 0.01, 0.04, 0.03 and 0.005, the two least are below 0.05 / 4 and 0.05 / 3."""
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=(300, 5, 4)) + np.array([0, 1, 2, 0, 3])[:, None]
+    found = simulation._holm(values)  # type: ignore[attr-defined]
+    for table, ours in zip(values, found, strict=True):
+        rows = {str(at): dict(enumerate(of_row)) for at, of_row in enumerate(table.tolist())}
+        p = [compare({"0": rows["0"], row: rows[row]}).differences[row].p for row in list(rows)[1:]]
+        known = [each if each is not None else 1.0 for each in p]
+        expected = [False] * 4
+        for rank, at in enumerate(np.argsort(known)):
+            if known[at] > 0.05 / (4 - rank):
+                break
+            expected[at] = True
+        assert ours.tolist() == expected
