@@ -4,7 +4,8 @@ AblateError
 ├── SpecError    the experiment file, or the model it describes, is not valid
 ├── DataError    a corpus or a tokenizer is missing or malformed
 ├── RunError     one run failed; the others go on
-│   └── DivergedError  the loss became NaN or rose past its bound
+│   ├── DivergedError  the loss became NaN or rose past its bound
+│   └── EngineError    the process cannot go on with this engine
 ├── StoreError   a stored result is missing or cannot be read
 └── StoppedError the user stopped it; the next call continues
 """
@@ -40,6 +41,16 @@ class RunError(AblateError):
 
 class DivergedError(RunError):
     """The training loss became NaN or rose past its bound."""
+
+
+class EngineError(RunError):
+    """The process cannot go on with this engine, such as after a capture that failed.
+
+    Nothing that the process does afterwards can be trusted: it must end, and the run must be
+    repeated in a fresh process with the eager engine. The message is the reason in one line, as a
+    footnote shows it. Where another exception is the cause, raise ``from`` it: a capture that ran
+    out of memory is repeated with more memory, not with another engine.
+    """
 
 
 class StoreError(AblateError):
