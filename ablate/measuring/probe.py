@@ -28,7 +28,12 @@ _WIDE = 8192  # rows and columns of a matrix whose product keeps every GPU busy
 
 
 def probe(
-    spec: RunSpec, prepared: Prepared, device: torch.device, precision: str, engine: str = "eager"
+    spec: RunSpec,
+    prepared: Prepared,
+    device: torch.device,
+    precision: str,
+    engine: str = "eager",
+    micro_batch_factor: int = 1,
 ) -> dict[str, float]:
     """Build the model of ``spec`` and measure decoding, then training.
 
@@ -42,7 +47,7 @@ def probe(
         ``target_tokens_per_step``, of the measured batches; and on CUDA ``runs_at_once``: of how
         many such runs the device has more side by side than one after the other.
     """
-    work = Workload(spec, prepared, device, engine)
+    work = Workload(spec, prepared, device, engine, micro_batch_factor)
     _load_libraries(device)
     memory = _Memory(device)
     model = work.model()
