@@ -93,12 +93,11 @@ class Workload:
         set_rate(optimizer, _LEARNING_RATE)
         example = self.steps[0][0]
         engine = choose(self.engine, model.train(), step_config, optimizer, example)
-        engine.micro_batch_factor = self.micro_batch_factor
 
         def train(steps: Sequence[Step]) -> None:
             model.train()
             for batches in steps:
-                engine.step(batches)
+                engine.step(engine.divided(batches, self.micro_batch_factor))
 
         return train
 

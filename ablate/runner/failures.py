@@ -43,7 +43,9 @@ def failure_of(error: BaseException) -> Failure:
     """
     if any(_is_out_of_memory(each) for each in _chain(error)):
         return "memory"
-    return "engine" if isinstance(error, EngineError) else "other"
+    if isinstance(error, EngineError):
+        return "engine" if error.is_own else "company"
+    return "other"
 
 
 def failure_of_exit(status: int, log: str) -> Failure:

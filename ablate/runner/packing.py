@@ -11,10 +11,9 @@ from ablate.runner.task import Task
 TaskGroup = tuple[Task, ...]
 """Tasks that one process does by turns; they use the same plugins."""
 
-MOST_RUNS_PER_PROCESS = 10
-"""PyTorch hands out 32 streams of a device and then the first ones again; a run takes up to three:
-its own, one to capture training steps and one to capture the tokens of a search
-(c10/cuda/CUDAStream.cpp, kStreamsPerPool)."""
+MOST_RUNS_PER_PROCESS = 16
+"""PyTorch hands out 32 streams of a device and then the first ones again; a run takes two: its own
+and one to capture graphs on (c10/cuda/CUDAStream.cpp, kStreamsPerPool)."""
 
 _USABLE = 0.8
 """Share of a device's memory that runs are packed into. The rest is for the context of the process,

@@ -182,8 +182,7 @@ class _Loop:
         step_config = StepConfig.of(training, job.precision)
         example = job.batches.make(job.batches.epoch(seed, 0)[0])
         self.engine = choose(job.engine, model.train(), step_config, self.optimizer, example)
-        self.engine.micro_batch_factor = job.micro_batch_factor
-        self.micro_batches = self.engine.n_micro_batches(example)
+        self.micro_batches = len(self.engine.divided([example], job.micro_batch_factor))
         self.file = job.folder / "checkpoint.pt"
         saved = checkpoint.restore(self.file, model, self.optimizer) or {}
         moving = saved.pop("moving", None)
@@ -238,7 +237,8 @@ class _Loop:
         set_rate(self.optimizer, self.rate)
         self.epochs_before = self.stream.finished_epochs
         self.engine.cores = self.job.cores()
-        result = self.engine.step(list(self.stream.take(training.accumulate)))
+        batches = list(self.stream.take(training.accumulate))
+        result = self.engine.step(self.engine.divided(batches, self.job.micro_batch_factor))
         if self.moving:
             self.moving.add(self.model)
         state.epoch, state.index = self.stream.epoch, self.stream.index

@@ -39,14 +39,14 @@ def _packed(
     [
         (["narrow"] * 4 + ["wide", "narrow"], 1, [3, 1, 1, 1]),
         (["narrow"] * 4 + ["wide", "narrow"], 3, [2, 2, 1, 1]),  # no slot has more than its share
-        (["small"] * 25, 1, [10, 10, 5]),
+        (["small"] * 35, 1, [16, 16, 3]),
         (["small", "narrow", "small", "small"], 1, [3, 1]),
     ],
 )
 def test_the_speed_of_a_row_limits_how_many_runs_share_a_process(
     names: list[str], n_worker_slots: int, expected: list[int], task: MakeTask
 ) -> None:
-    assert MOST_RUNS_PER_PROCESS == 10
+    assert MOST_RUNS_PER_PROCESS == 16
     assert _packed(names, task, n_worker_slots) == expected
 
 
@@ -145,4 +145,4 @@ def test_no_group_exceeds_a_limit(task: MakeTask) -> None:
         for group in pack_tasks(tasks, 2, lambda each: needs[each.key], 2000.0):  # noqa: B023
             of_group = [needs[each.key] for each in group]
             assert len(group) == 1 or sum(each.memory_mib for each in of_group) <= 1600.0
-            assert len(group) <= min(10, *(each.runs_at_once for each in of_group))
+            assert len(group) <= min(16, *(each.runs_at_once for each in of_group))

@@ -46,8 +46,7 @@ def _step(
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     with closing(engine_of(engine, model, step_config, optimizer, batches[0])) as made:
         assert (made.name, made.note) == (engine, "")
-        made.micro_batch_factor = factor
-        result = made.step(batches)
+        result = made.step(made.divided(batches, factor))
     after = [weight.detach() for weight in model.parameters()]
     return result, [old - new for old, new in zip(before, after, strict=True)]
 
@@ -101,12 +100,10 @@ def test_parts_are_smaller_than_those_that_the_engine_makes_anyway() -> None:
     batch = max(_batches(), key=lambda batch: batch.tgt_out.numel())
     for engine, n_usual in (("eager", 1), ("data_parallel", 2)):
         made: Engine = engine_of(engine, model, step_config, optimizer, some_batch())
-        assert made.n_micro_batches(batch) == 1
+        assert made.divided([batch], 1) == [batch]
         for factor in (2, 4):
-            made.micro_batch_factor = factor
-            assert made.n_micro_batches(batch) == factor * n_usual
-        made.micro_batch_factor = 10**3
-        assert made.n_micro_batches(batch) == batch.src.size(0)
+            assert len(made.divided([batch], factor)) == factor * n_usual
+        assert len(made.divided([batch, batch], 10**3)) == 2 * batch.src.size(0)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

@@ -32,8 +32,6 @@ class Engine(ABC):
         note: why it is not the engine that was wanted; empty if it is.
         seconds_preparing: wall time that went into recording or compiling, and not into steps.
         cores: how many of a CPU it may keep busy, from the next step on.
-        micro_batch_factor: how many times smaller than usual the parts are in which it does a
-            batch, so that they fit into memory; 1 unless they did not.
     """
 
     name: ClassVar[str]
@@ -48,17 +46,20 @@ class Engine(ABC):
         self.note = ""
         self.seconds_preparing = 0.0
         self.cores = 1
-        self.micro_batch_factor = 1
 
-    def n_micro_batches(self, batch: Batch) -> int:
-        """Return in how many parts `step` does a batch, one after the other."""
-        if self.micro_batch_factor == 1:
-            return 1
-        return min(batch.src.size(0), self.micro_batch_factor * self.n_usual_parts(batch))
-
-    def n_usual_parts(self, batch: Batch) -> int:
+    def n_parts(self, batch: Batch) -> int:
         """Return in how many parts `add_gradient` does a batch by itself."""
         return 1
+
+    def divided(self, batches: Sequence[Batch], factor: int) -> list[Batch]:
+        """Return ``batches`` for `step`, in parts ``factor`` times smaller than it does at once.
+
+        The step is the same, but for random draws and for what looks at a batch as a whole. It
+        takes less memory.
+        """
+        if factor == 1:
+            return list(batches)
+        return [part for batch in batches for part in divide(batch, factor * self.n_parts(batch))]
 
     @abstractmethod
     def add_gradient(self, batch: Batch, normalizer: int) -> Tensor:
@@ -82,8 +83,7 @@ class Engine(ABC):
         per_token = self.step_config.loss_per == "token"
         n_tokens = sum(batch.n_tokens for batch in batches)
         normalizer = n_tokens if per_token else sum(batch.src.size(0) for batch in batches)
-        parts = [part for batch in batches for part in divide(batch, self.n_micro_batches(batch))]
-        sums = [self.add_gradient(part, normalizer) for part in parts]
+        sums = [self.add_gradient(batch, normalizer) for batch in batches]
         norm = self.update()
         loss, aux_loss = torch.stack(sums).sum(dim=0) / n_tokens
         return StepResult(loss, aux_loss, norm, n_tokens)

@@ -48,7 +48,7 @@ class DataParallel(Engine):
         super().__init__(model, step_config, optimizer)
         self._workers: list[GradWorker] = []
 
-    def n_usual_parts(self, batch: Batch) -> int:
+    def n_parts(self, batch: Batch) -> int:
         return n_micro_batches(batch)
 
     def add_gradient(self, batch: Batch, normalizer: int) -> Tensor:
