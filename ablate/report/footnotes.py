@@ -10,6 +10,7 @@ from typing import Any
 from ablate.analysis import Record, Records, Summary, pooled_sd, smallest_detectable
 from ablate.config import Published
 from ablate.report.cells import Footnote
+from ablate.report.execution import execution
 from ablate.report.measures import PARTIAL
 from ablate.report.numbers import MINUS, number, quantity
 
@@ -33,6 +34,7 @@ def footnotes(
     """
     yield from _partial(summaries)
     yield from _reasons(summaries)
+    yield from execution(records)
     yield _seeds(summaries)
     if sets:
         yield from _comparison(summaries, sets[0])

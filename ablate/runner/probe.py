@@ -10,6 +10,7 @@ import hashlib
 import json
 import statistics
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -76,7 +77,8 @@ def probe_one(task: Task, store: Store, report: Report) -> None:
     spec = RunSpec.model_validate(task.spec)
     prepared = prepare(spec)
     batches = Batches(prepared.train, spec.training.batch_tokens, PAD)
-    report("measuring", None, max(len(rows) for rows in batches.epoch(spec.seed, 0)))
+    largest_batch = max(len(rows) for rows in batches.epoch(spec.seed, 0))
+    report("measuring")
     measured = measuring.probe(
         spec,
         prepared,
@@ -84,6 +86,7 @@ def probe_one(task: Task, store: Store, report: Report) -> None:
         task.precision,
         task.engine,
         task.micro_batch_factor,
+        partial(report, "measuring steps", None, largest_batch),
     )
     speeds = {name: measured[name] for name in _SPEEDS}
     if task.round == 0:

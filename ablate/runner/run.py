@@ -105,7 +105,7 @@ class _Attempt:
             "engine": task.engine,
             "engine_note": task.engine_note,
             "n_together": task.runs_per_process,
-            "micro_batching": None,
+            "micro_batching": micro_batching(task),
             "started": provenance.now(),
             "timings": self.timings,
         }
@@ -206,7 +206,7 @@ class _Attempt:
         facts = asdict(result)
         self.known |= {key: facts.pop(key) for key in tuple(facts) if key.startswith("engine")}
         self.known["engine_note"] = self.known["engine_note"] or self.task.engine_note
-        self.known["micro_batching"] = self._micro_batching(facts.pop("micro_batches"), dependence)
+        self._note_division(facts.pop("micro_batches"), dependence)
         self.known["train"] = facts
 
     def _batch_dependence(self, model: Transformer, batches: Batches) -> str:
@@ -215,13 +215,13 @@ class _Attempt:
             return ""
         return batch_dependence(model.train(), batches.make(batches.epoch(self.spec.seed, 0)[0]))
 
-    def _micro_batching(self, n: int, dependence: str) -> Record | None:
-        """Return how batches were divided, and what that changes; None if they were not."""
-        if self.task.micro_batch_factor == 1:
-            return None
-        dropout = "each micro-batch draws dropout of its own"
-        note = f"{dropout}, and is looked at by itself: {dependence}" if dependence else dropout
-        return {"n": n, "factor": self.task.micro_batch_factor, "note": note}
+    def _note_division(self, n: int, dependence: str) -> None:
+        """Note into how many parts batches were divided, and what that changes."""
+        divided = self.known["micro_batching"]
+        if divided is not None:
+            dropout = "each micro-batch draws dropout of its own"
+            at_a_time = f"{dropout}, and is looked at by itself: {dependence}"
+            divided |= {"n": n, "note": at_a_time if dependence else dropout}
 
     def _test(self, model: Transformer, prepared: Prepared, name: str) -> Record:
         """Translate a test set, keep the translations, and score them."""
@@ -252,6 +252,11 @@ class _Attempt:
 
     def _batches(self, encoded: Encoded) -> Batches:
         return Batches(encoded, self.spec.training.batch_tokens, PAD, self.device)
+
+
+def micro_batching(task: Task) -> Record | None:
+    """Return what a record says of batches that do not fit whole; None if they may."""
+    return {"factor": task.micro_batch_factor} if task.micro_batch_factor > 1 else None
 
 
 def _columns(probe: Record) -> Record:

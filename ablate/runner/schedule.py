@@ -15,6 +15,7 @@ from ablate.runner.pool import WORKER, Pool
 from ablate.runner.probe import n_rounds_of
 from ablate.runner.provenance import now
 from ablate.runner.retries import Ended, retry
+from ablate.runner.run import micro_batching
 from ablate.runner.task import Task
 from ablate.store import FINISHED, Store
 
@@ -226,7 +227,8 @@ def _settle(ended: Ended, store: Store) -> dict[str, Any]:
     if record is not None and (ended.failure is None or record["error"] == ended.reason):
         return record
     status = "oom" if ended.failure in ("memory", "killed") else "failed"
-    failure = task.record(status, ended.reason or "the worker left no record", finished=now())
+    reason = ended.reason or "the worker left no record"
+    failure = task.record(status, reason, micro_batching=micro_batching(task), finished=now())
     store.save(failure)
     return failure
 

@@ -82,10 +82,15 @@ for task in tasks:
             heartbeat("measuring", largest_batch=3)
             end("memory", "no room")
             sys.exit()
+        if kind == "uncompiled" and task["engine"] != "eager":
+            end("engine", "no capture")
+            sys.exit()
         speeds = ("train_target_tokens_per_second", "decode_sentences_per_second")
         probe = {"rounds": {name: [1.0] * (task["round"] + 1) for name in speeds}}
         probe |= {"train_peak_mib": 1.0, "occasion": task["session"]}
         probe |= {"micro_batch_factor": factor} if factor > 1 else {}
+        if task["engine_note"]:
+            probe |= {name: task[name] for name in ("engine", "engine_note")}
         (results / "probes" / f"{task['key']}.json").write_text(json.dumps(probe))
         sys.exit()
     print("no message", flush=True)
@@ -104,7 +109,7 @@ for task in tasks:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         heartbeat(f"ready {os.getpid()}")
         time.sleep(60)
-    elif kind in ("unprobed", "tires"):
+    elif kind in ("unprobed", "tires", "uncompiled"):
         save("done")
     elif kind == "lies":
         end()

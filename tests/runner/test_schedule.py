@@ -384,6 +384,18 @@ def test_an_engine_that_fails_gives_way_to_the_eager_one_in_a_fresh_process(
     assert [_status(store, task.key) for task in tasks] == ["done"] * 3
 
 
+def test_runs_do_not_try_an_engine_that_no_probe_could_use(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    _run([task("uncompiled", engine="compile")], store, diary, command)
+    assert _journal(store) == [
+        "probe uncompiled 1",
+        "probe uncompiled 1 eager",
+        "probe uncompiled 1 eager",
+        "train uncompiled 1 eager",
+    ]
+
+
 ENGINE_WORKER = """
 import os, sys
 with open(sys.argv[1], "a") as file:
