@@ -27,13 +27,28 @@ _MOST_RUNS = 8
 _WIDE = 8192  # rows and columns of a matrix whose product keeps every GPU busy
 
 
-def probe(
-    spec: RunSpec, prepared: Prepared, device: torch.device, precision: str, engine: str = "eager"
+def probe(  # noqa: PLR0913 - what is measured, and how it is executed
+    spec: RunSpec,
+    prepared: Prepared,
+    device: torch.device,
+    precision: str,
+    engine: str = "eager",
+    micro_batch_factor: int = 1,
+    before_training: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
     """Build the model of ``spec`` and measure decoding, then training.
 
     Every time is the median of repeats on the same work (`Workload`), after one that is not
     counted. The largest batch goes first, for the peak of memory.
+
+    Args:
+        spec: the row.
+        prepared: its corpus.
+        device: what to compute on.
+        precision: ``fp32`` or ``bf16``.
+        engine: how steps are executed.
+        micro_batch_factor: how many times smaller than usual the parts of a batch are.
+        before_training: called before the first step.
 
     Returns:
         ``train_target_tokens_per_second``, padding not counted; ``decode_sentences_per_second``;
@@ -42,12 +57,13 @@ def probe(
         ``target_tokens_per_step``, of the measured batches; and on CUDA ``runs_at_once``: of how
         many such runs the device has more side by side than one after the other.
     """
-    work = Workload(spec, prepared, device, engine)
+    work = Workload(spec, prepared, device, engine, micro_batch_factor)
     _load_libraries(device)
     memory = _Memory(device)
     model = work.model()
     decode_seconds = _median_seconds(work.decoding(model), device)
     decode_peak_mib = memory.peak_mib()
+    before_training()
     train = work.training(model, precision)
     train([work.largest])
     train_seconds = _median_seconds(lambda: train(work.steps), device)

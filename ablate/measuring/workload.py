@@ -35,6 +35,7 @@ class Workload:
         prepared: its corpus.
         device: where the work is done.
         engine: with what.
+        micro_batch_factor: how many times smaller than usual the parts of a batch are.
 
     Attributes:
         steps: spread over the lengths.
@@ -43,11 +44,17 @@ class Workload:
     """
 
     def __init__(
-        self, spec: RunSpec, prepared: Prepared, device: torch.device, engine: str = "eager"
+        self,
+        spec: RunSpec,
+        prepared: Prepared,
+        device: torch.device,
+        engine: str = "eager",
+        micro_batch_factor: int = 1,
     ) -> None:
         self.spec = spec
         self.device = device
         self.engine = engine
+        self.micro_batch_factor = micro_batch_factor
         self.steps, self.largest = _steps(prepared.train, spec.training, device)
         rows = np.arange(min(_N_SENTENCES, len(prepared.dev)))
         self.sentences = Batches(prepared.dev, 1, PAD).make(rows).to(device)
@@ -90,7 +97,7 @@ class Workload:
         def train(steps: Sequence[Step]) -> None:
             model.train()
             for batches in steps:
-                engine.step(batches)
+                engine.step(engine.divided(batches, self.micro_batch_factor))
 
         return train
 

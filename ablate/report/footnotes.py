@@ -9,6 +9,7 @@ from typing import Any
 from ablate.analysis import Record, Records, Summary
 from ablate.report.budget import budget
 from ablate.report.cells import Footnote
+from ablate.report.execution import execution
 from ablate.report.intervals import exceptions, intervals
 from ablate.report.measures import DIVERGED, PARTIAL
 from ablate.report.numbers import quantity
@@ -26,6 +27,7 @@ def footnotes(results: Results) -> Iterator[Footnote]:
     yield from exceptions(results)
     yield from _partial(summaries)
     yield from _reasons(summaries)
+    yield from execution(results.records)
     yield Footnote("seed" if len(results.seeds) == 1 else "seeds", _list(results.seeds))
     yield from _signatures(results.records)
     if results.published:

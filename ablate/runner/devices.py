@@ -23,7 +23,7 @@ class DeviceError(AblateError):
 
 @dataclass(frozen=True)
 class Device:
-    """A place for one run at a time.
+    """What a process computes on.
 
     Attributes:
         kind: of hardware.
@@ -37,12 +37,12 @@ class Device:
         return self.kind if self.index is None else f"{self.kind}:{self.index}"
 
     def environment(self) -> dict[str, str]:
-        """Return what a process must find in its environment to see this device and no other.
+        """Return the environment in which a process sees this device and no other.
 
         A process gets one CPU thread, however many runs there are: the order in which threads add
         numbers up shows in the last digits, and the same run must always give the same numbers.
         With more than one core it goes on in several processes (engine `data_parallel`).
-        What a step frees the C library keeps for the next one, or most of the memory would come
+        The C library keeps what a step frees for the next one, or most of the memory would come
         fresh from the system, page by page, at every step.
         """
         return {
@@ -57,6 +57,13 @@ class Device:
             "MALLOC_TRIM_THRESHOLD_": str(2**32),
             "MALLOC_TOP_PAD_": str(2**26),
         }
+
+
+def memory_mib(device: Device) -> float:
+    """Return how much memory a device has; infinite for the CPU, whose runs share no process."""
+    if device.kind == "cpu":
+        return float("inf")
+    return torch.cuda.get_device_properties(device.index).total_memory / 2**20
 
 
 def find(wanted: str) -> tuple[Device, ...]:
@@ -86,7 +93,7 @@ def find(wanted: str) -> tuple[Device, ...]:
 
 
 def worker_slots(devices: Iterable[Device], n_jobs: int | None) -> tuple[Device, ...]:
-    """Return one entry for every run that may be at work at the same time: one per GPU.
+    """Return one entry for every process that may be at work at the same time: one per GPU.
 
     Args:
         devices: what to use.
@@ -115,10 +122,10 @@ def resolve(precision: str, device: Device) -> Literal["fp32", "bf16"]:
 def n_cores() -> int:
     """Return how many cores this process may keep busy: physical, its own, and paid for."""
     try:
-        mine = os.sched_getaffinity(0)
+        cpus = os.sched_getaffinity(0)
     except AttributeError:  # not on every system
-        mine = set(range(os.cpu_count() or 1))
-    cores = {_siblings(cpu) for cpu in mine}
+        cpus = set(range(os.cpu_count() or 1))
+    cores = {_siblings(cpu) for cpu in cpus}
     return max(1, int(min(len(cores), _quota())))
 
 

@@ -1,4 +1,4 @@
-"""What a person sees while runs are going on: a live table, or plain lines where that cannot be."""
+"""What is shown while runs go on: a live table in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WIDE = 110  # columns of a terminal that has room for everything
 
 @dataclass
 class _Running:
-    """One worker, as far as we have heard."""
+    """A task at work, as far as its heartbeats tell."""
 
     task: Task
     device: Device
@@ -44,7 +44,7 @@ class _Running:
 
 
 class Display:
-    """Keeps account of tasks; `live` and `plain` are its two faces.
+    """Keeps account of tasks: a `ProgressListener`, which `LiveDisplay` and `PlainDisplay` show.
 
     Args:
         console: standard error.
@@ -55,7 +55,7 @@ class Display:
         self._n_at_once = 1
         self._n_tasks = self._n_ended = 0
         self._running: dict[str, _Running] = {}
-        self._took: list[float] = []  # seconds of each run that has ended
+        self._seconds: list[float] = []  # of each run that has ended
 
     def __enter__(self) -> Display:
         return self
@@ -69,9 +69,8 @@ class Display:
         return
 
     def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
-        """Learn what comes next, if that is new, and how many of it go on at the same time."""
         self._n_tasks, self._n_ended, self._n_at_once = len(tasks), 0, n_at_once
-        self._took.clear()
+        self._seconds.clear()
         if tasks and what:
             self.note(what)
 
@@ -82,12 +81,11 @@ class Display:
         self._running[task.key].heartbeat = heartbeat
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
-        """Learn how a task ended."""
         self._n_ended += 1
-        took = time.monotonic() - self._running.pop(task.key).since
-        self._took.append(took)
+        seconds = time.monotonic() - self._running.pop(task.key).since
+        self._seconds.append(seconds)
         if task.round == 0 or not is_good:
-            self.note(f"{label(task)}: {outcome} ({clock(took)})", "" if is_good else "red")
+            self.note(f"{label(task)}: {outcome} ({clock(seconds)})", "" if is_good else "red")
 
     def note(self, text: str, style: str = "") -> None:
         """Print a line that stays."""
@@ -98,37 +96,37 @@ class Display:
         now = time.monotonic()
         known = {key: r.seconds_left for key, r in self._running.items()}
         rest = [seconds for seconds in known.values() if seconds is not None]
-        took = self._took or [
+        per_run = self._seconds or [
             now - r.since + seconds
             for r in self._running.values()
             if (seconds := r.seconds_left) is not None
         ]
         n_waiting = self._n_tasks - self._n_ended - len(rest)
-        if not took and n_waiting:
+        if not per_run and n_waiting:
             return None
-        work = sum(rest) + n_waiting * (sum(took) / len(took) if took else 0.0)
+        work = sum(rest) + n_waiting * (sum(per_run) / len(per_run) if per_run else 0.0)
         return max([work / self._n_at_once, *rest])
 
 
 class PlainDisplay(Display):
-    """Lines for a file or a pipe: a run's start, its way in tenths, its end."""
+    """Lines for a file or a pipe: a run's start, its progress in tenths, its end."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._said: dict[str, tuple[float, float]] = {}  # share and time of the last line
+        self._last_line: dict[str, tuple[float, float]] = {}  # share and time of each task
 
     def started(self, task: Task, device: Device) -> None:
         super().started(task, device)
-        self._said[task.key] = 0.0, time.monotonic()
+        self._last_line[task.key] = 0.0, time.monotonic()
         if task.round == 0:
             self.note(f"{label(task)}: started on {device}")
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
         super().heartbeat(task, heartbeat)
         share, now = self._running[task.key].share, time.monotonic()
-        said_share, said_at = self._said[task.key]
-        if share - said_share >= _LINE_EVERY_SHARE and now - said_at >= _LINE_EVERY_S:
-            self._said[task.key] = share, now
+        last_share, last_time = self._last_line[task.key]
+        if share - last_share >= _LINE_EVERY_SHARE and now - last_time >= _LINE_EVERY_S:
+            self._last_line[task.key] = share, now
             assert heartbeat.progress is not None, "there is a share of it"
             self.note(f"{label(task)}: {'  '.join(filter(None, _figures(heartbeat.progress)))}")
 
@@ -181,7 +179,7 @@ def display(console: Console) -> Display:
 
 
 def label(task: Task) -> str:
-    """Return how lines call a task."""
+    """Return the name of a task in lines."""
     name = f"{task.experiment} {task.variant}"
     return f"{name} (probe)" if task.action == "probe" else f"{name} seed {task.seed}"
 
@@ -200,7 +198,7 @@ def _name(running: _Running) -> str:
 
 
 def _doing(running: _Running, *, is_wide: bool) -> str:
-    """Say how far a run is, or what it is at."""
+    """Return how far a run is, or its phase."""
     progress = running.heartbeat.progress
     if progress is None:
         return running.heartbeat.phase

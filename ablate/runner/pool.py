@@ -1,4 +1,4 @@
-"""Worker processes: one for every place, each on a device of its own, for one crew at a time."""
+"""Worker processes: one for every worker slot, each on its device, for one group at a time."""
 
 from __future__ import annotations
 
@@ -12,42 +12,20 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 from ablate.runner.devices import Device
+from ablate.runner.failures import Failure, failure_of_exit
+from ablate.runner.listener import ProgressListener
 from ablate.runner.packing import TaskGroup
-from ablate.runner.task import Exit, Heartbeat, Task, parse_message
+from ablate.runner.retries import Ended
+from ablate.runner.task import Ending, Exit, Heartbeat, Message, Task, parse_message
 
 WORKER = (sys.executable, "-P", "-m", "ablate.runner")
 GRACE_S = 5.0
-"""How long workers that were told to stop may take to save what they have."""
-
-
-class WorkerListener(Protocol):
-    """Whoever wants to know what the workers are doing."""
-
-    def started(self, task: Task, device: Device) -> None:
-        """Learn that a worker has begun."""
-
-    def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
-        """Learn what a worker is doing."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a task ended.
-
-    Attributes:
-        task: what a worker was told.
-        reason: why it did not do it, in one line; None if it did.
-    """
-
-    task: Task
-    reason: str | None
+"""How long workers that were asked to stop may take to save what they have."""
 
 
 class Pool:
@@ -55,18 +33,18 @@ class Pool:
 
     Args:
         worker_slots: one device for each worker that may be at work at the same time.
-        listener: is told what happens.
+        listener: hears of tasks that start and of what they do.
         command: starts a worker.
     """
 
     def __init__(
         self,
         worker_slots: Iterable[Device],
-        listener: WorkerListener,
+        listener: ProgressListener,
         command: Sequence[str] = WORKER,
     ) -> None:
-        self._heard: _Heard = queue.SimpleQueue()
-        self._idle = [_Worker(device, command, self._heard) for device in worker_slots]
+        self._messages: _Messages = queue.SimpleQueue()
+        self._idle = [_Worker(device, command, self._messages) for device in worker_slots]
         self._busy: list[_Worker] = []
         self._listener = listener
 
@@ -92,74 +70,88 @@ class Pool:
         for worker in chain(self._busy, self._idle):
             worker.close()
 
-    def run(self, pack_tasks: Iterable[TaskGroup], *, is_alone: bool = False) -> Iterator[Ended]:
-        """Do all tasks, the first crews first; yield each when it has ended.
+    def run(
+        self, groups: Iterable[TaskGroup], *, is_alone: bool = False, shares_cores: bool = True
+    ) -> Iterator[Ended]:
+        """Do all tasks, the first groups first; yield each when it has ended.
 
         Args:
-            pack_tasks: tasks that share a process.
-            is_alone: whether a crew must have its device for itself.
+            groups: tasks that share a process.
+            is_alone: whether a group must have its device for itself.
+            shares_cores: whether those at work get the cores of a CPU that are left.
         """
-        waiting = deque(pack_tasks)
+        waiting = deque(groups)
         while waiting or self._busy:
             while waiting and (worker := self._next(is_alone=is_alone)):
                 self._start(waiting.popleft(), worker)
-            if not is_alone:
+            if shares_cores:
                 self._share_cores()
-            worker, process, told = self._heard.get()
+            worker, process, message = self._messages.get()
             if worker not in self._busy or worker.process is not process:
                 continue  # a process has ended that had nothing to do
-            if isinstance(told, Exit):
+            if isinstance(message, Exit):
                 self._busy.remove(worker)
                 self._idle.append(worker)
-                yield from (Ended(task, worker.reason(told)) for task in worker.left.values())
-            elif told.is_over:
-                yield Ended(worker.left.pop(told.key), None)
-            elif told.key in worker.left:
-                self._listener.heartbeat(worker.left[told.key], told)
+                yield from worker.exited(message)
+            elif message.key not in worker.left:
+                continue
+            elif isinstance(message, Ending):
+                yield worker.ended(message)
+            else:
+                worker.heartbeat(message)
+                self._listener.heartbeat(worker.left[message.key], message)
 
     def _share_cores(self) -> None:
-        """Let those that are at work have the cores of a CPU that nobody else needs any more."""
+        """Let those that are at work have the cores of a CPU that no other worker needs."""
         busy = [worker for worker in self._busy if worker.device.kind == "cpu"]
         idle = [worker for worker in self._idle if worker.device.kind == "cpu"]
         for number, worker in enumerate(busy):
             worker.grant(1 + len(idle[number :: len(busy)]))
 
     def _next(self, *, is_alone: bool) -> _Worker | None:
-        """Return the worker that is to do the next crew, ready if one is; None if it must wait."""
+        """Return the worker that is to do the next group, ready if one is; None if it must wait."""
         taken = {worker.device for worker in self._busy} if is_alone else ()
         free = [worker for worker in self._idle if worker.device not in taken]
         return max(free, key=lambda worker: worker.is_ready, default=None)
 
     def _start(self, group: TaskGroup, worker: _Worker) -> None:
+        company = [other for other in self._busy if other.device == worker.device]
         self._idle.remove(worker)
         self._busy.append(worker)
         worker.begin(group)
+        for each in (*company, worker):
+            each.had_company |= bool(company)
         for task in group:
             self._listener.started(task, worker.device)
 
 
 class _Worker:
-    """A place to work, and the process there. It shares our process group, but not our Ctrl-C.
+    """A worker slot, and the process there. It shares our process group, but not our Ctrl-C.
 
     The process is started when there is something to do, and again if it has ended.
 
     Attributes:
         device: what the process sees.
         left: the tasks that have not ended yet, by their keys.
+        had_company: whether anything else has been at work on the device since the group began.
     """
 
-    def __init__(self, device: Device, command: Sequence[str], heard: _Heard) -> None:
+    def __init__(self, device: Device, command: Sequence[str], messages: _Messages) -> None:
         self.device = device
         self.left: dict[str, Task] = {}
+        self.had_company = False
+        self._largest: dict[str, int] = {}  # sentences in the largest batch of each task
+        self._ender: Task | None = None  # whose failure ends the process under the others
+        self._must_restart = False
         self._command = command
         self._cores = 1
-        self._heard = heard
+        self._messages = messages
         self._started: tuple[_Process, threading.Thread] | None = None
 
     @property
     def process(self) -> _Process:
         """Return the process that has been started."""
-        assert self._started is not None, "who is busy has a process"
+        assert self._started is not None, "a busy worker has a process"
         return self._started[0]
 
     @property
@@ -170,6 +162,8 @@ class _Worker:
     def begin(self, group: TaskGroup) -> None:
         """Send the tasks, and leave the pipe open: its end tells the worker of ours."""
         self.left = {task.key: task for task in group}
+        self.had_company = len(group) > 1
+        self._largest, self._ender, self._must_restart = {}, None, False
         self._cores = 1
         self._log = group[0].log
         for task in group:
@@ -192,13 +186,36 @@ class _Worker:
         self._cores = n_cores
         self._send(f"{n_cores}\n")
 
-    def _send(self, text: str) -> None:
-        """Write to the process, unless it has died; then `_listen` notices."""
-        stdin = self.process.stdin
-        assert stdin is not None, "it is a pipe"
-        with suppress(BrokenPipeError):
-            stdin.write(text)
-            stdin.flush()
+    def heartbeat(self, heartbeat: Heartbeat) -> None:
+        """Note what has to be known of a task when it ends."""
+        if heartbeat.largest_batch is not None:
+            self._largest[heartbeat.key] = heartbeat.largest_batch
+
+    def ended(self, ending: Ending) -> Ended:
+        """Return how a task of the group ended."""
+        task = self.left.pop(ending.key)
+        if ending.failure in ("memory", "engine"):
+            self._ender = task
+            self._must_restart |= ending.failure == "engine"
+        return self._ended(task, ending.failure, ending.reason)
+
+    def exited(self, message: Exit) -> list[Ended]:
+        """Return how the tasks ended that had not when the process of the group did.
+
+        After an engine has failed, the worker ends too: whatever comes next gets a fresh process,
+        which shares nothing with the one that failed.
+        """
+        if self._must_restart:
+            self.close()
+        left, self.left = list(self.left.values()), {}
+        if message.status == 0:
+            return [self._ended(task, None, None) for task in left]
+        if self._ender is not None:
+            reason = f"its process was ended by a failure of {self._ender.variant}"
+            return [self._ended(task, "company", reason) for task in left]
+        log = self._log.read_text(encoding="utf-8", errors="replace").strip()
+        failure = failure_of_exit(message.status, log)
+        return [self._ended(task, failure, _reason(message.status, log)) for task in left]
 
     def close(self) -> None:
         """End the process, if there is one; it must have nothing to do, and so nothing to save."""
@@ -214,16 +231,16 @@ class _Worker:
             process.stdin.close()
         process.stdout.close()
 
-    def reason(self, ended: Exit) -> str | None:
-        """Return why a crew failed; None if it did not."""
-        if ended.status == 0:
-            return None
-        if ended.status < 0:
-            guess = " (out of memory?)" if -ended.status == signal.SIGKILL else ""
-            return f"killed by signal {-ended.status}{guess}"
-        said = self._log.read_text(encoding="utf-8", errors="replace").strip()
-        last = said.splitlines()[-1] if said else "it said nothing"
-        return f"the worker ended with exit status {ended.status}: {last}"
+    def _ended(self, task: Task, failure: Failure | None, reason: str | None) -> Ended:
+        return Ended(task, failure, reason, self.had_company, self._largest.get(task.key))
+
+    def _send(self, text: str) -> None:
+        """Write to the process, unless it has died; then `_listen` notices."""
+        stdin = self.process.stdin
+        assert stdin is not None, "it is a pipe"
+        with suppress(BrokenPipeError):
+            stdin.write(text)
+            stdin.flush()
 
     def _start(self) -> _Process:
         # The same code as ours, wherever it was imported from
@@ -245,15 +262,24 @@ class _Worker:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _listen(self, process: _Process) -> None:
-        """Pass on every sign of life, and how each crew has ended; the last when the process is."""
+        """Pass on every message, and how the process has ended."""
         assert process.stdout is not None, "it is a pipe"
         for line in process.stdout:
             try:
-                self._heard.put((self, process, parse_message(line)))
+                self._messages.put((self, process, parse_message(line)))
             except ValueError:
                 continue
-        self._heard.put((self, process, Exit(process.wait())))
+        self._messages.put((self, process, Exit(process.wait())))
+
+
+def _reason(status: int, log: str) -> str:
+    """Return why a process ended with a status other than 0, in one line."""
+    if status < 0:
+        guess = " (out of memory?)" if -status == signal.SIGKILL else ""
+        return f"killed by signal {-status}{guess}"
+    last = log.splitlines()[-1] if log else "it printed nothing"
+    return f"the worker ended with exit status {status}: {last}"
 
 
 _Process = subprocess.Popen[str]
-_Heard = queue.SimpleQueue[tuple[_Worker, _Process, Heartbeat | Exit]]
+_Messages = queue.SimpleQueue[tuple[_Worker, _Process, Message]]

@@ -1,7 +1,7 @@
 """Speed and memory of a row: measured alone on its device, once per kind of machine.
 
-A machine is now faster and now slower, for minutes on end. So the rows of an experiment take turns,
-round after round, and are compared within a round.
+The speed of a machine changes from minute to minute. So the rows of an experiment take turns, round
+after round, and are compared within a round.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import json
 import statistics
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from ablate.data.batches import Batches
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
 from ablate.runner.devices import Device
+from ablate.runner.listener import Report
 from ablate.runner.provenance import hardware, versions
 from ablate.runner.task import Task
 from ablate.store import Store
@@ -64,39 +66,47 @@ def n_rounds_of(probe: Mapping[str, Any] | None) -> int:
     return min(len(rounds.get(name, ())) for name in _SPEEDS)
 
 
-def probe_one(task: Task, store: Store) -> None:
+def probe_one(task: Task, store: Store, report: Report) -> None:
     """Measure a row once more, and keep the result.
 
-    The first round leaves what `measuring.probe` returns; ``occasion``; and what only the corpus
-    can tell: ``n_src`` and ``n_tgt``, the sizes of the vocabularies, ``batches_per_epoch``, and
-    ``target_tokens_per_batch``, their mean. Each further one adds its speeds to those that are in
-    ``rounds``, by their names: what is kept of them is the median.
+    The first round leaves what `measuring.probe` returns; ``occasion``; what only the corpus can
+    tell: ``n_src`` and ``n_tgt``, the sizes of the vocabularies, ``batches_per_epoch``, and
+    ``target_tokens_per_batch``, their mean; and the task's changes. Each further one adds its
+    speeds to those that are in ``rounds``, by their names: what is kept of them is the median.
     """
     spec = RunSpec.model_validate(task.spec)
     prepared = prepare(spec)
+    batches = Batches(prepared.train, spec.training.batch_tokens, PAD)
+    largest_batch = max(len(rows) for rows in batches.epoch(spec.seed, 0))
+    report("measuring")
     measured = measuring.probe(
-        spec, prepared, torch.device(task.device), task.precision, task.engine
+        spec,
+        prepared,
+        torch.device(task.device),
+        task.precision,
+        task.engine,
+        task.micro_batch_factor,
+        partial(report, "measuring steps", None, largest_batch),
     )
     speeds = {name: measured[name] for name in _SPEEDS}
     if task.round == 0:
         rounds = {name: [speed] for name, speed in speeds.items()}
-        of_corpus = _of_corpus(spec, prepared)
-        of_turns = {"occasion": task.occasion, "rounds": rounds}
-        store.save_probe(task.key, {**measured, **of_corpus, **of_turns})
+        of_corpus = _of_corpus(prepared, batches)
+        of_rounds = {"occasion": task.session, "rounds": rounds}
+        store.save_probe(task.key, {**measured, **of_corpus, **of_rounds, **task.changes})
         return
     before = store.load_probe(task.key) or {}
-    if before.get("occasion") != task.occasion:
-        return  # somebody else has begun to measure the row anew
+    if before.get("occasion") != task.session:
+        return  # another process has begun to measure the row anew
     rounds = {name: [*before["rounds"][name], speed] for name, speed in speeds.items()}
     medians = {name: statistics.median(values) for name, values in rounds.items()}
     store.save_probe(task.key, {**before, **medians, "rounds": rounds})
 
 
-def _of_corpus(spec: RunSpec, prepared: Prepared) -> dict[str, float]:
-    n_batches = Batches(prepared.train, spec.training.batch_tokens, PAD).n_per_epoch
+def _of_corpus(prepared: Prepared, batches: Batches) -> dict[str, float]:
     return {
         "n_src": prepared.tokenizers.vocabulary.n_src,
         "n_tgt": prepared.tokenizers.vocabulary.n_tgt,
-        "batches_per_epoch": n_batches,
-        "target_tokens_per_batch": int(prepared.train.tgt.lengths.sum()) / n_batches,
+        "batches_per_epoch": batches.n_per_epoch,
+        "target_tokens_per_batch": int(prepared.train.tgt.lengths.sum()) / batches.n_per_epoch,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -20,24 +19,26 @@ from ablate.data.batches import Batches, Encoded
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
 from ablate.decoding import Search, translate
-from ablate.errors import AblateError, DivergedError, StoppedError
+from ablate.errors import StoppedError
 from ablate.model import Transformer, assemble
 from ablate.registry import build
 from ablate.runner import provenance, staleness
+from ablate.runner.failures import reason_of, status_of
+from ablate.runner.listener import Report
+from ablate.runner.resuming import resume, tidy
 from ablate.runner.task import Task
 from ablate.store import FINISHED, Store, write_whole
-from ablate.training.loop import Job, Progress, train
+from ablate.training.engines.batch_dependence import batch_dependence
+from ablate.training.loop import Job, train
 
 Record = dict[str, Any]
-Say = Callable[[str, Progress | None], None]
-_KEPT = ("lock", "log.txt")
 _WIDER = {"cuda": 8}  # a GPU has the memory, and waits for Python between small batches
 
 
 def run_one(
     task: Task,
     store: Store,
-    say: Say,
+    report: Report,
     should_stop: Callable[[], bool],
     cores: Callable[[], int] = lambda: 1,
 ) -> Record:
@@ -50,14 +51,15 @@ def run_one(
     Args:
         task: the run.
         store: where its record goes.
-        say: is told the phase and, while training, how far it is.
+        report: is called with each phase and, while training, with how far it is.
         should_stop: asked often; True makes it keep what it has and stop.
         cores: asked often: how many of a CPU it may keep busy; the numbers are the same.
 
     Raises:
         StoppedError: if ``should_stop`` said so; the next call continues.
+        Exception: what made the run fail, after its record was written; not if it diverged.
     """
-    say("waiting for another process", None)
+    report("waiting for another process")
     with store.lock(task.key, should_stop) as is_held:
         if not is_held:
             raise StoppedError("stopped while another process had the run")
@@ -65,29 +67,34 @@ def run_one(
         if record is not None and record["status"] in FINISHED and not task.fresh:
             return record
         folder = store.path(task.key)
-        _clear(folder, everything=task.fresh)
-        record = _Attempt(task, folder, say, should_stop, cores).record(
-            store.load_probe(task.probe)
-        )
+        attempt = _Attempt(resume(task, folder), folder, report, should_stop, cores)
+        record = attempt.record(store.load_probe(task.probe))
         store.save(record)
         if record["status"] in FINISHED:
-            _tidy(folder)
+            tidy(folder)
+        elif attempt.error is not None:
+            raise attempt.error
         return record
 
 
 class _Attempt:
-    """The way through one run; ``known`` fills up on it."""
+    """The way through one run; ``known`` fills up on it.
+
+    Attributes:
+        error: what ended it early.
+    """
 
     def __init__(
         self,
         task: Task,
         folder: Path,
-        say: Say,
+        report: Report,
         should_stop: Callable[[], bool],
         cores: Callable[[], int],
     ) -> None:
         self.task, self.folder = task, folder
-        self.say, self.should_stop, self.cores = say, should_stop, cores
+        self.report, self.should_stop, self.cores = report, should_stop, cores
+        self.error: Exception | None = None
         self.spec = RunSpec.model_validate(task.spec)
         self.device = torch.device(task.device)
         self.timings: dict[str, float] = {}
@@ -96,7 +103,9 @@ class _Attempt:
             "versions": provenance.versions(),
             "git": provenance.git() | {"code": staleness.code_digest()},
             "engine": task.engine,
+            "engine_note": task.engine_note,
             "n_together": task.runs_per_process,
+            "micro_batching": micro_batching(task),
             "started": provenance.now(),
             "timings": self.timings,
         }
@@ -105,23 +114,25 @@ class _Attempt:
         """Go all the way; return the record, of a failure too."""
         if probe is not None:
             self.known |= _columns(probe)
-        status, error = "done", None
+        status, reason = "done", None
         try:
             self._go()
         except StoppedError:
             raise
-        except Exception as caught:
+        except Exception as error:
             write_whole(self.folder / "error.txt", traceback.format_exc())
-            status, error = _status(caught), _reason(caught)
-        return self.task.record(status, error, **self.known, finished=provenance.now())
+            self.error, status, reason = error, status_of(error), reason_of(error)
+        return self.task.record(status, reason, **self.known, finished=provenance.now())
 
     def _go(self) -> None:
         with self._phase("reading the corpus"):
             prepared = prepare(self.spec)
         model = self._assemble(prepared)
         self._describe(prepared, model)
-        with self._phase("training"):
-            self._train(model, prepared)
+        batches = self._batches(prepared.train)
+        largest_batch = max(len(rows) for rows in batches.epoch(self.spec.seed, 0))
+        with self._phase("training", largest_batch):
+            self._train(model, prepared, batches)
         with self._phase("measuring dev"):
             self.known["dev"] = _of(self._likelihood(model, prepared.dev))
         self.known["test"] = {}
@@ -130,15 +141,15 @@ class _Attempt:
                 self.known["test"][name] = self._test(model, prepared, name)
         new = self.folder / "model.safetensors.new"
         save_model(model, str(new))
-        new.chmod(0o644)  # safetensors lets nobody else read it
+        new.chmod(0o644)  # safetensors makes it readable for its owner alone
         new.replace(self.folder / "model.safetensors")
 
     @contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
-        """Tell what is going on, measure how long it takes, and stop before it if told to."""
+    def _phase(self, name: str, largest_batch: int | None = None) -> Iterator[None]:
+        """Report a phase and measure how long it takes; stop before it if asked to."""
         if self.should_stop():
             raise StoppedError(f"stopped before {name}")
-        self.say(name, None)
+        self.report(name, None, largest_batch)
         began = time.perf_counter()
         try:
             yield
@@ -175,10 +186,10 @@ class _Attempt:
             "flops": {"train_per_target_token": flops},
         }
 
-    def _train(self, model: Transformer, prepared: Prepared) -> None:
+    def _train(self, model: Transformer, prepared: Prepared, batches: Batches) -> None:
         job = Job(
             spec=self.spec,
-            batches=self._batches(prepared.train),
+            batches=batches,
             n_target_ids=prepared.tokenizers.vocabulary.n_tgt,
             evaluate=lambda m: self._likelihood(m, prepared.dev).nll,
             device=self.device,
@@ -186,13 +197,31 @@ class _Attempt:
             folder=self.folder,
             engine=self.task.engine,
             cores=self.cores,
+            micro_batch_factor=self.task.micro_batch_factor,
         )
-        trained = train(
-            model, job, lambda progress: self.say("training", progress), self.should_stop
+        dependence = self._batch_dependence(model, batches)
+        result = train(
+            model, job, lambda progress: self.report("training", progress), self.should_stop
         )
-        told = asdict(trained)
-        self.known |= {key: told.pop(key) for key in tuple(told) if key.startswith("engine")}
-        self.known["train"] = told
+        facts = asdict(result)
+        self.known |= {key: facts.pop(key) for key in tuple(facts) if key.startswith("engine")}
+        self.known["engine_note"] = self.known["engine_note"] or self.task.engine_note
+        self._note_division(facts.pop("micro_batches"), dependence)
+        self.known["train"] = facts
+
+    def _batch_dependence(self, model: Transformer, batches: Batches) -> str:
+        """Return which part looks at a batch as a whole, if batches are divided."""
+        if self.task.micro_batch_factor == 1:
+            return ""
+        return batch_dependence(model.train(), batches.make(batches.epoch(self.spec.seed, 0)[0]))
+
+    def _note_division(self, n: int, dependence: str) -> None:
+        """Note into how many parts batches were divided, and what that changes."""
+        divided = self.known["micro_batching"]
+        if divided is not None:
+            dropout = "each micro-batch draws dropout of its own"
+            at_a_time = f"{dropout}, and is looked at by itself: {dependence}"
+            divided |= {"n": n, "note": at_a_time if dependence else dropout}
 
     def _test(self, model: Transformer, prepared: Prepared, name: str) -> Record:
         """Translate a test set, keep the translations and what each is worth, and score them."""
@@ -229,56 +258,28 @@ class _Attempt:
 
     def _tokens_without_gradient(self) -> int:
         """Return how many tokens a batch may have of which nothing is kept to go back."""
-        return self.spec.training.batch_tokens * _WIDER.get(self.device.type, 1)
+        n_tokens = self.spec.training.batch_tokens * _WIDER.get(self.device.type, 1)
+        return max(1, n_tokens // self.task.micro_batch_factor)
 
     def _batches(self, encoded: Encoded) -> Batches:
         return Batches(encoded, self.spec.training.batch_tokens, PAD, self.device)
 
 
-def _of(found: measuring.Likelihood) -> Record:
-    return {"nll": found.nll, "perplexity": measuring.perplexity(found.nll)}
+def _of(likelihood: measuring.Likelihood) -> Record:
+    return {"nll": likelihood.nll, "perplexity": measuring.perplexity(likelihood.nll)}
 
 
-def _clear(folder: Path, *, everything: bool) -> None:
-    """Take away the record of a failure; a checkpoint stays unless ``everything`` goes."""
-    (folder / "record.json").unlink(missing_ok=True)
-    (folder / "error.txt").unlink(missing_ok=True)
-    for path in folder.iterdir() if everything else ():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name not in _KEPT:
-            path.unlink()
-
-
-def _tidy(folder: Path) -> None:
-    """Take away what only an unfinished run needs, and what a kill has left half written."""
-    (folder / "checkpoint.pt").unlink(missing_ok=True)
-    shutil.rmtree(folder / "snapshots", ignore_errors=True)
-    for path in (*folder.glob(".*"), *folder.glob("*.new")):
-        path.unlink()
-
-
-def _status(error: Exception) -> str:
-    if isinstance(error, DivergedError):
-        return "diverged"
-    # PyTorch has no type of its own for a CPU that is out of memory
-    is_cpu_full = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-    is_full = isinstance(error, MemoryError | torch.OutOfMemoryError) or is_cpu_full
-    return "oom" if is_full else "failed"
-
-
-def _reason(error: Exception) -> str:
-    """Return one line; what we raise ourselves needs no type."""
-    said = str(error).strip().partition("\n")[0]
-    kind = "" if isinstance(error, AblateError) else type(error).__name__
-    return ": ".join(text for text in (kind, said) if text)
+def micro_batching(task: Task) -> Record | None:
+    """Return what a record says of batches that do not fit whole; None if they may."""
+    return {"factor": task.micro_batch_factor} if task.micro_batch_factor > 1 else None
 
 
 def _columns(probe: Record) -> Record:
-    """Sort what a probe measured into the record's places."""
-    turns = {key: probe[key] for key in ("occasion", "rounds") if key in probe}
+    """Sort what a probe measured into the record's sections."""
+    kept = ("occasion", "rounds", "micro_batch_factor")
+    how = {key: probe[key] for key in kept if key in probe}
     speeds = {key: value for key, value in probe.items() if key.endswith("_per_second")}
     return {
-        "speed": {**speeds, **turns},
+        "speed": {**speeds, **how},
         "memory": {key: value for key, value in probe.items() if key.endswith("_mib")},
     }

@@ -1,33 +1,27 @@
-"""The queue: what is missing, in which order, and what becomes of a worker that dies."""
+"""The queue: what is missing, in which order, and how what fails is repeated."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
-from ablate.runner.devices import Device
-from ablate.runner.packing import TaskGroup, one_per_process, pack_tasks
-from ablate.runner.pool import WORKER, Pool, WorkerListener
+from ablate.runner.devices import Device, memory_mib
+from ablate.runner.listener import ProgressListener
+from ablate.runner.packing import Needs, TaskGroup, one_per_process, pack_tasks
+from ablate.runner.pool import WORKER, Pool
 from ablate.runner.probe import n_rounds_of
 from ablate.runner.provenance import now
+from ablate.runner.retries import Ended, retry
+from ablate.runner.run import micro_batching
 from ablate.runner.task import Task
 from ablate.store import FINISHED, Store
 
 FEWEST_ROUNDS, MOST_ROUNDS = 2, 9
 """How often each row is measured: it ends early when a row has taken `_ENOUGH_S` seconds."""
 _ENOUGH_S = 8.0  # after the first round, which is slow to begin
-
-
-class ProgressListener(WorkerListener, Protocol):
-    """Whoever wants to know how the queue is getting on."""
-
-    def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
-        """Learn what comes next, if that is new, and how many of it go on at the same time."""
-
-    def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
-        """Learn how a task ended."""
 
 
 def schedule(
@@ -41,36 +35,51 @@ def schedule(
     """Do what is missing: first probe the rows, by turns, each alone on its device, then train.
 
     A run that has finished before, in whatever experiment, is not repeated unless it is to be
-    fresh. A run that fails, or whose worker dies, leaves a record that says so, and the others
-    go on; if it shared the process, it is tried again alone.
+    fresh. A run that fails, or whose worker dies, is repeated as `retry` says. When nothing is left
+    to try it has a record that says so, and the others go on.
 
     Args:
         tasks: the training runs wanted.
         worker_slots: one device for each process that may be at work at the same time.
         store: of records and probes.
-        listener: is told what happens.
+        listener: is called with what happens.
         command: starts a worker.
-        runs_per_process: runs that share a process; by default what the probe of a row advises.
+        runs_per_process: most runs that share a process; by default what the probe of a row
+            advises.
 
     Raises:
         KeyboardInterrupt: when the user stops it; by then every worker has ended.
     """
     todo = missing(tasks, store)
     with Pool(worker_slots, listener, command) as pool:
-        _measure(_unmeasured(todo, store), pool, listener, len(set(worker_slots)))
-        shared = pack_tasks(
-            todo, len(worker_slots), lambda task: runs_per_process or advised(task, store)
-        )
-        failed = _train(shared, pool, store, listener, len(worker_slots))
-        again = [replace(task, fresh=False) for task in failed if task.runs_per_process > 1]
-        if again:
-            _train(one_per_process(again), pool, store, listener, len(worker_slots))
+        rows = _measure(_unmeasured(todo, store), pool, listener, len(set(worker_slots)))
+        todo = [task.changed(_changes(task, rows, store)) for task in todo]
+        what = "training"
+        while todo:
+            groups = _pack(todo, worker_slots, store, runs_per_process)
+            _expect(groups, what, listener, len(worker_slots))
+            shared = [group for group in groups if group[0].isolation != "device"]
+            alone = [group for group in groups if group[0].isolation == "device"]
+            todo = [
+                *_train(shared, pool, store, listener, is_alone=False),
+                *_train(alone, pool, store, listener, is_alone=True),
+            ]
+            what = "repeating"
 
 
-def _measure(rows: Sequence[Task], pool: Pool, listener: ProgressListener, n_devices: int) -> None:
-    """Measure ``rows`` by turns, forwards and backwards; one that fails gets no more of them."""
-    occasion, until = now(), float("inf")
-    left = {task.key: replace(task, occasion=occasion) for task in rows}
+def _measure(
+    rows: Sequence[Task], pool: Pool, listener: ProgressListener, n_devices: int
+) -> dict[str, Task]:
+    """Measure ``rows`` by turns, forwards and backwards; one that fails gets no more of them.
+
+    In the first round a row that fails is repeated as `retry` says, and goes on as it succeeded.
+
+    Returns:
+        The last attempt at each row in the first round, by its key.
+    """
+    until = math.inf
+    attempts = {task.key: replace(task, session=now()) for task in rows}
+    left = list(attempts)  # keys of the rows that have not failed
     by_turns = ", which take turns" if len(rows) > 1 else ""
     what = f"measuring the speed and memory of {_count(rows, 'row')}{by_turns}"
     for number in range(MOST_ROUNDS):
@@ -78,38 +87,95 @@ def _measure(rows: Sequence[Task], pool: Pool, listener: ProgressListener, n_dev
             until = time.monotonic() + _ENOUGH_S * len(rows) / n_devices
         if number >= FEWEST_ROUNDS and time.monotonic() > until:
             break
-        turns = [replace(task, round=number) for task in left.values()]
-        listener.expect(turns, what if number == 0 else "", n_devices)
-        for ended in pool.run(one_per_process(turns[:: -1 if number % 2 else 1]), is_alone=True):
-            listener.ended(ended.task, ended.reason or "done", is_good=ended.reason is None)
-            if ended.reason is not None:
-                del left[ended.task.key]
+        todo = [replace(attempts[key], round=number) for key in left]
+        while todo:
+            listener.expect(todo, what, n_devices)
+            what, again = "", dict[str, Task]()
+            groups = one_per_process(todo[:: -1 if number % 2 else 1])
+            for ended in pool.run(groups, is_alone=True, shares_cores=False):
+                again |= _settle_probe(ended, left, listener)
+            attempts |= again
+            todo = list(again.values())
+    return attempts
+
+
+def _settle_probe(ended: Ended, left: list[str], listener: ProgressListener) -> dict[str, Task]:
+    """Announce how a probe ended, and take its row from those ``left`` if it failed for good.
+
+    Returns:
+        The next attempt at it by its key; nothing if there is none.
+    """
+    task, again = ended.task, retry(ended) if ended.task.round == 0 else None
+    text = ended.reason or "done"
+    if again is not None:
+        text += f"; once more, {again.how}"
+    elif ended.failure is not None:
+        left.remove(task.key)
+    listener.ended(task, text, is_good=ended.failure is None)
+    return {} if again is None else {task.key: again.task}
+
+
+def _changes(task: Task, rows: dict[str, Task], store: Store) -> dict[str, Any]:
+    """Return how a run's row was executed when it was probed, where not as was asked for.
+
+    So all seeds of a row are executed alike, and do not begin with what has failed.
+    """
+    if task.probe in rows:
+        return rows[task.probe].changes
+    return store.load_probe(task.probe) or {}
+
+
+def _pack(
+    tasks: Sequence[Task],
+    worker_slots: Sequence[Device],
+    store: Store,
+    runs_per_process: int | None,
+) -> list[TaskGroup]:
+    """Return the groups of tasks that share a process."""
+    if runs_per_process == 1 or len(tasks) == 1:
+        return one_per_process(tasks)
+
+    needs: dict[str, Needs] = {}
+    for key in {task.probe for task in tasks}:
+        probed = needs_of(store.load_probe(key))
+        needs[key] = replace(probed, runs_at_once=runs_per_process or probed.runs_at_once)
+    smallest = min(memory_mib(device) for device in worker_slots)
+    return pack_tasks(tasks, len(worker_slots), lambda task: needs[task.probe], smallest)
+
+
+def _expect(
+    groups: Sequence[TaskGroup], what: str, listener: ProgressListener, n_worker_slots: int
+) -> None:
+    tasks = [task for group in groups for task in group]
+    n_at_once = min(len(tasks), n_worker_slots * max(map(len, groups)))
+    listener.expect(tasks, f"{what} {_count(tasks, 'run')}, {n_at_once} at a time", n_at_once)
 
 
 def _train(
-    shared: Sequence[TaskGroup],
+    groups: Sequence[TaskGroup],
     pool: Pool,
     store: Store,
     listener: ProgressListener,
-    n_worker_slots: int,
+    *,
+    is_alone: bool,
 ) -> list[Task]:
-    """Do all runs; return those that have failed."""
-    tasks = [task for group in shared for task in group]
-    n_at_once = min(len(tasks), n_worker_slots * max(map(len, shared), default=1))
-    listener.expect(tasks, f"training {_count(tasks, 'run')}, {n_at_once} at a time", n_at_once)
-    failed: list[Task] = []
-    for ended in pool.run(shared):
-        record = _settle(ended.task, ended.reason, store)
-        listener.ended(ended.task, outcome(record), is_good=record["status"] == "done")
-        if not is_finished(record):
-            failed.append(ended.task)
-    return failed
+    """Do runs; return those that are to be repeated, as they are to be."""
+    todo = []
+    for ended in pool.run(groups, is_alone=is_alone):
+        record, again = _settle(ended, store), retry(ended)
+        text = outcome(record)
+        if again is not None:
+            todo.append(again.task)
+            text += f"; once more, {again.how}"
+        listener.ended(ended.task, text, is_good=record["status"] == "done")
+    return todo
 
 
-def advised(task: Task, store: Store) -> int:
-    """Return how many such runs at once a device has room for, as far as is known."""
-    measured = store.load_probe(task.probe) or {}
-    return int(measured.get("runs_at_once", 1))
+def needs_of(probe: dict[str, Any] | None) -> Needs:
+    """Return what a run needs of a device, as far as a probe of its row tells."""
+    known = probe or {}
+    peaks = [known[key] for key in ("train_peak_mib", "decode_peak_mib") if key in known]
+    return Needs(int(known.get("runs_at_once", 1)), max(peaks, default=math.inf))
 
 
 def missing(tasks: Iterable[Task], store: Store) -> list[Task]:
@@ -152,12 +218,17 @@ def _unmeasured(tasks: Iterable[Task], store: Store) -> list[Task]:
     return [replace(task, action="probe", key=key) for key, task in rows.items()]
 
 
-def _settle(task: Task, reason: str | None, store: Store) -> dict[str, Any]:
-    """Return the record that a worker left, or write the one that it could not."""
-    record = store.load(task.key)
-    if reason is None and record is not None:
+def _settle(ended: Ended, store: Store) -> dict[str, Any]:
+    """Return the record that a worker left, or write the one that it could not.
+
+    If a worker dies at once, what there is may be the record of an earlier attempt.
+    """
+    task, record = ended.task, store.load(ended.task.key)
+    if record is not None and (ended.failure is None or record["error"] == ended.reason):
         return record
-    failure = task.record("failed", reason or "the worker left no record", finished=now())
+    status = "oom" if ended.failure in ("memory", "killed") else "failed"
+    reason = ended.reason or "the worker left no record"
+    failure = task.record(status, reason, micro_batching=micro_batching(task), finished=now())
     store.save(failure)
     return failure
 

@@ -18,7 +18,7 @@ def stale_reason(record: Mapping[str, Any], device: str) -> str | None:
     """Return why a record is not of this code and machine, in words; None if it is.
 
     A run's identity covers what was asked for and not the code that did it: a record made before a
-    change of the code says nothing about the code after it.
+    change of the code is no evidence about the code after it.
 
     Args:
         record: of a run that has ended.

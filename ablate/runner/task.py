@@ -1,15 +1,17 @@
-"""What a worker process is told, and what it says: one line of JSON each."""
+"""The messages to and from worker processes: one line of JSON each."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ablate.config import RunSpec
 from ablate.config.identity import outside
 from ablate.registry import Plugin, plugins
+from ablate.runner.failures import Failure
 from ablate.training import Progress
 
 
@@ -27,9 +29,13 @@ class Task:
         precision: ``auto`` resolved.
         results: the folder of results.
         probe: the key of the row's probe; of a probe, its own.
-        occasion: of a probe: when the rows began to take turns.
+        session: of a probe: when the rows began to take turns.
         round: of a probe: how often the row has had its turn; the first has a process of its own.
         engine: how training steps are executed, and tokens of translations written.
+        engine_note: why with this engine, if another one was asked for and failed.
+        micro_batch_factor: how many times smaller than usual the parts of a batch are, so that
+            they fit into memory.
+        isolation: what it must have for itself.
         fresh: whether to begin again even where there is a result.
         runs_per_process: tasks that share the process, this one included.
         plugins: what the worker loads: those that the run uses a part of, unless given; it must
@@ -45,9 +51,12 @@ class Task:
     precision: Literal["fp32", "bf16"]
     results: Path
     probe: str
-    occasion: str = ""
+    session: str = ""
     round: int = 0
     engine: str = "eager"
+    engine_note: str = ""
+    micro_batch_factor: int = 1
+    isolation: Literal["none", "process", "device"] = "none"
     fresh: bool = False
     runs_per_process: int = 1
     plugins: tuple[Plugin, ...] | None = None
@@ -62,8 +71,30 @@ class Task:
         return self.spec["seed"]
 
     @property
+    def changes(self) -> dict[str, Any]:
+        """Return what is executed otherwise than was asked for, because that failed."""
+        changes: dict[str, Any] = {}
+        if self.micro_batch_factor > 1:
+            changes["micro_batch_factor"] = self.micro_batch_factor
+        if self.engine_note:
+            changes |= {"engine": self.engine, "engine_note": self.engine_note}
+        return changes
+
+    def changed(self, changes: Mapping[str, Any]) -> Task:
+        """Return the task with ``changes`` of another one, and the isolation that they ask for."""
+        task = self
+        if changes.get("engine_note"):
+            isolation = "process" if task.isolation == "none" else task.isolation
+            engine, note = changes["engine"], changes["engine_note"]
+            task = replace(task, engine=engine, engine_note=note, isolation=isolation)
+        if changes.get("micro_batch_factor", 1) > 1:
+            factor = changes["micro_batch_factor"]
+            task = replace(task, micro_batch_factor=factor, isolation="device")
+        return task
+
+    @property
     def log(self) -> Path:
-        """Return the file that takes everything the process says to a person."""
+        """Return the file for everything that the process prints."""
         if self.action == "probe":
             return self.results / "probes" / f"{self.key}.log"
         return self.results / "runs" / self.key / "log.txt"
@@ -89,73 +120,80 @@ class Task:
     @classmethod
     def from_line(cls, line: str) -> Task:
         """Return the task that a line of JSON holds."""
-        told = json.loads(line)
-        loaded = tuple(Plugin(**plugin) for plugin in told["plugins"])
-        return cls(**{**told, "results": Path(told["results"]), "plugins": loaded})
+        data = json.loads(line)
+        loaded = tuple(Plugin(**plugin) for plugin in data["plugins"])
+        return cls(**{**data, "results": Path(data["results"]), "plugins": loaded})
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """A sign of life: what a worker is doing now.
+    """What a worker is doing now.
 
     Attributes:
-        key: of the task that it is about.
+        key: of the task.
         phase: in a word or two.
         progress: while training, how far it is.
-        is_over: whether the task has left its result.
+        largest_batch: sentences in its largest batch, where it begins to work on batches.
     """
 
     key: str
     phase: str
     progress: Progress | None = None
-    is_over: bool = False
+    largest_batch: int | None = None
 
-    def to_line(self) -> str:
-        """Return the sign as a line of JSON."""
-        return json.dumps(asdict(self)) + "\n"
 
-    @classmethod
-    def from_line(cls, line: str) -> Heartbeat:
-        """Return the sign that a line of JSON holds.
+@dataclass(frozen=True)
+class Ending:
+    """A task is over.
 
-        Raises:
-            ValueError: if it holds none.
-        """
-        try:
-            said = json.loads(line)
-            progress = said["progress"]
-            told = {**said, "progress": None if progress is None else Progress(**progress)}
-            return cls(**told)
-        except (KeyError, TypeError) as error:
-            names = ", ".join(field.name for field in fields(cls))
-            raise ValueError(f"not a sign of life ({names}): {line!r}") from error
+    Attributes:
+        key: of the task.
+        failure: why it has left no result; None if it has, be that a run that diverged.
+        reason: of the failure, in one line.
+    """
+
+    key: str
+    failure: Failure | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
 class Exit:
-    """What a worker says of a crew that is at an end.
+    """The process that a group of tasks shared has ended.
 
     Attributes:
-        status: with which the crew's process has ended; less than 0 if a signal has killed it.
+        status: its exit status; less than 0 if a signal has killed it.
     """
 
     status: int
 
-    def to_line(self) -> str:
-        """Return the exit as a line of JSON."""
-        return json.dumps(asdict(self)) + "\n"
+
+Message = Heartbeat | Ending | Exit
+"""What a worker sends."""
 
 
-def parse_message(line: str) -> Heartbeat | Exit:
-    """Return what a worker says in a line of JSON.
+def to_line(message: Message) -> str:
+    """Return a message as a line of JSON."""
+    return json.dumps({"message": type(message).__name__, **asdict(message)}) + "\n"
+
+
+def parse_message(line: str) -> Message:
+    """Return the message that a line of JSON holds.
 
     Raises:
-        ValueError: if it says nothing.
+        ValueError: if it holds none.
     """
-    said = json.loads(line)
-    if isinstance(said, dict) and said.keys() == {"status"}:
-        return Exit(**said)
-    return Heartbeat.from_line(line)
+    try:
+        data = json.loads(line)
+        kind = _MESSAGES[data.pop("message")]
+        if data.get("progress") is not None:
+            data["progress"] = Progress(**data["progress"])
+        return kind(**data)
+    except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"not a message of a worker: {line!r}") from error
+
+
+_MESSAGES: dict[str, type[Message]] = {kind.__name__: kind for kind in (Heartbeat, Ending, Exit)}
 
 
 def _used(spec: dict[str, Any]) -> tuple[Plugin, ...]:

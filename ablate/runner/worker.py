@@ -1,15 +1,16 @@
-"""A worker process: crews of tasks from standard input, signs of life to standard output.
+"""A worker process: groups of tasks from standard input, messages to standard output.
 
-Started as ``python -m ablate.runner``; an empty line ends a crew, whose tasks are done by turns. A
-number that comes later says how many cores it may keep busy from then on; before, it is one.
+Started as ``python -m ablate.runner``; an empty line ends a group, whose tasks are done by turns. A
+number that comes later is how many cores the group may keep busy from then on; before, it is one.
 
-To import PyTorch takes seconds, so that is done once: on Linux each crew gets a fork of this
-process, which has not computed anything. Nothing that a crew does, not even its death, reaches the
-next one. The process does a crew itself, and ends, on other systems, to measure memory, which a
+To import PyTorch takes seconds, so that is done once: on Linux each group gets a fork of this
+process, which has not computed anything. Nothing that a group does, not even its death, reaches the
+next one. The process does a group itself, and ends, on other systems, to measure memory, which a
 fork shares, and if an import has opened a GPU, which no fork can use.
 
-A crew ends with 0 when all its tasks have left their results, be those failures, and with 130 when
-it was told to stop. It never outlives whoever started the worker.
+A group ends with 0 when all its tasks have sent their endings, be those failures, with 1 when a
+failure ended the process under the others, and with 130 when it was asked to stop. It never
+outlives the process that started the worker.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -27,55 +29,56 @@ from typing import NoReturn, TextIO
 
 import torch
 
-from ablate.errors import StoppedError
+from ablate.errors import RunError, StoppedError
 from ablate.processes import die_with_parent
 from ablate.registry import PluginError, adopt
 from ablate.runner.devices import n_cores
+from ablate.runner.failures import failure_of, reason_of
 from ablate.runner.interleaving import Interleaver
 from ablate.runner.probe import probe_one
 from ablate.runner.run import run_one
-from ablate.runner.task import Exit, Heartbeat, Task
+from ablate.runner.task import Ending, Exit, Heartbeat, Message, Task, to_line
 from ablate.store import Store
 from ablate.training import Progress
 
-_Say = Callable[[Heartbeat | Exit], None]
+_Send = Callable[[Message], None]
 
 
 def main() -> int:
-    """Do crews until there are no more; return the exit status."""
+    """Do groups of tasks until there are no more; return the exit status."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    say = _speaker()
-    for tasks in _crews():
+    send = _message_channel()
+    for tasks in _groups():
         if sys.platform != "linux" or _counts_memory(tasks[0]) or has_open("/dev/nvidia"):
-            return _work(tasks, say)
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until somebody listens to it
+            return _work(tasks, send)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until there is a handler
         fork = os.fork()
         if fork == 0:
             die_with_parent()
-            _end_at_once(_work(tasks, say))
-        status, is_stopped = _outcome(fork)
+            _end_at_once(_work(tasks, send))
+        status, is_stopped = _wait_for(fork)
         if is_stopped:
             return StoppedError.exit_status
-        say(Exit(status))
+        send(Exit(status))
     return 0
 
 
-def _crews() -> Iterator[list[Task]]:
-    """Yield the tasks of each crew, until standard input ends."""
+def _groups() -> Iterator[list[Task]]:
+    """Yield the tasks of each group, until standard input ends."""
     tasks: list[Task] = []
-    for line in iter(_told().readline, b""):
-        told = line.decode().strip()
-        if told.isdigit():
-            continue  # it was for a crew that has ended meanwhile
-        if told:
-            tasks.append(Task.from_line(told))
+    for line in iter(_standard_input().readline, b""):
+        text = line.decode().strip()
+        if text.isdigit():
+            continue  # it was for a group that has ended meanwhile
+        if text:
+            tasks.append(Task.from_line(text))
         elif tasks:
             yield tasks
             tasks = []
 
 
-def _told() -> io.FileIO:
+def _standard_input() -> io.FileIO:
     """Return standard input, of which nothing is read ahead: a fork may have to read on."""
     return io.FileIO(sys.stdin.fileno(), closefd=False)
 
@@ -93,31 +96,31 @@ def has_open(start: str) -> bool:
     return False
 
 
-def _outcome(fork: int) -> tuple[int, bool]:
-    """Wait for a fork; return how it ended, and whether we were told to stop and told it so."""
-    told: list[int] = []
+def _wait_for(fork: int) -> tuple[int, bool]:
+    """Wait for a fork, to which SIGTERM is passed on; return how it ended, and whether that was."""
+    received: list[int] = []
 
-    def tell(number: int, _: object) -> None:
-        told.append(number)
+    def pass_on(number: int, _: object) -> None:
+        received.append(number)
         with suppress(ProcessLookupError):  # it has just ended
             os.kill(fork, number)
 
-    before = signal.signal(signal.SIGTERM, tell)
+    before = signal.signal(signal.SIGTERM, pass_on)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     _, status = os.waitpid(fork, 0)
     signal.signal(signal.SIGTERM, before)
-    return os.waitstatus_to_exitcode(status), bool(told)
+    return os.waitstatus_to_exitcode(status), bool(received)
 
 
 def _end_at_once(status: int) -> NoReturn:
-    """End a fork without tidying up what it has from its parent, which takes half a second."""
+    """End the process without its exit handlers, which take a fork half a second."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(status)
 
 
-def _work(tasks: Sequence[Task], say: _Say) -> int:
-    """Do the tasks of a crew; return the exit status."""
+def _work(tasks: Sequence[Task], send: _Send) -> int:
+    """Do the tasks of a group; return the exit status."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
@@ -130,7 +133,7 @@ def _work(tasks: Sequence[Task], say: _Say) -> int:
     try:
         for plugin in tasks[0].plugins or ():
             adopt(plugin)
-        _do(tasks, say, stop.is_set, cores)
+        _do(tasks, send, stop.is_set, cores)
     except StoppedError:
         return StoppedError.exit_status
     except PluginError as error:
@@ -138,9 +141,9 @@ def _work(tasks: Sequence[Task], say: _Say) -> int:
     return 0
 
 
-def _do(tasks: Sequence[Task], say: _Say, is_stopped: Callable[[], bool], cores: _Cores) -> None:
+def _do(tasks: Sequence[Task], send: _Send, is_stopped: Callable[[], bool], cores: _Cores) -> None:
     if len(tasks) == 1:
-        _do_one(tasks[0], say, is_stopped, cores)
+        send(_do_one(tasks[0], send, is_stopped, cores))
         return
     interleaver = Interleaver(torch.device(tasks[0].device))
 
@@ -148,33 +151,55 @@ def _do(tasks: Sequence[Task], say: _Say, is_stopped: Callable[[], bool], cores:
         interleaver.yield_turn()
         return is_stopped()
 
-    interleaver.run([partial(_do_one, task, say, should_stop, cores) for task in tasks])
+    def take_part(task: Task) -> None:
+        ending = _do_one(task, send, should_stop, cores)
+        send(ending)
+        if ending.failure in ("memory", "engine"):
+            # A capture may have failed half-way, after which nobody else here computes correctly
+            _end_at_once(RunError.exit_status)
+
+    interleaver.run([partial(take_part, task) for task in tasks])
 
 
-def _do_one(task: Task, say: _Say, should_stop: Callable[[], bool], cores: _Cores) -> None:
+def _do_one(
+    task: Task, send: _Send, should_stop: Callable[[], bool], cores: Callable[[], int]
+) -> Ending:
+    """Do a task; return how it ended.
+
+    Raises:
+        StoppedError: if ``should_stop`` said so.
+    """
     store = Store(task.results)
 
-    def tell(phase: str, progress: Progress | None = None) -> None:
-        say(Heartbeat(task.key, phase, progress))
+    def report(
+        phase: str, progress: Progress | None = None, largest_batch: int | None = None
+    ) -> None:
+        send(Heartbeat(task.key, phase, progress, largest_batch))
 
-    if task.action == "probe":
-        probe_one(task, store)
-    else:
-        run_one(task, store, tell, should_stop, cores)
-    say(Heartbeat(task.key, "done", is_over=True))
+    try:
+        if task.action == "probe":
+            probe_one(task, store, report)
+        else:
+            run_one(task, store, report, should_stop, cores)
+    except StoppedError:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        return Ending(task.key, failure_of(error), reason_of(error))
+    return Ending(task.key)
 
 
-def _speaker() -> _Say:
-    """Take standard output for our own lines; what libraries print there goes to the log."""
+def _message_channel() -> _Send:
+    """Take standard output for messages; what libraries print there goes to the log."""
     sys.stdout.flush()
     channel: TextIO = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    def say(told: Heartbeat | Exit) -> None:
-        channel.write(told.to_line())
+    def send(message: Message) -> None:
+        channel.write(to_line(message))
         channel.flush()
 
-    return say
+    return send
 
 
 def _log_to(file: Path) -> None:
@@ -188,12 +213,12 @@ def _log_to(file: Path) -> None:
 def _compute_deterministically() -> None:
     """Have the same numbers every time, at the price of some speed on a GPU."""
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # Filling memory that nobody reads only helps to find mistakes
+    # Filling memory that is not read only helps to find mistakes
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 class _Cores:
-    """How many cores the crew may keep busy, of those that there are; called, it tells."""
+    """How many cores the group may keep busy, of those that there are: call it to know."""
 
     def __init__(self) -> None:
         self._n = 1
@@ -203,11 +228,11 @@ class _Cores:
         return min(self._n, self._most)
 
     def listen(self) -> None:
-        """Hear of changes, and end the process at once when standard input ends.
+        """Read changes, and end the process at once when standard input ends.
 
-        That it does when whoever started the worker has, elsewhere than on Linux, and if we asked
-        Linux too late. What comes is for this crew until whoever writes has heard that it is over.
+        That it does with the process that started the worker, elsewhere than on Linux, and if we
+        asked Linux too late. What is read is for this group until the writer knows that it is over.
         """
-        for line in iter(_told().readline, b""):
+        for line in iter(_standard_input().readline, b""):
             self._n = int(line)
         os._exit(1)

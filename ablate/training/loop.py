@@ -48,6 +48,7 @@ class Job:
         folder: the run's own.
         engine: how the steps are executed.
         cores: returns how many of a CPU the run may keep busy now.
+        micro_batch_factor: how many times smaller than usual the parts of a batch are.
     """
 
     spec: RunSpec
@@ -59,6 +60,7 @@ class Job:
     folder: Path
     engine: str = "eager"
     cores: Callable[[], int] = lambda: 1
+    micro_batch_factor: int = 1
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class TrainingResult:
         engine: what the steps were executed with, in this process.
         engine_note: why not with the engine that was wanted; empty if it was.
         engine_seconds: wall time that went into recording or compiling, in this process.
+        micro_batches: into how many parts a batch was divided to fit into memory; 1 if into none.
     """
 
     steps: int
@@ -115,6 +118,7 @@ class TrainingResult:
     engine: str
     engine_note: str
     engine_seconds: float
+    micro_batches: int
 
 
 def train(
@@ -178,6 +182,7 @@ class _Loop:
         step_config = StepConfig.of(training, job.precision)
         example = job.batches.make(job.batches.epoch(seed, 0)[0])
         self.engine = choose(job.engine, model.train(), step_config, self.optimizer, example)
+        self.micro_batches = len(self.engine.divided([example], job.micro_batch_factor))
         self.file = job.folder / "checkpoint.pt"
         saved = checkpoint.restore(self.file, model, self.optimizer) or {}
         moving = saved.pop("moving", None)
@@ -232,7 +237,8 @@ class _Loop:
         set_rate(self.optimizer, self.rate)
         self.epochs_before = self.stream.finished_epochs
         self.engine.cores = self.job.cores()
-        result = self.engine.step(list(self.stream.take(training.accumulate)))
+        batches = list(self.stream.take(training.accumulate))
+        result = self.engine.step(self.engine.divided(batches, self.job.micro_batch_factor))
         if self.moving:
             self.moving.add(self.model)
         state.epoch, state.index = self.stream.epoch, self.stream.index
@@ -384,4 +390,5 @@ class _Loop:
             engine=self.engine.name,
             engine_note=self.engine.note,
             engine_seconds=round(self.engine.seconds_preparing, 3),
+            micro_batches=self.micro_batches,
         )

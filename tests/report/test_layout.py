@@ -377,6 +377,31 @@ def test_a_footnote_tells_which_runs_could_not_have_their_engine(
     assert "eager engine (not graph: position: mine depends on numbers), fp32 (1 run)" in told
 
 
+def test_a_footnote_names_rows_that_were_not_executed_as_was_asked_for(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    divided = {"n": 4, "factor": 2, "note": "each micro-batch draws dropout of its own"}
+    for seed in (1, 3):
+        records["learned", seed] |= {"micro_batching": divided}
+        records["learned", seed]["speed"]["micro_batch_factor"] = 2
+    records["literal", 2] |= {"micro_batching": divided, "engine_note": "not compile: no luck"}
+    told = notes(table(experiment, records))
+    text = (
+        "out of memory with whole batches; done in micro-batches of 1/4 of a batch, with the same "
+        "target tokens in every update: each micro-batch draws dropout of its own"
+    )
+    assert told["learned, seeds 1, 3"] == text
+    both = [note.text for note in table(experiment, records).footnotes if "literal" in note.label]
+    assert both == [
+        f"{text}; speed and memory were measured with parts 2 times as large",
+        "eager engine, not compile: no luck",
+    ]
+    assert not any(label.startswith("baseline,") for label in told)
+    records["learned", 2] |= {"status": "oom", "error": "no room", "micro_batching": {"factor": 8}}
+    texts = [note.text for note in table(experiment, records).footnotes]
+    assert "tried in micro-batches 1/8 of the usual size too" in texts
+
+
 def test_one_seed_gets_no_verdict_and_a_footnote_that_says_so(tmp_path: Path) -> None:
     experiment = made_up.experiment(tmp_path, seeds="[7]")
     laid_out = table(experiment, made_up.records(experiment))

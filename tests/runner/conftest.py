@@ -48,62 +48,94 @@ task = tasks[0]
 results = Path(task["results"])
 with (results / "journal").open("a") as journal:
     for each in tasks:
-        journal.write(f"{each['action']} {each['variant']} {each['spec']['seed']}\n")
+        words = [each["action"], each["variant"], str(each["spec"]["seed"])]
+        words += [f"1/{n}" for n in [each["micro_batch_factor"]] if n > 1]
+        words += [each["engine"]] if each["engine_note"] else []
+        journal.write(" ".join(words) + "\n")
 
-def say(**sign):
-    print(json.dumps({"key": task["key"], "progress": None, **sign}), flush=True)
+def send(kind, **fields):
+    print(json.dumps({"message": kind, **fields}), flush=True)
 
-def save(status, error=None):
-    folder = results / "runs" / task["key"]
+def heartbeat(phase, **fields):
+    send("Heartbeat", key=task["key"], phase=phase, **fields)
+
+def end(failure=None, reason=None):
+    send("Ending", key=task["key"], failure=failure, reason=reason)
+    if failure in ("memory", "engine") and len(tasks) > 1:
+        sys.exit(1)
+
+def save(status, error=None, failure=None):
     record = {"hash": task["key"], "status": status, "error": error, "test": {}}
-    (folder / "record.json").write_text(json.dumps(record))
+    (results / "runs" / task["key"] / "record.json").write_text(json.dumps(record))
+    end({"oom": "memory", "failed": "other"}.get(status, failure), error)
 
 for task in tasks:
-    kind = task["variant"].partition(" ")[0]
+    kind, factor = task["variant"].partition(" ")[0], task["micro_batch_factor"]
     if kind == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "crashes":
         sys.exit("the last words")
     if task["action"] == "probe":
         if kind == "unprobed" or (kind == "tires" and task["round"] == 1):
-            sys.exit("no memory")
+            sys.exit("no such luck")
+        if kind == "large" and factor < 2 or kind == "huge":
+            heartbeat("measuring", largest_batch=3)
+            end("memory", "no room")
+            sys.exit()
+        if kind == "uncompiled" and task["engine"] != "eager":
+            end("engine", "no capture")
+            sys.exit()
         speeds = ("train_target_tokens_per_second", "decode_sentences_per_second")
         probe = {"rounds": {name: [1.0] * (task["round"] + 1) for name in speeds}}
-        probe |= {"train_peak_mib": 1.0, "occasion": task["occasion"]}
+        probe |= {"train_peak_mib": 1.0, "occasion": task["session"]}
+        probe |= {"micro_batch_factor": factor} if factor > 1 else {}
+        if task["engine_note"]:
+            probe |= {name: task[name] for name in ("engine", "engine_note")}
         (results / "probes" / f"{task['key']}.json").write_text(json.dumps(probe))
         sys.exit()
-    print("not a sign of life", flush=True)
-    say(phase="training")
+    print("no message", flush=True)
+    heartbeat("training", largest_batch=3)
     if kind == "meets":  # ends only when another one is at work at the same time
         (results / task["key"]).touch()
         deadline = time.monotonic() + 10
         while len(list(results.glob("meet*"))) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
         save("done" if time.monotonic() < deadline else "failed")
-    elif kind == "granted":  # ends when it hears how many cores it may keep busy
+    elif kind == "granted":  # ends when it is granted more cores
         save("done", sys.stdin.readline().strip())
     elif kind == "hangs":
-        say(phase=f"hanging {os.getpid()}")
+        heartbeat(f"hanging {os.getpid()}")
         if task["variant"] == "hangs stubbornly":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        say(phase=f"ready {os.getpid()}")
+        heartbeat(f"ready {os.getpid()}")
         time.sleep(60)
-    elif kind in ("unprobed", "tires"):
+    elif kind in ("unprobed", "tires", "uncompiled"):
         save("done")
     elif kind == "lies":
-        pass
+        end()
     elif kind == "shy":  # can do it alone
         if len(tasks) > 1:
             os.kill(os.getpid(), signal.SIGKILL)
         save("done")
-    elif kind == "large":  # likewise
-        save("oom" if len(tasks) > 1 else "done")
+    elif kind == "greedy":  # likewise
+        save("oom" if len(tasks) > 1 else "done", "no room")
+    elif kind in ("large", "tall", "huge"):  # fits in halves, in quarters, not at all
+        fits = factor >= {"large": 2, "tall": 4, "huge": 1000}[kind]
+        save("done" if fits else "oom", None if fits else "no room")
+    elif kind == "doomed":  # is killed unless it is divided
+        if factor < 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        save("done")
+    elif kind == "uncaptured":
+        if task["engine"] == "eager":
+            save("done")
+        else:
+            end("engine", "no capture")
+            sys.exit(1)
     elif kind == "environment":
         save("done", json.dumps({name: os.environ.get(name) for name in task["spec"]["names"]}))
     else:
         save(kind, None if kind == "done" else "a reason")
-    if len(tasks) > 1:
-        say(phase="done", is_over=True)
 """
 
 
@@ -112,6 +144,7 @@ class Diary:
 
     def __init__(self) -> None:
         self.begun: list[str] = []
+        self.runs_per_process: list[int] = []
         self.signs: list[str] = []
         self.endings: dict[str, str] = {}
         self.on_sign: Callable[[Heartbeat], None] = lambda _: None
@@ -121,6 +154,7 @@ class Diary:
 
     def started(self, task: Task, device: Device) -> None:
         self.begun.append(task.variant)
+        self.runs_per_process.append(task.runs_per_process)
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
         self.signs.append(heartbeat.phase)
@@ -145,6 +179,12 @@ def command(tmp_path: Path) -> list[str]:
     file = tmp_path / "worker.py"
     file.write_text(FAKE_WORKER, encoding="utf-8")
     return [sys.executable, str(file)]
+
+
+@pytest.fixture
+def fake(store: Store, diary: Diary, command: list[str]) -> tuple[Store, Diary, list[str]]:
+    """Return what to schedule tasks with that are only pretended."""
+    return store, diary, command
 
 
 @pytest.fixture

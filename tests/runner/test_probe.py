@@ -22,7 +22,11 @@ from tests.runner.conftest import SMALL, SPEEDS, Diary, MakeTask
 @pytest.fixture
 def probe(task: MakeTask) -> Task:
     spec = RunSpec.model_validate(SMALL).model_dump(mode="json")
-    return task("row", key="row", spec=spec, action="probe", occasion="now")
+    return task("row", key="row", spec=spec, action="probe", session="now")
+
+
+def _report(*_: object) -> None:
+    return
 
 
 def _rounds_in_turn(probe: Task, pool: Pool) -> Iterator[int | None]:
@@ -55,12 +59,12 @@ def test_the_first_round_has_a_process_of_its_own_and_each_adds_its_speeds(
         assert min(known["rounds"][name]) > 0
 
 
-def test_rounds_of_another_occasion_are_left_alone(store: Store, probe: Task) -> None:
-    probe_one(probe, store)
+def test_rounds_of_another_session_are_left_alone(store: Store, probe: Task) -> None:
+    probe_one(probe, store, _report)
     before = store.load_probe("row")
-    probe_one(replace(probe, round=1, occasion="then"), store)
+    probe_one(replace(probe, round=1, session="then"), store, _report)
     assert store.load_probe("row") == before
-    probe_one(replace(probe, occasion="then"), store)
+    probe_one(replace(probe, session="then"), store, _report)
     after = store.load_probe("row") or {}
     assert after["occasion"] == "then"
     assert n_rounds_of(after) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import ablate.data
 import ablate.decoding
 import ablate.parts  # noqa: F401 - with the two above, every part is registered
 from ablate.config import RunSpec
-from ablate.errors import DataError, DivergedError, StoppedError
+from ablate.errors import DataError, DivergedError, EngineError, StoppedError
 from ablate.runner import run
 from ablate.runner.run import run_one
 from ablate.runner.task import Task
@@ -35,7 +37,7 @@ def job(task: MakeTask) -> Task:
     return task("none", key=KEY, spec=spec)
 
 
-def _say(phase: str, progress: Progress | None) -> None:
+def _report(phase: str, progress: Progress | None = None, largest_batch: int | None = None) -> None:
     return
 
 
@@ -54,12 +56,13 @@ def _raising(error: BaseException) -> Any:
     ("error", "status", "reason"),
     [
         (DivergedError("the loss of step 3 is nan"), "diverged", "the loss of step 3 is nan"),
-        (MemoryError(), "oom", "MemoryError"),
+        (MemoryError("no room"), "oom", "MemoryError: no room"),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 bytes\nmore"),
             "oom",
             "RuntimeError: DefaultCPUAllocator: can't allocate memory: 8 bytes",
         ),
+        (EngineError("no capture"), "failed", "no capture"),
         (DataError("no network"), "failed", "no network"),
         (ZeroDivisionError("division by zero"), "failed", "ZeroDivisionError: division by zero"),
     ],
@@ -76,8 +79,12 @@ def test_a_failure_is_a_record_with_its_reason_and_what_was_known(
     turns = {"occasion": "today", "rounds": {"decode_sentences_per_second": [8.0, 9.0, 9.5]}}
     measured = {"train_peak_mib": 7.0, "decode_sentences_per_second": 9.0, "n_src": 5}
     store.save_probe(job.probe, measured | turns)
-    record = run_one(job, store, _say, _never)
-    assert record == store.load(KEY)
+    if status == "diverged":
+        run_one(job, store, _report, _never)
+    else:
+        with pytest.raises(type(error), match=re.escape(str(error))):
+            run_one(job, store, _report, _never)
+    record = store.load(KEY) or {}
     assert (record["status"], record["error"]) == (status, reason)
     assert record["memory"] == {"train_peak_mib": 7.0}
     assert record["speed"] == {"decode_sentences_per_second": 9.0, **turns}
@@ -91,16 +98,16 @@ def test_being_stopped_leaves_no_record(
 ) -> None:
     monkeypatch.setattr(run, "prepare", _raising(StoppedError("stopped")))
     with pytest.raises(StoppedError):
-        run_one(job, store, _say, _never)
+        run_one(job, store, _report, _never)
     assert store.load(KEY) is None
     with pytest.raises(StoppedError, match="before reading the corpus"):
-        run_one(job, store, _say, lambda: True)
+        run_one(job, store, _report, lambda: True)
 
 
 def test_what_was_done_meanwhile_is_not_done_again(job: Task, store: Store) -> None:
     done = {"hash": KEY, "status": "done", "test": {}}
     store.save(done)
-    assert run_one(job, store, _say, _never) == done
+    assert run_one(job, store, _report, _never) == done
 
 
 def test_a_second_try_keeps_the_checkpoint_and_a_fresh_one_does_not(
@@ -118,13 +125,10 @@ def test_a_second_try_keeps_the_checkpoint_and_a_fresh_one_does_not(
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
     store.save({"hash": KEY, "status": "failed"})
-    run_one(job, store, _say, _never)
-    run_one(_fresh(job), store, _say, _never)
+    for again in (job, replace(job, fresh=True)):
+        with pytest.raises(DataError, match="again"):
+            run_one(again, store, _report, _never)
     assert seen == [["checkpoint.pt", "lock", "log.txt", "snapshots"], ["lock", "log.txt"]]
-
-
-def _fresh(job: Task) -> Task:
-    return Task.from_line(job.to_line().replace('"fresh": false', '"fresh": true'))
 
 
 def test_a_task_survives_the_way_to_its_worker(job: Task) -> None:

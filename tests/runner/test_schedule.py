@@ -11,18 +11,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from ablate.registry import Plugin
 from ablate.runner import pool
 from ablate.runner.devices import Device
-from ablate.runner.packing import one_per_process, pack_tasks
+from ablate.runner.packing import one_per_process
 from ablate.runner.probe import n_rounds_of
-from ablate.runner.schedule import FEWEST_ROUNDS, MOST_ROUNDS, advised, missing, schedule
+from ablate.runner.schedule import FEWEST_ROUNDS, MOST_ROUNDS, missing, schedule
 from ablate.runner.task import Heartbeat, Task
 from ablate.store import Store
 from tests.runner.conftest import MEASURED, Diary, MakeTask
 
 CPU = Device("cpu")
-NAMES = ["narrow 1", "narrow 2", "narrow 3", "narrow 4", "wide 1", "narrow 5"]
 
 
 def _journal(store: Store) -> list[str]:
@@ -69,7 +67,7 @@ def test_rows_are_probed_by_turns_then_every_seed_is_trained(
     assert [n_rounds_of(probe) for probe in probes] == [FEWEST_ROUNDS] * 2
     assert probes[0]["occasion"] == probes[1]["occasion"] != ""
     assert "training" in diary.signs
-    assert "not a sign of life" not in diary.signs
+    assert "no message" not in diary.signs
 
 
 def test_there_are_more_rounds_while_they_take_no_time(
@@ -123,7 +121,7 @@ with open(sys.argv[1], "a") as file:
     print("started", file=file)
 for line in sys.stdin:
     if not line.strip():
-        print('{"status": 0}', flush=True)
+        print('{"message": "Exit", "status": 0}', flush=True)
 """
 
 
@@ -134,7 +132,7 @@ def test_a_worker_that_is_there_goes_before_one_that_would_have_to_start(
     command = [sys.executable, "-c", LASTING_WORKER, str(starts)]
     with pool.Pool([CPU] * 3, diary, command) as workers:
         ended = list(workers.run(one_per_process(tasks), is_alone=True))
-    assert [(each.task, each.reason) for each in ended] == [(each, None) for each in tasks]
+    assert [(each.task, each.failure) for each in ended] == [(each, None) for each in tasks]
     assert starts.read_text(encoding="utf-8").split() == ["started"]
 
 
@@ -168,7 +166,8 @@ def test_what_has_finished_is_not_repeated_and_what_failed_is(
     _run(tasks, store, diary, command)
     before = len(_journal(store))
     _run(tasks, store, diary, command)
-    assert _journal(store)[before:] == ["train oom 1", "train failed 1"]
+    again = ["train oom 1", "train failed 1", "train oom 1 1/2", "train oom 1 1/4"]
+    assert _journal(store)[before:] == again
 
 
 def test_a_run_of_another_experiment_is_shared(
@@ -195,22 +194,21 @@ def test_two_rows_with_the_same_run_train_it_once(
 
 
 @pytest.mark.parametrize(
-    ("variant", "reason"),
+    ("variant", "end"),
     [
-        ("dies", "killed by signal 9 (out of memory?)"),
-        ("crashes", "the worker ended with exit status 1: the last words"),
-        ("lies", "the worker left no record"),
+        ("dies", "oom: killed by signal 9 (out of memory?)"),
+        ("crashes", "failed: the worker ended with exit status 1: the last words"),
+        ("lies", "failed: the worker left no record"),
     ],
 )
 def test_a_worker_that_dies_is_one_failed_row_and_the_others_go_on(
-    store: Store, diary: Diary, command: list[str], task: MakeTask, variant: str, reason: str
+    store: Store, diary: Diary, command: list[str], task: MakeTask, variant: str, end: str
 ) -> None:
     _run([task(variant), task("done")], store, diary, command)
     record = store.load(variant)
     assert record is not None
-    assert (record["status"], record["error"]) == ("failed", reason)
+    assert f"{record['status']}: {record['error']}" == diary.endings[variant] == end
     assert record["spec"] == {"seed": 1}
-    assert diary.endings[variant] == f"failed: {reason}"
     assert _status(store, "done") == "done"
 
 
@@ -218,7 +216,7 @@ def test_a_worker_that_dies_leaves_no_old_success_behind(
     store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:
     _run([task("done", key="k")], store, diary, command)
-    _run([task("dies", key="k", fresh=True)], store, diary, command)
+    _run([task("crashes", key="k", fresh=True)], store, diary, command)
     assert _status(store, "k") == "failed"
 
 
@@ -307,35 +305,122 @@ def test_runs_that_share_a_process_all_end(
     assert log == f"It shared a process, see {store.path('done-0') / 'log.txt'}\n"
 
 
-@pytest.mark.parametrize("variant", ["shy", "large"])
-def test_a_run_that_fails_in_company_is_tried_again_alone(
+@pytest.mark.parametrize("variant", ["shy", "greedy"])
+def test_a_run_that_fails_in_company_is_repeated_alone(
     store: Store, diary: Diary, command: list[str], task: MakeTask, variant: str
 ) -> None:
-    tasks = [task("done"), task(variant), task("diverged")]
+    tasks = [task("done"), task(variant), task("diverged"), task("done too")]
+    _run(tasks, store, diary, command, runs_per_process=4)
+    assert [_status(store, task.key) for task in tasks] == ["done", "done", "diverged", "done"]
+    again = {  # signal 9 does not say whose memory it was
+        "shy": ["train shy 1", "train diverged 1", "train done too 1"],
+        "greedy": ["train diverged 1", "train done too 1", "train greedy 1"],
+    }
+    assert _trained(store)[4:] == again[variant]
+
+
+def test_lack_of_memory_divides_the_batches_until_they_fit(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    names = ["done", "tall", "huge", "doomed", "done too"]
+    for name in names:
+        store.save_probe(name.replace(" ", "-"), MEASURED)
+    _run([task(name) for name in names], store, diary, command)
+    assert _trained(store)[5:] == [
+        *["train tall 1 1/2", "train huge 1 1/2", "train doomed 1"],
+        *["train tall 1 1/4", "train huge 1 1/4", "train doomed 1 1/2"],
+    ]
+    statuses = {name: _status(store, name.replace(" ", "-")) for name in names}
+    assert statuses == dict.fromkeys(names, "done") | {"huge": "oom"}
+
+
+def test_a_run_beside_others_on_its_device_is_repeated_without_them_before_it_is_divided(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    store.save_probe("measured", MEASURED)
+    tasks = [task("large", probe="measured"), task("meets", key="meet1", probe="measured")]
+    (store.results / "meet2").touch()
+    _run(tasks, store, diary, command, n_worker_slots=2)
+    assert [line for line in _trained(store) if "large" in line] == [
+        "train large 1",
+        "train large 1",
+        "train large 1 1/2",
+    ]
+
+
+def test_runs_begin_as_their_row_was_probed(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    tasks = [task("large", key=f"l{seed}", spec={"seed": seed}) for seed in (1, 2)] + [task("done")]
+    _run(tasks, store, diary, command)
+    assert _journal(store) == [
+        "probe large 1",
+        "probe done 1",
+        "probe large 1 1/2",
+        *["probe done 1", "probe large 1 1/2"],
+        *["train done 1", "train large 1 1/2", "train large 2 1/2"],
+    ]
+    assert (store.load_probe("large") or {})["micro_batch_factor"] == 2
+    more = [task("large", key="l3", spec={"seed": 3})]
+    _run(more, store, diary, command)
+    assert _trained(store)[-1] == "train large 3 1/2"
+
+
+def test_runs_do_not_try_what_no_probe_could(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    tasks = [task("huge", key=f"h{seed}", spec={"seed": seed}) for seed in (1, 2)]
+    _run([*tasks, task("done")], store, diary, command)
+    assert _trained(store) == ["train done 1", "train huge 1 1/4", "train huge 2 1/4"]
+    assert [_status(store, key) for key in ("h1", "h2", "done")] == ["oom", "oom", "done"]
+
+
+def test_an_engine_that_fails_gives_way_to_the_eager_one_in_a_fresh_process(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    tasks = [task(name, engine="cuda_graph") for name in ("done", "uncaptured", "done too")]
     _run(tasks, store, diary, command, runs_per_process=3)
-    assert [_status(store, task.key) for task in tasks] == ["done", "done", "diverged"]
-    again = {"shy": ["train shy 1", "train diverged 1"], "large": ["train large 1"]}
-    assert _trained(store)[3:] == again[variant]
+    assert _trained(store)[3:] == ["train uncaptured 1 eager", "train done too 1"]
+    assert [_status(store, task.key) for task in tasks] == ["done"] * 3
 
 
-def test_a_probe_advises_how_many_runs_share_a_process(store: Store, task: MakeTask) -> None:
-    store.save_probe("wide", {"runs_at_once": 1.0})
-    store.save_probe("narrow", {"runs_at_once": 3.0})
-    tasks = [task(name, probe=name.split()[0]) for name in NAMES]
-    assert _crews(tasks, store, 1) == [NAMES[:3], NAMES[3:4], NAMES[4:5], NAMES[5:]]
-    assert _crews(tasks, store, 3) == [NAMES[:2], NAMES[2:4], NAMES[4:5], NAMES[5:]]
-    assert [task.runs_per_process for task in pack_tasks(tasks[:2], 1, lambda _: 2)[0]] == [2, 2]
+def test_runs_do_not_try_an_engine_that_no_probe_could_use(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    _run([task("uncompiled", engine="compile")], store, diary, command)
+    assert _journal(store) == [
+        "probe uncompiled 1",
+        "probe uncompiled 1 eager",
+        "probe uncompiled 1 eager",
+        "train uncompiled 1 eager",
+    ]
 
 
-def test_nobody_shares_a_process_with_plugins_that_it_does_not_use(task: MakeTask) -> None:
-    plugin = Plugin("a.py", sha256="0", module="a")
-    tasks = [task("one"), task("two", plugins=(plugin,)), task("three", plugins=(plugin,))]
-    assert [len(group) for group in pack_tasks(tasks, 1, lambda _: 3)] == [1, 2]
+ENGINE_WORKER = """
+import os, sys
+with open(sys.argv[1], "a") as file:
+    print(os.getpid(), file=file)
+for line in iter(sys.stdin.readline, ""):
+    if not line.strip():
+        failure = '"engine"' if "cuda_graph" in before else "null"
+        key = before.split('"key": "')[1].split('"')[0]
+        print(f'{{"message": "Ending", "key": "{key}", "failure": {failure}}}', flush=True)
+        print('{"message": "Exit", "status": 0}', flush=True)
+    before = line
+"""
 
 
-def _crews(tasks: Sequence[Task], store: Store, n_worker_slots: int) -> list[list[str]]:
-    found = pack_tasks(tasks, n_worker_slots, lambda task: advised(task, store))
-    return [[task.variant for task in group] for group in found]
+def test_a_worker_whose_engine_failed_does_nothing_more(
+    store: Store, diary: Diary, task: MakeTask
+) -> None:
+    engines = ["eager", "eager", "cuda_graph", "eager", "eager"]
+    tasks = [task(f"run {n}", engine=engine) for n, engine in enumerate(engines)]
+    command = [sys.executable, "-c", ENGINE_WORKER, str(store.results / "starts")]
+    with pool.Pool([CPU], diary, command) as workers:
+        ended = list(workers.run(one_per_process(tasks)))
+    assert [each.failure for each in ended] == [None, None, "engine", None, None]
+    starts = (store.results / "starts").read_text(encoding="utf-8").split()
+    assert len(starts) == len(set(starts)) == 2
 
 
 def _status(store: Store, key: str) -> str:

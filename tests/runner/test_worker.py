@@ -1,4 +1,4 @@
-"""Worker processes as they are: one crew after another, each in a fork."""
+"""Worker processes as they are: one group after another, each in a fork."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from ablate.config import RunSpec
 from ablate.registry import Plugin
 from ablate.runner.devices import Device, n_cores
 from ablate.runner.schedule import schedule
-from ablate.runner.task import Exit, Heartbeat, Task, parse_message
+from ablate.runner.task import Ending, Exit, Heartbeat, Message, Task, parse_message, to_line
 from ablate.runner.worker import has_open
 from ablate.store import Store
+from ablate.training import Progress
 from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks only there, looks in /proc")
@@ -96,12 +97,12 @@ def test_a_killed_fork_is_one_failed_run_and_its_worker_makes_the_next(
     def kill(worker: int, fork: int) -> None:
         workers.append(worker)
         n_threads.append(len(list(Path(f"/proc/{worker}/task").iterdir())))
-        os.kill(fork, signal.SIGKILL)
+        os.kill(fork, signal.SIGUSR1)
         diary.on_sign = lambda _: workers.extend(_children(os.getpid()))
 
     diary.on_sign = _at_work(kill)
     _run([_task(task, "endless", **ENDLESS), _task(task, "short")], diary, store)
-    killed = ("failed", "killed by signal 9 (out of memory?)")
+    killed = ("failed", f"killed by signal {signal.SIGUSR1}")
     assert _outcomes(store, "endless", "short") == [killed, ("done", None)]
     assert len(set(workers)) == 1
     assert n_threads == [1], "what other threads hold, a fork can never have"
@@ -113,13 +114,24 @@ def test_a_fork_does_not_outlive_its_worker(task: MakeTask, diary: Diary, store:
 
     def kill(worker: int, fork: int) -> None:
         forks.append(fork)
-        os.kill(worker, signal.SIGKILL)
+        os.kill(worker, signal.SIGUSR1)
 
     diary.on_sign = _at_work(kill)
     _run([_task(task, "endless", **ENDLESS), _task(task, "short")], diary, store)
-    killed = ("failed", "killed by signal 9 (out of memory?)")
+    killed = ("failed", f"killed by signal {signal.SIGUSR1}")
     assert _outcomes(store, "endless", "short") == [killed, ("done", None)]
     assert _is_gone(forks[0])
+
+
+def test_a_run_that_signal_9_has_killed_is_repeated_alone(
+    task: MakeTask, diary: Diary, store: Store
+) -> None:
+    diary.on_sign = _at_work(lambda _, fork: os.kill(fork, signal.SIGKILL))
+    long = {"training": {**SMALL["training"], "steps": 200}}
+    _run([_task(task, "long", **long), _task(task, "short")], diary, store)
+    assert diary.begun == ["long", "short", "long"]
+    assert _outcomes(store, "long", "short") == [("done", None), ("done", None)]
+    assert (store.load("long") or {})["micro_batching"] is None
 
 
 def test_a_stopped_worker_lets_its_fork_save_what_it_has(
@@ -153,7 +165,7 @@ def test_a_run_alone_has_all_cores_and_takes_its_helpers_with_it(
             time.sleep(0.01)
         time.sleep(0.5)  # until all of them are there
         helpers.extend(_children(fork))
-        os.kill(fork, signal.SIGKILL)
+        os.kill(fork, signal.SIGUSR1)
 
     diary.on_sign = _at_work(kill)
     store.save_probe("measured", MEASURED)
@@ -161,10 +173,10 @@ def test_a_run_alone_has_all_cores_and_takes_its_helpers_with_it(
     schedule([alone], [Device("cpu")] * 4, store, diary)
     assert len(helpers) == (3 if n_cores() >= 4 else 1)
     assert all(map(_is_gone, helpers))
-    assert _outcomes(store, "endless") == [("failed", "killed by signal 9 (out of memory?)")]
+    assert _outcomes(store, "endless") == [("failed", f"killed by signal {signal.SIGUSR1}")]
 
 
-def test_each_crew_has_a_log_of_its_own(task: MakeTask, diary: Diary, store: Store) -> None:
+def test_each_group_has_a_log_of_its_own(task: MakeTask, diary: Diary, store: Store) -> None:
     lost = replace(_task(task, "lost"), plugins=(Plugin("lost.py", sha256="0", module="lost"),))
     _run([lost, _task(task, "short")], diary, store)
     ((status, reason), short) = _outcomes(store, "lost", "short")
@@ -183,12 +195,29 @@ def test_what_is_open_is_seen(tmp_path: Path) -> None:
     assert not has_open(str(tmp_path))
 
 
-@pytest.mark.parametrize("told", [Exit(-9), Exit(0), Heartbeat("key", "training")])
-def test_what_a_worker_says_is_understood(told: Heartbeat | Exit) -> None:
-    assert parse_message(told.to_line()) == told
+@pytest.mark.parametrize(
+    "message",
+    [
+        Exit(-9),
+        Exit(0),
+        Ending("key"),
+        Ending("key", "memory", "no room"),
+        Heartbeat("key", "training", largest_batch=7),
+        Heartbeat("key", "training", Progress(1, 2, 0.5, None, 10.0, 3.0)),
+    ],
+)
+def test_a_message_survives_the_way_from_its_worker(message: Message) -> None:
+    assert parse_message(to_line(message)) == message
 
 
-@pytest.mark.parametrize("line", ["", "{}", "[]", "1", '"status"', '{"status": 1, "more": 2}'])
-def test_what_others_print_is_not_taken_for_it(line: str) -> None:
-    with pytest.raises(ValueError, match=r"not a sign of life|Expecting value"):
+@pytest.mark.parametrize(
+    "line",
+    [
+        *["", "{}", "[]", "1", '"Exit"', '{"status": 1}', '{"message": []}'],
+        '{"message": "Exit"}',
+        '{"message": "Exit", "status": 1, "more": 2}',
+    ],
+)
+def test_what_libraries_print_is_no_message(line: str) -> None:
+    with pytest.raises(ValueError, match="not a message of a worker"):
         parse_message(line)

@@ -222,7 +222,7 @@ def test_a_helper_that_dies_is_an_error_that_says_so(is_at_work: bool, small_pie
         if is_at_work:
             worker.begin(pieces * 200)
         os.kill(workers()[0], signal.SIGKILL)
-        with pytest.raises(RuntimeError, match=r"killed by signal 9 \(out of memory\?\)"):
+        with pytest.raises(MemoryError, match=r"killed by signal 9 \(out of memory\?\)"):
             told(worker, pieces)
     finally:
         worker.close()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ablate.data.batches import Batch
 from ablate.model import Transformer
+from ablate.training.micro_batching import divide
 from ablate.training.step import StepConfig, StepResult
 
 
@@ -45,6 +46,20 @@ class Engine(ABC):
         self.note = ""
         self.seconds_preparing = 0.0
         self.cores = 1
+
+    def n_parts(self, batch: Batch) -> int:
+        """Return in how many parts `add_gradient` does a batch by itself."""
+        return 1
+
+    def divided(self, batches: Sequence[Batch], factor: int) -> list[Batch]:
+        """Return ``batches`` for `step`, in parts ``factor`` times smaller than it does at once.
+
+        The step is the same, but for random draws and for what looks at a batch as a whole. It
+        takes less memory.
+        """
+        if factor == 1:
+            return list(batches)
+        return [part for batch in batches for part in divide(batch, factor * self.n_parts(batch))]
 
     @abstractmethod
     def add_gradient(self, batch: Batch, normalizer: int) -> Tensor:

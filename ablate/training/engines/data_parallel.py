@@ -48,6 +48,9 @@ class DataParallel(Engine):
         super().__init__(model, step_config, optimizer)
         self._workers: list[GradWorker] = []
 
+    def n_parts(self, batch: Batch) -> int:
+        return n_micro_batches(batch)
+
     def add_gradient(self, batch: Batch, normalizer: int) -> Tensor:
         if n_micro_batches(batch) == 1:
             return add_gradient(self.model, self.step_config, StepInputs.of(batch, normalizer))

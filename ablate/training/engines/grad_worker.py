@@ -56,7 +56,8 @@ class GradWorker:
         """Have pieces done; `found` waits for them.
 
         Raises:
-            RuntimeError: if the process has died.
+            MemoryError: if the process was killed by signal 9, as Linux does when memory is short.
+            RuntimeError: if the process has died otherwise.
         """
         try:
             self._line.send(pieces)
@@ -67,7 +68,8 @@ class GradWorker:
         """Return what came of the pieces; the gradient lasts until the next ones.
 
         Raises:
-            RuntimeError: if the process has died.
+            MemoryError: if the process was killed by signal 9, as Linux does when memory is short.
+            RuntimeError: if the process has died otherwise.
             Exception: whatever kept it from finding the gradient.
         """
         try:
@@ -88,12 +90,14 @@ class GradWorker:
         self._process.join()
         self._line.close()
 
-    def _death(self) -> RuntimeError:
+    def _death(self) -> Exception:
         self._process.join()
         status = self._process.exitcode or 0
         how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-        guess = " (out of memory?)" if -status == signal.SIGKILL else ""
-        return RuntimeError(f"a process that helped with the gradient has ended: {how}{guess}")
+        text = f"a process that helped with the gradient has ended: {how}"
+        if -status == signal.SIGKILL:
+            return MemoryError(f"{text} (out of memory?)")
+        return RuntimeError(text)
 
 
 def share_weights(model: nn.Module) -> None:

@@ -1,0 +1,46 @@
+"""Remarks on rows that were not executed as was asked for, because that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ablate.analysis import Record, Records
+from ablate.report.cells import Footnote
+
+
+def execution(records: Records) -> Iterator[Footnote]:
+    """Yield a remark for each row and kind of change: micro-batches, or another engine."""
+    for describe in (_micro_batching, _engine):
+        rows: dict[tuple[str, str], list[int]] = {}
+        for (row, seed), record in records.items():
+            if text := describe(record):
+                rows.setdefault((row, text), []).append(seed)
+        for (row, text), seeds in rows.items():
+            yield Footnote(_label(row, seeds), text)
+
+
+def _label(row: str, seeds: list[int]) -> str:
+    """Return the name of some runs of a row, as labels of footnotes have it."""
+    return f"{row}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+
+
+def _micro_batching(record: Record) -> str:
+    divided = record.get("micro_batching")
+    if not divided:
+        return ""
+    if record["status"] != "done":
+        return f"tried in micro-batches 1/{divided['factor']} of the usual size too"
+    text = (
+        f"out of memory with whole batches; done in micro-batches of 1/{divided['n']} of a batch, "
+        f"with the same target tokens in every update: {divided['note']}"
+    )
+    of_probe = record.get("speed", {}).get("micro_batch_factor", 1)
+    if not record.get("speed") or of_probe == divided["factor"]:
+        return text
+    times = divided["factor"] // of_probe
+    return f"{text}; speed and memory were measured with parts {times} times as large"
+
+
+def _engine(record: Record) -> str:
+    note = record.get("engine_note")
+    return f"{record.get('engine', '')} engine, {note}" if note else ""

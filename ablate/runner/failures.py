@@ -1,0 +1,91 @@
+"""What kind of failure an exception is, or the end of a process: memory, engine or other."""
+
+from __future__ import annotations
+
+import errno
+import signal
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+
+from ablate.errors import AblateError, DivergedError, EngineError
+
+Failure = Literal["memory", "killed", "engine", "company", "other"]
+"""Why a task left no result:
+
+``memory``   the process or the device ran out of it
+``killed``   signal 9, which Linux sends when memory is short, and people may
+``engine``   the process could not go on with this engine
+``company``  another task failed so that the process they shared had to end
+``other``    anything else
+"""
+
+_OUT_OF_MEMORY = (
+    "can't allocate memory",  # PyTorch, c10/core/impl/alloc_cpu.cpp
+    "not enough memory",  # likewise, on Windows
+    "Cannot allocate memory",  # what the C library calls ENOMEM, inside other messages
+    "CUDA error: out of memory",  # of the driver, where PyTorch's own allocator has no part
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "std::bad_alloc",
+)
+"""Parts of messages of a `RuntimeError`: PyTorch has no type for most kinds of lack of memory."""
+
+_LAST_WORDS = ("std::bad_alloc", "memory allocation of")
+"""What C++ and Rust print before they abort a process for lack of memory."""
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return what kind of failure an exception is.
+
+    Lack of memory is looked for first, and among its causes too: `torch.OutOfMemoryError` is a
+    `RuntimeError`, and a capture that ran out of memory is not one that an engine cannot make.
+    """
+    if any(_is_out_of_memory(each) for each in _chain(error)):
+        return "memory"
+    if isinstance(error, EngineError):
+        return "engine" if error.is_own else "company"
+    return "other"
+
+
+def failure_of_exit(status: int, log: str) -> Failure:
+    """Return what kind of failure the end of a process is.
+
+    Args:
+        status: its exit status; less than 0 if a signal has killed it.
+        log: what it has printed.
+    """
+    if -status == signal.SIGKILL:
+        return "killed"
+    if -status == signal.SIGABRT and any(words in log for words in _LAST_WORDS):
+        return "memory"
+    return "other"
+
+
+def status_of(error: BaseException) -> str:
+    """Return the status of a run that ended with an exception, as records have it."""
+    if isinstance(error, DivergedError):
+        return "diverged"
+    return "oom" if failure_of(error) == "memory" else "failed"
+
+
+def reason_of(error: BaseException) -> str:
+    """Return an exception in one line; those of this package need no type."""
+    first_line = str(error).strip().partition("\n")[0]
+    kind = "" if isinstance(error, AblateError) else type(error).__name__
+    return ": ".join(text for text in (kind, first_line) if text)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception, what it was raised from, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)

@@ -1,0 +1,47 @@
+"""The contracts of what hears of tasks: in a worker process, and where tasks are scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ablate.runner.devices import Device
+from ablate.runner.task import Heartbeat, Task
+from ablate.training import Progress
+
+
+class ProgressListener(Protocol):
+    """Is called with what happens to tasks, while they are scheduled."""
+
+    def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
+        """Announce tasks.
+
+        Args:
+            tasks: all that come next.
+            what: of them, in words; empty if it was announced before.
+            n_at_once: how many of them are done at the same time.
+        """
+
+    def started(self, task: Task, device: Device) -> None:
+        """Announce that a worker begins a task."""
+
+    def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
+        """Announce what a worker is doing."""
+
+    def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
+        """Announce how a task ended, in words."""
+
+
+class Report(Protocol):
+    """Is called in a worker with what a task does."""
+
+    def __call__(
+        self, phase: str, progress: Progress | None = None, largest_batch: int | None = None
+    ) -> None:
+        """Announce a phase, or how far it is.
+
+        Args:
+            phase: in a word or two.
+            progress: while training.
+            largest_batch: sentences in the largest batch, where work on batches begins.
+        """

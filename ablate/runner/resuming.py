@@ -1,0 +1,65 @@
+"""What a run's checkpoint was begun with, where that is not what was asked for.
+
+A run that is repeated with another engine or in smaller micro-batches begins anew: it must not mix
+random draws of both kinds. If it is stopped, it goes on as it was begun.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ablate.runner.task import Task
+from ablate.store import write_whole
+
+_KEPT = ("lock", "log.txt")
+_FILE = "changed.json"
+"""Beside a checkpoint: what the run was begun with, if that was changed after a failure."""
+
+
+def resume(task: Task, folder: Path) -> Task:
+    """Make a run's folder ready for a task, and return the task as it is to be executed.
+
+    The record of a failure is removed. A checkpoint stays if the task can go on from it.
+
+    Args:
+        task: a run.
+        folder: the run's own.
+    """
+    for name in ("record.json", "error.txt"):
+        (folder / name).unlink(missing_ok=True)
+    if task.fresh:
+        _remove_all(folder)
+    begun = _read(folder)
+    if task.changes and task.changes != begun:
+        _remove_all(folder)
+        write_whole(folder / _FILE, json.dumps(task.changes) + "\n")
+    return task.changed(begun) if not task.changes else task
+
+
+def tidy(folder: Path) -> None:
+    """Remove what only an unfinished run needs, and what a kill has left half written."""
+    for name in ("checkpoint.pt", _FILE):
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / "snapshots", ignore_errors=True)
+    for path in (*folder.glob(".*"), *folder.glob("*.new")):
+        path.unlink()
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """Return with what changes a checkpoint was begun; nothing if there is none."""
+    file = folder / _FILE
+    if not file.exists() or not (folder / "checkpoint.pt").exists():
+        file.unlink(missing_ok=True)
+        return {}
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def _remove_all(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in _KEPT:
+            path.unlink()

@@ -1,0 +1,89 @@
+"""How a task that failed is repeated: one step at a time, until nothing is left to try.
+
+    out of memory   alone on its device
+                    in micro-batches 1/2, 1/4, ... of the usual size, down to single sentences
+    engine          in a fresh process, with the eager engine
+    other           in a process of its own, if it shared one
+
+A run keeps its identity all the while. What it was done with stands in its record, and whatever
+shows its numbers says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ablate.runner.failures import Failure
+from ablate.runner.task import Task
+
+_EAGER = "eager"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a task ended.
+
+    Attributes:
+        task: as it was given to a worker.
+        failure: the kind of failure; None if the task has left its result.
+        reason: of the failure, in one line.
+        had_company: whether anything else was at work on its device meanwhile.
+        largest_batch: sentences in the largest batch that it worked on; None if it had not begun
+            to work on batches.
+    """
+
+    task: Task
+    failure: Failure | None = None
+    reason: str | None = None
+    had_company: bool = False
+    largest_batch: int | None = None
+
+
+@dataclass(frozen=True)
+class Retry:
+    """A task to be repeated.
+
+    Attributes:
+        task: the next one.
+        how: what is different this time, in words.
+    """
+
+    task: Task
+    how: str
+
+
+def retry(ended: Ended) -> Retry | None:
+    """Return how a task is repeated; None if its outcome stands."""
+    if ended.failure is None:
+        return None
+    task = replace(ended.task, fresh=False)  # what was to be removed has been
+    if ended.failure in ("memory", "killed"):
+        return _with_more_memory(task, ended)
+    if ended.failure == "engine":
+        return _with_eager(task, ended.reason or "")
+    if ended.failure == "company":
+        return Retry(task, "in another process")
+    if task.runs_per_process > 1:
+        return Retry(replace(task, isolation="process"), "in a process of its own")
+    return None
+
+
+def _with_more_memory(task: Task, ended: Ended) -> Retry | None:
+    """Return the next step for lack of memory.
+
+    Signal 9 is only a guess at it, so that the task is repeated as it is before it is divided.
+    """
+    if task.isolation != "device" and (ended.had_company or ended.failure == "killed"):
+        return Retry(replace(task, isolation="device"), "alone on its device")
+    if ended.largest_batch is None or task.micro_batch_factor >= ended.largest_batch:
+        return None
+    factor = 2 * task.micro_batch_factor
+    divided = task.changed({"micro_batch_factor": factor})
+    return Retry(divided, f"in micro-batches 1/{factor} of the usual size")
+
+
+def _with_eager(task: Task, reason: str) -> Retry | None:
+    if task.engine == _EAGER:
+        return None
+    changes = {"engine": _EAGER, "engine_note": f"not {task.engine}: {reason}"}
+    return Retry(task.changed(changes), "in a fresh process with the eager engine")

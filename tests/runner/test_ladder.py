@@ -1,0 +1,171 @@
+"""Runs that do not fit into memory, or not into their engine, in worker processes as they are."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ablate.api import running
+from ablate.config import RunSpec
+from ablate.runner import schedule as schedule_module
+from ablate.runner.devices import Device
+from ablate.runner.pool import WORKER
+from ablate.runner.probe import n_rounds_of
+from ablate.runner.schedule import schedule
+from ablate.runner.task import Task
+from ablate.store import Store
+from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
+
+PRLIMIT = shutil.which("prlimit")
+LIMIT_MIB = 700
+"""Beside what a worker takes anyway. A batch of 48,000 hidden units takes 890, half a one 510."""
+
+ADDRESS_SPACE = """
+import re
+from pathlib import Path
+
+import ablate.runner.worker, torch._dynamo
+print(re.search(r"VmPeak:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+"""
+
+UNCAPTURED = """
+import sys
+
+from ablate.errors import EngineError
+from ablate.runner import worker
+from ablate.training.engines.cuda_graph import CudaGraph
+
+add_gradient, calls = CudaGraph.add_gradient, []
+
+def fail(self, batch, normalizer):
+    calls.append(batch)
+    if len(calls) == 5:
+        raise EngineError("a training step could not be captured")
+    return add_gradient(self, batch, normalizer)
+
+CudaGraph.add_gradient = fail
+sys.exit(worker.main())
+"""
+
+EXPERIMENT = """\
+corpus: {name: synthetic, size: 200}
+tokenizer: word
+model:
+  dims: {d_model: 16, n_heads: 2, max_len: 32}
+  n_layers: 1
+  feed_forward: {name: relu, d_ff: 16}
+training: {steps: 12, batch_tokens: 200, evaluate_every: 5, schedule: {name: constant, lr: 0.01}}
+decoding: greedy
+seeds: [1]
+"""
+
+
+def _task(make: MakeTask, name: str, d_ff: int) -> Task:
+    spec = {
+        "corpus": {"name": "synthetic", "size": 200},
+        "tokenizer": "word",
+        "model": {
+            "dims": {"d_model": 8, "n_heads": 2, "max_len": 64},
+            "n_layers": 1,
+            "feed_forward": {"name": "relu", "d_ff": d_ff},
+        },
+        "training": {"steps": 2, "batch_tokens": 1200, "schedule": SMALL["training"]["schedule"]},
+        "decoding": "greedy",
+    }
+    return make(name, spec=RunSpec.model_validate(spec).model_dump(mode="json"), probe="measured")
+
+
+@pytest.mark.skipif(PRLIMIT is None, reason="needs prlimit to limit the memory of a worker")
+def test_what_does_not_fit_is_done_in_halves_and_what_never_fits_is_out_of_memory(
+    task: MakeTask, diary: Diary, store: Store
+) -> None:
+    base = subprocess.run([sys.executable, "-c", ADDRESS_SPACE], capture_output=True, check=True)
+    limit = int(base.stdout) * 2**10 + LIMIT_MIB * 2**20
+    store.save_probe("measured", MEASURED)
+    tasks = [_task(task, *row) for row in (("narrow", 16), ("wide", 48_000), ("huge", 32_000_000))]
+    schedule(tasks, [Device("cpu")], store, diary, [str(PRLIMIT), f"--as={limit}", *WORKER])
+    records = {name: store.load(name) or {} for name in ("narrow", "wide", "huge")}
+    assert {name: record["status"] for name, record in records.items()} == {
+        "narrow": "done",
+        "wide": "done",
+        "huge": "oom",
+    }
+    assert records["narrow"]["micro_batching"] is None
+    assert records["wide"]["micro_batching"] == {
+        "n": 2,
+        "factor": 2,
+        "note": "each micro-batch draws dropout of its own",
+    }
+    assert diary.begun == ["narrow", "wide", "huge", "wide"]
+    tokens = [_curve(store, name)["tokens"].tolist() for name in ("narrow", "wide")]
+    assert tokens[0] == tokens[1], "the same target tokens in every update"
+
+
+def test_a_probe_that_does_not_fit_is_measured_in_halves(
+    task: MakeTask, diary: Diary, store: Store
+) -> None:
+    """With an engine that takes no more than 120 target tokens at a time."""
+    code = (
+        "import sys, torch\n"
+        "from ablate.runner import worker\n"
+        "from ablate.training.engines.eager import Eager\n"
+        "add_gradient = Eager.add_gradient\n"
+        "def fail(self, batch, normalizer):\n"
+        "    if batch.tgt_out.numel() > 120:\n"
+        "        raise torch.OutOfMemoryError('CUDA out of memory.')\n"
+        "    return add_gradient(self, batch, normalizer)\n"
+        "Eager.add_gradient = fail\n"
+        "sys.exit(worker.main())\n"
+    )
+    spec = RunSpec.model_validate(SMALL).model_dump(mode="json")
+    runs = [task("row", key=f"r{n}", probe="row", spec={**spec, "seed": n}) for n in (1, 2)]
+    schedule(runs, [Device("cpu")], store, diary, [sys.executable, "-c", code])
+    assert (store.load_probe("row") or {})["micro_batch_factor"] == 2
+    assert n_rounds_of(store.load_probe("row")) == 2
+    assert diary.begun == ["row"] * 5, "a probe too many, two rounds and two runs"
+    for run in runs:
+        record = store.load(run.key) or {}
+        assert (record["status"], record["micro_batching"]["n"]) == ("done", 2)
+        assert record["speed"]["micro_batch_factor"] == 2
+
+
+def _run(folder: Path, results: str, engine: str) -> running.Outcome:
+    return running.run(
+        folder / "pe.yaml", device="cpu", results=folder / results, jobs=1, engine=engine
+    )
+
+
+def test_a_run_whose_capture_fails_ends_with_the_numbers_of_the_eager_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(schedule_module, "_unmeasured", lambda tasks, store: [])  # saves seconds
+    eager = _run(tmp_path, "eager", "eager")
+    worker = [sys.executable, "-c", UNCAPTURED]
+    monkeypatch.setattr(running, "schedule", partial(schedule, command=worker))
+    outcome = _run(tmp_path, "failed", "cuda_graph")
+    assert outcome.exit_status == 0
+    note = "not cuda_graph: a training step could not be captured"
+    label = "baseline, seed 1"
+    assert {each.label: each.text for each in outcome.table.footnotes}[label] == (
+        f"eager engine, {note}"
+    )
+    assert label not in {each.label for each in eager.table.footnotes}
+    (record,), (expected,) = outcome.records.values(), eager.records.values()
+    assert (record["engine"], record["engine_note"]) == ("eager", note)
+    for key in ("hash", "status", "dev", "test"):
+        assert record[key] == expected[key]
+    curves = [_curve(Store(tmp_path / each), record["hash"]) for each in ("failed", "eager")]
+    pd.testing.assert_frame_equal(curves[0], curves[1])
+
+
+def _curve(store: Store, key: str) -> Any:
+    return pd.read_csv(store.path(key) / "curve.csv").drop(columns="seconds")

@@ -1,0 +1,148 @@
+"""Which runs share a process, on devices of different memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from ablate.registry import Plugin
+from ablate.runner.devices import Device, memory_mib
+from ablate.runner.packing import MOST_RUNS_PER_PROCESS, Needs, pack_tasks
+from ablate.runner.schedule import needs_of, schedule
+from ablate.runner.task import Task
+from ablate.store import Store
+from tests.runner.conftest import MEASURED, Diary, MakeTask
+
+NARROW, WIDE = Needs(3, 500.0), Needs(1, 2000.0)
+ROWS = {"narrow": NARROW, "wide": WIDE, "small": Needs(100, 10.0), "unknown": Needs(8)}
+
+
+def _packed(
+    names: Sequence[str], make: MakeTask, n_worker_slots: int = 1, memory_mib: float = math.inf
+) -> list[int]:
+    """Return the sizes of the groups."""
+    tasks = [make(f"{name} {number}") for number, name in enumerate(names)]
+    groups = pack_tasks(
+        tasks, n_worker_slots, lambda task: ROWS[task.variant.split()[0]], memory_mib
+    )
+    assert [each.key for group in groups for each in group] == [each.key for each in tasks]
+    assert all(each.runs_per_process == len(group) for group in groups for each in group)
+    return [len(group) for group in groups]
+
+
+@pytest.mark.parametrize(
+    ("names", "n_worker_slots", "expected"),
+    [
+        (["narrow"] * 4 + ["wide", "narrow"], 1, [3, 1, 1, 1]),
+        (["narrow"] * 4 + ["wide", "narrow"], 3, [2, 2, 1, 1]),  # no slot has more than its share
+        (["small"] * 35, 1, [16, 16, 3]),
+        (["small", "narrow", "small", "small"], 1, [3, 1]),
+    ],
+)
+def test_the_speed_of_a_row_limits_how_many_runs_share_a_process(
+    names: list[str], n_worker_slots: int, expected: list[int], task: MakeTask
+) -> None:
+    assert MOST_RUNS_PER_PROCESS == 16
+    assert _packed(names, task, n_worker_slots) == expected
+
+
+@pytest.mark.parametrize(
+    ("memory_mib", "expected"),
+    [
+        (10_000.0, [3, 3, 1]),
+        (1900.0, [3, 3, 1]),  # 0.8 x 1900 = 1520
+        (1800.0, [2, 2, 2, 1]),  # 0.8 x 1800 = 1440
+        (1000.0, [1] * 7),
+        (100.0, [1] * 7),  # whether one fits, only it can tell
+    ],
+)
+def test_runs_that_share_a_process_fit_into_four_fifths_of_the_device(
+    memory_mib: float, expected: list[int], task: MakeTask
+) -> None:
+    assert _packed(["narrow"] * 7, task, memory_mib=memory_mib) == expected
+
+
+def test_a_row_that_was_not_probed_has_a_gpu_for_itself(task: MakeTask) -> None:
+    assert _packed(["unknown"] * 3, task, memory_mib=80_000.0) == [1, 1, 1]
+    assert _packed(["unknown", "small", "small"], task, memory_mib=80_000.0) == [1, 2]
+    assert _packed(["unknown"] * 3, task) == [3]  # on a CPU
+
+
+def test_tasks_with_other_plugins_or_isolated_ones_share_no_process(task: MakeTask) -> None:
+    plugin = Plugin("a.py", sha256="0", module="a")
+    tasks = [task("one"), task("two", plugins=(plugin,)), task("three", plugins=(plugin,))]
+    groups = pack_tasks(tasks, 1, lambda _: NARROW)
+    assert [len(group) for group in groups] == [1, 2]
+    tasks = [task("one"), task("two"), task("three", isolation="process"), task("four")]
+    assert [len(group) for group in pack_tasks(tasks, 1, lambda _: NARROW)] == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("probe", "expected"),
+    [
+        (None, Needs(1, math.inf)),
+        ({"runs_at_once": 4.0}, Needs(4, math.inf)),
+        ({"train_peak_mib": 7.0, "decode_peak_mib": 9.0}, Needs(1, 9.0)),
+    ],
+)
+def test_needs_are_those_that_the_probe_measured(
+    probe: dict[str, float] | None, expected: Needs
+) -> None:
+    assert needs_of(probe) == expected
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Device]]:
+    """Pretend that there are GPUs of some memory, in MiB."""
+
+    def make(*memories: int) -> list[Device]:
+        found = [SimpleNamespace(total_memory=memory * 2**20) for memory in memories]
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: found[index])
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+        devices = [Device("cuda", index) for index in range(len(memories))]
+        assert [memory_mib(device) for device in devices] == list(memories)
+        return devices
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("memories", "runs_per_process", "expected"),
+    [
+        ((16_384,), None, {4, 2}),
+        ((16_384,), 2, {2}),  # --jobs
+        ((16_384,), 6, {6}),
+        ((4096,), None, {3}),  # 0.8 x 4096 = 3277 MiB
+        ((4096,), 6, {3}),
+        ((16_384, 2048), None, {1}),  # any group may come to the smallest
+    ],
+)
+def test_runs_are_packed_for_the_smallest_device(
+    memories: tuple[int, ...],
+    runs_per_process: int | None,
+    expected: set[int],
+    task: MakeTask,
+    gpus: Callable[..., list[Device]],
+    fake: tuple[Store, Diary, list[str]],
+) -> None:
+    store, diary, command = fake
+    store.save_probe("row", {**MEASURED, "train_peak_mib": 1000.0, "runs_at_once": 4.0})
+    tasks = [task("done", key=f"r{n}", probe="row") for n in range(6)]
+    schedule(tasks, gpus(*memories), store, diary, command, runs_per_process)
+    assert set(diary.runs_per_process) == expected
+
+
+def test_no_group_exceeds_a_limit(task: MakeTask) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        drawn = torch.randint(1, 9, (20,), generator=generator).tolist()
+        needs = {f"r{n}": Needs(1 + at_once, 100.0 * at_once) for n, at_once in enumerate(drawn)}
+        tasks: list[Task] = [task(key) for key in needs]
+        for group in pack_tasks(tasks, 2, lambda each: needs[each.key], 2000.0):  # noqa: B023
+            of_group = [needs[each.key] for each in group]
+            assert len(group) == 1 or sum(each.memory_mib for each in of_group) <= 1600.0
+            assert len(group) <= min(16, *(each.runs_at_once for each in of_group))

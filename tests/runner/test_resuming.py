@@ -1,0 +1,70 @@
+"""With what a run goes on that was repeated otherwise than was asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablate.runner.resuming import resume, tidy
+from tests.runner.conftest import MakeTask
+
+HALVES = {"micro_batch_factor": 2}
+EAGER = {"engine": "eager", "engine_note": "not cuda_graph: no capture"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return the folder of a run that was stopped."""
+    for name in ("checkpoint.pt", "snapshots/1.pt", "error.txt", "record.json", "log.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_run_as_it_was_asked_for_goes_on(folder: Path, task: MakeTask) -> None:
+    assert resume(task("row"), folder) == task("row")
+    assert _names(folder) == ["checkpoint.pt", "log.txt", "snapshots"]
+
+
+def test_a_run_that_is_to_be_fresh_begins_anew(folder: Path, task: MakeTask) -> None:
+    fresh = task("row", fresh=True)
+    assert resume(fresh, folder) == fresh
+    assert _names(folder) == ["log.txt"]
+
+
+@pytest.mark.parametrize("changes", [HALVES, EAGER, HALVES | EAGER])
+def test_a_run_that_is_changed_begins_anew_and_goes_on_as_it_was_begun(
+    changes: dict[str, Any], folder: Path, task: MakeTask
+) -> None:
+    asked = task("row", engine="cuda_graph")
+    changed = asked.changed(changes)
+    assert changed.changes == changes
+    assert resume(changed, folder) == changed
+    assert _names(folder) == ["changed.json", "log.txt"]
+    (folder / "checkpoint.pt").touch()
+    for again in (changed, asked):  # at once, and after it was stopped
+        resumed = resume(again, folder)
+        assert (resumed.changes, resumed.engine) == (changes, changed.engine)
+        assert _names(folder) == ["changed.json", "checkpoint.pt", "log.txt"]
+    further = changed.changed({"micro_batch_factor": 4})
+    assert resume(further, folder) == further
+    assert _names(folder) == ["changed.json", "log.txt"]
+
+
+def test_without_a_checkpoint_it_is_tried_as_it_was_asked_for(folder: Path, task: MakeTask) -> None:
+    resume(task("row").changed(HALVES), folder)
+    assert resume(task("row"), folder) == task("row")
+    assert _names(folder) == ["log.txt"]
+
+
+def test_nothing_of_it_is_left_behind(folder: Path, task: MakeTask) -> None:
+    resume(task("row").changed(HALVES), folder)
+    (folder / "checkpoint.pt").touch()
+    tidy(folder)
+    assert _names(folder) == ["log.txt"]

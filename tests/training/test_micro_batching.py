@@ -1,0 +1,119 @@
+"""A batch in parts, one after the other: the same step, in less memory."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from ablate.data.batches import Batch, Batches
+from ablate.data.tokenizer import PAD
+from ablate.parts.objective import Objective
+from ablate.registry import build, choose, slots
+from ablate.training import train
+from ablate.training.engines import Engine
+from ablate.training.engines import choose as engine_of
+from ablate.training.engines import micro_batches as micro_batches_module
+from ablate.training.micro_batching import divide
+from ablate.training.step import StepConfig, StepResult
+from tests.tiny import fitted, some_batch
+from tests.training.reversal import fresh, job, pairs, run_spec
+
+ENGINES = ("eager", "data_parallel", "cuda_graph")
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the engine `data_parallel` cut batches of a few tokens too."""
+    monkeypatch.setattr(micro_batches_module, "_FEWEST_TOKENS", 24)
+
+
+def _batches() -> list[Batch]:
+    batches = Batches(pairs(), 64, PAD)
+    return [batches.make(rows) for rows in batches.epoch(1, 0)]
+
+
+def _step(
+    engine: str, factor: int, batches: list[Batch], step_config: StepConfig
+) -> tuple[StepResult, list[Tensor]]:
+    """Return a step's result and the gradient: by how far plain SGD at rate 1 moves the weights."""
+    model = fresh(run_spec(dropout=0.0)).train()
+    before = [weight.detach().clone() for weight in model.parameters()]
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with closing(engine_of(engine, model, step_config, optimizer, batches[0])) as made:
+        assert (made.name, made.note) == (engine, "")
+        result = made.step(made.divided(batches, factor))
+    after = [weight.detach() for weight in model.parameters()]
+    return result, [old - new for old, new in zip(before, after, strict=True)]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 100])
+def test_the_parts_are_the_batch(n: int) -> None:
+    for batch in _batches():
+        parts = divide(batch, n)
+        n_rows = [part.src.size(0) for part in parts]
+        assert len(parts) == min(n, batch.src.size(0))
+        assert max(n_rows) - min(n_rows) <= 1
+        assert [part.n_tokens for part in parts] == [int((p.tgt_out != PAD).sum()) for p in parts]
+        assert sum(part.n_tokens for part in parts) == batch.n_tokens
+        for name in ("src", "tgt_in", "tgt_out", "index"):
+            assert torch.equal(torch.cat([getattr(p, name) for p in parts]), getattr(batch, name))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("factor", [2, 4, 64])
+@pytest.mark.parametrize(("accumulate", "loss_per"), [(1, "token"), (3, "sentence")])
+def test_a_divided_step_is_the_whole_one(
+    engine: str, factor: int, accumulate: int, loss_per: str
+) -> None:
+    objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
+    step_config = replace(StepConfig(objective), loss_per=loss_per)
+    batches = _batches()[:accumulate]
+    (whole, expected), (divided, found) = (
+        _step(engine, n, batches, step_config) for n in (1, factor)
+    )
+    assert divided.n_tokens == whole.n_tokens
+    torch.testing.assert_close(divided.loss, whole.loss)
+    torch.testing.assert_close(divided.gradient_norm, whole.gradient_norm)
+    assert max(float(gradient.abs().max()) for gradient in expected) > 1e-2
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=0.0)
+
+
+@pytest.mark.parametrize("name", sorted(slots()["objective"]))
+def test_every_objective_is_that_of_the_whole_batch(name: str) -> None:
+    step_config = StepConfig(build(Objective, choose(Objective, name), PAD))
+    (whole, expected), (divided, found) = (
+        _step("eager", n, _batches()[:2], step_config) for n in (1, 3)
+    )
+    torch.testing.assert_close(divided.loss, whole.loss)
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=0.0)
+
+
+def test_parts_are_smaller_than_those_that_the_engine_makes_anyway() -> None:
+    model = fitted("position", "none").train()
+    step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    batch = max(_batches(), key=lambda batch: batch.tgt_out.numel())
+    for engine, n_usual in (("eager", 1), ("data_parallel", 2)):
+        made: Engine = engine_of(engine, model, step_config, optimizer, some_batch())
+        assert made.divided([batch], 1) == [batch]
+        for factor in (2, 4):
+            assert len(made.divided([batch], factor)) == factor * n_usual
+        assert len(made.divided([batch, batch], 10**3)) == 2 * batch.src.size(0)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_divided_run_says_so_and_learns_the_same_but_for_dropout(
+    dropout: float, tmp_path: Path
+) -> None:
+    spec = run_spec(dropout=dropout, steps=10)
+    jobs = [replace(job(spec, tmp_path / str(n)), micro_batch_factor=n) for n in (1, 2)]
+    whole, divided = (train(fresh(spec), each, lambda _: None, lambda: False) for each in jobs)
+    assert (whole.micro_batches, divided.micro_batches) == (1, 2)
+    assert whole.target_tokens == divided.target_tokens
+    is_same = divided.best_dev_nll == pytest.approx(whole.best_dev_nll, abs=1e-5)
+    assert is_same == (dropout == 0.0)
