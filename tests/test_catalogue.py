@@ -22,7 +22,7 @@ from ablate.measuring.flops import FlopCounter
 from ablate.model import Transformer
 from ablate.parts.dims import Dims, StackInfo
 from ablate.parts.position import Position
-from ablate.registry import register, restored, slots
+from ablate.registry import register, temporary_registrations, slots
 from ablate.runner.check import check
 
 PAGE = Path(__file__).parents[1] / "docs" / "parts.md"
@@ -186,7 +186,7 @@ def test_what_others_parts_cost_is_not_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
-    with restored():
+    with temporary_registrations():
 
         @register("mine", source="this test, 2026")
         class Mine(Position):
@@ -200,7 +200,7 @@ def test_what_others_parts_cost_is_not_kept(
 
 
 def test_a_part_that_every_companion_refuses_is_listed_without_a_cost() -> None:
-    with restored():
+    with temporary_registrations():
 
         @register("shy", source="this test, 2026")
         class Shy(Position):
