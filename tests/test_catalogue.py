@@ -22,7 +22,7 @@ from ablate.measuring.flops import FlopCounter
 from ablate.model import Transformer
 from ablate.parts.dims import Dims, StackInfo
 from ablate.parts.position import Position
-from ablate.registry import register, temporary_registrations, slots
+from ablate.registry import register, slots, temporary_registrations
 from ablate.runner.check import check
 
 PAGE = Path(__file__).parents[1] / "docs" / "parts.md"

@@ -200,7 +200,7 @@ class PluginError(SpecError):
 
 
 def argument_docs(cls: type) -> dict[str, str]:
-    """Return the descriptions of arguments and attributes in a class's and its bases' docstrings."""
+    """Return the descriptions of arguments and attributes in the docstrings of a class."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         text = inspect.cleandoc(base.__doc__ or "")
