@@ -64,8 +64,8 @@ SABOTAGES = (
     Sabotage(
         "label smoothing ignored",
         "parts/objective.py",
-        "return _smoothed(logits, targets, self.pad, self.epsilon)\n",
-        "return _smoothed(logits, targets, self.pad, 0.0)\n",
+        "return _smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)\n",
+        "return _smoothed_cross_entropy(logits, targets, self.pad, 0.0)\n",
         ("losses", "pre losses"),
     ),
     Sabotage(

@@ -113,7 +113,7 @@ def test_grouped_query_equals_pytorchs() -> None:
 
 @pytest.mark.parametrize("n_groups", [3, 8])
 def test_groups_must_divide_the_heads(n_groups: int) -> None:
-    reason = rf"n_heads \(4\) evenly among n_groups \({n_groups}\); say a number"
+    reason = rf"n_heads \(4\) evenly among n_groups \({n_groups}\); choose a number"
     with pytest.raises(RefusedError, match=reason):
         attention("grouped_query", n_groups=n_groups)
 

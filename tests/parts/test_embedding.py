@@ -83,7 +83,7 @@ def test_two_vocabularies_have_tables_of_their_own() -> None:
 
 @pytest.mark.parametrize("name", ["tied", "tied_inputs"])
 def test_one_table_for_two_vocabularies_is_refused(name: str) -> None:
-    with pytest.raises(RefusedError, match="tied needs one vocabulary for both languages; say"):
+    with pytest.raises(RefusedError, match="tied needs one vocabulary for both languages; set"):
         embedding(name, TWO)
 
 

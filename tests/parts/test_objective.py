@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ablate.data.batches import Batch
-from ablate.parts.objective import Objective, _Smoothed
+from ablate.parts.objective import Objective, _SmoothedCrossEntropy
 from ablate.registry import build, choose, lookup, slots
 from ablate.training.gradient import StepInputs, add_gradient
 from ablate.training.step import StepConfig
@@ -67,7 +67,7 @@ def test_the_loss_in_fewer_passes_is_what_pytorch_computes(epsilon: float, scale
     logits, targets = _batch()
     assert (targets == PAD).any()
     ours, theirs = ((scale * logits).double().requires_grad_() for _ in range(2))
-    found = _Smoothed.apply(ours, targets, PAD, epsilon)
+    found = _SmoothedCrossEntropy.apply(ours, targets, PAD, epsilon)
     wanted = F.cross_entropy(
         theirs, targets, label_smoothing=epsilon, reduction="sum", ignore_index=PAD
     )

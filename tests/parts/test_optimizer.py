@@ -244,7 +244,7 @@ def test_sgd_by_hand() -> None:
 
 
 def test_nesterov_without_momentum_is_refused() -> None:
-    with pytest.raises(RefusedError, match="nesterov needs a momentum, but it is 0; say one"):
+    with pytest.raises(RefusedError, match="nesterov needs a momentum, but it is 0; set one"):
         build(Optimizer, choose(Optimizer, "sgd", momentum=0.0, nesterov=True))
 
 

@@ -308,7 +308,7 @@ def test_the_decoders_alibi_is_the_same_for_both_encoders(n_heads: int) -> None:
 
 @pytest.mark.parametrize("n_heads", [1, 3])
 def test_an_asymmetric_alibi_refuses_heads_that_have_no_half(n_heads: int) -> None:
-    with pytest.raises(RefusedError, match=rf"n_heads \({n_heads}\) must be even; say an even"):
+    with pytest.raises(RefusedError, match=rf"n_heads \({n_heads}\) must be even; give an even"):
         make("alibi", n_heads=n_heads, encoder="asymmetric")
 
 
