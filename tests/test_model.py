@@ -165,6 +165,23 @@ def test_word_dropout_takes_whole_tokens() -> None:
     assert torch.equal(dropped, dropped[..., :1].expand_as(dropped))
 
 
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_word_dropout_leaves_positions(side: str) -> None:
+    """A dropped word leaves exactly the position at the input of the embedding's dropout."""
+    model = tiny(dropout={"word": 0.5}, position="learned").train()
+    stack = getattr(model, side)
+    inputs: list[Tensor] = []
+    stack.dropout.register_forward_pre_hook(lambda _, args: inputs.extend(args))
+    src, tgt = ids(4, 7), ids(4, 5)
+    torch.manual_seed(0)
+    model(src, tgt)
+    words = model.embedding.src(src) if side == "encoder" else model.embedding.tgt(tgt)
+    word = inputs[0] - stack.position.table[: words.size(1)]
+    kept = word.abs().amax(dim=-1) > 1e-6
+    assert 0 < kept.sum() < kept.numel()
+    torch.testing.assert_close(word, 2 * words * kept[:, :, None])
+
+
 def test_head_dropout_takes_whole_heads_of_a_sentence() -> None:
     attention = tiny(dropout={"head": 0.5}).encoder.blocks[0].attention.train()
     torch.manual_seed(0)

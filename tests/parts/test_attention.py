@@ -276,6 +276,45 @@ def test_every_heads_output_can_be_scaled(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
+def test_the_steps_of_the_kernel_have_their_order(name: str) -> None:
+    """Cap, bias of positions, mixed scores, previous scores, mask, softmax, mixed weights, values.
+
+    The terms of positions join the values before heads are scaled. Everything is switched on at
+    once, with numbers that make every two orders differ.
+    """
+    part, (x, _) = attention(name, dims(d_v=3), "soft_cap"), inputs()
+    part.scaling.cap = 0.3  # type: ignore[assignment]
+    part.add_previous_scores()
+    part.scale_heads()
+    generator = torch.Generator().manual_seed(4)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    identity = torch.eye(4, dtype=torch.float64)
+    score_mix, weight_mix, head_scale, below = draw(4, 4), draw(4, 4), draw(4), draw(B, 4, T, T)
+    part.head_scale = nn.Parameter(head_scale)
+    if name == "talking_heads":
+        part.score_mix, part.weight_mix = nn.Parameter(score_mix), nn.Parameter(weight_mix)
+    else:
+        score_mix = weight_mix = identity
+    probe = Probe(dims(), StackInfo(side="encoder", n_encoder_layers=1, n_decoder_layers=1))
+    mask, where = torch.ones(T, T, dtype=torch.bool).tril(), torch.arange(T)
+    q, (k, v) = part.queries(x), part.keys_values(x)
+    k, v = (y.repeat_interleave(4 // y.size(1), dim=1) for y in (k, v))
+    q, k = probe.rotate(q, where), probe.rotate(k, where)
+    scores = 0.3 * torch.tanh(q @ k.mT / 0.3) + probe.bias(q, where, where, 0)
+    scores = torch.einsum("bfts,fh->bhts", scores, score_mix) + below
+    weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
+    weights = torch.einsum("bhts,hg->bgts", weights, weight_mix)
+    y = (weights @ v + probe.values(weights, where, where, 0)) * head_scale[:, None, None]
+    previous_scores = [below]
+    of_call = context(mask, position=probe, previous_scores=previous_scores)
+    assert_near(part(x, of_call), joined(part, y))
+    assert_near(previous_scores[0], scores)
+
+
+@pytest.mark.parametrize("name", KINDS)
 def test_dropout_of_weights_drops_single_weights(name: str) -> None:
     part, (x, memory) = attention(name, dims(), dropout=Dropout(attention=0.5)), inputs()
     of_call = context(torch.ones(T, S, dtype=torch.bool), memory)

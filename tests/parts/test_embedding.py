@@ -231,6 +231,21 @@ def test_a_normed_embedding_is_pytorchs_layer_norm(name: str, fixed: dict[str, A
     assert torch.equal(part.logits(states()), plain.logits(states()))
 
 
+@pytest.mark.parametrize("rank", [None, 24])
+def test_a_normed_embedding_of_fixed_length_is_normed_after_it(rank: int | None) -> None:
+    part = embedding(norm=True, fix_norm=True, rank=rank)
+    norm, table = part.tgt_table.norm, part.tgt_table
+    assert norm is not None
+    with torch.no_grad():
+        norm.weight.normal_()
+        norm.bias.normal_()
+    vectors = table.weight if table.projection is None else table.weight @ table.projection
+    unit = F.normalize(vectors, dim=-1)
+    std = D**-0.5
+    normed = F.layer_norm(unit / std, (D,), norm.weight, norm.bias)
+    torch.testing.assert_close(part.tgt(IDS), 8.0 * std * normed)
+
+
 def test_each_table_has_a_norm_of_its_own() -> None:
     part = embedding("separate", norm=True)
     assert part.src_table is not None

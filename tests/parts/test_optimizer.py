@@ -294,6 +294,17 @@ def test_adafactor_takes_the_steps_of_its_paper() -> None:
     assert_same(ours("adafactor", weight_decay=0.1), by_hand(rule), 1e-7)
 
 
+@pytest.mark.parametrize("shape", [(3,), (2, 3)])
+def test_adafactor_divides_by_no_less_than_the_root_of_1e_30(shape: tuple[int, ...]) -> None:
+    """A gradient of 1e-17 is smaller than that, and its update is 1e-17 / 1e-15."""
+    p = nn.Parameter(torch.ones(shape, dtype=torch.float64))
+    optimizer = build(Optimizer, choose(Optimizer, "adafactor")).make([Group([p], False)])
+    set_rate(optimizer, LR)
+    p.grad = torch.full_like(p, 1e-17)
+    optimizer.step()
+    torch.testing.assert_close(p.detach(), torch.full_like(p, 1 - LR * 0.01))
+
+
 def test_adafactor_bounds_a_large_rate_by_the_step() -> None:
     """Without weight decay a rate above 1 / sqrt(t) is as good as any other."""
     assert_same(ours("adafactor", lr=3.0), ours("adafactor", lr=30.0))
