@@ -159,7 +159,7 @@ def register(
             other = table[name]
             owner = f" of {other.origin.name}" if other.origin else ""
             raise ValueError(f"{cls.slot} {name!r} is already {other.cls.__qualname__}{owner}")
-        table[name] = Entry(cls.slot, name, cls, formula, source, version, _options_of(cls))
+        table[name] = Entry(cls.slot, name, cls, formula, source, version, options_model(cls))
         return cls
 
     return enter
@@ -210,7 +210,8 @@ def argument_docs(cls: type) -> dict[str, str]:
     return docs
 
 
-def _options_of(cls: type[Part]) -> type[BaseModel]:
+def options_model(cls: type[Part]) -> type[BaseModel]:
+    """Return a pydantic model of the keyword-only arguments of a part."""
     hints = get_type_hints(cls.__init__, include_extras=True)
     fields: dict[str, Any] = {
         p.name: (hints[p.name], ... if p.default is p.empty else p.default)
