@@ -54,12 +54,14 @@ class Mutant:
     """One change of one file.
 
     Attributes:
+        function: the qualified name of the function that the change is in.
         change: what is done to which expression.
         source: the changed file.
     """
 
     file: Path
     line: int
+    function: str
     change: str
     source: str
 
@@ -117,7 +119,8 @@ def instrumented(file: Path) -> str:
 
 
 def _mutant(file: Path, node: Node, change: str, tree: ast.Module) -> Mutant:
-    return Mutant(file, node.lineno, change, ast.unparse(ast.fix_missing_locations(tree)))
+    source = ast.unparse(ast.fix_missing_locations(tree))
+    return Mutant(file, node.lineno, _function_at(tree, node.lineno), change, source)
 
 
 def _replaced(file: Path, tree: ast.Module, number: int, new: ast.expr, change: str) -> Mutant:
@@ -130,6 +133,20 @@ def _replaced(file: Path, tree: ast.Module, number: int, new: ast.expr, change: 
 
     changed = Replace().visit(tree)
     return _mutant(file, old, change, changed)
+
+
+def _function_at(node: ast.AST, line: int, prefix: str = "") -> str:
+    """Return the qualified name of the outermost function around a line."""
+    for child in ast.iter_child_nodes(node):
+        is_definition = isinstance(child, ast.FunctionDef | ast.ClassDef)
+        if is_definition and child.lineno <= line <= (child.end_lineno or 0):
+            name = prefix + child.name
+            return (
+                name
+                if isinstance(child, ast.FunctionDef)
+                else _function_at(child, line, f"{name}.")
+            )
+    return ""
 
 
 def _short(node: Node) -> str:

@@ -10,7 +10,8 @@ visit the registry survives and is printed; the last lines sum up the slots. Mut
 the same as the original are listed in tests/mutants_equivalent.py with the reason, and left out.
 
 PyTorch is imported once, and the tests of a slot are collected once. A mutant is a fork of that
-process in which the code of the functions is replaced by that of the changed file.
+process in which the code of the functions is replaced by that of the changed file; it runs the
+tests that call the changed function.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ import pickle
 import signal
 import sys
 import types
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,18 +71,17 @@ class MutantRunner:
         """Take the place of pytest's own loop."""
         order = {stem: number for number, stem in enumerate(VISITORS, start=1)}
         session.items.sort(key=lambda item: order.get(item.path.stem, 0))  # the fastest first
+        files = _files(self.slot)
+        usage = _observe(session.items, files)
         mutants: list[Mutant] = []
-        for file in _files(self.slot):
-            source = file.read_text(encoding="utf-8")
-            if not _passes(session, lambda file=file, source=source: patch(file, source)):
-                raise RuntimeError(f"the tests of {self.slot} fail without any change")
+        for file in files:
             mutants += value_mutants(file)
-            mutants += gradient_mutants(file, _with_gradient(session, file))
+            mutants += gradient_mutants(file, usage.with_gradient[file])
         kept = [mutant for mutant in mutants if mutant.key not in EQUIVALENT]
         self.n_equivalent = len(mutants) - len(kept)
         for mutant in kept[self.first - 1 :: self.every]:
             self.n_mutants += 1
-            if _passes(session, lambda mutant=mutant: patch(mutant.file, mutant.source)):
+            if _survives(mutant, usage.tests(mutant, session.items)):
                 self.n_alive += 1
                 path, change = mutant.key
                 _print(f"{path}:{mutant.line}: {change}")
@@ -95,52 +96,90 @@ class MutantRunner:
         )
 
 
-def _with_gradient(session: pytest.Session, file: Path) -> set[int]:
-    """Return the numbers of the expressions of a file that have a gradient in some test."""
+@dataclass
+class Usage:
+    """Which tests use which code.
+
+    Attributes:
+        calls: for each test, in order, the functions that it calls, as file and qualified name.
+        with_gradient: for each file, the numbers of the expressions with a gradient in some test.
+    """
+
+    calls: list[set[tuple[str, str]]]
+    with_gradient: dict[Path, set[int]]
+
+    def tests(self, mutant: Mutant, items: list[pytest.Item]) -> list[pytest.Item]:
+        """Return the tests that call the function of a mutant, with their fixtures."""
+        function = str(mutant.file), mutant.function
+        return [item for item, calls in zip(items, self.calls, strict=True) if function in calls]
+
+
+def _observe(items: list[pytest.Item], files: list[Path]) -> Usage:
+    """Run all tests, which must pass, and return what they use."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
         os.close(read)
-        numbers: set[int] = set()
-
-        def note(number: int, value: Any) -> Any:
-            if isinstance(value, torch.Tensor) and value.requires_grad:
-                numbers.add(number)
-            return value
-
-        patch(file, instrumented(file), {NOTE: note})
-        _run(session)
+        usage = Usage([], {file: set() for file in files})
+        for file in files:
+            patch(file, instrumented(file), {NOTE: partial(_note, usage.with_gradient[file])})
+        names = {str(file) for file in files}
+        for item in items:
+            calls: set[tuple[str, str]] = set()
+            sys.setprofile(partial(_note_call, names, calls))
+            is_passed = _run([item])  # by itself, so that it makes all its fixtures
+            sys.setprofile(None)
+            usage.calls.append(calls)
+            if not is_passed:
+                os._exit(1)
         with os.fdopen(write, "wb") as pipe:
-            pickle.dump(numbers, pipe)
+            pickle.dump(usage, pipe)
         os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
-        received: set[int] = pickle.load(pipe)
-    os.waitpid(child, 0)
-    return received
+        received = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if status:
+        raise RuntimeError("the tests fail without any change")
+    observed: Usage = pickle.loads(received)
+    return observed
 
 
-def _passes(session: pytest.Session, change: Callable[[], None]) -> bool:
-    """Return whether all tests pass after ``change``, in a process of their own."""
+def _note(numbers: set[int], number: int, value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.requires_grad:
+        numbers.add(number)
+    return value
+
+
+def _note_call(
+    files: set[str], calls: set[tuple[str, str]], frame: types.FrameType, event: str, _: Any
+) -> None:
+    code = frame.f_code
+    if event == "call" and code.co_filename in files:
+        calls.add((code.co_filename, code.co_qualname.partition(".<locals>")[0]))
+
+
+def _survives(mutant: Mutant, items: list[pytest.Item]) -> bool:
+    """Return whether all tests pass with a mutant, in a process of their own."""
     child = os.fork()
     if not child:
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         is_passed = False
         with contextlib.suppress(BaseException):
-            change()
-            is_passed = _run(session)
+            patch(mutant.file, mutant.source)
+            is_passed = _run(items)
         os._exit(0 if is_passed else 1)
     _, status = os.waitpid(child, 0)
     return status == 0
 
 
-def _run(session: pytest.Session) -> bool:
-    """Run the collected tests up to the first failure; return whether there is none."""
+def _run(items: list[pytest.Item]) -> bool:
+    """Run tests up to the first failure; return whether there is none."""
     sink = io.StringIO()
     with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
-        for item, following in zip(session.items, [*session.items[1:], None], strict=True):
+        for item, following in zip(items, [*items[1:], None], strict=True):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            if session.testsfailed:
+            if item.session.testsfailed:
                 return False
     return True
 

@@ -61,8 +61,27 @@ def test_evaluation_is_the_identity() -> None:
 
 @pytest.mark.parametrize("p", [0.0, 1.0])
 def test_rates_of_0_and_1_are_those_of_torch(p: float) -> None:
-    x = torch.randn(30, 4)
-    assert torch.equal(ElementDropout(p).train()(x), nn.Dropout(p).train()(x))
+    ours, theirs = (torch.ones(30, 4, requires_grad=True) for _ in range(2))
+    states = []
+    for x, dropout in ((ours, ElementDropout(p)), (theirs, nn.Dropout(p))):
+        torch.manual_seed(0)
+        y = dropout.train()(x)
+        y.sum().backward()
+        assert y.unique().tolist() == [1 - p]
+        states.append(torch.get_rng_state())
+    assert torch.equal(*states)
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("n", [7, 8])
+def test_a_mask_compares_16_bits_of_as_few_integers_as_possible(n: int) -> None:
+    y = dropped_ones(0.3, n)
+    state = torch.get_rng_state()
+    torch.manual_seed(0)
+    integers = torch.empty(2, dtype=torch.int64).random_(-(2**63), None)
+    assert torch.equal(torch.get_rng_state(), state)
+    kept = integers.view(torch.int16)[:n].int() >= round(0.3 * 2**16) - 2**15
+    assert torch.equal(y != 0, kept)
 
 
 def test_other_devices_use_that_of_torch() -> None:
