@@ -66,9 +66,9 @@ class Mutant:
     source: str
 
     @property
-    def key(self) -> tuple[str, str]:
-        """Return what identifies the mutant while lines move."""
-        return self.file.relative_to(PARTS).as_posix(), self.change
+    def key(self) -> tuple[str, str, str]:
+        """Return file, function and change, which stay the same while lines move."""
+        return self.file.relative_to(PARTS).as_posix(), self.function, self.change
 
 
 def value_mutants(file: Path) -> Iterator[Mutant]:

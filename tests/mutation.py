@@ -83,8 +83,8 @@ class MutantRunner:
             self.n_mutants += 1
             if _survives(mutant, usage.tests(mutant, session.items)):
                 self.n_alive += 1
-                path, change = mutant.key
-                _print(f"{path}:{mutant.line}: {change}")
+                path, function, change = mutant.key
+                _print(f"{path}:{mutant.line}: {function}: {change}")
         return True
 
     def summary(self) -> str:

@@ -17,7 +17,8 @@ from ablate.registry import build, choose, slots
 from tests.tiny import PAD, ids, scrambled, tiny
 
 NAMES = sorted(slots()["mask"])
-LENGTHS = (7, 5)  # of two sentences, padded to 7
+N = 11
+LENGTHS = (N, 9)  # of two sentences, padded to N
 Rule = Callable[[Side, int, int, bool], bool]
 
 
@@ -27,8 +28,8 @@ def mask(name: str, side: Side, **options: Any) -> Mask:
 
 
 def token_mask() -> Tensor:
-    """Return where there is a token, (2, 1, 1, 7)."""
-    return torch.stack([torch.arange(7) < n for n in LENGTHS])[:, None, None]
+    """Return where there is a token, (2, 1, 1, N)."""
+    return torch.stack([torch.arange(N) < n for n in LENGTHS])[:, None, None]
 
 
 def causal(side: Side, query: int, key: int, is_token: bool) -> bool:
@@ -57,13 +58,13 @@ def local(window: int) -> Rule:
 def test_the_table_is_that_of_the_rule(
     name: str, options: dict[str, Any], rule: Rule, side: Side
 ) -> None:
-    positions = torch.arange(7)
+    positions = torch.arange(N)
     allowed = mask(name, side, **options).allowed(positions, positions, token_mask())
     assert allowed.dtype == torch.bool
-    table = allowed.broadcast_to(2, 1, 7, 7)
+    table = allowed.broadcast_to(2, 1, N, N)
     for b, length in enumerate(LENGTHS):
-        for query in range(7):
-            for key in range(7):
+        for query in range(N):
+            for key in range(N):
                 expected = rule(side, query, key, key < length)
                 assert table[b, 0, query, key].item() is expected, (b, query, key)
 
