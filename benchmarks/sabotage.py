@@ -57,31 +57,32 @@ SABOTAGES = (
     Sabotage(
         "no final norm in Pre-LN",
         "model/stack.py",
-        "return self.closing(x)",
+        "return self.output_transform(x)",
         "return x",
         ("pre losses", "pre dev nll"),
     ),
     Sabotage(
         "label smoothing ignored",
         "parts/objective.py",
-        "return _smoothed(logits, targets, self.pad, self.epsilon)\n",
-        "return _smoothed(logits, targets, self.pad, 0.0)\n",
+        "return _smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)\n",
+        "return _smoothed_cross_entropy(logits, targets, self.pad, 0.0)\n",
         ("losses", "pre losses"),
     ),
     Sabotage(
         "positions off by one in decoding",
         "model/transformer.py",
-        "here, positions = state.here, state.seen()",
-        "here, positions = (state.here + 1).clamp(max=self.max_len - 1), state.seen()",
+        "position, key_positions = state.next_position, state.key_positions()",
+        "position = (state.next_position + 1).clamp(max=self.max_len - 1)\n"
+        "        key_positions = state.key_positions()",
         ("bleu",),
     ),
     Sabotage(
         "source padding visible",
         "model/transformer.py",
         "aux_losses = self._aux_losses(src, losses)\n"
-        "        real = aux_losses.real[:, None, None, :]\n",
+        "        is_token = aux_losses.is_token[:, None, None, :]\n",
         "aux_losses = self._aux_losses(src, losses)\n"
-        "        real = aux_losses.real[:, None, None, :] | True\n",
+        "        is_token = aux_losses.is_token[:, None, None, :] | True\n",
         ("losses", "pre losses"),
     ),
     Sabotage(
@@ -101,8 +102,8 @@ SABOTAGES = (
     Sabotage(
         "warm-up one step late",
         "parts/schedule.py",
-        "            return self.lr * step / self.warmup\n        return self.fallen",
-        "            return self.lr * (step - 1) / self.warmup\n        return self.fallen",
+        "            return self.lr * step / self.warmup\n        return self.rate_after",
+        "            return self.lr * (step - 1) / self.warmup\n        return self.rate_after",
         ("losses", "pre losses"),
     ),
     Sabotage(

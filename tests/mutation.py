@@ -1,229 +1,282 @@
 """Do the tests notice a wrong formula? Change one thing at a time in a part, and see.
 
     python -m tests.mutation position scaling norm residual
+    python -m tests.mutation --share 1/4 attention
 
 Every mutant is one change of one file under ``ablate/parts``: an operator, a constant, a
-comparison, a function for its sibling, a branch. A copy of the package with that change goes
-through the tests of the slot and through those that visit the registry; a mutant that passes them
-all survives and is printed. PyTorch is loaded once, and a mutant is a fork of that process.
+comparison, a function for its sibling, a branch, or the gradient of one expression, which is
+stopped or halved. A mutant that passes the tests of its slot, those of gradients and those that
+visit the registry survives and is printed; the last lines sum up the slots. Mutants that compute
+the same as the original are listed in tests/mutants_equivalent.py with the reason, and left out.
+
+PyTorch is imported once, and the tests of a slot are collected once. A mutant is a fork of that
+process in which the code of the functions is replaced by that of the changed file; it runs the
+tests that call the changed function.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import builtins
 import contextlib
-import copy
+import importlib
 import io
-import multiprocessing
 import os
-import shutil
+import pickle
+import signal
 import sys
-import tempfile
+import types
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-ROOT = Path(__file__).parent.parent
-SECONDS = 300  # for one mutant; one that hangs is noticed
-ELSEWHERE = 99
+from ablate.registry.table import TABLE, options_model
+from tests.mutants import (
+    NOTE,
+    PARTS,
+    Mutant,
+    gradient_mutants,
+    instrumented,
+    value_mutants,
+)
+from tests.mutants_equivalent import EQUIVALENT
 
-OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.FloorDiv,
-    ast.Pow: ast.Mult,
-    ast.MatMult: ast.Mult,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-}
-COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-}
-SIBLINGS = {
-    "sin": "cos", "cos": "sin", "tanh": "sigmoid", "sigmoid": "tanh", "exp": "expm1",
-    "log": "log1p", "log2": "log", "sqrt": "abs", "rsqrt": "sqrt", "square": "abs", "abs": "neg",
-    "mean": "sum", "var": "std", "std": "var", "ones": "zeros", "zeros": "ones", "min": "max",
-    "max": "min", "outer": "add", "softmax": "log_softmax",
-}  # fmt: skip
+TESTS = Path(__file__).parent
+SECONDS = 120  # of processor time for one mutant; one that hangs is noticed
+VISITORS = ["test_gradients", "test_model"]
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """One change of one file."""
+class MutantRunner:
+    """A pytest plugin that runs the collected tests once for every mutant of a slot.
 
-    file: Path
-    line: int
-    what: str
-    source: str
+    Args:
+        slot: its files are changed.
+        share: k and n: only every n-th mutant, from the k-th.
+    """
 
+    def __init__(self, slot: str, share: tuple[int, int]) -> None:
+        self.slot = slot
+        self.first, self.every = share
+        self.n_mutants = 0
+        self.n_equivalent = 0
+        self.n_alive = 0
 
-def mutants(file: Path) -> Iterator[Mutant]:
-    """Yield every mutant of a file; messages, docstrings and registrations are left alone."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    for number, node in enumerate(_nodes(tree)):
-        for k in range(len(list(_changes(copy.deepcopy(node))))):
-            other = copy.deepcopy(tree)
-            target = _nodes(other)[number]
-            what = list(_changes(target, only=k))[k]
-            yield Mutant(file, node.lineno, what, ast.unparse(ast.fix_missing_locations(other)))
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Take the place of pytest's own loop."""
+        order = {stem: number for number, stem in enumerate(VISITORS, start=1)}
+        session.items.sort(key=lambda item: order.get(item.path.stem, 0))  # the fastest first
+        files = _files(self.slot)
+        usage = _observe(session.items, files)
+        mutants: list[Mutant] = []
+        for file in files:
+            mutants += value_mutants(file)
+            mutants += gradient_mutants(file, usage.with_gradient[file])
+        kept = [mutant for mutant in mutants if mutant.key not in EQUIVALENT]
+        self.n_equivalent = len(mutants) - len(kept)
+        for mutant in kept[self.first - 1 :: self.every]:
+            self.n_mutants += 1
+            if _survives(mutant, usage.tests(mutant, session.items)):
+                self.n_alive += 1
+                path, function, change = mutant.key
+                _print(f"{path}:{mutant.line}: {function}: {change}")
+        return True
 
-
-def _nodes(tree: ast.Module) -> list[ast.expr | ast.stmt]:
-    """Return all nodes of function bodies and defaults that a formula may stand in."""
-    found: list[ast.expr | ast.stmt] = []
-
-    def visit(node: ast.AST) -> None:
-        for child in ast.iter_child_nodes(node):
-            is_text = isinstance(child, ast.Raise | ast.JoinedStr | ast.Assert)
-            is_type = isinstance(child, ast.arg) or child is getattr(node, "returns", None)
-            is_type = is_type or child is getattr(node, "annotation", None)
-            if is_text or is_type or child in getattr(node, "decorator_list", ()):
-                continue
-            if isinstance(child, ast.expr | ast.stmt):
-                found.append(child)
-            visit(child)
-
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            visit(node)
-    return list(dict.fromkeys(found))
-
-
-def _changes(node: ast.expr | ast.stmt, only: int | None = None) -> Iterator[str]:
-    """Yield what can be done to a node, and do the change number ``only``."""
-    todo = list(_possible(node))
-    for k, (what, field, value) in enumerate(todo):
-        if k == only:
-            setattr(node, field, value)
-        yield what
+    def summary(self) -> str:
+        """Return a line of figures."""
+        share = 100 * (1 - self.n_alive / max(1, self.n_mutants))
+        return (
+            f"{self.slot:16}{self.n_mutants:5} mutants{self.n_alive:4} survive{share:7.1f}% noticed"
+            f"{self.n_equivalent:5} equivalent"
+        )
 
 
-def _possible(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str, object]]:
-    """Yield changes as (words, field, new value)."""
-    if isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in OPERATORS:
-        new = OPERATORS[type(node.op)]
-        yield f"{type(node.op).__name__} -> {new.__name__}", "op", new()
-    elif isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
-        other = COMPARISONS[type(node.ops[0])]
-        yield f"{type(node.ops[0]).__name__} -> {other.__name__}", "ops", [other()]
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        yield "drop a minus", "op", ast.UAdd()
-    elif isinstance(node, ast.If | ast.IfExp):
-        yield "negate the condition", "test", ast.UnaryOp(ast.Not(), node.test)
-    yield from _without(node)
-    yield from _renamed(node)
+@dataclass
+class Usage:
+    """Which tests use which code.
+
+    Attributes:
+        calls: for each test, in order, the functions that it calls, as file and qualified name.
+        with_gradient: for each file, the numbers of the expressions with a gradient in some test.
+    """
+
+    calls: list[set[tuple[str, str]]]
+    with_gradient: dict[Path, set[int]]
+
+    def tests(self, mutant: Mutant, items: list[pytest.Item]) -> list[pytest.Item]:
+        """Return the tests that call the function of a mutant, with their fixtures."""
+        function = str(mutant.file), mutant.function
+        return [item for item, calls in zip(items, self.calls, strict=True) if function in calls]
 
 
-def _without(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str, object]]:
-    """Yield changes that take something away."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        nothing = ast.BinOp(ast.Constant(0), ast.Mult(), node.right)
-        yield "drop the second term", "right", nothing
-    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div):
-        one = ast.BinOp(node.right, ast.Pow(), ast.Constant(0))
-        yield "drop the second factor", "right", one
-    elif isinstance(node, ast.Call) and _is_ours(node):
-        identity = ast.parse("lambda y: y", mode="eval").body
-        yield f"drop the call of {ast.unparse(node.func)}", "func", identity
+def _observe(items: list[pytest.Item], files: list[Path]) -> Usage:
+    """Run all tests, which must pass, and return what they use."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(read)
+        usage = Usage([], {file: set() for file in files})
+        for file in files:
+            patch(file, instrumented(file), {NOTE: partial(_note, usage.with_gradient[file])})
+        names = {str(file) for file in files}
+        for item in items:
+            calls: set[tuple[str, str]] = set()
+            sys.setprofile(partial(_note_call, names, calls))
+            is_passed = _run([item])  # by itself, so that it makes all its fixtures
+            sys.setprofile(None)
+            usage.calls.append(calls)
+            if not is_passed:
+                os._exit(1)
+        with os.fdopen(write, "wb") as pipe:
+            pickle.dump(usage, pipe)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        received = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if status:
+        raise RuntimeError("the tests fail without any change")
+    observed: Usage = pickle.loads(received)
+    return observed
 
 
-def _renamed(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str, object]]:
-    """Yield other constants, and other functions of the same kind."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        value = (not node.value) if isinstance(node.value, bool) else node.value + 1
-        yield f"{node.value} -> {value}", "value", value
-    elif isinstance(node, ast.Attribute) and node.attr in SIBLINGS:
-        yield f"{node.attr} -> {SIBLINGS[node.attr]}", "attr", SIBLINGS[node.attr]
+def _note(numbers: set[int], number: int, value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.requires_grad:
+        numbers.add(number)
+    return value
 
 
-def _is_ours(call: ast.Call) -> bool:
-    """Return whether a call may be a step of a formula: of a local function or of ``self``."""
-    name = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-    is_known = isinstance(name, ast.Name) and not hasattr(builtins, name.id)
-    own = isinstance(call.func, ast.Name) or (isinstance(name, ast.Name) and name.id == "self")
-    return is_known and own and len(call.args) == 1 and not call.keywords
+def _note_call(
+    files: set[str], calls: set[tuple[str, str]], frame: types.FrameType, event: str, _: Any
+) -> None:
+    code = frame.f_code
+    if event == "call" and code.co_filename in files:
+        calls.add((code.co_filename, code.co_qualname.partition(".<locals>")[0]))
 
 
-def survives(mutant: Mutant, tests: list[str]) -> bool:
-    """Return whether all ``tests`` pass with the mutant in place of the file."""
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(ROOT / "ablate", Path(folder) / "ablate")
-        (Path(folder) / mutant.file.relative_to(ROOT)).write_text(mutant.source, encoding="utf-8")
-        process = multiprocessing.get_context("fork").Process(target=_test, args=(folder, tests))
-        process.start()
-        process.join(SECONDS)
-        if process.is_alive():
-            process.kill()
-        process.join()
-        if process.exitcode == ELSEWHERE:
-            raise RuntimeError(f"the tests did not import the package in {folder}")
-        return process.exitcode == 0
+def _survives(mutant: Mutant, items: list[pytest.Item]) -> bool:
+    """Return whether all tests pass with a mutant, in a process of their own."""
+    child = os.fork()
+    if not child:
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        is_passed = False
+        with contextlib.suppress(BaseException):
+            patch(mutant.file, mutant.source)
+            is_passed = _run(items)
+        os._exit(0 if is_passed else 1)
+    _, status = os.waitpid(child, 0)
+    return status == 0
 
 
-def _test(folder: str, tests: list[str]) -> None:
-    sys.path.insert(0, folder)
-    os.chdir(ROOT)
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-        code = pytest.main([*options, "--import-mode=append", *tests])  # the folder stays first
-    import ablate
+def _run(items: list[pytest.Item]) -> bool:
+    """Run tests up to the first failure; return whether there is none."""
+    sink = io.StringIO()
+    with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if item.session.testsfailed:
+                return False
+    return True
 
-    in_place = Path(ablate.__file__).is_relative_to(folder)
-    os._exit(int(code) if in_place else ELSEWHERE)
+
+def patch(file: Path, source: str, names: dict[str, Any] | None = None) -> None:
+    """Replace the code and the defaults of all functions of an imported module.
+
+    Args:
+        file: that of the module.
+        source: its new content, with the same functions.
+        names: global variables to add.
+    """
+    module = importlib.import_module(".".join(file.relative_to(TESTS.parent).with_suffix("").parts))
+    vars(module).update(names or {})
+    tree = ast.parse(source)
+    code = dict(_codes(compile(tree, str(file), "exec")))
+    arguments = dict(_arguments(tree))
+    for function in _functions(module):
+        qualname = function.__code__.co_qualname
+        function.__code__ = code[qualname]
+        given = arguments[qualname]
+        function.__defaults__ = tuple(_values(given.defaults, module)) or None
+        named = [(a.arg, d) for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d]
+        values = _values([default for _, default in named], module)
+        function.__kwdefaults__ = dict(zip([name for name, _ in named], values, strict=True))
+    for table in TABLE.values():
+        for name, entry in table.items():
+            if entry.cls.__module__ == module.__name__:
+                table[name] = replace(entry, options=options_model(entry.cls))
+
+
+def _codes(code: types.CodeType) -> Iterator[tuple[str, types.CodeType]]:
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield constant.co_qualname, constant
+            yield from _codes(constant)
+
+
+def _arguments(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.arguments]]:
+    """Yield the arguments of all functions that are not inside of functions, by qualified name."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef):
+            yield prefix + child.name, child.args
+        elif isinstance(child, ast.ClassDef):
+            yield from _arguments(child, f"{prefix}{child.name}.")
+
+
+def _values(defaults: list[ast.expr], module: types.ModuleType) -> list[Any]:
+    return [
+        eval(compile(ast.Expression(each), module.__name__, "eval"), vars(module))
+        for each in defaults
+    ]
+
+
+def _functions(holder: types.ModuleType | type, module: str = "") -> Iterator[types.FunctionType]:
+    """Yield all functions and methods that are defined in a module."""
+    module = module or holder.__name__
+    for value in list(vars(holder).values()):
+        if isinstance(value, type) and value.__module__ == module:
+            yield from _functions(value, module)
+        function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+        while hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        if isinstance(function, types.FunctionType) and function.__module__ == module:
+            yield function
 
 
 def _files(slot: str) -> list[Path]:
-    home = ROOT / "ablate" / "parts" / slot
-    return sorted(home.rglob("*.py")) if home.is_dir() else [home.with_suffix(".py")]
+    folder = PARTS / slot
+    files = folder.rglob("*.py") if folder.is_dir() else [folder.with_suffix(".py")]
+    return sorted(file for file in files if file.name != "__init__.py")
 
 
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+def _print(line: str) -> None:
+    sys.__stdout__.write(f"{line}\n")  # type: ignore[union-attr]
+    sys.__stdout__.flush()  # type: ignore[union-attr]
 
 
 def main() -> None:
-    """Print the survivors of every slot, and how many there are."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print the survivors of every slot, and then a line of figures for each slot."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("slots", nargs="+")
     parser.add_argument("--share", default="1/1", help="k/n: only every n-th mutant, from the k-th")
     arguments = parser.parse_args()
     first, every = (int(part) for part in arguments.share.split("/"))
     torch.set_num_threads(1)
+    runners = []
     for slot in arguments.slots:
-        tests = [
-            *(str(p) for p in sorted((ROOT / "tests" / "parts").glob(f"test_{slot}*.py"))),
-            str(ROOT / "tests" / "test_model.py"),
-            "-k",
-            f"test_{slot} or {slot} or torch_nn",
-        ]
-        made = [mutant for file in _files(slot) for mutant in mutants(file)][first - 1 :: every]
-        alive = 0
-        file = _files(slot)[0]
-        if not survives(Mutant(file, 1, "nothing", file.read_text(encoding="utf-8")), tests):
-            raise RuntimeError(f"the tests of {slot} fail without any change")
-        for mutant in made:
-            if survives(mutant, tests):
-                alive += 1
-                where = mutant.file.relative_to(ROOT)
-                _say(f"{where}:{mutant.line}: {mutant.what}")
-        share = 100 * (1 - alive / max(1, len(made)))
-        _say(f"{slot}: {len(made)} mutants, {alive} survive, {share:.1f}% noticed")
+        runner = MutantRunner(slot, (first, every))
+        files = sorted((TESTS / "parts").glob(f"test_{slot}*.py"))
+        visitors = [TESTS / f"{stem}.py" for stem in VISITORS]
+        words = ["-s", "-p", "no:terminal", "-p", "no:cacheprovider", "-o", "addopts="]
+        selected = ["-k", f"test_{slot} or {slot} or torch_nn"]
+        pytest.main([*words, *selected, *map(str, (*files, *visitors))], plugins=[runner])
+        runners.append(runner)
+    for runner in runners:
+        _print(runner.summary())
 
 
 if __name__ == "__main__":

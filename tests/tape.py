@@ -1,6 +1,7 @@
-"""A recording on a CPU that replays as a CUDA graph does: operations on the memory they had.
+"""A recorder for CPUs that replays operations on the memory of the recording, as CUDA graphs do.
 
-Python is not asked again, so whatever a recorded function takes from it is as it was at first.
+A replay does not run Python code, so values that the recorded function got from Python are those of
+the recording.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 _FORBIDDEN = {
-    "aten::_local_scalar_dense": "to ask for a number",
-    "aten::item": "to ask for a number",
-    "aten::is_nonzero": "to ask for a number",
-    "aten::equal": "to ask for a number",
-    "aten::nonzero": "to make a shape depend on numbers",
-    "aten::masked_select": "to make a shape depend on numbers",
-    "aten::lift_fresh": "to copy numbers from the host",
+    "aten::_local_scalar_dense": "to read a value on the host",
+    "aten::item": "to read a value on the host",
+    "aten::is_nonzero": "to read a value on the host",
+    "aten::equal": "to read a value on the host",
+    "aten::nonzero": "to make a shape depend on values",
+    "aten::masked_select": "to make a shape depend on values",
+    "aten::lift_fresh": "to copy values from the host",
 }
 
 
 class Tape(TorchDispatchMode):
-    """Keeps every operation with its arguments and results, and what they overwrote.
+    """Records every operation with its arguments and results, and the data that it overwrites.
 
     Raises:
         RuntimeError: at operations that a CUDA graph cannot hold.
@@ -50,23 +51,23 @@ class Tape(TorchDispatchMode):
         for argument in func._schema.arguments:
             if argument.name in kwargs:
                 self._keep(argument, kwargs[argument.name])
-        found = func(*args, **kwargs)
-        self.calls.append((func, args, kwargs, found))
-        return found
+        result = func(*args, **kwargs)
+        self.calls.append((func, args, kwargs, result))
+        return result
 
     def undo(self) -> None:
-        """Put back what was overwritten: to record does nothing."""
+        """Restore the data that was overwritten, so that recording has no effect."""
         with torch.no_grad():
             for tensor, content in reversed(self._overwritten):
                 tensor.copy_(content)
         self._overwritten.clear()
 
     def replay(self) -> None:
-        """Do it all again, result into result."""
+        """Run all operations again, with results in the memory of the recorded results."""
         with torch.no_grad():
-            for func, args, kwargs, found in self.calls:
+            for func, args, kwargs, result in self.calls:
                 again = func(*args, **kwargs)
-                for old, new in zip(tree_leaves(found), tree_leaves(again), strict=True):
+                for old, new in zip(tree_leaves(result), tree_leaves(again), strict=True):
                     if isinstance(old, Tensor) and _address(old) != _address(new):
                         old.copy_(new)
 
@@ -76,17 +77,17 @@ class Tape(TorchDispatchMode):
 
 
 def record(_: object, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """Take the place of `GraphCapturer.record`."""
+    """Replace `GraphCapturer.record`."""
     tape = Tape()
     try:
         with tape:
-            found = work()
+            result = work()
     finally:
         tape.undo()
 
     def replay() -> Tensor:
         tape.replay()
-        return found
+        return result
 
     return replay
 

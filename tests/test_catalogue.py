@@ -1,4 +1,4 @@
-"""The catalogue of parts: what it says is true, whole, and the same wherever it stands."""
+"""The catalogue of parts: complete, correct, and the same in all formats."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ablate.measuring.flops import FlopCounter
 from ablate.model import Transformer
 from ablate.parts.dims import Dims, StackInfo
 from ablate.parts.position import Position
-from ablate.registry import register, restored, slots
+from ablate.registry import register, slots, temporary_registrations
 from ablate.runner.check import check
 
 PAGE = Path(__file__).parents[1] / "docs" / "parts.md"
@@ -34,28 +34,28 @@ Listed = dict[tuple[str, str], PartListing]
 
 
 @pytest.fixture(scope="module")
-def shown() -> tuple[PartListing, ...]:
-    """The whole catalogue, counted once; our own parts alone."""
+def all_parts() -> tuple[PartListing, ...]:
+    """All parts of this package, with their costs counted once."""
     return tuple(part for part in api.parts() if part.origin is None)
 
 
 @pytest.fixture(scope="module")
-def listed(shown: tuple[PartListing, ...]) -> Listed:
-    return {(part.slot, part.name): part for part in shown}
+def listed(all_parts: tuple[PartListing, ...]) -> Listed:
+    return {(part.slot, part.name): part for part in all_parts}
 
 
 def test_every_part_is_listed_once_and_of_each_slot_the_default_first(
-    shown: tuple[PartListing, ...],
+    all_parts: tuple[PartListing, ...],
 ) -> None:
-    assert sorted((part.slot, part.name) for part in shown) == sorted(ALL)
+    assert sorted((part.slot, part.name) for part in all_parts) == sorted(ALL)
     for slot in slots():
-        first, *others = [part for part in shown if part.slot == slot]
+        first, *others = [part for part in all_parts if part.slot == slot]
         assert first.is_default
         assert not any(part.is_default for part in others)
         assert [part.name for part in others] == sorted(part.name for part in others)
 
 
-def test_every_part_says_what_it_is(listed: Listed) -> None:
+def test_every_part_has_summary_source_and_formula(listed: Listed) -> None:
     for key, part in listed.items():
         assert part.summary.endswith((".", ":")), key
         assert part.source, key
@@ -67,17 +67,17 @@ def test_every_part_says_what_it_is(listed: Listed) -> None:
             assert "\n" not in part.formula, key
 
 
-def test_every_option_says_what_it_means_and_what_it_may_be(listed: Listed) -> None:
-    silent = [
+def test_every_option_has_a_meaning_and_a_type(listed: Listed) -> None:
+    undocumented = [
         f"{part.slot} {part.name}: {option.name}"
         for part in listed.values()
         for option in part.options
         if not (option.meaning and option.type) or "any" in option.type.split()
     ]
-    assert silent == []
+    assert undocumented == []
 
 
-def test_options_are_told_with_their_ranges_and_defaults(listed: Listed) -> None:
+def test_options_are_listed_with_their_ranges_and_defaults(listed: Listed) -> None:
     base, layout = (
         next(o for o in listed["position", "sinusoidal"].options if o.name == name)
         for name in ("base", "layout")
@@ -90,8 +90,7 @@ def test_options_are_told_with_their_ranges_and_defaults(listed: Listed) -> None
     assert (train.type, train.is_required) == ("[text, text]", True)
 
 
-def test_what_a_base_says_of_an_option_is_found(listed: Listed) -> None:
-    """Some parts inherit options, and with them what is said of them."""
+def test_the_description_of_an_inherited_option_is_that_of_the_base(listed: Listed) -> None:
     part = listed["sharing", "cycle"]
     assert "Args:" not in part.text
     assert [option.meaning for option in part.options] == ["distinct blocks."]
@@ -159,7 +158,7 @@ def test_a_part_that_the_default_refuses_is_counted_with_a_companion(listed: Lis
     assert not companions["position", "learned"]
 
 
-def test_what_was_counted_is_kept_and_counted_again_only_if_that_is_damaged(
+def test_counts_are_cached_and_repeated_if_the_cache_is_damaged(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
@@ -182,15 +181,15 @@ def test_what_was_counted_is_kept_and_counted_again_only_if_that_is_damaged(
     assert len(counted) == 2 * n_models
 
 
-def test_what_others_parts_cost_is_not_kept(
+def test_the_costs_of_plugins_are_not_cached(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
-    with restored():
+    with temporary_registrations():
 
         @register("mine", source="this test, 2026")
         class Mine(Position):
-            """Whatever it is today."""
+            """A part of a plugin."""
 
         [part] = api.parts("position", "mine")
         assert part.cost is not None
@@ -199,20 +198,20 @@ def test_what_others_parts_cost_is_not_kept(
     assert "mine" not in file.read_text(encoding="utf-8")
 
 
-def test_a_part_that_every_companion_refuses_is_listed_without_a_cost() -> None:
-    with restored():
+def test_a_part_that_is_refused_with_every_companion_is_listed_without_a_cost() -> None:
+    with temporary_registrations():
 
-        @register("shy", source="this test, 2026")
-        class Shy(Position):
-            """Never agrees."""
+        @register("refusing", source="this test, 2026")
+        class Refusing(Position):
+            """Always refuses."""
 
             def __init__(self, dims: Dims, stack_info: StackInfo) -> None:
                 super().__init__(dims, stack_info)
-                raise ValueError("no; say something else")
+                raise ValueError("always")
 
-        [part] = api.parts("position", "shy")
+        [part] = api.parts("position", "refusing")
         assert part.cost is None
-        assert "shy" in printed(catalogue.overview, [part], width=100)
+        assert "refusing" in printed(catalogue.overview, [part], width=100)
 
 
 @pytest.mark.parametrize(("slot", "name"), ALL, ids=" ".join)
@@ -237,17 +236,17 @@ def test_a_plan_accepts_the_example(slot: str, name: str, listed: Listed, tmp_pa
     assert [row.name for row in planned.rows] == ["baseline"]
 
 
-def test_the_page_is_up_to_date(shown: tuple[PartListing, ...]) -> None:
+def test_the_page_is_up_to_date(all_parts: tuple[PartListing, ...]) -> None:
     page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    assert page == catalogue.markdown(shown), (
-        "docs/parts.md is not what the parts say; in the repository's root run\n"
+    assert page == catalogue.markdown(all_parts), (
+        "docs/parts.md does not match the parts; in the repository's root run\n"
         f"  {catalogue.COMMAND}\n"
-        "and look at what has changed"
+        "and review the changes"
     )
 
 
-def test_the_page_is_sound_markdown(shown: tuple[PartListing, ...]) -> None:
-    page = catalogue.markdown(shown)
+def test_the_page_is_valid_markdown(all_parts: tuple[PartListing, ...]) -> None:
+    page = catalogue.markdown(all_parts)
     headings = set(re.findall(r"^### (\w+): (\w+)$", page, re.MULTILINE))
     assert headings == set(ALL)
     anchors = {f"{slot}-{name}" for slot, name in headings}
@@ -274,12 +273,12 @@ def printed(
     return text.getvalue()
 
 
-def test_a_terminal_of_100_columns_is_wide_enough(shown: tuple[PartListing, ...]) -> None:
-    text = printed(catalogue.overview, shown, width=100)
+def test_a_terminal_of_100_columns_is_wide_enough(all_parts: tuple[PartListing, ...]) -> None:
+    text = printed(catalogue.overview, all_parts, width=100)
     assert max(map(len, text.splitlines())) <= 100
     assert "…" not in text
     flat = " ".join(re.sub(r"[*\n]", " ", text).split())
-    for part in shown:
+    for part in all_parts:
         assert f" {part.name} " in flat
         assert part.name not in ("rotary",) or "Su et al. 2021, arXiv:2104.09864" in flat
 
@@ -295,12 +294,12 @@ def test_a_slot_shows_every_option_with_its_meaning(slot: str, listed: Listed) -
             assert re.sub(r"[\s`]", "", option.meaning) in narrow, option
 
 
-def test_a_pipe_gets_one_whole_line_for_every_part(shown: tuple[PartListing, ...]) -> None:
-    lines = printed(catalogue.overview, shown, width=1000, is_terminal=False).splitlines()
-    for part in shown:
+def test_a_pipe_gets_one_line_for_every_part(all_parts: tuple[PartListing, ...]) -> None:
+    lines = printed(catalogue.overview, all_parts, width=1000, is_terminal=False).splitlines()
+    for part in all_parts:
         mark = "*" if part.is_default else ""
-        own = [line for line in lines if line.startswith(f"{part.name}{mark} ")]
-        assert any(part.source in line and part.formula in line for line in own), part.name
+        of_part = [line for line in lines if line.startswith(f"{part.name}{mark} ")]
+        assert any(part.source in line and part.formula in line for line in of_part), part.name
 
 
 def test_one_part_is_shown_in_full(listed: Listed) -> None:
@@ -310,8 +309,8 @@ def test_one_part_is_shown_in_full(listed: Listed) -> None:
         assert word in text
 
 
-def test_json_has_the_keys_that_programs_read(shown: tuple[PartListing, ...]) -> None:
-    plain = json.loads(json.dumps([part.to_json() for part in shown]))
+def test_json_has_the_keys_that_programs_read(all_parts: tuple[PartListing, ...]) -> None:
+    plain = json.loads(json.dumps([part.to_json() for part in all_parts]))
     keys = """slot slot_summary path is_default name formula summary text options source version
         cost example origin"""
     assert {tuple(part) for part in plain} == {tuple(keys.split())}

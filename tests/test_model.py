@@ -1,4 +1,4 @@
-"""The assembled Transformer: what holds for every part in the registry, each in its turn."""
+"""The assembled Transformer: properties that hold for every part in the registry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.tiny import (
     accepted,
     alternatives,
     choices,
-    company,
+    companion,
     fitted,
     ids,
     scrambled,
@@ -37,7 +37,7 @@ OPTIONS = [(s, n, o) for s, n in PARTS for o in lookup(s, n).options.model_field
 
 @pytest.fixture(scope="module", params=PARTS, ids=lambda part: f"{part[0]}={part[1]}")
 def model(request: pytest.FixtureRequest) -> Transformer:
-    """The tiny model with each registered part in turn, in double precision; for all to read."""
+    """The tiny model with each registered part in turn, in double precision; not to be changed."""
     slot, name = request.param
     return scrambled(fitted(slot, name).double())
 
@@ -46,7 +46,7 @@ def test_logits_have_a_row_per_target_token(model: Transformer) -> None:
     assert model(ids(2, 7), ids(2, 5)).shape == (2, 5, VOCABULARY.n_tgt)
 
 
-def test_a_logit_does_not_know_later_targets(model: Transformer) -> None:
+def test_a_logit_does_not_depend_on_later_targets(model: Transformer) -> None:
     src, tgt = ids(2, 7), ids(2, 5)
     changed = tgt.clone()
     changed[:, 3:] = (changed[:, 3:] + 1) % VOCABULARY.n_tgt
@@ -62,7 +62,7 @@ def test_padding_is_invisible(model: Transformer) -> None:
     torch.testing.assert_close(model(padded_src, padded_tgt)[:, :5], model(src, tgt))
 
 
-def test_every_source_token_is_seen_from_the_first_target_on(model: Transformer) -> None:
+def test_every_logit_depends_on_every_source_token(model: Transformer) -> None:
     src, tgt = ids(2, 7), ids(2, 5)
     before = model(src, tgt)[:, 0]
     for s in range(src.size(1)):
@@ -79,7 +79,7 @@ def test_token_by_token_equals_all_at_once(model: Transformer) -> None:
     torch.testing.assert_close(torch.stack(steps, dim=1), model(src, tgt))
 
 
-def test_beams_can_change_places_and_sentences_can_leave(model: Transformer) -> None:
+def test_beams_can_be_reordered_and_sentences_removed(model: Transformer) -> None:
     src, n_beams = ids(3, 7), 2
     state = model.begin(model.encode(src))
     first, second, third = ids(6, 3, seed=2).unbind(dim=1)
@@ -89,7 +89,7 @@ def test_beams_can_change_places_and_sentences_can_leave(model: Transformer) -> 
     swap = torch.tensor([1, 0, 3, 2, 5, 4])
     state.select(swap)
     model.step(second, state)
-    keep = torch.tensor([5, 4, 0, 1])  # the second sentence leaves
+    keep = torch.tensor([5, 4, 0, 1])  # the second sentence is removed
     state.select(keep, torch.tensor([2, 0]))
     logits = model.step(third[keep], state)
     histories = torch.stack((first[swap], second, third), dim=1)[keep]
@@ -98,7 +98,7 @@ def test_beams_can_change_places_and_sentences_can_leave(model: Transformer) -> 
 
 
 def test_gradients_reach_every_parameter(model: Transformer, request: Any) -> None:
-    """With initial weights or others: zeros hide what they multiply, and routers have habits."""
+    """With initial weights or others: zeros stop gradients, and routers may select few experts."""
     slot, name = request.node.callspec.params["model"]
     models = [copy.deepcopy(model), fitted(slot, name).double()]
     for one in models:
@@ -107,7 +107,7 @@ def test_gradients_reach_every_parameter(model: Transformer, request: Any) -> No
     for name, parameter in models[0].named_parameters():
         gradients = [parameter.grad, twins[name].grad]
         assert all(gradient is not None for gradient in gradients), name
-        if not name.endswith("attention.k.bias"):  # a softmax does not see what all keys share
+        if not name.endswith("attention.k.bias"):  # adds the same to all scores of a query
             assert any(g is not None and g.abs().max() > 1e-9 for g in gradients), name
 
 
@@ -129,20 +129,20 @@ def test_saved_and_loaded_weights_give_the_same_logits(model: Transformer, reque
 
 @pytest.mark.parametrize(("slot", "name", "option"), OPTIONS)
 def test_every_option_changes_the_model(slot: str, name: str, option: str) -> None:
-    seen = {}
+    portraits = {}
     for value in (None, *alternatives(lookup(slot, name), option)):
         if model := accepted(**_choice(slot, name, option, value)):
-            seen[str(value)] = _Portrait(model)
-    assert len(seen) > 1, "no other value to try"
-    for one, other in combinations(seen, 2):
-        assert _differ(seen[one], seen[other]), (one, other)
+            portraits[str(value)] = _Portrait(model)
+    assert len(portraits) > 1, "no other value to try"
+    for one, other in combinations(portraits, 2):
+        assert _differ(portraits[one], portraits[other]), (one, other)
 
 
 def test_parts_of_one_slot_differ() -> None:
     for slot in MODEL_SLOTS:
-        seen = {name: _Portrait(fitted(slot, name)) for s, name in PARTS if s == slot}
-        for one, other in combinations(seen, 2):
-            assert _differ(seen[one], seen[other]), (one, other)
+        portraits = {name: _Portrait(fitted(slot, name)) for s, name in PARTS if s == slot}
+        for one, other in combinations(portraits, 2):
+            assert _differ(portraits[one], portraits[other]), (one, other)
 
 
 @pytest.mark.parametrize("name", list(Dropout.model_fields))
@@ -157,7 +157,7 @@ def test_every_dropout_acts_in_training_and_only_there(name: str) -> None:
     assert torch.equal(plain.train()(src, tgt), plain.eval()(src, tgt))
 
 
-def test_word_dropout_takes_whole_tokens() -> None:
+def test_word_dropout_drops_whole_tokens() -> None:
     stack = tiny(dropout={"word": 0.5}).encoder.train()
     torch.manual_seed(0)
     dropped = stack.word_dropout(torch.ones(4, 50, 8))
@@ -165,7 +165,24 @@ def test_word_dropout_takes_whole_tokens() -> None:
     assert torch.equal(dropped, dropped[..., :1].expand_as(dropped))
 
 
-def test_head_dropout_takes_whole_heads_of_a_sentence() -> None:
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_word_dropout_leaves_positions(side: str) -> None:
+    """A dropped word leaves exactly the position at the input of the embedding's dropout."""
+    model = tiny(dropout={"word": 0.5}, position="learned").train()
+    stack = getattr(model, side)
+    inputs: list[Tensor] = []
+    stack.dropout.register_forward_pre_hook(lambda _, args: inputs.extend(args))
+    src, tgt = ids(4, 7), ids(4, 5)
+    torch.manual_seed(0)
+    model(src, tgt)
+    words = model.embedding.src(src) if side == "encoder" else model.embedding.tgt(tgt)
+    word = inputs[0] - stack.position.table[: words.size(1)]
+    kept = word.abs().amax(dim=-1) > 1e-6
+    assert 0 < kept.sum() < kept.numel()
+    torch.testing.assert_close(word, 2 * words * kept[:, :, None])
+
+
+def test_head_dropout_drops_whole_heads_of_a_sentence() -> None:
     attention = tiny(dropout={"head": 0.5}).encoder.blocks[0].attention.train()
     torch.manual_seed(0)
     dropped = attention.head_dropout(torch.ones(8, 4, 5, 3))
@@ -174,7 +191,7 @@ def test_head_dropout_takes_whole_heads_of_a_sentence() -> None:
 
 
 def test_layer_dropout_leaves_the_stream_as_it_is() -> None:
-    """With all three layers dropped, as happens now and then, the embeddings come out."""
+    """If all three layers are dropped, the output is the embeddings."""
     model = scrambled(tiny(dropout={"layer": 0.8, "embedding": 0.0}, residual="post")).train()
     src = ids(2, 7)
     bare = model.encoder.position.embed(model.embedding.src(src), torch.arange(7))
@@ -206,7 +223,7 @@ def test_a_sequence_past_max_len_is_refused(n_src: int, n_tgt: int) -> None:
         tiny()(ids(1, n_src), ids(1, n_tgt))
 
 
-def test_without_positions_the_encoder_sees_a_bag() -> None:
+def test_without_positions_the_encoder_is_equivariant_to_permutations() -> None:
     model, order = tiny(position="none").double(), torch.tensor([3, 1, 0, 2, 4])
     src = ids(2, 5)
     torch.testing.assert_close(
@@ -223,9 +240,9 @@ def test_bf16_agrees_with_fp32(model: Transformer, device: str) -> None:
     src, tgt = ids(2, 7), ids(2, 5)
     single = copy.deepcopy(model).float()
     expected = single(src, tgt)
-    here = [x.to(device) for x in (src, tgt)]
+    inputs = [x.to(device) for x in (src, tgt)]
     with torch.autocast(device, torch.bfloat16):
-        logits = single.to(device)(*here)
+        logits = single.to(device)(*inputs)
     error = (logits.float().cpu() - expected).norm() / expected.norm()
     assert error < 0.1, error
 
@@ -275,37 +292,37 @@ def test_default_size_has_the_parameters_of_torch_nn_transformer() -> None:
 
 
 def _as_torch_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Map our names to those of torch.nn.Transformer; q, k and v become one matrix."""
+    """Map the names to those of torch.nn.Transformer; q, k and v become one matrix."""
     renamed: dict[str, Tensor] = {}
     packed: dict[str, list[Tensor]] = {}
-    places = {
+    renames = {
         "cross_attention": "multihead_attn", "attention": "self_attn",
         "feed_forward.up": "linear1", "feed_forward.down": "linear2", "closing.norm": "norm",
     }  # fmt: skip
     for name, weight in weights.items():
         if name.startswith("embedding"):
             continue
-        place, kind = name.rsplit(".", 1)
-        for ours, theirs in places.items():
-            place = place.replace(f".{ours}", f".{theirs}")
+        path, kind = name.rsplit(".", 1)
+        for ours, theirs in renames.items():
+            path = path.replace(f".{ours}", f".{theirs}")
         for i in range(3):
-            place = place.replace(f"residual.norms.{i}.norm", f"norm{i + 1}")
-        stem, last = place.rsplit(".", 1)
+            path = path.replace(f"residual.norms.{i}.norm", f"norm{i + 1}")
+        stem, last = path.rsplit(".", 1)
         if last in "qkv":
             packed.setdefault(f"{stem}.in_proj_{kind}", []).append(weight)
         else:
-            renamed[f"{place.replace('.out', '.out_proj')}.{kind}"] = weight
+            renamed[f"{path.replace('.out', '.out_proj')}.{kind}"] = weight
     return renamed | {name: torch.cat(three) for name, three in packed.items()}
 
 
 def _choice(slot: str, name: str, option: str, value: Any) -> dict[str, Any]:
-    """Return what to change for one option of a part, or, for None, for the part as it is."""
+    """Return the changes for one option of a part, or, with None, for its defaults."""
     choice = {"name": name} if value is None else {"name": name, option: value}
-    return {"n_layers": 4} | company(slot, name) | {slot: choice}
+    return {"n_layers": 4} | companion(slot, name) | {slot: choice}
 
 
 class _Portrait:
-    """What a model starts from, gives, and does in training, each drawn when it is looked at."""
+    """A model's initial weights, its output, and its output in training, computed when read."""
 
     def __init__(self, model: Transformer) -> None:
         self._model = model
@@ -320,7 +337,7 @@ class _Portrait:
         return self._output(is_training=True)
 
     def _output(self, *, is_training: bool) -> Tensor:
-        """Return logits, padding included, and losses, of weights and draws that are the same."""
+        """Return logits, padding included, and losses, with fixed weights and random numbers."""
         model = scrambled(copy.deepcopy(self._model).double()).train(is_training)
         for module in model.modules():
             if isinstance(module, nn.Dropout):
@@ -334,7 +351,7 @@ class _Portrait:
 
 
 def _differ(left: _Portrait, right: _Portrait) -> bool:
-    """Return whether two models differ in what they start from, give, or do in training."""
+    """Return whether two models differ in initial weights, output, or output in training."""
     return (
         _starts_differ(left.start, right.start)
         or _outputs_differ(left.output, right.output)
@@ -347,14 +364,14 @@ def _outputs_differ(one: Tensor, other: Tensor) -> bool:
 
 
 def _starts_differ(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
-    """Compare the initial weights: their shapes, and the size and spread of each."""
+    """Compare the initial weights: their shapes, and the distribution of each."""
     if {n: w.shape for n, w in left.items()} != {n: w.shape for n, w in right.items()}:
         return True
-    return any(not _alike(w, right[name]) for name, w in left.items())
+    return any(not _are_alike(w, right[name]) for name, w in left.items())
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
-    """Compare what weights were drawn from: by their size, and by their tails if they are many."""
+def _are_alike(one: Tensor, other: Tensor) -> bool:
+    """Compare distributions by mean absolute values, and by tails if there are many weights."""
     is_alike = torch.isclose(one.abs().mean(), other.abs().mean(), rtol=0.1)
     is_many = one.numel() > 200
     one_tail, other_tail = _tails(one, other)

@@ -19,7 +19,7 @@ from ablate.parts.schedule import Schedule
 from ablate.registry import RefusedError, build, slots
 from ablate.training.engines import Eager
 from ablate.training.step import StepConfig, make_optimizer, set_rate
-from tests.tiny import TINY, company, ids
+from tests.tiny import TINY, companion, ids
 
 SLOTS = [s for s in slots() if s != "corpus"]  # it meets the others as ids alone
 MEETS = {"tokenizer": "embedding", "schedule": "optimizer"}  # the others get but a number of them
@@ -30,7 +30,7 @@ _N_LAYERS = {"sharing": 3, "residual": 2}  # in cycles 3 layers share; some resi
 
 
 def run_spec(choices: dict[str, str]) -> RunSpec:
-    """Return a tiny run with these parts, and the company that each of them needs."""
+    """Return a tiny run with these parts, and the companions that they require."""
     model: dict[str, Any] = TINY | {
         "dims": {"d_model": 16, "n_heads": 4, "max_len": 16},
         "n_layers": _N_LAYERS.get(next((s for s in _N_LAYERS if s in choices), ""), 1),
@@ -43,7 +43,7 @@ def run_spec(choices: dict[str, str]) -> RunSpec:
     whole: dict[str, Any] = {"tokenizer": {"name": "word", "vocab_size": 50}}
     for slot, name in choices.items():
         if slot in ModelSpec.model_fields:
-            needed = {s: n for s, n in company(slot, name).items() if s not in choices}
+            needed = {s: n for s, n in companion(slot, name).items() if s not in choices}
             model |= needed | {slot: name}
         elif slot in TrainingSpec.model_fields:
             training[slot] = name

@@ -24,10 +24,10 @@ from ablate.registry import (
     load_plugin,
     lookup,
     plugins,
-    restored,
     slots,
+    temporary_registrations,
 )
-from ablate.registry.outside import load_installed
+from ablate.registry.loading import load_installed
 from ablate.runner.task import Task
 
 MINE = '''\
@@ -129,7 +129,7 @@ Ablate = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(autouse=True)
 def _clean() -> Iterator[None]:
-    with restored():
+    with temporary_registrations():
         yield
 
 
@@ -173,7 +173,7 @@ def spec_of(position: Any, **model: Any) -> RunSpec:
 
 def test_a_file_brings_its_parts_and_leaves_no_trace(mine: Path) -> None:
     before = {slot: set(table) for slot, table in slots().items()}
-    with restored():
+    with temporary_registrations():
         plugin = load_plugin(mine)
         entry = lookup("position", "ramp")
         assert entry.origin == plugin
@@ -263,7 +263,7 @@ def test_the_content_counts_for_the_runs_that_use_it_and_for_no_other(
     names = {}
     for content in (MINE, f"{MINE}# more\n"):
         mine.write_text(content, encoding="utf-8")
-        with restored():
+        with temporary_registrations():
             load_plugin(mine)
             used = [spec_of("ramp"), spec_of("learned", decoder={"position": "ramp"})]
             names[content] = [name_of(run) for run in used]
@@ -305,7 +305,7 @@ def test_a_task_carries_the_plugins_of_its_run_alone(mine: Path, tmp_path: Path)
 
 
 def test_a_worker_runs_what_the_run_was_named_after(mine: Path, tmp_path: Path) -> None:
-    with restored():
+    with temporary_registrations():
         load_plugin(mine)
         run = spec_of("ramp")
         line, name = make_task(run, tmp_path).to_line(), name_of(run)
@@ -341,7 +341,7 @@ def test_an_installed_distribution_brings_its_parts(distribution: Path) -> None:
     for change in ("", "# a change beside the part\n"):
         with (distribution / "__init__.py").open("a", encoding="utf-8") as file:
             file.write(change)
-        with restored():
+        with temporary_registrations():
             load_installed()
             load_installed()  # a plugin that looks up a part while it is imported does that
             origin = lookup("scaling", "tenth").origin
@@ -359,7 +359,7 @@ def test_the_version_of_a_distribution_counts(distribution: Path) -> None:
     for version in ("1.2", "1.3"):
         metadata = distribution.parent / "theirs_parts-1.2.dist-info" / "METADATA"
         metadata.write_text(f"Name: theirs-parts\nVersion: {version}\n", encoding="utf-8")
-        with restored():
+        with temporary_registrations():
             load_installed()
             names.append(name_of(tenth()))
     assert len(set(names)) == 2

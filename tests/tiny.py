@@ -1,7 +1,7 @@
-"""A Transformer small enough for properties, and ways to vary it through the registry.
+"""A small Transformer for tests, and functions that vary it through the registry.
 
-Some parts ask for company: a wiring without a norm wants ``norm: none``. Nobody lists them;
-`fitted` asks the registry for one other choice with which a part is accepted.
+Some parts require another choice beside them: a residual scheme without norms requires
+``norm: none``. There is no list of them; `companion` searches the registry.
 """
 
 from __future__ import annotations
@@ -54,28 +54,28 @@ def accepted(vocabulary: Vocabulary = VOCABULARY, /, **changes: Any) -> Transfor
 
 
 @functools.cache
-def company(slot: str, name: str) -> dict[str, str]:
-    """Return the other choice that a part needs beside it, by slot; nothing for most."""
+def companion(slot: str, name: str) -> dict[str, str]:
+    """Return the other choice that a part requires beside it, by slot; empty for most."""
     others = [{s: n} for s, n in PARTS if s != slot]
     return next(other for other in [{}, *others] if accepted(**{slot: name}, **other))
 
 
 def choices(slot: str, name: str) -> dict[str, Any]:
-    """Return what to change for one part: company, and layers to reach over if it does."""
+    """Return the changes for one part: its companion, and three layers if it relates layers."""
     n_layers = 3 if slot in ("residual", "sharing") else 2
-    return {"n_layers": n_layers} | company(slot, name) | {slot: name}
+    return {"n_layers": n_layers} | companion(slot, name) | {slot: name}
 
 
 def fitted(slot: str, name: str) -> Transformer:
-    """Assemble the tiny model with one part, and what it needs."""
+    """Assemble the tiny model with one part and its companion."""
     return tiny(**choices(slot, name))
 
 
 def scrambled(model: Transformer) -> Transformer:
-    """Give every weight values that depend on its name alone, and move gains and biases by them.
+    """Set matrices to, and change vectors by, random values that depend on the name alone.
 
-    Two models of one seed that differ in one part then differ by that part, not by the luck of
-    the draw, and no bias is hidden by starting from 0.
+    The outputs of two models that differ in one part then differ only by that part, and no bias is
+    0.
     """
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -96,7 +96,7 @@ def ids(rows: int, length: int, seed: int = 1) -> torch.Tensor:
 
 
 def some_batch() -> Batch:
-    """Return four pairs of some lengths."""
+    """Return four pairs of different lengths."""
     src, tgt = ids(4, 7), ids(4, 8, seed=2)
     src[1, 4:] = tgt[1, 3:] = tgt[2, 6:] = PAD
     tgt_out = tgt[:, 1:].contiguous()

@@ -171,7 +171,7 @@ def _options(entry: Entry) -> tuple[OptionListing, ...]:
             type=_words(option, schema),
             default=option.get("default"),
             is_required=name in required,
-            meaning=entry.told.get(name, ""),
+            meaning=entry.option_docs.get(name, ""),
         )
         for name, option in schema.get("properties", {}).items()
     )

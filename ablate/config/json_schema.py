@@ -22,7 +22,7 @@ from ablate.config.load import Header
 from ablate.config.merge import model_of
 from ablate.config.negligible import Negligible
 from ablate.config.published import Measures, Published
-from ablate.registry import Entry, documented, slots
+from ablate.registry import Entry, argument_docs, slots
 
 Schema = dict[str, Any]
 
@@ -123,7 +123,7 @@ def _of_slot(slot: str, parts: dict[str, Entry]) -> Schema:
 
 
 def _options(entry: Entry) -> Schema:
-    told = entry.told
+    told = entry.option_docs
     return {
         key: {**_of_field(info), **({"description": told[key]} if key in told else {})}
         for key, info in entry.options.model_fields.items()
@@ -163,7 +163,7 @@ def _annotated(info: FieldInfo) -> Any:
 
 
 def _of_model(model: type[BaseModel]) -> Schema:
-    told = documented(model)
+    told = argument_docs(model)
     rivals = model.rivals if issubclass(model, OneOf) else ()
     properties = {}
     for key, info in model.model_fields.items():

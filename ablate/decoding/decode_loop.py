@@ -61,7 +61,7 @@ class DecodeLoop:
 
     def _write(self) -> Tensor | None:
         """Write one token more; return whom the beams continue."""
-        state, n = self.state, self.state.here + 1
+        state, n = self.state, self.state.next_position + 1
         last = self.search_state.last(n)[:, : state.n_beams]  # at first all beams are alike
         hidden = self.model.feed(last.flatten(), state).unflatten(0, (-1, state.n_beams))
         log_p, tokens = candidates(
@@ -161,8 +161,9 @@ class CapturedDecodeLoop(DecodeLoop):
         if length + 2 > self.most:
             self._follow(self._write())
             return self.search_state.is_done()
-        if length + 2 > (self.state.room or 0):
-            self.state.settle(min(self.most, 2 * self.state.room if self.state.room else _ROOM))
+        capacity = self.state.capacity
+        if length + 2 > (capacity or 0):
+            self.state.fix_buffers(min(self.most, 2 * capacity if capacity else _ROOM))
             self._forget()
         if not self._can_record:
             return self._work()
@@ -201,7 +202,7 @@ class CapturedDecodeLoop(DecodeLoop):
         return is_done
 
     def _record(self) -> None:
-        before = self.state.copied(), copy(self.search_state)
+        before = self.state.shallow_copy(), copy(self.search_state)
         try:
             self._replay = self._capturer.record(self._work)
         except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""From a spec to a Transformer, from the inside out: the only place that knows both."""
+"""From a spec to a Transformer: the only module that knows both."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ablate.registry import Choice, build, refusals
 def assemble(spec: ModelSpec, vocabulary: Vocabulary, pad: int) -> Transformer:
     """Build the Transformer that ``spec`` describes, from the inside out.
 
-    Every block of weights gets parts of its own, except the position encoding: one per stack. The
-    weights are drawn from PyTorch's global generator.
+    Every block of weights has its own parts, except the position encoding, of which there is one
+    per stack. The weights are drawn from PyTorch's global generator.
 
     Args:
         spec: the choice for every slot.
@@ -31,7 +31,7 @@ def assemble(spec: ModelSpec, vocabulary: Vocabulary, pad: int) -> Transformer:
         pad: the id of padding.
 
     Raises:
-        RefusedError: if a part refuses its dimensions; it names the choice.
+        RefusedError: if a part refuses its arguments, with the path of the choice.
     """
     model = Transformer(
         embedding=build(Embedding, spec.embedding, spec.dims, vocabulary, at="model.embedding"),
@@ -59,8 +59,8 @@ def _stack(spec: ModelSpec, side: Side) -> Stack:
         return f"model.{side}.{slot}"
 
     def norm(width: int | None = None) -> Norm:
-        wide = dims if width is None else dims.model_copy(update={"d_model": width})
-        return build(Norm, stack.norm, wide, at=at("norm"))
+        of_norm = dims if width is None else dims.model_copy(update={"d_model": width})
+        return build(Norm, stack.norm, of_norm, at=at("norm"))
 
     def attention(choice: Choice, slot: str = "attention") -> Attention:
         scaling = build(Scaling, stack.scaling, dims, at=at("scaling"))
@@ -89,7 +89,7 @@ def _stack(spec: ModelSpec, side: Side) -> Stack:
         position=build(Position, stack.position, dims, stack_info, at=at("position")),
         mask=build(Mask, stack.mask, stack_info, at=at("mask")),
         layers=[blocks[block] for block in order],
-        opening=blocks[order[0]].residual.opening(norm),
-        closing=blocks[order[-1]].residual.closing(norm),
+        input_transform=blocks[order[0]].residual.input_transform(norm),
+        output_transform=blocks[order[-1]].residual.output_transform(norm),
         dropout=stack.dropout,
     )

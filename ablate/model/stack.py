@@ -1,4 +1,4 @@
-"""A layer, and a stack of them: what encoder and decoder have in common.
+"""A layer and a stack of layers, for the encoder and the decoder.
 
 B batch, T tokens, D d_model.
 """
@@ -43,25 +43,25 @@ class Layer(nn.Module):
     def forward(
         self, x: Tensor, contexts: Sequence[AttentionContext], aux_losses: AuxLosses | None
     ) -> Tensor:
-        """Send the stream ``x`` through the layer; ``contexts`` has one for each attention."""
-        attend = [_looking(*pair) for pair in zip(self.attentions, contexts, strict=True)]
-        return self.residual(x, *attend, lambda y: self.feed_forward(y, aux_losses))
+        """Apply the layer to the stream ``x``; ``contexts`` has one for each attention."""
+        attentions = [_bind(*pair) for pair in zip(self.attentions, contexts, strict=True)]
+        return self.residual(x, *attentions, lambda y: self.feed_forward(y, aux_losses))
 
 
-def _looking(attention: Attention, context: AttentionContext) -> Callable[[Tensor], Tensor]:
+def _bind(attention: Attention, context: AttentionContext) -> Callable[[Tensor], Tensor]:
     return lambda x: attention(x, context)
 
 
 class Stack(nn.Module):
-    """Positions, dropout, layers, and whatever the residual wiring begins with and ends in.
+    """Positions, dropout, layers, and the transforms at both ends of the residual stream.
 
     Args:
         position: the encoding.
-        mask: the rule of self-attention.
-        layers: from the bottom; one and the same block of weights may stand at several.
-        opening: embeddings to the residual stream.
-        closing: the residual stream to the stack's output.
-        dropout: of words, embeddings and layers.
+        mask: that of self-attention.
+        layers: from the bottom; several may be the same block of weights.
+        input_transform: from embeddings to the residual stream.
+        output_transform: from the residual stream to the stack's output.
+        dropout: rates for words, embeddings and layers.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class Stack(nn.Module):
         position: Position,
         mask: Mask,
         layers: Sequence[Layer],
-        opening: nn.Module,
-        closing: nn.Module,
+        input_transform: nn.Module,
+        output_transform: nn.Module,
         dropout: Dropout,
     ) -> None:
         super().__init__()
@@ -80,8 +80,8 @@ class Stack(nn.Module):
         blocks = list(dict.fromkeys(layers))
         self.layers = nn.ModuleList(blocks)
         self.order = tuple(blocks.index(layer) for layer in layers)
-        self.opening = opening
-        self.closing = closing
+        self.add_module("opening", input_transform)  # the names in saved weights
+        self.add_module("closing", output_transform)
         self.word_dropout = nn.Dropout1d(dropout.word)
         self.dropout = ElementDropout(dropout.embedding)
         self.layer_dropout = dropout.layer
@@ -93,24 +93,34 @@ class Stack(nn.Module):
         contexts: Sequence[Sequence[AttentionContext]],
         aux_losses: AuxLosses | None = None,
     ) -> Tensor:
-        """Send embeddings ``x`` (B, T, D) at ``positions`` (T,) through all layers.
+        """Apply all layers to embeddings ``x`` (B, T, D) at ``positions`` (T,).
 
         Args:
             x: embeddings.
-            positions: where they stand.
-            contexts: for each layer, what each of its attentions may look at.
-            aux_losses: takes the losses that parts have of their own.
+            positions: those of the tokens.
+            contexts: for each layer, one for each of its attentions.
+            aux_losses: receives the auxiliary losses of parts.
         """
         x = self.dropout(self.position.embed(self.word_dropout(x), positions))
-        x = self.opening(x)
+        x = self.input_transform(x)
         score_lists: list[list[Tensor]] = [[] for _ in contexts[0]]
-        for number, (block, of_layer) in enumerate(zip(self.order, contexts, strict=True)):
-            here = [
+        for number, (block, layer_contexts) in enumerate(zip(self.order, contexts, strict=True)):
+            numbered = [
                 replace(context, layer=number, previous_scores=previous_scores)
-                for context, previous_scores in zip(of_layer, score_lists, strict=True)
+                for context, previous_scores in zip(layer_contexts, score_lists, strict=True)
             ]
-            x = self._unless_dropped(self.layers[block](x, here, aux_losses), x)
-        return self.closing(x)
+            x = self._drop_layer(self.layers[block](x, numbered, aux_losses), x)
+        return self.output_transform(x)
+
+    @property
+    def input_transform(self) -> nn.Module:
+        """Return the module from embeddings to the residual stream."""
+        return self.get_submodule("opening")
+
+    @property
+    def output_transform(self) -> nn.Module:
+        """Return the module from the residual stream to the stack's output."""
+        return self.get_submodule("closing")
 
     @property
     def blocks(self) -> list[Layer]:
@@ -119,7 +129,7 @@ class Stack(nn.Module):
 
     @property
     def needs_calibration(self) -> bool:
-        """Return whether its wiring wants a profiling pass before training."""
+        """Return whether its residual scheme requires a profiling pass before training."""
         return any(layer.residual.needs_calibration for layer in self.blocks)
 
     def calibrate(self, calibration: Calibration | None) -> None:
@@ -127,7 +137,8 @@ class Stack(nn.Module):
         for layer in self.blocks:
             layer.residual.calibration = calibration
 
-    def _unless_dropped(self, y: Tensor, x: Tensor) -> Tensor:
+    def _drop_layer(self, y: Tensor, x: Tensor) -> Tensor:
+        """Return the output ``y`` of a layer, or, if the layer is dropped, its input ``x``."""
         if not (self.training and self.layer_dropout):
             return y
         return torch.where(torch.rand((), device=x.device) < self.layer_dropout, x, y)

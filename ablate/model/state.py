@@ -1,4 +1,4 @@
-"""What the encoder leaves to the decoder, and where token-by-token decoding stands.
+"""The encoder's output, and the state of token-by-token decoding.
 
 B sentences, S source tokens, T target tokens, N decoded rows, D d_model.
 """
@@ -16,7 +16,7 @@ from ablate.parts.attention import Cache, FixedCache
 
 @dataclass(frozen=True)
 class Memory:
-    """What the encoder leaves to the decoder.
+    """The encoder's output.
 
     Attributes:
         states: (B, S, D).
@@ -28,15 +28,15 @@ class Memory:
 
 
 class State:
-    """Where token-by-token decoding stands: N rows, ``length`` tokens fed to each.
+    """The state of token-by-token decoding: N rows, to each of which ``length`` tokens were fed.
 
     Attributes:
-        layers: for each decoder layer, the cache of its own tokens, a row for every beam, and that
-            of the source, a row for every sentence.
+        layers: for each decoder layer, the cache of the target, with a row for every beam, and that
+            of the source, with a row for every sentence.
         mask: True where there is a source token, (N / n_beams, 1, 1, S).
         n_beams: rows of a sentence; those of sentence b are b * n_beams, b * n_beams + 1, ...
         length: tokens fed so far.
-        room: for how many tokens everything has its place; None if it is found as they come.
+        capacity: the number of tokens that fixed buffers can hold; None while buffers grow.
     """
 
     def __init__(self, layers: list[tuple[Cache, Cache]], mask: Tensor) -> None:
@@ -44,8 +44,8 @@ class State:
         self.mask = mask
         self.n_beams = 1
         self.length = 0
-        self.room: int | None = None
-        self._here = mask.new_empty(0, dtype=torch.long)
+        self.capacity: int | None = None
+        self._next_position = mask.new_empty(0, dtype=torch.long)
 
     @property
     def n_rows(self) -> int:
@@ -53,46 +53,48 @@ class State:
         return self.mask.size(0) * self.n_beams
 
     @property
-    def here(self) -> Tensor:
-        """Return the position of the tokens to be fed next, (1,)."""
-        if self.room is not None:
-            return self._here
+    def next_position(self) -> Tensor:
+        """Return the position of the next tokens, (1,)."""
+        if self.capacity is not None:
+            return self._next_position
         return torch.tensor([self.length], device=self.mask.device)
 
-    def seen(self) -> Tensor:
-        """Return the positions of the tokens in the caches, those to be fed next included, (T,).
+    def key_positions(self) -> Tensor:
+        """Return the positions of the tokens in the caches, including the next ones, (T,).
 
-        Where everything has its place, they are all places, and the mask of a decoder hides those
-        to come.
+        Fixed buffers have all positions up to their capacity, and the decoder's mask hides those
+        after the next tokens.
         """
-        return torch.arange(self.room or self.length + 1, device=self.mask.device)
+        return torch.arange(self.capacity or self.length + 1, device=self.mask.device)
 
-    def count(self) -> None:
-        """Note that one more token was fed to every row."""
+    def count_token(self) -> None:
+        """Update the positions after one more token was fed to every row."""
         self.length += 1
-        if self.room is not None:
-            self._here += 1
+        if self.capacity is not None:
+            self._next_position += 1
 
     @torch.no_grad()
-    def settle(self, room: int) -> None:
-        """Give everything its place in memory, for up to ``room`` tokens.
+    def fix_buffers(self, capacity: int) -> None:
+        """Move the caches to buffers of fixed size and address, for up to ``capacity`` tokens.
 
-        From then on to feed a token is the same work on the same memory every time, so that it can
-        be recorded. At least one token must have been fed.
+        From then on feeding a token is the same work on the same memory every time, so that it can
+        be captured in a CUDA graph. At least one token must have been fed.
         """
-        self._here = self.here
-        self.room = room
-        self.layers = [(FixedCache(own, self.length, room), source) for own, source in self.layers]
+        self._next_position = self.next_position
+        self.capacity = capacity
+        self.layers = [
+            (FixedCache(target, self.length, capacity), source) for target, source in self.layers
+        ]
 
-    def copied(self) -> State:
-        """Return a state of its own on the same memory."""
-        twin = copy(self)
-        twin.layers = [(copy(own), copy(source)) for own, source in self.layers]
-        return twin
+    def shallow_copy(self) -> State:
+        """Return another state that shares the tensors of this one."""
+        other = copy(self)
+        other.layers = [(copy(target), copy(source)) for target, source in self.layers]
+        return other
 
     @torch.no_grad()
     def widen(self, n_beams: int) -> None:
-        """Give every row ``n_beams`` - 1 copies, next to it."""
+        """Repeat every row ``n_beams`` times, the copies next to each other."""
         rows = torch.arange(self.n_rows, device=self.mask.device).repeat_interleave(n_beams)
         self.select(rows)
         self.n_beams *= n_beams
@@ -102,11 +104,12 @@ class State:
         """Keep some rows in a new order, some perhaps several times.
 
         Args:
-            rows: by their present number, those of one sentence next to each other.
-            sentences: whose rows they are, in that order; None if those are all, as they were.
+            rows: their present numbers, those of one sentence next to each other.
+            sentences: numbers of the sentences that the rows belong to, in that order; None if all
+                sentences stay, in their present order.
         """
-        for own, source in self.layers:
-            own.select(rows, self.length)
+        for target, source in self.layers:
+            target.select(rows, self.length)
             if sentences is not None:
                 source.select(sentences, self.mask.size(-1))
         if sentences is not None:

@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer: all target tokens at once, or one after the other.
+"""The encoder-decoder Transformer, for whole targets and for token-by-token decoding.
 
 B batch, S source tokens, T target tokens, N decoded rows, D d_model, V vocabulary. A mask is True
 where attention is allowed.
@@ -44,7 +44,7 @@ class Transformer(nn.Module):
         Args:
             src: source ids.
             tgt: target ids, as they are fed.
-            losses: takes what parts want added to the objective, (), per token.
+            losses: receives the auxiliary losses of parts, (), per token.
 
         Raises:
             ValueError: if a side is longer than max_len.
@@ -52,39 +52,37 @@ class Transformer(nn.Module):
         return self.embedding.logits(self.hidden(tgt, self.encode(src, losses), losses))
 
     def encode(self, src: Tensor, losses: list[Tensor] | None = None) -> Memory:
-        """Read ``src`` (B, S).
+        """Encode ``src`` (B, S).
 
         Raises:
             ValueError: if it is longer than max_len.
         """
         positions, stack = self._positions(src, "source"), self.encoder
         aux_losses = self._aux_losses(src, losses)
-        real = aux_losses.real[:, None, None, :]
-        own = AttentionContext(
-            stack.mask.allowed(positions, positions, real), positions, positions, stack.position
-        )
-        contexts = [(own,)] * len(stack.order)
-        return Memory(stack(self.embedding.src(src), positions, contexts, aux_losses), real)
+        is_token = aux_losses.is_token[:, None, None, :]
+        mask = stack.mask.allowed(positions, positions, is_token)
+        context = AttentionContext(mask, positions, positions, stack.position)
+        contexts = [(context,)] * len(stack.order)
+        return Memory(stack(self.embedding.src(src), positions, contexts, aux_losses), is_token)
 
     def hidden(self, tgt: Tensor, memory: Memory, losses: list[Tensor] | None = None) -> Tensor:
-        """Return what the logits are made from, (B, T, D), for all of ``tgt`` (B, T) at once.
+        """Return the last hidden states (B, T, D) for all of ``tgt`` (B, T).
 
         Raises:
             ValueError: if ``tgt`` is longer than max_len.
         """
         positions, stack = self._positions(tgt, "target"), self.decoder
         aux_losses = self._aux_losses(tgt, losses)
-        real = aux_losses.real[:, None, None, :]
-        own = AttentionContext(
-            stack.mask.allowed(positions, positions, real), positions, positions, stack.position
-        )
+        is_token = aux_losses.is_token[:, None, None, :]
+        mask = stack.mask.allowed(positions, positions, is_token)
         source_positions = torch.arange(memory.mask.size(-1), device=tgt.device)
+        target = AttentionContext(mask, positions, positions, stack.position)
         source = AttentionContext(memory.mask, positions, source_positions, memory=memory.states)
-        contexts = [(own, source)] * len(stack.order)
+        contexts = [(target, source)] * len(stack.order)
         return stack(self.embedding.tgt(tgt), positions, contexts, aux_losses)
 
     def calibrate(self, src: Tensor, tgt: Tensor) -> None:
-        """Make the profiling pass, on one batch, that some wirings ask for before training."""
+        """Run the profiling pass, on one batch, that some residual schemes require."""
         stacks = [s for s in (self.encoder, self.decoder) if s.needs_calibration]
         if not stacks:
             return
@@ -101,7 +99,7 @@ class Transformer(nn.Module):
 
         Args:
             memory: of B sentences.
-            length: most tokens that will be fed; max_len unless given.
+            length: upper bound of the number of tokens to be fed; max_len unless given.
         """
         layers = []
         for block in self.decoder.order:
@@ -121,28 +119,31 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def feed(self, tokens: Tensor, state: State) -> Tensor:
-        """Feed one token per row, ``tokens`` (N,); return what the logits are made from, (N, D).
+        """Feed one token per row, ``tokens`` (N,); return the last hidden states (N, D).
 
         Raises:
             ValueError: if the state is full.
         """
         if state.length == self.max_len:
             raise ValueError(f"the target has reached max_len ({self.max_len} tokens)")
-        here, positions = state.here, state.seen()
-        real = (positions <= here)[None, None, None]
-        mask = self.decoder.mask.allowed(here, positions, real)
-        source_positions = torch.arange(state.mask.size(-1), device=tokens.device)
+        position, key_positions = state.next_position, state.key_positions()
+        is_fed = (key_positions <= position)[None, None, None]
+        mask = self.decoder.mask.allowed(position, key_positions, is_fed)
+        n_source = state.mask.size(-1)
+        source_positions = torch.arange(n_source, device=tokens.device)
         contexts = [
             (
-                AttentionContext(mask, here, positions, self.decoder.position, cache=own),
                 AttentionContext(
-                    state.mask, here, source_positions, known=source.first(state.mask.size(-1))
+                    mask, position, key_positions, self.decoder.position, cache=target
+                ),
+                AttentionContext(
+                    state.mask, position, source_positions, memory_kv=source.first(n_source)
                 ),
             )
-            for own, source in state.layers
+            for target, source in state.layers
         ]
-        x = self.decoder(self.embedding.tgt(tokens[:, None]), here, contexts)
-        state.count()
+        x = self.decoder(self.embedding.tgt(tokens[:, None]), position, contexts)
+        state.count_token()
         return x[:, 0]
 
     def _aux_losses(self, ids: Tensor, losses: list[Tensor] | None) -> AuxLosses:

@@ -1,4 +1,4 @@
-"""The numbers that several parts must agree on."""
+"""Sizes and rates that several parts share."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from ablate.registry import Frozen
 
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
-"""A probability of dropping something."""
+"""The probability with which dropout drops."""
 
 StandardDeviation = Annotated[float, Field(gt=0.0)] | Literal["inv_sqrt_d"]
-"""Of a normal initialisation; ``inv_sqrt_d`` is 1 / sqrt(d_model)."""
+"""The standard deviation of initial weights; ``inv_sqrt_d`` is 1 / sqrt(d_model)."""
 
 
 class Dims(Frozen):
@@ -34,38 +34,39 @@ class Dims(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _heads_share_the_width(cls, given: object) -> object:
-        if not isinstance(given, dict):
-            return given
-        d_model, n_heads = given.get("d_model"), given.get("n_heads")
-        missing = [name for name in ("d_k", "d_v") if given.get(name) is None]
+    def _divide_width_among_heads(cls, sizes: object) -> object:
+        if not isinstance(sizes, dict):
+            return sizes
+        d_model, n_heads = sizes.get("d_model"), sizes.get("n_heads")
+        missing = [name for name in ("d_k", "d_v") if sizes.get(name) is None]
         if not (missing and isinstance(d_model, int) and isinstance(n_heads, int)):
-            return given
-        if min(d_model, n_heads) < 1:  # said by their own fields
-            return {**given, **dict.fromkeys(missing, 1)}
+            return sizes
+        if min(d_model, n_heads) < 1:  # their own fields report that
+            return {**sizes, **dict.fromkeys(missing, 1)}
         if d_model % n_heads:
             raise ValueError(
                 f"d_model ({d_model}) is not a multiple of n_heads ({n_heads}); "
-                f"change one of them, or say {' and '.join(missing)} too"
+                f"change one of them, or give {' and '.join(missing)} too"
             )
-        return {**given, **dict.fromkeys(missing, d_model // n_heads)}
+        return {**sizes, **dict.fromkeys(missing, d_model // n_heads)}
 
-    def std(self, wanted: StandardDeviation) -> float:
+    def std(self, std: StandardDeviation) -> float:
         """Return a standard deviation as a number."""
-        return self.d_model**-0.5 if wanted == "inv_sqrt_d" else wanted
+        return self.d_model**-0.5 if std == "inv_sqrt_d" else std
 
 
 class Dropout(Frozen):
-    """What is dropped while training, each with its own probability.
+    """Dropout rates during training, one for each place where dropout acts.
 
-    What is kept is scaled up so that its expectation stays, except where a layer is dropped.
+    Values that are not dropped are scaled up so that the expectation stays, except where a layer is
+    dropped.
 
     Attributes:
         word: whole token embeddings, before positions are added (Gal & Ghahramani 2016, sec. 4.3).
         embedding: the sum of token embedding and position.
         residual: the output of every sub-layer.
         attention: the attention weights.
-        head: whole attention heads, of each sentence apart (Zhou et al. 2020, DropHead).
+        head: whole attention heads, of each sentence separately (Zhou et al. 2020, DropHead).
         activation: the hidden layer of the feed-forward.
         layer: whole layers, of the whole batch (Fan et al. 2020, LayerDrop).
     """
@@ -97,17 +98,17 @@ class StackInfo(Frozen):
 
     @property
     def n_layers(self) -> int:
-        """Return the layers of this stack."""
+        """Return the number of layers of this stack."""
         return self.n_encoder_layers if self.side == "encoder" else self.n_decoder_layers
 
     @property
     def n_sublayers(self) -> int:
-        """Return what each of its layers holds: 2 in the encoder, 3 in the decoder."""
+        """Return the number of sub-layers per layer: 2 in the encoder, 3 in the decoder."""
         return 2 if self.side == "encoder" else 3
 
 
 class LayerInfo(StackInfo):
-    """Where a layer stands, for wirings that depend on depth.
+    """The location of a layer, for residual schemes that depend on depth.
 
     Attributes:
         layer: its number from the bottom of its stack, 0 first.

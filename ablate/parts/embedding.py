@@ -1,4 +1,4 @@
-"""Embeddings: how ids become vectors, and vectors logits.
+"""Embeddings: from ids to vectors, and from vectors to logits.
 
 B batch, T tokens, D d_model, E rank, V vocabulary size.
 """
@@ -14,12 +14,13 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from ablate.parts.dims import Dims, StandardDeviation
+from ablate.parts.roles import Role, Roles
 from ablate.registry import Part, register
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Sizes of the two vocabularies, and whether they are one and the same."""
+    """Sizes of the two vocabularies, and whether they are the same one."""
 
     n_src: int
     n_tgt: int
@@ -28,23 +29,23 @@ class Vocabulary:
 
 Distribution = Literal["normal", "uniform", "xavier"]
 
-_FEWEST_ROWS = 64
-_LOGITS_BYTES = {"cpu": 2**25}  # glibc asks the system for more than that every time
-_MANY_BYTES = 2**29
+_MIN_ROWS = 64
+_LOGITS_BYTES = {"cpu": 2**25}  # glibc returns larger blocks to the system after each use
+_DEFAULT_LOGITS_BYTES = 2**29
 
 
 class TokenEmbedding(nn.Embedding):
-    """Word vectors (V, D): stored as they are, or as the product of (V, E) and (E, D).
+    """Word vectors (V, D), stored as one matrix or as the product of (V, E) and (E, D).
 
     Args:
         size: V.
         d_model: D.
-        rank: E; None for a table that is stored as it is.
-        fix_norm: whether word vectors are used with length 1.
-        has_norm: whether embeddings go through a LayerNorm; logits are made without it.
+        rank: E; None for one matrix.
+        fix_norm: whether word vectors are divided by their length before use.
+        has_norm: whether embeddings go through a LayerNorm; logits are computed without it.
 
     Attributes:
-        std: the standard deviation that the word vectors were drawn with.
+        std: the standard deviation of the initial word vectors.
     """
 
     projection: nn.Parameter | None
@@ -61,7 +62,7 @@ class TokenEmbedding(nn.Embedding):
         self.std = 1.0
 
     def draw(self, init: Distribution, std: float) -> None:
-        """Draw the word vectors, with ``std`` unless ``init`` is xavier, which has its own."""
+        """Initialise the word vectors, with ``std`` unless ``init`` is xavier."""
         is_xavier = init == "xavier"
         self.std = (2 / (self.num_embeddings + self.d_model)) ** 0.5 if is_xavier else std
         if init == "normal":
@@ -76,7 +77,7 @@ class TokenEmbedding(nn.Embedding):
         """Look up ``ids`` (B, T): (B, T, D)."""
         x = super().forward(ids)
         if self.projection is not None:
-            x = (x @ self.projection).to(x.dtype)  # autocast would narrow the residual stream
+            x = (x @ self.projection).to(x.dtype)  # autocast would make the residual stream bf16
         if self.fix_norm:
             x = F.normalize(x, dim=-1)
         if self.norm is not None:
@@ -84,41 +85,44 @@ class TokenEmbedding(nn.Embedding):
         return x
 
     def scores(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """Multiply ``x`` (B, T, D) with every word vector: (B, T, V)."""
-        rows = self.weight
+        """Return the dot products of ``x`` (B, T, D) and every word vector, (B, T, V)."""
+        weight = self.weight
         if self.fix_norm:
-            whole = rows if self.projection is None else rows @ self.projection  # (V, D)
-            rows = rows / whole.norm(dim=-1, keepdim=True).clamp_min(1e-12)
+            vectors = weight if self.projection is None else weight @ self.projection  # (V, D)
+            weight = weight / vectors.norm(dim=-1, keepdim=True).clamp_min(1e-12)
         if self.projection is not None:
             x = x @ self.projection.T  # (B, T, E)
-        return F.linear(x, rows, bias)
+        return F.linear(x, weight, bias)
 
 
 class Embedding(nn.Module, Part, slot="embedding"):
-    """The contract, and all that the tyings have in common.
+    """The contract, and the code that all parts of the slot share.
 
-    A part says which of the three matrices are one: ``src_table``, ``tgt_table`` (V, D) and
-    ``output``. An output of its own is a linear layer like the others: it is always whole and
-    starts as `initialisation` says.
+    A part defines which of three matrices are the same one: ``src_table``, ``tgt_table`` (V, D) and
+    ``output``. A separate output is a linear layer like the others: it is never factorised, and
+    `initialisation` initialises it.
 
     Args:
         dims: gives the width D.
         vocabulary: sizes of the two vocabularies.
-        scale: what embeddings are multiplied by: ``sqrt_d``, sqrt(d_model), as in Vaswani et al.
-            2017, sec. 3.4; ``none``; or a number.
-        init: what the tables start from: ``normal`` or ``uniform``, both with mean 0 and standard
-            deviation init_std; or ``xavier``, uniform with Xavier's 2 / (V + d_model) for variance.
-        init_std: with ``inv_sqrt_d``, 1 / sqrt(d_model), scaled embeddings start with variance 1.
+        scale: the factor of embeddings: ``sqrt_d``, sqrt(d_model), as in Vaswani et al. 2017, sec.
+            3.4; ``none``; or a number.
+        init: the initial distribution of the tables: ``normal`` or ``uniform``, both with mean 0
+            and standard deviation init_std; or ``xavier``, uniform with variance 2 / (V + d_model).
+        init_std: with ``inv_sqrt_d``, 1 / sqrt(d_model), scaled embeddings have variance 1 at
+            first.
         fix_norm: whether every word vector, of the output too, is divided by its length (Nguyen &
             Chiang 2018, arXiv:1710.01329, in the form of Nguyen & Salazar's code of 2019). The
             length g that it gets instead is not learned: it is ``scale`` at the input and 1 at the
-            output. How spread a table starts then matters only to how far a step turns its vectors.
+            output. The initial standard deviation then only affects how far an optimizer's step
+            rotates a vector.
         rank: E, to store a table as a (V, E) and an (E, D) matrix (Lan et al. 2020,
-            arXiv:1909.11942, sec. 3.1); the product starts as spread as a whole table. None: a
-            table is whole.
+            arXiv:1909.11942, sec. 3.1); the product has the initial variance of an unfactorised
+            table. None: not factorised.
         norm: whether embeddings go through a LayerNorm before they are scaled (Dettmers et al.
-            2022, arXiv:2110.02861, sec. 2.3). Its output is brought back to the variance that
-            tables start with, so that the norm does not change how large embeddings are at first.
+            2022, arXiv:2110.02861, sec. 2.3). Its output is multiplied by the initial standard
+            deviation of the tables, so that the norm does not change the initial size of
+            embeddings.
         output_bias: whether the logits have one.
 
     Attributes:
@@ -126,7 +130,7 @@ class Embedding(nn.Module, Part, slot="embedding"):
         output_multiplier: factor of the logits before the bias, for initialisations that need one.
 
     Raises:
-        ValueError: if the source has a vocabulary of its own but no table; if rank is no smaller
+        ValueError: if source and target share a table but not a vocabulary; if rank is not smaller
             than d_model; if xavier is given a standard deviation.
     """
 
@@ -151,26 +155,26 @@ class Embedding(nn.Module, Part, slot="embedding"):
         if rank is not None and rank >= dims.d_model:
             raise ValueError(
                 f"rank ({rank}) must be smaller than d_model ({dims.d_model}), or nothing is "
-                "factorised; say a smaller rank, or leave it out"
+                "factorised; give a smaller rank, or leave it out"
             )
         if init == "xavier" and init_std != "inv_sqrt_d":
             raise ValueError(
                 "xavier has a standard deviation of its own, sqrt(2 / (vocabulary + d_model)); "
-                f"leave out init_std ({init_std}), or say init: normal or uniform"
+                f"leave out init_std ({init_std}), or choose init: normal or uniform"
             )
         factors = {"sqrt_d": dims.d_model**0.5, "none": 1.0}
         self.factor = factors[scale] if isinstance(scale, str) else scale
         self.fix_norm = fix_norm
         self.output_multiplier = 1.0
 
-        def table(size: int) -> TokenEmbedding:
-            made = TokenEmbedding(size, dims.d_model, rank=rank, fix_norm=fix_norm, has_norm=norm)
-            made.draw(init, dims.std(init_std))
-            return made
+        def make_table(size: int) -> TokenEmbedding:
+            table = TokenEmbedding(size, dims.d_model, rank=rank, fix_norm=fix_norm, has_norm=norm)
+            table.draw(init, dims.std(init_std))
+            return table
 
         self.n_tgt = vocabulary.n_tgt
-        self.tgt_table = table(vocabulary.n_tgt)
-        self.src_table = None if self.shares_input else table(vocabulary.n_src)
+        self.tgt_table = make_table(vocabulary.n_tgt)
+        self.src_table = None if self.shares_input else make_table(vocabulary.n_src)
         self.output = (
             nn.Linear(dims.d_model, vocabulary.n_tgt, bias=output_bias) if self.has_output else None
         )
@@ -186,7 +190,7 @@ class Embedding(nn.Module, Part, slot="embedding"):
         return self.tgt_table(ids) * self.factor
 
     def logits(self, x: Tensor) -> Tensor:
-        """Score every target token: (B, T, D) to (B, T, V)."""
+        """Return the logits (B, T, V) of every target token for ``x`` (B, T, D)."""
         x = x * self.output_multiplier
         if self.output is None:
             return self.tgt_table.scores(x, self.bias)
@@ -194,22 +198,26 @@ class Embedding(nn.Module, Part, slot="embedding"):
         weight = F.normalize(weight, dim=-1) if self.fix_norm else weight
         return F.linear(x, weight, self.output.bias)
 
+    def linear_roles(self) -> Roles:
+        """Return the role of the output, if it is a matrix of its own."""
+        return {} if self.output is None else {self.output: Role(kind="output")}
+
     def rows_at_once(self, device: torch.device, dtype: torch.dtype = torch.float32) -> int:
-        """Return of how many rows of D to make logits at a time, where they are not kept.
+        """Return for how many rows to compute logits at a time, where they are not kept.
 
         The logits of all rows together would be the largest tensor by far.
 
         Args:
-            device: where they are made.
-            dtype: of the widest copy that is made of them.
+            device: where they are computed.
+            dtype: of their copy with the most bytes.
         """
-        n_bytes = _LOGITS_BYTES.get(device.type, _MANY_BYTES)
-        return max(_FEWEST_ROWS, n_bytes // (dtype.itemsize * self.n_tgt))
+        n_bytes = _LOGITS_BYTES.get(device.type, _DEFAULT_LOGITS_BYTES)
+        return max(_MIN_ROWS, n_bytes // (dtype.itemsize * self.n_tgt))
 
     def _check_sharing(self, vocabulary: Vocabulary) -> None:
         if self.shares_input and not vocabulary.is_joint:
             raise ValueError(
-                "an embedding whose inputs are tied needs one vocabulary for both languages; say "
+                "an embedding whose inputs are tied needs one vocabulary for both languages; set "
                 "tokenizer.joint: true, or choose tied_target or separate"
             )
 

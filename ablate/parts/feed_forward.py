@@ -1,4 +1,4 @@
-"""Feed-forwards: what each token does on its own.
+"""Feed-forwards: the sub-layers that act on every token by itself.
 
 B batch, T tokens, D d_model, F hidden width, E experts.
 """
@@ -6,7 +6,7 @@ B batch, T tokens, D d_model, F hidden width, E experts.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, cast
 
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ablate.parts.dims import Dims
 from ablate.parts.dropout import ElementDropout
+from ablate.parts.roles import Role, Roles, linear_layers
 from ablate.registry import Part, register
 
 AtLeastTwo = Annotated[int, Field(ge=2)]
@@ -24,14 +25,14 @@ AtLeastTwo = Annotated[int, Field(ge=2)]
 
 @dataclass(frozen=True)
 class AuxLosses:
-    """What one pass through the model gathers beside its output.
+    """Auxiliary losses that parts add to during one forward pass.
 
     Attributes:
-        real: True where there is a token and not padding, (B, T).
-        losses: to be added to the objective, (), each per token.
+        is_token: True where there is a token and not padding, (B, T).
+        losses: terms to be added to the objective, (), each per token.
     """
 
-    real: Tensor
+    is_token: Tensor
     losses: list[Tensor] = field(default_factory=list)
 
 
@@ -56,20 +57,36 @@ class FeedForward(nn.Module, Part, slot="feed_forward"):
 
         Args:
             x: tokens.
-            aux_losses: takes the losses that the part has of its own, in training.
+            aux_losses: in training, receives the part's auxiliary losses.
         """
 
+    @abstractmethod
+    def output_layers(self) -> Sequence[nn.Linear]:
+        """Return the layers whose outputs are added to the residual stream."""
+
     def normalise_hidden(self, norm: Callable[[int], nn.Module]) -> None:
-        """Put a norm on the hidden layer, after the activation and its dropout (NormFormer)."""
+        """Normalise the hidden layer, after the activation and its dropout (NormFormer).
+
+        Args:
+            norm: makes a norm of a given width.
+        """
         self.hidden_norm = norm(self.width)
 
     def weights(self) -> Iterator[Tensor]:
-        """Yield the matrices that tokens are multiplied by, for wirings that rescale them."""
-        return (module.weight for module in self.modules() if isinstance(module, nn.Linear))
+        """Yield the matrices that transform tokens, for residual schemes that rescale them."""
+        return (linear.weight for linear in linear_layers(self))
+
+    def linear_roles(self) -> Roles:
+        """Return the role of every linear layer of the feed-forward."""
+        outputs = self.output_layers()
+        return {
+            linear: Role(kind="feed_forward", ends_branch=linear in outputs)
+            for linear in linear_layers(self)
+        }
 
 
 class TwoLayer(FeedForward):
-    """phi(x W1 + b1) W2 + b2, with phi given by the parts below.
+    """phi(x W1 + b1) W2 + b2, with phi defined by the parts below.
 
     Args:
         dims: gives the width D.
@@ -87,6 +104,9 @@ class TwoLayer(FeedForward):
 
     def forward(self, x: Tensor, aux_losses: AuxLosses | None = None) -> Tensor:
         return self.down(self.hidden_norm(self.dropout(self.activation(self.up(x)))))
+
+    def output_layers(self) -> Sequence[nn.Linear]:
+        return (self.down,)
 
     @abstractmethod
     def activation(self, x: Tensor) -> Tensor:
@@ -142,17 +162,17 @@ class ReluSquared(TwoLayer):
 
 
 class Gated(FeedForward):
-    """(phi(x W + b) * (x V + c)) W2 + b2: one hidden layer gates another; phi is given below.
+    """(phi(x W + b) * (x V + c)) W2 + b2: one hidden layer gates another; parts below define phi.
 
-    Differs from its paper in that biases are on unless told otherwise, so that the gate is the
-    only difference from the other feed-forwards.
+    Differs from its paper in that there are biases by default, so that the gate is the only
+    difference from the other feed-forwards.
 
     Args:
         dims: gives the width D.
         dropout: of the hidden layer.
-        d_ff: hidden width of the two-layer feed-forward it stands in for; 4 * d_model unless given.
-        matched: whether the hidden width shrinks, to about 2/3 d_ff, until the parameters are as
-            many as that feed-forward has; otherwise it is d_ff itself.
+        d_ff: hidden width of the two-layer feed-forward that it replaces; 4 * d_model unless given.
+        matched: whether the hidden width is reduced, to about 2/3 d_ff, so that it has as many
+            parameters as that feed-forward; otherwise it is d_ff itself.
         bias: whether the three layers have one.
     """
 
@@ -177,6 +197,9 @@ class Gated(FeedForward):
     def forward(self, x: Tensor, aux_losses: AuxLosses | None = None) -> Tensor:
         hidden = self.activation(self.gate(x)) * self.up(x)
         return self.down(self.hidden_norm(self.dropout(hidden)))
+
+    def output_layers(self) -> Sequence[nn.Linear]:
+        return (self.down,)
 
     @abstractmethod
     def activation(self, x: Tensor) -> Tensor:
@@ -249,30 +272,30 @@ class SwiGlu(Gated):
     source="Fedus et al. 2021, arXiv:2101.03961, eq. 1 to 6; Shazeer et al. 2017, arXiv:1701.06538",
 )
 class MixtureOfExperts(FeedForward):
-    """Each token goes to a few of many `relu` feed-forwards, chosen by a router.
+    """A router selects a few of many `relu` feed-forwards for each token.
 
-    With one expert per token its gate is the router's probability, as in Switch, without which the
-    router would learn nothing; with more, the gates of the chosen are divided by their sum, as in
-    Shazeer et al.
+    With one expert per token its gate is the router's probability, as in Switch; otherwise the
+    router would get no gradient. With more, the gates of the selected experts are divided by their
+    sum, as in Shazeer et al.
 
-    Differs from its papers in that all experts are computed for every token, the gates of the
-    unchosen being 0: the result is the same and no token is ever turned away, but the cost is that
-    of all experts. The router has neither noise nor jitter.
+    Differs from its papers in that all experts are computed for every token and the gates of the
+    others are 0: the result is the same and no token is dropped for lack of capacity, but the cost
+    is that of all experts. The router has neither noise nor jitter.
 
-    In training the loss grows by balance * E * sum over e of (share of the choices that fell on
-    e) * (mean probability of e), over all tokens but padding; it is least where both are even.
+    In training balance * E * sum over e of (share of the selections that are e) * (mean probability
+    of e), over all tokens but padding, is added to the loss; it is lowest where both are uniform.
 
     Args:
         dims: gives the width D.
         dropout: of the hidden layers.
         d_ff: hidden width of each expert; 4 * d_model unless given, the paper's ratio.
         bias: whether the layers of the experts have one; the router has none.
-        n_experts: E; 4 is the fewest of Shazeer et al., since all of them are paid for here.
+        n_experts: E; 4, the smallest number of Shazeer et al., because all are computed.
         top_k: experts per token; 1 in Switch, from 2 to 4 elsewhere.
-        balance: weight of the loss that keeps the experts equally busy.
+        balance: weight of the load-balancing loss.
 
     Raises:
-        ValueError: if a token goes to all experts, so that nothing is chosen or balanced.
+        ValueError: if top_k is all experts, so that nothing is selected or balanced.
     """
 
     def __init__(  # noqa: PLR0913 - one argument for every option
@@ -289,7 +312,7 @@ class MixtureOfExperts(FeedForward):
         if top_k >= n_experts:
             raise ValueError(
                 f"top_k ({top_k}) of {n_experts} experts leaves nothing to choose; "
-                "say a smaller top_k or a larger n_experts"
+                "give a smaller top_k or a larger n_experts"
             )
         super().__init__(dims, dropout, width=d_ff or 4 * dims.d_model)
         self.router = nn.Linear(dims.d_model, n_experts, bias=False)
@@ -301,12 +324,13 @@ class MixtureOfExperts(FeedForward):
 
     def forward(self, x: Tensor, aux_losses: AuxLosses | None = None) -> Tensor:
         p = self.router(x).softmax(dim=-1)  # (B, T, E)
-        chosen = torch.zeros_like(p).scatter(-1, p.topk(self.top_k).indices, 1.0)
-        gates = p * chosen
+        selected = torch.zeros_like(p).scatter(-1, p.topk(self.top_k).indices, 1.0)
+        gates = p * selected
         if self.top_k > 1:
             gates = gates / gates.sum(dim=-1, keepdim=True)
         if self.training and aux_losses is not None:
-            aux_losses.losses.append(self.balance * self._imbalance(p, chosen, aux_losses.real))
+            imbalance = self._imbalance(p, selected, aux_losses.is_token)
+            aux_losses.losses.append(self.balance * imbalance)
         outputs = torch.stack([expert(x) for expert in self.experts], dim=-1)  # (B, T, D, E)
         return (outputs * gates[:, :, None]).sum(dim=-1)
 
@@ -314,23 +338,26 @@ class MixtureOfExperts(FeedForward):
         for expert in self._experts():
             expert.normalise_hidden(norm)
 
+    def output_layers(self) -> Sequence[nn.Linear]:
+        return [layer for expert in self._experts() for layer in expert.output_layers()]
+
     def weights(self) -> Iterator[Tensor]:
-        """Yield the matrices of the experts; the router only chooses among them."""
+        """Yield the matrices of the experts; the router only selects among them."""
         for expert in self._experts():
             yield from expert.weights()
 
     def _experts(self) -> Iterator[FeedForward]:
         return (cast(FeedForward, expert) for expert in self.experts)
 
-    def _imbalance(self, p: Tensor, chosen: Tensor, real: Tensor) -> Tensor:
-        """Return how uneven the choice is, (); 1 where it is even and E where it is not at all.
+    def _imbalance(self, p: Tensor, selected: Tensor, is_token: Tensor) -> Tensor:
+        """Return how unbalanced the selection is, (): from 1, where it is uniform, to E.
 
         Args:
             p: probabilities, (B, T, E).
-            chosen: 1 where an expert was chosen and 0 elsewhere, (B, T, E).
-            real: True where there is a token, (B, T).
+            selected: 1 where an expert was selected and 0 elsewhere, (B, T, E).
+            is_token: True where there is a token, (B, T).
         """
-        n_tokens = real.sum().clamp(min=1)
-        load = (chosen * real[:, :, None]).sum(dim=(0, 1)) / (n_tokens * self.top_k)
-        share = (p * real[:, :, None]).sum(dim=(0, 1)) / n_tokens
-        return len(self.experts) * (load * share).sum()
+        n_tokens = is_token.sum().clamp(min=1)
+        load = (selected * is_token[:, :, None]).sum(dim=(0, 1)) / (n_tokens * self.top_k)
+        mean_p = (p * is_token[:, :, None]).sum(dim=(0, 1)) / n_tokens
+        return len(self.experts) * (load * mean_p).sum()

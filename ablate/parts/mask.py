@@ -1,7 +1,7 @@
-"""Masks: which tokens of its own sequence a token may look at.
+"""Masks: which tokens of its own sequence a token may attend to.
 
-B batch, T queries, S keys. A mask is True where attention is allowed. Cross-attention has no
-choice of masks: it always sees every source token, and never padding.
+B batch, T queries, S keys. A mask is True where attention is allowed. The mask of cross-attention
+is not an option: every source token is visible, and padding is not.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ class Mask(Part, slot="mask"):
     """The contract: the rule of one stack's self-attention.
 
     Args:
-        stack_info: which stack; the decoder must never look ahead.
+        stack_info: which stack; that of the decoder is causal.
     """
 
     def __init__(self, stack_info: StackInfo) -> None:
         self.is_causal = stack_info.side == "decoder"
 
-    def allowed(self, queries: Tensor, keys: Tensor, real: Tensor) -> Tensor:
-        """Return who may look at whom, broadcastable to (B, H, T, S).
+    def allowed(self, query_positions: Tensor, key_positions: Tensor, is_token: Tensor) -> Tensor:
+        """Return the mask, broadcastable to (B, H, T, S).
 
         Args:
-            queries: positions of the queries, (T,).
-            keys: positions of the keys, (S,).
-            real: True where there is a token and not padding, (B or 1, 1, 1, S).
+            query_positions: positions of the queries, (T,).
+            key_positions: positions of the keys, (S,).
+            is_token: True where a key is a token and not padding, (B or 1, 1, 1, S).
         """
-        return queries[:, None] >= keys[None, :] if self.is_causal else real
+        if not self.is_causal:
+            return is_token
+        return query_positions[:, None] >= key_positions[None, :]
 
 
 @register(
@@ -40,10 +42,10 @@ class Mask(Part, slot="mask"):
     source="Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.3",
 )
 class Causal(Mask):
-    """The encoder sees every token; the decoder sees what stands before, and itself.
+    """Encoder tokens attend to all tokens, decoder tokens to earlier ones and to themselves.
 
-    Padding stands at the end, so that no target token ever looks at it; the rows of padding itself
-    are computed and left out of the loss.
+    Padding is at the end, so that no target token attends to it; the rows of padding itself are
+    computed and left out of the loss.
     """
 
 
@@ -53,14 +55,14 @@ class Causal(Mask):
     source="Rush 2018, The Annotated Transformer (Batch.make_std_mask)",
 )
 class CausalPadding(Mask):
-    """Like `causal`, but target padding is hidden too.
+    """Like `causal`, but target padding is masked too.
 
-    The logits of real tokens are the same to the last bit; only those of padding, which no loss
-    counts, differ. It is here so that this can be seen rather than believed.
+    The logits of tokens are the same to the last bit; only those of padding, which no loss counts,
+    differ. The part exists to demonstrate that.
     """
 
-    def allowed(self, queries: Tensor, keys: Tensor, real: Tensor) -> Tensor:
-        return super().allowed(queries, keys, real) & real
+    def allowed(self, query_positions: Tensor, key_positions: Tensor, is_token: Tensor) -> Tensor:
+        return super().allowed(query_positions, key_positions, is_token) & is_token
 
 
 @register(
@@ -69,17 +71,18 @@ class CausalPadding(Mask):
     source="Luong et al. 2015, arXiv:1508.04025, sec. 3.2; Beltagy et al. 2020, arXiv:2004.05150",
 )
 class Local(Mask):
-    """A token sees its neighbourhood alone: a sliding window in both stacks.
+    """A token attends only to its neighbourhood: a sliding window in both stacks.
 
     Args:
-        stack_info: which stack; the decoder's window reaches back only.
-        window: how many tokens away, on either side.
+        stack_info: which stack; the decoder's window contains earlier tokens only.
+        window: the largest distance, in tokens, on either side.
     """
 
     def __init__(self, stack_info: StackInfo, *, window: PositiveInt = 8) -> None:
         super().__init__(stack_info)
         self.window = window
 
-    def allowed(self, queries: Tensor, keys: Tensor, real: Tensor) -> Tensor:
-        near = (queries[:, None] - keys[None, :]).abs() <= self.window
-        return super().allowed(queries, keys, real) & near
+    def allowed(self, query_positions: Tensor, key_positions: Tensor, is_token: Tensor) -> Tensor:
+        distance = (query_positions[:, None] - key_positions[None, :]).abs()
+        is_near = distance <= self.window
+        return super().allowed(query_positions, key_positions, is_token) & is_near

@@ -1,4 +1,4 @@
-"""Norms: how activations are normalised. D is the width, which is d_model in most places."""
+"""Norms: how activations are normalised. D is the width, d_model except in a hidden layer."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from ablate.parts.dims import Dims
 from ablate.registry import Part, register
 
-_SHORTEST = 1e-5  # ScaleNorm treats shorter vectors as this long, as its authors' code does
+_MIN_LENGTH = 1e-5  # the smallest divisor of ScaleNorm, as in its authors' code
 
 
 class Norm(nn.Module, Part, slot="norm"):
     """The contract: (..., D) in, (..., D) out.
 
     Args:
-        dims: its d_model is the width D, also where what is normalised is not the stream.
+        dims: its d_model is the width D, also of a norm inside a sub-layer.
 
     Attributes:
         width: D.
@@ -81,7 +81,7 @@ class RMSNorm(Norm):
         self.norm = nn.RMSNorm(dims.d_model, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm(_exact(x))
+        return self.norm(_at_least_float32(x))
 
 
 @register(
@@ -97,21 +97,21 @@ class AnnotatedNorm(Norm):
         eps: 1e-6 in its source.
 
     Raises:
-        ValueError: if D is 1, where that deviation is not defined.
+        ValueError: if D is 1, where that standard deviation is not defined.
     """
 
     def __init__(self, dims: Dims, *, eps: PositiveFloat = 1e-6) -> None:
         super().__init__(dims)
         if self.width == 1:
             raise ValueError(
-                "annotated divides by the width less one, and it is 1; say norm: layer"
+                "annotated divides by the width less one, and the width is 1; choose norm: layer"
             )
         self.gain = nn.Parameter(torch.ones(self.width))
         self.bias = nn.Parameter(torch.zeros(self.width))
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        x = _exact(x)
+        x = _at_least_float32(x)
         std, mean = torch.std_mean(x, dim=-1, keepdim=True)
         return self.gain * (x - mean) / (std + self.eps) + self.bias
 
@@ -122,16 +122,16 @@ class AnnotatedNorm(Norm):
     source="Nguyen & Salazar 2019, arXiv:1910.05895, sec. 2.3",
 )
 class ScaleNorm(Norm):
-    """Every vector is scaled to one length, which is trained."""
+    """Scale every vector to the same length, which is trained."""
 
     def __init__(self, dims: Dims) -> None:
         super().__init__(dims)
         self.length = nn.Parameter(torch.full((1,), self.width**0.5))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = _exact(x)
+        x = _at_least_float32(x)
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return self.length * x / length.clamp(min=_SHORTEST)
+        return self.length * x / length.clamp(min=_MIN_LENGTH)
 
 
 @register(
@@ -140,11 +140,11 @@ class ScaleNorm(Norm):
     source="Zhu et al. 2025, arXiv:2503.10622, sec. 4",
 )
 class DynamicTanh(Norm):
-    """Squashes every number by itself; no statistics of the vector.
+    """Apply a tanh to every element; no statistics of the vector are computed.
 
     Args:
         dims: gives the width D.
-        alpha: what the trained a starts from.
+        alpha: initial value of a.
     """
 
     def __init__(self, dims: Dims, *, alpha: PositiveFloat = 0.5) -> None:
@@ -154,7 +154,7 @@ class DynamicTanh(Norm):
         self.bias = nn.Parameter(torch.zeros(self.width))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.gain * (self.alpha * _exact(x)).tanh() + self.bias
+        return self.gain * (self.alpha * _at_least_float32(x)).tanh() + self.bias
 
 
 @register(
@@ -169,7 +169,7 @@ class AdaNorm(Norm):
 
     Args:
         dims: gives the width D.
-        k: how much the gain falls as the normalised input rises.
+        k: by how much the gain decreases per unit of the normalised input.
     """
 
     def __init__(self, dims: Dims, *, k: PositiveFloat = 0.1) -> None:
@@ -177,10 +177,10 @@ class AdaNorm(Norm):
         self.k = k
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.layer_norm(_exact(x), (self.width,))
+        y = F.layer_norm(_at_least_float32(x), (self.width,))
         return (1 - self.k * y).detach() * y
 
 
-def _exact(x: Tensor) -> Tensor:
-    """Return ``x`` in no less than single precision, in which PyTorch's own norms compute too."""
+def _at_least_float32(x: Tensor) -> Tensor:
+    """Return ``x`` in single precision or better, as PyTorch's own norms compute."""
     return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -27,7 +27,7 @@ class Objective(Part, slot="objective"):
         pad: the id of padding, whose loss is 0.
 
     Attributes:
-        n_passes: how often every batch goes through the model, each time with dropout of its own.
+        n_passes: how many times each batch goes through the model, with independent dropout.
     """
 
     n_passes = 1
@@ -39,7 +39,8 @@ class Objective(Part, slot="objective"):
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the loss, (), of ``logits`` (N, V), summed over ``targets`` (N,) but padding.
 
-        With several passes N counts all of them, one after the other, and the loss is their mean.
+        With several passes the N rows are those of all passes, one pass after the other, and the
+        loss is the mean over passes.
         """
 
 
@@ -49,10 +50,10 @@ class Objective(Part, slot="objective"):
     source="Sutskever et al. 2014, arXiv:1409.3215, sec. 3.2",
 )
 class CrossEntropy(Objective):
-    """The negative log-likelihood itself."""
+    """The negative log-likelihood."""
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return _smoothed(logits, targets, self.pad, 0.0)
+        return _smoothed_cross_entropy(logits, targets, self.pad, 0.0)
 
 
 @register(
@@ -61,17 +62,17 @@ class CrossEntropy(Objective):
     source="Szegedy et al. 2016, arXiv:1512.00567, sec. 7",
 )
 class LabelSmoothing(Objective):
-    """Cross-entropy against a target that keeps 1 - epsilon and spreads epsilon.
+    """Cross-entropy with a target distribution that gives epsilon to other tokens.
 
-    Three forms are published under one name. They differ in where epsilon goes, and so in the
-    value of the loss and, a little, in its gradient.
+    Three forms are published under one name. They differ in the tokens among which epsilon is
+    divided, and so in the value of the loss and, a little, in its gradient.
 
     Args:
         pad: the id of padding.
-        epsilon: the probability that is spread.
-        form: ``uniform``: over all V tokens, the target among them (Szegedy et al.;
-            torch.nn.CrossEntropyLoss; fairseq to 2020). ``others``: over the V - 1 others, as
-            tensor2tensor, and so the paper's experiments, and fairseq since. ``annotated``: over
+        epsilon: the probability that is divided.
+        form: ``uniform``: among all V tokens, the target included (Szegedy et al.;
+            torch.nn.CrossEntropyLoss; fairseq to 2020). ``others``: among the V - 1 others, as in
+            tensor2tensor, and so the paper's experiments, and fairseq since. ``annotated``: among
             the V - 2 others that are not padding, with the entropy of the target subtracted (a
             Kullback-Leibler divergence), as in The Annotated Transformer.
     """
@@ -89,21 +90,21 @@ class LabelSmoothing(Objective):
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         if self.form == "uniform":
-            return _smoothed(logits, targets, self.pad, self.epsilon)
-        log_p = _precise(logits).log_softmax(dim=-1)  # (N, V)
-        own = log_p.gather(1, targets[:, None])[:, 0]  # (N,)
-        others = log_p.sum(dim=-1) - own
+            return _smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)
+        log_p = _at_least_float32(logits).log_softmax(dim=-1)  # (N, V)
+        target = log_p.gather(1, targets[:, None])[:, 0]  # (N,)
+        others = log_p.sum(dim=-1) - target
         n_others = logits.size(-1) - 1
         if self.form == "annotated":
             others, n_others = others - log_p[:, self.pad], n_others - 1
-        loss = -(1 - self.epsilon) * own - self.epsilon / n_others * others  # (N,)
+        loss = -(1 - self.epsilon) * target - self.epsilon / n_others * others  # (N,)
         if self.form == "annotated":
             loss = loss - self._entropy(n_others)
-        return _over_tokens(loss, targets, self.pad)
+        return _sum_over_tokens(loss, targets, self.pad)
 
     def _entropy(self, n_others: int) -> float:
-        own, share = 1 - self.epsilon, self.epsilon / n_others
-        return -sum(n * p * math.log(p) for n, p in ((1, own), (n_others, share)) if p > 0)
+        target, other = 1 - self.epsilon, self.epsilon / n_others
+        return -sum(n * p * math.log(p) for n, p in ((1, target), (n_others, other)) if p > 0)
 
 
 @register(
@@ -112,10 +113,10 @@ class LabelSmoothing(Objective):
     source="Liang et al. 2021, arXiv:2106.14448, eq. 4",
 )
 class RDrop(Objective):
-    """Two passes of one batch, each with dropout of its own, must predict alike.
+    """Penalise the difference of two passes of a batch with independent dropout.
 
-    It is half of the paper's equation, which adds the losses of both passes, so that without
-    alpha it is label smoothing, and the learning rate means the same. A step costs two.
+    It is half of the paper's equation, which adds the losses of both passes, so that with alpha 0
+    it is label smoothing at the same learning rate. A step takes two forward and backward passes.
 
     Args:
         pad: the id of padding.
@@ -131,12 +132,12 @@ class RDrop(Objective):
         self.epsilon = epsilon
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        logits = _precise(logits)
-        one, other = logits.log_softmax(dim=-1).chunk(2)  # (N / 2, V)
-        both_ways = ((one.exp() - other.exp()) * (one - other)).sum(dim=-1)  # (N / 2,)
-        apart = _over_tokens(both_ways, targets[: one.size(0)], self.pad)
-        likelihood = _smoothed(logits, targets, self.pad, self.epsilon)
-        return likelihood / 2 + self.alpha / 4 * apart
+        logits = _at_least_float32(logits)
+        log_p1, log_p2 = logits.log_softmax(dim=-1).chunk(2)  # (N / 2, V)
+        divergence = ((log_p1.exp() - log_p2.exp()) * (log_p1 - log_p2)).sum(dim=-1)  # (N / 2,)
+        penalty = _sum_over_tokens(divergence, targets[: log_p1.size(0)], self.pad)
+        cross_entropy = _smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)
+        return cross_entropy / 2 + self.alpha / 4 * penalty
 
 
 @register(
@@ -145,11 +146,11 @@ class RDrop(Objective):
     source="Chowdhery et al. 2022, arXiv:2204.02311, sec. 5",
 )
 class ZLoss(Objective):
-    """Keep the softmax's normaliser near 1, so that logits do not drift away together.
+    """Keep the softmax's normaliser Z near 1, so that the logits do not drift.
 
     Args:
         pad: the id of padding.
-        weight: of the squared logarithm of the normaliser.
+        weight: of the squared logarithm of Z.
         epsilon: of `label_smoothing` with form uniform, in L; none in the paper.
     """
 
@@ -161,10 +162,11 @@ class ZLoss(Objective):
         self.epsilon = epsilon
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        logits = _precise(logits)
+        logits = _at_least_float32(logits)
         log_z = logits.logsumexp(dim=-1)  # (N,)
-        drift = _over_tokens(log_z.square(), targets, self.pad)
-        return _smoothed(logits, targets, self.pad, self.epsilon) + self.weight * drift
+        penalty = _sum_over_tokens(log_z.square(), targets, self.pad)
+        cross_entropy = _smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)
+        return cross_entropy + self.weight * penalty
 
 
 @register(
@@ -177,9 +179,9 @@ class ConfidencePenalty(Objective):
 
     Args:
         pad: the id of padding.
-        beta: weight of the entropy, in nats; the paper tunes it for every task, and this is only
-            a mild one.
-        epsilon: of `label_smoothing` with form uniform, in L; the paper has one or the other.
+        beta: weight of the entropy, in nats; the paper tunes it for every task, and the default is
+            a small one.
+        epsilon: of `label_smoothing` with form uniform, in L; the paper uses one or the other.
     """
 
     def __init__(self, pad: int, *, beta: NonNegativeFloat = 0.1, epsilon: Epsilon = 0.0) -> None:
@@ -188,55 +190,60 @@ class ConfidencePenalty(Objective):
         self.epsilon = epsilon
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        logits = _precise(logits)
+        logits = _at_least_float32(logits)
         log_p = logits.log_softmax(dim=-1)  # (N, V)
-        entropy = _over_tokens(-(log_p.exp() * log_p).sum(dim=-1), targets, self.pad)
-        return _smoothed(logits, targets, self.pad, self.epsilon) - self.beta * entropy
+        entropy = _sum_over_tokens(-(log_p.exp() * log_p).sum(dim=-1), targets, self.pad)
+        cross_entropy = _smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)
+        return cross_entropy - self.beta * entropy
 
 
-def _precise(logits: Tensor) -> Tensor:
-    """Return ``logits`` in single precision at least: sums over a vocabulary need it."""
+def _at_least_float32(logits: Tensor) -> Tensor:
+    """Return ``logits`` in single precision or better, which sums over a vocabulary need."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def _smoothed(logits: Tensor, targets: Tensor, pad: int, epsilon: float) -> Tensor:
-    """Return the cross-entropy, (), of ``logits`` (N, V), with ``epsilon`` spread over all V."""
+def _smoothed_cross_entropy(logits: Tensor, targets: Tensor, pad: int, epsilon: float) -> Tensor:
+    """Return the cross-entropy, (), of ``logits`` (N, V), with smoothing of form uniform."""
     if logits.is_cpu and logits.dtype == torch.bfloat16:
-        return _Smoothed.apply(logits, targets, pad, epsilon)
+        return _SmoothedCrossEntropy.apply(logits, targets, pad, epsilon)
     return F.cross_entropy(
-        _precise(logits), targets, reduction="sum", ignore_index=pad, label_smoothing=epsilon
+        _at_least_float32(logits),
+        targets,
+        reduction="sum",
+        ignore_index=pad,
+        label_smoothing=epsilon,
     )
 
 
-class _Smoothed(torch.autograd.Function):
-    """The same loss in fewer passes over the logits, for where these cost more than kernels.
+class _SmoothedCrossEntropy(torch.autograd.Function):
+    """`torch.nn.functional.cross_entropy` with fewer passes over the logits, for bf16 on a CPU.
 
-    PyTorch's own makes two dense gradients, one of the target and one of what is spread, and adds
-    them up. Here the softmax becomes the gradient where it lies.
+    PyTorch's own computes two dense gradients, one of the target's term and one of the smoothing's,
+    and adds them. This one turns the softmax into the gradient in place.
     """
 
     @staticmethod
     def forward(
         ctx: FunctionCtx, logits: Tensor, targets: Tensor, pad: int, epsilon: float
     ) -> Tensor:
-        scores, own = _precise(logits), targets[:, None]
+        scores, index = _at_least_float32(logits), targets[:, None]
         p = scores.softmax(dim=-1)  # (N, V)
         log_z = scores.amax(dim=-1, keepdim=True) - p.amax(dim=-1, keepdim=True).log()
-        spread = epsilon * scores.mean(dim=-1, keepdim=True)
-        loss = log_z - (1 - epsilon) * scores.gather(1, own) - spread  # (N, 1)
-        ctx.save_for_backward(p, own)
+        smoothing = epsilon * scores.mean(dim=-1, keepdim=True)
+        loss = log_z - (1 - epsilon) * scores.gather(1, index) - smoothing  # (N, 1)
+        ctx.save_for_backward(p, index)
         ctx.pad, ctx.epsilon, ctx.dtype = pad, epsilon, logits.dtype  # type: ignore[attr-defined]
-        return loss.masked_fill(own == pad, 0.0).sum()
+        return loss.masked_fill(index == pad, 0.0).sum()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        p, own = ctx.saved_tensors
+        p, index = ctx.saved_tensors
         p.sub_(ctx.epsilon / p.size(1))
-        p.scatter_add_(1, own, p.new_full(own.shape, ctx.epsilon - 1))
-        return p.mul_(gradient * (own != ctx.pad)).to(ctx.dtype), None, None, None
+        p.scatter_add_(1, index, p.new_full(index.shape, ctx.epsilon - 1))
+        return p.mul_(gradient * (index != ctx.pad)).to(ctx.dtype), None, None, None
 
 
-def _over_tokens(values: Tensor, targets: Tensor, pad: int) -> Tensor:
-    """Return the sum, (), of ``values`` (N,), where ``targets`` (N,) is a token."""
+def _sum_over_tokens(values: Tensor, targets: Tensor, pad: int) -> Tensor:
+    """Return the sum, (), of ``values`` (N,) where ``targets`` (N,) is a token."""
     return values.masked_fill(targets == pad, 0.0).sum()

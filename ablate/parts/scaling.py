@@ -1,4 +1,4 @@
-"""Scaling: what becomes of the dot products before their softmax.
+"""Scaling: how queries, keys and their dot products are scaled before the softmax.
 
 B batch, T queries, S keys, H n_heads, G heads of keys, K d_k.
 """
@@ -17,15 +17,15 @@ from ablate.registry import Part, register
 
 TypicalLength = Annotated[int, Field(ge=2)]
 
-_EPS = 1e-6  # under the root of a mean square
-_SHARPEST = 100.0  # the largest factor of a cosine, 1 / 0.01
-_SHARPNESS = 10.0  # its start, 1 / 0.1
+_EPS = 1e-6  # added to the mean square, under the root
+_MAX_COSINE_FACTOR = 100.0  # 1 / 0.01
+_INITIAL_COSINE_FACTOR = 10.0  # 1 / 0.1
 
 
 class Scaling(nn.Module, Part, slot="scaling"):
-    """The contract: three hooks around the dot product; all change nothing here.
+    """The contract: three hooks around the dot product, which by default change nothing.
 
-    Queries and keys pass through theirs right after their projection, before any rotation by
+    Those of queries and keys are applied right after their projection, before any rotation by
     position and before keys are cached.
 
     Args:
@@ -63,7 +63,7 @@ class NoScaling(Scaling):
     source="Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.1",
 )
 class SqrtDk(Scaling):
-    """Unit variance for queries and keys of unit variance."""
+    """Scores have unit variance if the elements of queries and keys have."""
 
     def __init__(self, dims: Dims) -> None:
         super().__init__(dims)
@@ -79,7 +79,7 @@ class SqrtDk(Scaling):
     source="a popular misreading of Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.1",
 )
 class SqrtDmodel(Scaling):
-    """With d_model = n_heads d_k it is sqrt(n_heads) times flatter than the paper's."""
+    """With d_model = n_heads d_k its scores are the paper's over sqrt(n_heads)."""
 
     def __init__(self, dims: Dims) -> None:
         super().__init__(dims)
@@ -95,7 +95,7 @@ class SqrtDmodel(Scaling):
     source="Yang et al. 2022, arXiv:2203.03466, def. 4.1",
 )
 class Dk(Scaling):
-    """The muP rule, for queries and keys that training has made alike: flatter than `sqrt_dk`."""
+    """The muP rule, for queries and keys that become correlated in training."""
 
     def __init__(self, dims: Dims) -> None:
         super().__init__(dims)
@@ -111,7 +111,7 @@ class Dk(Scaling):
     source="Lee et al. 2021, arXiv:2112.13492, sec. 3.2 (learnable temperature)",
 )
 class Learned(Scaling):
-    """One trained factor for each attention, which starts from the paper's."""
+    """One trained factor for each attention, initialised to 1 / sqrt(d_k)."""
 
     def __init__(self, dims: Dims) -> None:
         super().__init__(dims)
@@ -127,18 +127,18 @@ class Learned(Scaling):
     source="Henry et al. 2020, arXiv:2010.04245, sec. 3",
 )
 class QKNorm(Scaling):
-    """Cosines times one trained factor for each attention; no score can exceed it.
+    """Cosines times one trained factor for each attention, which no score exceeds.
 
     Args:
         dims: not used.
         typical_length: L, the length in tokens that 97.5% of the training sentences do not exceed;
-            72 in the authors' setting for English to Vietnamese. It sets where the factor starts.
+            72 in the authors' setting for English to Vietnamese. It determines the initial factor.
     """
 
     def __init__(self, dims: Dims, *, typical_length: TypicalLength = 72) -> None:
         super().__init__(dims)
-        start = math.log2(typical_length**2 - typical_length)
-        self.factor = nn.Parameter(torch.full((1,), start))
+        initial = math.log2(typical_length**2 - typical_length)
+        self.factor = nn.Parameter(torch.full((1,), initial))
 
     def query(self, q: Tensor) -> Tensor:
         return (_unit(q) * self.factor).to(q.dtype)
@@ -176,7 +176,7 @@ class RMSQKNorm(Scaling):
 class Cosine(Scaling):
     """Cosines over one trained temperature for each head (Swin Transformer V2).
 
-    What is trained is ln(1 / tau_h); below tau_h = 0.01 it gets no gradient.
+    The parameter is ln(1 / tau_h); where tau_h is below 0.01 it gets no gradient.
 
     Args:
         dims: gives the number of heads.
@@ -184,10 +184,12 @@ class Cosine(Scaling):
 
     def __init__(self, dims: Dims) -> None:
         super().__init__(dims)
-        self.log_factor = nn.Parameter(torch.full((dims.n_heads,), math.log(_SHARPNESS)))
+        self.log_factor = nn.Parameter(
+            torch.full((dims.n_heads,), math.log(_INITIAL_COSINE_FACTOR))
+        )
 
     def query(self, q: Tensor) -> Tensor:
-        factor = self.log_factor.clamp(max=math.log(_SHARPEST)).exp()
+        factor = self.log_factor.clamp(max=math.log(_MAX_COSINE_FACTOR)).exp()
         return (_unit(q) * factor[:, None, None]).to(q.dtype)
 
     def key(self, k: Tensor) -> Tensor:
@@ -200,7 +202,7 @@ class Cosine(Scaling):
     source="Gemma Team 2024, arXiv:2408.00118, sec. 2 (logit soft-capping)",
 )
 class SoftCap(Scaling):
-    """As `sqrt_dk`, but no score leaves the range from -cap to cap.
+    """As `sqrt_dk`, with scores between -cap and cap.
 
     Args:
         dims: gives d_k.
@@ -220,15 +222,15 @@ class SoftCap(Scaling):
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Return vectors ``x`` (..., K) of length 1, in no less than single precision."""
-    return nn.functional.normalize(_wide(x), dim=-1)
+    """Return vectors ``x`` (..., K) of length 1, in single precision or better."""
+    return nn.functional.normalize(_at_least_float32(x), dim=-1)
 
 
 def _rms(x: Tensor) -> Tensor:
-    """Return vectors ``x`` (..., K) of mean square 1, in no less than single precision."""
-    x = _wide(x)
+    """Return vectors ``x`` (..., K) of mean square 1, in single precision or better."""
+    x = _at_least_float32(x)
     return x * (x.square().mean(dim=-1, keepdim=True) + _EPS).rsqrt()
 
 
-def _wide(x: Tensor) -> Tensor:
+def _at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))

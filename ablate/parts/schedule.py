@@ -16,7 +16,7 @@ Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class Schedule(Part, slot="schedule"):
-    """The contract: a pure function of the step and of how the dev set has been doing.
+    """The contract: a pure function of the step and of the losses on the dev set so far.
 
     Args:
         dims: gives d_model.
@@ -138,7 +138,7 @@ class Constant(Schedule):
 
 
 class Falling(Schedule):
-    """Linear from 0 to lr over the warm-up, then down to min_lr, as the parts below say.
+    """Linear from 0 to lr over the warm-up, then down to min_lr, as the parts below define.
 
     Args:
         dims: not used.
@@ -164,7 +164,7 @@ class Falling(Schedule):
         if min_lr > lr:
             raise ValueError(
                 f"min_lr ({min_lr}) is above lr ({lr}), from which the rate is to fall; "
-                "say a smaller min_lr, or a larger lr"
+                "give a smaller min_lr, or a larger lr"
             )
         self.lr = lr
         self.warmup = warmup
@@ -173,14 +173,14 @@ class Falling(Schedule):
     def rate(self, step: int, dev: Sequence[float] = ()) -> float:
         if step < self.warmup:
             return self.lr * step / self.warmup
-        return self.fallen(step, dev)
+        return self.rate_after_warmup(step, dev)
 
     @abstractmethod
-    def fallen(self, step: int, dev: Sequence[float]) -> float:
+    def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
         """Return the learning rate of a step after the warm-up; the arguments are as in `rate`."""
 
     def share(self, step: int, begin: int) -> float:
-        """Return how much of the way from step ``begin`` to the last step is done, 0 to 1."""
+        """Return the share of the steps from ``begin`` to the last one that is over, 0 to 1."""
         return max((step - begin) / max(self.n_steps - begin, 1), 0.0)
 
 
@@ -192,7 +192,7 @@ class Falling(Schedule):
 class Cosine(Falling):
     """After the warm-up half a cosine down to min_lr at the last step."""
 
-    def fallen(self, step: int, dev: Sequence[float]) -> float:
+    def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
         done = self.share(step, self.warmup)
         return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * done)) / 2
 
@@ -205,7 +205,7 @@ class Cosine(Falling):
 class Linear(Falling):
     """After the warm-up a straight line down to min_lr at the last step."""
 
-    def fallen(self, step: int, dev: Sequence[float]) -> float:
+    def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
         return self.lr + (self.min_lr - self.lr) * self.share(step, self.warmup)
 
 
@@ -246,7 +246,7 @@ class WarmupStableDecay(Falling):
         super().__init__(dims, n_steps, lr=lr, warmup=warmup, min_lr=min_lr)
         self.begin = max(warmup, n_steps - max(1, round(decay * n_steps)))
 
-    def fallen(self, step: int, dev: Sequence[float]) -> float:
+    def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
         return self.lr + (self.min_lr - self.lr) * self.share(step, self.begin)
 
 
@@ -257,7 +257,7 @@ class WarmupStableDecay(Falling):
     "Nguyen & Salazar 2019, arXiv:1910.05895",
 )
 class Plateau(Falling):
-    """After the warm-up constant, and lower each time the dev NLL has stopped falling.
+    """Constant after the warm-up, and multiplied by a factor when the dev NLL stops falling.
 
     Any lower dev NLL is a new best, and all evaluations count, those of the warm-up too.
 
@@ -267,9 +267,9 @@ class Plateau(Falling):
         lr: the highest rate.
         warmup: steps until the highest rate.
         factor: of the rate, each time it falls.
-        patience: evaluations in a row without a new best that pass without consequence; after one
-            more the rate falls, and the count begins again.
-        min_lr: the rate that is not gone below.
+        patience: the number of evaluations in a row without a new best that leave the rate as it
+            is; after one more it falls, and the count starts again.
+        min_lr: lower bound of the rate after the warm-up.
 
     Raises:
         ValueError: if min_lr is above lr.
@@ -290,7 +290,7 @@ class Plateau(Falling):
         self.factor = factor
         self.patience = patience
 
-    def fallen(self, step: int, dev: Sequence[float]) -> float:
+    def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
         rate, best, without_gain = self.lr, math.inf, 0
         for nll in dev:
             without_gain = 0 if nll < best else without_gain + 1

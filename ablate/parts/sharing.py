@@ -1,4 +1,4 @@
-"""Sharing: which layers of a stack are one and the same block of weights."""
+"""Sharing: which layers of a stack use the same block of weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AtLeastTwo = Annotated[int, Field(ge=2)]
 
 
 class Sharing(Part, slot="sharing"):
-    """The contract: the order in which a stack goes through its blocks.
+    """The contract: the block of weights that each layer of a stack uses.
 
     Args:
         stack_info: which stack, and its depth.
@@ -25,7 +25,7 @@ class Sharing(Part, slot="sharing"):
 
     @abstractmethod
     def order(self) -> list[int]:
-        """Return which block stands at each layer, from the bottom; new blocks in order from 0."""
+        """Return the block of each layer, from the bottom; blocks are numbered by first use."""
 
 
 @register(
@@ -48,15 +48,15 @@ class NoSharing(Sharing):
 class Block(Sharing):
     """All layers of the stack are one block, norms included.
 
-    Said of the model it shares within each stack; said of ``model.encoder`` or ``model.decoder``
-    it is the encoder-only or decoder-only sharing of Narang et al.
+    As ``model.sharing`` it shares within each stack; as ``model.encoder.sharing`` or
+    ``model.decoder.sharing`` it is the encoder-only or decoder-only sharing of Narang et al.
     """
 
     def order(self) -> list[int]:
         return [0] * self.n_layers
 
 
-class _Blocks(Sharing):
+class _FewerBlocks(Sharing):
     """Fewer blocks than layers.
 
     Args:
@@ -64,7 +64,7 @@ class _Blocks(Sharing):
         n_blocks: distinct blocks.
 
     Raises:
-        ValueError: if there are not more layers than blocks, so that nothing would be shared.
+        ValueError: unless there are more layers than blocks, because nothing would be shared.
     """
 
     def __init__(self, stack_info: StackInfo, *, n_blocks: AtLeastTwo = 2) -> None:
@@ -72,7 +72,7 @@ class _Blocks(Sharing):
         if n_blocks >= stack_info.n_layers:
             raise ValueError(
                 f"{n_blocks} blocks for the {stack_info.n_layers} layers of the {stack_info.side} "
-                "share nothing; say fewer blocks (n_blocks), more layers, or sharing: none"
+                "share nothing; choose fewer blocks (n_blocks), more layers, or sharing: none"
             )
         self.n_blocks = n_blocks
 
@@ -82,7 +82,7 @@ class _Blocks(Sharing):
     formula="block(layer) = floor(layer n_blocks / n_layers)",
     source="Takase & Kiyono 2021, arXiv:2104.06022, sec. 2 (Sequence)",
 )
-class Sequence(_Blocks):
+class Sequence(_FewerBlocks):
     """Neighbouring layers share: 0 0 1 1 2 2."""
 
     def order(self) -> list[int]:
@@ -94,8 +94,8 @@ class Sequence(_Blocks):
     formula="block(layer) = layer mod n_blocks",
     source="Takase & Kiyono 2021, arXiv:2104.06022, sec. 2 (Cycle)",
 )
-class Cycle(_Blocks):
-    """The blocks are gone through again and again: 0 1 2 0 1 2."""
+class Cycle(_FewerBlocks):
+    """The sequence of blocks is repeated: 0 1 2 0 1 2."""
 
     def order(self) -> list[int]:
         return [layer % self.n_blocks for layer in range(self.n_layers)]
@@ -106,8 +106,8 @@ class Cycle(_Blocks):
     formula="block(layer) = layer mod n_blocks, in the last round n_blocks - 1 - that",
     source="Takase & Kiyono 2021, arXiv:2104.06022, sec. 2 (Cycle (rev))",
 )
-class CycleReversed(_Blocks):
-    """As `cycle`, but the last round goes backwards: 0 1 2 2 1 0."""
+class CycleReversed(_FewerBlocks):
+    """As `cycle`, but the last repetition is reversed: 0 1 2 2 1 0."""
 
     def order(self) -> list[int]:
         last_round = self.n_blocks * (-(-self.n_layers // self.n_blocks) - 1)

@@ -1,13 +1,8 @@
-"""The table of parts: which class answers to which name in which slot."""
+"""The table of parts: the class behind each name in each slot."""
 
-from ablate.registry.outside import (
-    PluginError,
-    adopt,
-    digest_of_code,
-    load_plugin,
-    plugins,
-    restored,
-)
+from ablate.registry.loading import digest_of_code
+from ablate.registry.lookup import build, choose, label, lookup, slots
+from ablate.registry.plugins import adopt, load_plugin, plugins, temporary_registrations
 from ablate.registry.table import (
     Choice,
     Entry,
@@ -15,15 +10,11 @@ from ablate.registry.table import (
     Frozen,
     Part,
     Plugin,
+    PluginError,
     RefusedError,
-    build,
-    choose,
-    documented,
-    label,
-    lookup,
+    argument_docs,
     refusals,
     register,
-    slots,
     suggest,
 )
 
@@ -37,17 +28,17 @@ __all__ = [
     "PluginError",
     "RefusedError",
     "adopt",
+    "argument_docs",
     "build",
     "choose",
     "digest_of_code",
-    "documented",
     "label",
     "load_plugin",
     "lookup",
     "plugins",
     "refusals",
     "register",
-    "restored",
     "slots",
     "suggest",
+    "temporary_registrations",
 ]

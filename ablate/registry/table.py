@@ -1,15 +1,13 @@
-"""The table of parts: which class answers to which name in which slot.
+"""The table of parts: the class behind each name in each slot.
 
 A slot is a contract, declared by a direct subclass of `Part`; a part is a registered class below
 it. The signature of a part is the only schema there is: positional arguments come from the
-program, keyword-only arguments are the options a user may write in YAML.
+program, keyword-only arguments are the options that a user may write in YAML.
 """
 
 from __future__ import annotations
 
 import difflib
-import functools
-import importlib
 import inspect
 import re
 from abc import ABC
@@ -24,7 +22,7 @@ from ablate.errors import SpecError
 
 
 class Part(ABC):
-    """Something the YAML can name. Its direct subclasses are the slots."""
+    """A component that the YAML can name. Its direct subclasses are the slots."""
 
     slot: ClassVar[str]
 
@@ -38,7 +36,7 @@ class Part(ABC):
 
 
 class Frozen(BaseModel):
-    """Base of everything read from YAML: strict types, no unknown keys, no later changes."""
+    """Base of all models read from YAML: strict types, no unknown keys, immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -51,27 +49,27 @@ class Choice(Frozen):
 
     @model_serializer
     def flat(self) -> dict[str, Any]:
-        """Return the choice as one writes it: ``{name: ..., option: ...}``."""
+        """Return the choice as it is written in YAML: ``{name: ..., option: ...}``."""
         return {"name": self.name, **self.options}
 
 
 @dataclass(frozen=True)
 class Fingerprinted:
-    """Marks an option that counts only through the content it leads to, such as a file's path.
+    """Marks an option that matters only through the content it points to, such as a file's path.
 
-    The identity of a run leaves it out: the corpus' fingerprint stands for it.
+    The identity of a run leaves it out and has the fingerprint of the corpus in its place.
     """
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """Where parts from outside come from: a file, or an installed package.
+    """Code outside of this package that registers parts: a file, or an installed distribution.
 
     Attributes:
         name: the file, as it was given; or the distribution and its version.
         sha256: of the content of the file, or of all Python files of the package.
-        module: what it is imported as, or the package that all its modules lie in.
-        source: the text of a file, so that another process can run the very same; else empty.
+        module: the module that the file is run as, or the package that holds all modules.
+        source: the text of a file, so that another process can run the same text; else empty.
     """
 
     name: str
@@ -81,7 +79,7 @@ class Plugin:
 
     @property
     def identity(self) -> str:
-        """Return what the results of its parts depend on: not where a file lies."""
+        """Return what the results of its parts depend on, which excludes the path of a file."""
         return self.sha256 if self.source else f"{self.name} {self.sha256}"
 
 
@@ -94,7 +92,7 @@ class Entry:
         source: paper and section, with the year, or the code it follows.
         version: raised whenever a change moves the part's numbers; enters the identity of a run.
         options: the keyword-only arguments as a pydantic model.
-        origin: the plugin it comes from; None for our own.
+        origin: the plugin it comes from; None for those of this package.
     """
 
     slot: str
@@ -107,47 +105,47 @@ class Entry:
     origin: Plugin | None = None
 
     @property
-    def told(self) -> dict[str, str]:
-        """Return what the documentation says of each option."""
-        told = documented(self.cls)
-        return {name: told[name] for name in self.options.model_fields if name in told}
+    def option_docs(self) -> dict[str, str]:
+        """Return the description of each option that has one, from the docstring."""
+        docs = argument_docs(self.cls)
+        return {name: docs[name] for name in self.options.model_fields if name in docs}
 
     @property
     def fingerprinted(self) -> set[str]:
-        """Return the options that the identity of a run leaves out."""
+        """Return the names of the options that the identity of a run leaves out."""
         fields = self.options.model_fields.items()
-        return {n for n, field in fields if Fingerprinted() in field.metadata}
+        return {name for name, field in fields if Fingerprinted() in field.metadata}
 
     def choose(self, options: Mapping[str, Any]) -> Choice:
         """Check ``options`` and fill in the defaults.
 
         Raises:
-            pydantic.ValidationError: with the place and reason of every mistake.
+            pydantic.ValidationError: with the location and reason of every mistake.
         """
         checked = self.options.model_validate(dict(options))
         return Choice(name=self.name, options=checked.model_dump())
 
 
 P = TypeVar("P", bound=Part)
+
 TABLE: dict[str, dict[str, Entry]] = {}
-_HOMES = ("ablate.parts", "ablate.data", "ablate.decoding")
-"""The packages whose modules register parts; they import all that they hold."""
+"""The parts that have been registered so far, by slot and name."""
 
 
 def register(
     name: str, *, source: str, formula: str = "", version: int = 1
 ) -> Callable[[type[P]], type[P]]:
-    """Enter a part in its slot's table; its keyword-only arguments become its YAML options.
+    """Return a decorator that registers a part; its keyword-only arguments are its YAML options.
 
     Args:
-        name: what the YAML calls it.
+        name: the name in YAML.
         source: paper and section, with the year, or the code it follows.
         formula: what it computes, in one line of plain text; empty where nothing is computed.
         version: to be raised by a change that moves the part's numbers.
 
     Raises:
         ValueError: if the slot already has a part of that name, or the class is of no slot or
-            leaves out something that its slot asks for.
+            does not define all abstract methods of its slot.
     """
 
     def enter(cls: type[P]) -> type[P]:
@@ -158,75 +156,24 @@ def register(
             raise ValueError(f"the {cls.slot} {cls.__qualname__} does not define {missing}")
         table = TABLE[cls.slot]
         if name in table:
-            known = table[name]
-            owner = f" of {known.origin.name}" if known.origin else ""
-            raise ValueError(f"{cls.slot} {name!r} is already {known.cls.__qualname__}{owner}")
-        table[name] = Entry(cls.slot, name, cls, formula, source, version, _options_of(cls))
+            other = table[name]
+            owner = f" of {other.origin.name}" if other.origin else ""
+            raise ValueError(f"{cls.slot} {name!r} is already {other.cls.__qualname__}{owner}")
+        table[name] = Entry(cls.slot, name, cls, formula, source, version, options_model(cls))
         return cls
 
     return enter
 
 
-def lookup(slot: str, name: str) -> Entry:
-    """Find a part by name.
-
-    Raises:
-        ValueError: naming the nearest part, and all that there are.
-    """
-    _fill()
-    table = TABLE[slot]
-    if name in table:
-        return table[name]
-    known = ", ".join(sorted(table))
-    raise ValueError(f"no {slot} is called {name!r};{suggest(name, table)} known: {known}")
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """Return `` did you mean '...'?``, or nothing if no known word is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f" did you mean {near[0]!r}?" if near else ""
-
-
-def slots() -> dict[str, dict[str, Entry]]:
-    """Return every slot with its parts, for listings and for tests that visit all of them."""
-    _fill()
-    return {slot: dict(table) for slot, table in TABLE.items()}
-
-
-def label(cls: type[Part]) -> str:
-    """Return what a person knows a part by, ``slot: name``; of one without a name, its class."""
-    for name, entry in slots()[cls.slot].items():
-        if entry.cls is cls:
-            return f"{cls.slot}: {name}"
-    return cls.__name__
-
-
-def choose(slot: type[Part], name: str, **options: Any) -> Choice:
-    """Return a checked choice, for use from Python: ``choose(Position, "learned")``."""
-    return lookup(slot.slot, name).choose(options)
-
-
-def build(slot: type[P], choice: Choice, *given: object, at: str = "") -> P:
-    """Make the chosen part: ``given`` comes from the program, the options from the YAML.
-
-    Args:
-        slot: the contract that the part keeps.
-        choice: name and options.
-        *given: the positional arguments that the slot asks for.
-        at: the dotted path of the choice in the experiment, for the message of a refusal.
-
-    Raises:
-        RefusedError: if the part refuses its arguments.
-    """
-    with refusals(at or slot.slot):
-        part = lookup(slot.slot, choice.name).cls(*given, **choice.options)
-    assert isinstance(part, slot)
-    return part
+def suggest(word: str, names: Iterable[str]) -> str:
+    """Return `` did you mean '...'?``, or an empty string if no name is close to ``word``."""
+    close = difflib.get_close_matches(word, list(names), n=1)
+    return f" did you mean {close[0]!r}?" if close else ""
 
 
 @contextmanager
 def refusals(at: str) -> Iterator[None]:
-    """Turn the ValueError by which a part refuses into a `RefusedError` that says where.
+    """Turn the ValueError by which a part refuses into a `RefusedError` with the choice's path.
 
     Args:
         at: the dotted path of the choice in the experiment.
@@ -240,7 +187,7 @@ def refusals(at: str) -> Iterator[None]:
 
 
 class RefusedError(SpecError):
-    """A part refused its arguments; ``path`` says which choice of the experiment it was."""
+    """A part refused its arguments; ``path`` is that of the choice in the experiment."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -248,28 +195,23 @@ class RefusedError(SpecError):
         self.reason = reason
 
 
-def documented(cls: type) -> dict[str, str]:
-    """Return what a docstring, or that of a base, says of each argument or attribute, by name."""
-    told: dict[str, str] = {}
+class PluginError(SpecError):
+    """A plugin could not be loaded; none of its parts is in the table."""
+
+
+def argument_docs(cls: type) -> dict[str, str]:
+    """Return the descriptions of arguments and attributes in the docstrings of a class."""
+    docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         text = inspect.cleandoc(base.__doc__ or "")
         section = re.search(r"^(?:Args|Attributes):\n((?:    .*\n?|\n)+)", text, re.MULTILINE)
-        found = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section[1] if section else "", re.M)
-        told |= {name: " ".join(words.split()) for name, words in found}
-    return told
+        items = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section[1] if section else "", re.M)
+        docs |= {name: " ".join(words.split()) for name, words in items}
+    return docs
 
 
-@functools.cache
-def _fill() -> None:
-    """Import every home of parts; before the first look into the table, not before."""
-    for home in _HOMES:
-        importlib.import_module(home)
-    from ablate.registry.outside import load_installed  # which needs this file
-
-    load_installed()
-
-
-def _options_of(cls: type[Part]) -> type[BaseModel]:
+def options_model(cls: type[Part]) -> type[BaseModel]:
+    """Return a pydantic model of the keyword-only arguments of a part."""
     hints = get_type_hints(cls.__init__, include_extras=True)
     fields: dict[str, Any] = {
         p.name: (hints[p.name], ... if p.default is p.empty else p.default)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ablate.config.experiment import RunSpec, TrainingSpec
 from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
-from ablate.parts.initialisation import Initialisation
+from ablate.parts.initialisation import Initialisation, roles
 from ablate.parts.objective import Objective
 from ablate.parts.optimizer import Group, Optimizer
 from ablate.registry import build
@@ -77,9 +77,11 @@ def parameter_groups(model: Transformer, initialisation: Initialisation) -> list
         for module in stack.modules()
         if isinstance(module, nn.Linear)
     }
+    role_of_weight = {id(linear.weight): role for linear, role in roles(model).items()}
     groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
-    for name, parameter in model.named_parameters():
-        kind = (id(parameter) in matrices, initialisation.rate(name, parameter))
+    for parameter in model.parameters():
+        rate = initialisation.rate(role_of_weight.get(id(parameter)))
+        kind = (id(parameter) in matrices, rate)
         groups.setdefault(kind, []).append(parameter)
     return [Group(parameters, *kind) for kind, parameters in groups.items()]
 

@@ -42,7 +42,7 @@ class Markov(Transformer):
 
     def feed(self, tokens: Tensor, state: State) -> Tensor:
         assert isinstance(state, _First)
-        state.count()
+        state.count_token()
         return self.table[state.first, tokens]
 
     def forward(self, src: Tensor, tgt: Tensor, losses: list[Tensor] | None = None) -> Tensor:

@@ -169,7 +169,7 @@ def test_logits_of_a_few_sentences_at_a_time_are_those_of_all(
     model, given = scrambled(tiny()), sources(20)
     expected = [found[0].tokens for found in translate(model, search, given, 10_000, CPU)]
     monkeypatch.setattr("ablate.parts.embedding._LOGITS_BYTES", {"cpu": 0})
-    monkeypatch.setattr("ablate.parts.embedding._FEWEST_ROWS", 3 * search.n_beams)
+    monkeypatch.setattr("ablate.parts.embedding._MIN_ROWS", 3 * search.n_beams)
     assert [found[0].tokens for found in translate(model, search, given, 10_000, CPU)] == expected
 
 

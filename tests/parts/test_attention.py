@@ -77,8 +77,8 @@ def test_causal_attention_equals_pytorchs(name: str) -> None:
     y = F.scaled_dot_product_attention(
         part.queries(x), k, v, is_causal=True, scale=1.0, enable_gqa=True
     )
-    looked = context(torch.ones(T, T, dtype=torch.bool).tril())
-    assert_near(part(x, looked), joined(part, y))
+    of_call = context(torch.ones(T, T, dtype=torch.bool).tril())
+    assert_near(part(x, of_call), joined(part, y))
 
 
 def test_full_equals_pytorchs_module() -> None:
@@ -111,49 +111,49 @@ def test_any_number_of_heads_and_any_width(name: str, widths: dict[str, int]) ->
 
 @pytest.mark.parametrize("name", KINDS)
 def test_without_bias_zeros_give_zeros(name: str) -> None:
-    x, looked = inputs()[0], context(torch.ones(T, T, dtype=torch.bool))
+    x, of_call = inputs()[0], context(torch.ones(T, T, dtype=torch.bool))
     part = attention(name, dims(), bias=False)
-    assert torch.equal(part(0 * x, looked), 0 * x)
+    assert torch.equal(part(0 * x, of_call), 0 * x)
     assert all(linear.bias is None for linear in (part.q, part.k, part.v, part.out))
     part = attention(name, dims())
     for linear in (part.q, part.k, part.v, part.out):
         nn.init.ones_(linear.bias)
-    assert bool((part(0 * x, looked) != 0).all())
+    assert bool((part(0 * x, of_call) != 0).all())
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_query_that_may_look_nowhere_gives_numbers(name: str) -> None:
+def test_a_query_without_allowed_keys_attends_to_all_equally(name: str) -> None:
     part, (x, memory) = attention(name, dims()), inputs()
-    nothing = torch.zeros(T, S, dtype=torch.bool)
-    y = part(x, context(nothing, memory))
+    none_allowed = torch.zeros(T, S, dtype=torch.bool)
+    y = part(x, context(none_allowed, memory))
     _, v = part.keys_values(memory)
     mean = v.mean(dim=2, keepdim=True).repeat_interleave(4 // v.size(1), dim=1)
     assert_near(y, joined(part, mean.expand(-1, -1, T, -1)))
 
 
 def test_the_softmax_of_bf16_is_taken_in_single_precision() -> None:
-    """On every device, as autocast does on a GPU; and its gradient is rounded once."""
+    """On every device, as with autocast on a GPU; its gradient is rounded once."""
     part = attention("full", dims(), scaling="none")
     generator = torch.Generator().manual_seed(2)
     q, k, slope = (torch.randn(B, 4, n, 6, generator=generator).bfloat16() for n in (T, S, T))
     narrow = q.clone().requires_grad_()
     wide = q.clone().requires_grad_()
-    everything = context(torch.ones(1, 1, 1, S, dtype=torch.bool))
-    found = part._weights(narrow, k, everything)
-    wanted = (wide @ k.transpose(-1, -2)).float().softmax(dim=-1)
-    assert torch.equal(found, wanted.bfloat16())
-    (found @ k).backward(slope)
-    (wanted.bfloat16() @ k).backward(slope)
+    unmasked = context(torch.ones(1, 1, 1, S, dtype=torch.bool))
+    weights = part._weights(narrow, k, unmasked)
+    expected = (wide @ k.transpose(-1, -2)).float().softmax(dim=-1)
+    assert torch.equal(weights, expected.bfloat16())
+    (weights @ k).backward(slope)
+    (expected.bfloat16() @ k).backward(slope)
     assert narrow.grad is not None
     assert wide.grad is not None
     assert torch.equal(narrow.grad, wide.grad)
     in_bf16 = (wide @ k.transpose(-1, -2)).softmax(dim=-1)
-    (theirs,) = torch.autograd.grad(in_bf16 @ k, wide, slope)
-    assert not torch.equal(narrow.grad, theirs)
+    (rounded_twice,) = torch.autograd.grad(in_bf16 @ k, wide, slope)
+    assert not torch.equal(narrow.grad, rounded_twice)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_masked_keys_count_for_nothing(name: str) -> None:
+def test_masked_keys_have_no_effect(name: str) -> None:
     part, (x, memory) = attention(name, dims()), inputs()
     for mix in (getattr(part, "score_mix", None), getattr(part, "weight_mix", None)):
         if mix is not None:
@@ -174,15 +174,15 @@ def test_a_cache_changes_nothing(name: str, position: str) -> None:
     whole = part(x, context(causal, position=encoding, layer=1))
     cache, parts = Cache(T), []
     for t in range(T):
-        seen = torch.ones(1, t + 1, dtype=torch.bool)
+        mask = torch.ones(1, t + 1, dtype=torch.bool)
         where = torch.tensor([t]), torch.arange(t + 1)
-        here = AttentionContext(seen, *where, encoding, cache=cache, layer=1)
-        parts.append(part(x[:, t : t + 1], here))
+        of_step = AttentionContext(mask, *where, encoding, cache=cache, layer=1)
+        parts.append(part(x[:, t : t + 1], of_step))
     assert_near(torch.cat(parts, dim=1), whole)
     assert [y.size(1) for y in cache.first(T)] == [part.n_kv_heads] * 2
 
 
-def test_a_cache_keeps_what_rows_are_chosen() -> None:
+def test_a_cache_keeps_the_selected_rows() -> None:
     k, v = torch.randn(4, 2, 3, 5), torch.randn(4, 2, 3, 6)
     cache = Cache(8)
     cache.extend(k, v, torch.arange(3), 3)
@@ -191,7 +191,7 @@ def test_a_cache_keeps_what_rows_are_chosen() -> None:
         assert torch.equal(kept, whole[[3, 0, 0], :, :2])
 
 
-def test_a_cache_of_what_is_known_is_full() -> None:
+def test_a_cache_of_given_keys_and_values_is_full() -> None:
     k, v = torch.randn(4, 2, 3, 5), torch.randn(4, 2, 3, 6)
     cache = Cache.of(k, v)
     assert cache.length == 3
@@ -199,28 +199,32 @@ def test_a_cache_of_what_is_known_is_full() -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_known_keys_and_values_stand_for_the_memory(name: str) -> None:
+def test_keys_and_values_of_the_memory_may_be_computed_before(name: str) -> None:
     part, (x, memory) = attention(name, dims()), inputs()
     mask = torch.ones(T, S, dtype=torch.bool)
-    known = AttentionContext(mask, torch.arange(T), torch.arange(S), known=part.keys_values(memory))
-    assert torch.equal(part(x, known), part(x, context(mask, memory)))
+    cached = context(mask, memory_kv=part.keys_values(memory))
+    assert torch.equal(part(x, cached), part(x, context(mask, memory)))
 
 
 class Probe(Position):
-    """An encoding whose every hook does something that can be told from the outside."""
+    """An encoding whose hooks all change the output in different ways."""
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         return x * (1 + positions.double()[:, None] / 10)
 
-    def bias(self, q: Tensor, queries: Tensor, keys: Tensor, layer: int) -> Tensor:
-        return q.sum(dim=-1, keepdim=True) * (keys - 2 * queries[:, None]) / (7.0 + layer)
+    def bias(self, q: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int) -> Tensor:
+        where = key_positions - 2 * query_positions[:, None]
+        return q.sum(dim=-1, keepdim=True) * where / (7.0 + layer)
 
-    def values(self, weights: Tensor, queries: Tensor, keys: Tensor, layer: int) -> Tensor:
-        return (weights * (keys + 3 * queries[:, None]) * (5 + layer)).sum(dim=-1, keepdim=True)
+    def values(
+        self, weights: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int
+    ) -> Tensor:
+        where = key_positions + 3 * query_positions[:, None]
+        return (weights * where * (5 + layer)).sum(dim=-1, keepdim=True)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_an_encoding_acts_where_its_contract_says(name: str) -> None:
+def test_the_hooks_of_an_encoding_act_where_the_contract_says(name: str) -> None:
     part, (x, _) = attention(name, dims(d_v=3)), inputs()
     stack_info = StackInfo(side="encoder", n_encoder_layers=4, n_decoder_layers=1)
     probe, where, layer = Probe(dims(), stack_info), torch.arange(T), 3
@@ -232,27 +236,27 @@ def test_an_encoding_acts_where_its_contract_says(name: str) -> None:
     scores = q @ k.mT + q.sum(dim=-1, keepdim=True) * (where - 2 * where[:, None]) / 10
     weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
     y = weights @ v + (weights * (where + 3 * where[:, None]) * 8).sum(dim=-1, keepdim=True)
-    looked = context(mask, position=probe, layer=layer)
-    assert_near(part(x, looked), joined(part, y))
+    of_call = context(mask, position=probe, layer=layer)
+    assert_near(part(x, of_call), joined(part, y))
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_scores_can_be_added_up_over_layers(name: str) -> None:
+def test_scores_of_the_layer_below_can_be_added(name: str) -> None:
     part, (x, memory) = attention(name, dims()), inputs()
     mask, below = torch.ones(T, S, dtype=torch.bool), torch.randn(B, 4, T, S, dtype=torch.float64)
     k, v = (y.repeat_interleave(4 // y.size(1), dim=1) for y in part.keys_values(memory))
-    own = part.queries(x) @ k.mT
+    scores = part.queries(x) @ k.mT
     previous_scores = [below]
     assert torch.equal(
         part(x, context(mask, memory, previous_scores=previous_scores)),
         part(x, context(mask, memory)),
     )
     assert previous_scores[0] is below
-    part.add_up_scores()
+    part.add_previous_scores()
     y = part(x, context(mask, memory, previous_scores=previous_scores))
-    assert_near(y, joined(part, (own + below).softmax(dim=-1) @ v))
+    assert_near(y, joined(part, (scores + below).softmax(dim=-1) @ v))
     assert len(previous_scores) == 1
-    assert_near(previous_scores[0], own + below)
+    assert_near(previous_scores[0], scores + below)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -272,30 +276,69 @@ def test_every_heads_output_can_be_scaled(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
+def test_the_steps_of_the_kernel_have_their_order(name: str) -> None:
+    """Cap, bias of positions, mixed scores, previous scores, mask, softmax, mixed weights, values.
+
+    The terms of positions join the values before heads are scaled. Everything is switched on at
+    once, with numbers that make every two orders differ.
+    """
+    part, (x, _) = attention(name, dims(d_v=3), "soft_cap"), inputs()
+    part.scaling.cap = 0.3  # type: ignore[assignment]
+    part.add_previous_scores()
+    part.scale_heads()
+    generator = torch.Generator().manual_seed(4)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    identity = torch.eye(4, dtype=torch.float64)
+    score_mix, weight_mix, head_scale, below = draw(4, 4), draw(4, 4), draw(4), draw(B, 4, T, T)
+    part.head_scale = nn.Parameter(head_scale)
+    if name == "talking_heads":
+        part.score_mix, part.weight_mix = nn.Parameter(score_mix), nn.Parameter(weight_mix)
+    else:
+        score_mix = weight_mix = identity
+    probe = Probe(dims(), StackInfo(side="encoder", n_encoder_layers=1, n_decoder_layers=1))
+    mask, where = torch.ones(T, T, dtype=torch.bool).tril(), torch.arange(T)
+    q, (k, v) = part.queries(x), part.keys_values(x)
+    k, v = (y.repeat_interleave(4 // y.size(1), dim=1) for y in (k, v))
+    q, k = probe.rotate(q, where), probe.rotate(k, where)
+    scores = 0.3 * torch.tanh(q @ k.mT / 0.3) + probe.bias(q, where, where, 0)
+    scores = torch.einsum("bfts,fh->bhts", scores, score_mix) + below
+    weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
+    weights = torch.einsum("bhts,hg->bgts", weights, weight_mix)
+    y = (weights @ v + probe.values(weights, where, where, 0)) * head_scale[:, None, None]
+    previous_scores = [below]
+    of_call = context(mask, position=probe, previous_scores=previous_scores)
+    assert_near(part(x, of_call), joined(part, y))
+    assert_near(previous_scores[0], scores)
+
+
+@pytest.mark.parametrize("name", KINDS)
 def test_dropout_of_weights_drops_single_weights(name: str) -> None:
     part, (x, memory) = attention(name, dims(), dropout=Dropout(attention=0.5)), inputs()
-    looked = context(torch.ones(T, S, dtype=torch.bool), memory)
+    of_call = context(torch.ones(T, S, dtype=torch.bool), memory)
     k, v = (y.repeat_interleave(4 // y.size(1), dim=1) for y in part.keys_values(memory))
     weights = (part.queries(x) @ k.mT).softmax(dim=-1)
     kept: list[Tensor] = []
     part.dropout.register_forward_hook(lambda _, before, after: kept.extend((*before, after)))
-    y = part.train()(x, looked)
+    y = part.train()(x, of_call)
     before, after = kept
     assert_near(before, weights)
     assert_near(y, joined(part, after @ v))
     assert {round(f, 9) for f in (after / before).flatten().tolist()} == {0.0, 2.0}
-    assert torch.equal(part.eval()(x, looked), attention(name, dims())(x, looked))
+    assert torch.equal(part.eval()(x, of_call), attention(name, dims())(x, of_call))
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_dropout_of_heads_drops_whole_heads_of_a_sentence(name: str) -> None:
     part, (x, memory) = attention(name, dims(), dropout=Dropout(head=0.5)), inputs()
-    looked = context(torch.ones(T, S, dtype=torch.bool), memory)
+    of_call = context(torch.ones(T, S, dtype=torch.bool), memory)
     nn.init.eye_(part.out.weight)
     nn.init.zeros_(part.out.bias)
-    heads = part.eval()(x, looked).unflatten(-1, (4, -1))  # (B, T, H, V)
+    heads = part.eval()(x, of_call).unflatten(-1, (4, -1))  # (B, T, H, V)
     torch.manual_seed(3)
-    dropped = part.train()(x, looked).unflatten(-1, (4, -1))
+    dropped = part.train()(x, of_call).unflatten(-1, (4, -1))
     factors = dropped / heads
     torch.testing.assert_close(factors, factors[:, :1, :, :1].expand_as(factors))
     assert {round(f, 9) for f in factors.flatten().tolist()} == {0.0, 2.0}
@@ -303,12 +346,13 @@ def test_dropout_of_heads_drops_whole_heads_of_a_sentence(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_queries_keys_and_values_are_one_matrix_to_some(name: str) -> None:
+def test_queries_keys_and_values_are_packed_in_other_programs(name: str) -> None:
     part = attention(name, dims())
-    assert list(part.packed()) == [part.q, part.k, part.v]
+    packed = [linear for linear, role in part.linear_roles().items() if role.is_packed]
+    assert packed == [part.q, part.k, part.v]
 
 
-def test_heads_must_divide_the_width_unless_told_theirs() -> None:
+def test_heads_must_divide_the_width_unless_their_widths_are_given() -> None:
     with pytest.raises(ValueError, match=r"d_model \(24\) is not a multiple of n_heads \(5\)"):
         dims(n_heads=5)
     assert dims(n_heads=5, d_k=4, d_v=6).d_v == 6

@@ -1,4 +1,4 @@
-"""What sets the attentions apart: who shares what, and what becomes of heads."""
+"""The differences between attentions: shared projections, and mixed or scaled heads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def numbers(*shape: int, seed: int = 1) -> Tensor:
 
 
 X, MEMORY = numbers(B, T, 24), numbers(B, S, 24, seed=2)
-LOOKED = AttentionContext(
+CONTEXT = AttentionContext(
     torch.ones(T, S, dtype=torch.bool), torch.arange(T), torch.arange(S), memory=MEMORY
 )
 
@@ -82,7 +82,7 @@ def test_shared_heads_are_full_attention_with_repeated_weights(
             weight = mine.weight.unflatten(0, (n_groups, width))[rows].flatten(0, 1)
             whole.weight.copy_(weight)
             whole.bias.copy_(mine.bias.unflatten(0, (n_groups, width))[rows].flatten())
-    assert_near(part(X, LOOKED), full(X, LOOKED))
+    assert_near(part(X, CONTEXT), full(X, CONTEXT))
 
 
 @pytest.mark.parametrize(("other", "n_groups"), [("full", 4), ("multi_query", 1)])
@@ -91,7 +91,7 @@ def test_grouped_query_reaches_from_one_group_to_one_for_each_head(
 ) -> None:
     part, extreme = attention("grouped_query", n_groups=n_groups), attention(other)
     extreme.load_state_dict(part.state_dict())
-    assert torch.equal(part(X, LOOKED), extreme(X, LOOKED))
+    assert torch.equal(part(X, CONTEXT), extreme(X, CONTEXT))
 
 
 @pytest.mark.parametrize(("name", "n_groups"), [("multi_query", 1), ("grouped_query", 2)])
@@ -108,12 +108,12 @@ def test_grouped_query_equals_pytorchs() -> None:
     k, v = (linear(MEMORY).unflatten(-1, (2, 6)).transpose(1, 2) for linear in (part.k, part.v))
     y = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
     expected = part.out(y.transpose(1, 2).flatten(-2))
-    assert_near(part(X, LOOKED), expected)
+    assert_near(part(X, CONTEXT), expected)
 
 
 @pytest.mark.parametrize("n_groups", [3, 8])
 def test_groups_must_divide_the_heads(n_groups: int) -> None:
-    reason = rf"n_heads \(4\) evenly among n_groups \({n_groups}\); say a number"
+    reason = rf"n_heads \(4\) evenly among n_groups \({n_groups}\); choose a number"
     with pytest.raises(RefusedError, match=reason):
         attention("grouped_query", n_groups=n_groups)
 
@@ -129,7 +129,7 @@ def test_per_head_shared_is_full_with_block_diagonal_weights() -> None:
             getattr(full, name).weight.copy_(torch.block_diag(*[one.weight] * 4))
             getattr(full, name).bias.copy_(one.bias.repeat(4))
         full.out.load_state_dict(shared.out.state_dict())
-    assert_near(shared(X, LOOKED), full(X, LOOKED))
+    assert_near(shared(X, CONTEXT), full(X, CONTEXT))
     assert n_parameters(attention("per_head_shared", bias=False)) == 3 * 6 * 6 + 24 * 24
 
 
@@ -140,7 +140,7 @@ def test_per_head_shared_normalises_its_slices(scaling: str) -> None:
     q, k = part.scaling.query(part.q(slices)), part.scaling.key(part.k(others))
     y = (q @ k.mT).softmax(dim=-1) @ part.v(others)
     expected = part.out(y.transpose(1, 2).flatten(-2))
-    assert_near(part(X, LOOKED), expected)
+    assert_near(part(X, CONTEXT), expected)
 
 
 def test_per_head_shared_needs_equal_slices() -> None:
@@ -153,7 +153,7 @@ def test_sqrt_dmodel_is_sqrt_dk_with_smaller_queries() -> None:
     with torch.no_grad():
         for parameter in sharp.q.parameters():
             parameter.mul_(4**-0.5)
-    assert_near(flat(X, LOOKED), sharp(X, LOOKED))
+    assert_near(flat(X, CONTEXT), sharp(X, CONTEXT))
 
 
 # Talking heads
@@ -168,7 +168,7 @@ def mixes(part: Attention) -> tuple[nn.Parameter, nn.Parameter]:
 def test_talking_heads_start_as_full_attention() -> None:
     talking, full = attention("talking_heads"), attention("full")
     assert talking.load_state_dict(full.state_dict(), strict=False).unexpected_keys == []
-    assert_near(talking(X, LOOKED), full(X, LOOKED))
+    assert_near(talking(X, CONTEXT), full(X, CONTEXT))
     assert n_parameters(talking) == n_parameters(full) + 2 * 4 * 4
 
 
@@ -189,8 +189,8 @@ def test_talking_heads_mix_scores_and_weights_head_by_head() -> None:
         torch.stack([weights[h] * after[h, g] for h in range(4)]).sum(dim=0) @ v[:, g]
         for g in range(4)
     ]
-    looked = AttentionContext(mask, torch.arange(T), torch.arange(S), memory=MEMORY)
-    assert_near(part(X, looked), part.out(torch.cat(y, dim=-1)))
+    of_call = AttentionContext(mask, torch.arange(T), torch.arange(S), memory=MEMORY)
+    assert_near(part(X, of_call), part.out(torch.cat(y, dim=-1)))
 
 
 def test_talking_heads_mix_the_biases_of_positions_too() -> None:
@@ -200,18 +200,18 @@ def test_talking_heads_mix_the_biases_of_positions_too() -> None:
         before.copy_(numbers(4, 4, seed=3))
     stack_info = StackInfo(side="encoder", n_encoder_layers=1, n_decoder_layers=1)
     t5 = build(Position, choose(Position, "t5"), dims(), stack_info).double()
-    where, seen = torch.arange(T), torch.ones(T, T, dtype=torch.bool)
+    where, unmasked = torch.arange(T), torch.ones(T, T, dtype=torch.bool)
     q, (k, v) = part.queries(X), part.keys_values(X)
     bias = t5.bias(q, where, where, 0)
     assert bias is not None
     scores = torch.tensordot(q @ k.mT + bias, before, dims=([1], [0])).permute(0, 3, 1, 2)
     expected = part.out((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(-2))
-    assert_near(part(X, AttentionContext(seen, where, where, t5)), expected)
+    assert_near(part(X, AttentionContext(unmasked, where, where, t5)), expected)
 
 
 def test_gradients_reach_both_mixes_from_the_start() -> None:
     part = attention("talking_heads")
-    part(X, LOOKED).square().sum().backward()
+    part(X, CONTEXT).square().sum().backward()
     for mix in mixes(part):
         assert mix.grad is not None
         assert bool((mix.grad.abs() > 1e-6).all())  # off the diagonal as well
@@ -223,7 +223,7 @@ def test_gradients_reach_both_mixes_from_the_start() -> None:
 def test_head_scale_starts_as_full_attention() -> None:
     scaled, full = attention("head_scale"), attention("full")
     assert scaled.load_state_dict(full.state_dict(), strict=False).unexpected_keys == []
-    assert_near(scaled(X, LOOKED), full(X, LOOKED))
+    assert_near(scaled(X, CONTEXT), full(X, CONTEXT))
     assert n_parameters(scaled) == n_parameters(full) + 4
 
 
@@ -235,12 +235,12 @@ def test_head_scale_multiplies_each_head_before_the_output_projection() -> None:
     with torch.no_grad():
         scaled.head_scale.copy_(gamma)
         full.out.weight.mul_(gamma.repeat_interleave(6))
-    assert_near(scaled(X, LOOKED), full(X, LOOKED))
+    assert_near(scaled(X, CONTEXT), full(X, CONTEXT))
 
 
 def test_gradients_reach_the_scale_of_every_head() -> None:
     part = attention("head_scale")
-    part(X, LOOKED).square().sum().backward()
+    part(X, CONTEXT).square().sum().backward()
     assert part.head_scale is not None
     assert part.head_scale.grad is not None
     assert bool((part.head_scale.grad.abs() > 1e-6).all())

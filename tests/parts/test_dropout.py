@@ -1,4 +1,4 @@
-"""Dropout of single numbers, against its definition and against torch.nn.Dropout."""
+"""Dropout of single elements, against its definition and against torch.nn.Dropout."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import nn
 from ablate.parts.dropout import ElementDropout
 
 
-def drawn(p: float, *shape: int, seed: int = 0) -> torch.Tensor:
+def dropped_ones(p: float, *shape: int, seed: int = 0) -> torch.Tensor:
     torch.manual_seed(seed)
     return ElementDropout(p).train()(torch.ones(shape))
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
-def test_so_many_are_zero_and_the_others_are_larger(p: float) -> None:
-    y = drawn(p, 400, 500)
+def test_a_share_of_p_is_zero_and_the_others_are_scaled(p: float) -> None:
+    y = dropped_ones(p, 400, 500)
     share = (y == 0).double().mean().item()
     assert share == pytest.approx(p, abs=5 * math.sqrt(p * (1 - p) / y.numel()))
     assert y.max().item() == pytest.approx(1 / (1 - p), rel=1e-4)
@@ -27,16 +27,16 @@ def test_so_many_are_zero_and_the_others_are_larger(p: float) -> None:
 
 
 def test_neighbours_are_independent() -> None:
-    """Four numbers share one random word."""
-    y = (drawn(0.5, 200_000) != 0).double() - 0.5
+    """Four elements share one random integer."""
+    y = (dropped_ones(0.5, 200_000) != 0).double() - 0.5
     for lag in (1, 2, 3, 4, 8):
         correlation = (y[:-lag] * y[lag:]).mean().item() / 0.25
         assert abs(correlation) < 5 / math.sqrt(len(y))
 
 
-def test_the_seed_decides() -> None:
-    assert torch.equal(drawn(0.3, 7, 5), drawn(0.3, 7, 5))
-    assert not torch.equal(drawn(0.3, 7, 5), drawn(0.3, 7, 5, seed=1))
+def test_the_seed_determines_the_mask() -> None:
+    assert torch.equal(dropped_ones(0.3, 7, 5), dropped_ones(0.3, 7, 5))
+    assert not torch.equal(dropped_ones(0.3, 7, 5), dropped_ones(0.3, 7, 5, seed=1))
 
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (2, 3, 5), (0, 4)])
@@ -46,7 +46,7 @@ def test_any_shape_and_type(shape: tuple[int, ...]) -> None:
         assert (y.shape, y.dtype) == (torch.Size(shape), dtype)
 
 
-def test_what_was_dropped_has_no_gradient() -> None:
+def test_dropped_elements_have_no_gradient() -> None:
     x = torch.ones(50, 40, requires_grad=True)
     y = ElementDropout(0.3).train()(x)
     y.sum().backward()
@@ -54,16 +54,35 @@ def test_what_was_dropped_has_no_gradient() -> None:
     torch.testing.assert_close(x.grad, y.detach())
 
 
-def test_in_evaluation_nothing_happens() -> None:
+def test_evaluation_is_the_identity() -> None:
     x = torch.randn(3, 4)
     assert torch.equal(ElementDropout(0.5).eval()(x), x)
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0])
-def test_the_ends_are_those_of_torch(p: float) -> None:
-    x = torch.randn(30, 4)
-    assert torch.equal(ElementDropout(p).train()(x), nn.Dropout(p).train()(x))
+def test_rates_of_0_and_1_are_those_of_torch(p: float) -> None:
+    ours, theirs = (torch.ones(30, 4, requires_grad=True) for _ in range(2))
+    states = []
+    for x, dropout in ((ours, ElementDropout(p)), (theirs, nn.Dropout(p))):
+        torch.manual_seed(0)
+        y = dropout.train()(x)
+        y.sum().backward()
+        assert y.unique().tolist() == [1 - p]
+        states.append(torch.get_rng_state())
+    assert torch.equal(*states)
+    torch.testing.assert_close(ours.grad, theirs.grad)
 
 
-def test_elsewhere_it_is_that_of_torch() -> None:
+@pytest.mark.parametrize("n", [7, 8])
+def test_a_mask_compares_16_bits_of_as_few_integers_as_possible(n: int) -> None:
+    y = dropped_ones(0.3, n)
+    state = torch.get_rng_state()
+    torch.manual_seed(0)
+    integers = torch.empty(2, dtype=torch.int64).random_(-(2**63), None)
+    assert torch.equal(torch.get_rng_state(), state)
+    kept = integers.view(torch.int16)[:n].int() >= round(0.3 * 2**16) - 2**15
+    assert torch.equal(y != 0, kept)
+
+
+def test_other_devices_use_that_of_torch() -> None:
     assert ElementDropout(0.5).train()(torch.ones(3, device="meta")).device.type == "meta"

@@ -1,4 +1,4 @@
-"""Embeddings: which matrices are one, what they start from, and what is done to a word vector."""
+"""Embeddings: shared matrices, initial distributions, and transformations of word vectors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def embedding(name: str = "tied", vocabulary: Vocabulary = JOINT, **options: Any
 
 
 def states(n: int = 5) -> Tensor:
-    """Return what a decoder might end in, (n, D)."""
+    """Return last hidden states (n, D)."""
     return torch.randn(n, D, generator=torch.Generator().manual_seed(1))
 
 
@@ -40,14 +40,14 @@ def n_parameters(part: nn.Module) -> int:
 @pytest.mark.parametrize(
     ("name", "n_matrices"), [("tied", 1), ("tied_target", 2), ("tied_inputs", 2), ("separate", 3)]
 )
-def test_tyings_differ_by_whole_matrices(name: str, n_matrices: int) -> None:
+def test_tyings_differ_in_the_number_of_matrices(name: str, n_matrices: int) -> None:
     n = n_parameters(embedding(name))
     assert n == n_matrices * 300 * D
     assert n_parameters(embedding(name, output_bias=True)) == n + 300
 
 
 @pytest.mark.parametrize(("one", "other"), list(combinations(NAMES, 2)))
-def test_with_copied_weights_all_tyings_are_one(one: str, other: str) -> None:
+def test_with_equal_weights_all_tyings_have_equal_outputs(one: str, other: str) -> None:
     left, right = embedding(one, output_bias=True), embedding(other, output_bias=True)
     table, bias = states(300), torch.randn(300)
     for part in (left, right):
@@ -60,17 +60,17 @@ def test_with_copied_weights_all_tyings_are_one(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_table_that_is_shared_moves_all_that_it_serves(name: str) -> None:
-    """Change one row of the target's table; see who notices."""
+def test_a_change_of_a_shared_table_changes_all_of_its_outputs(name: str) -> None:
+    """Change one row of the target's table; compare all outputs."""
     part = embedding(name)
     before = part.src(IDS), part.tgt(IDS), part.logits(states())
     with torch.no_grad():
         part.tgt_table.weight[7] += 1.0
     after = part.src(IDS), part.tgt(IDS), part.logits(states())
-    noticed = tuple(not torch.equal(x, y) for x, y in zip(before, after, strict=True))
+    changed = tuple(not torch.equal(x, y) for x, y in zip(before, after, strict=True))
     tied_source = name in ("tied", "tied_inputs")
     tied_output = name in ("tied", "tied_target")
-    assert noticed == (tied_source, True, tied_output)
+    assert changed == (tied_source, True, tied_output)
 
 
 def test_two_vocabularies_have_tables_of_their_own() -> None:
@@ -83,7 +83,7 @@ def test_two_vocabularies_have_tables_of_their_own() -> None:
 
 @pytest.mark.parametrize("name", ["tied", "tied_inputs"])
 def test_one_table_for_two_vocabularies_is_refused(name: str) -> None:
-    with pytest.raises(RefusedError, match="tied needs one vocabulary for both languages; say"):
+    with pytest.raises(RefusedError, match="tied needs one vocabulary for both languages; set"):
         embedding(name, TWO)
 
 
@@ -179,7 +179,7 @@ def test_fixed_norm_uses_words_of_length_one(name: str, rank: int | None) -> Non
     torch.testing.assert_close(part.logits(states()), expected)
 
 
-def test_fixed_norm_is_deaf_to_how_long_a_vector_is() -> None:
+def test_fixed_norm_ignores_the_length_of_a_vector() -> None:
     part = embedding(fix_norm=True)
     before = part.tgt(IDS), part.logits(states())
     with torch.no_grad():
@@ -231,6 +231,21 @@ def test_a_normed_embedding_is_pytorchs_layer_norm(name: str, fixed: dict[str, A
     assert torch.equal(part.logits(states()), plain.logits(states()))
 
 
+@pytest.mark.parametrize("rank", [None, 24])
+def test_a_normed_embedding_of_fixed_length_is_normed_after_it(rank: int | None) -> None:
+    part = embedding(norm=True, fix_norm=True, rank=rank)
+    norm, table = part.tgt_table.norm, part.tgt_table
+    assert norm is not None
+    with torch.no_grad():
+        norm.weight.normal_()
+        norm.bias.normal_()
+    vectors = table.weight if table.projection is None else table.weight @ table.projection
+    unit = F.normalize(vectors, dim=-1)
+    std = D**-0.5
+    normed = F.layer_norm(unit / std, (D,), norm.weight, norm.bias)
+    torch.testing.assert_close(part.tgt(IDS), 8.0 * std * normed)
+
+
 def test_each_table_has_a_norm_of_its_own() -> None:
     part = embedding("separate", norm=True)
     assert part.src_table is not None
@@ -264,7 +279,7 @@ def test_autocast_leaves_the_residual_stream_wide(options: dict[str, Any]) -> No
 
 
 def outcome(part: Embedding) -> tuple[Tensor, ...]:
-    """Return all that a part does, with an output matrix and biases that are always the same."""
+    """Return all outputs of a part, with a fixed output matrix and fixed biases."""
     with torch.no_grad():
         if part.output is not None:
             part.output.weight.copy_(states(300))
@@ -276,7 +291,7 @@ def outcome(part: Embedding) -> tuple[Tensor, ...]:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("option", lookup("embedding", "tied").options.model_fields)
-def test_every_option_of_every_tying_is_taken(name: str, option: str) -> None:
+def test_every_option_changes_the_output(name: str, option: str) -> None:
     values = list(alternatives(lookup("embedding", name), option))
     assert values
     usual = outcome(embedding(name))

@@ -1,4 +1,4 @@
-"""Feed-forwards: each is its formula, and gates do not cost more than what they replace."""
+"""Feed-forwards: each against its formula, and the sizes of gated ones."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_matched_width(d_model: int, d_ff: int | None, bias: bool, width: int) -
 
 
 @pytest.mark.parametrize("name", GATED)
-def test_an_unmatched_gate_has_the_width_it_is_told(name: str) -> None:
+def test_an_unmatched_gate_has_the_given_width(name: str) -> None:
     part = feed_forward(name, d_ff=H, matched=False)
     assert part.gate.out_features == part.up.out_features == part.down.in_features == H
 
@@ -144,7 +144,7 @@ def test_the_default_width_is_four_times_the_model(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_layers_have_biases_unless_told_otherwise(name: str) -> None:
+def test_layers_have_biases_by_default(name: str) -> None:
     def biased(part: nn.Module) -> int:
         linears = [m for m in part.modules() if isinstance(m, nn.Linear)]
         return sum(linear.bias is not None for linear in linears)
@@ -155,7 +155,7 @@ def test_layers_have_biases_unless_told_otherwise(name: str) -> None:
 
 
 class Doubling(nn.Module):
-    """Stands in for a norm: remembers its width, and is not linear."""
+    """Replaces a norm: keeps its width, and is not linear."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ def test_tokens_are_treated_one_by_one(name: str, x: Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_two_seeds_at_once_are_each_seed_alone(name: str, x: Tensor) -> None:
+def test_vmap_over_two_seeds_equals_each_seed_alone(name: str, x: Tensor) -> None:
     parts = [feed_forward(name, d_ff=H) for _ in range(2)]
     with torch.no_grad():
         for parameter in parts[1].parameters():
@@ -220,12 +220,12 @@ def test_two_seeds_at_once_are_each_seed_alone(name: str, x: Tensor) -> None:
 
 
 def gates_by_hand(part: MixtureOfExperts, token: Tensor, k: int) -> tuple[list[float], set[int]]:
-    """Return the gates of one token (D,), and who was chosen, by sorting plain numbers."""
+    """Return the gates of one token (D,) and the selected experts, by sorting plain numbers."""
     scores = [math.exp(float(row @ token)) for row in part.router.weight.detach()]
     p = [score / sum(scores) for score in scores]
-    chosen = set(sorted(range(len(p)), key=lambda e: p[e])[-k:])
-    total = sum(p[e] for e in chosen) if k > 1 else 1.0
-    return [p[e] / total if e in chosen else 0.0 for e in range(len(p))], chosen
+    selected = set(sorted(range(len(p)), key=lambda e: p[e])[-k:])
+    total = sum(p[e] for e in selected) if k > 1 else 1.0
+    return [p[e] / total if e in selected else 0.0 for e in range(len(p))], selected
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -238,10 +238,10 @@ def test_a_mixture_by_hand(n_experts: int, top_k: int, bias: bool, x: Tensor) ->
     used = set()
     for b in range(B):
         for t in range(T):
-            gates, chosen = gates_by_hand(part, x[b, t], top_k)
-            used |= chosen
+            gates, selected = gates_by_hand(part, x[b, t], top_k)
+            used |= selected
             expected = torch.zeros(D, dtype=torch.float64)
-            for e in chosen:
+            for e in selected:
                 hidden = rectified(affine(experts[e].up, x[b, t]))
                 expected = expected + gates[e] * affine(experts[e].down, hidden)
             close(part(x)[b, t], expected)
@@ -259,16 +259,16 @@ def test_the_gate_of_a_single_expert_trains_the_router(x: Tensor) -> None:
 @pytest.mark.parametrize("balance", [0.01, 0.3])
 def test_the_balance_loss_by_hand(top_k: int, balance: float, x: Tensor) -> None:
     part = mixture(top_k=top_k, balance=balance).train()
-    real = torch.tensor([[True] * T, [True] * 2 + [False] * (T - 2)])
-    aux_losses = AuxLosses(real)
+    is_token = torch.tensor([[True] * T, [True] * 2 + [False] * (T - 2)])
+    aux_losses = AuxLosses(is_token)
     part(x, aux_losses)
-    tokens = x[real]
+    tokens = x[is_token]
     load, share = [0.0] * 4, [0.0] * 4
     for token in tokens:
-        _, chosen = gates_by_hand(part, token, top_k)
+        _, selected = gates_by_hand(part, token, top_k)
         probabilities, _ = gates_by_hand(part, token, 4)
         for e in range(4):
-            load[e] += (e in chosen) / (top_k * len(tokens))
+            load[e] += (e in selected) / (top_k * len(tokens))
             share[e] += probabilities[e] / len(tokens)
     assert sum(load) == pytest.approx(1)
     expected = balance * 4 * sum(a * b for a, b in zip(load, share, strict=True))
@@ -290,10 +290,10 @@ def test_the_balance_loss_is_one_when_even_and_all_experts_when_not() -> None:
 
 
 def test_padding_has_no_part_in_the_balance(x: Tensor) -> None:
-    part, real = mixture().train(), torch.tensor([[True] * T, [True] * 2 + [False] * (T - 2)])
-    one, other = AuxLosses(real), AuxLosses(real)
+    part, is_token = mixture().train(), torch.tensor([[True] * T, [True] * 2 + [False] * (T - 2)])
+    one, other = AuxLosses(is_token), AuxLosses(is_token)
     part(x, one)
-    part(torch.where(real[:, :, None], x, -3 * x), other)
+    part(torch.where(is_token[:, :, None], x, -3 * x), other)
     assert torch.equal(one.losses[0], other.losses[0])
     nothing = AuxLosses(torch.zeros(B, T, dtype=torch.bool))
     part(x, nothing)
@@ -302,8 +302,8 @@ def test_padding_has_no_part_in_the_balance(x: Tensor) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_losses_are_added_in_training_alone(name: str, x: Tensor) -> None:
-    part, real = feed_forward(name), torch.ones(B, T, dtype=torch.bool)
-    aux_losses = AuxLosses(real)
+    part, is_token = feed_forward(name), torch.ones(B, T, dtype=torch.bool)
+    aux_losses = AuxLosses(is_token)
     close(part.eval()(x, aux_losses), part.eval()(x))
     assert not aux_losses.losses
     close(part.train()(x, aux_losses), part.train()(x))

@@ -1,4 +1,4 @@
-"""Initialisations: what every linear layer starts from, by its shape and by its place."""
+"""Initialisations: the distribution of every linear layer, by shape, role and depth."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ablate.parts.initialisation import Initialisation, roles
 from ablate.parts.optimizer import Optimizer
 from ablate.registry import build, choose, lookup, slots
 from ablate.training.step import parameter_groups, set_rate
-from tests.tiny import PAD, PARTS, TINY, VOCABULARY, alternatives, company, fitted, tiny
+from tests.tiny import PAD, PARTS, TINY, VOCABULARY, alternatives, companion, fitted, tiny
 
 NAMES = sorted(slots()["initialisation"])
 WIDE: dict[str, Any] = {
@@ -38,14 +38,14 @@ def linears(model: nn.Module) -> dict[str, nn.Linear]:
 
 
 def assert_spread(model: Transformer, std: Any, distribution: str) -> None:
-    """Compare every matrix with ``std(path, fan_in, fan_out)``, and the form of all together."""
+    """Compare every matrix with ``std(path, fan_in, fan_out)``, and the kurtosis of all."""
     standardised: list[Tensor] = []
     for path, linear in linears(model).items():
         weight = linear.weight.detach().double()
-        wanted = std(path, linear.in_features, linear.out_features)
-        assert weight.std().item() == pytest.approx(wanted, rel=0.05), path
-        assert weight.mean().item() == pytest.approx(0.0, abs=0.05 * wanted), path
-        standardised.append((weight / wanted).flatten())
+        expected = std(path, linear.in_features, linear.out_features)
+        assert weight.std().item() == pytest.approx(expected, rel=0.05), path
+        assert weight.mean().item() == pytest.approx(0.0, abs=0.05 * expected), path
+        standardised.append((weight / expected).flatten())
     kurtosis = torch.cat(standardised).pow(4).mean().item()
     assert kurtosis == pytest.approx(KURTOSIS[distribution], rel=0.04)
 
@@ -127,7 +127,7 @@ def t_fixup(path: str, fan_in: int, fan_out: int) -> float:
         ),
     ],
 )
-def test_every_matrix_has_its_spread(choice: Any, std: Any, distribution: str) -> None:
+def test_every_matrix_has_its_distribution(choice: Any, std: Any, distribution: str) -> None:
     assert_spread(wide(choice), std, distribution)
 
 
@@ -147,7 +147,7 @@ def test_fairseqs_mixture_has_three_distributions() -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "fairseq"])
-def test_biases_start_at_zero_but_pytorchs(name: str) -> None:
+def test_biases_start_at_zero_except_pytorchs(name: str) -> None:
     biases = [linear.bias for linear in linears(wide(name)).values() if linear.bias is not None]
     assert biases
     if name == "torch":
@@ -214,8 +214,8 @@ def test_fairseqs_mixture_has_the_spreads_of_fairseq(
 
 
 @pytest.mark.parametrize(("slot", "part"), [p for p in PARTS if p[0] != "initialisation"])
-def test_no_linear_layer_of_any_part_is_forgotten(slot: str, part: str) -> None:
-    """Whatever a part puts into a model is drawn anew: nothing keeps what it was made with."""
+def test_every_linear_layer_of_every_part_is_initialised(slot: str, part: str) -> None:
+    """No linear layer of any part keeps the weights that its constructor drew."""
     model = fitted(slot, part)
     for name in NAMES:
         for linear in linears(model).values():
@@ -263,7 +263,7 @@ def test_what_a_gpt2_stack_adds_up_does_not_grow_with_its_depth() -> None:
 
 
 @pytest.mark.parametrize("feed_forward", sorted(slots()["feed_forward"]))
-def test_every_feed_forward_ends_in_matrices_that_are_known(feed_forward: str) -> None:
+def test_every_feed_forward_declares_its_last_matrices(feed_forward: str) -> None:
     model = fitted("feed_forward", feed_forward)
     inside = {
         path: role
@@ -276,7 +276,7 @@ def test_every_feed_forward_ends_in_matrices_that_are_known(feed_forward: str) -
 
 
 @pytest.mark.parametrize("attention", sorted(slots()["attention"]))
-def test_every_attention_has_one_matrix_for_values_and_one_at_its_end(attention: str) -> None:
+def test_every_attention_declares_one_value_and_one_output_matrix(attention: str) -> None:
     model = fitted("attention", attention)
     of_layer = [
         role
@@ -299,11 +299,11 @@ def test_every_attention_has_one_matrix_for_values_and_one_at_its_end(attention:
         ({"name": "cycle", "n_blocks": 2}, [1, 2]),
     ],
 )
-def test_a_shared_block_counts_where_it_stands_lowest(sharing: Any, depths: list[int]) -> None:
+def test_a_shared_block_has_the_depth_of_its_lowest_layer(sharing: Any, depths: list[int]) -> None:
     model = tiny(n_layers=4, sharing=sharing)
-    found = roles(model)
+    of_model = roles(model)
     for stack, n_sublayers in ((model.encoder, 2), (model.decoder, 3)):
-        of_blocks = [found[block.attention.q] for block in stack.blocks]
+        of_blocks = [of_model[block.attention.q] for block in stack.blocks]
         assert [role.depth for role in of_blocks] == depths
         assert {role.n_layers for role in of_blocks} == {4}
         assert {role.n_branches for role in of_blocks} == {4 * n_sublayers}
@@ -326,15 +326,20 @@ def test_mup_scales_the_logits_and_the_rates_of_matrices_alone() -> None:
     assert model.embedding.output_multiplier == 0.25
     assert wide("xavier").embedding.output_multiplier == 1.0
     mup = build(Initialisation, choose(Initialisation, "mup", base_d_model=24), DIMS)
+    rates = {
+        id(parameter): group.rate
+        for group in parameter_groups(model, mup)
+        for parameter in group.parameters
+    }
     for path, parameter in model.named_parameters():
         in_layer = ".layers." in path and parameter.ndim == 2
-        assert mup.rate(path, parameter) == (0.25 if in_layer else 1.0), path
+        assert rates[id(parameter)] == (0.25 if in_layer else 1.0), path
 
 
 @pytest.mark.parametrize(("slot", "name"), [p for p in PARTS if p[0] != "initialisation"])
-def test_mup_knows_the_matrices_that_the_optimizer_knows(slot: str, name: str) -> None:
+def test_mup_and_the_optimizer_agree_on_the_matrices(slot: str, name: str) -> None:
     with torch.device("meta"):
-        spec = ModelSpec.model_validate(TINY | company(slot, name) | {slot: name})
+        spec = ModelSpec.model_validate(TINY | companion(slot, name) | {slot: name})
         model = assemble(spec, VOCABULARY, PAD)
     mup = build(Initialisation, choose(Initialisation, "mup"), spec.dims)
     groups = parameter_groups(model, mup)
@@ -350,7 +355,7 @@ def test_mup_at_its_base_is_a_plain_normal() -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "mup"])
-def test_all_others_train_everything_at_one_rate(name: str) -> None:
+def test_all_others_have_one_rate_for_all_parameters(name: str) -> None:
     groups = parameter_groups(wide(name), build(Initialisation, choose(Initialisation, name), DIMS))
     assert {group.rate for group in groups} == {1.0}
 

@@ -1,4 +1,4 @@
-"""Masks: who may look at whom, in a table and in an assembled model."""
+"""Masks: as tables, and in an assembled model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from ablate.registry import build, choose, slots
 from tests.tiny import PAD, ids, scrambled, tiny
 
 NAMES = sorted(slots()["mask"])
-LENGTHS = (7, 5)  # of two sentences, padded to 7
+N = 11
+LENGTHS = (N, 9)  # of two sentences, padded to N
 Rule = Callable[[Side, int, int, bool], bool]
 
 
@@ -26,9 +27,9 @@ def mask(name: str, side: Side, **options: Any) -> Mask:
     return build(Mask, choose(Mask, name, **options), stack_info)
 
 
-def real_tokens() -> Tensor:
-    """Return where there is a token, (2, 1, 1, 7)."""
-    return torch.stack([torch.arange(7) < n for n in LENGTHS])[:, None, None]
+def token_mask() -> Tensor:
+    """Return where there is a token, (2, 1, 1, N)."""
+    return torch.stack([torch.arange(N) < n for n in LENGTHS])[:, None, None]
 
 
 def causal(side: Side, query: int, key: int, is_token: bool) -> bool:
@@ -57,31 +58,31 @@ def local(window: int) -> Rule:
 def test_the_table_is_that_of_the_rule(
     name: str, options: dict[str, Any], rule: Rule, side: Side
 ) -> None:
-    positions = torch.arange(7)
-    allowed = mask(name, side, **options).allowed(positions, positions, real_tokens())
+    positions = torch.arange(N)
+    allowed = mask(name, side, **options).allowed(positions, positions, token_mask())
     assert allowed.dtype == torch.bool
-    table = allowed.broadcast_to(2, 1, 7, 7)
+    table = allowed.broadcast_to(2, 1, N, N)
     for b, length in enumerate(LENGTHS):
-        for query in range(7):
-            for key in range(7):
+        for query in range(N):
+            for key in range(N):
                 expected = rule(side, query, key, key < length)
                 assert table[b, 0, query, key].item() is expected, (b, query, key)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_later_query_alone_has_the_row_that_it_has_among_others(name: str) -> None:
-    """As in decoding, where queries come one at a time and what was fed is all real."""
+    """As in decoding, with one query at a time and without padding."""
     made, positions = mask(name, "decoder"), torch.arange(7)
     whole = made.allowed(positions, positions, torch.ones(1, 1, 1, 7, dtype=torch.bool))
     for t in range(7):
         keys = positions[: t + 1]
-        real = torch.ones(1, 1, 1, t + 1, dtype=torch.bool)
-        row = made.allowed(positions[t : t + 1], keys, real)
+        is_token = torch.ones(1, 1, 1, t + 1, dtype=torch.bool)
+        row = made.allowed(positions[t : t + 1], keys, is_token)
         assert torch.equal(row.flatten(), whole.broadcast_to(1, 1, 7, 7)[0, 0, t, : t + 1])
 
 
 def reach(states: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor:
-    """Return which state (rows) moves when which token (columns) is another, (T, T)."""
+    """Return which states (rows) change with which token (columns), (T, T)."""
     before = states(tokens)
     moved = []
     for t in range(tokens.size(1)):
@@ -93,16 +94,18 @@ def reach(states: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("n_layers", [1, 2])
 @pytest.mark.parametrize("window", [1, 3])
-def test_what_a_local_token_knows_grows_by_a_window_per_layer(n_layers: int, window: int) -> None:
+def test_the_receptive_field_of_a_local_token_grows_by_a_window_per_layer(
+    n_layers: int, window: int
+) -> None:
     choice = {"name": "local", "window": window}
     model = scrambled(tiny(mask=choice, n_layers=n_layers).double())
     src, tgt = ids(1, 12), ids(1, 12, seed=2)
-    apart = torch.arange(12)[:, None] - torch.arange(12)[None, :]
+    distance = torch.arange(12)[:, None] - torch.arange(12)[None, :]
     far = n_layers * window
-    assert torch.equal(reach(lambda x: model.encode(x).states, src), apart.abs() <= far)
+    assert torch.equal(reach(lambda x: model.encode(x).states, src), distance.abs() <= far)
     memory = model.encode(src)
     decoded = reach(lambda x: model.hidden(x, memory), tgt)
-    assert torch.equal(decoded, (apart >= 0) & (apart <= far))
+    assert torch.equal(decoded, (distance >= 0) & (distance <= far))
 
 
 def test_a_window_as_wide_as_the_sentence_is_none() -> None:
@@ -136,7 +139,7 @@ def test_stacks_may_have_masks_of_their_own() -> None:
     assert kinds(tiny(decoder={"mask": "local"})) == (plain, narrow)
 
 
-def test_cross_attention_sees_the_whole_source_through_any_window() -> None:
+def test_no_window_restricts_cross_attention() -> None:
     model = scrambled(tiny(decoder={"mask": {"name": "local", "window": 1}}, n_layers=1).double())
     src, tgt = ids(1, 12), ids(1, 4)
     before = model(src, tgt)

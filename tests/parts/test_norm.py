@@ -139,7 +139,7 @@ def test_what_training_starts_from(name: str, formula: Callable[[Tensor], Tensor
     torch.testing.assert_close(fresh(name).double()(x), formula(x), atol=0, rtol=1e-7)
 
 
-def test_dynamic_tanh_starts_from_the_alpha_it_is_told() -> None:
+def test_dynamic_tanh_starts_with_its_alpha() -> None:
     part = fresh("dyt", alpha=0.8)
     assert isinstance(part, DynamicTanh)
     assert part.alpha.tolist() == pytest.approx([0.8])
@@ -159,14 +159,14 @@ def test_parameters_of_norms(name: str, n: int) -> None:
 
 
 def test_annotated_refuses_a_width_of_one() -> None:
-    with pytest.raises(RefusedError, match=r"the width less one, and it is 1; say norm: layer"):
+    with pytest.raises(RefusedError, match=r"the width less one, and the width is 1; choose norm"):
         norm("annotated", width=1)
     assert norm("annotated", width=2).width == 2
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("width", [3, D])
-def test_norms_know_their_width_and_keep_the_shape(name: str, width: int) -> None:
+def test_norms_have_their_width_and_keep_the_shape(name: str, width: int) -> None:
     part = norm(name, width=width)
     assert part.width == width
     for shape in [(width,), (5, width), (2, 3, 4, width)]:
@@ -208,7 +208,7 @@ def test_what_is_computed_in_single_is_returned_in_single(name: str, x: Tensor) 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_two_seeds_at_once_are_each_seed_alone(name: str, x: Tensor) -> None:
+def test_vmap_over_two_seeds_equals_each_seed_alone(name: str, x: Tensor) -> None:
     parts = [fresh(name).double(), norm(name)]
     parameters, buffers = stack_module_state(parts)
 

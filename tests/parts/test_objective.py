@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ablate.data.batches import Batch
-from ablate.parts.objective import Objective, _Smoothed
+from ablate.parts.objective import Objective, _SmoothedCrossEntropy
 from ablate.registry import build, choose, lookup, slots
 from ablate.training.gradient import StepInputs, add_gradient
 from ablate.training.step import StepConfig
@@ -63,16 +63,16 @@ def test_uniform_is_what_pytorch_computes() -> None:
 @pytest.mark.parametrize("epsilon", [0.0, 0.2])
 @pytest.mark.parametrize("scale", [1, 300], ids=["doubtful", "certain"])
 def test_the_loss_in_fewer_passes_is_what_pytorch_computes(epsilon: float, scale: int) -> None:
-    """Cross-entropy of bf16 on a CPU has a gradient of our own; here of float64, to the end."""
+    """The class for bf16 on a CPU, tested in float64."""
     logits, targets = _batch()
     assert (targets == PAD).any()
     ours, theirs = ((scale * logits).double().requires_grad_() for _ in range(2))
-    found = _Smoothed.apply(ours, targets, PAD, epsilon)
-    wanted = F.cross_entropy(
+    our_loss = _SmoothedCrossEntropy.apply(ours, targets, PAD, epsilon)
+    expected = F.cross_entropy(
         theirs, targets, label_smoothing=epsilon, reduction="sum", ignore_index=PAD
     )
-    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
-    for loss in (found, wanted):
+    torch.testing.assert_close(our_loss, expected, rtol=1e-12, atol=1e-12)
+    for loss in (our_loss, expected):
         (loss / 7).backward()
     torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-12, atol=1e-12)
 
@@ -93,10 +93,10 @@ def test_the_gradient_of_bf16_is_rounded_once(name: str) -> None:
 def test_annotated_is_the_divergence_that_pytorch_computes() -> None:
     logits, targets = _batch()
     v = logits.size(1)
-    wanted = torch.full_like(logits, 0.1 / (v - 2)).scatter(1, targets[:, None], 0.9)
-    wanted[:, PAD] = 0
+    expected = torch.full_like(logits, 0.1 / (v - 2)).scatter(1, targets[:, None], 0.9)
+    expected[:, PAD] = 0
     kept = targets != PAD
-    theirs = F.kl_div(logits.log_softmax(-1)[kept], wanted[kept], reduction="sum")
+    theirs = F.kl_div(logits.log_softmax(-1)[kept], expected[kept], reduction="sum")
     ours = objective("label_smoothing", form="annotated").loss(logits, targets)
     torch.testing.assert_close(ours, theirs)
 
@@ -163,7 +163,7 @@ def test_every_option_changes_the_loss(name: str, option: str) -> None:
     ("form", "floor"), [("others", 1.376948), ("uniform", 1.376913), ("annotated", 0.0)]
 )
 def test_no_model_gets_below_the_floor(form: str, floor: float) -> None:
-    """The best prediction is the smoothed target itself, here of 37,000 tokens."""
+    """The best prediction is the smoothed target, for a vocabulary of 37,000."""
     v, epsilon = 37_000, 0.1
     others = {"others": v - 1, "uniform": v, "annotated": v - 2}[form]
     best = torch.full((1, v), epsilon / others, dtype=torch.float64)
@@ -214,9 +214,10 @@ def test_r_drop_adds_both_divergences_of_pytorch() -> None:
     both = F.kl_div(one, other, reduction="sum", log_target=True) + F.kl_div(
         other, one, reduction="sum", log_target=True
     )
-    wanted = targets[: kept.numel()][kept]
+    expected = targets[: kept.numel()][kept]
     smoothed = sum(
-        F.cross_entropy(half, wanted, reduction="sum", label_smoothing=0.2) for half in (one, other)
+        F.cross_entropy(half, expected, reduction="sum", label_smoothing=0.2)
+        for half in (one, other)
     )
     torch.testing.assert_close(2 * chosen.loss(logits, targets), smoothed + 3.0 / 2 * both)
 
@@ -224,12 +225,12 @@ def test_r_drop_adds_both_divergences_of_pytorch() -> None:
 def test_r_drop_by_hand() -> None:
     """p1 = (.5, .5) and p2 = (.8, .2): the divergences are .2231436 and .1927448."""
     logits = torch.tensor([[0.5, 0.5, 1e-30], [0.8, 0.2, 1e-30]], dtype=torch.float64).log()
-    apart = 0.2231435513 + 0.1927447570
+    divergence = 0.2231435513 + 0.1927447570
     nll = -(math.log(0.5) + math.log(0.2)) / 2
     targets = torch.tensor([1, 1])
     for alpha in (0.0, 1.0, 5.0):
         loss = objective("r_drop", alpha=alpha, epsilon=0.0).loss(logits, targets).item()
-        assert loss == pytest.approx(nll + alpha / 4 * apart, abs=1e-9)
+        assert loss == pytest.approx(nll + alpha / 4 * divergence, abs=1e-9)
 
 
 def test_r_drop_sends_every_sentence_through_two_dropout_masks() -> None:
@@ -248,15 +249,15 @@ def test_r_drop_sends_every_sentence_through_two_dropout_masks() -> None:
     logits = model(src.repeat(2, 1), batch.tgt_in.repeat(2, 1))
     one, other = logits.chunk(2)
     assert not torch.allclose(one, other)
-    wanted = batch.tgt_out.flatten()
+    expected = batch.tgt_out.flatten()
     smoothing = objective("label_smoothing")
     mean = (
-        smoothing.loss(one.flatten(0, 1), wanted) + smoothing.loss(other.flatten(0, 1), wanted)
+        smoothing.loss(one.flatten(0, 1), expected) + smoothing.loss(other.flatten(0, 1), expected)
     ) / 2
     assert loss(5) > mean.item() + 0.1
     model.eval()
-    alike = (smoothing.loss(model(src, batch.tgt_in).flatten(0, 1), wanted)).item()
-    assert loss(5) == pytest.approx(alike, rel=1e-5)
+    without_dropout = (smoothing.loss(model(src, batch.tgt_in).flatten(0, 1), expected)).item()
+    assert loss(5) == pytest.approx(without_dropout, rel=1e-5)
 
 
 def test_z_loss_by_hand() -> None:

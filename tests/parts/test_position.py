@@ -1,4 +1,4 @@
-"""Position encodings: the contract that every one keeps."""
+"""Position encodings: the contract of all of them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def stack_info(side: Side) -> StackInfo:
     params=product(sorted(slots()["position"]), SIDES), ids=lambda which: "-".join(which)
 )
 def position(request: pytest.FixtureRequest) -> Position:
-    """Each registered encoding on each side: a new one is tested without a line here."""
+    """Each registered encoding on each side."""
     name, side = request.param
     torch.manual_seed(0)
     return build(Position, choose(Position, name), DIMS, stack_info(side)).double().eval()
 
 
 def hooks(position: Position, queries: Tensor, n_keys: int, layer: int = 1) -> list[Tensor]:
-    """Return what every hook makes of the same numbers, for queries at some places of ten."""
+    """Return the outputs of all hooks for fixed inputs, with queries at some of ten positions."""
     generator = torch.Generator().manual_seed(1)
     device = queries.device
 
@@ -72,7 +72,7 @@ def test_one_token_is_treated_as_in_the_whole_sequence(position: Position, n_key
         torch.testing.assert_close(torch.cat(one_by_one, dim=dim), y, atol=1e-13, rtol=0)
 
 
-def test_a_query_at_some_place_does_not_care_what_else_is_asked(position: Position) -> None:
+def test_a_query_does_not_depend_on_other_queries(position: Position) -> None:
     chosen = torch.tensor([7, 2, 5])
     whole, some = hooks(position, torch.arange(T), T), hooks(position, chosen, T)
     for y, z, dim in zip(whole, some, (1, 2, 2, 2), strict=True):
@@ -81,18 +81,18 @@ def test_a_query_at_some_place_does_not_care_what_else_is_asked(position: Positi
 
 @pytest.mark.parametrize("name", sorted(slots()["position"]))
 @pytest.mark.parametrize("is_training", [True, False])
-def test_nothing_asks_for_the_value_of_a_number(name: str, *, is_training: bool) -> None:
+def test_no_value_is_read_on_the_host(name: str, *, is_training: bool) -> None:
     with torch.device("meta"):
         part = build(Position, choose(Position, name), DIMS, stack_info("encoder")).double()
-    places = torch.arange(T, device="meta")
+    where = torch.arange(T, device="meta")
     x, q = torch.empty(B, T, 32, device="meta"), torch.empty(B, H, T, K, device="meta")
     part.train(is_training)
-    assert part.embed(x, places).shape == x.shape
-    assert part.rotate(q, places).shape == q.shape
+    assert part.embed(x, where).shape == x.shape
+    assert part.rotate(q, where).shape == q.shape
     q = q.double()
-    bias = part.bias(q, places, places, 0)
+    bias = part.bias(q, where, where, 0)
     assert bias is None or bias.expand(B, H, T, T).is_meta
-    added = part.values(q[..., :1].expand(B, H, T, T), places, places, 0)
+    added = part.values(q[..., :1].expand(B, H, T, T), where, where, 0)
     assert added is None or added.shape == (B, H, T, V)
 
 

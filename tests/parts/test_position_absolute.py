@@ -204,7 +204,7 @@ def test_a_shift_is_a_rotation_of_every_pair() -> None:
 
 
 @pytest.mark.parametrize("exponent", ["paper", "literal_2i", "t2t"])
-def test_sinusoids_have_one_length_and_know_only_distance(exponent: str) -> None:
+def test_sinusoids_have_one_length_and_depend_only_on_distance(exponent: str) -> None:
     table = sinusoidal(exponent=exponent)
     torch.testing.assert_close(table.square().sum(dim=-1), torch.full((100,), 256.0))
     torch.testing.assert_close(table[2] @ table[10], table[50] @ table[58], atol=1e-3, rtol=0)
@@ -243,7 +243,7 @@ def test_learned_adds_its_vectors_as_they_are() -> None:
     assert torch.equal(added(part)[0], table)
 
 
-def test_learned_starts_as_wide_as_it_is_told() -> None:
+def test_learned_starts_with_its_standard_deviation() -> None:
     assert added(make("learned", init_std=0.5)).std().item() == pytest.approx(0.5, rel=0.02)
 
 
@@ -260,8 +260,8 @@ def test_learned_sinusoids_start_as_fixed_ones(d_model: int, base: float) -> Non
 
 @pytest.mark.usefixtures("in_double")
 def test_learned_sinusoids_start_with_the_base_of_the_paper() -> None:
-    found = added(make("learned_sinusoidal"))[0]
-    torch.testing.assert_close(found, sinusoidal(), atol=1e-11, rtol=0)
+    frequencies = added(make("learned_sinusoidal"))[0]
+    torch.testing.assert_close(frequencies, sinusoidal(), atol=1e-11, rtol=0)
 
 
 @pytest.mark.usefixtures("in_double")

@@ -68,7 +68,7 @@ def shaw_tables(part: Position) -> list[Tensor]:
 
 @pytest.mark.parametrize(("queries", "keys"), PLACES)
 @pytest.mark.parametrize("k", [1, 4, 16])
-def test_shaw_adds_to_every_key_and_every_value_what_belongs_to_their_distance(
+def test_shaw_adds_the_vector_of_the_distance_to_keys_and_values(
     k: int, queries: list[int], keys: list[int]
 ) -> None:
     part = make("shaw", k=k)
@@ -91,8 +91,8 @@ def test_shaw_in_an_attention_is_the_papers_two_equations() -> None:
     scaling = build(Scaling, choose(Scaling, "sqrt_dk"), d)
     attention = build(Attention, choose(Attention, "full"), d, scaling, Dropout()).double()
     x, where, n = numbers(B, 7, 8), torch.arange(7), 7
-    seen = torch.ones(n, n, dtype=torch.bool).tril()
-    y = attention(x, AttentionContext(seen, where, where, part, layer=1))
+    unmasked = torch.ones(n, n, dtype=torch.bool).tril()
+    y = attention(x, AttentionContext(unmasked, where, where, part, layer=1))
 
     def heads(projected: Tensor) -> Tensor:
         return projected.reshape(B, n, 4, -1).permute(0, 2, 1, 3)
@@ -101,7 +101,7 @@ def test_shaw_in_an_attention_is_the_papers_two_equations() -> None:
     rows = torch.tensor([[min(max(j - i, -3), 3) + 3 for j in range(n)] for i in range(n)])
     for_keys, for_values = (table[1][rows] for table in shaw_tables(part))  # (T, S, K or V)
     scores = (q[:, :, :, None] * (k[:, :, None] + for_keys)).sum(dim=-1) / math.sqrt(K)
-    weights = scores.masked_fill(~seen, -math.inf).softmax(dim=-1)
+    weights = scores.masked_fill(~unmasked, -math.inf).softmax(dim=-1)
     z = (weights[..., None] * (v[:, :, None] + for_values)).sum(dim=-2)  # (B, H, T, V)
     expected = attention.out(z.transpose(1, 2).flatten(-2))
     torch.testing.assert_close(y, expected, atol=1e-13, rtol=0)
@@ -219,7 +219,7 @@ def test_t5_has_one_table_for_all_layers() -> None:
     assert [p.shape for p in make("t5", "decoder", n_buckets=8).parameters()] == [(8, 4)]
 
 
-def test_t5_starts_as_narrow_as_the_model_is_wide() -> None:
+def test_t5_starts_with_the_variance_of_one_over_the_width() -> None:
     stack_info = StackInfo(side="encoder", n_encoder_layers=1, n_decoder_layers=1)
     wide = Dims.model_validate({"d_model": 900, "n_heads": 300, "max_len": 8})
     torch.manual_seed(0)
@@ -291,7 +291,7 @@ def test_asymmetric_alibi_gives_half_of_the_heads_to_each_side(
         assert scores[h, t, s] == expected
 
 
-def test_a_head_of_an_asymmetric_alibi_sees_nothing_of_the_other_side() -> None:
+def test_a_head_of_an_asymmetric_alibi_does_not_attend_to_the_other_side() -> None:
     part = make("alibi", encoder="asymmetric")
     weights = (100 * numbers(4, 9, 9) + bias(part, list(range(9)), list(range(9)))).softmax(dim=-1)
     assert torch.equal(weights[:2], weights[:2].tril())
@@ -302,13 +302,13 @@ def test_a_head_of_an_asymmetric_alibi_sees_nothing_of_the_other_side() -> None:
 @pytest.mark.parametrize("n_heads", [1, 6])
 def test_the_decoders_alibi_is_the_same_for_both_encoders(n_heads: int) -> None:
     one, other = (make("alibi", "decoder", n_heads, encoder=e) for e in ("symmetric", "asymmetric"))
-    places = list(range(9))
-    assert torch.equal(bias(one, places, places), bias(other, places, places))
+    positions = list(range(9))
+    assert torch.equal(bias(one, positions, positions), bias(other, positions, positions))
 
 
 @pytest.mark.parametrize("n_heads", [1, 3])
-def test_an_asymmetric_alibi_refuses_heads_that_have_no_half(n_heads: int) -> None:
-    with pytest.raises(RefusedError, match=rf"n_heads \({n_heads}\) must be even; say an even"):
+def test_an_asymmetric_alibi_refuses_an_odd_number_of_heads(n_heads: int) -> None:
+    with pytest.raises(RefusedError, match=rf"n_heads \({n_heads}\) must be even; give an even"):
         make("alibi", n_heads=n_heads, encoder="asymmetric")
 
 
@@ -318,9 +318,9 @@ def test_an_asymmetric_alibi_refuses_heads_that_have_no_half(n_heads: int) -> No
 @pytest.mark.parametrize("name", ["shaw", "t5", "alibi"])
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_only_distance_counts(name: str, side: Side) -> None:
-    part, places = make(name, side), list(range(9))
-    moved = [p + 37 for p in places]
-    torch.testing.assert_close(bias(part, moved, moved), bias(part, places, places))
+    part, positions = make(name, side), list(range(9))
+    moved = [p + 37 for p in positions]
+    torch.testing.assert_close(bias(part, moved, moved), bias(part, positions, positions))
 
 
 @pytest.mark.parametrize("name", ["shaw", "t5", "alibi"])

@@ -51,7 +51,7 @@ def by_complex_numbers(x: Tensor, positions: Tensor, base: float, layout: str) -
 @pytest.mark.parametrize("base", [10_000.0, 50.0])
 @pytest.mark.parametrize("d_k", [2, 4, 6, 10])
 @pytest.mark.parametrize("positions", [list(range(T)), [63, 0, 7]])
-def test_pairs_are_turned_like_complex_numbers(
+def test_pairs_are_rotated_like_complex_numbers(
     positions: list[int], d_k: int, base: float, layout: str
 ) -> None:
     part, where = make(d_k, base=base, layout=layout), torch.tensor(positions)
@@ -74,7 +74,7 @@ def test_four_dimensions_by_hand() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_scores_know_distance_alone(layout: str) -> None:
+def test_scores_depend_on_distance_alone(layout: str) -> None:
     part, q, k = make(layout=layout), torch.randn(1, H, 1, 6), torch.randn(1, H, 1, 6)
 
     def score(i: int, j: int) -> Tensor:
@@ -87,7 +87,7 @@ def test_scores_know_distance_alone(layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_lengths_stay_and_position_0_is_not_turned(layout: str) -> None:
+def test_lengths_stay_and_position_0_is_not_rotated(layout: str) -> None:
     part, x = make(layout=layout), torch.randn(B, H, T, 6)
     turned = part.rotate(x, torch.arange(T))
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1), atol=1e-13, rtol=0)
@@ -113,7 +113,7 @@ def test_angles_are_rounded_once_and_not_on_the_way() -> None:
     torch.testing.assert_close(turned.flatten(), torch.tensor(by_hand), atol=6e-8, rtol=0)
 
 
-def test_half_precision_is_turned_in_single() -> None:
+def test_half_precision_is_rotated_in_single() -> None:
     torch.set_default_dtype(torch.float32)
     part, x = make(64, max_len=64), torch.randn(B, H, T, 64).bfloat16()
     where = torch.arange(T)

@@ -1,6 +1,6 @@
-"""Wirings, layer by layer: each is its formula, with norms and branches that are nothing special.
+"""Residual schemes, layer by layer, against their formulas, with arbitrary norms and branches.
 
-What a whole stack makes of them is in test_residual_stacks.
+Whole stacks are tested in test_residual_stacks.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Step = Callable[[Tensor], Tensor]
 
 
 class Odd(Norm):
-    """A stand-in that no mistake leaves as it was: neither linear, nor scale-free, nor twice alike.
+    """A norm that is neither linear nor scale-invariant, with other parameters at every call.
 
-    g x / (1 + |x|) + b, with numbers of its own at every call of its maker.
+    g x / (1 + |x|) + b. Swapping or omitting one changes the output.
     """
 
     def __init__(self, dims: Dims, seed: int) -> None:
@@ -51,20 +51,20 @@ def named(name: str) -> NormMaker:
     return lambda width=None: build(Norm, choose(Norm, name), DIMS)
 
 
-def place(side: Side = "encoder", n: int = 2, m: int = 2) -> LayerInfo:
+def layer_info(side: Side = "encoder", n: int = 2, m: int = 2) -> LayerInfo:
     return LayerInfo(side=side, layer=0, n_encoder_layers=n, n_decoder_layers=m)
 
 
-def wiring(
+def scheme(
     name: str, side: Side = "encoder", norm: NormMaker | None = None, p: float = 0.0, **options: Any
 ) -> Residual:
-    """Return a layer of a wiring in double precision, with parameters that are nothing special."""
+    """Return the scheme of one layer, in double precision, with arbitrary parameters."""
     choice = choose(Residual, name, **options)
-    layer = build(Residual, choice, place(side), norm or odd(), p).double()
+    layer = build(Residual, choice, layer_info(side), norm or odd(), p).double()
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
-        for own, parameter in layer.named_parameters():
-            if "norm" not in own and "after" not in own:
+        for path, parameter in layer.named_parameters():
+            if "norm" not in path and "after" not in path:
                 parameter.copy_(torch.rand(parameter.shape, generator=generator) + 0.5)
     return layer
 
@@ -72,11 +72,11 @@ def wiring(
 def fitted(
     name: str, side: Side = "encoder", norm: NormMaker | None = None, p: float = 0.0
 ) -> Residual:
-    """Return a layer of a wiring with the norm that it accepts, an odd one or none at all."""
+    """Return the scheme of one layer with a norm that it accepts: an odd one, or none."""
     try:
-        return wiring(name, side, norm, p)
+        return scheme(name, side, norm, p)
     except RefusedError:
-        return wiring(name, side, named("none"), p)
+        return scheme(name, side, named("none"), p)
 
 
 def first(x: Tensor) -> Tensor:
@@ -157,16 +157,16 @@ def parallel(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
     return x + torch.stack(outputs).sum(dim=0)
 
 
-def weighed(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
+def scaled_branches(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
     for norm, weight, f in zip(layer.norms, layer.weights, fs, strict=True):
         x = x + drop(f(norm(x))) * weight
     return x
 
 
 def deepnorm(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
-    heavier = {2: 0.81 * 32 ** (1 / 16), 3: 6**0.25}[len(fs)]  # N = M = 2
+    alpha = {2: 0.81 * 32 ** (1 / 16), 3: 6**0.25}[len(fs)]  # N = M = 2
     for norm, f in zip(layer.norms, fs, strict=True):
-        x = norm(heavier * x + drop(f(x)))
+        x = norm(alpha * x + drop(f(x)))
     return x
 
 
@@ -179,17 +179,18 @@ def admin(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
 FORMULAS: dict[str, Callable[..., Tensor]] = {
     "post": post, "pre": pre, "post_dropout_last": post_dropout_last, "b2t": b2t,
     "residual_dual": residual_dual, "realformer": post, "sandwich": sandwich, "peri": sandwich,
-    "normformer": normformer, "parallel": parallel, "rezero": weighed, "rezero_norm": weighed,
-    "layer_scale": weighed, "deepnorm": deepnorm, "admin": admin,
+    "normformer": normformer, "parallel": parallel, "rezero": scaled_branches,
+    "rezero_norm": scaled_branches, "layer_scale": scaled_branches, "deepnorm": deepnorm,
+    "admin": admin,
 }  # fmt: skip
 
 
 def stream(name: str, x: Tensor) -> Tensor:
-    """Return a stream made of ``x``: the two halves of a doubled one are nothing alike."""
+    """Return a stream made of ``x``; of a stream of double width the halves differ."""
     return torch.cat((x, 1.5 - x.flip(-1)), dim=-1) if name == "residual_dual" else x
 
 
-def keep(x: Tensor) -> Tensor:
+def identity(x: Tensor) -> Tensor:
     return x
 
 
@@ -197,24 +198,24 @@ def keep(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", FORMULAS)
 def test_a_layer_is_its_formula(name: str, side: Side, x: Tensor) -> None:
     layer, x = fitted(name, side), stream(name, x)
-    close(layer(x, *BRANCHES[side]), FORMULAS[name](layer, x, BRANCHES[side], keep))
+    close(layer(x, *BRANCHES[side]), FORMULAS[name](layer, x, BRANCHES[side], identity))
 
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", FORMULAS)
-def test_dropout_stands_where_the_formula_has_it(name: str, side: Side, x: Tensor) -> None:
+def test_dropout_is_where_the_formula_has_it(name: str, side: Side, x: Tensor) -> None:
     layer, x = fitted(name, side, p=0.4), stream(name, x)
     torch.manual_seed(0)
     actual = layer.train()(x, *BRANCHES[side])
     torch.manual_seed(0)
     expected = FORMULAS[name](layer, x, BRANCHES[side], ElementDropout(0.4))
     close(actual, expected)
-    close(layer.eval()(x, *BRANCHES[side]), FORMULAS[name](layer, x, BRANCHES[side], keep))
+    close(layer.eval()(x, *BRANCHES[side]), FORMULAS[name](layer, x, BRANCHES[side], identity))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_dropout_spares_the_stream_unless_it_comes_last(name: str, x: Tensor) -> None:
-    """With branches of zeros, which a norm without bias keeps, only the stream is left."""
+    """With branches of zeros, which a norm without bias keeps, the output is the stream alone."""
     layer, x = fitted(name, p=0.5, norm=named("rms")), stream(name, x)
     torch.manual_seed(0)
     dropped = layer.train()(x, torch.zeros_like, torch.zeros_like)
@@ -224,76 +225,79 @@ def test_dropout_spares_the_stream_unless_it_comes_last(name: str, x: Tensor) ->
 
 def test_dropout_last_scales_what_it_keeps(x: Tensor) -> None:
     torch.manual_seed(0)
-    layer = wiring("post_dropout_last", norm=named("none"), p=0.5)
+    layer = scheme("post_dropout_last", norm=named("none"), p=0.5)
     y = layer(x, torch.zeros_like, torch.zeros_like)
     kept = y != 0
     torch.testing.assert_close(y[kept], 4 * x[kept])  # twice 1 / (1 - 0.5)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_layer_wants_as_many_branches_as_its_stack_has(name: str, x: Tensor) -> None:
+def test_a_layer_needs_as_many_branches_as_its_stack_has(name: str, x: Tensor) -> None:
     for side, other in (SIDES, SIDES[::-1]):
         with pytest.raises(ValueError, match="zip"):
             fitted(name, side)(stream(name, x), *BRANCHES[other])
 
 
 def test_parallel_may_have_a_norm_for_each_branch(x: Tensor) -> None:
-    layer = wiring("parallel", "decoder", shared_norm=False)
+    layer = scheme("parallel", "decoder", shared_norm=False)
     assert len(layer.norms) == 3
     outputs = [f(norm(x)) for norm, f in zip(layer.norms, BRANCHES["decoder"], strict=True)]
     close(layer(x, *BRANCHES["decoder"]), x + outputs[0] + outputs[1] + outputs[2])
 
 
-OPENED = {"peri"}
-CLOSED = {"pre", "sandwich", "peri", "normformer", "parallel", "rezero_norm", "layer_scale"}
+NORM_AT_INPUT = {"peri"}
+NORM_AT_OUTPUT = {"pre", "sandwich", "peri", "normformer", "parallel", "rezero_norm", "layer_scale"}
 
 
 @pytest.mark.parametrize("name", sorted(set(FORMULAS) - {"residual_dual"}))
-def test_what_a_stack_begins_with_and_ends_in(name: str, x: Tensor) -> None:
+def test_transforms_at_the_ends_of_a_stack(name: str, x: Tensor) -> None:
     layer = fitted(name)
-    for made, has_norm in ((layer.opening(odd()), OPENED), (layer.closing(odd()), CLOSED)):
-        close(made.double()(x), odd()().double()(x) if name in has_norm else x)
+    for transform, has_norm in (
+        (layer.input_transform(odd()), NORM_AT_INPUT),
+        (layer.output_transform(odd()), NORM_AT_OUTPUT),
+    ):
+        close(transform.double()(x), odd()().double()(x) if name in has_norm else x)
 
 
 @pytest.mark.parametrize("name", ["post", "pre", "realformer"])
 @pytest.mark.parametrize("final_norm", [False, True])
 def test_a_final_norm_is_there_when_asked_for(name: str, final_norm: bool, x: Tensor) -> None:
-    closing = wiring(name, final_norm=final_norm).closing(odd()).double()
-    close(closing(x), odd()().double()(x) if final_norm else x)
+    transform = scheme(name, final_norm=final_norm).output_transform(odd()).double()
+    close(transform(x), odd()().double()(x) if final_norm else x)
 
 
-def test_residual_dual_begins_as_two_and_ends_as_one(x: Tensor) -> None:
-    layer = wiring("residual_dual")
-    opened, closing = layer.opening(odd())(x), layer.closing(odd()).double()
-    assert torch.equal(opened[..., :D], x)
-    assert torch.equal(opened[..., D:], x)
-    close(closing(torch.cat((x, 2 - x), dim=-1)), x + odd()().double()(2 - x))
+def test_residual_dual_starts_with_two_streams_and_adds_them_at_the_end(x: Tensor) -> None:
+    layer = scheme("residual_dual")
+    stream, output = layer.input_transform(odd())(x), layer.output_transform(odd()).double()
+    assert torch.equal(stream[..., :D], x)
+    assert torch.equal(stream[..., D:], x)
+    close(output(torch.cat((x, 2 - x), dim=-1)), x + odd()().double()(2 - x))
 
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", FORMULAS)
-def test_every_norm_of_a_layer_is_its_own(name: str, side: Side) -> None:
+def test_the_norms_of_a_layer_are_distinct_modules(name: str, side: Side) -> None:
     n = {"sandwich": 2, "peri": 2}.get(name, 1) * len(BRANCHES[side])
     n = {"parallel": 1, "rezero": 0, "normformer": 2 * n - 1}.get(name, n)
-    own = [m for m in fitted(name, side).modules() if isinstance(m, Odd)]
-    assert len(own) == len({id(m) for m in own}) == n
+    norms = [m for m in fitted(name, side).modules() if isinstance(m, Odd)]
+    assert len(norms) == len({id(m) for m in norms}) == n
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_wiring_that_is_nothing_without_norms_says_so(name: str) -> None:
+def test_a_scheme_that_needs_norms_is_refused_without(name: str) -> None:
     reason = getattr(lookup("residual", name).cls, "needs_norm")  # noqa: B009 - of the slot
     if not reason:
-        assert wiring(name, norm=named("none"))
+        assert scheme(name, norm=named("none"))
         return
     with pytest.raises(RefusedError) as refusal:
-        wiring(name, norm=named("none"))
+        scheme(name, norm=named("none"))
     assert refusal.value.reason == (
         f"{reason}, but model.norm is none; choose a norm, "
-        "or a residual that can do without: post, pre or rezero"
+        "or a residual that needs none: post, pre or rezero"
     )
 
 
-def test_these_wirings_need_norms() -> None:
+def test_these_schemes_need_norms() -> None:
     parts = {name: lookup("residual", name).cls for name in FORMULAS}
     assert {name for name, cls in parts.items() if getattr(cls, "needs_norm", "")} == {
         "b2t", "residual_dual", "sandwich", "peri", "normformer", "deepnorm", "admin",
@@ -302,13 +306,13 @@ def test_these_wirings_need_norms() -> None:
 
 
 def test_rezero_refuses_norms() -> None:
-    with pytest.raises(RefusedError, match=r"say model\.norm: none, or residual: rezero_norm"):
-        wiring("rezero", norm=named("layer"))
+    with pytest.raises(RefusedError, match=r"set model\.norm: none, or choose residual: rezero"):
+        scheme("rezero", norm=named("layer"))
 
 
-def test_parallel_refuses_to_part_norms_that_are_not_there() -> None:
+def test_parallel_refuses_separate_norms_where_model_norm_is_none() -> None:
     with pytest.raises(RefusedError, match="shared_norm: false gives each sub-layer a norm"):
-        wiring("parallel", norm=named("none"), shared_norm=False)
+        scheme("parallel", norm=named("none"), shared_norm=False)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +329,7 @@ def test_trained_weights_of_branches(
     name: str, options: Any, initial: float, width: int, side: Side
 ) -> None:
     norm = named("none" if name == "rezero" else "layer")
-    layer: Any = build(Residual, choose(Residual, name, **options), place(side), norm, 0.0)
+    layer: Any = build(Residual, choose(Residual, name, **options), layer_info(side), norm, 0.0)
     weights = [weight for n, weight in layer.named_parameters() if "norms" not in n]
     assert len(weights) == len(BRANCHES[side])
     for weight in weights:
@@ -334,9 +338,9 @@ def test_trained_weights_of_branches(
 
 
 @pytest.mark.parametrize("name", ["rezero", "rezero_norm"])
-def test_rezero_begins_as_the_identity(name: str, x: Tensor) -> None:
+def test_rezero_starts_as_the_identity(name: str, x: Tensor) -> None:
     norm = named("none" if name == "rezero" else "layer")
-    layer = build(Residual, choose(Residual, name), place(), norm, 0.0).double()
+    layer = build(Residual, choose(Residual, name), layer_info(), norm, 0.0).double()
     assert torch.equal(layer(x, first, second), x)
 
 
@@ -351,16 +355,16 @@ def test_rezero_begins_as_the_identity(name: str, x: Tensor) -> None:
 def test_deepnorm_has_the_constants_of_its_paper(
     side: Side, n: int, alpha: float, beta: float
 ) -> None:
-    layer: Any = build(Residual, choose(Residual, "deepnorm"), place(side, n, n), odd(), 0.0)
+    layer: Any = build(Residual, choose(Residual, "deepnorm"), layer_info(side, n, n), odd(), 0.0)
     assert (layer.alpha, layer.beta) == pytest.approx((alpha, beta), abs=5e-6)
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (16, 1), (1, 16), (3, 27)])
-def test_deepnorm_tells_the_depths_of_the_stacks_apart(n: int, m: int) -> None:
+def test_deepnorm_distinguishes_the_depths_of_the_stacks(n: int, m: int) -> None:
     encoder: Any
     decoder: Any
     encoder, decoder = (
-        build(Residual, choose(Residual, "deepnorm"), place(side, n, m), odd(), 0.0)
+        build(Residual, choose(Residual, "deepnorm"), layer_info(side, n, m), odd(), 0.0)
         for side in SIDES
     )
     assert (encoder.alpha / 0.81) ** 16 == pytest.approx(n**4 * m)
@@ -369,8 +373,8 @@ def test_deepnorm_tells_the_depths_of_the_stacks_apart(n: int, m: int) -> None:
     assert decoder.beta**-4 == pytest.approx(12 * m)
 
 
-def test_admin_begins_with_ones() -> None:
-    layer: Any = build(Residual, choose(Residual, "admin"), place("decoder"), odd(), 0.0)
+def test_admin_starts_with_ones() -> None:
+    layer: Any = build(Residual, choose(Residual, "admin"), layer_info("decoder"), odd(), 0.0)
     assert [omega.tolist() for omega in layer.omegas] == [[1.0] * D] * 3
     assert all(omega.requires_grad for omega in layer.omegas)
     assert layer.needs_calibration
@@ -379,33 +383,33 @@ def test_admin_begins_with_ones() -> None:
 
 @pytest.mark.parametrize("p", [0.0, 0.4])
 def test_admin_profiles_from_the_bottom_up(p: float, x: Tensor) -> None:
-    """Two decoder layers: what has gathered below each sub-layer sets its weight."""
-    layers: list[Any] = [wiring("admin", "decoder", p=p) for _ in range(2)]
+    """Two decoder layers: the variance accumulated below each sub-layer determines its weight."""
+    layers: list[Any] = [scheme("admin", "decoder", p=p) for _ in range(2)]
     calibration, fs, stream = Calibration(), BRANCHES["decoder"], x
     torch.manual_seed(0)
     for layer in layers:
         layer.train().calibration = calibration
         stream = layer(stream, *fs)
     torch.manual_seed(0)
-    gathered, y = 1.0, x
+    accumulated, y = 1.0, x
     for layer in layers:
         for norm, f, omega in zip(layer.norms, fs, layer.omegas, strict=True):
-            close(omega, torch.full((D,), gathered**0.5, dtype=torch.float64))
+            close(omega, torch.full((D,), accumulated**0.5, dtype=torch.float64))
             branch = ElementDropout(p)(f(y))
-            gathered = gathered * variance(y) + variance(branch)
+            accumulated = accumulated * variance(y) + variance(branch)
             y = norm(omega * y + branch)
     close(stream, y)
-    assert float(calibration.variance) == pytest.approx(gathered, rel=1e-12)
+    assert float(calibration.variance) == pytest.approx(accumulated, rel=1e-12)
 
 
-def test_admin_keeps_the_last_of_a_blocks_places(x: Tensor) -> None:
-    """One block at both layers of a stack gets what two blocks in a row would end with."""
-    block: Any = wiring("admin")
+def test_admin_keeps_the_weight_of_the_last_layer_of_a_block(x: Tensor) -> None:
+    """One block as both layers of a stack gets the weight of the second of two blocks."""
+    block: Any = scheme("admin")
     block.calibration = Calibration()
     once = block(x, first, third)
-    gathered = float(block.calibration.variance)
+    accumulated = float(block.calibration.variance)
     block(once, first, third)
-    close(block.omegas[0], torch.full((D,), gathered**0.5, dtype=torch.float64))
+    close(block.omegas[0], torch.full((D,), accumulated**0.5, dtype=torch.float64))
 
 
 def variance(x: Tensor) -> float:
@@ -413,12 +417,12 @@ def variance(x: Tensor) -> float:
     return float(((x - x.sum() / x.numel()) ** 2).sum() / x.numel())
 
 
-def test_admin_weighs_unit_streams_by_what_its_paper_says(x: Tensor) -> None:
-    """With LayerNorm, every w^2 is the sum of the variances of all that came before."""
-    layer: Any = wiring("admin", "decoder", norm=lambda width=None: unit())
+def test_admin_has_the_weights_of_its_paper_for_unit_streams(x: Tensor) -> None:
+    """With LayerNorm, every w^2 is the sum of the variances of all earlier branches."""
+    layer: Any = scheme("admin", "decoder", norm=lambda width=None: unit())
     outputs: list[float] = []
 
-    def seen(f: Step) -> Step:
+    def recorded(f: Step) -> Step:
         def run(y: Tensor) -> Tensor:
             outputs.append(variance(f(y)))
             return f(y)
@@ -426,7 +430,7 @@ def test_admin_weighs_unit_streams_by_what_its_paper_says(x: Tensor) -> None:
         return run
 
     layer.calibration = Calibration()
-    layer(x, *(seen(f) for f in BRANCHES["decoder"]))
+    layer(x, *(recorded(f) for f in BRANCHES["decoder"]))
     squares = [float(omega.detach()[0]) ** 2 for omega in layer.omegas]
     expected = list(itertools.accumulate(outputs[:2], initial=1.0))
     expected[1:] = [value - 1 + variance(x) for value in expected[1:]]
@@ -437,15 +441,15 @@ def unit() -> Norm:
     return build(Norm, choose(Norm, "layer", eps=1e-12), DIMS)
 
 
-def test_admin_leaves_its_weights_alone_outside_the_pass(x: Tensor) -> None:
-    layer: Any = wiring("admin")
+def test_admin_changes_its_weights_only_in_the_pass(x: Tensor) -> None:
+    layer: Any = scheme("admin")
     before = [omega.detach().clone() for omega in layer.omegas]
     layer.train()(x, first, second)
     assert all(map(torch.equal, before, layer.omegas))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_two_seeds_at_once_are_each_seed_alone(name: str, x: Tensor) -> None:
+def test_vmap_over_two_seeds_equals_each_seed_alone(name: str, x: Tensor) -> None:
     layers, x = [fitted(name), fitted(name)], stream(name, x)
     with torch.no_grad():
         for parameter in layers[1].parameters():

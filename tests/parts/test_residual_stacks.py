@@ -1,6 +1,6 @@
-"""Wirings in whole models: against the same Transformer written down in plain tensor algebra.
+"""Residual schemes in whole models, against the same Transformer in plain tensor algebra.
 
-What one layer of each computes is in test_residual.
+Single layers are tested in test_residual.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def affine(linear: Any, x: Tensor) -> Tensor:
 
 
 def attend(part: Any, x: Tensor, source: Tensor, mask: Tensor, below: list[Tensor]) -> Tensor:
-    """Multi-head attention; adds what is ``below`` to its scores, and leaves them there."""
+    """Multi-head attention; adds the scores in ``below``, if any, and puts its own there."""
     q, k, v = (
         affine(linear, y).view(*y.shape[:2], HEADS, D // HEADS)
         for linear, y in ((part.q, x), (part.k, source), (part.v, source))
@@ -105,52 +105,55 @@ def parallel(layer: Any, x: Tensor, fs: Sequence[Step]) -> Tensor:
     return x + torch.stack([f(y) for f in fs]).sum(dim=0)
 
 
-def doubled(_: Any, x: Tensor) -> Tensor:
+def two_streams(_: Any, x: Tensor) -> Tensor:
     return x.repeat(1, 1, 2)
 
 
-def joined(part: Any, x: Tensor) -> Tensor:
+def join_streams(part: Any, x: Tensor) -> Tensor:
     return x[..., :D] + ln(part.norm, x[..., D:])
 
 
-def same(_: Any, x: Tensor) -> Tensor:
+def identity(_: Any, x: Tensor) -> Tensor:
     return x
 
 
 PLAIN: dict[str, tuple[Callable[..., Tensor], ...]] = {
-    "post": (same, post, same),
-    "b2t": (same, b2t, same),
-    "realformer": (same, post, same),
-    "residual_dual": (doubled, dual, joined),
+    "post": (identity, post, identity),
+    "b2t": (identity, b2t, identity),
+    "realformer": (identity, post, identity),
+    "residual_dual": (two_streams, dual, join_streams),
     "peri": (ln, peri, ln),
-    "normformer": (same, normformer, ln),
-    "parallel": (same, parallel, ln),
+    "normformer": (identity, normformer, ln),
+    "parallel": (identity, parallel, ln),
 }
 
 
 def plain(model: Transformer, name: str, src: Tensor, tgt: Tensor) -> Tensor:
-    """Return the last hidden states (B, T, D) of a wiring of that name."""
-    opening, wire, closing = PLAIN[name]
+    """Return the last hidden states (B, T, D) with the residual scheme of that name."""
+    input_transform, layer, output_transform = PLAIN[name]
 
-    def run(stack: Any, x: Tensor, mask: Tensor, source: Any = None, seen: Any = None) -> Tensor:
-        x = opening(stack.opening, stack.position.embed(x, torch.arange(x.size(1))))
-        own: list[Tensor] = []
-        cross: list[Tensor] = []
+    def run(stack: Any, x: Tensor, mask: Tensor, memory: Any = None, source: Any = None) -> Tensor:
+        positions = torch.arange(x.size(1))
+        x = input_transform(stack.input_transform, stack.position.embed(x, positions))
+        self_scores: list[Tensor] = []
+        cross_scores: list[Tensor] = []
         for block in stack.blocks:
-            fs = [lambda y, b=block: attend(b.attention, y, y, mask, own)]
-            if source is not None:
-                fs.append(lambda y, b=block: attend(b.cross_attention, y, source, seen, cross))
+            fs = [lambda y, b=block: attend(b.attention, y, y, mask, self_scores)]
+            if memory is not None:
+                fs.append(
+                    lambda y, b=block: attend(b.cross_attention, y, memory, source, cross_scores)
+                )
             fs.append(lambda y, b=block: feed_forward(b.feed_forward, y))
-            x = wire(block.residual, x, fs)
+            x = layer(block.residual, x, fs)
             if name != "realformer":
-                own.clear()
-                cross.clear()
-        return closing(stack.closing, x)
+                self_scores.clear()
+                cross_scores.clear()
+        return output_transform(stack.output_transform, x)
 
-    real = (src != PAD)[:, None, None, :]
-    memory = run(model.encoder, model.embedding.src(src), real)
+    is_token = (src != PAD)[:, None, None, :]
+    memory = run(model.encoder, model.embedding.src(src), is_token)
     causal = torch.ones(tgt.size(1), tgt.size(1), dtype=torch.bool).tril()
-    return run(model.decoder, model.embedding.tgt(tgt), causal, memory, real)
+    return run(model.decoder, model.embedding.tgt(tgt), causal, memory, is_token)
 
 
 def batch() -> tuple[Tensor, Tensor]:
@@ -169,14 +172,14 @@ def test_a_model_equals_its_plain_algebra(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(PLAIN) - {"post"}))
-def test_the_plain_algebra_tells_the_wiring_from_post_norm(name: str) -> None:
-    """Whatever of the wiring is inside the sub-layers matters too."""
+def test_the_plain_algebra_distinguishes_the_scheme_from_post_norm(name: str) -> None:
+    """What the scheme adds inside the sub-layers matters too."""
     model = scrambled(tiny(residual=name, n_layers=DEPTHS).double())
     src, tgt = batch()
     expected = plain(model, name, src, tgt)
     for block in (*model.encoder.blocks, *model.decoder.blocks):
         for attention in block.attentions:
-            attention.head_scale, attention.adds_up_scores = None, False
+            attention.head_scale, attention.adds_previous_scores = None, False
         block.feed_forward.hidden_norm = torch.nn.Identity()
     actual = model.hidden(tgt, model.encode(src))
     is_inside = name in {"realformer", "normformer"}
@@ -234,20 +237,20 @@ def test_deepnorm_draws_smaller_weights(name: str, attention: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["post", "pre", "normformer", "admin"])
-def test_other_wirings_leave_the_initial_weights_alone(name: str) -> None:
+def test_other_schemes_do_not_change_the_initial_weights(name: str) -> None:
     drawn, usual = tiny(residual=name).state_dict(), tiny(residual="post").state_dict()
     kept = [key for key in usual if "residual" not in key]
     assert all(torch.equal(drawn[key], usual[key]) for key in kept)
 
 
-def test_admin_is_profiled_in_each_stack_by_itself() -> None:
-    """The square of each weight is the variance of all that is below it in its own stack."""
+def test_admin_is_profiled_in_each_stack_separately() -> None:
+    """The square of each weight is the variance of the sum below it in the same stack."""
     model = tiny(residual="admin", n_layers=DEPTHS).double()
     src, tgt = batch()
-    seen: dict[int, list[tuple[Tensor, Tensor]]] = {}
+    calls: dict[int, list[tuple[Tensor, Tensor]]] = {}
 
     def watch(stack: int) -> Callable[..., None]:
-        return lambda _, given, output: seen.setdefault(stack, []).append((given[0], output))
+        return lambda _, args, output: calls.setdefault(stack, []).append((args[0], output))
 
     handles = []
     for number, stack in enumerate((model.encoder, model.decoder)):
@@ -259,29 +262,29 @@ def test_admin_is_profiled_in_each_stack_by_itself() -> None:
     for handle in handles:
         handle.remove()
     for number, stack in enumerate((model.encoder, model.decoder)):
-        assert len(seen[number]) == len(stack.blocks) * (2 + number)
+        assert len(calls[number]) == len(stack.blocks) * (2 + number)
         layers: list[Any] = [block.residual for block in stack.blocks]
         omegas = list(itertools.chain.from_iterable(layer.omegas for layer in layers))
-        gathered = 1.0
-        for omega, (x, y) in zip(omegas, seen[number], strict=True):
-            expected = torch.full((D,), gathered**0.5, dtype=torch.float64)
+        accumulated = 1.0
+        for omega, (x, y) in zip(omegas, calls[number], strict=True):
+            expected = torch.full((D,), accumulated**0.5, dtype=torch.float64)
             torch.testing.assert_close(omega.detach(), expected, atol=1e-12, rtol=1e-12)
-            gathered = gathered * float(x.var(correction=0)) + float(y.var(correction=0))
-        assert gathered > 1.1
+            accumulated = accumulated * float(x.var(correction=0)) + float(y.var(correction=0))
+        assert accumulated > 1.1
         assert all(layer.calibration is None for layer in layers)
 
 
-def test_only_admin_asks_for_a_pass() -> None:
+def test_only_admin_requires_a_profiling_pass() -> None:
     src, tgt = batch()
-    for name, asks in (("admin", True), ("post", False), ("layer_scale", False)):
+    for name, is_required in (("admin", True), ("post", False), ("layer_scale", False)):
         model = tiny(residual=name)
-        assert model.encoder.needs_calibration == model.decoder.needs_calibration == asks
+        assert model.encoder.needs_calibration == model.decoder.needs_calibration == is_required
         before = {key: weight.clone() for key, weight in model.state_dict().items()}
         model.calibrate(src, tgt)
         changed = [
             key for key, weight in model.state_dict().items() if not weight.equal(before[key])
         ]
-        assert bool(changed) == asks
+        assert bool(changed) == is_required
         assert all("omegas" in key for key in changed)
 
 

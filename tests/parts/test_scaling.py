@@ -71,7 +71,7 @@ def test_what_is_normalised_in_half_precision_is_rounded_once(name: str) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_asks_for_the_value_of_a_number(name: str) -> None:
+def test_no_value_is_read_on_the_host(name: str) -> None:
     with torch.device("meta"):
         part = build(Scaling, choose(Scaling, name), DIMS)
     q = torch.empty(B, H, T, K, device="meta")
@@ -205,7 +205,7 @@ def test_rms_qk_norm_is_the_dot_product_of_two_rmsnorms() -> None:
 
 
 @pytest.mark.parametrize("cap", [None, 0.5, 20.0])
-def test_soft_cap_bends_scores_below_its_cap(cap: float | None) -> None:
+def test_soft_cap_keeps_scores_below_its_cap(cap: float | None) -> None:
     part = make("soft_cap") if cap is None else make("soft_cap", cap=cap)
     cap = cap or 50.0
     q, k = 20 * numbers(B, H, T, K), 20 * numbers(B, H, S, K, seed=2)

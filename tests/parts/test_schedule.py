@@ -100,7 +100,7 @@ def test_wsd_is_stable_until_its_last_steps() -> None:
     assert wsd.rate(1000) == pytest.approx(0.1)
 
 
-def test_wsd_falls_over_the_last_tenth_unless_told() -> None:
+def test_wsd_falls_over_the_last_tenth_by_default() -> None:
     wsd = schedule("wsd", warmup=0)
     assert wsd.rate(1) == wsd.rate(900)
     assert wsd.rate(950) == pytest.approx(wsd.rate(1) / 2)
@@ -179,7 +179,7 @@ def test_plateau_is_that_of_pytorch_on_any_history(seed: int) -> None:
     assert len(set(rates)) > 1
 
 
-def test_plateau_waits_for_its_warm_up_but_listens_already() -> None:
+def test_plateau_counts_evaluations_during_its_warm_up() -> None:
     plateau = schedule("plateau", lr=1.0, warmup=100, factor=0.5, patience=1)
     assert plateau.rate(50, [3.0, 3.0, 3.0]) == pytest.approx(0.5)
     assert plateau.rate(99, [3.0, 3.0, 3.0]) == pytest.approx(0.99)
@@ -188,7 +188,7 @@ def test_plateau_waits_for_its_warm_up_but_listens_already() -> None:
     assert plateau.rate(900, [3.0, 3.0, 3.0, 3.0, 3.0]) == 0.25
 
 
-def test_only_plateau_listens_to_the_dev_set() -> None:
+def test_only_plateau_depends_on_the_dev_set() -> None:
     bad = [2.0, *[3.0] * 20]
     listening = {
         name
@@ -253,7 +253,7 @@ BELOW = {"min_lr": [1e-4]}  # the usual values are above the highest rate
     ],
 )
 def test_every_option_changes_some_rate(name: str, option: str) -> None:
-    """With a dev set that has stopped getting better, for who listens to it."""
+    """With a dev loss that does not fall, for schedules that depend on it."""
 
     def rates(**options: Any) -> list[float]:
         made = schedule(name, **{"warmup": 50} | options)

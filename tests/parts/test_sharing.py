@@ -116,18 +116,18 @@ def unshared(model: Transformer, n_layers: int) -> Transformer:
 
 
 @pytest.mark.parametrize("name", SHARING)
-def test_shared_blocks_are_copies_that_stay_alike(name: str) -> None:
+def test_shared_blocks_equal_copies_with_summed_gradients(name: str) -> None:
     """The same output as with copies, and for a gradient the sum of those of the copies."""
     n_layers = 4
     model = scrambled(tiny(n_layers=n_layers, sharing=name).double())
-    apart = unshared(model, n_layers)
+    copied = unshared(model, n_layers)
     src, tgt = ids(2, 7), ids(2, 5)
     src[1, 5:] = PAD
-    left, right = model(src, tgt), apart(src, tgt)
+    left, right = model(src, tgt), copied(src, tgt)
     assert torch.equal(left, right)
     left.square().sum().backward()
     right.square().sum().backward()
-    for shared, stack in ((model.encoder, apart.encoder), (model.decoder, apart.decoder)):
+    for shared, stack in ((model.encoder, copied.encoder), (model.decoder, copied.decoder)):
         assert shared.order == tuple(order(name, n_layers))
         for number, block in enumerate(shared.blocks):
             copies = [stack.blocks[i] for i, b in enumerate(shared.order) if b == number]
@@ -155,7 +155,7 @@ def test_every_order_of_few_blocks_is_another_model() -> None:
         assert all(not torch.allclose(one, other) for other in outputs[:i]), choices[i]
 
 
-def test_a_stack_knows_how_deep_it_is() -> None:
+def test_sharing_depends_on_the_depth_of_its_stack() -> None:
     """What fits the decoder may be too much for a shallower encoder."""
     layers = {"encoder": 2, "decoder": 3}
     with pytest.raises(RefusedError, match="2 blocks for the 2 layers of the encoder"):

@@ -149,7 +149,7 @@ def noisy() -> Transformer:
 def late(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def changed(self: Relu, x: Tensor, aux_losses: Any = None) -> Tensor:
         y = forward(self, x, aux_losses)
-        return y if bool(aux_losses.real.all()) else y * self.get_parameter("late")
+        return y if bool(aux_losses.is_token.all()) else y * self.get_parameter("late")
 
     return changed
 

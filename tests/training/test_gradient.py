@@ -34,7 +34,7 @@ def test_the_loss_in_pieces_is_that_of_all_logits_at_once(
     added = sum(own, start=torch.zeros(())) * batch.n_tokens
     ((loss + added) / 7).backward()
     for n_fewest in (1, 5, 1000):
-        monkeypatch.setattr(embedding_module, "_FEWEST_ROWS", n_fewest)
+        monkeypatch.setattr(embedding_module, "_MIN_ROWS", n_fewest)
         monkeypatch.setattr(embedding_module, "_LOGITS_BYTES", {"cpu": 0})
         pieces = tiny(feed_forward=feed_forward).double()
         found = add_gradient(pieces, step_config, StepInputs.of(batch, 7))

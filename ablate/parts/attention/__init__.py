@@ -1,4 +1,4 @@
-"""Attention: how tokens look at one another."""
+"""Attention: how tokens exchange information."""
 
 from ablate.parts.attention.cache import Cache, FixedCache
 from ablate.parts.attention.contract import Attention, AttentionContext

@@ -1,4 +1,4 @@
-"""Keys and values that were computed before.
+"""Caches of keys and values that were computed before.
 
 B rows, G heads of keys and values, T new tokens, S tokens, K d_k, V d_v.
 """
@@ -8,22 +8,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_LEAST_ROOM = 16  # tokens
+_MIN_CAPACITY = 16  # tokens
 
 
 class Cache:
-    """Keys and values in buffers (B, G, room, K or V) that grow as they fill.
+    """Keys and values in buffers (B, G, capacity, K or V) that grow as they fill.
 
-    A small buffer is near in memory, and most sentences end long before the limit.
+    Small buffers stay in the processor's cache, and most sentences end long before the limit.
 
     Args:
-        length: most tokens it can hold.
+        length: the most tokens that it can hold.
     """
 
     def __init__(self, length: int) -> None:
         self.length = length
         self._buffers: list[Tensor] = []
-        self._spare: list[Tensor] = []  # where the next selection goes
+        self._spare: list[Tensor] = []  # receives the next selection
 
     @classmethod
     def of(cls, k: Tensor, v: Tensor) -> Cache:
@@ -44,7 +44,7 @@ class Cache:
         Args:
             k: new keys, (B, G, T, K).
             v: new values, (B, G, T, V).
-            positions: where they stand, (T,): the last T of the first ``n``.
+            positions: their positions, (T,): the last T of the first ``n``.
             n: how many to return.
         """
         if not self._buffers:
@@ -58,12 +58,12 @@ class Cache:
     def select(self, rows: Tensor, n: int) -> None:
         """Keep ``rows`` (B',) of the batch, in that order, with their first ``n`` tokens."""
         n_next = min(n + 1, self.length)
-        if not (self._spare and self._holds(self._spare[0], rows.size(0), n_next)):
+        if not (self._spare and self._is_large_enough(self._spare[0], rows.size(0), n_next)):
             self._spare = [self._empty(buffer, rows.size(0), n_next) for buffer in self._buffers]
-        kept = [spare[: rows.size(0)] for spare in self._spare]
-        for old, new in zip(self._buffers, kept, strict=True):
+        selected = [spare[: rows.size(0)] for spare in self._spare]
+        for old, new in zip(self._buffers, selected, strict=True):
             torch.index_select(old[:, :, :n], 0, rows, out=new[:, :, :n])
-        self._buffers, self._spare = kept, self._buffers
+        self._buffers, self._spare = selected, self._buffers
 
     def _grow(self, n: int) -> None:
         old = self._buffers
@@ -72,31 +72,32 @@ class Cache:
             new[:, :, : buffer.size(2)] = buffer
 
     def _empty(self, like: Tensor, n_rows: int, n: int) -> Tensor:
-        room = min(self.length, max(_LEAST_ROOM, 2 * n))
-        return like.new_empty(n_rows, like.size(1), room, like.size(3))
+        capacity = min(self.length, max(_MIN_CAPACITY, 2 * n))
+        return like.new_empty(n_rows, like.size(1), capacity, like.size(3))
 
     @staticmethod
-    def _holds(buffer: Tensor, n_rows: int, n: int) -> bool:
+    def _is_large_enough(buffer: Tensor, n_rows: int, n: int) -> bool:
         return buffer.size(0) >= n_rows and buffer.size(2) >= n
 
 
 class FixedCache(Cache):
-    """Keys and values in buffers that stay where they are, for work that is recorded.
+    """Keys and values in buffers that keep their addresses, for work captured in a CUDA graph.
 
-    Each buffer has a twin, and rows are selected from one into the other: after two selections
-    everything is where it was. All of ``length`` is always there; what was not written yet is 0.
+    Each buffer has a second one of its size, and rows are selected from one into the other: after
+    two selections all data are at their first addresses. The buffers always have ``length`` tokens;
+    those that have not been written are 0.
 
     Args:
-        cache: to begin with.
+        cache: the present contents.
         n: how many tokens it holds.
-        length: tokens of room.
+        length: capacity in tokens.
     """
 
     def __init__(self, cache: Cache, n: int, length: int) -> None:
         super().__init__(length)
-        for part in cache.first(n):
-            buffer = part.new_zeros(*part.shape[:2], length, part.size(3))
-            buffer[:, :, :n] = part
+        for old in cache.first(n):
+            buffer = old.new_zeros(*old.shape[:2], length, old.size(3))
+            buffer[:, :, :n] = old
             self._buffers.append(buffer)
             self._spare.append(torch.empty_like(buffer))
 
@@ -106,7 +107,7 @@ class FixedCache(Cache):
         return self.first(n)
 
     def select(self, rows: Tensor, n: int) -> None:
-        """Keep ``rows`` (B',) in that order; only if there are B of them nothing moves."""
+        """Keep ``rows`` (B',) in that order; unless there are B of them, memory is reallocated."""
         if rows.size(0) != self._buffers[0].size(0):
             self._spare = [x.new_empty(rows.size(0), *x.shape[1:]) for x in self._buffers]
         for old, new in zip(self._buffers, self._spare, strict=True):

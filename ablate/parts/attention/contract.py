@@ -1,4 +1,4 @@
-"""What every attention has: a view, and one kernel.
+"""The contract of attentions: a context, and one kernel.
 
 B batch, T queries, S keys, D d_model, H n_heads, G heads of keys and values, K d_k, V d_v. A mask
 is True where attention is allowed.
@@ -6,7 +6,6 @@ is True where attention is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -16,51 +15,53 @@ from ablate.parts.attention.cache import Cache
 from ablate.parts.dims import Dims, Dropout
 from ablate.parts.dropout import ElementDropout
 from ablate.parts.position import Position
+from ablate.parts.roles import Role, Roles, linear_layers
 from ablate.parts.scaling import Scaling
 from ablate.registry import Part
 
 
 @dataclass(frozen=True)
 class AttentionContext:
-    """What the queries of one attention may look at.
+    """The inputs of one attention beside its queries.
 
     Attributes:
         mask: True = may attend; broadcasts to (B, H, T, S).
-        queries: positions of the queries, (T,).
-        keys: positions of the keys, (S,); with a cache, from 0 on.
+        query_positions: positions of the queries, (T,).
+        key_positions: positions of the keys, (S,); with a cache, from 0 on.
         position: the stack's encoding; None where queries and keys share no axis.
-        memory: whose keys and values to use (B, S, D); None: the queries' own sequence.
-        known: keys and values computed before, in place of ``memory``; of B rows, or of fewer, each
-            of which is then shared by as many neighbouring rows of queries, such as beams.
-        cache: where to keep the keys and values of the queries' own sequence.
-        layer: the number of the layer in its stack, 0 first.
+        memory: the sequence (B, S, D) that keys and values are made from; None: that of the
+            queries.
+        memory_kv: keys and values computed before, in place of ``memory``; of B rows, or of fewer,
+            each of which several neighbouring rows of queries, such as beams, share.
+        cache: holds the keys and values of the queries' own sequence; new ones are appended.
+        layer: number of the layer in its stack, 0 first.
         previous_scores: the scores (B, H, T, S) of the same attention one layer below, if any, for
-            residual schemes that add them up; each layer replaces them by its own.
+            residual schemes that add them; each layer replaces them by its own.
     """
 
     mask: Tensor
-    queries: Tensor
-    keys: Tensor
+    query_positions: Tensor
+    key_positions: Tensor
     position: Position | None = None
     memory: Tensor | None = None
-    known: tuple[Tensor, Tensor] | None = None
+    memory_kv: tuple[Tensor, Tensor] | None = None
     cache: Cache | None = None
     layer: int = 0
     previous_scores: list[Tensor] = field(default_factory=list)
 
 
 class Attention(nn.Module, Part, slot="attention"):
-    """The contract: project to heads, weigh, and project back.
+    """The contract: project to heads, take a weighted mean of values, and project back.
 
-    A part gives the projections ``q``, ``k``, ``v`` and ``out``, says how a sequence is split
-    into heads, and overrides the hooks it needs. The kernel is written once, here, so that no two
-    variants differ by it. Rows that may look at nothing attend everywhere equally instead of
+    A part gives the projections ``q``, ``k``, ``v`` and ``out``, defines how a sequence is split
+    into heads, and overrides the hooks it needs. The kernel is written once, in this class, so that
+    no two variants differ by it. Rows without any allowed key attend to all keys equally instead of
     becoming NaN.
 
     Args:
         dims: widths and number of heads.
-        scaling: what becomes of queries, keys and their dot products.
-        dropout: of the attention weights and of whole heads.
+        scaling: changes queries, keys and their dot products.
+        dropout: rates for the attention weights and for whole heads.
     """
 
     q: nn.Linear
@@ -76,10 +77,10 @@ class Attention(nn.Module, Part, slot="attention"):
         self.dropout = ElementDropout(dropout.attention)
         self.head_dropout = nn.Dropout2d(dropout.head)
         self.head_scale: nn.Parameter | None = None
-        self.adds_up_scores = False
+        self.adds_previous_scores = False
 
-    def project_whole_width(self, dims: Dims, *, bias: bool) -> None:
-        """Give it projections of the whole width, G = ``n_kv_heads`` of them for keys and values.
+    def make_projections(self, dims: Dims, *, bias: bool) -> None:
+        """Make the projections, for H heads of queries and G = ``n_kv_heads`` of keys and values.
 
         Args:
             dims: widths.
@@ -91,7 +92,7 @@ class Attention(nn.Module, Part, slot="attention"):
         self.out = nn.Linear(self.n_heads * dims.d_v, dims.d_model, bias=bias)
 
     def queries(self, x: Tensor) -> Tensor:
-        """Project ``x`` (B, T, D) to queries (B, H, T, K), ready for the dot product."""
+        """Project ``x`` (B, T, D) to queries (B, H, T, K), scaled for the dot product."""
         return self.scaling.query(split_heads(self.q(x), self.n_heads))
 
     def keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,71 +112,82 @@ class Attention(nn.Module, Part, slot="attention"):
         return weights
 
     def scale_heads(self) -> None:
-        """Give every head's output a factor that is trained, 1 at first (NormFormer)."""
+        """Multiply every head's output by a trained factor, at first 1 (NormFormer)."""
         self.head_scale = nn.Parameter(torch.ones(self.n_heads))
 
-    def add_up_scores(self) -> None:
-        """Add to the scores those of the layer below (RealFormer)."""
-        self.adds_up_scores = True
+    def add_previous_scores(self) -> None:
+        """Add the scores of the layer below to the scores (RealFormer)."""
+        self.adds_previous_scores = True
+
+    def linear_roles(self) -> Roles:
+        """Return the role of every linear layer of the attention."""
+        roles = dict.fromkeys(linear_layers(self), Role(kind="attention"))
+        return roles | {
+            self.q: Role(kind="attention", is_packed=True),
+            self.k: Role(kind="attention", is_packed=True),
+            self.v: Role(kind="attention", is_packed=True, is_value=True),
+            self.out: Role(kind="attention", ends_branch=True),
+        }
 
     def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
-        """Return (B, T, D): what each query of ``x`` (B, T, D) finds in its ``context``."""
+        """Return the attention's output (B, T, D) for the queries ``x`` (B, T, D)."""
         q, position = self.queries(x), context.position
-        k, v = context.known or self.keys_values(x if context.memory is None else context.memory)
+        memory = x if context.memory is None else context.memory
+        k, v = context.memory_kv or self.keys_values(memory)
         if position is not None:
-            q, k = (position.rotate(y, context.queries) for y in (q, k))
+            q, k = (position.rotate(y, context.query_positions) for y in (q, k))
         if context.cache is not None:
-            k, v = context.cache.extend(k, v, context.queries, context.keys.size(0))
-        n_sharing = q.size(0) // k.size(0)
-        q = _together(q, n_sharing)
-        weights = self.dropout(self._weights(q, _spread(k, self.n_heads), context))
-        y = _apart(weights @ _spread(v, self.n_heads), n_sharing)  # (B, H, T, V)
+            k, v = context.cache.extend(
+                k, v, context.query_positions, context.key_positions.size(0)
+            )
+        n_beams = q.size(0) // k.size(0)
+        q = _merge_beams(q, n_beams)
+        weights = self.dropout(self._weights(q, _repeat_heads(k, self.n_heads), context))
+        y = _split_beams(weights @ _repeat_heads(v, self.n_heads), n_beams)  # (B, H, T, V)
         if position is not None:
-            y = _plus(y, position.values(weights, context.queries, context.keys, context.layer))
+            where = context.query_positions, context.key_positions
+            y = _add(y, position.values(weights, *where, context.layer))
         if self.head_scale is not None:
             y = y * self.head_scale[:, None, None]
         return self.out(self.head_dropout(y).transpose(1, 2).flatten(-2))
 
-    def packed(self) -> Iterator[nn.Linear]:
-        """Yield the projections that some programs keep, and initialise, as one matrix."""
-        yield from (self.q, self.k, self.v)
-
     def _weights(self, q: Tensor, k: Tensor, context: AttentionContext) -> Tensor:
         scores = self.scaling.scores(q @ k.transpose(-1, -2))  # (B, H, T, S)
         if context.position is not None:
-            bias = context.position.bias(q, context.queries, context.keys, context.layer)
-            scores = _plus(scores, bias)
+            where = context.query_positions, context.key_positions
+            scores = _add(scores, context.position.bias(q, *where, context.layer))
         scores = self.mix_scores(scores)
-        if self.adds_up_scores:
-            scores = _plus(scores, *context.previous_scores)
+        if self.adds_previous_scores:
+            scores = _add(scores, *context.previous_scores)
             context.previous_scores[:] = [scores]
-        seen = scores.masked_fill(~context.mask, torch.finfo(scores.dtype).min)
-        precise = torch.promote_types(scores.dtype, torch.float32)
-        return self.mix_weights(seen.softmax(dim=-1, dtype=precise).to(scores.dtype))
+        masked = scores.masked_fill(~context.mask, torch.finfo(scores.dtype).min)
+        dtype = torch.promote_types(scores.dtype, torch.float32)
+        return self.mix_weights(masked.softmax(dim=-1, dtype=dtype).to(scores.dtype))
 
 
 def split_heads(x: Tensor, n: int) -> Tensor:
-    """Cut ``x`` (B, T, n K) into n heads, (B, n, T, K)."""
+    """Split ``x`` (B, T, n K) into n heads, (B, n, T, K)."""
     return x.unflatten(-1, (n, -1)).transpose(1, 2)
 
 
-def _spread(x: Tensor, n_heads: int) -> Tensor:
-    """Repeat keys or values (B, G, S, K), each for all the heads that share it."""
+def _repeat_heads(x: Tensor, n_heads: int) -> Tensor:
+    """Repeat each head of keys or values (B, G, S, K) for all heads of queries that share it."""
     return x if x.size(1) == n_heads else x.repeat_interleave(n_heads // x.size(1), dim=1)
 
 
-def _together(x: Tensor, n: int) -> Tensor:
-    """Make the queries of ``n`` rows those of one: (B, H, T, K) to (B / n, H, n T, K)."""
+def _merge_beams(x: Tensor, n: int) -> Tensor:
+    """Put the queries of ``n`` neighbouring rows in one: (B, H, T, K) to (B / n, H, n T, K)."""
     return x if n == 1 else x.unflatten(0, (-1, n)).transpose(1, 2).flatten(2, 3)
 
 
-def _apart(x: Tensor, n: int) -> Tensor:
-    """Undo `_together`: (B / n, H, n T, V) to (B, H, T, V)."""
+def _split_beams(x: Tensor, n: int) -> Tensor:
+    """Undo `_merge_beams`: (B / n, H, n T, V) to (B, H, T, V)."""
     return x if n == 1 else x.unflatten(2, (n, -1)).transpose(1, 2).flatten(0, 1)
 
 
-def _plus(x: Tensor, *others: Tensor | None) -> Tensor:
-    for other in others:
-        if other is not None:
-            x = x + other.to(x.dtype)
+def _add(x: Tensor, *terms: Tensor | None) -> Tensor:
+    """Return ``x`` plus those ``terms`` that are not None."""
+    for term in terms:
+        if term is not None:
+            x = x + term.to(x.dtype)
     return x

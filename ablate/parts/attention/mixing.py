@@ -1,4 +1,4 @@
-"""Attentions that do something to their heads beside projecting to them.
+"""Attentions that mix or scale their heads.
 
 B batch, T queries, S keys, H n_heads.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ablate.parts.attention.contract import Attention
-from ablate.parts.dims import Dims, Dropout
-from ablate.parts.scaling import Scaling
+from ablate.parts.attention.projections import WholeWidth
+from ablate.parts.dims import Dims
 from ablate.registry import register
 
 
@@ -19,26 +18,19 @@ from ablate.registry import register
     formula="w_g = sum_h softmax(sum_f s_f L_fh)_h W_hg in place of w_g = softmax(s_g)",
     source="Shazeer et al. 2020, arXiv:2003.02436, sec. 4",
 )
-class TalkingHeads(Attention):
+class TalkingHeads(WholeWidth):
     """As `full`, with two trained matrices that mix the heads, before the softmax and after it.
 
-    The first mixes scores, position biases included, before anything is masked; the second mixes
-    weights, which no longer add up to 1. Both start as the identity, so that a model begins as
-    `full`; the authors' code starts them like any other linear layer.
-
-    Args:
-        dims: widths and number of heads.
-        scaling: what becomes of queries, keys and their dot products.
-        dropout: of the mixed weights and of whole heads.
-        bias: whether the four projections have one.
+    The first mixes scores, position biases included, before masking; the second mixes weights,
+    which then no longer sum to 1. Both start as the identity, so that a model starts as `full`; the
+    authors' code initialises them like any other linear layer.
     """
 
-    def __init__(
-        self, dims: Dims, scaling: Scaling, dropout: Dropout, *, bias: bool = True
-    ) -> None:
-        super().__init__(dims, scaling, dropout)
-        self.project_whole_width(dims, bias=bias)
-        self.score_mix = nn.Parameter(torch.eye(dims.n_heads))  # from row to column
+    score_mix: nn.Parameter  # (H, H), from row to column
+    weight_mix: nn.Parameter  # (H, H)
+
+    def add_parameters(self, dims: Dims) -> None:
+        self.score_mix = nn.Parameter(torch.eye(dims.n_heads))
         self.weight_mix = nn.Parameter(torch.eye(dims.n_heads))
 
     def mix_scores(self, scores: Tensor) -> Tensor:
@@ -53,19 +45,8 @@ class TalkingHeads(Attention):
     formula="out = concat(gamma_1 head_1 ... gamma_H head_H) Wo, gamma trained, at first 1",
     source="Shleifer et al. 2021, arXiv:2110.09456, sec. 2 (HeadScale)",
 )
-class HeadScale(Attention):
-    """As `full`, with a trained factor for the output of every head.
+class HeadScale(WholeWidth):
+    """As `full`, with a trained factor for the output of every head."""
 
-    Args:
-        dims: widths and number of heads.
-        scaling: what becomes of queries, keys and their dot products.
-        dropout: of the attention weights and of whole heads.
-        bias: whether the four projections have one.
-    """
-
-    def __init__(
-        self, dims: Dims, scaling: Scaling, dropout: Dropout, *, bias: bool = True
-    ) -> None:
-        super().__init__(dims, scaling, dropout)
-        self.project_whole_width(dims, bias=bias)
+    def add_parameters(self, dims: Dims) -> None:
         self.scale_heads()

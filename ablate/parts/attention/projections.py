@@ -14,18 +14,13 @@ from ablate.parts.scaling import Scaling
 from ablate.registry import register
 
 
-@register(
-    "full",
-    formula="head_h = softmax(s(x Wq_h, y Wk_h)) y Wv_h; out = concat(head_1 ... head_H) Wo",
-    source="Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.2",
-)
-class Full(Attention):
-    """Every head projects the whole width; d_k and d_v are free (model.dims).
+class WholeWidth(Attention):
+    """Every head projects the whole width; the parts below differ in the heads' number or use.
 
     Args:
         dims: widths and number of heads.
-        scaling: what becomes of queries, keys and their dot products.
-        dropout: of the attention weights and of whole heads.
+        scaling: changes queries, keys and their dot products.
+        dropout: rates for the attention weights and for whole heads.
         bias: whether the four projections have one.
     """
 
@@ -33,7 +28,25 @@ class Full(Attention):
         self, dims: Dims, scaling: Scaling, dropout: Dropout, *, bias: bool = True
     ) -> None:
         super().__init__(dims, scaling, dropout)
-        self.project_whole_width(dims, bias=bias)
+        self.n_kv_heads = self.count_kv_heads(dims)
+        self.make_projections(dims, bias=bias)
+        self.add_parameters(dims)
+
+    def count_kv_heads(self, dims: Dims) -> int:
+        """Return G, the number of heads of keys and values."""
+        return dims.n_heads
+
+    def add_parameters(self, dims: Dims) -> None:
+        """Make the parameters that the part has beside its projections."""
+
+
+@register(
+    "full",
+    formula="head_h = softmax(s(x Wq_h, y Wk_h)) y Wv_h; out = concat(head_1 ... head_H) Wo",
+    source="Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.2",
+)
+class Full(WholeWidth):
+    """Every head projects the whole width; d_k and d_v are free (model.dims)."""
 
 
 @register(
@@ -49,8 +62,8 @@ class PerHeadShared(Attention):
 
     Args:
         dims: widths and number of heads.
-        scaling: what becomes of queries, keys and their dot products.
-        dropout: of the attention weights and of whole heads.
+        scaling: changes queries, keys and their dot products.
+        dropout: rates for the attention weights and for whole heads.
         bias: whether the four projections have one.
 
     Raises:
@@ -63,7 +76,7 @@ class PerHeadShared(Attention):
         super().__init__(dims, scaling, dropout)
         if dims.d_model % dims.n_heads:
             raise ValueError(
-                "per_head_shared cuts the input into n_heads equal slices, so d_model "
+                "per_head_shared splits the input into n_heads equal slices, so d_model "
                 f"({dims.d_model}) must be a multiple of n_heads ({dims.n_heads})"
             )
         d_slice = dims.d_model // dims.n_heads
@@ -85,22 +98,11 @@ class PerHeadShared(Attention):
     formula="head_h = softmax(s(x Wq_h, y Wk)) y Wv; out = concat(head_1 ... head_H) Wo",
     source="Shazeer 2019, arXiv:1911.02150, sec. 3",
 )
-class MultiQuery(Attention):
-    """All heads share one head of keys and values, so that a cache holds 1 / n_heads as much.
+class MultiQuery(WholeWidth):
+    """All heads share one head of keys and values, so that a cache holds 1 / n_heads as much."""
 
-    Args:
-        dims: widths and number of heads.
-        scaling: what becomes of queries, keys and their dot products.
-        dropout: of the attention weights and of whole heads.
-        bias: whether the four projections have one.
-    """
-
-    def __init__(
-        self, dims: Dims, scaling: Scaling, dropout: Dropout, *, bias: bool = True
-    ) -> None:
-        super().__init__(dims, scaling, dropout)
-        self.n_kv_heads = 1
-        self.project_whole_width(dims, bias=bias)
+    def count_kv_heads(self, dims: Dims) -> int:
+        return 1
 
 
 @register(
@@ -111,18 +113,18 @@ class MultiQuery(Attention):
 class GroupedQuery(Attention):
     """Neighbouring heads share keys and values: between `multi_query` and `full`.
 
-    One group is `multi_query`, and as many groups as heads is `full`.
+    With one group it is `multi_query`, and with as many groups as heads `full`.
 
     Args:
         dims: widths and number of heads.
-        scaling: what becomes of queries, keys and their dot products.
-        dropout: of the attention weights and of whole heads.
+        scaling: changes queries, keys and their dot products.
+        dropout: rates for the attention weights and for whole heads.
         n_groups: heads of keys and values; the paper has 8 for 64 heads of queries. The default
             divides every even number of heads.
         bias: whether the four projections have one.
 
     Raises:
-        ValueError: if the heads cannot be shared out evenly.
+        ValueError: if n_groups does not divide the number of heads.
     """
 
     def __init__(
@@ -137,8 +139,8 @@ class GroupedQuery(Attention):
         super().__init__(dims, scaling, dropout)
         if dims.n_heads % n_groups:
             raise ValueError(
-                f"grouped_query cannot share out n_heads ({dims.n_heads}) evenly among n_groups "
-                f"({n_groups}); say a number of groups that divides the number of heads"
+                f"grouped_query cannot split n_heads ({dims.n_heads}) evenly among n_groups "
+                f"({n_groups}); choose a number of groups that divides the number of heads"
             )
         self.n_kv_heads = n_groups
-        self.project_whole_width(dims, bias=bias)
+        self.make_projections(dims, bias=bias)

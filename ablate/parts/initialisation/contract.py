@@ -7,7 +7,8 @@ from abc import abstractmethod
 from torch import Tensor, nn
 
 from ablate.parts.dims import Dims
-from ablate.parts.initialisation.roles import Model, Role, linears, roles
+from ablate.parts.initialisation.roles import Model, roles
+from ablate.parts.roles import Role
 from ablate.registry import Part
 
 
@@ -23,9 +24,8 @@ class Initialisation(Part, slot="initialisation"):
 
     def initialise(self, model: Model) -> None:
         """Set every linear layer's weight with `weight`, then its bias, if any, with `bias`."""
-        known = roles(model)
-        for linear in linears(model):
-            self.weight(linear, known.get(linear, Role()))
+        for linear, role in roles(model).items():
+            self.weight(linear, role)
             if linear.bias is not None:
                 self.bias(linear.bias)
 
@@ -34,14 +34,13 @@ class Initialisation(Part, slot="initialisation"):
         """Set the weight of one linear layer."""
 
     def bias(self, bias: Tensor) -> None:
-        """Set the bias of one linear layer; to 0, unless a part does otherwise."""
+        """Set the bias of one linear layer, by default to 0."""
         nn.init.zeros_(bias)
 
-    def rate(self, name: str, parameter: nn.Parameter) -> float:
-        """Return the factor of the learning rate that a parameter of the model is trained with.
+    def rate(self, role: Role | None) -> float:
+        """Return the factor of the learning rate of a parameter.
 
         Args:
-            name: its path in the model.
-            parameter: itself.
+            role: that of the linear layer whose weight it is; None for every other parameter.
         """
         return 1.0

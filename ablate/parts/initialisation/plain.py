@@ -1,4 +1,4 @@
-"""Initialisations that treat every linear layer by its shape, wherever it stands."""
+"""Initialisations that depend on the shape of a linear layer and not on its depth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ablate.parts.dims import Dims
 from ablate.parts.initialisation.contract import Initialisation
-from ablate.parts.initialisation.roles import Role
+from ablate.parts.roles import Role
 from ablate.registry import register
 
 

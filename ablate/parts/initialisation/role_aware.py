@@ -1,4 +1,4 @@
-"""Initialisations that look at where a linear layer stands and what it is there for."""
+"""Initialisations that depend on the role and the depth of a linear layer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from torch import nn
 
 from ablate.parts.dims import Dims
 from ablate.parts.initialisation.contract import Initialisation
-from ablate.parts.initialisation.roles import Model, Role
+from ablate.parts.initialisation.roles import Model
+from ablate.parts.roles import Role
 from ablate.registry import register
 
 
@@ -18,10 +19,10 @@ from ablate.registry import register
     source="Nguyen & Salazar 2019, arXiv:1910.05895, sec. 2.2 (SmallInit), and their code",
 )
 class Small(Initialisation):
-    """Attention starts as spread as the feed-forward; Xavier's normal elsewhere; biases 0.
+    """Attention has the variance of the feed-forward; Xavier's normal elsewhere; biases 0.
 
-    All four projections of every attention, the output's too: 2 / (5 d_model) is Xavier's variance
-    of a feed-forward with d_ff = 4 d_model.
+    This holds for all four projections of every attention: 2 / (5 d_model) is Xavier's variance of
+    a feed-forward with d_ff = 4 d_model.
     """
 
     def weight(self, linear: nn.Linear, role: Role) -> None:
@@ -33,14 +34,14 @@ class Small(Initialisation):
 
 @register(
     "gpt2",
-    formula="W ~ N(0, std^2); those that end a residual branch N(0, std^2 / n_branches)",
+    formula="W ~ N(0, std^2); the last of a residual branch N(0, std^2 / n_branches)",
     source="Radford et al. 2019, Language Models are Unsupervised Multitask Learners, sec. 2.3",
 )
 class Gpt2(Initialisation):
-    """As `normal`, but the last matrix of every residual branch smaller, the deeper its stack.
+    """As `normal`, with a factor 1 / sqrt(n_branches) for the last matrix of a residual branch.
 
-    What the n_branches branches of a stack add to its stream then has a variance that does not
-    depend on how many they are: 2 in each layer of the encoder, 3 in the decoder.
+    The variance of the sum of all branches of a stack then does not depend on their number, which
+    is 2 per layer in the encoder and 3 in the decoder.
 
     Args:
         dims: not used.
@@ -52,8 +53,8 @@ class Gpt2(Initialisation):
         self.std = std
 
     def weight(self, linear: nn.Linear, role: Role) -> None:
-        shrunk = role.n_branches**-0.5 if role.ends_branch else 1.0
-        nn.init.normal_(linear.weight, std=self.std * shrunk)
+        factor = role.n_branches**-0.5 if role.ends_branch else 1.0
+        nn.init.normal_(linear.weight, std=self.std * factor)
 
 
 @register(
@@ -62,14 +63,14 @@ class Gpt2(Initialisation):
     source="Zhang et al. 2019, arXiv:1908.11365, sec. 4 (DS-Init)",
 )
 class DepthScaled(Initialisation):
-    """Xavier, smaller the higher the layer stands in its stack; biases 0.
+    """Xavier with a factor that decreases with the depth of the layer in its stack; biases 0.
 
-    A block of weights at several layers counts where it stands lowest. What is in no layer, as
-    an output matrix of its own, starts as `xavier` says.
+    A block of weights of several layers has the depth of the lowest. Matrices outside of layers,
+    such as a separate output matrix, are initialised as by `xavier`.
 
     Args:
         dims: not used.
-        alpha: factor of the spread in all layers; 1 in the paper's experiments.
+        alpha: factor of the standard deviation in all layers; 1 in the paper's experiments.
     """
 
     def __init__(self, dims: Dims, *, alpha: PositiveFloat = 1.0) -> None:
@@ -89,10 +90,10 @@ class DepthScaled(Initialisation):
     "Initialization, and their code (layer6ai-labs/T-Fixup)",
 )
 class TFixup(Initialisation):
-    """Small enough at the start to be trained without norms and without a warm-up.
+    """Weights that are small enough to train without norms and without a warm-up.
 
-    Both are choices of their own: say norm: none and a schedule with a warm-up of 0. A table that
-    serves both sides is scaled by the encoder's depth, as in the authors' code.
+    Both are separate choices: norm: none, and a schedule with a warm-up of 0. A table that source
+    and target share is scaled by the encoder's depth, as in the authors' code.
     """
 
     def initialise(self, model: Model) -> None:
@@ -120,13 +121,13 @@ class TFixup(Initialisation):
 class Mup(Initialisation):
     """A parametrisation in which the best learning rate does not depend on the width.
 
-    For an optimizer of Adam's kind. With b = base_d_model, the matrices in the layers have their
-    learning rate multiplied by b / d_model, and so have the logits; an output matrix of its own
-    starts as N(0, 1 / b). Everything else is trained with the schedule's own rate. At d_model = b
-    it is a plain N(0, 1 / fan_in). The rest of the recipe is to be chosen where it belongs:
+    For optimizers like Adam. With b = base_d_model, the learning rate of the matrices in the layers
+    is multiplied by b / d_model, and so are the logits; a separate output matrix is initialised
+    with N(0, 1 / b). All other parameters have the schedule's rate. At d_model = b the weights are
+    N(0, 1 / fan_in) and nothing else changes. The rest of the method consists of options elsewhere:
     scaling: dk, embeddings whose scale and init_std are numbers, d_ff in proportion to d_model, and
-    a schedule that does not look at d_model. Decoupled weight decay falls with the learning rate;
-    the authors' code makes up for that, and this does not.
+    a schedule that does not depend on d_model. Decoupled weight decay decreases with the learning
+    rate; the authors' code compensates for that, and this part does not.
 
     Args:
         dims: gives d_model.
@@ -147,7 +148,5 @@ class Mup(Initialisation):
         fan_in = self.base_d_model if role.kind == "output" else linear.in_features
         nn.init.normal_(linear.weight, std=fan_in**-0.5)
 
-    def rate(self, name: str, parameter: nn.Parameter) -> float:
-        _, *inside = name.split(".")  # after the stack's own name
-        is_weight = inside[:1] == ["layers"] and inside[-1] == "weight"
-        return self.factor if is_weight and parameter.ndim == 2 else 1.0
+    def rate(self, role: Role | None) -> float:
+        return 1.0 if role is None or role.side is None else self.factor

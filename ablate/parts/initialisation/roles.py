@@ -1,10 +1,10 @@
-"""What every linear layer of an assembled model is there for."""
+"""The role of every linear layer of an assembled model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from dataclasses import replace
+from typing import Protocol
 
 from torch import nn
 
@@ -12,18 +12,11 @@ from ablate.parts.attention import Attention
 from ablate.parts.dims import Side
 from ablate.parts.embedding import Embedding
 from ablate.parts.feed_forward import FeedForward
+from ablate.parts.roles import Role, Roles
 
 
-class Whole(Protocol):
-    """Whatever holds modules."""
-
-    def modules(self) -> Iterator[nn.Module]:
-        """Yield all that it holds."""
-        ...
-
-
-class Block(Whole, Protocol):
-    """One layer's weights, as an initialisation sees them."""
+class Block(Protocol):
+    """A block of weights, for one layer or several, as an initialisation reads it."""
 
     @property
     def attentions(self) -> Sequence[Attention]:
@@ -35,9 +28,13 @@ class Block(Whole, Protocol):
         """Return its feed-forward."""
         ...
 
+    def modules(self) -> Iterator[nn.Module]:
+        """Yield all its modules."""
+        ...
 
-class Blocks(Protocol):
-    """A stack, as an initialisation sees it."""
+
+class Stack(Protocol):
+    """A stack of layers, as an initialisation reads it."""
 
     @property
     def blocks(self) -> Sequence[Block]:
@@ -46,99 +43,56 @@ class Blocks(Protocol):
 
     @property
     def order(self) -> Sequence[int]:
-        """Return which block stands at each layer, from the bottom."""
+        """Return the number of the block of each layer, from the bottom."""
         ...
 
 
-class Model(Whole, Protocol):
-    """An assembled model, as an initialisation sees it."""
+class Model(Protocol):
+    """An assembled model, as an initialisation reads it."""
 
     @property
     def embedding(self) -> Embedding:
-        """Return what makes vectors of ids, and logits of vectors."""
+        """Return its embedding."""
         ...
 
     @property
-    def encoder(self) -> Blocks:
-        """Return the stack that reads the source."""
+    def encoder(self) -> Stack:
+        """Return the encoder."""
         ...
 
     @property
-    def decoder(self) -> Blocks:
-        """Return the stack that writes the target."""
+    def decoder(self) -> Stack:
+        """Return the decoder."""
+        ...
+
+    def modules(self) -> Iterator[nn.Module]:
+        """Yield all its modules."""
         ...
 
 
-@dataclass(frozen=True)
-class Role:
-    """What a linear layer is there for.
-
-    Attributes:
-        side: its stack; None outside of the stacks' layers.
-        depth: of its layer, from the bottom of the stack, 1 first; of the lowest where several
-            layers share it; 0 outside.
-        n_layers: in its stack; 0 outside.
-        n_branches: residual branches in its stack; 0 outside.
-        kind: what it belongs to: ``output`` makes the logits.
-        is_packed: whether some programs keep it, and initialise it, as one with others: it makes
-            queries, keys or values.
-        is_value: whether it makes values.
-        ends_branch: whether what it returns is added to the residual stream.
-    """
-
-    side: Side | None = None
-    depth: int = 0
-    n_layers: int = 0
-    n_branches: int = 0
-    kind: Literal["attention", "feed_forward", "output", "other"] = "other"
-    is_packed: bool = False
-    is_value: bool = False
-    ends_branch: bool = False
-
-
-def roles(model: Model) -> dict[nn.Linear, Role]:
-    """Return the role of every linear layer in the layers of ``model``, and of its output."""
-    found: dict[nn.Linear, Role] = {}
-    stacks: tuple[tuple[Side, Blocks], ...] = (
+def roles(model: Model) -> Roles:
+    """Return the role of every linear layer of ``model``."""
+    of_model = {each: Role() for each in model.modules() if isinstance(each, nn.Linear)}
+    of_model |= model.embedding.linear_roles()
+    stacks: tuple[tuple[Side, Stack], ...] = (
         ("encoder", model.encoder),
         ("decoder", model.decoder),
     )
     for side, stack in stacks:
         n_layers = len(stack.order)
         for number, block in enumerate(stack.blocks):
+            depth = stack.order.index(number) + 1
             n_branches = n_layers * (len(block.attentions) + 1)
-            inside = Role(side, stack.order.index(number) + 1, n_layers, n_branches)
-            found |= dict.fromkeys(linears(block), inside)
-            for attention in block.attentions:
-                found |= _in_attention(attention, replace(inside, kind="attention"))
-            found |= _in_feed_forward(block.feed_forward, replace(inside, kind="feed_forward"))
-    if model.embedding.output is not None:
-        found[model.embedding.output] = Role(kind="output")
-    return found
+            for linear, role in _declared(block).items():
+                of_model[linear] = replace(
+                    role, side=side, depth=depth, n_layers=n_layers, n_branches=n_branches
+                )
+    return of_model
 
 
-def _in_attention(attention: Attention, inside: Role) -> dict[nn.Linear, Role]:
-    packed = set(attention.packed())
-    return {
-        linear: replace(
-            inside,
-            is_packed=linear in packed,
-            is_value=linear is attention.v,
-            ends_branch=linear is attention.out,
-        )
-        for linear in linears(attention)
-    }
-
-
-def _in_feed_forward(feed_forward: FeedForward, inside: Role) -> dict[nn.Linear, Role]:
-    """Tell the layers apart by the names that all feed-forwards give them: ``down`` is last."""
-    return {
-        linear: replace(inside, ends_branch=path.rpartition(".")[2] == "down")
-        for path, linear in feed_forward.named_modules()
-        if isinstance(linear, nn.Linear)
-    }
-
-
-def linears(whole: Whole) -> Iterator[nn.Linear]:
-    """Yield every linear layer in ``whole``."""
-    return (module for module in whole.modules() if isinstance(module, nn.Linear))
+def _declared(block: Block) -> Roles:
+    """Return the roles that the sub-layers of ``block`` declare, and `Role()` for all others."""
+    declared = {each: Role() for each in block.modules() if isinstance(each, nn.Linear)}
+    for sublayer in (*block.attentions, block.feed_forward):
+        declared |= sublayer.linear_roles()
+    return declared

@@ -1,4 +1,4 @@
-"""Optimizers: how gradients become steps. PyTorch's own wherever it has them."""
+"""Optimizers: from gradients to steps. PyTorch's own classes where there are any."""
 
 from ablate.parts.optimizer.contract import Group, Optimizer
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -19,7 +19,7 @@ Betas = tuple[Decay, Decay]
 
 @dataclass(frozen=True)
 class Group:
-    """Parameters that are treated alike.
+    """Parameters that share their settings.
 
     Attributes:
         parameters: in the order of the model.
@@ -32,16 +32,16 @@ class Group:
     is_matrix: bool
     rate: float = 1.0
 
-    def plain(self) -> dict[str, Any]:
-        """Return the group as PyTorch's optimizers want it, with a learning rate of 0."""
+    def to_torch(self) -> dict[str, Any]:
+        """Return the group as a PyTorch parameter group with a learning rate of 0."""
         return {"params": list(self.parameters), "lr": 0.0, "rate": self.rate}
 
 
 class Optimizer(Part, slot="optimizer"):
     """The contract: make a PyTorch optimizer.
 
-    At every step whoever trains sets the ``lr`` of each of its ``param_groups`` to the schedule's
-    rate times that group's own ``rate``.
+    Before every step the training loop sets the ``lr`` of each of its ``param_groups`` to the
+    schedule's rate times that group's ``rate``.
     """
 
     def __init__(self) -> None:
@@ -50,3 +50,18 @@ class Optimizer(Part, slot="optimizer"):
     @abstractmethod
     def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
         """Return the optimizer of all parameters in ``groups``, with learning rates of 0."""
+
+
+class TorchOptimizer(Optimizer):
+    """The contract of parts that are one class of PyTorch, with fixed arguments.
+
+    Attributes:
+        torch_class: makes the optimizer from parameter groups and ``arguments``.
+        arguments: keyword arguments beside the groups.
+    """
+
+    torch_class: ClassVar[Callable[..., torch.optim.Optimizer]]
+    arguments: dict[str, Any]
+
+    def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
+        return type(self).torch_class([group.to_torch() for group in groups], **self.arguments)

@@ -1,4 +1,4 @@
-"""Optimizers that follow the gradient, or a momentum of it, by direction."""
+"""Optimizers that step along the gradient, a momentum of it, or its sign."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from ablate.parts.optimizer.adaptive import AdamW
-from ablate.parts.optimizer.contract import Betas, Decay, Group, Optimizer
+from ablate.parts.optimizer.contract import Betas, Decay, Group, Optimizer, TorchOptimizer
 from ablate.registry import register
 
 
@@ -19,17 +19,19 @@ from ablate.registry import register
     formula="v <- momentum v + g; w <- w - lr v, or with nesterov w - lr (g + momentum v)",
     source="Sutskever et al. 2013, ICML, sec. 2, as in torch.optim.SGD",
 )
-class Sgd(Optimizer):
+class Sgd(TorchOptimizer):
     """Gradient descent with momentum; weight decay, if any, is added to the gradient (L2).
 
     Args:
-        momentum: share of the last step's direction that is kept; a common value unless given.
-        nesterov: whether the step looks ahead along that direction.
+        momentum: decay of the sum of past gradients; 0.9, a common value, unless given.
+        nesterov: whether the gradient is that after the next momentum step, approximately.
         weight_decay: factor of the L2 penalty's gradient.
 
     Raises:
-        ValueError: if nesterov is wanted without momentum.
+        ValueError: if nesterov is set and momentum is 0.
     """
+
+    torch_class = torch.optim.SGD
 
     def __init__(
         self,
@@ -39,19 +41,50 @@ class Sgd(Optimizer):
         weight_decay: NonNegativeFloat = 0.0,
     ) -> None:
         if nesterov and not momentum:
-            raise ValueError("nesterov needs a momentum, but it is 0; say one, or nesterov: false")
-        self.momentum = momentum
-        self.nesterov = nesterov
-        self.weight_decay = weight_decay
+            raise ValueError("nesterov needs a momentum, but it is 0; set one, or nesterov: false")
+        self.arguments = {
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "weight_decay": weight_decay,
+            "foreach": True,
+        }
 
-    def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
-        return torch.optim.SGD(
-            [group.plain() for group in groups],
-            momentum=self.momentum,
-            nesterov=self.nesterov,
-            weight_decay=self.weight_decay,
-            foreach=True,
-        )
+
+class SignMomentum(torch.optim.Optimizer):
+    """The optimizer of `lion`.
+
+    Args:
+        groups: of parameters.
+        betas: as in `lion`.
+        weight_decay: as in `lion`.
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], *, betas: Betas, weight_decay: float) -> None:
+        super().__init__(groups, {"betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Make one step; the gradients must have been computed."""
+        assert closure is None, "a closure is not supported"
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            weights = [p for p in group["params"] if p.grad is not None]
+            if not weights:
+                continue
+            gradients = [p.grad for p in weights]
+            momenta = [self._momentum(p) for p in weights]
+            signs = torch._foreach_lerp(momenta, gradients, 1 - beta1)
+            torch._foreach_sign_(signs)
+            torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
+            torch._foreach_add_(weights, signs, alpha=-group["lr"])
+            torch._foreach_lerp_(momenta, gradients, 1 - beta2)
+
+    def _momentum(self, parameter: Tensor) -> Tensor:
+        state = self.state[parameter]
+        if not state:
+            state["momentum"] = torch.zeros_like(parameter)
+        momentum: Tensor = state["momentum"]
+        return momentum
 
 
 @register(
@@ -59,23 +92,20 @@ class Sgd(Optimizer):
     formula="w <- w - lr (sign(b1 m + (1 - b1) g) + weight_decay w); m <- b2 m + (1 - b2) g",
     source="Chen et al. 2023, arXiv:2302.06675, alg. 2",
 )
-class Lion(Optimizer):
-    """Every weight moves by lr, up or down: the sign of an interpolated momentum.
+class Lion(TorchOptimizer):
+    """Change every weight by lr, with the sign of an interpolation of momentum and gradient.
 
-    The paper asks for a learning rate 3 to 10 times smaller than Adam's.
+    The paper recommends a learning rate 3 to 10 times smaller than Adam's.
 
     Args:
-        betas: b1, which weighs momentum against the new gradient, and b2, which decays it.
-        weight_decay: share of a weight, times the learning rate, that a step takes away.
+        betas: b1, the weight of the momentum in that interpolation, and b2, the momentum's decay.
+        weight_decay: times the learning rate, the share of a weight that a step subtracts.
     """
 
-    def __init__(self, *, betas: Betas = (0.9, 0.99), weight_decay: NonNegativeFloat = 0.0) -> None:
-        self.betas = betas
-        self.weight_decay = weight_decay
+    torch_class = SignMomentum
 
-    def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
-        plain = [group.plain() for group in groups]
-        return SignMomentum(plain, {"betas": self.betas, "weight_decay": self.weight_decay})
+    def __init__(self, *, betas: Betas = (0.9, 0.99), weight_decay: NonNegativeFloat = 0.0) -> None:
+        self.arguments = {"betas": betas, "weight_decay": weight_decay}
 
 
 @register(
@@ -86,19 +116,19 @@ class Lion(Optimizer):
     "arXiv:2502.16982, alg. 1, as in torch.optim.Muon",
 )
 class Muon(Optimizer):
-    """Steps of equal length in every direction of a weight matrix; AdamW for all else.
+    """Steps of equal length in every direction of a weight matrix; AdamW for other parameters.
 
     Matrices are the weights of the linear layers in the stacks; tables, the output layer, biases
     and gains are trained by `adamw`, with the same learning rate.
 
     Args:
         momentum: decay of the moving mean of the gradient.
-        nesterov: whether the step looks ahead along it.
-        n_iterations: of Newton and Schulz, to orthogonalise it.
-        adjust: c, the factor of a matrix's learning rate: ``match_rms_adamw`` gives its steps the
-            size of AdamW's, so that one schedule serves both; ``original`` is Jordan's
+        nesterov: whether the new gradient is added once more to it (Nesterov's form).
+        n_iterations: Newton-Schulz iterations of the orthogonalisation.
+        adjust: c, the factor of a matrix's learning rate: with ``match_rms_adamw`` its steps have
+            the size of AdamW's, so that one schedule serves both; ``original`` is Jordan's
             sqrt(max(1, rows / columns)).
-        weight_decay: share of a weight, times the learning rate, that a step takes away.
+        weight_decay: times the learning rate, the share of a weight that a step subtracts.
         betas: of AdamW: decay of the gradient's first and second moment.
         eps: of AdamW: added to the root of the second moment.
 
@@ -132,52 +162,19 @@ class Muon(Optimizer):
         self.others = AdamW(betas=betas, eps=eps, weight_decay=weight_decay)
 
     def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
-        matrices = [group.plain() for group in groups if group.is_matrix]
+        matrices = [group.to_torch() for group in groups if group.is_matrix]
         others = [group for group in groups if not group.is_matrix]
-        return Together(
+        return CombinedOptimizer(
             *([torch.optim.Muon(matrices, **self.options)] if matrices else []),
             *([self.others.make(others)] if others else []),
         )
 
 
-class SignMomentum(torch.optim.Optimizer):
-    """The optimizer of `lion`.
+class CombinedOptimizer(torch.optim.Optimizer):
+    """Several optimizers with disjoint parameters, as one.
 
     Args:
-        groups: of parameters.
-        defaults: ``betas`` and ``weight_decay``.
-    """
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        """Make one step; the gradients must be there already."""
-        assert closure is None, "nobody computes them here"
-        for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            weights = [p for p in group["params"] if p.grad is not None]
-            if not weights:
-                continue
-            gradients = [p.grad for p in weights]
-            momenta = [self._momentum(p) for p in weights]
-            signs = torch._foreach_lerp(momenta, gradients, 1 - beta1)
-            torch._foreach_sign_(signs)
-            torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
-            torch._foreach_add_(weights, signs, alpha=-group["lr"])
-            torch._foreach_lerp_(momenta, gradients, 1 - beta2)
-
-    def _momentum(self, parameter: Tensor) -> Tensor:
-        state = self.state[parameter]
-        if not state:
-            state["momentum"] = torch.zeros_like(parameter)
-        momentum: Tensor = state["momentum"]
-        return momentum
-
-
-class Together(torch.optim.Optimizer):
-    """Several optimizers, each with parameters of its own, as one.
-
-    Args:
-        *optimizers: whose groups become those of the whole, in order.
+        *optimizers: their groups, in order, are those of the combined optimizer.
     """
 
     def __init__(self, *optimizers: torch.optim.Optimizer) -> None:
@@ -185,8 +182,8 @@ class Together(torch.optim.Optimizer):
         super().__init__(self._groups(), {})
 
     def step(self, closure: Any = None) -> Any:
-        """Make one step with each; the gradients must be there already."""
-        assert closure is None, "nobody computes them here"
+        """Make one step with each; the gradients must have been computed."""
+        assert closure is None, "a closure is not supported"
         for optimizer in self.optimizers:
             optimizer.step()
 

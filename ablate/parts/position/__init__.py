@@ -1,4 +1,4 @@
-"""Position encodings: how the model learns where a token stands."""
+"""Position encodings: how the model gets the positions of tokens."""
 
 from ablate.parts.position.absolute import Learned, NoPosition, Sinusoidal
 from ablate.parts.position.contract import Position

@@ -1,4 +1,4 @@
-"""Encodings of where a token stands by itself, added to its embedding.
+"""Encodings of the absolute position of a token, added to its embedding.
 
 B batch, T tokens, D d_model.
 """
@@ -46,7 +46,7 @@ class Sinusoidal(Position):
             the index of a dimension, not of a pair; half of the code is then nearly constant.
             ``t2t``: base^(-k / (D/2 - 1)), the code of tensor2tensor and fairseq.
         layout: ``interleaved``: sin, cos, sin, cos, ... as in the paper; ``halves``: all sines,
-            then all cosines, as in tensor2tensor. A permutation, no more.
+            then all cosines, as in tensor2tensor. One is a permutation of the other.
         base: the wavelengths reach from 2 pi to about 2 pi * base tokens.
         first: p of the first token; 2 in fairseq, whose row 1 is that of padding. For an odd D
             fairseq has D // 2 pairs and a zero, where this has another sine.
@@ -84,12 +84,12 @@ class Sinusoidal(Position):
     source="Gehring et al. 2017, arXiv:1705.03122, sec. 3.1",
 )
 class Learned(Position):
-    """Add one trained vector per position; positions past max_len do not exist.
+    """Add one trained vector per position, for positions below max_len.
 
     Args:
         dims: gives the width D and the number of positions, max_len.
         stack_info: not used.
-        init_std: of the normal the vectors start from.
+        init_std: standard deviation of the normal distribution of the initial vectors.
     """
 
     def __init__(
@@ -109,27 +109,27 @@ class Learned(Position):
     source="Wang et al. 2021, On Position Embeddings in BERT, ICLR (learnable sinusoidal)",
 )
 class LearnedSinusoidal(Position):
-    """Sinusoids whose frequencies are trained, starting from the paper's.
+    """Sinusoids whose frequencies are trained and start as the paper's.
 
-    What is trained is the logarithm of each frequency, so that every frequency stays positive and
-    long and short waves are corrected in proportion. The waves are interleaved.
+    The parameters are the logarithms of the frequencies, so that every frequency stays positive and
+    a step changes high and low frequencies by the same ratio. The layout is interleaved.
 
     Args:
         dims: gives the width D.
         stack_info: not used.
-        base: of the frequencies at the start, as in `sinusoidal`.
+        base: of the initial frequencies, as in `sinusoidal`.
     """
 
     def __init__(
         self, dims: Dims, stack_info: StackInfo, *, base: PositiveFloat = 10_000.0
     ) -> None:
         super().__init__(dims, stack_info)
-        start = _pairs(dims.d_model) * (-2 * math.log(base) / dims.d_model)
-        self.log_frequencies = nn.Parameter(start.to(torch.get_default_dtype()))
+        initial = _pairs(dims.d_model) * (-2 * math.log(base) / dims.d_model)
+        self.log_frequencies = nn.Parameter(initial.to(torch.get_default_dtype()))
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         angle = positions[:, None] * self.log_frequencies.exp()  # (T, D / 2)
-        return x + _waves(angle, x.size(-1), "interleaved").to(x.dtype)
+        return x + _sines_and_cosines(angle, x.size(-1), "interleaved").to(x.dtype)
 
 
 @register(
@@ -138,10 +138,10 @@ class LearnedSinusoidal(Position):
     source="Kiyono et al. 2021, arXiv:2109.05644, sec. 3",
 )
 class Shifted(Position):
-    """Sinusoids that begin at a random position in training (SHAPE), so that only distance counts.
+    """Sinusoids with a random offset in training (SHAPE), so that only distances are informative.
 
-    Every sequence of a batch draws a shift of its own, and source and target draw theirs apart. In
-    evaluation nothing is shifted, where the authors' code counts from max_shift.
+    The offset is drawn for every sequence of a batch, independently for source and target. In
+    evaluation it is 0, where the authors' code has max_shift.
 
     Args:
         dims: gives the width D and max_len; the table has max_len + max_shift rows.
@@ -174,17 +174,20 @@ class Shifted(Position):
 
 
 def _pairs(width: int) -> Tensor:
-    """Return the numbers 0, 1, ... of the pairs of dimensions, an odd one's last included."""
+    """Return the numbers 0, 1, ... of the pairs of dimensions; the last may lack its second."""
     return torch.arange((width + 1) // 2, dtype=torch.float64)
 
 
 def _table(n_positions: int, frequency: Tensor, width: int, layout: Layout) -> Tensor:
     angle = torch.outer(torch.arange(n_positions, dtype=torch.float64), frequency)
-    return _waves(angle, width, layout).to(torch.get_default_dtype())
+    return _sines_and_cosines(angle, width, layout).to(torch.get_default_dtype())
 
 
-def _waves(angle: Tensor, width: int, layout: Layout) -> Tensor:
-    """Return sines and cosines (..., width) of ``angle`` (..., width / 2); an odd one lacks one."""
+def _sines_and_cosines(angle: Tensor, width: int, layout: Layout) -> Tensor:
+    """Return sines and cosines (..., width) of ``angle`` (..., width / 2).
+
+    An odd width lacks the last cosine.
+    """
     sin, cos = angle.sin(), angle.cos()
     if layout == "interleaved":
         return torch.stack((sin, cos), dim=-1).flatten(-2)[..., :width]

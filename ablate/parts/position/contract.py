@@ -1,4 +1,4 @@
-"""What a position encoding may do.
+"""The contract of position encodings.
 
 B batch, T tokens, S keys, D d_model, H n_heads, K d_k. Positions count from 0.
 """
@@ -14,10 +14,10 @@ from ablate.registry import Part
 class Position(nn.Module, Part, slot="position"):
     """The contract. An encoding overrides the hooks it needs; the others change nothing.
 
-    Every hook is told the positions as a tensor, so that one token at position 7 is treated
-    as the eighth token of a whole sequence is. One encoding serves all layers of a stack; what
-    each layer has of its own it finds by its number. Cross-attention has no encoding: its queries
-    and keys share no axis.
+    Every hook gets the positions as a tensor, so that a single token at position 7 is treated like
+    the eighth token of a whole sequence. All layers of a stack share one encoding; hooks get the
+    number of the layer, for parameters that differ by layer. Cross-attention has no encoding: its
+    queries and keys share no axis.
 
     Args:
         dims: sizes.
@@ -28,31 +28,35 @@ class Position(nn.Module, Part, slot="position"):
         super().__init__()
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Change token embeddings ``x`` (B, T, D) that stand at ``positions`` (T,)."""
+        """Change the embeddings ``x`` (B, T, D) of the tokens at ``positions`` (T,)."""
         return x
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         """Change queries or keys ``x`` (B, H, T, K) before their dot product."""
         return x
 
-    def bias(self, q: Tensor, queries: Tensor, keys: Tensor, layer: int) -> Tensor | None:
-        """Return what to add to the scores, broadcastable to (B, H, T, S), or None.
+    def bias(
+        self, q: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int
+    ) -> Tensor | None:
+        """Return a term to add to the scores, broadcastable to (B, H, T, S), or None.
 
         Args:
             q: the queries as they enter the dot product, scaled, (B, H, T, K).
-            queries: their positions, (T,).
-            keys: positions of the keys, (S,).
+            query_positions: positions of the queries, (T,).
+            key_positions: positions of the keys, (S,).
             layer: number of the layer, 0 first.
         """
         return None
 
-    def values(self, weights: Tensor, queries: Tensor, keys: Tensor, layer: int) -> Tensor | None:
-        """Return what to add to the heads' outputs (B, H, T, V), or None.
+    def values(
+        self, weights: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int
+    ) -> Tensor | None:
+        """Return a term to add to the heads' outputs (B, H, T, V), or None.
 
         Args:
             weights: of the attention, after their dropout, (B, H, T, S).
-            queries: positions of the queries, (T,).
-            keys: positions of the keys, (S,).
+            query_positions: positions of the queries, (T,).
+            key_positions: positions of the keys, (S,).
             layer: number of the layer, 0 first.
         """
         return None

@@ -1,6 +1,6 @@
-"""Encodings of how far a key stands from a query, which act on the scores of self-attention.
+"""Encodings of the distance between key and query, which act on the scores of self-attention.
 
-B batch, T queries, S keys, H n_heads, K d_k, V d_v. A query stands at i, a key at j.
+B batch, T queries, S keys, H n_heads, K d_k, V d_v. A query has position i, a key position j.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ablate.registry import register
 
 BucketCount = Annotated[int, Field(ge=4, multiple_of=2)]
 
-_NEVER = -1e9  # a score whose weight is 0; an infinity would be NaN once scores are mixed
+_MASKED_SCORE = -1e9  # gives a weight of 0; an infinity would become NaN where heads are mixed
 
 
 @register(
@@ -29,15 +29,15 @@ _NEVER = -1e9  # a score whose weight is 0; an infinity would be NaN once scores
 class Shaw(Position):
     """Add to every key and value a trained vector for its distance from the query.
 
-    Every layer has vectors of its own, and all heads of a layer share them. The term of the keys
-    is scaled like the dot product; of `scaling` it passes what is done to queries, not what is done
-    to keys or scores.
+    The vectors differ by layer, and all heads of a layer share them. The term of the keys is the
+    product with the query after `scaling` has changed it; the changes that `scaling` makes to keys
+    or scores do not apply to it.
 
     Args:
         dims: gives the widths d_k and d_v.
         stack_info: gives the number of layers.
-        k: the distance, in tokens, past which all distances are one; 16 in the paper.
-        values: whether values have their vectors too; the paper finds them dispensable (table 3).
+        k: the largest distance, in tokens, with a vector; larger ones share it; 16 in the paper.
+        values: whether there are vectors for values too; the paper finds no need (table 3).
     """
 
     def __init__(
@@ -48,18 +48,23 @@ class Shaw(Position):
         self.key_vectors = _vectors(stack_info.n_layers, k, dims.d_k)
         self.value_vectors = _vectors(stack_info.n_layers, k, dims.d_v) if values else None
 
-    def bias(self, q: Tensor, queries: Tensor, keys: Tensor, layer: int) -> Tensor:
-        vectors = self._between(queries, keys, self.key_vectors[layer])  # (T, S, K)
+    def bias(self, q: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int) -> Tensor:
+        vectors = self._look_up(
+            query_positions, key_positions, self.key_vectors[layer]
+        )  # (T, S, K)
         return torch.einsum("bhtk,tsk->bhts", q, vectors)
 
-    def values(self, weights: Tensor, queries: Tensor, keys: Tensor, layer: int) -> Tensor | None:
+    def values(
+        self, weights: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int
+    ) -> Tensor | None:
         if self.value_vectors is None:
             return None
-        vectors = self._between(queries, keys, self.value_vectors[layer])  # (T, S, V)
+        table = self.value_vectors[layer]
+        vectors = self._look_up(query_positions, key_positions, table)  # (T, S, V)
         return torch.einsum("bhts,tsv->bhtv", weights, vectors)
 
-    def _between(self, queries: Tensor, keys: Tensor, table: Tensor) -> Tensor:
-        distance = _ahead(queries, keys).clamp(-self.k, self.k)
+    def _look_up(self, query_positions: Tensor, key_positions: Tensor, table: Tensor) -> Tensor:
+        distance = _distance(query_positions, key_positions).clamp(-self.k, self.k)
         return nn.functional.embedding(distance + self.k, table)
 
 
@@ -69,23 +74,23 @@ class Shaw(Position):
     source="Raffel et al. 2020, arXiv:1910.10683, sec. 2.1; bucket: mesh_tensorflow",
 )
 class T5(Position):
-    """Add to the score a trained number for the distance, by head, in ever wider buckets of it.
+    """Add to the score a trained bias for the bucket of the distance and the head.
 
-    Half of the buckets are for one distance each, from 0 on; the others widen geometrically, and
-    the last one takes whatever is farther. In the encoder half of all buckets are for keys behind
-    the query, where distance 0 belongs, and half for keys ahead; in the decoder all are for keys
-    behind. One table serves all layers of the stack. It starts as N(0, 1 / d_model), as in Hugging
-    Face's T5; T5 itself goes with ``scaling: none``.
+    Half of the buckets are for one distance each, from 0 on; the widths of the others grow
+    geometrically, and the last one holds all larger distances. In the encoder half of all buckets
+    are for keys before the query, distance 0 included, and half for keys after it; in the decoder
+    all are for keys before. All layers of the stack share one table. It is initialised with
+    N(0, 1 / d_model), as in Hugging Face's T5. T5 itself has ``scaling: none``.
 
     Args:
         dims: gives the number of heads.
-        stack_info: which stack; the decoder looks back only.
-        n_buckets: numbers per head; 32 in T5.
-        max_distance: in tokens, where one bucket more would begin, so that from there on, at the
-            latest, all distances are one; 128 in T5.
+        stack_info: which stack; the keys of the decoder are never after the query.
+        n_buckets: biases per head; 32 in T5.
+        max_distance: the distance, in tokens, at which one more bucket would begin; all distances
+            from it on are in the last bucket; 128 in T5.
 
     Raises:
-        ValueError: if max_distance does not reach past the buckets of one distance each.
+        ValueError: if max_distance is not larger than the buckets of one distance each.
     """
 
     begins: Tensor  # the first distance of each bucket but the first, ascending
@@ -100,28 +105,27 @@ class T5(Position):
     ) -> None:
         super().__init__(dims, stack_info)
         self.is_causal = stack_info.side == "decoder"
-        self.n_behind = n_buckets if self.is_causal else n_buckets // 2
-        if max_distance <= self.n_behind // 2:
+        self.n_before = n_buckets if self.is_causal else n_buckets // 2
+        if max_distance <= self.n_before // 2:
             raise ValueError(
-                f"t5 with {n_buckets} buckets gives distances below {self.n_behind // 2} one "
+                f"t5 with {n_buckets} buckets gives distances below {self.n_before // 2} one "
                 f"bucket each in the {stack_info.side}, so max_distance ({max_distance}) must be "
-                f"larger than that; say fewer buckets (n_buckets) or a larger max_distance"
+                f"larger than that; choose fewer buckets (n_buckets) or a larger max_distance"
             )
-        begins = torch.tensor(_begins(self.n_behind, max_distance))
+        begins = torch.tensor(_begins(self.n_before, max_distance))
         self.register_buffer("begins", begins, persistent=False)
         self.table = nn.Parameter(torch.empty(n_buckets, dims.n_heads))
         nn.init.normal_(self.table, std=dims.d_model**-0.5)
 
-    def bias(self, q: Tensor, queries: Tensor, keys: Tensor, layer: int) -> Tensor:
-        ahead = _ahead(queries, keys)
-        numbers = nn.functional.embedding(self._bucket(ahead), self.table)  # (T, S, H)
-        return numbers.permute(2, 0, 1)
+    def bias(self, q: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int) -> Tensor:
+        bucket = self._bucket(_distance(query_positions, key_positions))
+        return nn.functional.embedding(bucket, self.table).permute(2, 0, 1)  # (H, T, S)
 
-    def _bucket(self, ahead: Tensor) -> Tensor:
+    def _bucket(self, distance: Tensor) -> Tensor:
         if self.is_causal:
-            return torch.bucketize((-ahead).clamp(min=0), self.begins, right=True)
-        bucket = torch.bucketize(ahead.abs(), self.begins, right=True)
-        return torch.where(ahead > 0, bucket + self.n_behind, bucket)
+            return torch.bucketize((-distance).clamp(min=0), self.begins, right=True)
+        bucket = torch.bucketize(distance.abs(), self.begins, right=True)
+        return torch.where(distance > 0, bucket + self.n_before, bucket)
 
 
 @register(
@@ -130,26 +134,26 @@ class T5(Position):
     source="Press et al. 2022, arXiv:2108.12409, sec. 3; encoder: issue 5 of the authors' code",
 )
 class ALiBi(Position):
-    """Take from the score a multiple of the distance, fixed for each head; nothing is trained.
+    """Subtract from the score a multiple of the distance, fixed for each head.
 
-    Where the number of heads is no power of 2, the formula is that of the power of 2 below it,
-    and the heads past that get every second slope of the power above, as in the authors' code.
+    If the number of heads is not a power of 2, the first heads have the slopes of the power of 2
+    below it, and the others every second slope of the power above, as in the authors' code.
 
     Args:
         dims: gives the number of heads.
         stack_info: which stack.
-        encoder: what becomes of keys ahead of the query, which the paper's decoder never sees.
-            ``symmetric``: they are as far as keys behind. ``asymmetric``: the first half of the
-            heads sees only keys behind, the second half only keys ahead, the two with the same
-            slopes; not to be joined with heads that mix their scores. The decoder is one and the
-            same for both.
+        encoder: the treatment of keys after the query, which the paper's decoder does not have.
+            ``symmetric``: the same bias as for keys before. ``asymmetric``: the first half of the
+            heads attends only to keys up to the query, the second half only to keys from it on, the
+            two with the same slopes; not for attentions that mix the scores of heads. The decoder
+            is the same for both.
 
     Raises:
-        ValueError: if the heads of an asymmetric encoder have no half.
+        ValueError: if an asymmetric encoder has an odd number of heads.
     """
 
     slopes: Tensor  # (H,)
-    sides: Tensor  # (H,), which way a head looks: -1 back, 1 ahead, 0 both
+    sides: Tensor  # (H,), the keys that a head attends to: -1 before, 1 after, 0 both
 
     def __init__(
         self,
@@ -164,28 +168,29 @@ class ALiBi(Position):
         if stack_info.side == "encoder" and encoder == "asymmetric":
             if n_heads % 2:
                 raise ValueError(
-                    "an asymmetric alibi lets half of the encoder's heads look back and half "
-                    f"ahead, so n_heads ({n_heads}) must be even; say an even number of heads, "
-                    "or encoder: symmetric"
+                    "asymmetric alibi lets half of the encoder's heads attend backwards and half "
+                    f"forwards, so n_heads ({n_heads}) must be even; give an even number of heads, "
+                    "or choose encoder: symmetric"
                 )
             slopes = _slopes(n_heads // 2) * 2
             sides = [-1] * (n_heads // 2) + [1] * (n_heads // 2)
         self.register_buffer("slopes", torch.tensor(slopes), persistent=False)
         self.register_buffer("sides", torch.tensor(sides), persistent=False)
 
-    def bias(self, q: Tensor, queries: Tensor, keys: Tensor, layer: int) -> Tensor:
-        ahead = _ahead(queries, keys)
-        away = self.sides[:, None, None] * ahead < 0  # (H, T, S)
-        return (-self.slopes[:, None, None] * ahead.abs()).masked_fill(away, _NEVER)
+    def bias(self, q: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int) -> Tensor:
+        distance = _distance(query_positions, key_positions)
+        is_masked = self.sides[:, None, None] * distance < 0  # (H, T, S)
+        bias = -self.slopes[:, None, None] * distance.abs()
+        return bias.masked_fill(is_masked, _MASKED_SCORE)
 
 
-def _ahead(queries: Tensor, keys: Tensor) -> Tensor:
-    """Return by how many tokens each key stands ahead of each query, (T, S)."""
-    return keys[None, :] - queries[:, None]
+def _distance(query_positions: Tensor, key_positions: Tensor) -> Tensor:
+    """Return j - i, by how many tokens each key is after each query, (T, S)."""
+    return key_positions[None, :] - query_positions[:, None]
 
 
 def _vectors(n_layers: int, k: int, width: int) -> nn.Parameter:
-    """Return (n_layers, 2k + 1, width) vectors for the distances -k to k, as tensor2tensor's."""
+    """Return vectors (n_layers, 2k + 1, width) for distances -k to k, drawn as in tensor2tensor."""
     vectors = nn.Parameter(torch.empty(n_layers, 2 * k + 1, width))
     for layer in vectors.detach():
         nn.init.xavier_uniform_(layer)
@@ -197,7 +202,7 @@ def _begins(n_buckets: int, max_distance: int) -> list[int]:
     n_single = n_buckets // 2
     n_wide = n_buckets - n_single
     growth = max_distance / n_single
-    # a power that is a whole number comes out a rounding error above it now and then
+    # the computed power may exceed an integer that it equals by a rounding error
     wide = [
         math.ceil(round(n_single * growth ** (step / n_wide), ndigits=9)) for step in range(n_wide)
     ]
@@ -206,6 +211,6 @@ def _begins(n_buckets: int, max_distance: int) -> list[int]:
 
 def _slopes(n_heads: int) -> list[float]:
     power = 1 << (n_heads.bit_length() - 1)
-    n_past = n_heads - power
+    n_others = n_heads - power
     slopes = [2 ** (-8 * head / power) for head in range(1, power + 1)]
-    return slopes + [2 ** (-4 * head / power) for head in range(1, 2 * n_past, 2)]
+    return slopes + [2 ** (-4 * head / power) for head in range(1, 2 * n_others, 2)]

@@ -18,11 +18,11 @@ from ablate.registry import register
 
 @register(
     "rotary",
-    formula="pair k of q and k at p is turned by p base^(-2k / d_k), so that s_ij sees i - j alone",
+    formula="pair k of q and k at p is rotated by p base^(-2k / d_k); s_ij depends on i - j alone",
     source="Su et al. 2021, arXiv:2104.09864, sec. 3.2.2",
 )
 class Rotary(Position):
-    """Turn each pair of query and key dimensions by an angle proportional to the position.
+    """Rotate each pair of query and key dimensions by an angle proportional to the position.
 
     The score of a query and a key then depends on their distance alone. The angles are computed in
     double precision and their sines and cosines rounded once.
@@ -30,7 +30,7 @@ class Rotary(Position):
     Args:
         dims: gives d_k, which must be even, and the number of positions, max_len.
         stack_info: not used.
-        base: the slowest pair turns by about 1 / base radians per token.
+        base: the last pair is rotated by about 1 / base radians per token.
         layout: which dimensions are a pair. ``interleaved``: neighbours, as in the paper;
             ``halves``: one of each half, as in GPT-NeoX and in Hugging Face's library.
 
@@ -52,8 +52,8 @@ class Rotary(Position):
         super().__init__(dims, stack_info)
         if dims.d_k % 2:
             raise ValueError(
-                f"rotary turns pairs of dimensions, so d_k ({dims.d_k}) must be even; change "
-                "d_model or n_heads, or say d_k too"
+                f"rotary rotates pairs of dimensions, so d_k ({dims.d_k}) must be even; change "
+                "d_model or n_heads, or give d_k too"
             )
         self.layout = layout
         share = torch.arange(0, dims.d_k, 2, dtype=torch.float64) / dims.d_k
@@ -64,13 +64,13 @@ class Rotary(Position):
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         cos, sin = self.cos[positions], self.sin[positions]  # (T, K / 2)
         if self.layout == "interleaved":
-            one, other = x.unflatten(-1, (-1, 2)).unbind(dim=-1)  # (B, H, T, K / 2)
-            turned = torch.stack(_turned(one, other, cos, sin), dim=-1).flatten(-2)
+            first, second = x.unflatten(-1, (-1, 2)).unbind(dim=-1)  # (B, H, T, K / 2)
+            rotated = torch.stack(_rotate(first, second, cos, sin), dim=-1).flatten(-2)
         else:
-            one, other = x.chunk(2, dim=-1)
-            turned = torch.cat(_turned(one, other, cos, sin), dim=-1)
-        return turned.to(x.dtype)
+            first, second = x.chunk(2, dim=-1)
+            rotated = torch.cat(_rotate(first, second, cos, sin), dim=-1)
+        return rotated.to(x.dtype)
 
 
-def _turned(one: Tensor, other: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    return one * cos - other * sin, one * sin + other * cos
+def _rotate(first: Tensor, second: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    return first * cos - second * sin, first * sin + second * cos

@@ -1,5 +1,5 @@
-"""Residual wirings: how the sub-layers of one layer join the residual stream."""
+"""Residual schemes: how the outputs of a layer's sub-layers enter the residual stream."""
 
-from ablate.parts.residual.contract import Calibration, NormMaker, OneByOne, Residual, Sublayer
+from ablate.parts.residual.contract import Calibration, NormMaker, PerSublayer, Residual, Sublayer
 
-__all__ = ["Calibration", "NormMaker", "OneByOne", "Residual", "Sublayer"]
+__all__ = ["Calibration", "NormMaker", "PerSublayer", "Residual", "Sublayer"]

@@ -1,7 +1,7 @@
-"""The contract of residual wirings.
+"""The contract of residual schemes.
 
 B batch, T tokens, D d_model. A sub-layer is any function (B, T, D) -> (B, T, D). The stream is
-(B, T, D) too, unless a wiring's `opening` makes it wider and its `closing` narrow again.
+(B, T, D) too, unless a scheme's `input_transform` and `output_transform` change its width.
 """
 
 from __future__ import annotations
@@ -24,42 +24,43 @@ Sublayer = Callable[[Tensor], Tensor]
 
 
 class NormMaker(Protocol):
-    """Makes a fresh norm at every call, of the stream's width unless told another."""
+    """Makes a new norm at every call."""
 
     def __call__(self, width: int | None = None) -> Norm:
-        """Return a norm over the last dimension, d_model or ``width``."""
+        """Return a norm over a last dimension of ``width``, d_model if None."""
         ...
 
 
 @dataclass
 class Calibration:
-    """What a profiling pass knows: the variance that has gathered in a stack's stream.
+    """The state of a profiling pass through a stack.
 
     Attributes:
-        variance: of the stream if it were never normalised; a tensor () once a layer has run.
+        variance: that of the stream if it were never normalised; a tensor () after the first layer.
     """
 
     variance: Tensor | float = 1.0
 
 
 class Residual(nn.Module, Part, slot="residual"):
-    """The contract: one wiring per layer, which sees all the sub-layers of that layer.
+    """The contract: one module per layer, which calls all the sub-layers of that layer.
 
-    Those that treat all sub-layers alike are `OneByOne`. Depth-dependent ones read ``layer_info``.
+    Schemes that treat all sub-layers alike are `PerSublayer`. Those that depend on depth read
+    ``layer_info``.
 
     Args:
-        layer_info: where the layer stands.
-        norm: makes a fresh norm at every call.
-        dropout: of the sub-layers' outputs.
-        n_norms: norms of the layer; one per sub-layer unless given.
+        layer_info: the location of the layer.
+        norm: makes a new norm at every call.
+        dropout: rate for the sub-layers' outputs.
+        n_norms: number of norms of the layer; one per sub-layer unless given.
 
     Attributes:
-        needs_norm: why the wiring makes no sense where model.norm is none; empty if it does.
-        needs_calibration: whether it wants a profiling pass before training.
+        needs_norm: the reason for which the scheme requires a norm; empty if it requires none.
+        needs_calibration: whether a profiling pass before training is required.
         calibration: set during that pass, and None otherwise.
 
     Raises:
-        ValueError: if model.norm is none and the wiring needs one.
+        ValueError: if model.norm is none and the scheme needs one.
     """
 
     needs_norm: ClassVar[str] = ""
@@ -72,7 +73,7 @@ class Residual(nn.Module, Part, slot="residual"):
         if self.needs_norm and isinstance(norm(), NoNorm):
             raise ValueError(
                 f"{self.needs_norm}, but model.norm is none; choose a norm, "
-                "or a residual that can do without: post, pre or rezero"
+                "or a residual that needs none: post, pre or rezero"
             )
         n_norms = layer_info.n_sublayers if n_norms is None else n_norms
         self.norms = nn.ModuleList(norm() for _ in range(n_norms))
@@ -81,37 +82,37 @@ class Residual(nn.Module, Part, slot="residual"):
 
     @abstractmethod
     def forward(self, x: Tensor, *sublayers: Sublayer) -> Tensor:
-        """Send the stream ``x`` (B, T, D) through ``sublayers``; return the stream."""
+        """Apply ``sublayers`` to the stream ``x`` (B, T, D); return the stream."""
 
-    def opening(self, norm: NormMaker) -> nn.Module:
-        """Return what a stack of such layers begins with: embeddings (B, T, D) to the stream."""
+    def input_transform(self, norm: NormMaker) -> nn.Module:
+        """Return a module for the start of the stack: from embeddings (B, T, D) to the stream."""
         return nn.Identity()
 
-    def closing(self, norm: NormMaker) -> nn.Module:
-        """Return what a stack of such layers ends in: the stream to (B, T, D)."""
+    def output_transform(self, norm: NormMaker) -> nn.Module:
+        """Return a module for the end of the stack: from the stream to (B, T, D)."""
         return nn.Identity()
 
     def modify_sublayers(
         self, attentions: Sequence[Attention], feed_forward: FeedForward, norm: NormMaker
     ) -> None:
-        """Add to the layer's own sub-layers what the wiring needs inside them.
+        """Add the modules and parameters that the scheme requires inside the layer's sub-layers.
 
         Raises:
-            ValueError: if a sub-layer cannot take it.
+            ValueError: if a sub-layer has them already.
         """
 
     def rescale(self, attentions: Sequence[Attention], feed_forward: FeedForward) -> None:
-        """Change the initial weights of the layer's sub-layers, in place, once they are drawn."""
+        """Scale the weights of the layer's sub-layers, in place, after their initialisation."""
 
 
-class OneByOne(Residual):
-    """Joins each sub-layer to the stream in the same way, one after the other."""
+class PerSublayer(Residual):
+    """Applies the sub-layers one after the other, each in the same way."""
 
     def forward(self, x: Tensor, *sublayers: Sublayer) -> Tensor:
         for norm, sublayer in zip(self.norms, sublayers, strict=True):
-            x = self.join(x, sublayer, norm)
+            x = self.apply_sublayer(x, sublayer, norm)
         return x
 
     @abstractmethod
-    def join(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
-        """Send ``x`` (B, T, D) through one sub-layer."""
+    def apply_sublayer(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
+        """Apply one sub-layer to the stream ``x`` (B, T, D); return the stream."""

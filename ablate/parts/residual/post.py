@@ -1,4 +1,4 @@
-"""Post-LN and its kin: the norm stands on the stream, after the sum.
+"""Post-LN and related schemes: the norm is on the stream, after the sum.
 
 B batch, T tokens, D d_model. f is a sub-layer.
 """
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ablate.parts.attention import Attention
 from ablate.parts.dims import LayerInfo
 from ablate.parts.feed_forward import FeedForward
-from ablate.parts.residual.contract import NormMaker, OneByOne, Residual, Sublayer
+from ablate.parts.residual.contract import NormMaker, PerSublayer, Residual, Sublayer
 from ablate.registry import register
 
 
@@ -22,13 +22,13 @@ from ablate.registry import register
     formula="x <- norm(x + dropout(f(x)))",
     source="Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1",
 )
-class PostNorm(OneByOne):
+class PostNorm(PerSublayer):
     """Norm after the sum (Post-LN).
 
     Args:
-        layer_info: where the layer stands.
-        norm: makes a fresh norm.
-        dropout: of the sub-layers' outputs.
+        layer_info: the location of the layer.
+        norm: makes a new norm at every call.
+        dropout: rate for the sub-layers' outputs.
         final_norm: one more norm at the end of the stack, as in torch.nn.Transformer.
     """
 
@@ -43,10 +43,10 @@ class PostNorm(OneByOne):
         super().__init__(layer_info, norm, dropout)
         self.final_norm = final_norm
 
-    def join(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
+    def apply_sublayer(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
         return norm(x + self.dropout(sublayer(x)))
 
-    def closing(self, norm: NormMaker) -> nn.Module:
+    def output_transform(self, norm: NormMaker) -> nn.Module:
         return norm() if self.final_norm else nn.Identity()
 
 
@@ -55,10 +55,10 @@ class PostNorm(OneByOne):
     formula="x <- dropout(norm(x + f(x)))",
     source="A. Persson 2020, 'Transformers from scratch' (tutorial code); not in the literature",
 )
-class PostNormDropoutLast(OneByOne):
+class PostNormDropoutLast(PerSublayer):
     """Dropout after the norm, on the stream itself."""
 
-    def join(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
+    def apply_sublayer(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
         return self.dropout(norm(x + sublayer(x)))
 
 
@@ -70,21 +70,21 @@ class PostNormDropoutLast(OneByOne):
 class BottomToTop(Residual):
     """Post-LN in which a layer's input is added again before its last norm (B2T connection).
 
-    The authors' code also draws smaller weights in deep models; that is left to the choice of
-    initialisation.
+    The authors' code also initialises deep models with smaller weights; here that is an option of
+    `initialisation`.
 
     Raises:
         ValueError: if model.norm is none.
     """
 
-    needs_norm = "b2t adds the layer's input twice, and the stream would double at every layer"
+    needs_norm = "b2t adds the layer's input twice, which doubles the stream at every layer"
 
     def forward(self, x: Tensor, *sublayers: Sublayer) -> Tensor:
-        *attending, (last_norm, feed_forward) = zip(self.norms, sublayers, strict=True)
-        bottom = x
-        for norm, sublayer in attending:
-            x = norm(x + self.dropout(sublayer(x)))
-        return last_norm(bottom + x + self.dropout(feed_forward(x)))
+        *attentions, (last_norm, feed_forward) = zip(self.norms, sublayers, strict=True)
+        layer_input = x
+        for norm, attention in attentions:
+            x = norm(x + self.dropout(attention(x)))
+        return last_norm(layer_input + x + self.dropout(feed_forward(x)))
 
 
 @register(
@@ -92,57 +92,57 @@ class BottomToTop(Residual):
     formula="x <- norm(x + y), z <- z + y, y = dropout(f(x)); first z = x, last x <- x + norm(z)",
     source="Xie et al. 2023, arXiv:2304.14802, fig. 1 (ResiDual)",
 )
-class ResidualDual(OneByOne):
-    """ResiDual: a Post-LN stream x feeds the sub-layers, beside it a plain sum z of all outputs.
+class ResidualDual(PerSublayer):
+    """ResiDual: a Post-LN stream x, which feeds the sub-layers, and the sum z of all outputs.
 
-    The two travel as one stream, (B, T, 2 D). Leaves out the authors' downscaling of z by a
-    constant, which keeps half precision from overflowing and does not survive the norm.
+    The two are one tensor, (B, T, 2 D). Leaves out the authors' division of z by a constant, which
+    prevents overflow in half precision and has no effect after the norm.
 
     Raises:
         ValueError: if model.norm is none.
     """
 
-    needs_norm = "residual_dual tells its two streams apart by their norms"
+    needs_norm = "residual_dual has two streams that differ by their norms"
 
-    def join(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
-        post, plain = x.chunk(2, dim=-1)
-        y = self.dropout(sublayer(post))
-        return torch.cat((norm(post + y), plain + y), dim=-1)
+    def apply_sublayer(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
+        stream, total = x.chunk(2, dim=-1)
+        y = self.dropout(sublayer(stream))
+        return torch.cat((norm(stream + y), total + y), dim=-1)
 
-    def opening(self, norm: NormMaker) -> nn.Module:
-        return _Doubled()
+    def input_transform(self, norm: NormMaker) -> nn.Module:
+        return _TwoStreams()
 
-    def closing(self, norm: NormMaker) -> nn.Module:
-        return _Rejoined(norm())
+    def output_transform(self, norm: NormMaker) -> nn.Module:
+        return _JoinStreams(norm())
 
 
-class _Doubled(nn.Module):
+class _TwoStreams(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat((x, x), dim=-1)  # (B, T, 2 D)
 
 
-class _Rejoined(nn.Module):
+class _JoinStreams(nn.Module):
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
         self.norm = norm
 
     def forward(self, x: Tensor) -> Tensor:
-        post, plain = x.chunk(2, dim=-1)
-        return post + self.norm(plain)  # (B, T, D)
+        stream, total = x.chunk(2, dim=-1)
+        return stream + self.norm(total)  # (B, T, D)
 
 
 @register(
     "realformer",
-    formula="as post; each attention adds to its scores those of the one like it a layer below",
+    formula="as post; each attention adds to its scores those of its counterpart one layer below",
     source="He et al. 2020, arXiv:2012.11747, sec. 3",
 )
 class RealFormer(PostNorm):
-    """Post-LN whose attention scores have a residual connection of their own, before the softmax.
+    """Post-LN with a residual connection between the attention scores of successive layers.
 
     Args:
-        layer_info: where the layer stands.
-        norm: makes a fresh norm.
-        dropout: of the sub-layers' outputs.
+        layer_info: the location of the layer.
+        norm: makes a new norm at every call.
+        dropout: rate for the sub-layers' outputs.
         final_norm: one more norm at the end of the stack; the paper has none.
     """
 
@@ -150,4 +150,4 @@ class RealFormer(PostNorm):
         self, attentions: Sequence[Attention], feed_forward: FeedForward, norm: NormMaker
     ) -> None:
         for attention in attentions:
-            attention.add_up_scores()
+            attention.add_previous_scores()

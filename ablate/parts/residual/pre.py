@@ -1,4 +1,4 @@
-"""Pre-LN and its kin: the norm stands in the branch, and one more at the end of the stack.
+"""Pre-LN and related schemes: norms in the branches, and one more at the end of the stack.
 
 B batch, T tokens, D d_model. f is a sub-layer.
 """
@@ -13,7 +13,7 @@ from ablate.parts.attention import Attention
 from ablate.parts.dims import LayerInfo
 from ablate.parts.feed_forward import FeedForward
 from ablate.parts.norm import NoNorm
-from ablate.parts.residual.contract import NormMaker, OneByOne, Residual, Sublayer
+from ablate.parts.residual.contract import NormMaker, PerSublayer, Residual, Sublayer
 from ablate.registry import register
 
 
@@ -22,14 +22,14 @@ from ablate.registry import register
     formula="x <- x + dropout(f(norm(x))); at the end of the stack x <- norm(x)",
     source="Xiong et al. 2020, arXiv:2002.04745, fig. 1b",
 )
-class PreNorm(OneByOne):
+class PreNorm(PerSublayer):
     """Norm inside the branch (Pre-LN).
 
     Args:
-        layer_info: where the layer stands.
-        norm: makes a fresh norm.
-        dropout: of the sub-layers' outputs.
-        final_norm: the norm at the end of the stack, without which its output keeps growing.
+        layer_info: the location of the layer.
+        norm: makes a new norm at every call.
+        dropout: rate for the sub-layers' outputs.
+        final_norm: the norm at the end of the stack, without which the output grows with depth.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class PreNorm(OneByOne):
         super().__init__(layer_info, norm, dropout)
         self.final_norm = final_norm
 
-    def join(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
+    def apply_sublayer(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
         return x + self.dropout(sublayer(norm(x)))
 
-    def closing(self, norm: NormMaker) -> nn.Module:
+    def output_transform(self, norm: NormMaker) -> nn.Module:
         return norm() if self.final_norm else nn.Identity()
 
 
@@ -56,13 +56,13 @@ class PreNorm(OneByOne):
     source="Ding et al. 2021, arXiv:2105.13290, sec. 2.4 (CogView)",
 )
 class Sandwich(Residual):
-    """Pre-LN with a second norm on what each branch returns (Sandwich-LN).
+    """Pre-LN with a second norm on the output of each branch (Sandwich-LN).
 
     Raises:
         ValueError: if model.norm is none.
     """
 
-    needs_norm = "this wiring is its norms, one before and one after every sub-layer"
+    needs_norm = "this scheme is defined by its norms, one before and one after every sub-layer"
 
     def __init__(self, layer_info: LayerInfo, norm: NormMaker, dropout: float) -> None:
         super().__init__(layer_info, norm, dropout)
@@ -73,7 +73,7 @@ class Sandwich(Residual):
             x = x + after(self.dropout(sublayer(before(x))))
         return x
 
-    def closing(self, norm: NormMaker) -> nn.Module:
+    def output_transform(self, norm: NormMaker) -> nn.Module:
         return norm()
 
 
@@ -89,7 +89,7 @@ class Peri(Sandwich):
         ValueError: if model.norm is none.
     """
 
-    def opening(self, norm: NormMaker) -> nn.Module:
+    def input_transform(self, norm: NormMaker) -> nn.Module:
         return norm()
 
 
@@ -101,8 +101,8 @@ class Peri(Sandwich):
 class NormFormer(Residual):
     """Pre-LN with a norm after each attention, trained factors of the heads, and a hidden norm.
 
-    The paper has no cross-attention; here it is treated as self-attention is. Leaves out the
-    trained factor of the stream that the paper gives to its small models alone.
+    The paper has no cross-attention; this part treats it like self-attention. Leaves out the
+    trained factor of the stream that only the paper's small models have.
 
     Raises:
         ValueError: if model.norm is none, or the attention scales its heads already.
@@ -120,7 +120,7 @@ class NormFormer(Residual):
             x = x + self.dropout(after(sublayer(before(x))))
         return x
 
-    def closing(self, norm: NormMaker) -> nn.Module:
+    def output_transform(self, norm: NormMaker) -> nn.Module:
         return norm()
 
     def modify_sublayers(
@@ -130,7 +130,7 @@ class NormFormer(Residual):
             if attention.head_scale is not None:
                 raise ValueError(
                     "normformer scales the heads, and so does this attention already; "
-                    "say attention: full, or residual: pre"
+                    "choose attention: full, or residual: pre"
                 )
             attention.scale_heads()
         feed_forward.normalise_hidden(norm)
@@ -145,14 +145,14 @@ class Parallel(Residual):
     """All sub-layers of a layer read the same input, and their outputs are added at once.
 
     Args:
-        layer_info: where the layer stands.
-        norm: makes a fresh norm.
-        dropout: of the sub-layers' outputs.
-        shared_norm: whether all sub-layers read through one norm, as in PaLM and GPT-J, or each
-            through its own, as in GPT-NeoX.
+        layer_info: the location of the layer.
+        norm: makes a new norm at every call.
+        dropout: rate for the sub-layers' outputs.
+        shared_norm: whether one norm serves all sub-layers, as in PaLM and GPT-J, or each has its
+            own, as in GPT-NeoX.
 
     Raises:
-        ValueError: if there is no norm to have apart.
+        ValueError: if each is to have its own norm and model.norm is none.
     """
 
     def __init__(
@@ -164,14 +164,14 @@ class Parallel(Residual):
                 "shared_norm: false gives each sub-layer a norm of its own, but model.norm is "
                 "none; choose a norm, or leave shared_norm out"
             )
-        self.readers = layer_info.n_sublayers if shared_norm else 1  # of each norm
+        self.n_uses = layer_info.n_sublayers if shared_norm else 1  # of each norm
 
     def forward(self, x: Tensor, *sublayers: Sublayer) -> Tensor:
-        normed = [norm(x) for norm in self.norms] * self.readers
+        normed = [norm(x) for norm in self.norms] * self.n_uses
         outputs = [f(y) for f, y in zip(sublayers, normed, strict=True)]
         for output in outputs:
             x = x + self.dropout(output)
         return x
 
-    def closing(self, norm: NormMaker) -> nn.Module:
+    def output_transform(self, norm: NormMaker) -> nn.Module:
         return norm()

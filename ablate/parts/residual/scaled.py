@@ -1,4 +1,4 @@
-"""Wirings that weigh the stream and the branch against each other.
+"""Residual schemes that scale the stream or the branches.
 
 B batch, T tokens, D d_model, N encoder layers, M decoder layers. f is a sub-layer.
 """
@@ -15,7 +15,7 @@ from ablate.parts.attention import Attention
 from ablate.parts.dims import LayerInfo
 from ablate.parts.feed_forward import FeedForward
 from ablate.parts.norm import NoNorm
-from ablate.parts.residual.contract import Calibration, NormMaker, OneByOne, Residual, Sublayer
+from ablate.parts.residual.contract import Calibration, NormMaker, PerSublayer, Residual, Sublayer
 from ablate.registry import register
 
 
@@ -24,11 +24,11 @@ from ablate.registry import register
     formula="x <- norm(a x + dropout(f(x))), a = .81 (N^4 M)^(1/16); in the decoder (3 M)^(1/4)",
     source="Wang et al. 2022, arXiv:2203.00555, fig. 2 (DeepNet)",
 )
-class DeepNorm(OneByOne):
-    """Post-LN with a heavier stream and smaller initial weights, the deeper the model the more so.
+class DeepNorm(PerSublayer):
+    """Post-LN with a factor of the stream that grows with depth, and smaller initial weights.
 
     The initial weights of values, attention output and feed-forward are multiplied by
-    .87 (N^4 M)^(-1/16) in the encoder and by (12 M)^(-1/4) in the decoder, whatever the
+    .87 (N^4 M)^(-1/16) in the encoder and by (12 M)^(-1/4) in the decoder, for every
     initialisation; the paper's is Xavier's.
 
     Attributes:
@@ -39,7 +39,7 @@ class DeepNorm(OneByOne):
         ValueError: if model.norm is none.
     """
 
-    needs_norm = "deepnorm makes the stream heavier at every sub-layer"
+    needs_norm = "deepnorm multiplies the stream by a factor above 1 at every sub-layer"
 
     def __init__(self, layer_info: LayerInfo, norm: NormMaker, dropout: float) -> None:
         super().__init__(layer_info, norm, dropout)
@@ -50,13 +50,13 @@ class DeepNorm(OneByOne):
         else:
             self.alpha, self.beta = (3 * m) ** (1 / 4), (12 * m) ** (-1 / 4)
 
-    def join(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
+    def apply_sublayer(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
         return norm(self.alpha * x + self.dropout(sublayer(x)))
 
     def rescale(self, attentions: Sequence[Attention], feed_forward: FeedForward) -> None:
-        attending = [linear.weight for each in attentions for linear in (each.v, each.out)]
+        of_attentions = [linear.weight for each in attentions for linear in (each.v, each.out)]
         with torch.no_grad():
-            for weight in (*attending, *feed_forward.weights()):
+            for weight in (*of_attentions, *feed_forward.weights()):
                 weight.mul_(self.beta)
 
 
@@ -68,15 +68,15 @@ class DeepNorm(OneByOne):
 class Admin(Residual):
     """Post-LN with a trained weight of the stream, set by a pass over one batch before training.
 
-    The first w of a stack is 1. Going up, each sub-layer's w is the standard deviation that the
-    sum of the stream and all branches below it would have, measured over all numbers of the
-    batch, padding and dropout included. Where one block stands at several layers, the last counts.
+    The first w of a stack is 1. The w of each further sub-layer is the standard deviation of the
+    sum of the stream and all branches below it without norms, measured over all elements of the
+    batch, padding and dropout included. A block that serves several layers keeps the w of the last.
 
     Raises:
         ValueError: if model.norm is none.
     """
 
-    needs_norm = "admin weighs a stream of unit variance, which takes a norm"
+    needs_norm = "admin scales a stream of unit variance, which requires a norm"
     needs_calibration = True
 
     def __init__(self, layer_info: LayerInfo, norm: NormMaker, dropout: float) -> None:
@@ -88,27 +88,27 @@ class Admin(Residual):
         for norm, omega, sublayer in zip(self.norms, self.omegas, sublayers, strict=True):
             y = self.dropout(sublayer(x))
             if self.calibration is not None:
-                _set(omega, x, y, self.calibration)
+                _calibrate(omega, x, y, self.calibration)
             x = norm(omega * x + y)
         return x
 
 
 @torch.no_grad()
-def _set(omega: Tensor, x: Tensor, y: Tensor, calibration: Calibration) -> None:
-    """Give ``omega`` (D,) its value where the stream ``x`` meets ``y``, both (B, T, D)."""
+def _calibrate(omega: Tensor, x: Tensor, y: Tensor, calibration: Calibration) -> None:
+    """Set ``omega`` (D,), the weight of the stream ``x`` (B, T, D) that is added to ``y``."""
     omega.fill_(calibration.variance**0.5)
     calibration.variance = (omega * x).var(correction=0) + y.var(correction=0)
 
 
-class _WeighedBranches(Residual):
+class _ScaledBranches(Residual):
     """x + w dropout(f(norm(x))), with a trained w for every sub-layer.
 
     Args:
-        layer_info: where the layer stands.
-        norm: makes a fresh norm.
-        dropout: of the sub-layers' outputs.
-        width: numbers in each w.
-        initial: what they start from.
+        layer_info: the location of the layer.
+        norm: makes a new norm at every call.
+        dropout: rate for the sub-layers' outputs.
+        width: number of elements of each w.
+        initial: their initial value.
     """
 
     def __init__(
@@ -128,15 +128,15 @@ class _WeighedBranches(Residual):
     formula="x <- x + a dropout(f(x)), with a trained a for every sub-layer, 0 at first",
     source="Bachlechner et al. 2021, arXiv:2003.04887, sec. 3",
 )
-class ReZero(_WeighedBranches):
-    """No norm; every layer begins as the identity.
+class ReZero(_ScaledBranches):
+    """No norm; every layer is the identity at first.
 
     Differs from the authors' code, in which the sub-layers of one layer share their a.
 
     Args:
-        layer_info: where the layer stands.
-        norm: makes a fresh norm.
-        dropout: of the sub-layers' outputs.
+        layer_info: the location of the layer.
+        norm: makes a new norm at every call.
+        dropout: rate for the sub-layers' outputs.
 
     Raises:
         ValueError: unless model.norm is none.
@@ -145,7 +145,9 @@ class ReZero(_WeighedBranches):
     def __init__(self, layer_info: LayerInfo, norm: NormMaker, dropout: float) -> None:
         super().__init__(layer_info, norm, dropout, width=1, initial=0.0)
         if not isinstance(norm(), NoNorm):
-            raise ValueError("rezero has no norm; say model.norm: none, or residual: rezero_norm")
+            raise ValueError(
+                "rezero has no norm; set model.norm: none, or choose residual: rezero_norm"
+            )
 
 
 @register(
@@ -153,13 +155,13 @@ class ReZero(_WeighedBranches):
     formula="x <- x + a dropout(f(norm(x))), as rezero; at the end of the stack x <- norm(x)",
     source="Narang et al. 2021, arXiv:2102.11972, table 1 (ReZero + LayerNorm, ReZero + RMS Norm)",
 )
-class ReZeroNorm(_WeighedBranches):
-    """Pre-LN whose layers begin as the identity, each branch having a trained factor.
+class ReZeroNorm(_ScaledBranches):
+    """Pre-LN with a trained factor of each branch, 0 at first, so that layers are the identity.
 
     Args:
-        layer_info: where the layer stands.
-        norm: makes a fresh norm.
-        dropout: of the sub-layers' outputs.
+        layer_info: the location of the layer.
+        norm: makes a new norm at every call.
+        dropout: rate for the sub-layers' outputs.
 
     Raises:
         ValueError: if model.norm is none.
@@ -170,7 +172,7 @@ class ReZeroNorm(_WeighedBranches):
     def __init__(self, layer_info: LayerInfo, norm: NormMaker, dropout: float) -> None:
         super().__init__(layer_info, norm, dropout, width=1, initial=0.0)
 
-    def closing(self, norm: NormMaker) -> nn.Module:
+    def output_transform(self, norm: NormMaker) -> nn.Module:
         return norm()
 
 
@@ -179,15 +181,15 @@ class ReZeroNorm(_WeighedBranches):
     formula="x <- x + l * dropout(f(norm(x))), with a trained vector l; at the end x <- norm(x)",
     source="Touvron et al. 2021, arXiv:2103.17239, sec. 2 (CaiT)",
 )
-class LayerScale(_WeighedBranches):
+class LayerScale(_ScaledBranches):
     """Pre-LN with a trained factor for each dimension of each branch.
 
     Args:
-        layer_info: where the layer stands.
-        norm: makes a fresh norm.
-        dropout: of the sub-layers' outputs.
-        initial: what the factors start from; the paper's 0.1 is for up to 18 layers, and it takes
-            1e-5 up to 24 and 1e-6 beyond.
+        layer_info: the location of the layer.
+        norm: makes a new norm at every call.
+        dropout: rate for the sub-layers' outputs.
+        initial: initial value of the factors; the paper has 0.1 for up to 18 layers, 1e-5 for up to
+            24 and 1e-6 for more.
     """
 
     def __init__(
@@ -200,5 +202,5 @@ class LayerScale(_WeighedBranches):
     ) -> None:
         super().__init__(layer_info, norm, dropout, width=norm().width, initial=initial)
 
-    def closing(self, norm: NormMaker) -> nn.Module:
+    def output_transform(self, norm: NormMaker) -> nn.Module:
         return norm()

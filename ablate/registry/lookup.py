@@ -1,0 +1,76 @@
+"""Find parts by name, and make them.
+
+The first look-up imports every package and every installed distribution that registers parts.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from ablate.part_packages import import_part_packages
+from ablate.registry.loading import load_installed
+from ablate.registry.table import TABLE, Choice, Entry, Part, refusals, suggest
+
+P = TypeVar("P", bound=Part)
+
+
+def lookup(slot: str, name: str) -> Entry:
+    """Find a part by name.
+
+    Raises:
+        ValueError: naming the nearest part, and all that there are.
+    """
+    table = _filled_table()[slot]
+    if name in table:
+        return table[name]
+    names = ", ".join(sorted(table))
+    raise ValueError(f"no {slot} is called {name!r};{suggest(name, table)} known: {names}")
+
+
+def slots() -> dict[str, dict[str, Entry]]:
+    """Return every slot with its parts, for listings and for tests that visit all of them."""
+    return {slot: dict(table) for slot, table in _filled_table().items()}
+
+
+def label(cls: type[Part]) -> str:
+    """Return ``slot: name`` of a registered class, and the class's own name of any other."""
+    for name, entry in slots()[cls.slot].items():
+        if entry.cls is cls:
+            return f"{cls.slot}: {name}"
+    return cls.__name__
+
+
+def choose(slot: type[Part], name: str, **options: Any) -> Choice:
+    """Return a checked choice, for use from Python: ``choose(Position, "learned")``."""
+    return lookup(slot.slot, name).choose(options)
+
+
+def build(slot: type[P], choice: Choice, *arguments: object, at: str = "") -> P:
+    """Make the chosen part.
+
+    Args:
+        slot: the contract that the part implements.
+        choice: name and options, as the YAML gives them.
+        *arguments: the positional arguments that the slot asks for, which the program gives.
+        at: the dotted path of the choice in the experiment, for the message of a refusal.
+
+    Raises:
+        RefusedError: if the part refuses its arguments.
+    """
+    with refusals(at or slot.slot):
+        part = lookup(slot.slot, choice.name).cls(*arguments, **choice.options)
+    assert isinstance(part, slot)
+    return part
+
+
+def _filled_table() -> Mapping[str, dict[str, Entry]]:
+    _fill()
+    return TABLE
+
+
+@functools.cache
+def _fill() -> None:
+    import_part_packages()
+    load_installed()

@@ -1,0 +1,82 @@
+"""Parts from a Python file that is not installed."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from ablate.registry.loading import PLUGINS, restore, run_plugin, snapshot
+from ablate.registry.lookup import slots
+from ablate.registry.table import Plugin, PluginError
+
+
+def load_plugin(file: Path | str) -> Plugin:
+    """Run a Python file that registers parts, in this process, unless its content has been run.
+
+    A plugin is one file: its hash, which enters the identity of every run that uses one of its
+    parts, does not cover what it imports.
+
+    Args:
+        file: its folder is not searched for modules.
+
+    Raises:
+        PluginError: if it cannot be read, fails, registers nothing, or a name that is taken.
+    """
+    name = os.fspath(file)
+    try:
+        content = Path(file).read_bytes()
+        source = importlib.util.decode_source(content)
+    except OSError as error:
+        raise PluginError(f"{name}: cannot be read: {error.strerror or error}") from error
+    except (SyntaxError, UnicodeDecodeError) as error:
+        start = error.start if isinstance(error, UnicodeDecodeError) else 0
+        line = content.count(b"\n", 0, start) + 1
+        raise PluginError(f"{name}:{line}: cannot be read as Python: {error}") from error
+    digest = hashlib.sha256(content).hexdigest()
+    plugin = Plugin(name, digest, f"ablate_plugin_{digest[:16]}", source)
+    adopt(plugin)
+    return plugin
+
+
+def adopt(plugin: Plugin) -> None:
+    """Load a plugin that another process has loaded, even if its file has changed since.
+
+    Raises:
+        PluginError: as `load_plugin` does, or if another version of the distribution is installed.
+    """
+    slots()
+    if plugin.sha256 in PLUGINS:
+        return
+    if not plugin.source:
+        raise PluginError(f"{plugin.name} has changed since it was asked for; ask again")
+    file = Path(plugin.name).absolute()
+
+    def run() -> None:
+        module = sys.modules[plugin.module] = ModuleType(plugin.module)
+        module.__file__ = str(file)
+        exec(compile(plugin.source, str(file), "exec"), module.__dict__)
+
+    run_plugin(plugin, file, run)
+
+
+def plugins() -> tuple[Plugin, ...]:
+    """Return all plugins that have been loaded, files and distributions, in order."""
+    slots()
+    return tuple(PLUGINS.values())
+
+
+@contextmanager
+def temporary_registrations() -> Iterator[None]:
+    """On leaving, remove the parts that were registered inside and the plugins loaded inside."""
+    slots()
+    before = snapshot()
+    try:
+        yield
+    finally:
+        restore(before)

@@ -1,0 +1,241 @@
+"""Mutants of a Python file: its source with one expression or statement changed."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PARTS = Path(__file__).parent.parent / "ablate" / "parts"
+
+OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.Pow: ast.Mult,
+    ast.MatMult: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+SIBLINGS = {
+    "sin": "cos", "cos": "sin", "tanh": "sigmoid", "sigmoid": "tanh", "exp": "expm1",
+    "log": "log1p", "log2": "log", "sqrt": "abs", "rsqrt": "sqrt", "square": "abs", "abs": "neg",
+    "mean": "sum", "var": "std", "std": "var", "ones": "zeros", "zeros": "ones", "min": "max",
+    "max": "min", "outer": "add", "softmax": "log_softmax",
+}  # fmt: skip
+HALVED = "lambda y: y * 0.5 + y.detach() * 0.5"
+
+NOTE = "__note__"
+"""The function of a number and a value that `instrumented` source calls; it returns the value."""
+
+Node = ast.expr | ast.stmt
+Change = tuple[str, str, object]
+"""A description, a field of a node, and the new value of that field."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of one file.
+
+    Attributes:
+        function: the qualified name of the function that the change is in.
+        change: what is done to which expression.
+        source: the changed file.
+    """
+
+    file: Path
+    line: int
+    function: str
+    change: str
+    source: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Return file, function and change, which stay the same while lines move."""
+        return self.file.relative_to(PARTS).as_posix(), self.function, self.change
+
+
+def value_mutants(file: Path) -> Iterator[Mutant]:
+    """Yield every mutant that changes values; messages, docstrings and decorators are left out."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for number, node in enumerate(_nodes(tree)):
+        for k, (change, _, _) in enumerate(_changes(node)):
+            other = copy.deepcopy(tree)
+            target = _nodes(other)[number]
+            _, field, value = list(_changes(target))[k]
+            setattr(target, field, value)
+            yield _mutant(file, node, f"{change}: {_short(node)}", other)
+
+
+def gradient_mutants(file: Path, numbers: set[int]) -> Iterator[Mutant]:
+    """Yield mutants that stop or halve the gradient of an expression.
+
+    Args:
+        file: a Python file.
+        numbers: of the expressions, as `instrumented` gives them.
+    """
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for number, node in enumerate(_operands(tree)):
+        if number not in numbers:
+            continue
+        detached = ast.Call(ast.Attribute(node, "detach", ast.Load()), [], [])
+        yield _replaced(file, tree, number, detached, f"detach: {_short(node)}")
+        if isinstance(node, ast.BinOp | ast.Call):
+            halved = ast.Call(ast.parse(HALVED, mode="eval").body, [node], [])
+            yield _replaced(file, tree, number, halved, f"halve the gradient: {_short(node)}")
+
+
+def instrumented(file: Path) -> str:
+    """Return the source of a file with every expression of `gradient_mutants` given to `NOTE`."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    numbers = {id(node): number for number, node in enumerate(_operands(tree))}
+
+    class Wrap(ast.NodeTransformer):
+        def visit(self, node: ast.AST) -> ast.AST:
+            number = numbers.get(id(node))
+            node = super().visit(node)
+            if number is None:
+                return node
+            arguments = [ast.Constant(number), node]
+            return ast.Call(ast.Name(NOTE, ast.Load()), arguments, [])  # type: ignore[arg-type]
+
+    return ast.unparse(ast.fix_missing_locations(Wrap().visit(tree)))
+
+
+def _mutant(file: Path, node: Node, change: str, tree: ast.Module) -> Mutant:
+    source = ast.unparse(ast.fix_missing_locations(tree))
+    return Mutant(file, node.lineno, _function_at(tree, node.lineno), change, source)
+
+
+def _replaced(file: Path, tree: ast.Module, number: int, new: ast.expr, change: str) -> Mutant:
+    """Return the mutant with ``new`` in place of the operand of that number."""
+    old = _operands(tree)[number]
+
+    class Replace(ast.NodeTransformer):
+        def visit(self, node: ast.AST) -> ast.AST:
+            return copy.deepcopy(new) if node is old else self.generic_visit(copy.copy(node))
+
+    changed = Replace().visit(tree)
+    return _mutant(file, old, change, changed)
+
+
+def _function_at(node: ast.AST, line: int, prefix: str = "") -> str:
+    """Return the qualified name of the outermost function around a line."""
+    for child in ast.iter_child_nodes(node):
+        is_definition = isinstance(child, ast.FunctionDef | ast.ClassDef)
+        if is_definition and child.lineno <= line <= (child.end_lineno or 0):
+            name = prefix + child.name
+            return (
+                name
+                if isinstance(child, ast.FunctionDef)
+                else _function_at(child, line, f"{name}.")
+            )
+    return ""
+
+
+def _short(node: Node) -> str:
+    """Return the first line of the source of a node."""
+    return ast.unparse(node).partition("\n")[0][:100]
+
+
+def _nodes(tree: ast.Module) -> list[Node]:
+    """Return all nodes of function bodies and defaults that may be part of a formula."""
+    nodes: list[Node] = []
+
+    def visit(node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            is_text = isinstance(child, ast.Raise | ast.JoinedStr | ast.Assert)
+            is_type = isinstance(child, ast.arg) or child is getattr(node, "returns", None)
+            is_type = is_type or child is getattr(node, "annotation", None)
+            if is_text or is_type or child in getattr(node, "decorator_list", ()):
+                continue
+            if isinstance(child, ast.expr | ast.stmt):
+                nodes.append(child)
+            visit(child)
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            visit(node)
+    return list(dict.fromkeys(nodes))
+
+
+def _operands(tree: ast.Module) -> list[ast.expr]:
+    """Return the expressions whose values another expression or statement uses as they are."""
+    others = {
+        id(part)
+        for node in ast.walk(tree)
+        for part in (
+            [node.value] if isinstance(node, ast.Attribute) else
+            [node.func] if isinstance(node, ast.Call) else
+            [node.slice, *ast.walk(node.slice)] if isinstance(node, ast.Subscript) else []
+        )
+    }  # fmt: skip
+    kinds = ast.BinOp | ast.Call | ast.Name | ast.Attribute | ast.Subscript
+    return [
+        node
+        for node in _nodes(tree)
+        if isinstance(node, kinds)
+        and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
+        and id(node) not in others
+    ]
+
+
+def _changes(node: Node) -> Iterator[Change]:
+    """Yield everything that can be done to a node."""
+    if isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in OPERATORS:
+        new = OPERATORS[type(node.op)]
+        yield f"{type(node.op).__name__} -> {new.__name__}", "op", new()
+    elif isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
+        other = COMPARISONS[type(node.ops[0])]
+        yield f"{type(node.ops[0]).__name__} -> {other.__name__}", "ops", [other()]
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        yield "drop a minus", "op", ast.UAdd()
+    elif isinstance(node, ast.If | ast.IfExp):
+        yield "negate the condition", "test", ast.UnaryOp(ast.Not(), node.test)
+    yield from _omissions(node)
+    yield from _substitutions(node)
+
+
+def _omissions(node: Node) -> Iterator[Change]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        nothing = ast.BinOp(ast.Constant(0), ast.Mult(), node.right)
+        yield "drop the second term", "right", nothing
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div):
+        one = ast.BinOp(node.right, ast.Pow(), ast.Constant(0))
+        yield "drop the second factor", "right", one
+    elif isinstance(node, ast.Call) and _is_step(node):
+        identity = ast.parse("lambda y: y", mode="eval").body
+        yield f"drop the call of {ast.unparse(node.func)}", "func", identity
+
+
+def _substitutions(node: Node) -> Iterator[Change]:
+    """Yield other constants, and other functions of the same kind."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        value = (not node.value) if isinstance(node.value, bool) else node.value + 1
+        yield f"{node.value} -> {value}", "value", value
+    elif isinstance(node, ast.Attribute) and node.attr in SIBLINGS:
+        yield f"{node.attr} -> {SIBLINGS[node.attr]}", "attr", SIBLINGS[node.attr]
+
+
+def _is_step(call: ast.Call) -> bool:
+    """Return whether a call may be a step of a formula: of a local function or of ``self``."""
+    name = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+    is_variable = isinstance(name, ast.Name) and not hasattr(builtins, name.id)
+    is_local = isinstance(call.func, ast.Name) or (isinstance(name, ast.Name) and name.id == "self")
+    return is_variable and is_local and len(call.args) == 1 and not call.keywords
