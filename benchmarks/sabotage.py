@@ -177,8 +177,8 @@ def gated(sabotage: Sabotage) -> Outcome:
             capture_output=True,
             text=True,
         )
-    said = tuple(line for line in done.stdout.splitlines() if line.startswith("FAILS "))
-    fell = tuple(re.findall(r"^FAILS ([^:]+):", done.stdout, flags=re.MULTILINE))
+    said = tuple(line for line in done.stdout.splitlines() if line.startswith("FAILED "))
+    fell = tuple(re.findall(r"^FAILED ([^:]+):", done.stdout, flags=re.MULTILINE))
     trouble = (done.stderr[-2000:],) if done.returncode not in (0, 1) else ()
     return Outcome(sabotage.name, done.returncode, fell, (*said, *trouble))
 

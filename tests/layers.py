@@ -24,6 +24,7 @@ LAYERS = (
     ("store",),
     ("runner",),
     ("analysis",),
+    ("gate",),
     ("report",),
     ("api",),
     ("cli",),

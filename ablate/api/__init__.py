@@ -2,6 +2,7 @@
 
 from ablate.api.gating import Blessed, Gated, bless, gate
 from ablate.api.listing import PartListing, parts, schema
+from ablate.api.options import RunOptions
 from ablate.api.planning import Plan, PlannedRow, plan
 from ablate.api.running import Outcome, report, run
 from ablate.api.starting import init
@@ -17,6 +18,7 @@ __all__ = [
     "PartListing",
     "Plan",
     "PlannedRow",
+    "RunOptions",
     "Translator",
     "bless",
     "corpora",

@@ -1,4 +1,4 @@
-"""A reference as a YAML file: every mistake told with its place, and written to be read."""
+"""A reference as a YAML file: every mistake is reported with its place; written to be read."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel
 
-from ablate.analysis.reference import KINDS, Exact, Finding, Head, Reference, Statistical, plain
 from ablate.config import Mistake, MistakesError
 from ablate.config.merge import MergeSchema
 from ablate.config.messages import validated
 from ablate.config.source import Mark, Node, Source, UnreadableError, parse, scalar, source_of
 from ablate.errors import SpecError
+from ablate.gate.check import KINDS, Check
+from ablate.gate.reference import Head, Reference, plain
 from ablate.registry import suggest
 from ablate.store import write_whole
 
@@ -24,6 +25,25 @@ _HEAD = """\
 # `blessed` is written by `ablate gate SPEC --reference THIS --bless`, and so is this file: notes
 # belong in `note`, comments do not survive.
 """
+
+
+SCHEMA = 2
+"""What the keys of a file are; a file that does not say it may have those of the first schema."""
+
+_FIRST_SCHEMA = {
+    "loss": "min_effect",
+    "false_alarm": "alpha",
+    "elsewhere": "rtol_other_machine",
+    "by": "margin",
+    "spread": "std",
+}
+"""Keys of the first schema, and what they are called now."""
+
+_NAMING = ("checks", "machine", "versions", "signatures", "runs")
+_ABOVE_CHECKS = ("schema", "source", "alpha", "pilot_seeds")
+_FIRST_OF_CHECK = ("kind", "row", "against", "measure", "claim", "margin")
+_LAST_OF_CHECK = ("published", "note", "blessed")
+_LAST_OF_BLESSING = ("seeds", "values", "repeats", "other_machine", "derived", "terms")
 
 
 @dataclass(frozen=True)
@@ -51,12 +71,12 @@ def read(path: Path) -> ReferenceFile:
     """
     wrong: list[Mistake] = []
     try:
-        tree = _tree(path, wrong)
+        tree = _in_this_schema(_tree(path, wrong), wrong)
     except UnreadableError as error:
         raise MistakesError([*wrong, error.mistake]) from None
     checks = _checks(tree, wrong)
-    said = replace(tree, value={key: node for key, node in tree.items() if key != "checks"})
-    head, mistakes = validated(Head, said, _merge_schema(Reference))
+    rest = {key: node for key, node in tree.items() if key not in ("checks", "schema")}
+    head, mistakes = validated(Head, replace(tree, value=rest), _merge_schema(Reference))
     wrong += mistakes
     if wrong or head is None:
         raise MistakesError(wrong)
@@ -74,12 +94,17 @@ def write(path: Path, reference: Reference) -> None:
 
 def text(reference: Reference) -> str:
     """Return a reference as YAML."""
-    said = plain(reference)
-    said["checks"] = {name: _in_order(check) for name, check in said["checks"].items()}
-    if "blessed" in said:
-        said["blessed"] = said.pop("blessed")  # people read the checks first
+    content = {"schema": SCHEMA, **plain(reference)}
+    if not reference.pilot_seeds:
+        del content["pilot_seeds"]
+    content["checks"] = {name: _arranged(check) for name, check in content["checks"].items()}
     body = yaml.dump(
-        said, Dumper=_Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True, width=88
+        _sorted(content, _ABOVE_CHECKS, ("checks", "blessed")),  # people read the checks first
+        Dumper=_Dumper,
+        sort_keys=False,
+        default_flow_style=None,
+        allow_unicode=True,
+        width=88,
     )
     return _HEAD + body
 
@@ -101,7 +126,35 @@ def _start(source: Source) -> Mark:
     return Mark(source, 1, 1)
 
 
-def _checks(tree: Node, wrong: list[Mistake]) -> dict[str, Exact | Statistical | Finding]:
+def _in_this_schema(tree: Node, wrong: list[Mistake]) -> Node:
+    """Return the tree with the keys of this schema; a file that names none may have older ones."""
+    schema = tree.get("schema")
+    if schema is None:
+        return _renamed(tree, wrong)
+    if schema.value != SCHEMA:
+        reason = f"this version of ablate reads schema {SCHEMA}; it is {schema.value!r}"
+        wrong.append(Mistake(schema.mark, "schema", reason))
+    return tree
+
+
+def _renamed(node: Node, wrong: list[Mistake], *, has_names: bool = False) -> Node:
+    """Return a mapping, and all below it, with the keys of the first schema renamed.
+
+    Args:
+        node: of the tree.
+        wrong: gets what is given twice.
+        has_names: whether its own keys are names of checks or rows, which stay.
+    """
+    renamed: dict[str, Node] = {}
+    for key, below in node.items():
+        new = key if has_names else _FIRST_SCHEMA.get(key, key)
+        if new in renamed:
+            wrong.append(Mistake(below.key, below.path, f"is given twice, as {new!r} too"))
+        renamed[new] = _renamed(below, wrong, has_names=not has_names and key in _NAMING)
+    return replace(node, value=renamed) if renamed else node
+
+
+def _checks(tree: Node, wrong: list[Mistake]) -> dict[str, Check]:
     node = tree.get("checks")
     if node is None or not dict(node.items()):
         reason = f"needs 'checks', a mapping from names to checks of a kind: {', '.join(KINDS)}"
@@ -111,14 +164,14 @@ def _checks(tree: Node, wrong: list[Mistake]) -> dict[str, Exact | Statistical |
     return {name: check for name, check in made.items() if check is not None}
 
 
-def _check(node: Node, wrong: list[Mistake]) -> Exact | Statistical | Finding | None:
+def _check(node: Node, wrong: list[Mistake]) -> Check | None:
     kind = node.get("kind")
     name = None if kind is None else kind.value
     if not isinstance(name, str) or name not in KINDS:
-        told = (
+        reason = (
             f"there is no kind {name!r};{suggest(str(name), KINDS)} " if kind else "needs 'kind'; "
         )
-        wrong.append(Mistake((kind or node).mark, node.path, f"{told}known: {', '.join(KINDS)}"))
+        wrong.append(Mistake((kind or node).mark, node.path, f"{reason}known: {', '.join(KINDS)}"))
         return None
     check, mistakes = validated(KINDS[name], node, _merge_schema(KINDS[name]))
     wrong += mistakes
@@ -138,15 +191,12 @@ def _merge_schema(model: type[BaseModel]) -> MergeSchema:
     return MergeSchema(below=below, is_demanding=True)
 
 
-def _in_order(check: dict[str, Any]) -> dict[str, Any]:
-    """Return a check with what it asks for first, and of what was seen the summary first."""
-    first = ("kind", "row", "against", "measure", "claim", "by")
-    last = ("published", "note", "blessed")
-    ordered = _sorted(check, first, last)
-    if "blessed" in ordered:
-        ends = ("seeds", "values", "derived", "terms")
-        ordered["blessed"] = _sorted(ordered["blessed"], (), ends)
-    return ordered
+def _arranged(check: dict[str, Any]) -> dict[str, Any]:
+    """Return a check with what it asks for first, and of what was measured the summary first."""
+    arranged = _sorted(check, _FIRST_OF_CHECK, _LAST_OF_CHECK)
+    if "blessed" in arranged:
+        arranged["blessed"] = _sorted(arranged["blessed"], (), _LAST_OF_BLESSING)
+    return arranged
 
 
 def _sorted(mapping: dict[str, Any], first: Sequence[str], last: Sequence[str]) -> dict[str, Any]:
