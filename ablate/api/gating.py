@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ablate import config
+from ablate.analysis import Records as AnyRecords
 from ablate.analysis import summarise
 from ablate.analysis.wording import counted, listed
 from ablate.api.options import DEFAULT, RunOptions
@@ -366,7 +367,7 @@ def _unknown_rows(file: ReferenceFile, experiment: Experiment) -> Iterable[Mista
                 yield file.mistake(("checks", name, key), reason)
 
 
-def _unknown_measures(file: ReferenceFile, records: Records) -> Iterable[Mistake]:
+def _unknown_measures(file: ReferenceFile, records: AnyRecords) -> Iterable[Mistake]:
     for name, check in file.reference.checks.items():
         measure = check.recorded_measure
         of_check = [

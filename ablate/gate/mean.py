@@ -118,13 +118,13 @@ class MeanCheck(Directed):
         rounding = 1e-12 * abs(sample.mean)  # so that equal values have a mean equal to them
         return sample.mean - below - rounding, sample.mean + above + rounding
 
-    def completed(self, draft: MeanBlessing, alpha: float) -> dict[str, Any]:
-        """Return the fields of a blessing that follow from its seeds and values.
+    def completed(self, sample: Sample, alpha: float) -> dict[str, Any]:
+        """Return the fields of a blessing that follow from its values.
 
         Raises:
             UnfitError: if they cannot keep the promise.
         """
-        sample, promise = self.sample(draft), self.promise(alpha)
+        promise = self.promise(alpha)
         if sample.std > largest_std(sample.n, promise):
             raise self._too_weak(sample.std, sample.n, promise)
         low, high = self.limits(sample, promise)
@@ -159,7 +159,8 @@ class MeanCheck(Directed):
 
     def derive_again(self, alpha: float) -> Blessing:
         assert self.blessed is not None, "only what is blessed is derived again"
-        return self.blessed.model_copy(update=self.completed(self.blessed, alpha))
+        derived = self.completed(self.sample(self.blessed), alpha)
+        return self.blessed.model_copy(update=derived)
 
     def judge(self, evidence: Evidence, context: Context) -> Verdict:
         blessed, seeds = self.blessed, self.seeds_to_judge(context.seeds)

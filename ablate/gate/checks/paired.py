@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from ablate.analysis.wording import counted, listed
+from ablate.analysis.wording import listed
 from ablate.gate.check import Context, Scalar, UnfitError
 from ablate.gate.evidence import Evidence, machine, unfinished
 from ablate.gate.mean import MeanBlessing, MeanCheck
@@ -99,21 +99,32 @@ class Paired(MeanCheck):
         Raises:
             UnfitError: if it cannot be what the check promises.
         """
-        measured = {"seeds": seeds, "values": values, "repeats": repeats, "other_machine": other}
-        draft = PairedBlessing.model_construct(**measured)
-        return PairedBlessing.model_validate(measured | self.completed(draft, alpha))
+        return PairedBlessing(
+            seeds=seeds,
+            values=values,
+            repeats=repeats,
+            other_machine=other,
+            **self.completed(self._sample(values, repeats), alpha),
+        )
 
     def sample(self, blessed: MeanBlessing) -> Sample:
         assert isinstance(blessed, PairedBlessing), "this kind has blessings of its own"
-        first = blessed.values[: self.seeds]
-        pairs = zip(blessed.repeats, blessed.values, strict=True)
-        return _sample(math.fsum(first) / len(first), [repeat - value for repeat, value in pairs])
+        return self._sample(blessed.values, blessed.repeats)
 
     def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> Sample | None:
         values = evidence.done(self.row, self.measure, seeds)
         repeats = evidence.repeated(self.row, self.measure, seeds)
-        known = [repeats[seed] - values[seed] for seed in values.keys() & repeats.keys()]
-        return _sample(0.0, known) if len(known) > 1 else None
+        both = [seed for seed in seeds if seed in values and seed in repeats]
+        if len(both) < 2:
+            return None
+        return self._sample([values[seed] for seed in both], [repeats[seed] for seed in both])
+
+    def _sample(self, values: Sequence[float], repeats: Sequence[float]) -> Sample:
+        first, pairs = values[: self.seeds], zip(values, repeats, strict=True)
+        square = math.fsum((repeat - value) ** 2 for value, repeat in pairs) / len(values)
+        if not math.isfinite(square):
+            raise UnfitError(f"{self.measure} is not finite with some seed")
+        return Sample(math.fsum(first) / len(first), math.sqrt(square), len(values))
 
     def _repeats(
         self, evidence: Evidence, seeds: tuple[int, ...], values: tuple[float, ...]
@@ -136,10 +147,3 @@ class Paired(MeanCheck):
                 f"for bit and tells nothing; {_HOW}"
             )
         return tuple(by_seed[seed] for seed in seeds), other
-
-
-def _sample(mean: float, differences: Sequence[float]) -> Sample:
-    square = math.fsum(each**2 for each in differences) / len(differences)
-    if not math.isfinite(square):
-        raise UnfitError(f"some of {counted(len(differences), 'difference')} are not finite")
-    return Sample(mean, math.sqrt(square), len(differences))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from ablate.analysis.statistics import Estimate
-from ablate.analysis.wording import listed, seeds_named
+from ablate.analysis.wording import seeds_named
 from ablate.gate.check import Context, UnfitError
 from ablate.gate.evidence import Evidence, unfinished
 from ablate.gate.mean import MeanBlessing, MeanCheck
@@ -48,17 +48,20 @@ class Statistical(MeanCheck):
         """
         if len(values) < 2:
             raise UnfitError(self.too_few(self.promise(alpha)))
-        draft = MeanBlessing.model_construct(seeds=seeds, values=values)
-        return MeanBlessing(seeds=seeds, values=values, **self.completed(draft, alpha))
+        completed = self.completed(self._sample(values), alpha)
+        return MeanBlessing(seeds=seeds, values=values, **completed)
 
     def sample(self, blessed: MeanBlessing) -> Sample:
-        estimate = Estimate(dict(enumerate(blessed.values)))
-        if estimate.sd is None:
-            raise UnfitError(f"{self.measure} is not finite with some of {listed(blessed.seeds)}")
-        return Sample(estimate.mean, estimate.sd, estimate.n)
+        return self._sample(blessed.values)
 
     def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> Sample | None:
         known = Estimate(evidence.done(self.row, self.measure, seeds))
         if known.n < 2 or known.sd is None:
             return None
         return Sample(known.mean, known.sd, known.n)
+
+    def _sample(self, values: tuple[float, ...]) -> Sample:
+        estimate = Estimate(dict(enumerate(values)))
+        if estimate.sd is None:
+            raise UnfitError(f"{self.measure} is not finite with some seed")
+        return Sample(estimate.mean, estimate.sd, estimate.n)
