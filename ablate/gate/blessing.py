@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from ablate.analysis.summary import Records, evaluated_sets
 from ablate.config import Experiment
-from ablate.gate.check import Check, UnfitError
+from ablate.gate.check import Check
 from ablate.gate.checks.exact import Exact
 from ablate.gate.checks.statistical import Statistical
-from ablate.gate.evidence import Evidence, machine
+from ablate.gate.evidence import Evidence, UnfitError, machine
+from ablate.gate.mean import TooWeakError
 from ablate.gate.provenance import BlessingError, provenance_of, published_number
 from ablate.gate.reference import Reference
 
@@ -105,8 +106,8 @@ def bless(
         try:
             try:
                 blessing = check.bless(evidence, context)
-            except UnfitError as error:
-                if error.instead is None or not may_weaken:
+            except TooWeakError as error:
+                if not may_weaken:
                     raise
                 instead, blessing = error.instead, error.instead.bless(evidence, context)
                 weakened.append(f"{name} promises less than was asked: {error}")

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from ablate.analysis.wording import number
-from ablate.gate.evidence import LOSSES, Evidence
+from ablate.gate.evidence import LOSSES, Evidence, UnfitError
 from ablate.registry import Frozen
 
 Text = Annotated[str, Field(min_length=1)]
@@ -38,18 +38,6 @@ _DERIVED = ("value", "std", "lowest", "highest", "low", "high")
 _DIGITS = 10  # of what is derived; what it is derived from is kept whole
 _HIGHER = ("bleu", "bleu_lc_tok", "chrf", "exact_match")
 _LOWER = ("nll", "perplexity", "best_dev_nll", "final_loss", "seconds", LOSSES)
-
-
-class UnfitError(Exception):
-    """The runs cannot bless a check; the message says what it would take.
-
-    Attributes:
-        instead: the check with less promised, which the runs could bless; None if there is none.
-    """
-
-    def __init__(self, reason: str, instead: Check | None = None) -> None:
-        super().__init__(reason)
-        self.instead = instead
 
 
 class PublishedNumber(Frozen):
@@ -94,6 +82,23 @@ class Context:
     seeds: tuple[int, ...]
     alpha: float
     machine: Mapping[str, Scalar]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the runs of a gate have, for one check.
+
+    Attributes:
+        measured: in words.
+        failure: which number left which tolerance and by how much; None if the check passed.
+        remarks: what one must know besides.
+        tolerance: what is allowed, where the runs decide it.
+    """
+
+    measured: str
+    failure: str | None
+    remarks: tuple[str, ...] = ()
+    tolerance: str | None = None
 
 
 @dataclass(frozen=True)
@@ -232,8 +237,36 @@ class Check(Frozen, ABC):
         """
 
     @abstractmethod
+    def allowed(self, context: Context) -> tuple[str, str]:
+        """Return what was blessed and what is allowed, in words."""
+
+    @abstractmethod
+    def result(self, evidence: Evidence, context: Context) -> Result:
+        """Return what the runs of a gate have, and whether that is allowed.
+
+        Raises:
+            UnfitError: if they cannot be compared.
+        """
+
     def judge(self, evidence: Evidence, context: Context) -> Verdict:
         """Hold the runs of a gate against what was blessed."""
+        reference, tolerance = self.allowed(context)
+        try:
+            result = self.result(evidence, context)
+        except UnfitError as error:
+            result = Result("nothing", str(error))
+        published = self.published
+        beside = [f"published: {published.value:g} ({published.source})"] if published else []
+        return Verdict(
+            check=context.name,
+            kind=self.kind,
+            subject=self.subject,
+            reference=reference,
+            tolerance=result.tolerance or tolerance,
+            measured=result.measured,
+            failure=result.failure,
+            remarks=(*result.remarks, *beside),
+        )
 
     def flaws(self, name: str, alpha: float) -> Iterator[Flaw]:
         """Yield why a gate cannot use the check: not blessed, or edited since it was."""
@@ -291,25 +324,6 @@ class Check(Frozen, ABC):
             for value in (before, after)
         )
         return f"{was} before, {now} now"
-
-    def verdict(
-        self,
-        context: Context,
-        texts: tuple[str, str, str],
-        failure: str | None,
-        remarks: Sequence[str] = (),
-    ) -> Verdict:
-        """Return a verdict.
-
-        Args:
-            context: of the gate.
-            texts: reference, tolerance, and what was measured.
-            failure: why the check failed, if it did.
-            remarks: what one must know besides.
-        """
-        published = self.published
-        beside = [f"published: {published.value:g} ({published.source})"] if published else []
-        return Verdict(context.name, self.kind, self.subject, *texts, failure, (*remarks, *beside))
 
 
 class Directed(Check):

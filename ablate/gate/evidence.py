@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from pathlib import Path
@@ -17,6 +17,10 @@ MOST_STEPS = 100
 """How many of the first losses a check can ask for."""
 
 _MACHINE = ("device", "device_name", "cpu", "cpu_kind", "threads")
+
+
+class UnfitError(Exception):
+    """Runs cannot bless a check, or be judged by it; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -33,22 +37,41 @@ class Evidence:
     losses: Mapping[tuple[str, int], Sequence[float]]
     repeats: Records = field(default_factory=dict)
 
-    def summary(self, row: str, seeds: Sequence[int]) -> Summary:
-        """Return what is known of a row over ``seeds``."""
-        return summarise([row], seeds, self.records)[0]
+    def summary(
+        self, row: str, seeds: Sequence[int], allowed: Callable[[int], bool] = lambda _: False
+    ) -> Summary:
+        """Return what is known of a row over ``seeds``.
 
-    def done(self, row: str, measure: str, seeds: Sequence[int]) -> dict[int, float]:
-        """Return a measure by seed, of the runs that are done."""
-        return _values(self.records, row, measure, seeds)
+        Args:
+            row: its name.
+            seeds: of the runs.
+            allowed: which of them need not be done.
 
-    def repeated(self, row: str, measure: str, seeds: Sequence[int]) -> dict[int, float]:
-        """Return a measure by seed, of the repeats that are done."""
-        return _values(self.repeats, row, measure, seeds)
+        Raises:
+            UnfitError: with the reason of the first run that is not done.
+        """
+        summary = summarise([row], seeds, self.records)[0]
+        for seed, status in summary.outcomes.items():
+            if status != "done" and not allowed(seed):
+                reason = summary.errors.get(seed)
+                word = {"oom": "ran out of memory", "missing": "is missing"}.get(status, status)
+                raise UnfitError(f"{row} with seed {seed} {word}{f': {reason}' if reason else ''}")
+        return summary
+
+    def values(self, row: str, measure: str, seeds: Sequence[int]) -> tuple[float, ...]:
+        """Return a measure of every seed, in their order.
+
+        Raises:
+            UnfitError: if a run is not done.
+        """
+        known = self.summary(row, seeds).metrics[measure].values
+        return tuple(known[seed] for seed in seeds)
 
 
-def _values(records: Records, row: str, measure: str, seeds: Sequence[int]) -> dict[int, float]:
-    estimate = summarise([row], seeds, records)[0].metrics.get(measure)
-    return dict(estimate.values) if estimate else {}
+def so_far(records: Records, row: str, measure: str, seeds: Sequence[int]) -> dict[int, float]:
+    """Return a measure by seed, of the runs that are done."""
+    known = summarise([row], seeds, records)[0].metrics.get(measure)
+    return dict(known.values) if known else {}
 
 
 def machine(record: Record) -> dict[str, int | float | str]:
@@ -66,16 +89,6 @@ def difference(ours: Mapping[str, object], theirs: Mapping[str, object]) -> str:
     for key in keys:
         first.setdefault(f"{ours.get(key)}, not {theirs.get(key)}", key)
     return "; ".join(f"{key} {values}" for values, key in first.items())
-
-
-def unfinished(summary: Summary, *, allowed: Sequence[int] = ()) -> str | None:
-    """Return what went wrong with the first run that is not done, in words, if one is not."""
-    for seed, status in summary.outcomes.items():
-        if status != "done" and seed not in allowed:
-            reason = summary.errors.get(seed)
-            word = {"oom": "ran out of memory", "missing": "is missing"}.get(status, status)
-            return f"{summary.name} with seed {seed} {word}{f': {reason}' if reason else ''}"
-    return None
 
 
 def first_losses(curve: Path) -> list[float]:

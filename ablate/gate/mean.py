@@ -15,12 +15,11 @@ from ablate.gate.check import (
     Check,
     Context,
     Directed,
-    UnfitError,
-    Verdict,
+    Result,
     is_close,
     rounded,
 )
-from ablate.gate.evidence import Evidence, unfinished
+from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.tolerance import (
     Promise,
     Sample,
@@ -35,6 +34,18 @@ from ablate.gate.tolerance import (
 )
 
 _BLEU_EFFECT = 1.5
+
+
+class TooWeakError(UnfitError):
+    """The runs cannot promise what a check asks for.
+
+    Attributes:
+        instead: the check with the smallest effect that they can promise.
+    """
+
+    def __init__(self, reason: str, instead: MeanCheck) -> None:
+        super().__init__(reason)
+        self.instead = instead
 
 
 class MeanBlessing(Blessing):
@@ -162,28 +173,32 @@ class MeanCheck(Directed):
         derived = self.completed(self.sample(self.blessed), alpha)
         return self.blessed.model_copy(update=derived)
 
-    def judge(self, evidence: Evidence, context: Context) -> Verdict:
-        blessed, seeds = self.blessed, self.seeds_to_judge(context.seeds)
-        assert blessed is not None, "only what is blessed is judged"
-        low, high = self.limits(self.sample(blessed), self.promise(context.alpha, len(seeds)))
-        scale = blessed.std and high - low
+    def allowed(self, context: Context) -> tuple[str, str]:
+        blessed, low, high, scale = self._limits_now(context)
         value, std = (number(each, scale) for each in (blessed.value, blessed.std))
         reference = f"{value} ± {std} ({counted(len(blessed.values), 'seed')})"
-        tolerance = f"{number(low, scale)} to {number(high, scale)}"
-        summary = evidence.summary(self.row, seeds)
-        wrong = unfinished(summary)
-        if wrong:
-            return self.verdict(context, (reference, tolerance, "nothing"), wrong)
-        mean = summary.metrics[self.measure].mean
-        texts = (reference, tolerance, f"{number(mean, scale)} ({counted(len(seeds), 'seed')})")
+        return reference, f"{number(low, scale)} to {number(high, scale)}"
+
+    def result(self, evidence: Evidence, context: Context) -> Result:
+        blessed, low, high, scale = self._limits_now(context)
+        seeds = self.seeds_to_judge(context.seeds)
+        mean = evidence.summary(self.row, seeds).metrics[self.measure].mean
+        measured = f"{number(mean, scale)} ({counted(len(seeds), 'seed')})"
         if low <= mean <= high:
-            return self.verdict(context, texts, None)
+            return Result(measured, None)
         failure = (
             f"{self.measure} of {self.row} is {number(mean, scale)}, the mean of "
-            f"{seeds_named(seeds)}; the reference is {value} and tolerates {tolerance}: "
-            f"{_excess(mean, low, high)}"
+            f"{seeds_named(seeds)}; the reference is {number(blessed.value, scale)} and tolerates "
+            f"{self.allowed(context)[1]}: {_excess(mean, low, high)}"
         )
-        return self.verdict(context, texts, failure)
+        return Result(measured, failure)
+
+    def _limits_now(self, context: Context) -> tuple[MeanBlessing, float, float, float]:
+        """Return the blessing, the limits of this gate, and the size of the tolerance."""
+        assert self.blessed is not None, "only what is blessed is judged"
+        n_new = len(self.seeds_to_judge(context.seeds))
+        low, high = self.limits(self.sample(self.blessed), self.promise(context.alpha, n_new))
+        return self.blessed, low, high, self.blessed.std and high - low
 
     def loosened(self, old: Check) -> Iterator[str]:
         yield from super().loosened(old)
@@ -212,12 +227,12 @@ class MeanCheck(Directed):
             f"{max(enough, self.fewest)} seeds"
         )
 
-    def _too_weak(self, std: float, n: int, promise: Promise) -> UnfitError:
+    def _too_weak(self, std: float, n: int, promise: Promise) -> TooWeakError:
         """Return what a reference lacks, and what it would take."""
         most = largest_std(n, promise)
         effect = rounded_up(smallest_effect(std, n, promise))
         ways = [f"a std of at most {number(most, most)}", *ways_out(std, n, promise)]
-        return UnfitError(
+        return TooWeakError(
             f"{counted(n, 'seed')} with a std of {number(std, std)} cannot promise a gate of "
             f"{counted(promise.n_new, 'seed')} that catches a loss of {promise.min_effect:g} in "
             f"{percent(promise.power)} of cases and raises a false alarm in "

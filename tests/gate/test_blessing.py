@@ -12,8 +12,8 @@ from ablate.api import RunOptions, gating
 from ablate.api.selecting import Records, Selection, stored
 from ablate.cli.app import app
 from ablate.errors import SpecError
-from ablate.gate.check import UnfitError
 from ablate.gate.checks.finding import Finding
+from ablate.gate.evidence import UnfitError
 from ablate.gate.provenance import BlessingError
 from ablate.gate.reference_file import read
 from tests.gate.test_checks import blessed, evidence

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ablate.gate.check import Check, UnfitError, Verdict
+from ablate.gate.check import Check, Verdict
 from ablate.gate.checks.exact import Exact
 from ablate.gate.checks.finding import Finding
 from ablate.gate.checks.statistical import Statistical
-from ablate.gate.evidence import Evidence
+from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.mean import MeanBlessing
 from ablate.gate.provenance import Provenance
 from ablate.gate.reference import Reference
@@ -260,7 +260,7 @@ def test_only_the_cpu_blesses_exactly() -> None:
 
 
 def test_too_few_steps_or_seeds_bless_nothing() -> None:
-    with pytest.raises(UnfitError, match="needs 3 steps; the runs have 2"):
+    with pytest.raises(UnfitError, match="seed 1 has 2 of the 3 numbers that train_loss should"):
         blessed(evidence({"baseline": [41.0]}, [7.0, 6.9]), [1], losses=LOSSES)
     both = LOSSES.model_copy(update={"seeds": 2})
     with pytest.raises(UnfitError, match="needs 2 seeds; it was given 1"):

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ablate.gate.check import UnfitError
 from ablate.gate.checks.paired import Paired
 from ablate.gate.checks.statistical import Statistical
-from ablate.gate.evidence import Evidence
+from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.mean import MeanBlessing, MeanCheck
 from ablate.gate.reference import Reference
 

@@ -10,8 +10,8 @@ import pytest
 
 from ablate.api import RunOptions, gating
 from ablate.errors import SpecError
-from ablate.gate.check import KINDS, Blessing, Check, Context, UnfitError, Verdict
-from ablate.gate.evidence import Evidence, unfinished
+from ablate.gate.check import KINDS, Blessing, Check, Context, Result
+from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.reference_file import read
 from tests.gate.test_command import BLEU, Bench
 
@@ -38,7 +38,7 @@ def kind() -> Iterator[type[Check]]:
             return {**super().looser, "lowest": "lower"}
 
         def bless(self, evidence: Evidence, context: Context) -> FloorBlessing:
-            value = min(evidence.done(self.row, self.measure, context.seeds).values())
+            value = min(evidence.values(self.row, self.measure, context.seeds))
             if value < self.lowest:
                 raise UnfitError(f"{value:g} is below {self.lowest:g}")
             terms = self.terms(context.alpha)
@@ -48,15 +48,14 @@ def kind() -> Iterator[type[Check]]:
             assert self.blessed is not None
             return self.blessed
 
-        def judge(self, evidence: Evidence, context: Context) -> Verdict:
+        def allowed(self, context: Context) -> tuple[str, str]:
             assert self.blessed is not None
-            texts = f"{self.blessed.value:g}", f"from {self.lowest:g} on", "-"
-            wrong = unfinished(evidence.summary(self.row, context.seeds))
-            values = evidence.done(self.row, self.measure, context.seeds)
-            least = min(values, key=lambda seed: values[seed])
-            if not wrong and values[least] < self.lowest:
-                wrong = f"seed {least} has {values[least]:g}, below {self.lowest:g}"
-            return self.verdict(context, texts, wrong)
+            return f"{self.blessed.value:g}", f"from {self.lowest:g} on"
+
+        def result(self, evidence: Evidence, context: Context) -> Result:
+            least = min(evidence.values(self.row, self.measure, context.seeds))
+            low = f"{least:g} is below {self.lowest:g}"
+            return Result(f"{least:g}", low if least < self.lowest else None)
 
     yield Floor
     del KINDS["floor"]
@@ -77,7 +76,7 @@ def test_it_is_blessed_written_read_and_judged(bench: Bench, kind: type[Check]) 
     assert bench.gate().passed
     bench.store_runs({"baseline": (40.0, 29.0, 41.0)})
     (verdict,) = bench.gate().verdicts
-    assert verdict.failure == "seed 2 has 29, below 30"
+    assert verdict.failure == "29 is below 30"
     assert verdict.subject == "baseline: test.test.bleu"
 
 

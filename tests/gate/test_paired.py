@@ -11,9 +11,8 @@ import pytest
 
 from ablate.api import RunOptions, gating
 from ablate.errors import SpecError
-from ablate.gate.check import UnfitError
 from ablate.gate.checks.paired import Paired, PairedBlessing
-from ablate.gate.evidence import Evidence
+from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.provenance import BlessingError
 from ablate.gate.reference import Reference
 from ablate.gate.reference_file import read

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from ablate.analysis.wording import counted, percent, seeds_named
-from ablate.gate.check import Blessing, Check, Context, Text, UnfitError, Verdict
-from ablate.gate.evidence import LOSSES, MOST_STEPS, Evidence, difference, machine, unfinished
+from ablate.gate.check import Blessing, Check, Context, Result, Text
+from ablate.gate.evidence import LOSSES, MOST_STEPS, Evidence, UnfitError, difference, machine
 
 _STEPS = 20
 
@@ -93,27 +93,20 @@ class Exact(Check):
             given = f"it was given {len(context.seeds)}"
             raise UnfitError(f"needs {counted(self.seeds, 'seed')}; {given}")
         seeds = self.seeds_to_bless(context.seeds)
-        wrong = unfinished(evidence.summary(self.row, seeds))
-        if wrong:
-            raise UnfitError(wrong)
+        values = self._numbers(evidence, seeds)
         device = machine(evidence.records[self.row, seeds[0]]).get("device")
         if device != "cpu":
             raise UnfitError(
                 f"only runs on the CPU repeat bit for bit, and these are of {device}; "
                 "say --device cpu"
             )
-        values = [self._numbers(evidence, seed) for seed in seeds]
-        shortest = min(map(len, values))
-        if shortest < self.n_values:
-            raise UnfitError(f"needs {counted(self.n_values, 'step')}; the runs have {shortest}")
         if not all(math.isfinite(value) for of_seed in values for value in of_seed):
             raise UnfitError("some of the numbers are not finite")
         return ExactBlessing(
             seeds=seeds,
             values=tuple(tuple(value.hex() for value in of_seed) for of_seed in values),
             derived="a run on the CPU repeats bit for bit on machines of one kind; on others, "
-            "whose rounding differs, each number must be within "
-            f"{percent(self.rtol_other_machine)}",
+            f"whose rounding differs, each number must be within {self._rtol}",
             terms=self.terms(context.alpha),
         )
 
@@ -125,101 +118,95 @@ class Exact(Check):
             raise UnfitError(f"needs {of_all}")
         return self.blessed
 
-    def judge(self, evidence: Evidence, context: Context) -> Verdict:
+    def allowed(self, context: Context) -> tuple[str, str]:
+        assert self.blessed is not None, "only what is blessed is judged"
+        n = counted(self.n_values, "number")
+        return f"{n}, {seeds_named(self.blessed.seeds)}", "bit for bit"
+
+    def result(self, evidence: Evidence, context: Context) -> Result:
         blessed = self.blessed
         assert blessed is not None, "only what is blessed is judged"
-        reference = f"{counted(self.n_values, 'number')}, {seeds_named(blessed.seeds)}"
-        missing = self._missing(blessed, evidence)
-        if missing:
-            return self.verdict(context, (reference, "bit for bit", "nothing"), missing)
+        differing = self._differing(self._numbers(evidence, blessed.seeds), blessed)
         machines = [machine(evidence.records[self.row, seed]) for seed in blessed.seeds]
         others = [each for each in machines if each != context.machine]
-        worst = self._worst(blessed, evidence, is_first=not others)
         if not others:
-            measured = f"{worst.n} differ" if worst else "the same"
-            failure = f"{self._place(worst)}; bit for bit was asked" if worst else None
-            return self.verdict(context, (reference, "bit for bit", measured), failure)
-        rtol = percent(self.rtol_other_machine)
+            if not differing:
+                return Result("the same", None)
+            failure = f"{self._place(differing[0], len(differing))}; bit for bit was asked"
+            return Result(f"{len(differing)} differ", failure)
         other = f"on another kind of machine ({difference(others[0], context.machine)})"
+        worst = max(differing, key=lambda each: each.size) if differing else None
         failure = None
         if worst and not worst.size <= self.rtol_other_machine:
-            failure = f"{self._place(worst)}; {rtol} is tolerated {other}"
-        measured = f"at most {percent(worst.size)} off" if worst else "the same"
-        remark = f"compared {other}, so within {rtol} and not bit for bit"
-        texts = (reference, f"within {rtol}, other machine", measured)
-        return self.verdict(context, texts, failure, [remark])
+            place = self._place(worst, len(differing))
+            failure = f"{place}; {self._rtol} is tolerated {other}"
+        return Result(
+            measured=f"at most {percent(worst.size)} off" if worst else "the same",
+            failure=failure,
+            remarks=(f"compared {other}, so within {self._rtol} and not bit for bit",),
+            tolerance=f"within {self._rtol}, other machine",
+        )
 
     def moved(self, old: Check) -> str | None:
         before, after = (getattr(check.blessed, "values", None) for check in (old, self))
         return "the numbers are new" if before != after else None
 
-    def _numbers(self, evidence: Evidence, seed: int) -> list[float]:
-        """Return what the check is about, as much of it as there is."""
-        if self.measure == LOSSES:
-            return list(evidence.losses.get((self.row, seed), ()))[: self.n_values]
-        return list(evidence.done(self.row, self.measure, [seed]).values())
+    @property
+    def _rtol(self) -> str:
+        return percent(self.rtol_other_machine)
 
-    def _missing(self, blessed: ExactBlessing, evidence: Evidence) -> str | None:
-        """Return what is not there to be compared, in words."""
-        wrong = unfinished(evidence.summary(self.row, blessed.seeds))
-        if wrong:
-            return wrong
-        for seed in blessed.seeds:
-            n = len(self._numbers(evidence, seed))
-            if n < self.n_values:
-                return (
-                    f"{self.row} with seed {seed} has {n} of the "
+    def _numbers(self, evidence: Evidence, seeds: Sequence[int]) -> list[list[float]]:
+        """Return what the check is about, by seed.
+
+        Raises:
+            UnfitError: if a run is not done, or has too few numbers.
+        """
+        metrics = evidence.summary(self.row, seeds).metrics
+        numbers = []
+        for seed in seeds:
+            if self.measure == LOSSES:
+                of_seed = list(evidence.losses.get((self.row, seed), ()))[: self.n_values]
+            else:
+                of_seed = [metrics[self.measure].values[seed]]
+            if len(of_seed) < self.n_values:
+                raise UnfitError(
+                    f"{self.row} with seed {seed} has {len(of_seed)} of the "
                     f"{counted(self.n_values, 'number')} that {self.measure} should have"
                 )
-        return None
+            numbers.append(of_seed)
+        return numbers
 
-    def _worst(
-        self, blessed: ExactBlessing, evidence: Evidence, *, is_first: bool
-    ) -> _Difference | None:
-        """Return the first number that differs, or the one that differs most; None if none does."""
-        differing: list[tuple[int, int, float, float]] = []
-        for seed, texts in zip(blessed.seeds, blessed.values, strict=True):
-            pairs = zip(self._numbers(evidence, seed), texts, strict=True)
-            differing += [
-                (seed, at, ours, float.fromhex(text))
-                for at, (ours, text) in enumerate(pairs, start=1)
-                if ours.hex() != text
-            ]
-        if not differing:
-            return None
-        worst = differing[0] if is_first else max(differing, key=lambda each: _off(*each[2:]))
-        return _Difference(*worst, size=_off(*worst[2:]), n=len(differing))
+    def _differing(self, numbers: list[list[float]], blessed: ExactBlessing) -> list[_Difference]:
+        """Return the numbers that are not the same bit for bit, by seed and step."""
+        return [
+            _Difference(seed, at, ours, float.fromhex(text))
+            for seed, of_seed, texts in zip(blessed.seeds, numbers, blessed.values, strict=True)
+            for at, (ours, text) in enumerate(zip(of_seed, texts, strict=True), start=1)
+            if ours.hex() != text
+        ]
 
-    def _place(self, worst: _Difference) -> str:
+    def _place(self, worst: _Difference, n: int) -> str:
         step = f" of step {worst.at}" if self.n_values > 1 else ""
         off = f"{percent(worst.size)} off; " if math.isfinite(worst.size) else ""
         return (
             f"{self.measure}{step} of {self.row} with seed {worst.seed} is {worst.measured!r} "
-            f"where the reference has {worst.blessed!r} ({off}{worst.n} of "
+            f"where the reference has {worst.blessed!r} ({off}{n} of "
             f"{counted(self.n_values * self.seeds, 'number')} differ)"
         )
 
 
 @dataclass(frozen=True)
 class _Difference:
-    """The worst of the numbers.
-
-    Attributes:
-        at: which of them, counted from 1.
-        size: relative to the reference's.
-        n: how many are not the same bit for bit.
-    """
+    """A number that is not the same; ``at`` is its step, counted from 1."""
 
     seed: int
     at: int
     measured: float
     blessed: float
-    size: float
-    n: int
 
-
-def _off(measured: float, blessed: float) -> float:
-    """Return a relative difference, infinite if either is no number or the reference is 0."""
-    if not (math.isfinite(measured) and math.isfinite(blessed)) or blessed == 0:
-        return math.inf
-    return abs(measured - blessed) / abs(blessed)
+    @property
+    def size(self) -> float:
+        """Relative to the reference; infinite if either is no number or the reference is 0."""
+        if not (math.isfinite(self.measured) and math.isfinite(self.blessed)) or self.blessed == 0:
+            return math.inf
+        return abs(self.measured - self.blessed) / abs(self.blessed)

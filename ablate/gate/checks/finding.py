@@ -10,18 +10,17 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, model_validator
 
 from ablate.analysis.statistics import Estimate, Interval, paired
-from ablate.analysis.summary import Summary
+from ablate.analysis.summary import Summary, summarise
 from ablate.analysis.wording import counted, listed, number, percent, seeds_named
 from ablate.gate.check import (
     Blessing,
     Context,
     Directed,
+    Result,
     Text,
-    UnfitError,
-    Verdict,
     rounded,
 )
-from ablate.gate.evidence import Evidence, unfinished
+from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.tolerance import quantile, tail
 
 REPEATABLE = 0.8
@@ -109,8 +108,6 @@ class Finding(Directed):
 
     def bless(self, evidence: Evidence, context: Context) -> FindingBlessing:
         effect = self._measured(evidence, context.seeds)
-        if isinstance(effect, str):
-            raise UnfitError(effect)
         known = effect.differences.values if effect.differences else {}
         in_order = tuple(known[seed] for seed in context.seeds if seed in known)
         blessing = self.blessing(context.seeds, in_order, context.alpha)
@@ -152,35 +149,44 @@ class Finding(Directed):
         assert self.blessed is not None, "only what is blessed is derived again"
         return self.blessing(self.blessed.seeds, self.blessed.values, alpha)
 
-    def judge(self, evidence: Evidence, context: Context) -> Verdict:
-        reference, tolerance = self._reference(), self._claimed()
+    def allowed(self, context: Context) -> tuple[str, str]:
+        blessed, near = self.blessed, self.claim == "near"
+        assert blessed is not None, "only what is blessed is judged"
+        claimed = f"within ±{self.margin:g}" if near else f"{self.claim} by {self.margin:g}"
+        if blessed.value is None:
+            return "all diverged", claimed
+        value = number(blessed.value, blessed.std or 0.0, "+")
+        return f"{value} ({counted(len(blessed.values), 'seed')})", claimed
+
+    def result(self, evidence: Evidence, context: Context) -> Result:
         effect = self._measured(evidence, context.seeds)
-        if isinstance(effect, str):
-            return self.verdict(context, (reference, tolerance, "nothing"), effect)
         diverged = f"{listed(effect.diverged)} diverged, which is worse than any number"
-        remarks = [diverged] if effect.diverged else []
+        remarks = (diverged,) if effect.diverged else ()
         if effect.differences is None:
             assert effect.diverged, "a measure that no run has is refused before"
-            return self.verdict(context, (reference, tolerance, "all diverged"), None, remarks)
+            return Result("all diverged", None, remarks)
         mean, interval = effect.differences.mean, effect.interval
         if interval is None:
             reason = (
                 f"{self.measure} of {self.row} less {self.against} is {mean:g} with "
                 f"{seeds_named(effect.differences.seeds)} alone, which has no interval"
             )
-            return self.verdict(context, (reference, tolerance, "no interval"), reason, remarks)
+            return Result("no interval", reason, remarks)
         measured = f"{number(mean, interval.high - interval.low, '+')}, {_ends(interval)}"
         failure = None if self._is_shown(effect) else self._shortcoming(effect)
-        return self.verdict(context, (reference, tolerance, measured), failure, remarks)
+        return Result(measured, failure, remarks)
 
-    def _measured(self, evidence: Evidence, seeds: Sequence[int]) -> Effect | str:
-        """Return the effect that the runs show, or what went wrong with them, in words."""
-        row, against = (evidence.summary(name, seeds) for name in self.rows)
-        diverged = self._supporting(row, against)
-        wrong = unfinished(row, allowed=diverged) or unfinished(against, allowed=diverged)
-        if wrong:
-            return wrong
-        ours, theirs = row.metrics.get(self.measure), against.metrics.get(self.measure)
+    def _measured(self, evidence: Evidence, seeds: Sequence[int]) -> Effect:
+        """Return the effect that the runs show.
+
+        Raises:
+            UnfitError: if a run is not done that must be.
+        """
+        summaries = summarise(self.rows, seeds, evidence.records)
+        diverged = self._supporting(*summaries)
+        for name in self.rows:
+            evidence.summary(name, seeds, allowed=diverged.__contains__)
+        ours, theirs = (summary.metrics.get(self.measure) for summary in summaries)
         return self._effect(paired(ours, theirs) if ours and theirs else None, diverged)
 
     def _supporting(self, row: Summary, against: Summary) -> tuple[int, ...]:
@@ -278,22 +284,10 @@ class Finding(Directed):
             f"{number(effect.shortfall, effect.shortfall)} short of the claim"
         )
 
-    def _claimed(self) -> str:
-        near = self.claim == "near"
-        return f"within ±{self.margin:g}" if near else f"{self.claim} by {self.margin:g}"
-
     def _relation(self) -> str:
         if self.claim == "near":
             return f"within {self.margin:g} of {self.against}"
         return f"{self.claim} than {self.against} by at least {self.margin:g}"
-
-    def _reference(self) -> str:
-        blessed = self.blessed
-        assert blessed is not None, "only what is blessed is judged"
-        if blessed.value is None:
-            return "all diverged"
-        value = number(blessed.value, blessed.std or 0.0, "+")
-        return f"{value} ({counted(len(blessed.values), 'seed')})"
 
 
 def _ends(interval: Interval) -> str:

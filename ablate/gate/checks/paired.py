@@ -14,8 +14,8 @@ from typing import ClassVar, Literal
 from pydantic import model_validator
 
 from ablate.analysis.wording import listed
-from ablate.gate.check import Context, Scalar, UnfitError
-from ablate.gate.evidence import Evidence, machine, unfinished
+from ablate.gate.check import Context, Scalar
+from ablate.gate.evidence import Evidence, UnfitError, machine, so_far
 from ablate.gate.mean import MeanBlessing, MeanCheck
 from ablate.gate.tolerance import PairedPromise, Promise, Sample
 
@@ -77,11 +77,7 @@ class Paired(MeanCheck):
         seeds = context.seeds
         if len(seeds) < self.fewest:
             raise UnfitError(self.too_few(self.promise(context.alpha)))
-        wrong = unfinished(evidence.summary(self.row, seeds))
-        if wrong:
-            raise UnfitError(wrong)
-        by_seed = evidence.done(self.row, self.measure, seeds)
-        values = tuple(by_seed[seed] for seed in seeds)
+        values = evidence.values(self.row, self.measure, seeds)
         repeats, other = self._repeats(evidence, seeds, values)
         return self.blessing(seeds, values, context.alpha, repeats=repeats, other=other)
 
@@ -112,8 +108,8 @@ class Paired(MeanCheck):
         return self._sample(blessed.values, blessed.repeats)
 
     def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> Sample | None:
-        values = evidence.done(self.row, self.measure, seeds)
-        repeats = evidence.repeated(self.row, self.measure, seeds)
+        values = so_far(evidence.records, self.row, self.measure, seeds)
+        repeats = so_far(evidence.repeats, self.row, self.measure, seeds)
         both = [seed for seed in seeds if seed in values and seed in repeats]
         if len(both) < 2:
             return None
@@ -136,7 +132,7 @@ class Paired(MeanCheck):
         before = self.blessed
         if not evidence.repeats and before and (before.seeds, before.values) == (seeds, values):
             return before.repeats, before.other_machine
-        by_seed = evidence.repeated(self.row, self.measure, seeds)
+        by_seed = so_far(evidence.repeats, self.row, self.measure, seeds)
         missing = [seed for seed in seeds if seed not in by_seed]
         if missing:
             raise UnfitError(f"no repeat of {self.row} with {listed(missing)} is done; {_HOW}")

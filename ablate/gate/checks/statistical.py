@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 from ablate.analysis.statistics import Estimate
 from ablate.analysis.wording import seeds_named
-from ablate.gate.check import Context, UnfitError
-from ablate.gate.evidence import Evidence, unfinished
+from ablate.gate.check import Context
+from ablate.gate.evidence import Evidence, UnfitError, so_far
 from ablate.gate.mean import MeanBlessing, MeanCheck
 from ablate.gate.tolerance import Promise, Sample
 
@@ -31,12 +31,8 @@ class Statistical(MeanCheck):
         return super().refused_seeds(seeds)
 
     def bless(self, evidence: Evidence, context: Context) -> MeanBlessing:
-        wrong = unfinished(evidence.summary(self.row, context.seeds))
-        if wrong:
-            raise UnfitError(wrong)
-        values = evidence.done(self.row, self.measure, context.seeds)
-        in_order = tuple(values[seed] for seed in context.seeds)
-        return self.blessing(context.seeds, in_order, context.alpha)
+        values = evidence.values(self.row, self.measure, context.seeds)
+        return self.blessing(context.seeds, values, context.alpha)
 
     def blessing(
         self, seeds: tuple[int, ...], values: tuple[float, ...], alpha: float
@@ -55,7 +51,7 @@ class Statistical(MeanCheck):
         return self._sample(blessed.values)
 
     def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> Sample | None:
-        known = Estimate(evidence.done(self.row, self.measure, seeds))
+        known = Estimate(so_far(evidence.records, self.row, self.measure, seeds))
         if known.n < 2 or known.sd is None:
             return None
         return Sample(known.mean, known.sd, known.n)
