@@ -9,8 +9,6 @@ from pathlib import Path
 from rich.console import Console
 
 from ablate import config
-from ablate.analysis import Records as AnyRecords
-from ablate.analysis import summarise
 from ablate.analysis.wording import counted, listed
 from ablate.api.options import DEFAULT, RunOptions
 from ablate.api.running import complete
@@ -23,7 +21,7 @@ from ablate.api.selecting import (
     stored,
     unfinished,
 )
-from ablate.config import Experiment, Mistake, MistakesError
+from ablate.config import Experiment
 from ablate.errors import AblateError, RunError, SpecError, StoreError
 from ablate.gate import blessing
 from ablate.gate.check import Verdict
@@ -31,7 +29,6 @@ from ablate.gate.evidence import Evidence, first_losses
 from ablate.gate.provenance import remarks
 from ablate.gate.reference import Reference, Runs
 from ablate.gate.reference_file import ReferenceFile, read, write
-from ablate.registry import suggest
 from ablate.report.gate import junit as junit_xml
 from ablate.runner import devices
 from ablate.runner.staleness import stale_reason
@@ -129,13 +126,12 @@ def gate(
         StoreError: if ``is_stored`` and something is missing.
     """
     experiment, file = config.load(Path(path), options.overrides), read(Path(reference))
-    wrong = [file.mistake(at, reason) for at, reason in file.reference.flaws()]
-    _refuse([*wrong, *_unknown_rows(file, experiment)])
-    seeds = _seeds_to_judge(file.reference, experiment, options)
+    file.refuse(flaws=file.reference.flaws(), rows=[row.name for row in experiment.rows])
+    seeds = file.reference.seeds_to_judge(_seeds(experiment, options), options.seeds is not None)
     runs, needed = _Runs(path, options, is_stored=is_stored), file.reference.runs_to_judge(seeds)
     records = runs.known(needed)
     records |= runs.train(needed - records.keys())
-    _refuse(_unknown_measures(file, records))
+    file.refuse(records=records)
     blessed = file.reference.blessed
     assert blessed is not None, "a reference without it has a flaw"
     verdicts = file.reference.judge(Evidence(records, runs.losses(records)), seeds)
@@ -182,12 +178,12 @@ def bless(
     seeds = _seeds(experiment, options)
     file = read(target) if target.exists() else None
     if file:
-        _refuse([*_piloted(file, seeds), *_unknown_rows(file, experiment)])
+        pilots = file.reference.piloted(seeds)
+        flaws = [(("pilot_seeds",), f"{pilots}; bless with others (--seeds)")] if pilots else []
+        file.refuse(flaws=flaws, rows=[row.name for row in experiment.rows])
     runs = _Runs(path, options, is_stored=is_stored)
     first = Evidence({}, {}, runs.repeats(file.reference if file else None, seeds, repeats))
     asked, evidence = _run_and_forecast(file, experiment.rows[0].name, runs, seeds, first)
-    if file:
-        _refuse(_unknown_measures(file, evidence.records))
     blessings = blessing.bless(asked, experiment, evidence, seeds, may_weaken=file is None)
     old, new = file.reference if file else None, blessings.reference
     looser = new.loosened(old) if old else []
@@ -293,7 +289,11 @@ def _run_and_forecast(
 
     records, announced = runs.known(needed(seeds)), set[str]()
     for part in ((), seeds[:_FIRST], seeds):
+        if part is not seeds and part and asked and not announced:
+            continue  # nothing depends on the first runs
         records |= runs.train(needed(part) - records.keys())
+        if file:
+            file.refuse(records=records)
         evidence = replace(first, records=records, losses=runs.losses(records))
         asked = asked or (blessing.first_reference(baseline, records) if records else None)
         if asked and needed(seeds) - records.keys():
@@ -321,64 +321,3 @@ def _announce(sentences: Iterable[str]) -> None:
 
 def _seeds(experiment: Experiment, options: RunOptions) -> tuple[int, ...]:
     return tuple(dict.fromkeys(run.seed for run in config.expand(experiment, options.seeds)))
-
-
-def _seeds_to_judge(
-    reference: Reference, experiment: Experiment, options: RunOptions
-) -> tuple[int, ...]:
-    """Return the seeds of a gate: those asked for, the experiment's, or new ones.
-
-    Raises:
-        SpecError: if those that were asked for will not do.
-    """
-    seeds = _seeds(experiment, options)
-    if options.seeds is not None and not reference.choosing:
-        raise SpecError("every check of the reference has seeds of its own; drop --seeds")
-    reasons = list(reference.refused_seeds(seeds))
-    if not reasons:
-        return seeds
-    if options.seeds is None:
-        return reference.new_seeds()
-    raise SpecError(
-        "; ".join(reasons) + f"; the gate has {counted(len(seeds), 'seed')} ({listed(seeds)}); "
-        f"new ones are --seeds {','.join(map(str, reference.new_seeds()))}"
-    )
-
-
-def _refuse(mistakes: Iterable[Mistake]) -> None:
-    wrong = list(mistakes)
-    if wrong:
-        raise MistakesError(wrong)
-
-
-def _piloted(file: ReferenceFile, seeds: Sequence[int]) -> Iterable[Mistake]:
-    pilots = file.reference.piloted(seeds)
-    if pilots:
-        yield file.mistake(["pilot_seeds"], f"{pilots}; bless with others (--seeds)")
-
-
-def _unknown_rows(file: ReferenceFile, experiment: Experiment) -> Iterable[Mistake]:
-    names = [row.name for row in experiment.rows]
-    for name, check in file.reference.checks.items():
-        for key in ("row", "against"):
-            row = getattr(check, key, None)
-            if row is not None and row not in names:
-                reason = f"no row is called {row!r};{suggest(row, names)} known: {listed(names)}"
-                yield file.mistake(("checks", name, key), reason)
-
-
-def _unknown_measures(file: ReferenceFile, records: AnyRecords) -> Iterable[Mistake]:
-    for name, check in file.reference.checks.items():
-        measure = check.recorded_measure
-        of_check = [
-            (key, record)
-            for key, record in records.items()
-            if key[0] in check.rows and record["status"] == "done"
-        ]
-        for (row, seed), record in of_check if measure else ():
-            known = summarise([row], [seed], {(row, seed): record})[0].metrics
-            if measure not in known:
-                near = suggest(check.measure, known) or f" known: {listed(sorted(known))}"
-                reason = f"no run has a measure {measure!r};{near}"
-                yield file.mistake(("checks", name, "measure"), reason)
-                break

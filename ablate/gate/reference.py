@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializeAsAny
 
-from ablate.analysis.wording import seeds_named
+from ablate.analysis.wording import counted, listed, seeds_named
+from ablate.errors import SpecError
 from ablate.gate import checks as checks  # each kind of check enters `KINDS`
 from ablate.gate.check import AGAIN, Check, Context, Flaw, Text, Verdict
 from ablate.gate.evidence import Evidence
@@ -79,13 +80,29 @@ class Reference(Head):
         """The checks for which a gate chooses seeds."""
         return {n: check for n, check in self.checks.items() if check.fixed_seeds is None}
 
-    def refused_seeds(self, seeds: Sequence[int]) -> Iterator[str]:
-        """Yield why a gate cannot choose these seeds, in sentences."""
-        if self.choosing and (piloted := self.piloted(seeds)):
-            yield piloted
+    def seeds_to_judge(self, seeds: Sequence[int], are_asked_for: bool) -> tuple[int, ...]:
+        """Return the seeds of a gate: these, or new ones if these will not do.
+
+        Args:
+            seeds: that were asked for, or else those of the experiment.
+            are_asked_for: whether no others will do.
+
+        Raises:
+            SpecError: if no others will do, and some check cannot have these.
+        """
+        if are_asked_for and not self.choosing:
+            raise SpecError("every check of the reference has seeds of its own; drop --seeds")
+        pilots = self.piloted(seeds) if self.choosing else None
+        reasons = [pilots] if pilots else []
         for name, check in self.choosing.items():
             if reason := check.refused_seeds(seeds):
-                yield f"the check {name!r} {reason}"
+                reasons.append(f"the check {name!r} {reason}")
+        if reasons and are_asked_for:
+            raise SpecError(
+                f"{'; '.join(reasons)}; the gate has {counted(len(seeds), 'seed')} "
+                f"({listed(seeds)}); new ones are --seeds {','.join(map(str, self.new_seeds()))}"
+            )
+        return self.new_seeds() if reasons else tuple(seeds)
 
     def piloted(self, seeds: Sequence[int]) -> str | None:
         """Return which of the seeds a pilot has used, in words; None if it has used none."""

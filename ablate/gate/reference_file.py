@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -10,12 +10,14 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel
 
+from ablate.analysis.summary import Records, summarise
+from ablate.analysis.wording import listed
 from ablate.config import Mistake, MistakesError
 from ablate.config.merge import MergeSchema
 from ablate.config.messages import validated
 from ablate.config.source import Mark, Node, Source, UnreadableError, parse, scalar, source_of
 from ablate.errors import SpecError
-from ablate.gate.check import KINDS, Check
+from ablate.gate.check import KINDS, Check, Flaw
 from ablate.gate.reference import Head, Reference, plain
 from ablate.registry import suggest
 from ablate.store import write_whole
@@ -62,6 +64,37 @@ class ReferenceFile:
         node, _ = self.tree.descend(path)
         return Mistake(node.mark, ".".join(path), reason)
 
+    def refuse(
+        self,
+        *,
+        flaws: Iterable[Flaw] = (),
+        rows: Sequence[str] | None = None,
+        records: Records | None = None,
+    ) -> None:
+        """Compare the reference with an experiment.
+
+        Args:
+            flaws: what is wrong with the reference itself.
+            rows: all that the experiment has.
+            records: of its runs.
+
+        Raises:
+            MistakesError: with the flaws, and where a check names a row or a measure that is none.
+        """
+        wrong = [*flaws]
+        for name, check in self.reference.checks.items():
+            for key, row in zip(("row", "against"), check.rows, strict=False):
+                if rows is not None and row not in rows:
+                    reason = f"no row is called {row!r};{suggest(row, rows)} known: {listed(rows)}"
+                    wrong.append((("checks", name, key), reason))
+            known = _measures(check, records or {})
+            if known and check.recorded_measure not in known:
+                near = suggest(check.measure, known) or f" known: {listed(sorted(known))}"
+                reason = f"no run has a measure {check.measure!r};{near}"
+                wrong.append((("checks", name, "measure"), reason))
+        if wrong:
+            raise MistakesError([self.mistake(at, reason) for at, reason in wrong])
+
 
 def read(path: Path) -> ReferenceFile:
     """Read a reference.
@@ -107,6 +140,18 @@ def text(reference: Reference) -> str:
         width=88,
     )
     return _HEAD + body
+
+
+def _measures(check: Check, records: Records) -> set[str]:
+    """Return the measures that every run of a check has; none if no run is done or needed."""
+    if check.recorded_measure is None:
+        return set()
+    of_check = [
+        set(summarise([row], [seed], {(row, seed): record})[0].metrics)
+        for (row, seed), record in records.items()
+        if row in check.rows and record["status"] == "done"
+    ]
+    return set.intersection(*of_check) if of_check else set()
 
 
 def _tree(path: Path, wrong: list[Mistake]) -> Node:

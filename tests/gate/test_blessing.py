@@ -141,6 +141,25 @@ def test_one_seed_trains_nothing_for_a_mean(bench: Bench, monkeypatch: pytest.Mo
     assert trained.trained == []
 
 
+def test_runs_that_forecast_nothing_are_trained_together(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = trainer(bench, NARROW, monkeypatch)
+    bench.reference.write_text("checks: {nll: {kind: exact, seeds: 5}}\n", encoding="utf-8")
+    assert bless(bench).exit_status == 0
+    assert trained.trained == [[1, 2, 3, 4, 5]]
+
+
+def test_a_measure_that_no_run_has_is_reported_after_the_first_runs(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = trainer(bench, NARROW, monkeypatch)
+    bench.edit("test.test.bleu", "test.tset.bleu")
+    with pytest.raises(SpecError, match=r"no run has a measure 'test\.tset\.bleu'; did you mean"):
+        bless(bench)
+    assert trained.trained == [[1, 2, 3]]
+
+
 # seeds
 
 
