@@ -22,12 +22,11 @@ from itertools import takewhile
 from pathlib import Path
 
 from ablate import api, config
-from ablate.analysis.gate import Verdict
-from ablate.analysis.reference import Check
-from ablate.analysis.reference import Finding as FindingCheck
-from ablate.analysis.reference_file import read
 from ablate.analysis.summary import Summary
 from ablate.api.gating import Gated
+from ablate.gate.check import Check, Verdict
+from ablate.gate.checks.finding import Finding as FindingCheck
+from ablate.gate.reference_file import read
 from ablate.report import Table, render
 from ablate.report.cells import NOTHING, Cell, Column
 from ablate.report.numbers import MINUS, number
@@ -111,7 +110,7 @@ def main() -> int:
     parts = [HEAD, f"{len(found)} findings; {told}.", "", "\n".join(summary), ""]
     parts += [section(f, options.results) for f in found]
     write_whole(PAGE, "\n".join(parts))
-    fallen = [f.title for f in found if f.gated is not None and not f.gated.holds]
+    fallen = [f.title for f in found if f.gated is not None and not f.gated.passed]
     sys.stdout.write(f"{told}; {PAGE.relative_to(ROOT)}\n")
     for title in fallen:
         sys.stdout.write(f"does not hold: {title}\n")
@@ -126,7 +125,8 @@ def finding(path: Path, results: Path) -> Finding:
     reference = REFERENCES / path.name
     if not reference.exists():
         return Finding(path, question, literature, None, None, {})
-    gated = api.gate(path, reference=reference, results=results, stored=True)
+    options = api.RunOptions(results=results)
+    gated = api.gate(path, reference, options, is_stored=True)
     claims: dict[str, Check] = dict(read(reference).reference.checks)
     table = api.report(path, results=results).table
     return Finding(path, question, literature, table, gated, claims)
@@ -169,9 +169,9 @@ def sentence(verdict: Verdict, claim: Check) -> str:
     """Return what was claimed and what was seen."""
     if not isinstance(claim, FindingCheck):
         raise TypeError(f"{verdict.check} is no finding")
-    mean, _, interval = verdict.found.partition(", ")
-    seen = f"{mean} ({interval})".replace("-", MINUS) if interval else verdict.found
-    outcome = "holds" if verdict.holds else "**does not hold**"
+    mean, _, interval = verdict.measured.partition(", ")
+    seen = f"{mean} ({interval})".replace("-", MINUS) if interval else verdict.measured
+    outcome = "holds" if verdict.passed else "**does not hold**"
     return (
         f"{measure(claim.measure)} of `{claim.row}` less `{claim.against}`: {seen}; "
         f"{verdict.tolerance}, as claimed, {outcome}."

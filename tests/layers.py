@@ -24,6 +24,7 @@ LAYERS = (
     ("store",),
     ("runner",),
     ("analysis",),
+    ("gate",),
     ("report",),
     ("doctor",),
     ("api",),
@@ -67,23 +68,16 @@ def forbidden(package: str, source: str) -> list[str]:
 
 
 def picture() -> str:
-    """Return the layers with what each imports, and its size, as a table in Markdown."""
-    lines = ["| package | lines | imports from |", "|---|---:|---|"]
+    """Return the layers with what each imports, as a table in Markdown."""
+    lines = ["| package | imports from |", "|---|---|"]
     for layer in LAYERS:
         for package in layer:
             files = [file for file in FILES if package_of(file) == package]
             texts = [file.read_text(encoding="utf-8") for file in files]
             others = {other for text in texts for other in imported(text)} - {package}
             names = ", ".join(sorted(others, key=lambda name: (LAYER_OF[name], name)))
-            n_lines = sum(text.count("\n") for text in texts)
-            lines.append(f"| `{package}` | {round(n_lines, -2) or n_lines} | {names} |")
+            lines.append(f"| `{package}` | {names} |")
     return "\n".join(lines) + "\n"
-
-
-def imports_in(table: str) -> list[str]:
-    """Return the rows of a picture without their sizes, which change with every commit."""
-    rows = [line.split("|") for line in table.splitlines() if line.startswith("|")]
-    return [f"{cells[1].strip()}: {cells[3].strip()}" for cells in rows]
 
 
 def written() -> str:

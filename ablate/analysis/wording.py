@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 _MOST_DECIMALS = 6
 
@@ -45,12 +45,3 @@ def seeds_named(seeds: Iterable[int]) -> str:
     """Write ``seed 1`` or ``seeds 1, 2, 3``."""
     known = list(seeds)
     return f"{'seed' if len(known) == 1 else 'seeds'} {listed(known)}"
-
-
-def different(here: Mapping[str, object], there: Mapping[str, object]) -> str:
-    """Write where two kinds of machine differ: ``torch 2.14, not 2.13``."""
-    keys = [key for key in {**here, **there} if here.get(key) != there.get(key)]
-    said: dict[str, str] = {}  # what differs in the same way is told once
-    for key in keys:
-        said.setdefault(f"{here.get(key)}, not {there.get(key)}", key)
-    return "; ".join(f"{key} {values}" for values, key in said.items())

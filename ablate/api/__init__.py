@@ -3,6 +3,7 @@
 from ablate.api.examining import CheckResult, Diagnosis, doctor
 from ablate.api.gating import Blessed, Gated, bless, gate
 from ablate.api.listing import PartListing, parts, schema
+from ablate.api.options import RunOptions
 from ablate.api.planning import Plan, PlannedRow, plan
 from ablate.api.running import Outcome, report, run
 from ablate.api.starting import init
@@ -20,6 +21,7 @@ __all__ = [
     "PartListing",
     "Plan",
     "PlannedRow",
+    "RunOptions",
     "Translator",
     "bless",
     "corpora",

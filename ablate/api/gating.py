@@ -1,32 +1,50 @@
-"""``ablate gate``: runs held against a blessed reference, and references blessed."""
+"""``ablate gate``: runs judged by a blessed reference, and references blessed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rich.console import Console
+
 from ablate import config
-from ablate.analysis import evaluated_sets, summarise
-from ablate.analysis.blessing import Basis, UnfitError, bless_check
-from ablate.analysis.evidence import machine
-from ablate.analysis.gate import Verdict, judge
-from ablate.analysis.reference import LOSSES, Exact, Finding, Reference, Statistical
-from ablate.analysis.reference_diff import flaws, moved, widened
-from ablate.analysis.reference_file import ReferenceFile, read, write
 from ablate.analysis.wording import counted, listed
-from ablate.api.gate_provenance import BlessingError, gate_provenance, published_number, remarks
-from ablate.api.gate_runs import Means, RunRequest, evidence_of, gather
-from ablate.api.selecting import Records
-from ablate.config import Experiment, Mistake, MistakesError
-from ablate.errors import AblateError, RunError, SpecError
-from ablate.registry import suggest
+from ablate.api.options import DEFAULT, RunOptions
+from ablate.api.running import complete
+from ablate.api.selecting import (
+    Fingerprints,
+    Records,
+    Selection,
+    key_of,
+    select,
+    stored,
+    unfinished,
+)
+from ablate.config import Experiment
+from ablate.errors import AblateError, RunError, SpecError, StoreError
+from ablate.gate import blessing
+from ablate.gate.check import Verdict
+from ablate.gate.evidence import Evidence, first_losses
+from ablate.gate.provenance import remarks
+from ablate.gate.reference import Reference, Runs
+from ablate.gate.reference_file import ReferenceFile, read, write
 from ablate.report.gate import junit as junit_xml
+from ablate.runner import devices
+from ablate.runner.staleness import stale_reason
 from ablate.store import Store, write_whole
+from ablate.training import engines
+
+_FIRST = 3
+"""So many seeds are trained before a blessing is forecast from their standard deviation."""
 
 
-class WideningError(AblateError):
-    """A reference would be loosened, and nobody has said that this is meant."""
+class LooseningError(AblateError):
+    """A reference would be loosened without ``widen``."""
+
+
+class StaleRecordError(AblateError):
+    """What is stored was made by other code or elsewhere, and so tells nothing about this code."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +62,14 @@ class Gated:
     remarks: tuple[str, ...]
 
     @property
-    def holds(self) -> bool:
-        """Whether every check holds."""
-        return all(verdict.holds for verdict in self.verdicts)
+    def passed(self) -> bool:
+        """Whether every check passed."""
+        return all(verdict.passed for verdict in self.verdicts)
 
     @property
     def exit_status(self) -> int:
-        """Return 0 if the gate holds, else 1."""
-        return 0 if self.holds else RunError.exit_status
+        """0 if the gate passed, else 1."""
+        return 0 if self.passed else RunError.exit_status
 
 
 @dataclass(frozen=True)
@@ -62,236 +80,244 @@ class Blessed:
         path: of the file.
         reference: what it says.
         moved: which numbers are new, in sentences.
-        widened: what it lets through that the one before did not, in sentences.
+        loosened: what it lets through that the one before did not, in sentences.
+        weakened: which checks promise less than was asked, and why, in sentences.
+        refused: which checks are not blessed, and why, in sentences.
     """
 
     path: Path
     reference: Reference
     moved: tuple[str, ...]
-    widened: tuple[str, ...]
+    loosened: tuple[str, ...]
+    weakened: tuple[str, ...]
+    refused: tuple[str, ...]
+
+    @property
+    def exit_status(self) -> int:
+        """0 if every check is blessed, else 1."""
+        return RunError.exit_status if self.refused else 0
 
 
-def gate(  # noqa: PLR0913 - one argument for every option of the command
+def gate(
     path: Path | str,
-    *,
     reference: Path | str,
-    seeds: Sequence[int] | None = None,
+    options: RunOptions = DEFAULT,
+    *,
     junit: Path | str | None = None,
-    device: str = "auto",
-    jobs: int | None = None,
-    overrides: Sequence[str] = (),
-    results: Path | str = "results",
-    fresh: bool = False,
-    stored: bool = False,
+    is_stored: bool = False,
 ) -> Gated:
-    """Run what a reference needs and hold it against the reference.
+    """Make the runs that a reference needs and judge them by it.
+
+    Without seeds in the options, the seeds are those of the experiment, or new ones if some check
+    is about new seeds and one of those has blessed it.
 
     Args:
         path: the experiment file.
         reference: the file that `bless` has written.
-        seeds: in place of those of the experiment.
+        options: which runs, and how they are made.
         junit: where to write the verdicts for a CI server.
-        device: as for `run`.
-        jobs: as for `run`.
-        overrides: as for `run`.
-        results: the folder of results.
-        fresh: whether to train even what is stored.
-        stored: whether to train nothing, and take what is stored whoever made it.
+        is_stored: whether to train nothing and take what is stored, by whatever code it was made.
 
     Raises:
         SpecError: with every mistake of either file; also if the reference was edited since it
-            was blessed, or the seeds are too few for what it promises.
-        StaleRecordError: if what is stored was made by other code, and neither ``fresh`` nor
-            ``stored`` says what to do about it.
-        StoreError: if ``stored`` is asked for and something is missing.
+            was blessed, or a check cannot have the seeds.
+        StaleRecordError: if what is stored was made by other code, and neither ``options.fresh``
+            nor ``is_stored`` says what to do about it.
+        StoreError: if ``is_stored`` and something is missing.
     """
-    means = Means(device, jobs, overrides, results, fresh, stored)
-    experiment = config.load(Path(path), overrides)
-    file = read(Path(reference))
-    wrong = [file.mistake(at, reason) for at, reason in flaws(file.reference)]
-    _raise([*wrong, *_unknown_rows(file, experiment)])
-    chosen = _seeds(experiment, seeds)
-    _demand_seeds(file.reference, chosen)
-    records = gather(path, _needed(file.reference, chosen), means)
-    _raise(_unknown_measures(file, records))
-    evidence = evidence_of(file.reference, records, Store(Path(results)))
-    verdicts = tuple(
-        judge(name, file.reference, evidence, chosen) for name in file.reference.checks
-    )
-    gated = Gated(experiment.name, verdicts, tuple(remarks(file.reference, experiment, records)))
+    experiment, file = config.load(Path(path), options.overrides), read(Path(reference))
+    file.refuse(flaws=file.reference.flaws(), rows=[row.name for row in experiment.rows])
+    seeds = file.reference.seeds_to_judge(_seeds(experiment, options), options.seeds is not None)
+    runs, needed = _Runs(path, options, is_stored=is_stored), file.reference.runs_to_judge(seeds)
+    records = runs.known(needed)
+    records |= runs.train(needed - records.keys())
+    file.refuse(records=records)
+    blessed = file.reference.blessed
+    assert blessed is not None, "a reference without it has a flaw"
+    verdicts = file.reference.judge(Evidence(records, runs.losses(records)), seeds)
+    about = tuple(remarks(blessed, experiment, records, Fingerprints().of))
     if junit is not None:
-        write_whole(Path(junit), junit_xml(experiment.name, verdicts, gated.remarks))
-    return gated
+        write_whole(Path(junit), junit_xml(experiment.name, verdicts, about))
+    return Gated(experiment.name, verdicts, about)
 
 
-def bless(  # noqa: PLR0913 - one argument for every option of the command
+def bless(
     path: Path | str,
-    *,
     reference: Path | str,
-    seeds: Sequence[int] | None = None,
+    options: RunOptions = DEFAULT,
+    *,
     widen: bool = False,
-    device: str = "auto",
-    jobs: int | None = None,
-    overrides: Sequence[str] = (),
-    results: Path | str = "results",
-    fresh: bool = False,
-    stored: bool = False,
+    repeats: Path | str | None = None,
+    is_stored: bool = False,
 ) -> Blessed:
-    """Run what a reference needs and write into it what the runs show.
+    """Make the runs that a reference needs and write into it what they show.
 
     Where there is no such file, it gets two checks of the baseline: that its first losses are the
-    same bit for bit, if it runs on the CPU, and that its BLEU stays where it is.
+    same bit for bit, if it runs on the CPU, and that the BLEU of new seeds stays where it is; of
+    the latter the smallest loss that the runs can promise to catch, if that is more than 1.5.
+
+    What can be promised is written on standard error before training, and after the first seeds.
 
     Args:
         path: the experiment file.
         reference: the file to write; the terms of its checks stay as they are.
-        seeds: in place of those of the experiment.
+        options: which runs, and how they are made.
         widen: whether a check may become looser than it was.
-        device: as for `run`.
-        jobs: as for `run`.
-        overrides: as for `run`.
-        results: the folder of results.
-        fresh: whether to train even what is stored.
-        stored: whether to train nothing, and take what is stored whoever made it.
+        repeats: a folder of results with the same runs, made on another kind of machine.
+        is_stored: whether to train nothing and take what is stored, by whatever code it was made.
 
     Raises:
         SpecError: with every mistake of either file.
         BlessingError: if the runs cannot give what the checks promise; it says what it would take.
-        WideningError: if a check would become looser and ``widen`` does not say so.
+            As soon as that is certain, nothing more is trained.
+        LooseningError: if a check would become looser and ``widen`` does not allow it.
         StaleRecordError: as for `gate`.
         StoreError: as for `gate`, or if the file cannot be written.
     """
-    means = Means(device, jobs, overrides, results, fresh, stored)
-    experiment, target = config.load(Path(path), overrides), Path(reference)
-    chosen = _seeds(experiment, seeds)
-    store = Store(Path(results))
-    if target.exists():
-        file = read(target)
-        _raise(_unknown_rows(file, experiment))
-        old: Reference | None = file.reference
-        asked = file.reference
-        records = gather(path, _needed_to_bless(asked, chosen), means)
-        _raise(_unknown_measures(file, records))
-    else:
-        old = None
-        baseline = experiment.rows[0].name
-        records = gather(path, {(baseline, seed) for seed in chosen}, means)
-        asked = _first_reference(baseline, records)
-    new = _blessed(asked, experiment, records, Basis(evidence_of(asked, records, store), chosen))
-    looser = widened(old, new) if old else []
+    experiment, target = config.load(Path(path), options.overrides), Path(reference)
+    seeds = _seeds(experiment, options)
+    file = read(target) if target.exists() else None
+    if file:
+        pilots = file.reference.piloted(seeds)
+        flaws = [(("pilot_seeds",), f"{pilots}; bless with others (--seeds)")] if pilots else []
+        file.refuse(flaws=flaws, rows=[row.name for row in experiment.rows])
+    runs = _Runs(path, options, is_stored=is_stored)
+    first = Evidence({}, {}, runs.repeats(file.reference if file else None, seeds, repeats))
+    asked, evidence = _run_and_forecast(file, experiment.rows[0].name, runs, seeds, first)
+    blessings = blessing.bless(asked, experiment, evidence, seeds, may_weaken=file is None)
+    old, new = file.reference if file else None, blessings.reference
+    looser = new.loosened(old) if old else []
     if looser and not widen:
-        told = "\n".join(f"  {reason}" for reason in looser)
-        raise WideningError(
-            f"{target} would be loosened, so it is left as it is:\n{told}\n"
+        listing = "\n".join(f"  {reason}" for reason in looser)
+        raise LooseningError(
+            f"{target} would be loosened, so it is left as it is:\n{listing}\n"
             "say --widen if this is meant"
         )
     write(target, new)
-    return Blessed(target, new, tuple(moved(old, new)) if old else (), tuple(looser))
+    moved = tuple(new.moved(old)) if old else ()
+    return Blessed(target, new, moved, tuple(looser), blessings.weakened, blessings.refused)
 
 
-def _seeds(experiment: Experiment, given: Sequence[int] | None) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(run.seed for run in config.expand(experiment, given)))
+class _Runs:
+    """Where the runs of a gate come from.
 
+    Args:
+        path: the experiment file.
+        options: which runs, and how they are made.
+        is_stored: whether nothing is trained.
+    """
 
-def _raise(mistakes: Iterable[Mistake]) -> None:
-    found = list(mistakes)
-    if found:
-        raise MistakesError(found)
+    def __init__(self, path: Path | str, options: RunOptions, *, is_stored: bool) -> None:
+        self._path, self._options, self._is_stored = path, options, is_stored
 
+    def known(self, runs: Runs) -> Records:
+        """Return the records of runs that need not be trained.
 
-def _unknown_rows(file: ReferenceFile, experiment: Experiment) -> Iterable[Mistake]:
-    names = [row.name for row in experiment.rows]
-    for name, check in file.reference.checks.items():
-        for key in ("row", "against"):
-            row = getattr(check, key, None)
-            if row is not None and row not in names:
-                reason = f"no row is called {row!r};{suggest(row, names)} known: {listed(names)}"
-                yield file.mistake(("checks", name, key), reason)
-
-
-def _unknown_measures(file: ReferenceFile, records: Records) -> Iterable[Mistake]:
-    for name, check in file.reference.checks.items():
-        if check.measure == LOSSES and isinstance(check, Exact):
-            continue
-        for (row, seed), record in records.items():
-            if row not in _rows_of(check) or record["status"] != "done":
-                continue
-            known = summarise([row], [seed], records)[0].metrics
-            if check.measure not in known:
-                told = suggest(check.measure, known) or f" known: {listed(sorted(known))}"
-                reason = f"no run has a measure {check.measure!r};{told}"
-                yield file.mistake(("checks", name, "measure"), reason)
-                break
-
-
-def _rows_of(check: Exact | Statistical | Finding) -> tuple[str, ...]:
-    return (check.row, check.against) if isinstance(check, Finding) else (check.row,)
-
-
-def _demand_seeds(reference: Reference, seeds: Sequence[int]) -> None:
-    for name, check in reference.checks.items():
-        if not isinstance(check, Exact) and len(seeds) < check.seeds:
-            raise SpecError(
-                f"the check {name!r} needs {check.seeds} seeds or more to keep what it promises; "
-                f"the gate has {counted(len(seeds), 'seed')} ({listed(seeds)}); give --seeds"
+        Raises:
+            StaleRecordError: if what is stored was made by other code.
+            StoreError: if nothing is to be trained and something is missing.
+        """
+        if self._options.fresh or not runs:
+            return {}
+        selection, store = self._select(runs), self._options.store
+        if self._is_stored:
+            return _all_stored(selection, store)
+        device = devices.find(self._options.device)[0]
+        precision = devices.resolve("auto", device)
+        engine = engines.resolve(self._options.engine, device.kind)
+        records = stored(selection, store, precision, engine)
+        for run in unfinished(selection, records):
+            records.pop(key_of(run), None)
+        reasons = {key: stale_reason(record, device.kind) for key, record in records.items()}
+        stale = [key for key, reason in reasons.items() if reason]
+        if stale:
+            record = records[stale[0]]
+            raise StaleRecordError(
+                f"{store.results} holds {counted(len(stale), 'run')} that other code may have "
+                f"made: {record['variant']} with seed {record['seed']} ({record['hash']}): "
+                f"{reasons[stale[0]]}; say --fresh to train again, --stored to judge what is "
+                "stored as it is, or --results with another folder"
             )
+        return records
+
+    def train(self, runs: Runs) -> Records:
+        """Return the records of runs that are not known yet."""
+        return complete(self._select(runs), self._options)[0] if runs else {}
+
+    def losses(self, records: Records) -> dict[tuple[str, int], list[float]]:
+        """Return the losses of the first steps of runs."""
+        store = self._options.store
+        return {
+            key: first_losses(store.path(record["hash"]) / "curve.csv")
+            for key, record in records.items()
+        }
+
+    def repeats(
+        self, asked: Reference | None, seeds: Sequence[int], folder: Path | str | None
+    ) -> Records:
+        """Return the records that another folder of results has of the runs to bless.
+
+        Raises:
+            SpecError: if no check compares runs of the same seed.
+        """
+        if folder is None:
+            return {}
+        checks = asked.checks.values() if asked else ()
+        if asked is None or not any(check.uses_repeats for check in checks):
+            raise SpecError("--repeats is for checks of the kind 'paired'; the reference has none")
+        return stored(self._select(asked.runs_to_bless(seeds)), Store(Path(folder)))
+
+    def _select(self, runs: Runs) -> Selection:
+        seeds, rows = sorted({seed for _, seed in runs}), sorted({row for row, _ in runs})
+        whole = select(self._path, self._options.overrides, seeds, rows)
+        wanted = tuple(run for run in whole.runs if key_of(run) in runs)
+        return replace(whole, runs=wanted, shown=wanted)
 
 
-def _needed(reference: Reference, seeds: Sequence[int]) -> RunRequest:
-    """Return the runs that a gate is about."""
-    needed: RunRequest = set()
-    for check in reference.checks.values():
-        is_exact = isinstance(check, Exact) and check.blessed is not None
-        of_check = check.blessed.seeds if is_exact and check.blessed else seeds
-        needed |= {(row, seed) for row in _rows_of(check) for seed in of_check}
-    return needed
-
-
-def _needed_to_bless(reference: Reference, seeds: Sequence[int]) -> RunRequest:
-    return {
-        (row, seed)
-        for check in reference.checks.values()
-        for row in _rows_of(check)
-        for seed in (seeds[: check.seeds] if isinstance(check, Exact) else seeds)
-    }
-
-
-def _first_reference(baseline: str, records: Records) -> Reference:
-    record = next(iter(records.values()))
-    sets = evaluated_sets(records)
-    checks: dict[str, Exact | Statistical | Finding] = {}
-    if machine(record).get("device") == "cpu":
-        checks["losses"] = Exact(kind="exact", row=baseline)
-    if sets:
-        measure = f"test.{sets[0]}.bleu"
-        checks["bleu"] = Statistical(kind="statistical", row=baseline, measure=measure)
-    if not checks:
-        raise BlessingError(f"{baseline} has nothing to hold it against: no run has translated")
-    return Reference(checks=checks)
-
-
-def _blessed(asked: Reference, experiment: Experiment, records: Records, basis: Basis) -> Reference:
-    """Return the reference that the runs bless.
+def _run_and_forecast(
+    file: ReferenceFile | None, baseline: str, runs: _Runs, seeds: Sequence[int], first: Evidence
+) -> tuple[Reference, Evidence]:
+    """Make the runs that bless, in two parts if there are many; say before each what is promised.
 
     Raises:
-        BlessingError: with all that they cannot.
+        BlessingError: as soon as some check cannot be blessed whatever the other runs will be.
     """
-    refusals, checks = [], {}
-    first = next(iter(evaluated_sets(records)), None)
-    for name, check in asked.checks.items():
-        try:
-            checks[name] = bless_check(name, asked, basis)
-        except UnfitError as error:
-            refusals.append(f"{name} cannot be blessed: {error}")
-        else:
-            published = check.published or published_number(check, experiment, first)
-            checks[name] = checks[name].model_copy(update={"published": published})
-    if refusals:
-        raise BlessingError("\n".join(refusals))
-    source = asked.source or f"our own runs of {experiment.name}, as `blessed` tells"
-    return Reference(
-        source=source,
-        false_alarm=asked.false_alarm,
-        blessed=gate_provenance(experiment, records, checks),
-        checks=checks,
-    )
+    asked, evidence = file.reference if file else None, first
+
+    def needed(seeds: Sequence[int]) -> Runs:
+        return asked.runs_to_bless(seeds) if asked else {(baseline, seed) for seed in seeds}
+
+    records, announced = runs.known(needed(seeds)), set[str]()
+    for part in ((), seeds[:_FIRST], seeds):
+        if part is not seeds and part and asked and not announced:
+            continue  # nothing depends on the first runs
+        records |= runs.train(needed(part) - records.keys())
+        if file:
+            file.refuse(records=records)
+        evidence = replace(first, records=records, losses=runs.losses(records))
+        asked = asked or (blessing.first_reference(baseline, records) if records else None)
+        if asked and needed(seeds) - records.keys():
+            forecast = blessing.forecast(asked, evidence, seeds, may_weaken=file is None)
+            _announce(sentence for sentence in forecast if sentence not in announced)
+            announced |= set(forecast)
+    assert asked is not None, "a blessing has runs"
+    return asked, evidence
+
+
+def _all_stored(selection: Selection, store: Store) -> Records:
+    records = stored(selection, store)
+    missing = [run for run in selection.runs if key_of(run) not in records]
+    if missing:
+        names = listed(f"{run.variant} with seed {run.seed}" for run in missing)
+        raise StoreError(f"{store.results} holds no run of {names}")
+    return records
+
+
+def _announce(sentences: Iterable[str]) -> None:
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    for sentence in sentences:
+        console.print(sentence)
+
+
+def _seeds(experiment: Experiment, options: RunOptions) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(run.seed for run in config.expand(experiment, options.seeds)))

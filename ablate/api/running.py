@@ -11,8 +11,9 @@ from rich.console import Console
 
 from ablate import report as reporting
 from ablate.analysis import Sentences
-from ablate.api.selecting import Records, Selection, select, stored, tasks
-from ablate.config import Experiment, Run
+from ablate.api.options import DEFAULT, RunOptions
+from ablate.api.selecting import Records, Selection, key_of, select, stored, tasks, unfinished
+from ablate.config import Experiment
 from ablate.data.corpus import Corpus
 from ablate.errors import RunError, StoreError
 from ablate.measuring import SentenceStatistics
@@ -44,28 +45,7 @@ class Outcome:
     exit_status: int = 0
 
 
-@dataclass(frozen=True)
-class How:
-    """How runs are made. See `run`."""
-
-    device: str = "auto"
-    jobs: int | None = None
-    engine: str = "auto"
-    fresh: bool = False
-
-
-def run(  # noqa: PLR0913 - one argument for every option of the command
-    path: Path | str,
-    *,
-    seeds: Sequence[int] | None = None,
-    only: Sequence[str] = (),
-    device: str = "auto",
-    jobs: int | None = None,
-    overrides: Sequence[str] = (),
-    results: Path | str = "results",
-    fresh: bool = False,
-    engine: str = "auto",
-) -> Outcome:
+def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] = ()) -> Outcome:
     """Train and measure what is missing of an experiment, and tabulate it.
 
     Tells on standard error what is going on. Writes ``table.*`` and ``curves.*`` into
@@ -73,16 +53,8 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
 
     Args:
         path: the experiment file.
-        seeds: in place of those of the experiment.
+        options: which runs, and how they are made.
         only: names of rows; all unless given.
-        device: ``auto``, ``cpu``, ``cuda``, or GPUs by number, ``cuda:0,2``.
-        jobs: runs at a time, on each GPU where there are any, and cores that they share where
-            there is none; unless given as many as there are, or as the GPU has room for.
-        overrides: ``path=value``, changes of the baseline.
-        results: the folder of results.
-        fresh: whether to repeat what is done already.
-        engine: how training steps are executed, and tokens of translations written. All compute the
-            same function; where an engine draws other dropout masks, its runs are other runs.
 
     Raises:
         SpecError: with every mistake of the file.
@@ -90,9 +62,9 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         DeviceError: if the machine lacks the device.
         KeyboardInterrupt: if the user stops it; the next call continues.
     """
-    selection, store = select(path, overrides, seeds, only), Store(Path(results))
-    records, is_new = complete(selection, store, How(device, jobs, engine, fresh))
-    kind = devices.find(device)[0].kind
+    selection, store = select(path, options.overrides, options.seeds, only), options.store
+    records, is_new = complete(selection, options)
+    kind = devices.find(options.device)[0].kind
     for remark in stale_remarks({k: r for k, r in records.items() if is_finished(r)}, kind):
         Console(stderr=True).print(remark, markup=False, highlight=False, soft_wrap=True)
     folder = store.results / selection.experiment.name
@@ -100,33 +72,32 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     reporting.write_tables(table, folder)
     if is_new or not (folder / "curves.svg").exists():
         _draw(selection.experiment, records, store)
-    is_done = all(records[_key(run)]["status"] == "done" for run in selection.runs)
+    is_done = all(records[key_of(run)]["status"] == "done" for run in selection.runs)
     exit_status = 0 if is_done else RunError.exit_status
     return Outcome(selection.experiment, records, table, exit_status)
 
 
-def complete(selection: Selection, store: Store, how: How) -> tuple[Records, bool]:
+def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
     """Train what is missing of a selection; return all its records, and whether any is new.
 
     Args:
         selection: the runs that must be there.
-        store: where they are.
-        how: on what, and with what.
+        options: how they are made, and where they are kept.
 
     Raises:
         SpecError: if there is no such engine.
         DataError: if a corpus cannot be had.
         DeviceError: if the machine lacks the device.
     """
-    worker_slots = devices.worker_slots(devices.find(how.device), how.jobs)
-    engine = engines.resolve(how.engine, worker_slots[0].kind)
+    worker_slots = devices.worker_slots(devices.find(options.device), options.jobs)
+    engine = engines.resolve(options.engine, worker_slots[0].kind)
     precision = devices.resolve("auto", worker_slots[0])
-    records = stored(selection, store, precision, engine)
-    if not how.fresh and all(is_finished(records.get(_key(run))) for run in selection.runs):
+    records = stored(selection, options.store, precision, engine)
+    if not options.fresh and not unfinished(selection, records):
         return records, False
     check(selection.whole)
-    _train(selection, worker_slots, store, replace(how, engine=engine))
-    return stored(selection, store, precision, engine), True
+    _train(selection, worker_slots, replace(options, engine=engine))
+    return stored(selection, options.store, precision, engine), True
 
 
 def report(
@@ -176,22 +147,22 @@ def _read_sentences(path: Path) -> SentenceStatistics:
         raise StoreError(f"{path}: cannot be read: {error}; `--fresh` makes it anew") from error
 
 
-def _train(selection: Selection, worker_slots: Sequence[Device], store: Store, how: How) -> None:
-    console = Console(stderr=True)
+def _train(selection: Selection, worker_slots: Sequence[Device], options: RunOptions) -> None:
+    console, store = Console(stderr=True), options.store
     for choice in selection.corpora():  # before several workers want them at once
         corpus = build(Corpus, choice, at="corpus")
         if not corpus.is_available():
             corpus.fetch(lambda line: console.print(line, markup=False, highlight=False))
     todo = tasks(
-        selection.runs, worker_slots[0], store.results, engine=how.engine, is_fresh=how.fresh
+        selection.runs,
+        worker_slots[0],
+        store.results,
+        engine=options.engine,
+        is_fresh=options.fresh,
     )
-    runs_per_process = how.jobs if worker_slots[0].kind == "cuda" else 1
+    runs_per_process = options.jobs if worker_slots[0].kind == "cuda" else 1
     with display(console) as shown:
         schedule(todo, worker_slots, store, shown, runs_per_process=runs_per_process)
-
-
-def _key(run: Run) -> tuple[str, int]:
-    return run.variant, run.seed
 
 
 def _draw(experiment: Experiment, records: Records, store: Store) -> None:

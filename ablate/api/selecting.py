@@ -15,6 +15,7 @@ from ablate.errors import DataError
 from ablate.registry import Choice, RefusedError, build
 from ablate.runner.devices import Device, resolve
 from ablate.runner.probe import probe_key
+from ablate.runner.schedule import is_finished
 from ablate.runner.task import Task
 from ablate.store import Store
 from ablate.training import engines
@@ -166,6 +167,16 @@ def stored(
     return max(by_kind, key=len)
 
 
+def unfinished(selection: Selection, records: Records) -> list[Run]:
+    """Return the runs that are missing: those that would not end the same way again."""
+    return [run for run in selection.runs if not is_finished(records.get(key_of(run)))]
+
+
+def key_of(run: Run) -> tuple[str, int]:
+    """Return what records call a run: the name of its row and its seed."""
+    return run.variant, run.seed
+
+
 def named(record: Record, run: Run) -> Record:
     """Return a record under the names that this experiment, not the first one, gives it."""
     return {**record, "experiment": run.experiment, "variant": run.variant}
@@ -203,5 +214,5 @@ def _stored(
         precision = auto if wanted == "auto" else wanted
         record = store.load(hash_of(run.spec, fingerprint, precision, engine))
         if record is not None:
-            records[run.variant, run.seed] = named(record, run)
+            records[key_of(run)] = named(record, run)
     return records

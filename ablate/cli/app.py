@@ -127,17 +127,16 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     from ablate.cli import show
 
     load(plugins)
-    finished = api.run(
-        spec,
+    run_options = api.RunOptions(
         seeds=numbers(seeds),
-        only=only or (),
+        overrides=overrides or (),
         device=device,
         jobs=jobs,
-        overrides=overrides or (),
+        engine=engine,
         results=results,
         fresh=fresh,
-        engine=engine,
     )
+    finished = api.run(spec, run_options, only=only or ())
     show.table(finished.table)
     return finished.exit_status
 

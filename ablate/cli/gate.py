@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +13,7 @@ from ablate.cli.guard import guarded
 from ablate.cli.options import (
     RESULTS,
     Device,
+    Engine,
     Fresh,
     Jobs,
     Overrides,
@@ -34,30 +34,38 @@ if TYPE_CHECKING:
 def gate(  # noqa: PLR0913 - one argument for every option of the command
     spec: Spec,
     reference: Annotated[
-        Path, typer.Option(metavar="FILE", help="The reference; --bless writes one.")
+        Path, typer.Option(metavar="FILE", help="The reference; --bless writes it.")
     ],
     bless: Annotated[
-        bool, typer.Option("--bless", help="Write the reference from the runs that there are.")
+        bool, typer.Option("--bless", help="Write what the runs measure into the reference.")
     ] = False,
     widen: Annotated[
         bool, typer.Option("--widen", help="With --bless: let checks become looser.")
     ] = False,
+    repeats: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="With --bless: results of the same runs on another kind of machine.",
+        ),
+    ] = None,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the verdicts for a CI server too.")
     ] = None,
     seeds: Seeds = None,
     device: Device = "auto",
     jobs: Jobs = None,
+    engine: Engine = "auto",
     overrides: Overrides = None,
     results: Results = RESULTS,
     fresh: Fresh = False,
     stored: Annotated[
         bool,
-        typer.Option("--stored", help="Train nothing: judge what is stored, whoever made it."),
+        typer.Option("--stored", help="Train nothing: take what is stored, whatever code made it."),
     ] = False,
     plugins: Plugins = None,
 ) -> int:
-    """Hold an experiment against a reference: exit 1, and say why, when a number leaves it.
+    """Judge an experiment by a reference: exit 1, and say why, if a number leaves its tolerance.
 
     What is missing is trained first.
 
@@ -66,27 +74,31 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
 
       ablate gate experiments/pe.yaml --reference pe.reference.yaml --junit gate.xml
     """
-    options: Mapping[str, Any] = {
-        "reference": reference,
-        "seeds": numbers(seeds),
-        "device": device,
-        "jobs": jobs,
-        "overrides": overrides or (),
-        "results": results,
-        "fresh": fresh,
-        "stored": stored,
-    }
     _refuse("--fresh", "--stored", are_both=fresh and stored)
     _refuse("--junit", "--bless", are_both=bless and junit is not None)
-    if widen and not bless:
-        raise SpecError("--widen is for --bless; a gate changes no reference")
+    for option, is_given in (("--widen", widen), ("--repeats", repeats is not None)):
+        if is_given and not bless:
+            raise SpecError(f"{option} is for --bless; a gate changes no reference")
     from ablate.api import gating
+    from ablate.api.options import RunOptions
 
     load(plugins)
+    options = RunOptions(
+        seeds=numbers(seeds),
+        overrides=overrides or (),
+        device=device,
+        jobs=jobs,
+        engine=engine,
+        results=results,
+        fresh=fresh,
+    )
     if bless:
-        _show_blessed(gating.bless(spec, widen=widen, **options))
-        return 0
-    gated = gating.gate(spec, junit=junit, **options)
+        blessed = gating.bless(
+            spec, reference, options, widen=widen, repeats=repeats, is_stored=stored
+        )
+        _show_blessed(blessed)
+        return blessed.exit_status
+    gated = gating.gate(spec, reference, options, junit=junit, is_stored=stored)
     _show(gated)
     return gated.exit_status
 
@@ -101,12 +113,14 @@ def _show(gated: Gated) -> None:
 
     is_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if is_terminal else None
-    told = gate_text(gated.verdicts, gated.remarks, width, is_coloured=is_terminal)
-    typer.echo(told, nl=False)
+    text = gate_text(gated.verdicts, gated.remarks, width, is_coloured=is_terminal)
+    typer.echo(text, nl=False)
 
 
 def _show_blessed(blessed: Blessed) -> None:
-    for text in (*blessed.widened, *blessed.moved):
+    for text in (*blessed.loosened, *blessed.moved, *blessed.weakened):
         typer.echo(text)
-    names = ", ".join(blessed.reference.checks)
-    typer.echo(f"{blessed.path} is blessed: {names}")
+    for text in blessed.refused:
+        typer.echo(text, err=True)
+    names = [name for name, check in blessed.reference.checks.items() if check.blessed]
+    typer.echo(f"{blessed.path} is blessed: {', '.join(names)}")

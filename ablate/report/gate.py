@@ -1,4 +1,4 @@
-"""What a gate has found, for a person and for a CI server."""
+"""The verdicts of a gate, for a person and for a CI server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ablate.analysis.gate import Verdict
+from ablate.gate.check import Verdict
 from ablate.report.numbers import quantity
 
 _WIDE = 1000
@@ -37,7 +37,7 @@ def gate_text(
         is_coloured: whether to use its faces.
     """
     grid = Table(box=None, pad_edge=False, header_style="bold")
-    for header in ("check", "kind", "of", "reference", "tolerance", "here", ""):
+    for header in ("check", "kind", "of", "reference", "tolerance", "measured", ""):
         grid.add_column(header, overflow="fold")
     for verdict in verdicts:
         cells = (
@@ -46,9 +46,9 @@ def gate_text(
             verdict.subject,
             verdict.reference,
             verdict.tolerance,
-            verdict.found,
+            verdict.measured,
         )
-        mark = Text("holds") if verdict.holds else Text("FAILS", style="bold red")
+        mark = Text("passed") if verdict.passed else Text("FAILED", style="bold red")
         grid.add_row(*map(Text, cells), mark)
     out = io.StringIO()
     console = Console(
@@ -64,7 +64,7 @@ def gate_text(
         console.print(Text(text))
     for verdict in verdicts:
         if verdict.failure:
-            console.print(Text(f"FAILS {verdict.check}: {verdict.failure}", style="bold"))
+            console.print(Text(f"FAILED {verdict.check}: {verdict.failure}", style="bold"))
     console.print(Text(conclusion(verdicts)))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
@@ -80,17 +80,16 @@ def _shared_remarks(verdicts: Sequence[Verdict]) -> list[str]:
 
 def conclusion(verdicts: Sequence[Verdict]) -> str:
     """Return how the gate went as a whole."""
-    failed = [verdict.check for verdict in verdicts if not verdict.holds]
+    failed = [verdict.check for verdict in verdicts if not verdict.passed]
     if not failed:
-        return f"the gate holds: {quantity(len(verdicts), 'check')}"
-    return (
-        f"the gate fell: {len(failed)} of {quantity(len(verdicts), 'check')} ({', '.join(failed)})"
-    )
+        return f"the gate passed: {quantity(len(verdicts), 'check')}"
+    of_all = f"{len(failed)} of {quantity(len(verdicts), 'check')}"
+    return f"the gate failed: {of_all} ({', '.join(failed)})"
 
 
 def junit(experiment: str, verdicts: Sequence[Verdict], remarks: Sequence[str] = ()) -> str:
     """Return the verdicts as JUnit XML, which CI servers read: one test case for each check."""
-    n_failed = sum(not verdict.holds for verdict in verdicts)
+    n_failed = sum(not verdict.passed for verdict in verdicts)
     counts = {"tests": str(len(verdicts)), "failures": str(n_failed), "errors": "0"}
     root = ElementTree.Element("testsuites", {"name": "ablate gate", **counts})
     suite = ElementTree.SubElement(root, "testsuite", {"name": _clean(experiment), **counts})
@@ -98,13 +97,13 @@ def junit(experiment: str, verdicts: Sequence[Verdict], remarks: Sequence[str] =
         name = {"classname": _clean(f"{experiment}.{verdict.kind}"), "name": _clean(verdict.check)}
         case = ElementTree.SubElement(suite, "testcase", name)
         if verdict.failure:
-            said = {"message": _clean(verdict.failure), "type": verdict.kind}
-            ElementTree.SubElement(case, "failure", said).text = _clean(verdict.failure)
+            about = {"message": _clean(verdict.failure), "type": verdict.kind}
+            ElementTree.SubElement(case, "failure", about).text = _clean(verdict.failure)
         lines = [
             verdict.subject,
             f"reference: {verdict.reference}",
             f"tolerance: {verdict.tolerance}",
-            f"here: {verdict.found}",
+            f"measured: {verdict.measured}",
             *verdict.remarks,
         ]
         ElementTree.SubElement(case, "system-out").text = _clean("\n".join(lines))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ablate import config
-from ablate.analysis.evidence import machine
-from ablate.analysis.reference import Check, Finding, Provenance, PublishedNumber, Reference
-from ablate.analysis.wording import different
-from ablate.api.selecting import Fingerprints, Record, Records
+from ablate.analysis.summary import Record, Records
 from ablate.config import Experiment
 from ablate.errors import RunError
+from ablate.gate.check import Check, PublishedNumber, Scalar, Text
+from ablate.gate.evidence import difference, machine
+from ablate.registry import Choice, Frozen
 from ablate.runner import provenance
 from ablate.training.engines.random_draws import SCHEMES
 
@@ -20,24 +20,33 @@ class BlessingError(RunError):
     """The runs cannot bless a reference."""
 
 
-def published_number(
-    check: Check, experiment: Experiment, test_set: str | None
-) -> PublishedNumber | None:
-    """Return what the experiment says others have printed of a check's measure."""
-    names = {
-        f"test.{test_set}.bleu": "bleu",
-        f"test.{test_set}.bleu_lc_tok": "bleu_lc_tok",
-        "dev.perplexity": "ppl",
-        "params.total": "params",
-    }
-    published, name = experiment.published, names.get(check.measure)
-    value = published.of(check.row).get(name) if published and name else None
-    if published is None or value is None or isinstance(check, Finding):
-        return None
-    return PublishedNumber(value=value, source=published.source, note=published.note)
+class Provenance(Frozen):
+    """Where the blessed numbers come from.
+
+    Attributes:
+        experiment: its name.
+        date: in UTC.
+        machine: its kind; where it differs, numbers need not agree bit for bit.
+        versions: of everything that may move a number.
+        commits: of the code.
+        is_clean: whether the code was exactly theirs.
+        signatures: how scores were computed.
+        runs: row to seed to the hash that is the run's identity.
+        checks: the names of all that were blessed.
+    """
+
+    experiment: Text
+    date: Text
+    machine: dict[str, Scalar]
+    versions: dict[str, str]
+    commits: tuple[str, ...]
+    is_clean: bool | None = None
+    signatures: dict[str, str]
+    runs: dict[str, dict[str, str]]
+    checks: tuple[str, ...]
 
 
-def gate_provenance(
+def provenance_of(
     experiment: Experiment, records: Records, checks: Mapping[str, Check]
 ) -> Provenance:
     """Return where the runs come from.
@@ -47,11 +56,11 @@ def gate_provenance(
     """
     first, *others = records.values()
     for other in others:
-        for here, there in ((machine(first), machine(other)), _versions(first, other)):
-            if here != there:
+        for ours, theirs in ((machine(first), machine(other)), _versions(first, other)):
+            if ours != theirs:
                 raise BlessingError(
-                    f"the runs come from different places ({different(there, here)}); say --fresh "
-                    "to make them all here"
+                    f"the runs come from different places ({difference(theirs, ours)}); say "
+                    "--fresh to make all of them on this machine"
                 )
     gits: list[Mapping[str, Any]] = [record.get("git") or {} for record in records.values()]
     cleanliness = {git.get("is_clean") for git in gits}
@@ -71,25 +80,27 @@ def gate_provenance(
     )
 
 
-def remarks(reference: Reference, experiment: Experiment, records: Records) -> Iterable[str]:
+def remarks(
+    blessed: Provenance,
+    experiment: Experiment,
+    records: Records,
+    fingerprint_of: Callable[[Choice], str | None],
+) -> Iterable[str]:
     """Yield what about the runs is not as it was when the reference was blessed."""
-    blessed = reference.blessed
-    assert blessed is not None, "only what is blessed is judged"
-    here = machine(next(iter(records.values())))
-    if here != blessed.machine:
-        yield f"the reference is of another kind of machine: {different(here, blessed.machine)}"
-    fingerprints = Fingerprints()
-    for row in reference.rows():
+    ours = machine(next(iter(records.values())))
+    if ours != blessed.machine:
+        yield f"the reference is of another kind of machine: {difference(ours, blessed.machine)}"
+    for row in dict.fromkeys(row for row, _ in records):
         seed, wanted = next(iter(blessed.runs[row].items()))
         record = next(record for (name, _), record in records.items() if name == row)
-        (wanted_run,) = config.expand(experiment, [int(seed)], [row])
-        fingerprint = fingerprints.of(wanted_run.spec.corpus)
+        (run,) = config.expand(experiment, [int(seed)], [row])
+        fingerprint = fingerprint_of(run.spec.corpus)
         precisions = [
             precision
             for precision in ("fp32", "bf16")
             for draws in SCHEMES
             if fingerprint is not None
-            and config.identity(wanted_run.spec, fingerprint, precision, draws) == wanted
+            and config.identity(run.spec, fingerprint, precision, draws) == wanted
         ]
         if not precisions:
             yield (
@@ -100,16 +111,33 @@ def remarks(reference: Reference, experiment: Experiment, records: Records) -> I
             yield f"{row} was blessed in {precisions[0]}"
 
 
+def published_number(
+    check: Check, experiment: Experiment, test_set: str | None
+) -> PublishedNumber | None:
+    """Return what the experiment says others have printed of a check's measure."""
+    names = {
+        f"test.{test_set}.bleu": "bleu",
+        f"test.{test_set}.bleu_lc_tok": "bleu_lc_tok",
+        "dev.perplexity": "ppl",
+        "params.total": "params",
+    }
+    published, name = experiment.published, names.get(check.measure)
+    value = published.of(check.row).get(name) if published and name else None
+    if published is None or value is None or len(check.rows) > 1:
+        return None
+    return PublishedNumber(value=value, source=published.source, note=published.note)
+
+
 def _versions(first: Record, other: Record) -> tuple[Any, Any]:
     return first.get("versions", {}), other.get("versions", {})
 
 
 def _signatures(record: Record, checks: Mapping[str, Check]) -> dict[str, str]:
     """Return how the scores that checks are about were computed."""
-    found: dict[str, str] = {}
+    signatures: dict[str, str] = {}
     for check in checks.values():
         section, *steps = check.measure.split(".")
         if section == "test" and len(steps) == 2:
             signature = record["test"].get(steps[0], {}).get(f"{steps[1]}_signature")
-            found |= {steps[1]: signature} if signature else {}
-    return found
+            signatures |= {steps[1]: signature} if signature else {}
+    return signatures

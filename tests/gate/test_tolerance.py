@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.analysis.tolerance import (
+from ablate.gate.tolerance import (
     Promise,
-    largest_spread,
+    largest_std,
     margins,
     power,
     quantile,
@@ -19,7 +19,7 @@ from ablate.analysis.tolerance import (
     tail,
 )
 
-BLEU = Promise(false_alarm=0.005, loss=1.5, power=0.9, n_new=3)
+BLEU = Promise(alpha=0.005, min_effect=1.5, power=0.9, n_new=3)
 
 
 @pytest.mark.parametrize(
@@ -56,51 +56,51 @@ def test_tails_of_a_shifted_variable_are_those_of_simulation(
 
 
 @pytest.mark.parametrize("n", [2, 5, 8])
-def test_a_correct_baseline_falls_as_seldom_as_promised(n: int) -> None:
+def test_a_correct_baseline_fails_as_seldom_as_promised(n: int) -> None:
     rng = np.random.default_rng(n)
     reference = rng.standard_normal((200_000, n))
     off = rng.standard_normal((200_000, 3)).mean(axis=1) - reference.mean(axis=1)
-    spread = reference.std(axis=1, ddof=1)
+    std = reference.std(axis=1, ddof=1)
     room = margins(1.0, n, BLEU)
-    low = np.mean(off < -room.loss * spread)
-    high = np.mean(off > room.gain * spread)
+    low = np.mean(off < -room.loss * std)
+    high = np.mean(off > room.gain * std)
     assert low == pytest.approx(0.004, abs=0.0006)
     assert high == pytest.approx(0.001, abs=0.0003)
 
 
-@pytest.mark.parametrize("spread", [0.2, 0.35, 0.5, 1.0, 3.0])
-def test_a_loss_slips_through_a_blessed_reference_in_one_of_ten_whatever_the_spread(
-    spread: float,
+@pytest.mark.parametrize("std", [0.2, 0.35, 0.5, 1.0, 3.0])
+def test_a_loss_slips_through_a_blessed_reference_in_one_of_ten_whatever_the_std(
+    std: float,
 ) -> None:
     rng = np.random.default_rng(7)
     n = 6
-    reference = spread * rng.standard_normal((100_000, n))
-    found = reference.std(axis=1, ddof=1)
-    lost = spread * rng.standard_normal((100_000, 3)).mean(axis=1) - 1.5 - reference.mean(axis=1)
-    is_blessed = found <= largest_spread(n, BLEU)
-    is_missed = lost >= -margins(1.0, n, BLEU).loss * found
+    reference = std * rng.standard_normal((100_000, n))
+    measured = reference.std(axis=1, ddof=1)
+    lost = std * rng.standard_normal((100_000, 3)).mean(axis=1) - 1.5 - reference.mean(axis=1)
+    is_blessed = measured <= largest_std(n, BLEU)
+    is_missed = lost >= -margins(1.0, n, BLEU).loss * measured
     assert np.mean(is_blessed & is_missed) <= 0.1
 
 
 @pytest.mark.parametrize("n", [2, 5, 20])
-def test_the_largest_spread_has_just_the_power_that_is_promised(n: int) -> None:
-    most = largest_spread(n, BLEU)
+def test_the_largest_std_has_just_the_power_that_is_promised(n: int) -> None:
+    most = largest_std(n, BLEU)
     assert power(most, n, BLEU) == pytest.approx(0.9)
     assert power(1.01 * most, n, BLEU) < 0.9 < power(0.99 * most, n, BLEU)
 
 
 def test_seeds_that_are_said_to_be_needed_are_needed_and_enough() -> None:
-    for spread in (0.05, 0.22, 0.37, 0.45, 0.6):
-        n = seeds_needed(spread, BLEU)
+    for std in (0.05, 0.22, 0.37, 0.45, 0.6):
+        n = seeds_needed(std, BLEU)
         assert n is not None
-        assert spread <= largest_spread(n, BLEU)
-        assert n == 2 or spread > largest_spread(n - 1, BLEU)
+        assert std <= largest_std(n, BLEU)
+        assert n == 2 or std > largest_std(n - 1, BLEU)
 
 
 def test_the_documented_numbers_of_seeds() -> None:
     wanted = {4: 0.247, 5: 0.319, 6: 0.370, 7: 0.407, 8: 0.436, 10: 0.477, 15: 0.535}
     for n, most in wanted.items():
-        assert round(largest_spread(n, BLEU), 3) == most
+        assert round(largest_std(n, BLEU), 3) == most
 
 
 def test_no_number_of_seeds_makes_up_for_too_few_in_the_gate() -> None:
@@ -109,9 +109,9 @@ def test_no_number_of_seeds_makes_up_for_too_few_in_the_gate() -> None:
 
 
 @given(st.floats(0.01, 2), st.integers(2, 30), st.integers(1, 9))
-def test_more_seeds_never_widen_a_margin(spread: float, n: int, n_new: int) -> None:
+def test_more_seeds_never_widen_a_margin(std: float, n: int, n_new: int) -> None:
     def loss(n: int, n_new: int) -> float:
-        return margins(spread, n, Promise(0.005, 1.5, 0.9, n_new)).loss
+        return margins(std, n, Promise(0.005, 1.5, 0.9, n_new)).loss
 
     assert loss(n + 1, n_new) < loss(n, n_new)
     assert loss(n, n_new + 1) < loss(n, n_new)

@@ -9,20 +9,22 @@ from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
 def sabotages(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
     monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
-    found: tuple[Any, ...] = runpy.run_path(str(BENCHMARKS / "sabotage.py"))["SABOTAGES"]
-    return found
+    made: tuple[Any, ...] = runpy.run_path(str(BENCHMARKS / "sabotage.py"))["SABOTAGES"]
+    return made
 
 
 def test_every_sabotage_finds_its_line_once(sabotages: tuple[Any, ...]) -> None:
     """A line that has moved would be noticed only when the whole gate is run."""
     package = BENCHMARKS.parent / "ablate"
-    found = {s.name: (package / s.file).read_text(encoding="utf-8").count(s.old) for s in sabotages}
-    assert found.pop("nothing") > 1
-    assert found
-    assert set(found.values()) == {1}
+    counts = {
+        s.name: (package / s.file).read_text(encoding="utf-8").count(s.old) for s in sabotages
+    }
+    assert counts.pop("nothing") > 1
+    assert counts
+    assert set(counts.values()) == {1}

@@ -1,0 +1,42 @@
+"""How the commands that train come by their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ablate.store import Store
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Which runs a command needs, and how those that are missing are made.
+
+    Attributes:
+        seeds: in place of those of the experiment.
+        overrides: ``path=value``, changes of the baseline, which make other runs of all rows.
+        device: ``auto``, ``cpu``, ``cuda``, or GPUs by number, ``cuda:0,2``.
+        jobs: runs at a time, on each GPU where there are any, and cores that they share where
+            there is none; unless given as many as there are, or as the GPU has room for.
+        engine: how training steps are executed, and tokens of translations written. All compute the
+            same function; where an engine draws other dropout masks, its runs are other runs.
+        results: the folder of results.
+        fresh: whether to repeat what is done already.
+    """
+
+    seeds: Sequence[int] | None = None
+    overrides: Sequence[str] = ()
+    device: str = "auto"
+    jobs: int | None = None
+    engine: str = "auto"
+    results: Path | str = "results"
+    fresh: bool = False
+
+    @property
+    def store(self) -> Store:
+        """Where the runs are kept."""
+        return Store(Path(self.results))
+
+
+DEFAULT = RunOptions()

@@ -1,0 +1,1 @@
+"""References, and how later runs are judged by them: a class for each kind of check."""

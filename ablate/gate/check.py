@@ -1,0 +1,372 @@
+"""The contract of a check: what its YAML says, what blesses it, and how a gate judges by it.
+
+A kind of check is one class in one file of `ablate.gate.checks`. A check's own keys are its terms,
+which people write. What stands under ``blessed`` is written by ``ablate gate --bless`` and holds a
+copy of the terms that it was derived from: a check that was edited must be blessed again.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from ablate.analysis.wording import number
+from ablate.gate.evidence import LOSSES, Evidence, UnfitError
+from ablate.registry import Frozen
+
+Text = Annotated[str, Field(min_length=1)]
+Share = Annotated[float, Field(gt=0.0, lt=1.0)]
+Scalar = int | float | str
+Terms = dict[str, Scalar]
+"""The name of a term to its value."""
+
+Flaw = tuple[tuple[str, ...], str]
+"""Where in a reference, and what is wrong there, in a sentence."""
+
+KINDS: dict[str, type[Check]] = {}
+"""Every kind of check by the name that the YAML calls it; a class enters it when it is defined."""
+
+AGAIN = "bless the reference again"
+_OF_PEOPLE = {"note", "published", "blessed"}
+_SUBJECT = ("kind", "row", "against", "measure", "claim", "better")
+_DERIVED = ("value", "std", "lowest", "highest", "low", "high")
+_DIGITS = 10  # of what is derived; what it is derived from is kept whole
+_HIGHER = ("bleu", "bleu_lc_tok", "chrf", "exact_match")
+_LOWER = ("nll", "perplexity", "best_dev_nll", "final_loss", "seconds", LOSSES)
+
+
+class PublishedNumber(Frozen):
+    """What others have printed of the same measure.
+
+    Attributes:
+        source: who, and where.
+        note: what one must know to compare.
+    """
+
+    value: float
+    source: Text
+    note: Text | None = None
+
+
+class Blessing(Frozen):
+    """What was measured when a check was blessed.
+
+    Attributes:
+        seeds: of the runs.
+        derived: how the tolerance follows from the values.
+        terms: the check's, at that time.
+    """
+
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)]
+    derived: Text
+    terms: Terms
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a check needs to know of the gate around it.
+
+    Attributes:
+        name: of the check.
+        seeds: of this gate, or of this blessing.
+        alpha: the check's share of the reference's false alarms.
+        machine: the kind of machine that the reference was blessed on; empty while blessing.
+    """
+
+    name: str
+    seeds: tuple[int, ...]
+    alpha: float
+    machine: Mapping[str, Scalar]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the runs of a gate have, for one check.
+
+    Attributes:
+        measured: in words.
+        failure: which number left which tolerance and by how much; None if the check passed.
+        remarks: what one must know besides.
+        tolerance: what is allowed, where the runs decide it.
+    """
+
+    measured: str
+    failure: str | None
+    remarks: tuple[str, ...] = ()
+    tolerance: str | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one check went, in words.
+
+    Attributes:
+        check: its name.
+        kind: of check.
+        subject: the row, or the two rows, and the measure.
+        reference: what was blessed.
+        tolerance: what is allowed.
+        measured: what the runs of this gate have.
+        failure: which number left which tolerance and by how much; None if the check passed.
+        remarks: what one must know besides.
+    """
+
+    check: str
+    kind: str
+    subject: str
+    reference: str
+    tolerance: str
+    measured: str
+    failure: str | None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether the numbers are within the tolerance."""
+        return self.failure is None
+
+
+class Check(Frozen, ABC):
+    """What all checks have in common.
+
+    Attributes:
+        kind: the name of the class in the YAML; a kind sets it by ``Literal["x"] = "x"``.
+        row: of the experiment.
+        measure: as it is nested in a record, ``test.test2016.bleu``.
+        seeds: how many a gate has, at least.
+        note: for readers.
+        published: what others have printed.
+        blessed: what was measured.
+    """
+
+    spends_alpha: ClassVar[bool] = False
+    """Whether chance alone can make it fail; such checks share the reference's alpha."""
+
+    uses_repeats: ClassVar[bool] = False
+    """Whether the runs once more, with other rounding, help to bless it."""
+
+    kind: str
+    row: Text = "baseline"
+    measure: Text
+    seeds: PositiveInt = 3
+    note: Text | None = None
+    published: PublishedNumber | None = None
+    blessed: Blessing | None = None
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        kind = cls.model_fields["kind"].default
+        if isinstance(kind, str):
+            if kind in KINDS:
+                raise TypeError(f"two kinds of check are called {kind!r}")
+            KINDS[kind] = cls
+
+    @property
+    def looser(self) -> dict[str, Literal["higher", "lower"]]:
+        """Terms that loosen the check when they become higher, or lower."""
+        return {"seeds": "lower"}
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The rows it is about."""
+        return (self.row,)
+
+    @property
+    def subject(self) -> str:
+        """The rows and the measure, for a table."""
+        return f"{self.row}: {self.measure}"
+
+    @property
+    def recorded_measure(self) -> str | None:
+        """What a record must hold; None if nothing."""
+        return self.measure
+
+    def terms(self, alpha: float) -> Terms:
+        """Return what the check asks for, and its share of the false alarms."""
+        own = self.model_dump(exclude=_OF_PEOPLE, exclude_none=True)
+        return own | ({"alpha": alpha} if self.spends_alpha else {})
+
+    def seeds_to_bless(self, seeds: Sequence[int]) -> tuple[int, ...]:
+        """Return which seeds bless it, of those that were chosen."""
+        return tuple(seeds)
+
+    @property
+    def fixed_seeds(self) -> tuple[int, ...] | None:
+        """The seeds that every gate looks at; None if a gate chooses them."""
+        return None
+
+    def seeds_to_judge(self, seeds: Sequence[int]) -> tuple[int, ...]:
+        """Return which seeds a gate looks at that has chosen these."""
+        return tuple(seeds) if self.fixed_seeds is None else self.fixed_seeds
+
+    def refused_seeds(self, seeds: Sequence[int]) -> str | None:
+        """Return why a gate cannot choose these seeds, in words; None if it can."""
+        if self.fixed_seeds is not None or len(seeds) >= self.seeds:
+            return None
+        return f"needs {self.seeds} seeds or more to keep what it promises"
+
+    def forecast(self, evidence: Evidence, context: Context) -> str | None:
+        """Return what so many seeds can promise, as far as the runs so far tell, in a sentence.
+
+        Asked before training. None if the check promises nothing that depends on numbers.
+
+        Raises:
+            UnfitError: if they cannot bless it, whatever the other runs will be.
+        """
+        return None
+
+    @abstractmethod
+    def bless(self, evidence: Evidence, context: Context) -> Blessing:
+        """Return what the runs show.
+
+        Raises:
+            UnfitError: if they cannot give what the check promises.
+        """
+
+    @abstractmethod
+    def derive_again(self, alpha: float) -> Blessing:
+        """Return the blessing that follows from the blessed values and the terms.
+
+        Raises:
+            UnfitError: if none does.
+        """
+
+    @abstractmethod
+    def allowed(self, context: Context) -> tuple[str, str]:
+        """Return what was blessed and what is allowed, in words."""
+
+    @abstractmethod
+    def result(self, evidence: Evidence, context: Context) -> Result:
+        """Return what the runs of a gate have, and whether that is allowed.
+
+        Raises:
+            UnfitError: if they cannot be compared.
+        """
+
+    def judge(self, evidence: Evidence, context: Context) -> Verdict:
+        """Hold the runs of a gate against what was blessed."""
+        reference, tolerance = self.allowed(context)
+        try:
+            result = self.result(evidence, context)
+        except UnfitError as error:
+            result = Result("nothing", str(error))
+        published = self.published
+        beside = [f"published: {published.value:g} ({published.source})"] if published else []
+        return Verdict(
+            check=context.name,
+            kind=self.kind,
+            subject=self.subject,
+            reference=reference,
+            tolerance=result.tolerance or tolerance,
+            measured=result.measured,
+            failure=result.failure,
+            remarks=(*result.remarks, *beside),
+        )
+
+    def flaws(self, name: str, alpha: float) -> Iterator[Flaw]:
+        """Yield why a gate cannot use the check: not blessed, or edited since it was."""
+        at = ("checks", name)
+        if self.blessed is None:
+            yield at, f"has not been blessed; {AGAIN}"
+            return
+        before, after = self.blessed.terms, self.terms(alpha)
+        changed = [term for term in before | after if before.get(term) != after.get(term)]
+        for term in changed:
+            was = f"was {before[term]}" if term in before else "was not given"
+            yield (*at, term), f"{was} when the check was blessed; {AGAIN}"
+        if changed:
+            return
+        try:
+            again = self.derive_again(alpha)
+        except UnfitError as error:
+            yield (*at, "blessed"), f"{error}; {AGAIN}"
+            return
+        for key in _DERIVED:
+            written, follows = getattr(self.blessed, key, None), getattr(again, key, None)
+            if not is_close(written, follows):
+                reason = f"is {written}, but {follows} follows from the values and terms; {AGAIN}"
+                yield (*at, "blessed", key), reason
+
+    def loosened(self, old: Check) -> Iterator[str]:
+        """Yield what this check lets through and an earlier one did not; both are blessed."""
+        assert self.blessed is not None, "only what is blessed is compared"
+        assert old.blessed is not None, "only what is blessed is compared"
+        before, after = old.blessed.terms, self.blessed.terms
+        for term in _SUBJECT:
+            if before.get(term) != after.get(term):
+                was, now = (terms.get(term, "not given") for terms in (before, after))
+                yield f"{term} would be {now}, not {was}"
+                return  # another subject: nothing else can be compared
+        for term, way in self.looser.items():
+            if term not in before or term not in after:
+                continue
+            rise = float(after[term]) - float(before[term])
+            if rise and way == ("higher" if rise > 0 else "lower"):
+                verb = "rise" if rise > 0 else "fall"
+                yield f"{term} would {verb} from {before[term]} to {after[term]}"
+        if len(self.blessed.seeds) < len(old.blessed.seeds):
+            fewer = f"{len(old.blessed.seeds)} to {len(self.blessed.seeds)}"
+            yield f"the reference would have fewer seeds, from {fewer}"
+
+    def moved(self, old: Check) -> str | None:
+        """Return how the blessed numbers differ from earlier ones, in words; None if they agree."""
+        before, after = (getattr(check.blessed, "value", None) for check in (old, self))
+        if is_close(before, after):
+            return None
+        stds = [getattr(check.blessed, "std", None) or 0.0 for check in (old, self)]
+        was, now = (
+            "every run diverged" if value is None else number(value, max(stds))
+            for value in (before, after)
+        )
+        return f"{was} before, {now} now"
+
+
+class Directed(Check):
+    """A check that must know whether more is better.
+
+    Attributes:
+        better: which values are better; known of most measures.
+    """
+
+    better: Literal["higher", "lower"] | None = None
+
+    @model_validator(mode="after")
+    def _direction_is_known(self) -> Directed:
+        if self.better is None and direction(self.measure) is None:
+            raise ValueError(
+                f"whether more of {self.measure!r} is better is not known; "
+                "say better: higher, or better: lower"
+            )
+        return self
+
+    @property
+    def is_higher_better(self) -> bool:
+        """Whether more is better."""
+        return (self.better or direction(self.measure)) == "higher"
+
+
+def direction(measure: str) -> Literal["higher", "lower"] | None:
+    """Return which values of a measure are better, if that is known."""
+    section, last = measure.partition(".")[0], measure.rpartition(".")[2]
+    if last in _HIGHER or section == "speed":
+        return "higher"
+    if last in _LOWER or section in ("memory", "params", "flops"):
+        return "lower"
+    return None
+
+
+def rounded(value: float) -> float:
+    """Return a derived number as a reference keeps it."""
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def is_close(one: float | None, other: float | None) -> bool:
+    """Return whether two derived numbers are the same but for rounding."""
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)

@@ -1,0 +1,212 @@
+"""The same numbers, bit for bit, on the same kind of machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from ablate.analysis.wording import counted, percent, seeds_named
+from ablate.gate.check import Blessing, Check, Context, Result, Text
+from ablate.gate.evidence import LOSSES, MOST_STEPS, Evidence, UnfitError, difference, machine
+
+_STEPS = 20
+
+
+class ExactBlessing(Blessing):
+    """Numbers to be met bit for bit.
+
+    Attributes:
+        values: hexadecimal, for every seed one for each step, or one in all.
+    """
+
+    values: tuple[tuple[Text, ...], ...]
+
+    @model_validator(mode="after")
+    def _one_each(self) -> ExactBlessing:
+        if len(self.values) != len(self.seeds):
+            raise ValueError(f"has {len(self.seeds)} seeds but values of {len(self.values)}")
+        for text in (text for of_seed in self.values for text in of_seed):
+            try:
+                float.fromhex(text)
+            except (ValueError, OverflowError):
+                raise ValueError(f"{text!r} is no hexadecimal number, as in 0x1.8p+1") from None
+        return self
+
+
+class Exact(Check):
+    """The same numbers, bit for bit; always with the seeds that blessed it.
+
+    Attributes:
+        measure: ``train_loss``, or any number of a record.
+        steps: how many losses from the first on; of ``train_loss`` alone.
+        seeds: how many seeds are kept.
+        rtol_other_machine: the relative difference that is tolerated on another kind of machine.
+    """
+
+    kind: Literal["exact"] = "exact"
+    measure: Text = LOSSES
+    seeds: PositiveInt = 1
+    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] | None = None
+    rtol_other_machine: PositiveFloat = 3e-4
+    blessed: ExactBlessing | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _steps_of_losses(cls, given: Any) -> Any:
+        is_of_losses = isinstance(given, dict) and given.get("measure", LOSSES) == LOSSES
+        return {**given, "steps": given.get("steps", _STEPS)} if is_of_losses else given
+
+    @model_validator(mode="after")
+    def _steps_are_of_losses(self) -> Exact:
+        if self.measure == LOSSES and self.steps is None:
+            raise ValueError("needs a number of 'steps'")
+        if self.measure != LOSSES and self.steps is not None:
+            raise ValueError(f"'steps' is for the measure {LOSSES}; {self.measure} has one number")
+        return self
+
+    @property
+    def looser(self) -> dict[str, Literal["higher", "lower"]]:
+        return {"steps": "lower", **super().looser, "rtol_other_machine": "higher"}
+
+    @property
+    def n_values(self) -> int:
+        """How many numbers each seed has."""
+        return self.steps or 1
+
+    @property
+    def recorded_measure(self) -> str | None:
+        return None if self.measure == LOSSES else self.measure
+
+    def seeds_to_bless(self, seeds: Sequence[int]) -> tuple[int, ...]:
+        return tuple(seeds[: self.seeds])
+
+    @property
+    def fixed_seeds(self) -> tuple[int, ...]:
+        return self.blessed.seeds if self.blessed else ()
+
+    def bless(self, evidence: Evidence, context: Context) -> ExactBlessing:
+        if len(context.seeds) < self.seeds:
+            given = f"it was given {len(context.seeds)}"
+            raise UnfitError(f"needs {counted(self.seeds, 'seed')}; {given}")
+        seeds = self.seeds_to_bless(context.seeds)
+        values = self._numbers(evidence, seeds)
+        device = machine(evidence.records[self.row, seeds[0]]).get("device")
+        if device != "cpu":
+            raise UnfitError(
+                f"only runs on the CPU repeat bit for bit, and these are of {device}; "
+                "say --device cpu"
+            )
+        if not all(math.isfinite(value) for of_seed in values for value in of_seed):
+            raise UnfitError("some of the numbers are not finite")
+        return ExactBlessing(
+            seeds=seeds,
+            values=tuple(tuple(value.hex() for value in of_seed) for of_seed in values),
+            derived="a run on the CPU repeats bit for bit on machines of one kind; on others, "
+            f"whose rounding differs, each number must be within {self._rtol}",
+            terms=self.terms(context.alpha),
+        )
+
+    def derive_again(self, alpha: float) -> Blessing:
+        assert self.blessed is not None, "only what is blessed is derived again"
+        sizes = {len(of_seed) for of_seed in self.blessed.values}
+        if len(self.blessed.seeds) != self.seeds or sizes != {self.n_values}:
+            of_all = f"{counted(self.n_values, 'number')} of {counted(self.seeds, 'seed')}"
+            raise UnfitError(f"needs {of_all}")
+        return self.blessed
+
+    def allowed(self, context: Context) -> tuple[str, str]:
+        assert self.blessed is not None, "only what is blessed is judged"
+        n = counted(self.n_values, "number")
+        return f"{n}, {seeds_named(self.blessed.seeds)}", "bit for bit"
+
+    def result(self, evidence: Evidence, context: Context) -> Result:
+        blessed = self.blessed
+        assert blessed is not None, "only what is blessed is judged"
+        differing = self._differing(self._numbers(evidence, blessed.seeds), blessed)
+        machines = [machine(evidence.records[self.row, seed]) for seed in blessed.seeds]
+        others = [each for each in machines if each != context.machine]
+        if not others:
+            if not differing:
+                return Result("the same", None)
+            failure = f"{self._place(differing[0], len(differing))}; bit for bit was asked"
+            return Result(f"{len(differing)} differ", failure)
+        other = f"on another kind of machine ({difference(others[0], context.machine)})"
+        worst = max(differing, key=lambda each: each.size) if differing else None
+        failure = None
+        if worst and not worst.size <= self.rtol_other_machine:
+            place = self._place(worst, len(differing))
+            failure = f"{place}; {self._rtol} is tolerated {other}"
+        return Result(
+            measured=f"at most {percent(worst.size)} off" if worst else "the same",
+            failure=failure,
+            remarks=(f"compared {other}, so within {self._rtol} and not bit for bit",),
+            tolerance=f"within {self._rtol}, other machine",
+        )
+
+    def moved(self, old: Check) -> str | None:
+        before, after = (getattr(check.blessed, "values", None) for check in (old, self))
+        return "the numbers are new" if before != after else None
+
+    @property
+    def _rtol(self) -> str:
+        return percent(self.rtol_other_machine)
+
+    def _numbers(self, evidence: Evidence, seeds: Sequence[int]) -> list[list[float]]:
+        """Return what the check is about, by seed.
+
+        Raises:
+            UnfitError: if a run is not done, or has too few numbers.
+        """
+        metrics = evidence.summary(self.row, seeds).metrics
+        numbers = []
+        for seed in seeds:
+            if self.measure == LOSSES:
+                of_seed = list(evidence.losses.get((self.row, seed), ()))[: self.n_values]
+            else:
+                of_seed = [metrics[self.measure].values[seed]]
+            if len(of_seed) < self.n_values:
+                raise UnfitError(
+                    f"{self.row} with seed {seed} has {len(of_seed)} of the "
+                    f"{counted(self.n_values, 'number')} that {self.measure} should have"
+                )
+            numbers.append(of_seed)
+        return numbers
+
+    def _differing(self, numbers: list[list[float]], blessed: ExactBlessing) -> list[_Difference]:
+        """Return the numbers that are not the same bit for bit, by seed and step."""
+        return [
+            _Difference(seed, at, ours, float.fromhex(text))
+            for seed, of_seed, texts in zip(blessed.seeds, numbers, blessed.values, strict=True)
+            for at, (ours, text) in enumerate(zip(of_seed, texts, strict=True), start=1)
+            if ours.hex() != text
+        ]
+
+    def _place(self, worst: _Difference, n: int) -> str:
+        step = f" of step {worst.at}" if self.n_values > 1 else ""
+        off = f"{percent(worst.size)} off; " if math.isfinite(worst.size) else ""
+        return (
+            f"{self.measure}{step} of {self.row} with seed {worst.seed} is {worst.measured!r} "
+            f"where the reference has {worst.blessed!r} ({off}{n} of "
+            f"{counted(self.n_values * self.seeds, 'number')} differ)"
+        )
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """A number that is not the same; ``at`` is its step, counted from 1."""
+
+    seed: int
+    at: int
+    measured: float
+    blessed: float
+
+    @property
+    def size(self) -> float:
+        """Relative to the reference; infinite if either is no number or the reference is 0."""
+        if not (math.isfinite(self.measured) and math.isfinite(self.blessed)) or self.blessed == 0:
+            return math.inf
+        return abs(self.measured - self.blessed) / abs(self.blessed)

@@ -1,0 +1,295 @@
+"""An effect between two rows: its direction, and how large it is at least."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, model_validator
+
+from ablate.analysis.statistics import Estimate, Interval, paired
+from ablate.analysis.summary import Summary, summarise
+from ablate.analysis.wording import counted, listed, number, percent, seeds_named
+from ablate.gate.check import (
+    Blessing,
+    Context,
+    Directed,
+    Result,
+    Text,
+    rounded,
+)
+from ablate.gate.evidence import Evidence, UnfitError
+from ablate.gate.tolerance import quantile, tail
+
+REPEATABLE = 0.8
+"""The share of gates that must show a claim again, were the effect just as large as it was seen."""
+
+_MOST_SEEDS = 50
+
+
+class FindingBlessing(Blessing):
+    """An effect as it was measured.
+
+    Attributes:
+        value: the mean difference, row less the row it is compared with; None if all diverged.
+        std: the standard deviation of the differences.
+        low: where the interval of the mean difference begins.
+        high: where it ends.
+        values: the differences, by seed; runs that diverged have none.
+    """
+
+    value: float | None = None
+    std: NonNegativeFloat | None = None
+    low: float | None = None
+    high: float | None = None
+    values: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The difference between two rows, and how far it is from what a finding claims.
+
+    Attributes:
+        differences: row less the row it is compared with, by seed; None if no pair of runs is done.
+        interval: of their mean, Student's; the claim must hold at both its ends. None if there is
+            none.
+        diverged: seeds that speak for the claim because the worse row diverged.
+        shortfall: how much is missing, in the units of the measure; infinite if nothing is known.
+    """
+
+    differences: Estimate | None
+    interval: Interval | None
+    diverged: tuple[int, ...]
+    shortfall: float
+
+
+class Finding(Directed):
+    """An effect between two rows, seed by seed.
+
+    Attributes:
+        against: the row that ``row`` is compared with.
+        claim: that ``row`` is ``worse`` or ``better`` by at least ``margin``, or ``near``: no
+            further than ``margin`` either way.
+        margin: in the units of the measure.
+        seeds: how many a gate has, at least.
+        confidence: with which the claim must be shown.
+    """
+
+    kind: Literal["finding"] = "finding"
+    against: Text = "baseline"
+    claim: Literal["worse", "better", "near"]
+    margin: NonNegativeFloat
+    seeds: Annotated[int, Field(ge=2)] = 3
+    confidence: Annotated[float, Field(ge=0.8, lt=1.0)] = 0.95
+    blessed: FindingBlessing | None = None
+
+    @model_validator(mode="after")
+    def _two_rows(self) -> Finding:
+        if self.row == self.against:
+            raise ValueError(f"compares the row {self.row!r} with itself; name another 'against'")
+        if self.claim == "near" and self.margin == 0:
+            raise ValueError("no two rows are nearer than 0; give the distance in 'margin'")
+        return self
+
+    @property
+    def looser(self) -> dict[str, Literal["higher", "lower"]]:
+        margin: Literal["higher", "lower"] = "higher" if self.claim == "near" else "lower"
+        return {**super().looser, "confidence": "lower", "margin": margin}
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        return (self.row, self.against)
+
+    @property
+    def subject(self) -> str:
+        return f"{self.row} against {self.against}: {self.measure}"
+
+    def bless(self, evidence: Evidence, context: Context) -> FindingBlessing:
+        effect = self._measured(evidence, context.seeds)
+        known = effect.differences.values if effect.differences else {}
+        in_order = tuple(known[seed] for seed in context.seeds if seed in known)
+        blessing = self.blessing(context.seeds, in_order, context.alpha)
+        if not self._is_shown(effect):
+            raise UnfitError(self._shortcoming(effect))
+        if effect.differences and self._repetition(effect.differences) < REPEATABLE:
+            raise UnfitError(self._not_repeatable(effect.differences))
+        return blessing
+
+    def blessing(
+        self, seeds: tuple[int, ...], values: tuple[float, ...], alpha: float
+    ) -> FindingBlessing:
+        """Return the effect that differences show; runs that diverged have none.
+
+        Raises:
+            UnfitError: if there is only one.
+        """
+        terms = self.terms(alpha)
+        if not values:
+            derived = "a run that diverged is worse than any number"
+            return FindingBlessing(seeds=seeds, derived=derived, terms=terms)
+        differences = Estimate(dict(enumerate(values)))
+        effect = self._effect(differences, ())
+        if effect.interval is None:
+            raise UnfitError(f"one pair of runs has no interval; give {self.seeds} seeds or more")
+        return FindingBlessing(
+            seeds=seeds,
+            values=values,
+            value=rounded(differences.mean),
+            std=rounded(differences.sd or 0.0),
+            low=rounded(effect.interval.low),
+            high=rounded(effect.interval.high),
+            derived=f"Student's {percent(2 * self.confidence - 1)} interval of {len(values)} "
+            f"paired differences; {self._again(differences)}",
+            terms=terms,
+        )
+
+    def derive_again(self, alpha: float) -> Blessing:
+        assert self.blessed is not None, "only what is blessed is derived again"
+        return self.blessing(self.blessed.seeds, self.blessed.values, alpha)
+
+    def allowed(self, context: Context) -> tuple[str, str]:
+        blessed, near = self.blessed, self.claim == "near"
+        assert blessed is not None, "only what is blessed is judged"
+        claimed = f"within ±{self.margin:g}" if near else f"{self.claim} by {self.margin:g}"
+        if blessed.value is None:
+            return "all diverged", claimed
+        value = number(blessed.value, blessed.std or 0.0, "+")
+        return f"{value} ({counted(len(blessed.values), 'seed')})", claimed
+
+    def result(self, evidence: Evidence, context: Context) -> Result:
+        effect = self._measured(evidence, context.seeds)
+        diverged = f"{listed(effect.diverged)} diverged, which is worse than any number"
+        remarks = (diverged,) if effect.diverged else ()
+        if effect.differences is None:
+            assert effect.diverged, "a measure that no run has is refused before"
+            return Result("all diverged", None, remarks)
+        mean, interval = effect.differences.mean, effect.interval
+        if interval is None:
+            reason = (
+                f"{self.measure} of {self.row} less {self.against} is {mean:g} with "
+                f"{seeds_named(effect.differences.seeds)} alone, which has no interval"
+            )
+            return Result("no interval", reason, remarks)
+        measured = f"{number(mean, interval.high - interval.low, '+')}, {_ends(interval)}"
+        failure = None if self._is_shown(effect) else self._shortcoming(effect)
+        return Result(measured, failure, remarks)
+
+    def _measured(self, evidence: Evidence, seeds: Sequence[int]) -> Effect:
+        """Return the effect that the runs show.
+
+        Raises:
+            UnfitError: if a run is not done that must be.
+        """
+        summaries = summarise(self.rows, seeds, evidence.records)
+        diverged = self._supporting(*summaries)
+        for name in self.rows:
+            evidence.summary(name, seeds, allowed=diverged.__contains__)
+        ours, theirs = (summary.metrics.get(self.measure) for summary in summaries)
+        return self._effect(paired(ours, theirs) if ours and theirs else None, diverged)
+
+    def _supporting(self, row: Summary, against: Summary) -> tuple[int, ...]:
+        """Return the seeds with which the row that is claimed to be worse diverged."""
+        if self.claim == "near":
+            return ()
+        worse, better = (row, against) if self.claim == "worse" else (against, row)
+        return tuple(
+            seed
+            for seed, status in worse.outcomes.items()
+            if status == "diverged" and better.outcomes.get(seed) == "done"
+        )
+
+    def _effect(self, differences: Estimate | None, diverged: tuple[int, ...]) -> Effect:
+        """Return the effect that differences show, and runs of the worse row that diverged."""
+        if differences is None:
+            return Effect(None, None, diverged, -math.inf if diverged else math.inf)
+        if differences.sd is None:
+            return Effect(differences, None, diverged, math.inf)
+        critical = quantile(1 - self.confidence, differences.n - 1)  # each end is wrong as often
+        half = critical * differences.sd / math.sqrt(differences.n)
+        interval = Interval(differences.mean - half, differences.mean + half)
+        if self.claim == "near":
+            shortfall = max(abs(interval.low), abs(interval.high)) - self.margin
+        else:
+            nearest = interval.low if self._sign > 0 else -interval.high
+            shortfall = self.margin - nearest
+        return Effect(differences, interval, diverged, shortfall)
+
+    def _is_shown(self, effect: Effect) -> bool:
+        """Return whether the claim is shown; an effect of at least 0 is one that is above 0."""
+        return effect.shortfall < 0 or (effect.shortfall == 0 and self.margin > 0)
+
+    @property
+    def _sign(self) -> int:
+        """1 if the claim is that the row's values are higher, else -1."""
+        return 1 if (self.claim == "better") == self.is_higher_better else -1
+
+    def _repetition(
+        self, differences: Estimate, n: int | None = None, margin: float | None = None
+    ) -> float:
+        """Return the share of gates that would show the claim again, were the effect as measured.
+
+        For ``near`` it is a lower bound.
+
+        Args:
+            differences: as they were measured.
+            n: seeds of a gate; as few as the check allows unless given.
+            margin: that is claimed; the check's unless given.
+        """
+        assert differences.sd is not None, "only what has an interval was shown"
+        n, margin = n or self.seeds, self.margin if margin is None else margin
+        if differences.sd == 0:
+            return 1.0
+        unit = differences.sd / math.sqrt(n)
+        critical = quantile(1 - self.confidence, n - 1)
+
+        def shown(room: float) -> float:
+            return tail(critical, n - 1, room / unit)
+
+        if self.claim == "near":
+            both = shown(margin - differences.mean) + shown(margin + differences.mean)
+            return max(0.0, both - 1)
+        return shown(self._sign * differences.mean - margin)
+
+    def _again(self, differences: Estimate) -> str:
+        return (
+            f"were the effect just this large, {percent(self._repetition(differences))} of gates "
+            f"with {self.seeds} seeds would show the claim again"
+        )
+
+    def _not_repeatable(self, differences: Estimate) -> str:
+        """Return that the claim would often not be shown again, and what it would take."""
+        ways = []
+        for n in range(self.seeds + 1, _MOST_SEEDS):
+            if self._repetition(differences, n) >= REPEATABLE:
+                ways.append(f"gates of {n} seeds (seeds: {n})")
+                break
+        steps = [float(f"{abs(differences.mean) * step / 100:.2g}") for step in range(1, 100)]
+        weaker = [each for each in steps if self._repetition(differences, None, each) >= REPEATABLE]
+        if self.claim != "near" and weaker:
+            ways.append(f"margin: {max(weaker):g}")
+        it_takes = f"; it takes {', or '.join(ways)}" if ways else ""
+        return f"{self._again(differences)}, and {percent(REPEATABLE)} is asked{it_takes}"
+
+    def _shortcoming(self, effect: Effect) -> str:
+        """Return what is missing of an effect that is not as claimed, in a sentence."""
+        assert effect.differences is not None, "where all diverged, the claim is shown"
+        assert effect.interval is not None, "an effect without an interval is refused before"
+        mean = number(effect.differences.mean, effect.interval.high - effect.interval.low, "+")
+        return (
+            f"{self.row} is not shown to be {self._relation()} in {self.measure}: the difference "
+            f"is {mean} over {seeds_named(effect.differences.seeds)}, and its "
+            f"{percent(2 * self.confidence - 1)} interval is {_ends(effect.interval)}, "
+            f"{number(effect.shortfall, effect.shortfall)} short of the claim"
+        )
+
+    def _relation(self) -> str:
+        if self.claim == "near":
+            return f"within {self.margin:g} of {self.against}"
+        return f"{self.claim} than {self.against} by at least {self.margin:g}"
+
+
+def _ends(interval: Interval) -> str:
+    scale = interval.high - interval.low
+    return " to ".join(number(end, scale, "+") for end in (interval.low, interval.high))

@@ -1,0 +1,145 @@
+"""The blessed seeds once more, each compared with itself.
+
+Two runs of one seed share its initialisation and its batches. On one kind of machine they are the
+same bit for bit; where the rounding differs, they differ far less than two seeds do. How much they
+differ must be measured: the seeds are run again on another kind of machine (``--repeats``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic import model_validator
+
+from ablate.analysis.wording import listed
+from ablate.gate.check import Context, Scalar
+from ablate.gate.evidence import Evidence, UnfitError, machine, so_far
+from ablate.gate.mean import MeanBlessing, MeanCheck
+from ablate.gate.tolerance import PairedPromise, Promise, Sample
+
+_HOW = (
+    "run the same seeds on another kind of machine, into another folder of results, and name it "
+    "with --repeats"
+)
+
+
+class PairedBlessing(MeanBlessing):
+    """The mean of the first seeds, and how far runs of the same seed lie apart.
+
+    Attributes:
+        std: the root mean square of the differences between repeats and values.
+        repeats: the values of the same seeds on another kind of machine.
+        other_machine: its kind.
+    """
+
+    repeats: tuple[float, ...]
+    other_machine: dict[str, Scalar]
+
+    @model_validator(mode="after")
+    def _one_repeat_each(self) -> PairedBlessing:
+        if len(self.repeats) != len(self.seeds):
+            raise ValueError(f"has {len(self.seeds)} seeds but {len(self.repeats)} repeats")
+        return self
+
+
+class Paired(MeanCheck):
+    """The mean of the first blessed seeds, run again.
+
+    Attributes:
+        seeds: how many of the blessed seeds a gate runs again.
+    """
+
+    uses_repeats: ClassVar[bool] = True
+    promises: ClassVar[type[Promise]] = PairedPromise
+
+    kind: Literal["paired"] = "paired"
+    blessed: PairedBlessing | None = None
+
+    @property
+    def fewest(self) -> int:
+        return max(2, self.seeds)
+
+    def too_few(self, promise: Promise) -> str:
+        return f"needs {self.fewest} seeds or more, as many as a gate runs again"
+
+    @property
+    def fixed_seeds(self) -> tuple[int, ...]:
+        return self.blessed.seeds[: self.seeds] if self.blessed else ()
+
+    def forecast(self, evidence: Evidence, context: Context) -> str | None:
+        if not evidence.repeats and self.blessed is None:
+            raise UnfitError(f"needs to know how far runs of one seed lie apart: {_HOW}")
+        return super().forecast(evidence, context)
+
+    def bless(self, evidence: Evidence, context: Context) -> PairedBlessing:
+        seeds = context.seeds
+        if len(seeds) < self.fewest:
+            raise UnfitError(self.too_few(self.promise(context.alpha)))
+        values = evidence.values(self.row, self.measure, seeds)
+        repeats, other = self._repeats(evidence, seeds, values)
+        return self.blessing(seeds, values, context.alpha, repeats=repeats, other=other)
+
+    def blessing(
+        self,
+        seeds: tuple[int, ...],
+        values: tuple[float, ...],
+        alpha: float,
+        *,
+        repeats: tuple[float, ...],
+        other: dict[str, Scalar],
+    ) -> PairedBlessing:
+        """Return the tolerance that follows from values and repeats, one each for each seed.
+
+        Raises:
+            UnfitError: if it cannot be what the check promises.
+        """
+        return PairedBlessing(
+            seeds=seeds,
+            values=values,
+            repeats=repeats,
+            other_machine=other,
+            **self.completed(self._sample(values, repeats), alpha),
+        )
+
+    def sample(self, blessed: MeanBlessing) -> Sample:
+        assert isinstance(blessed, PairedBlessing), "this kind has blessings of its own"
+        return self._sample(blessed.values, blessed.repeats)
+
+    def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> Sample | None:
+        values = so_far(evidence.records, self.row, self.measure, seeds)
+        repeats = so_far(evidence.repeats, self.row, self.measure, seeds)
+        both = [seed for seed in seeds if seed in values and seed in repeats]
+        if len(both) < 2:
+            return None
+        return self._sample([values[seed] for seed in both], [repeats[seed] for seed in both])
+
+    def _sample(self, values: Sequence[float], repeats: Sequence[float]) -> Sample:
+        first, pairs = values[: self.seeds], zip(values, repeats, strict=True)
+        square = math.fsum((repeat - value) ** 2 for value, repeat in pairs) / len(values)
+        if not math.isfinite(square):
+            raise UnfitError(f"{self.measure} is not finite with some seed")
+        return Sample(math.fsum(first) / len(first), math.sqrt(square), len(values))
+
+    def _repeats(
+        self, evidence: Evidence, seeds: tuple[int, ...], values: tuple[float, ...]
+    ) -> tuple[tuple[float, ...], dict[str, Scalar]]:
+        """Return the values of the same seeds on another kind of machine, and its kind.
+
+        Those of an earlier blessing stay where no others are given and the values are the same.
+        """
+        before = self.blessed
+        if not evidence.repeats and before and (before.seeds, before.values) == (seeds, values):
+            return before.repeats, before.other_machine
+        by_seed = so_far(evidence.repeats, self.row, self.measure, seeds)
+        missing = [seed for seed in seeds if seed not in by_seed]
+        if missing:
+            raise UnfitError(f"no repeat of {self.row} with {listed(missing)} is done; {_HOW}")
+        other = machine(evidence.repeats[self.row, seeds[0]])
+        if other.get("device") == "cpu" and other == machine(evidence.records[self.row, seeds[0]]):
+            raise UnfitError(
+                "the repeats are of the same kind of machine, where a run on the CPU repeats bit "
+                f"for bit and tells nothing; {_HOW}"
+            )
+        return tuple(by_seed[seed] for seed in seeds), other

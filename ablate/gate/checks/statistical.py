@@ -1,0 +1,63 @@
+"""The mean of new seeds is within what chance explains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from ablate.analysis.statistics import Estimate
+from ablate.analysis.wording import seeds_named
+from ablate.gate.check import Context
+from ablate.gate.evidence import Evidence, UnfitError, so_far
+from ablate.gate.mean import MeanBlessing, MeanCheck
+from ablate.gate.tolerance import Promise, Sample
+
+
+class Statistical(MeanCheck):
+    """The mean of new seeds; a gate has none of the seeds that blessed it."""
+
+    promises: ClassVar[type[Promise]] = Promise
+
+    kind: Literal["statistical"] = "statistical"
+
+    def refused_seeds(self, seeds: Sequence[int]) -> str | None:
+        known = self.blessed.seeds if self.blessed else ()
+        again = [seed for seed in seeds if seed in known]
+        if again:
+            return (
+                f"is about new seeds, and {seeds_named(again)} blessed it; a check of the kind "
+                "'paired' compares blessed seeds, each with itself"
+            )
+        return super().refused_seeds(seeds)
+
+    def bless(self, evidence: Evidence, context: Context) -> MeanBlessing:
+        values = evidence.values(self.row, self.measure, context.seeds)
+        return self.blessing(context.seeds, values, context.alpha)
+
+    def blessing(
+        self, seeds: tuple[int, ...], values: tuple[float, ...], alpha: float
+    ) -> MeanBlessing:
+        """Return the tolerance that follows from values, one for each seed.
+
+        Raises:
+            UnfitError: if it cannot be what the check promises.
+        """
+        if len(values) < 2:
+            raise UnfitError(self.too_few(self.promise(alpha)))
+        completed = self.completed(self._sample(values), alpha)
+        return MeanBlessing(seeds=seeds, values=values, **completed)
+
+    def sample(self, blessed: MeanBlessing) -> Sample:
+        return self._sample(blessed.values)
+
+    def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> Sample | None:
+        known = Estimate(so_far(evidence.records, self.row, self.measure, seeds))
+        if known.n < 2 or known.sd is None:
+            return None
+        return Sample(known.mean, known.sd, known.n)
+
+    def _sample(self, values: tuple[float, ...]) -> Sample:
+        estimate = Estimate(dict(enumerate(values)))
+        if estimate.sd is None:
+            raise UnfitError(f"{self.measure} is not finite with some seed")
+        return Sample(estimate.mean, estimate.sd, estimate.n)

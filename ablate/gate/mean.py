@@ -1,0 +1,262 @@
+"""What checks of a mean have in common: a promise, limits that follow from it, and their words."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+
+from ablate.analysis.wording import counted, number, percent, seeds_named
+from ablate.gate.check import (
+    Blessing,
+    Check,
+    Context,
+    Directed,
+    Result,
+    is_close,
+    rounded,
+)
+from ablate.gate.evidence import Evidence, UnfitError
+from ablate.gate.tolerance import (
+    Promise,
+    Sample,
+    largest_std,
+    lowest_std,
+    margins,
+    power,
+    rounded_up,
+    seeds_needed,
+    smallest_effect,
+    ways_out,
+)
+
+_BLEU_EFFECT = 1.5
+
+
+class TooWeakError(UnfitError):
+    """The runs cannot promise what a check asks for.
+
+    Attributes:
+        instead: the check with the smallest effect that they can promise.
+    """
+
+    def __init__(self, reason: str, instead: MeanCheck) -> None:
+        super().__init__(reason)
+        self.instead = instead
+
+
+class MeanBlessing(Blessing):
+    """A mean and its tolerance.
+
+    Attributes:
+        value: the mean that new runs are compared with.
+        std: the standard deviation that the tolerance follows from.
+        lowest: what the mean of the new runs may be at least.
+        highest: what it may be at most.
+        values: by seed.
+    """
+
+    value: float
+    std: NonNegativeFloat
+    lowest: float
+    highest: float
+    values: Annotated[tuple[float, ...], Field(min_length=2)]
+
+    @model_validator(mode="after")
+    def _one_each(self) -> MeanBlessing:
+        if len(self.values) != len(self.seeds):
+            raise ValueError(f"has {len(self.seeds)} seeds but {len(self.values)} values")
+        return self
+
+
+class MeanCheck(Directed):
+    """The mean of a few runs is within what chance explains.
+
+    Attributes:
+        seeds: how many a gate has, at least.
+        min_effect: the smallest true loss that must be caught, in the units of the measure; 1.5
+            for BLEU.
+        power: the share of gates in which it must be.
+    """
+
+    spends_alpha: ClassVar[bool] = True
+    promises: ClassVar[type[Promise]]
+    """How the new runs relate to the blessed ones."""
+
+    min_effect: PositiveFloat
+    power: Annotated[float, Field(ge=0.5, lt=1.0)] = 0.9
+    blessed: MeanBlessing | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _effect_of_bleu(cls, given: Any) -> Any:
+        measure = str(given.get("measure", "")) if isinstance(given, dict) else ""
+        is_bleu = measure.rpartition(".")[2].startswith("bleu")
+        return {"min_effect": _BLEU_EFFECT, **given} if is_bleu else given
+
+    @property
+    def looser(self) -> dict[str, Literal["higher", "lower"]]:
+        return {**super().looser, "power": "lower", "min_effect": "higher"}
+
+    @abstractmethod
+    def sample(self, blessed: MeanBlessing) -> Sample:
+        """Return what a blessing knows of the measure.
+
+        Raises:
+            UnfitError: if its values have no standard deviation.
+        """
+
+    @abstractmethod
+    def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> Sample | None:
+        """Return what the runs that are done tell; None if they are too few for that."""
+
+    def promise(self, alpha: float, n_new: int | None = None) -> Promise:
+        """Return what the check is to keep.
+
+        Args:
+            alpha: its share of the reference's.
+            n_new: runs of this gate; as few as it allows unless given.
+        """
+        return self.promises(alpha, self.min_effect, self.power, n_new or self.seeds)
+
+    def limits(self, sample: Sample, promise: Promise) -> tuple[float, float]:
+        """Return what the mean of the new runs may be."""
+        room = margins(sample.std, sample.n, promise)
+        below, above = (room.loss, room.gain) if self.is_higher_better else (room.gain, room.loss)
+        rounding = 1e-12 * abs(sample.mean)  # so that equal values have a mean equal to them
+        return sample.mean - below - rounding, sample.mean + above + rounding
+
+    def completed(self, sample: Sample, alpha: float) -> dict[str, Any]:
+        """Return the fields of a blessing that follow from its values.
+
+        Raises:
+            UnfitError: if they cannot keep the promise.
+        """
+        promise = self.promise(alpha)
+        if sample.std > largest_std(sample.n, promise):
+            raise self._too_weak(sample.std, sample.n, promise)
+        low, high = self.limits(sample, promise)
+        return {
+            "value": rounded(sample.mean),
+            "std": rounded(sample.std),
+            "lowest": rounded(low),
+            "highest": rounded(high),
+            "derived": self._derivation(sample, promise),
+            "terms": self.terms(alpha),
+        }
+
+    def forecast(self, evidence: Evidence, context: Context) -> str | None:
+        n, promise = len(context.seeds), self.promise(context.alpha)
+        if n < self.fewest:
+            raise UnfitError(self.too_few(promise))
+        most = largest_std(n, promise)
+        known = self.sample_so_far(evidence, context.seeds)
+        if known is None:
+            return (
+                f"{counted(n, 'seed')} can promise to catch a loss of {self.min_effect:g} if their "
+                f"std is at most {number(most, most)}"
+            )
+        if lowest_std(known.std, promise.df(known.n)) > most:
+            raise self._too_weak(known.std, n, promise)
+        effect = smallest_effect(known.std, n, promise)
+        return (
+            f"{counted(known.n, 'seed')} so far, with a std of {number(known.std, known.std)}; "
+            f"with that, {counted(n, 'seed')} can promise to catch a loss of "
+            f"{number(effect, effect)}, and {self.min_effect:g} is asked"
+        )
+
+    def derive_again(self, alpha: float) -> Blessing:
+        assert self.blessed is not None, "only what is blessed is derived again"
+        derived = self.completed(self.sample(self.blessed), alpha)
+        return self.blessed.model_copy(update=derived)
+
+    def allowed(self, context: Context) -> tuple[str, str]:
+        blessed, low, high, scale = self._limits_now(context)
+        value, std = (number(each, scale) for each in (blessed.value, blessed.std))
+        reference = f"{value} ± {std} ({counted(len(blessed.values), 'seed')})"
+        return reference, f"{number(low, scale)} to {number(high, scale)}"
+
+    def result(self, evidence: Evidence, context: Context) -> Result:
+        blessed, low, high, scale = self._limits_now(context)
+        seeds = self.seeds_to_judge(context.seeds)
+        mean = evidence.summary(self.row, seeds).metrics[self.measure].mean
+        measured = f"{number(mean, scale)} ({counted(len(seeds), 'seed')})"
+        if low <= mean <= high:
+            return Result(measured, None)
+        failure = (
+            f"{self.measure} of {self.row} is {number(mean, scale)}, the mean of "
+            f"{seeds_named(seeds)}; the reference is {number(blessed.value, scale)} and tolerates "
+            f"{self.allowed(context)[1]}: {_excess(mean, low, high)}"
+        )
+        return Result(measured, failure)
+
+    def _limits_now(self, context: Context) -> tuple[MeanBlessing, float, float, float]:
+        """Return the blessing, the limits of this gate, and the size of the tolerance."""
+        assert self.blessed is not None, "only what is blessed is judged"
+        n_new = len(self.seeds_to_judge(context.seeds))
+        low, high = self.limits(self.sample(self.blessed), self.promise(context.alpha, n_new))
+        return self.blessed, low, high, self.blessed.std and high - low
+
+    def loosened(self, old: Check) -> Iterator[str]:
+        yield from super().loosened(old)
+        before, after = old.blessed, self.blessed
+        if not isinstance(before, MeanBlessing) or after is None or old.kind != self.kind:
+            return
+        for side, was, would in (
+            ("below", before.value - before.lowest, after.value - after.lowest),
+            ("above", before.highest - before.value, after.highest - after.value),
+        ):
+            if would > was and not is_close(would, was):
+                wider = f"from {number(was, was)} to {number(would, would)}"
+                yield f"the tolerance {side} would widen {wider}"
+
+    @property
+    def fewest(self) -> int:
+        """How many seeds can bless it, at least."""
+        return 2
+
+    def too_few(self, promise: Promise) -> str:
+        """Return that there are too few seeds to bless it, in words."""
+        enough = seeds_needed(promise.min_effect / 10, promise)
+        assert enough is not None, "few seeds suffice for so small a standard deviation"
+        return (
+            f"one seed has no std; even a std of a tenth of min_effect takes "
+            f"{max(enough, self.fewest)} seeds"
+        )
+
+    def _too_weak(self, std: float, n: int, promise: Promise) -> TooWeakError:
+        """Return what a reference lacks, and what it would take."""
+        most = largest_std(n, promise)
+        effect = rounded_up(smallest_effect(std, n, promise))
+        ways = [f"a std of at most {number(most, most)}", *ways_out(std, n, promise)]
+        return TooWeakError(
+            f"{counted(n, 'seed')} with a std of {number(std, std)} cannot promise a gate of "
+            f"{counted(promise.n_new, 'seed')} that catches a loss of {promise.min_effect:g} in "
+            f"{percent(promise.power)} of cases and raises a false alarm in "
+            f"{percent(promise.alpha)}; it takes {', or '.join(ways)}",
+            self.model_copy(update={"min_effect": effect}),
+        )
+
+    def _derivation(self, sample: Sample, promise: Promise) -> str:
+        room = margins(sample.std, sample.n, promise)
+        steps = margins(1 / promise.widening(sample.n), sample.n, promise)
+        worse, better = ("below", "above") if self.is_higher_better else ("above", "below")
+        return (
+            f"the mean of {promise.runs} may lie "
+            f"{number(room.loss, room.loss)} {worse} and {number(room.gain, room.gain)} {better}: "
+            f"{steps.loss:.3f} and {steps.gain:.3f} x std x "
+            f"{promise.error(sample.n)}, Student's t with "
+            f"{promise.df(sample.n)} degrees of freedom, which chance exceeds in "
+            f"{percent(promise.alpha)} of gates; a true loss of {promise.min_effect:g} is caught "
+            f"in {percent(power(sample.std, sample.n, promise))}"
+        )
+
+
+def _excess(mean: float, low: float, high: float) -> str:
+    if not math.isfinite(mean):
+        return "it is no number"
+    side, excess = ("low", low - mean) if mean < low else ("high", mean - high)
+    return f"{number(excess, excess)} too {side}"

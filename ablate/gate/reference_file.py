@@ -1,0 +1,263 @@
+"""A reference as a YAML file: every mistake is reported with its place; written to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel
+
+from ablate.analysis.summary import Records, summarise
+from ablate.analysis.wording import listed
+from ablate.config import Mistake, MistakesError
+from ablate.config.merge import MergeSchema
+from ablate.config.messages import validated
+from ablate.config.source import Mark, Node, Source, UnreadableError, parse, scalar, source_of
+from ablate.errors import SpecError
+from ablate.gate.check import KINDS, Check, Flaw
+from ablate.gate.reference import Head, Reference, plain
+from ablate.registry import suggest
+from ablate.store import write_whole
+
+_HEAD = """\
+# A reference for `ablate gate`. The terms of each check are yours to change; what stands under
+# `blessed` is written by `ablate gate SPEC --reference THIS --bless`, and so is this file: notes
+# belong in `note`, comments do not survive.
+"""
+
+
+SCHEMA = 2
+"""What the keys of a file are; a file that does not say it may have those of the first schema."""
+
+_FIRST_SCHEMA = {
+    "loss": "min_effect",
+    "false_alarm": "alpha",
+    "elsewhere": "rtol_other_machine",
+    "by": "margin",
+    "spread": "std",
+}
+"""Keys of the first schema, and what they are called now."""
+
+_NAMING = ("checks", "machine", "versions", "signatures", "runs")
+_ABOVE_CHECKS = ("schema", "source", "alpha", "pilot_seeds")
+_FIRST_OF_CHECK = ("kind", "row", "against", "measure", "claim", "margin")
+_LAST_OF_CHECK = ("published", "note", "blessed")
+_LAST_OF_BLESSING = ("seeds", "values", "repeats", "other_machine", "derived", "terms")
+
+
+@dataclass(frozen=True)
+class ReferenceFile:
+    """A reference, and where its file says each thing.
+
+    Attributes:
+        tree: of the YAML.
+    """
+
+    reference: Reference
+    tree: Node
+
+    def mistake(self, path: Sequence[str], reason: str) -> Mistake:
+        """Return a mistake at the value under ``path``, or at what holds it."""
+        node, _ = self.tree.descend(path)
+        return Mistake(node.mark, ".".join(path), reason)
+
+    def refuse(
+        self,
+        *,
+        flaws: Iterable[Flaw] = (),
+        rows: Sequence[str] | None = None,
+        records: Records | None = None,
+    ) -> None:
+        """Compare the reference with an experiment.
+
+        Args:
+            flaws: what is wrong with the reference itself.
+            rows: all that the experiment has.
+            records: of its runs.
+
+        Raises:
+            MistakesError: with the flaws, and where a check names a row or a measure that is none.
+        """
+        wrong = [*flaws]
+        for name, check in self.reference.checks.items():
+            for key, row in zip(("row", "against"), check.rows, strict=False):
+                if rows is not None and row not in rows:
+                    reason = f"no row is called {row!r};{suggest(row, rows)} known: {listed(rows)}"
+                    wrong.append((("checks", name, key), reason))
+            known = _measures(check, records or {})
+            if known and check.recorded_measure not in known:
+                near = suggest(check.measure, known) or f" known: {listed(sorted(known))}"
+                reason = f"no run has a measure {check.measure!r};{near}"
+                wrong.append((("checks", name, "measure"), reason))
+        if wrong:
+            raise MistakesError([self.mistake(at, reason) for at, reason in wrong])
+
+
+def read(path: Path) -> ReferenceFile:
+    """Read a reference.
+
+    Raises:
+        MistakesError: with every mistake of the file.
+    """
+    wrong: list[Mistake] = []
+    try:
+        tree = _in_this_schema(_tree(path, wrong), wrong)
+    except UnreadableError as error:
+        raise MistakesError([*wrong, error.mistake]) from None
+    checks = _checks(tree, wrong)
+    rest = {key: node for key, node in tree.items() if key not in ("checks", "schema")}
+    head, mistakes = validated(Head, replace(tree, value=rest), _merge_schema(Reference))
+    wrong += mistakes
+    if wrong or head is None:
+        raise MistakesError(wrong)
+    return ReferenceFile(Reference(**dict(head), checks=checks), tree)
+
+
+def write(path: Path, reference: Reference) -> None:
+    """Write a reference, whole or not at all.
+
+    Raises:
+        StoreError: if that fails.
+    """
+    write_whole(path, text(reference))
+
+
+def text(reference: Reference) -> str:
+    """Return a reference as YAML."""
+    content = {"schema": SCHEMA, **plain(reference)}
+    if not reference.pilot_seeds:
+        del content["pilot_seeds"]
+    content["checks"] = {name: _arranged(check) for name, check in content["checks"].items()}
+    body = yaml.dump(
+        _sorted(content, _ABOVE_CHECKS, ("checks", "blessed")),  # people read the checks first
+        Dumper=_Dumper,
+        sort_keys=False,
+        default_flow_style=None,
+        allow_unicode=True,
+        width=88,
+    )
+    return _HEAD + body
+
+
+def _measures(check: Check, records: Records) -> set[str]:
+    """Return the measures that every run of a check has; none if no run is done or needed."""
+    if check.recorded_measure is None:
+        return set()
+    of_check = [
+        set(summarise([row], [seed], {(row, seed): record})[0].metrics)
+        for (row, seed), record in records.items()
+        if row in check.rows and record["status"] == "done"
+    ]
+    return set.intersection(*of_check) if of_check else set()
+
+
+def _tree(path: Path, wrong: list[Mistake]) -> Node:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read: {error.strerror}") from error
+    source = source_of(str(path), content, path)
+    root = parse(source, wrong)
+    if root is None or not isinstance(root.value, dict):
+        reason = "a reference is a mapping with 'checks'; `ablate gate --bless` writes one"
+        raise UnreadableError(Mistake(root.start if root else _start(source), "", reason))
+    return root
+
+
+def _start(source: Source) -> Mark:
+    return Mark(source, 1, 1)
+
+
+def _in_this_schema(tree: Node, wrong: list[Mistake]) -> Node:
+    """Return the tree with the keys of this schema; a file that names none may have older ones."""
+    schema = tree.get("schema")
+    if schema is None:
+        return _renamed(tree, wrong)
+    if schema.value != SCHEMA:
+        reason = f"this version of ablate reads schema {SCHEMA}; it is {schema.value!r}"
+        wrong.append(Mistake(schema.mark, "schema", reason))
+    return tree
+
+
+def _renamed(node: Node, wrong: list[Mistake], *, has_names: bool = False) -> Node:
+    """Return a mapping, and all below it, with the keys of the first schema renamed.
+
+    Args:
+        node: of the tree.
+        wrong: gets what is given twice.
+        has_names: whether its own keys are names of checks or rows, which stay.
+    """
+    renamed: dict[str, Node] = {}
+    for key, below in node.items():
+        new = key if has_names else _FIRST_SCHEMA.get(key, key)
+        if new in renamed:
+            wrong.append(Mistake(below.key, below.path, f"is given twice, as {new!r} too"))
+        renamed[new] = _renamed(below, wrong, has_names=not has_names and key in _NAMING)
+    return replace(node, value=renamed) if renamed else node
+
+
+def _checks(tree: Node, wrong: list[Mistake]) -> dict[str, Check]:
+    node = tree.get("checks")
+    if node is None or not dict(node.items()):
+        reason = f"needs 'checks', a mapping from names to checks of a kind: {', '.join(KINDS)}"
+        wrong.append(Mistake((node or tree).mark, "checks" if node else "", reason))
+        return {}
+    made = {name: _check(check, wrong) for name, check in node.items()}
+    return {name: check for name, check in made.items() if check is not None}
+
+
+def _check(node: Node, wrong: list[Mistake]) -> Check | None:
+    kind = node.get("kind")
+    name = None if kind is None else kind.value
+    if not isinstance(name, str) or name not in KINDS:
+        reason = (
+            f"there is no kind {name!r};{suggest(str(name), KINDS)} " if kind else "needs 'kind'; "
+        )
+        wrong.append(Mistake((kind or node).mark, node.path, f"{reason}known: {', '.join(KINDS)}"))
+        return None
+    check, mistakes = validated(KINDS[name], node, _merge_schema(KINDS[name]))
+    wrong += mistakes
+    return check
+
+
+def _merge_schema(model: type[BaseModel]) -> MergeSchema:
+    """Return which keys a model has, for messages."""
+    below: dict[str, MergeSchema] = {}
+    for key, info in model.model_fields.items():
+        inner = [
+            kind
+            for kind in (info.annotation, *get_args(info.annotation))
+            if isinstance(kind, type) and issubclass(kind, BaseModel)
+        ]
+        below[key] = _merge_schema(inner[0]) if inner else MergeSchema()
+    return MergeSchema(below=below, is_demanding=True)
+
+
+def _arranged(check: dict[str, Any]) -> dict[str, Any]:
+    """Return a check with what it asks for first, and of what was measured the summary first."""
+    arranged = _sorted(check, _FIRST_OF_CHECK, _LAST_OF_CHECK)
+    if "blessed" in arranged:
+        arranged["blessed"] = _sorted(arranged["blessed"], (), _LAST_OF_BLESSING)
+    return arranged
+
+
+def _sorted(mapping: dict[str, Any], first: Sequence[str], last: Sequence[str]) -> dict[str, Any]:
+    between = [key for key in mapping if key not in last]
+    keys = dict.fromkeys([*first, *between, *last])
+    return {key: mapping[key] for key in keys if key in mapping}
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes YAML that YAML 1.2 reads back as it was meant."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    """Quote what a reader of YAML 1.2 would take for a number, as `12e4` in a hash."""
+    style = None if scalar(value) == value else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)

@@ -1,0 +1,191 @@
+"""How far the mean of a few runs may lie from a reference, and what that catches.
+
+A reference is n seeds with mean m and standard deviation s. If nothing has changed, the mean of k
+new seeds less m, over s sqrt(1/n + 1/k), follows Student's t with n - 1 degrees of freedom
+(Hahn 1969, "Factors for calculating two-sided prediction intervals"), whatever the true standard
+deviation. The limits follow from that alone. The standard deviation of the new seeds plays no part:
+a new run that scatters does not widen its own tolerance, and the limits are known before it starts.
+
+Where the same k seeds are run again, their mean difference has the standard deviation s sqrt(1/k),
+with s the root mean square of n differences between runs of the same seed, on n degrees of freedom.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from scipy import special
+
+GAIN_SHARE = 0.2
+"""The share of alpha that is spent on a mean that is too good; the rest is for losses."""
+
+_MOST_SEEDS = 1000
+_MOST_PROPOSED = 40
+_LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a check of new, independent seeds is to keep.
+
+    Attributes:
+        alpha: share of gates in which it may fail although nothing has changed.
+        min_effect: the smallest true loss that it must catch, in the units of the measure.
+        power: share of gates in which it must catch it.
+        n_new: runs in a gate.
+    """
+
+    alpha: float
+    min_effect: float
+    power: float
+    n_new: int
+
+    def df(self, n: int) -> int:
+        """Return the degrees of freedom of a standard deviation from ``n`` seeds."""
+        return n - 1
+
+    def widening(self, n: int) -> float:
+        """Return the standard error of the difference of the means, for a std of 1."""
+        return math.sqrt(1 / n + 1 / self.n_new)
+
+    def error(self, n: int) -> str:
+        """Return the formula of `widening`."""
+        return f"sqrt(1/{n} + 1/{self.n_new})"
+
+    @property
+    def runs(self) -> str:
+        """What the new runs are called."""
+        return f"{self.n_new} new seeds"
+
+
+class PairedPromise(Promise):
+    """What a check of the same seeds is to keep; the std is of differences, around 0."""
+
+    def df(self, n: int) -> int:
+        return n
+
+    def widening(self, n: int) -> float:
+        return math.sqrt(1 / self.n_new)
+
+    def error(self, n: int) -> str:
+        return f"sqrt(1/{self.n_new})"
+
+    @property
+    def runs(self) -> str:
+        return f"the same {self.n_new} seeds"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a reference knows of a measure.
+
+    Attributes:
+        mean: what the mean of the new runs is compared with.
+        std: of one run, or of one difference.
+        n: seeds it is from.
+    """
+
+    mean: float
+    std: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Margins:
+    """How far the new mean may lie from the reference, in its units."""
+
+    loss: float
+    gain: float
+
+
+def margins(std: float, n: int, promise: Promise) -> Margins:
+    """Return the margins of a reference of ``n`` seeds, 2 or more, with this standard deviation."""
+    unit, df = std * promise.widening(n), promise.df(n)
+    return Margins(
+        loss=unit * quantile(promise.alpha * (1 - GAIN_SHARE), df),
+        gain=unit * quantile(promise.alpha * GAIN_SHARE, df),
+    )
+
+
+def power(std: float, n: int, promise: Promise) -> float:
+    """Return the share of gates in which a true loss of ``promise.min_effect`` is caught.
+
+    Where this is at least ``promise.power``, and references that fall short are refused, a loss
+    goes through in a share of at most 1 - ``promise.power`` of all repetitions of reference and
+    gate, whatever the true standard deviation.
+    """
+    unit = std * promise.widening(n)
+    if unit == 0:
+        return 1.0
+    missed = (margins(std, n, promise).loss - promise.min_effect) / unit
+    return tail(missed, promise.df(n))
+
+
+def largest_std(n: int, promise: Promise) -> float:
+    """Return the largest standard deviation with which ``n`` seeds can keep the promise."""
+    return promise.min_effect / smallest_effect(1.0, n, promise)
+
+
+def smallest_effect(std: float, n: int, promise: Promise) -> float:
+    """Return the smallest loss that ``n`` seeds of this standard deviation can promise to catch."""
+    df = promise.df(n)
+    steps = quantile(promise.alpha * (1 - GAIN_SHARE), df) + quantile(1 - promise.power, df)
+    return std * steps * promise.widening(n)
+
+
+def seeds_needed(std: float, promise: Promise) -> int | None:
+    """Return how many seeds a reference of this std must have; None if no number is enough."""
+    too_few, enough = 1, _MOST_SEEDS
+    if std > largest_std(enough, promise):
+        return None
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        if std > largest_std(middle, promise):
+            too_few = middle
+        else:
+            enough = middle
+    return enough
+
+
+def ways_out(std: float, n: int, promise: Promise) -> list[str]:
+    """Return what would make a promise possible that ``n`` seeds of this std cannot keep."""
+    ways = []
+    needed = seeds_needed(std, promise)
+    if needed is not None and needed <= _MOST_PROPOSED:
+        ways.append(f"a reference of {needed} seeds")
+    else:
+        for n_new in range(promise.n_new + 1, _MOST_PROPOSED):
+            wider = type(promise)(promise.alpha, promise.min_effect, promise.power, n_new)
+            needed = seeds_needed(std, wider)
+            if needed is not None and needed <= _MOST_PROPOSED:
+                ways.append(f"gates of {n_new} seeds (seeds: {n_new}) and a reference of {needed}")
+                break
+    return [*ways, f"min_effect: {rounded_up(smallest_effect(std, n, promise)):g}"]
+
+
+def rounded_up(value: float) -> float:
+    """Return a positive number with two digits that is not below ``value``."""
+    if value == 0:
+        return 0.0
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float(f"{math.ceil(value / step * (1 - 1e-12)) * step:.2g}")
+
+
+def lowest_std(std: float, df: int) -> float:
+    """Return the lower limit of the true standard deviation: it is above in 95% of cases."""
+    return std * math.sqrt(df / float(special.chdtri(df, 1 - _LEVEL)))
+
+
+@lru_cache(maxsize=4096)
+def quantile(above: float, df: int) -> float:
+    """Return what Student's variable with ``df`` degrees exceeds with probability ``above``."""
+    return -float(special.stdtrit(df, above))
+
+
+def tail(critical: float, df: int, shift: float = 0.0) -> float:
+    """Return P(T > critical) for T = (Z + shift) / s, s^2 a chi-square over its ``df``."""
+    if shift == 0:
+        return float(special.stdtr(df, -critical))
+    return float(special.nctdtr(df, -shift, -critical))

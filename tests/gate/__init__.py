@@ -1,0 +1,1 @@
+"""Tests of `ablate.gate` and of the command."""

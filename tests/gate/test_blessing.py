@@ -1,0 +1,261 @@
+"""Blessing: what is said before training, what is trained, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablate.api import RunOptions, gating
+from ablate.api.selecting import Records, Selection, stored
+from ablate.cli.app import app
+from ablate.errors import SpecError
+from ablate.gate.checks.finding import Finding
+from ablate.gate.evidence import UnfitError
+from ablate.gate.provenance import BlessingError
+from ablate.gate.reference_file import read
+from tests.gate.test_checks import blessed, evidence
+from tests.gate.test_command import Bench
+
+NARROW = (41.0, 41.3, 40.8, 41.1, 40.9, 41.2, 41.0, 40.9, 41.1, 41.0)
+WIDE = tuple(41 + 10 * (value - 41) for value in NARROW)
+ASKED = "checks: {bleu: {kind: statistical, measure: test.test.bleu}}\n"
+SEVEN = range(1, 8)
+
+
+class Trainer:
+    """Stands in for training: stores made-up runs, and notes which seeds were asked for."""
+
+    def __init__(self, bench: Bench, values: Sequence[float]) -> None:
+        self.bench, self.values = bench, values
+        self.trained: list[list[int]] = []
+        self.options: list[RunOptions] = []
+
+    def complete(self, selection: Selection, options: RunOptions) -> tuple[Records, bool]:
+        seeds = [run.seed for run in selection.runs]
+        self.trained.append(seeds)
+        self.options.append(options)
+        for seed in seeds:
+            losses = [7.0 - step / 9 for step in range(20)]
+            self.bench.store_runs({"baseline": [self.values[seed - 1]]}, losses, first=seed)
+        return stored(selection, options.store), True
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.chdir(tmp_path)
+    made = Bench(tmp_path)
+    made.reference.write_text(ASKED, encoding="utf-8")
+    return made
+
+
+def trainer(bench: Bench, values: Sequence[float], patch: pytest.MonkeyPatch) -> Trainer:
+    made = Trainer(bench, values)
+    patch.setattr(gating, "complete", made.complete)
+    return made
+
+
+def bless(bench: Bench, seeds: Sequence[int] = SEVEN, **options: Any) -> gating.Blessed:
+    run_options = RunOptions(seeds=seeds, device="cpu", results=bench.store.results, **options)
+    return gating.bless(bench.spec, bench.reference, run_options)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_what_can_be_promised_is_said_before_training_and_after_three_seeds(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    fresh: bool,
+) -> None:
+    trained = trainer(bench, NARROW, monkeypatch)
+    assert bless(bench, fresh=fresh).exit_status == 0
+    assert trained.trained == [[1, 2, 3], [4, 5, 6, 7]]
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == (
+        "bleu: 7 seeds can promise to catch a loss of 1.5 if their std is at most 0.407"
+    )
+    assert second.startswith("bleu: 3 seeds so far, with a std of 0.252; with that, 7 seeds can")
+
+
+def test_what_cannot_be_promised_ends_after_three_seeds(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = trainer(bench, WIDE, monkeypatch)
+    with pytest.raises(BlessingError, match=r"7 seeds with a std of 2\.52 .* min_effect: 9\.3$"):
+        bless(bench)
+    assert trained.trained == [[1, 2, 3]]
+
+
+def test_what_stored_runs_rule_out_is_not_trained(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.store_runs({"baseline": WIDE[:4]})
+    trained = trainer(bench, WIDE, monkeypatch)
+    with pytest.raises(BlessingError, match=r"bleu cannot be blessed: 7 seeds with a std of"):
+        bless(bench)
+    assert trained.trained == []
+
+
+def test_a_std_that_more_seeds_may_lower_rules_nothing_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = (40.5, 41.5, 41.0, 41.0, 41.05, 40.95, 41.0)
+    trained = trainer(bench, values, monkeypatch)
+    assert bless(bench).exit_status == 0
+    assert trained.trained == [[1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_a_first_reference_promises_the_smallest_effect_that_it_can(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.reference.unlink()
+    trainer(bench, WIDE, monkeypatch)
+    made = bless(bench)
+    assert made.exit_status == 0
+    (sentence,) = made.weakened
+    assert sentence.startswith("bleu promises less than was asked: 7 seeds with a std of 1.7")
+    check = read(bench.reference).reference.checks["bleu"]
+    smallest = check.terms(0.005)["min_effect"]
+    assert f"min_effect: {smallest:g}" in sentence
+    assert "bleu cannot be blessed: 7 seeds with a std of 2.52" in capsys.readouterr().err
+    assert list(made.reference.checks) == ["losses", "bleu"]
+
+
+def test_a_first_reference_of_one_seed_has_the_losses(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.reference.unlink()
+    trainer(bench, NARROW, monkeypatch)
+    made = bless(bench, [4])
+    assert made.exit_status == 1
+    assert [name for name, check in made.reference.checks.items() if check.blessed] == ["losses"]
+    assert "one seed has no std" in made.refused[0]
+
+
+def test_one_seed_trains_nothing_for_a_mean(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = trainer(bench, NARROW, monkeypatch)
+    with pytest.raises(BlessingError, match=r"one seed has no std; .* takes 4 seeds"):
+        bless(bench, [4])
+    assert trained.trained == []
+
+
+def test_runs_that_forecast_nothing_are_trained_together(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = trainer(bench, NARROW, monkeypatch)
+    bench.reference.write_text("checks: {nll: {kind: exact, seeds: 5}}\n", encoding="utf-8")
+    assert bless(bench).exit_status == 0
+    assert trained.trained == [[1, 2, 3, 4, 5]]
+
+
+def test_a_measure_that_no_run_has_is_reported_after_the_first_runs(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = trainer(bench, NARROW, monkeypatch)
+    bench.edit("test.test.bleu", "test.tset.bleu")
+    with pytest.raises(SpecError, match=r"no run has a measure 'test\.tset\.bleu'; did you mean"):
+        bless(bench)
+    assert trained.trained == [[1, 2, 3]]
+
+
+# seeds
+
+
+def test_a_gate_without_seeds_takes_new_ones(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = trainer(bench, NARROW, monkeypatch)
+    bless(bench)
+    options = RunOptions(device="cpu", results=bench.store.results, engine="eager")
+    assert gating.gate(bench.spec, bench.reference, options).passed
+    assert trained.trained[2:] == [[8, 9, 10]]
+    assert trained.options[-1].engine == "eager"
+
+
+def test_the_experiments_seeds_are_taken_where_they_are_new(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = trainer(bench, NARROW, monkeypatch)
+    bless(bench, range(4, 11))
+    options = RunOptions(device="cpu", results=bench.store.results)
+    assert gating.gate(bench.spec, bench.reference, options).passed
+    assert trained.trained[-1] == [1, 2, 3]
+
+
+def test_seeds_that_were_blessed_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer(bench, NARROW, monkeypatch)
+    bless(bench)
+    options = RunOptions(seeds=[7, 8, 9], device="cpu", results=bench.store.results)
+    reason = (
+        r"the check 'bleu' is about new seeds, and seed 7 blessed it; .* 'paired' .*"
+        r"3 seeds \(7, 8, 9\); new ones are --seeds 8,9,10"
+    )
+    with pytest.raises(SpecError, match=reason):
+        gating.gate(bench.spec, bench.reference, options)
+
+
+def test_seeds_of_a_pilot_neither_bless_nor_judge(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = trainer(bench, NARROW, monkeypatch)
+    bench.reference.write_text(f"pilot_seeds: [1, 2]\n{ASKED}", encoding="utf-8")
+    with pytest.raises(SpecError, match=r"yaml:1:14: pilot_seeds: a pilot has used seeds 1, 2"):
+        bless(bench)
+    assert trained.trained == []
+    bless(bench, range(3, 8))
+    options = RunOptions(seeds=[1, 8, 9], device="cpu", results=bench.store.results)
+    with pytest.raises(SpecError, match="a pilot has used seed 1; the gate has 3 seeds"):
+        gating.gate(bench.spec, bench.reference, options)
+    assert read(bench.reference).reference.new_seeds() == (8, 9, 10)
+
+
+# claims that would not be shown again
+
+CLOSE = {"baseline": [41.0, 41.5, 40.5], "none": [37.6, 37.8, 36.9]}
+
+
+def worse(margin: float) -> Finding:
+    return Finding(row="none", measure="test.test.bleu", claim="worse", margin=margin)
+
+
+def test_a_claim_that_fewer_than_8_of_10_gates_would_show_again_is_not_blessed() -> None:
+    reason = (
+        r"\d\d% of gates with 3 seeds would show the claim again, and 80% is asked; it takes gates "
+        r"of \d seeds \(seeds: \d\), or margin: 3(\.\d)?$"
+    )
+    with pytest.raises(UnfitError, match=reason) as raised:
+        blessed(evidence(CLOSE), worse=worse(3.3))
+    margin = float(str(raised.value).rpartition(" ")[2])
+    assert blessed(evidence(CLOSE), worse=worse(margin)).checks["worse"].blessed is not None
+    with pytest.raises(UnfitError):
+        blessed(evidence(CLOSE), worse=worse(margin + 0.1))
+
+
+def test_the_seeds_that_a_claim_takes_are_enough() -> None:
+    with pytest.raises(UnfitError, match=r"\(seeds: (\d)\)") as raised:
+        blessed(evidence(CLOSE), worse=worse(3.3))
+    n = int(str(raised.value).partition("(seeds: ")[2][0])
+    more = worse(3.3).model_copy(update={"seeds": n})
+    assert blessed(evidence(CLOSE), worse=more).checks["worse"].blessed is not None
+
+
+# options
+
+
+def test_the_command_hands_every_option_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: list[tuple[Any, ...]] = []
+
+    def gate(*words: Any, **choices: Any) -> gating.Gated:
+        calls.append((*words, choices))
+        return gating.Gated("e", (), ())
+
+    monkeypatch.setattr(gating, "gate", gate)
+    words = ["gate", "a.yaml", "--reference", "b.yaml", "--seeds", "1,2", "--device", "cpu"]
+    words += ["--jobs", "2", "--engine", "eager", "--set", "x=1", "--results", "r", "--fresh"]
+    with pytest.raises(SystemExit):
+        app(words)
+    capsys.readouterr()
+    options = RunOptions((1, 2), ["x=1"], "cpu", 2, "eager", Path("r"), fresh=True)
+    assert calls == [(Path("a.yaml"), Path("b.yaml"), options, {"junit": None, "is_stored": False})]
