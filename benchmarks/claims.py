@@ -282,7 +282,7 @@ def _page(judged: Sequence[Judged], commit: str) -> str:
 def _line(one: Judged) -> str:
     claim, effect = one.claim, one.effect
     unit = f" {UNITS[claim.measure]}" if claim.measure in UNITS else ""
-    stated = claim.direction
+    stated: str = claim.direction
     if claim.margin:
         stated += f" {'within' if stated == 'equal' else 'by'} {claim.margin:g}{unit}"
     if effect is None:

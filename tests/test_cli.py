@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -138,7 +139,7 @@ def _finish(folder: Path, cache: Path) -> None:
     (folder / "stderr").write_text(done.stderr, encoding="utf-8")
 
 
-def _records(folder: Path) -> dict[tuple[str, int], Mapping[str, object]]:
+def _records(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
     files = (folder / "results" / "runs").glob("*/record.json")
     records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     return {(record["variant"], record["seed"]): record for record in records}

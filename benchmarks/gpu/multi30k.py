@@ -17,9 +17,9 @@ from pathlib import Path
 
 from records import ROOT
 
-from ablate.api.running import How, complete
+from ablate.api.options import RunOptions
+from ablate.api.running import complete
 from ablate.api.selecting import select
-from ablate.store import Store
 from gpu.script import Item, Result, Setting, WrongError, answer
 
 _SEEDS = (1, 2, 3, 4, 5)
@@ -47,10 +47,13 @@ def trained(file: str, setting: Setting) -> Result:
     seeds: Sequence[int] = setting.pick(_SEEDS, (1,))
     only = setting.pick((), ("baseline", "none")) if "pe" in file else ()
     selection = select(path, overrides, seeds, only)
-    store = Store(setting.output / "multi30k")
-    device = "cuda:0" if setting.is_cuda else "cpu"
+    options = RunOptions(
+        device="cuda:0" if setting.is_cuda else "cpu",
+        jobs=None if setting.is_cuda else 1,
+        results=setting.output / "multi30k",
+    )
     began = time.perf_counter()
-    records, is_new = complete(selection, store, How(device, None if setting.is_cuda else 1))
+    records, is_new = complete(selection, options)
     seconds = time.perf_counter() - began
     failed = [f"{k}: {r['error']}" for k, r in records.items() if r["status"] != "done"]
     if failed or len(records) < len(selection.runs):

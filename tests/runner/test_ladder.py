@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from ablate.api import running
+from ablate.api.options import RunOptions
 from ablate.config import RunSpec
 from ablate.runner import schedule as schedule_module
 from ablate.runner.devices import Device
@@ -137,9 +138,8 @@ def test_a_probe_that_does_not_fit_is_measured_in_halves(
 
 
 def _run(folder: Path, results: str, engine: str) -> running.Outcome:
-    return running.run(
-        folder / "pe.yaml", device="cpu", results=folder / results, jobs=1, engine=engine
-    )
+    options = RunOptions(device="cpu", results=folder / results, jobs=1, engine=engine)
+    return running.run(folder / "pe.yaml", options)
 
 
 def test_a_run_whose_capture_fails_ends_with_the_numbers_of_the_eager_engine(
