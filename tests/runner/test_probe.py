@@ -16,6 +16,7 @@ from ablate.runner.pool import Pool
 from ablate.runner.probe import n_rounds_of, probe_one
 from ablate.runner.task import Task
 from ablate.store import Store
+from ablate.training import Progress
 from tests.runner.conftest import SMALL, SPEEDS, Diary, MakeTask
 
 
@@ -25,7 +26,7 @@ def probe(task: MakeTask) -> Task:
     return task("row", key="row", spec=spec, action="probe", session="now")
 
 
-def _report(*_: object) -> None:
+def _report(phase: str, progress: Progress | None = None, largest_batch: int | None = None) -> None:
     return
 
 

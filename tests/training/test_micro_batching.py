@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -68,7 +69,7 @@ def test_the_parts_are_the_batch(n: int) -> None:
 @pytest.mark.parametrize("factor", [2, 4, 64])
 @pytest.mark.parametrize(("accumulate", "loss_per"), [(1, "token"), (3, "sentence")])
 def test_a_divided_step_is_the_whole_one(
-    engine: str, factor: int, accumulate: int, loss_per: str
+    engine: str, factor: int, accumulate: int, loss_per: Literal["token", "sentence"]
 ) -> None:
     objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
     step_config = replace(StepConfig(objective), loss_per=loss_per)
