@@ -99,8 +99,18 @@ def test_a_stack_adds_to_what_both_share(folder: Folder) -> None:
         "  dropout: {embedding: 0.2}\n"
     ).model
     encoder, decoder = model.stack("encoder"), model.stack("decoder")
-    assert encoder.position.options == {"exponent": "t2t", "layout": "interleaved", "base": 50.0}
-    assert decoder.position.options == {"exponent": "paper", "layout": "halves", "base": 50.0}
+    assert encoder.position.options == {
+        "exponent": "t2t",
+        "layout": "interleaved",
+        "base": 50.0,
+        "first": 0,
+    }
+    assert decoder.position.options == {
+        "exponent": "paper",
+        "layout": "halves",
+        "base": 50.0,
+        "first": 0,
+    }
     assert (encoder.dropout.residual, decoder.dropout.residual) == (0.1, 0.3)
     assert decoder.dropout.embedding == 0.2
     assert encoder.cross_attention is None
@@ -141,7 +151,7 @@ def test_another_name_keeps_no_option_and_the_same_name_keeps_all(folder: Folder
     same = folder.baseline(
         "extends: parent.yaml\nmodel: {position: {name: sinusoidal, layout: halves}}"
     ).model.position
-    assert same.options == {"exponent": "paper", "layout": "halves", "base": 50.0}
+    assert same.options == {"exponent": "paper", "layout": "halves", "base": 50.0, "first": 0}
     nameless = folder.baseline("extends: parent.yaml\nmodel: {position: {layout: halves}}")
     assert nameless.model.position == same
     other = folder.baseline("extends: parent.yaml\nmodel: {position: {name: learned}}")
