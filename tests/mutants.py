@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,11 +94,9 @@ def gradient_mutants(file: Path, numbers: set[int]) -> Iterator[Mutant]:
     for number, node in enumerate(_operands(tree)):
         if number not in numbers:
             continue
-        detached = ast.Call(ast.Attribute(node, "detach", ast.Load()), [], [])
-        yield _replaced(file, tree, number, detached, f"detach: {_short(node)}")
+        yield _detached(file, tree, number)
         if isinstance(node, ast.BinOp | ast.Call):
-            halved = ast.Call(ast.parse(HALVED, mode="eval").body, [node], [])
-            yield _replaced(file, tree, number, halved, f"halve the gradient: {_short(node)}")
+            yield _halved(file, tree, number)
 
 
 def instrumented(file: Path) -> str:
@@ -123,16 +121,33 @@ def _mutant(file: Path, node: Node, change: str, tree: ast.Module) -> Mutant:
     return Mutant(file, node.lineno, _function_at(tree, node.lineno), change, source)
 
 
-def _replaced(file: Path, tree: ast.Module, number: int, new: ast.expr, change: str) -> Mutant:
-    """Return the mutant with ``new`` in place of the operand of that number."""
-    old = _operands(tree)[number]
+def _detached(file: Path, tree: ast.Module, number: int) -> Mutant:
+    def detach(node: ast.expr) -> ast.expr:
+        return ast.Call(ast.Attribute(node, "detach", ast.Load()), [], [])
+
+    return _replaced(file, tree, number, "detach", detach)
+
+
+def _halved(file: Path, tree: ast.Module, number: int) -> Mutant:
+    def halve(node: ast.expr) -> ast.expr:
+        return ast.Call(ast.parse(HALVED, mode="eval").body, [node], [])
+
+    return _replaced(file, tree, number, "halve the gradient", halve)
+
+
+def _replaced(
+    file: Path, tree: ast.Module, number: int, change: str, new: Callable[[ast.expr], ast.expr]
+) -> Mutant:
+    """Return the mutant with ``new`` of the operand of that number in its place."""
+    other = copy.deepcopy(tree)
+    old = _operands(other)[number]
+    description = f"{change}: {_short(old)}"
 
     class Replace(ast.NodeTransformer):
         def visit(self, node: ast.AST) -> ast.AST:
-            return copy.deepcopy(new) if node is old else self.generic_visit(copy.copy(node))
+            return new(old) if node is old else self.generic_visit(node)
 
-    changed = Replace().visit(tree)
-    return _mutant(file, old, change, changed)
+    return _mutant(file, old, description, Replace().visit(other))
 
 
 def _function_at(node: ast.AST, line: int, prefix: str = "") -> str:
