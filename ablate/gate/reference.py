@@ -141,7 +141,9 @@ class Reference(Head):
             before, after = old.checks.get(name), self.checks.get(name)
             if after is None:
                 sentences.append(f"{name} would be dropped")
-            elif before is not None and before.blessed is not None:
+            elif before is None or before.blessed is None:
+                sentences.append(f"{name} has lost what blessed it; it may be looser than it was")
+            else:
                 sentences += [f"{name}: {text}" for text in after.loosened(before)]
         return sentences
 

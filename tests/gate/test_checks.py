@@ -499,6 +499,15 @@ def test_terms_that_were_loosened_by_hand_first_are_named_all_the_same() -> None
     ]
 
 
+def test_a_check_whose_blessing_was_deleted_by_hand_may_be_looser() -> None:
+    old = _statistical()
+    deleted = {"bleu": old.checks["bleu"].model_copy(update={"blessed": None})}
+    by_hand = old.model_copy(update={"checks": deleted})
+    assert _statistical().loosened(by_hand) == [
+        "bleu has lost what blessed it; it may be looser than it was"
+    ]
+
+
 def test_numbers_that_moved_are_reported() -> None:
     assert _statistical().moved(_statistical()) == []
     assert _statistical([value - 1 for value in TINY]).moved(_statistical()) == [
