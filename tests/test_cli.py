@@ -313,6 +313,17 @@ def test_what_is_kept_of_sentences_adds_up_to_the_scores(finished: Path) -> None
             assert nll == pytest.approx(scores["nll"], abs=1e-5)
 
 
+def test_a_file_of_sentences_that_is_broken_is_named(again: Ablate, finished: Path) -> None:
+    record = _records(finished)["none", 2]
+    file = finished / "results" / "runs" / record["hash"] / "sentences.test.csv"
+    whole = file.read_text(encoding="utf-8")
+    file.write_text(whole[:100], encoding="utf-8")
+    done = again("report", "pe.yaml")
+    file.write_text(whole, encoding="utf-8")
+    assert done.returncode == 2
+    assert f"{record['hash']}/sentences.test.csv: cannot be read" in done.stderr.replace("\n", "")
+
+
 def test_a_report_has_intervals_for_new_sentences(again: Ablate) -> None:
     done = again("report", "pe.yaml", "--format", "json")
     assert done.returncode == 0, done.stderr

@@ -144,7 +144,9 @@ def _read_sentences(path: Path) -> SentenceStatistics:
     try:
         return SentenceStatistics.from_csv(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise StoreError(f"{path}: cannot be read: {error}; `--fresh` makes it anew") from error
+        raise StoreError(
+            f"{path}: cannot be read: {error}; `ablate run --fresh` makes it anew"
+        ) from error
 
 
 def _train(selection: Selection, worker_slots: Sequence[Device], options: RunOptions) -> None:
