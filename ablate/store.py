@@ -10,13 +10,14 @@ from __future__ import annotations
 import fcntl
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ablate import writing
 from ablate.errors import StoreError
+from ablate.record import read_record
 
 FINISHED = ("done", "diverged")
 """The statuses that the same run would end with again, so that nobody repeats it."""
@@ -44,9 +45,9 @@ class Store:
         Raises:
             StoreError: if there is a record that cannot be read.
         """
-        return _read(self.path(run) / "record.json")
+        return _read_record(self.path(run) / "record.json")
 
-    def save(self, record: dict[str, Any]) -> None:
+    def save(self, record: Mapping[str, Any]) -> None:
         """Write a record; whoever reads meanwhile, or after a crash, sees the old one or this one.
 
         Raises:
@@ -94,7 +95,7 @@ class Store:
             StoreError: if there is no such run, or more than one.
         """
         if (Path(run) / "record.json").is_file():
-            return _read(Path(run) / "record.json") or {}
+            return _read_record(Path(run) / "record.json") or {}
         runs = self.results / "runs"
         found = sorted(path.parent for path in runs.glob("*/record.json"))
         near = [folder.name for folder in found if run and folder.name.startswith(run)]
@@ -143,8 +144,16 @@ def _make(folder: Path) -> None:
         raise StoreError(f"{folder}: cannot be made: {error.strerror or error}") from error
 
 
-def _dump(content: dict[str, Any]) -> str:
+def _dump(content: Mapping[str, Any]) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _read_record(path: Path) -> dict[str, Any] | None:
+    content = _read(path)
+    try:
+        return None if content is None else read_record(content)
+    except ValueError as error:
+        raise StoreError(f"{path}: {error}; move it away to repeat the run") from error
 
 
 def _read(path: Path) -> Any:
@@ -152,7 +161,7 @@ def _read(path: Path) -> Any:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{path}: cannot be read: {error}; move it away to repeat it") from error
     if not isinstance(content, dict):
         raise StoreError(f"{path}: is not a record; move it away to repeat it")

@@ -12,7 +12,7 @@ from pathlib import Path
 import ablate
 
 LAYERS = (
-    ("version", "errors", "processes", "cuda_graphs", "writing", "part_packages"),
+    ("version", "errors", "processes", "cuda_graphs", "writing", "part_packages", "record"),
     ("registry",),
     ("parts",),
     ("config",),

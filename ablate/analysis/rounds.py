@@ -13,15 +13,15 @@ class Rounds:
     """One measure of a row, round by round.
 
     A machine is now faster and now slower, so that one row is compared with another within a
-    round, and only on the same occasion.
+    round, and only on the same session.
 
     Attributes:
         values: of each round, never empty.
-        occasion: when the rows began to take turns.
+        session: when the rows began to take turns.
     """
 
     values: Sequence[float]
-    occasion: str
+    session: str
 
     @property
     def n(self) -> int:
@@ -40,12 +40,12 @@ class Rounds:
 
 
 def rounds_of(records: Iterable[Mapping[str, Any]]) -> dict[str, Rounds]:
-    """Return the speeds of a row by name, ``speed.<name>``, of its latest occasion."""
+    """Return the speeds of a row by name, ``speed.<name>``, of its latest session."""
     known = [record["speed"] for record in records if record.get("speed", {}).get("rounds")]
     if not known:
         return {}
-    latest = max(known, key=lambda speed: speed["occasion"])
+    latest = max(known, key=lambda speed: speed["session"])
     return {
-        f"speed.{name}": Rounds(values, latest["occasion"])
+        f"speed.{name}": Rounds(values, latest["session"])
         for name, values in latest["rounds"].items()
     }

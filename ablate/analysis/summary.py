@@ -121,7 +121,7 @@ def _speeds(rows: Sequence[Summary]) -> dict[str, dict[str, Speed]]:
         together = {
             name: rounds.values
             for name, rounds in of_rows.items()
-            if baseline and rounds.occasion == baseline.occasion
+            if baseline and rounds.session == baseline.session
         }
         compared = compare_speeds(together) if together else {}
         for name, rounds in of_rows.items():

@@ -207,7 +207,7 @@ def _turns(rounds: Rounds, speed: Speed) -> dict[str, Any]:
         "sd": rounds.sd,
         "n": rounds.n,
         "values": list(rounds.values),
-        "occasion": rounds.occasion,
+        "session": rounds.session,
     }
 
 

@@ -69,7 +69,7 @@ def n_rounds_of(probe: Mapping[str, Any] | None) -> int:
 def probe_one(task: Task, store: Store, report: Report) -> None:
     """Measure a row once more, and keep the result.
 
-    The first round leaves what `measuring.probe` returns; ``occasion``; what only the corpus can
+    The first round leaves what `measuring.probe` returns; ``session``; what only the corpus can
     tell: ``n_src`` and ``n_tgt``, the sizes of the vocabularies, ``batches_per_epoch``, and
     ``target_tokens_per_batch``, their mean; and the task's changes. Each further one adds its
     speeds to those that are in ``rounds``, by their names: what is kept of them is the median.
@@ -92,11 +92,11 @@ def probe_one(task: Task, store: Store, report: Report) -> None:
     if task.round == 0:
         rounds = {name: [speed] for name, speed in speeds.items()}
         of_corpus = _of_corpus(prepared, batches)
-        of_rounds = {"occasion": task.session, "rounds": rounds}
+        of_rounds = {"session": task.session, "rounds": rounds}
         store.save_probe(task.key, {**measured, **of_corpus, **of_rounds, **task.changes})
         return
     before = store.load_probe(task.key) or {}
-    if before.get("occasion") != task.session:
+    if before.get("session") != task.session:
         return  # another process has begun to measure the row anew
     rounds = {name: [*before["rounds"][name], speed] for name, speed in speeds.items()}
     medians = {name: statistics.median(values) for name, values in rounds.items()}

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ablate.config import RunSpec
 from ablate.config.identity import outside
+from ablate.record import SCHEMA
 from ablate.registry import Plugin, plugins
 from ablate.runner.failures import Failure
 from ablate.training import Progress
@@ -102,6 +103,7 @@ class Task:
     def record(self, status: str, error: str | None = None, **known: Any) -> dict[str, Any]:
         """Return a record of the run: what was asked for, how it ended, what is known of it."""
         return {
+            "schema": SCHEMA,
             "hash": self.key,
             "experiment": self.experiment,
             "variant": self.variant,

@@ -1,4 +1,4 @@
-"""Speeds of rows that took turns: compared within rounds, and never across occasions."""
+"""Speeds of rows that took turns: compared within rounds, and never across sessions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def test_a_disturbed_round_moves_the_deviation_and_not_the_median() -> None:
     assert Rounds([10.0], "a").sd is None
 
 
-def _record(occasion: str | None, *speeds: float) -> dict[str, Any]:
-    turns = {} if occasion is None else {"occasion": occasion, "rounds": {"fast": list(speeds)}}
+def _record(session: str | None, *speeds: float) -> dict[str, Any]:
+    turns = {} if session is None else {"session": session, "rounds": {"fast": list(speeds)}}
     return {"status": "done", "speed": {"fast": speeds[0], **turns}, "memory": {"peak": 1.0}}
 
 

@@ -68,7 +68,7 @@ def record(name: str, seed: int) -> dict[str, Any]:
         "speed": {
             **{measure: statistics.median(values) for measure, values in rounds.items()},
             "rounds": rounds,
-            "occasion": "2026-11-22T12:00:00+00:00",
+            "session": "2026-11-22T12:00:00+00:00",
         },
         "memory": {"train_peak_mib": draw(600, 700), "decode_peak_mib": draw(300, 400)},
         "dev": {"nll": draw(0.3, 0.5), "perplexity": draw(1.3, 1.7)},

@@ -187,12 +187,12 @@ def test_where_tokenizers_differ_losses_are_compared_per_character(
 TRAIN = "speed.train_target_tokens_per_second"
 
 
-def _turns(records: made_up.Records, row: str, *speeds: float, occasion: str = "a") -> None:
+def _turns(records: made_up.Records, row: str, *speeds: float, session: str = "a") -> None:
     turns = {TRAIN.removeprefix("speed."): list(speeds)}
     for (name, _), record in records.items():
         if name == row:
             median = {TRAIN.removeprefix("speed."): statistics.median(speeds)}
-            record["speed"] = {**median, "rounds": turns, "occasion": occasion}
+            record["speed"] = {**median, "rounds": turns, "session": session}
 
 
 def test_ratios_of_speeds_are_those_of_rows_that_took_turns(
@@ -200,7 +200,7 @@ def test_ratios_of_speeds_are_those_of_rows_that_took_turns(
 ) -> None:
     _turns(records, "baseline", 1000.0, 2000.0, 1500.0)
     _turns(records, "learned", 500.0, 1000.0, 750.0)
-    _turns(records, "literal", 500.0, 1100.0, 900.0, occasion="b")
+    _turns(records, "literal", 500.0, 1100.0, 900.0, session="b")
     _turns(records, "heads_1", 3000.0, 4000.0)
     for record in records.values():
         rounds = record["speed"]["rounds"]

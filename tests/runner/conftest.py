@@ -87,7 +87,7 @@ for task in tasks:
             sys.exit()
         speeds = ("train_target_tokens_per_second", "decode_sentences_per_second")
         probe = {"rounds": {name: [1.0] * (task["round"] + 1) for name in speeds}}
-        probe |= {"train_peak_mib": 1.0, "occasion": task["session"]}
+        probe |= {"train_peak_mib": 1.0, "session": task["session"]}
         probe |= {"micro_batch_factor": factor} if factor > 1 else {}
         if task["engine_note"]:
             probe |= {name: task[name] for name in ("engine", "engine_note")}

@@ -153,8 +153,8 @@ def test_a_worker_makes_several_runs_and_says_so(
     for key, kind in kinds.items():
         _together([_task(task, tmp_path / "alone", key, **kind)])
         assert _numbers(tmp_path / "both", key) == _numbers(tmp_path / "alone", key)
-        assert _record(tmp_path / "both", key)["n_together"] == 3
-        assert _record(tmp_path / "alone", key)["n_together"] == 1
+        assert _record(tmp_path / "both", key)["runs_per_process"] == 3
+        assert _record(tmp_path / "alone", key)["runs_per_process"] == 1
         assert diary.endings[key].startswith("done, BLEU")
 
 

@@ -67,7 +67,7 @@ def test_rounds_of_another_session_are_left_alone(store: Store, probe: Task) -> 
     assert store.load_probe("row") == before
     probe_one(replace(probe, session="then"), store, _report)
     after = store.load_probe("row") or {}
-    assert after["occasion"] == "then"
+    assert after["session"] == "then"
     assert n_rounds_of(after) == 1
 
 

@@ -76,7 +76,7 @@ def test_a_failure_is_a_record_with_its_reason_and_what_was_known(
     reason: str,
 ) -> None:
     monkeypatch.setattr(run, "prepare", _raising(error))
-    turns = {"occasion": "today", "rounds": {"decode_sentences_per_second": [8.0, 9.0, 9.5]}}
+    turns = {"session": "today", "rounds": {"decode_sentences_per_second": [8.0, 9.0, 9.5]}}
     measured = {"train_peak_mib": 7.0, "decode_sentences_per_second": 9.0, "n_src": 5}
     store.save_probe(job.probe, measured | turns)
     if status == "diverged":

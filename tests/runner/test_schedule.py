@@ -65,7 +65,7 @@ def test_rows_are_probed_by_turns_then_every_seed_is_trained(
     ]
     probes = [store.load_probe(key) or {} for key in ("a", "done-b")]
     assert [n_rounds_of(probe) for probe in probes] == [FEWEST_ROUNDS] * 2
-    assert probes[0]["occasion"] == probes[1]["occasion"] != ""
+    assert probes[0]["session"] == probes[1]["session"] != ""
     assert "training" in diary.signs
     assert "no message" not in diary.signs
 
@@ -103,8 +103,8 @@ def test_rows_are_measured_again_beside_one_that_is_new(
 ) -> None:
     store.save_probe("old", MEASURED)
     _run([task("done old", probe="old"), task("done new")], store, diary, command)
-    occasions = {(store.load_probe(key) or {})["occasion"] for key in ("old", "done-new")}
-    assert len(occasions) == 1
+    sessions = {(store.load_probe(key) or {})["session"] for key in ("old", "done-new")}
+    assert len(sessions) == 1
 
 
 def test_two_places_are_used_at_the_same_time(

@@ -1,0 +1,190 @@
+"""The record of one run: what ``record.json`` holds, typed, and checked where it is read.
+
+A key whose value is not known yet, or never will be, is left out: a run that failed has no scores.
+Keys that a reader does not know are kept, so that a record of a later version can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NotRequired, Required
+
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+SCHEMA = 2
+"""The version of the keys; records without one are of version 1."""
+
+Status = Literal["done", "diverged", "oom", "failed"]
+
+
+class Hardware(TypedDict, total=False):
+    """The machine and the device; ``cpu_kind`` is what libraries choose their kernels by."""
+
+    device: Literal["cpu", "cuda"]
+    device_name: str
+    cpu: str
+    cpu_kind: str
+    threads: int
+    memory_gib: float
+
+
+class Git(TypedDict, total=False):
+    """The commit, whether the package differed from it, and a digest of the package's code."""
+
+    commit: str | None
+    is_clean: bool | None
+    code: str
+
+
+class Corpus(TypedDict, total=False):
+    """Name, languages, digest of the content, and how many pairs were trained on."""
+
+    name: str
+    src: str
+    tgt: str
+    fingerprint: str
+    notes: list[str]
+    n_train: int
+
+
+class Tokenizer(TypedDict, total=False):
+    """Digest, and the sizes of both vocabularies."""
+
+    fingerprint: str
+    n_src: int
+    n_tgt: int
+
+
+class PartCount(TypedDict):
+    """A part by name, and its own parameters."""
+
+    part: str
+    parameters: int
+
+
+class Parameters(TypedDict):
+    """Parameters in all, those of embeddings and output, and those of every part."""
+
+    total: int
+    embedding: int
+    by_part: NotRequired[dict[str, PartCount]]
+
+
+class Training(TypedDict, total=False):
+    """What training did; losses in nats per target token, seconds of wall time."""
+
+    steps: int
+    epochs: int
+    batches_per_epoch: int
+    target_tokens: int
+    seconds: float
+    final_loss: float
+    final_aux_loss: float
+    best_dev_nll: float
+    averaged_steps: list[int]
+    stopped_early: bool
+
+
+class Speed(TypedDict, total=False):
+    """Medians over rounds, the values of the rounds, and the probe's session."""
+
+    train_target_tokens_per_second: float
+    decode_sentences_per_second: float
+    rounds: dict[str, list[float]]
+    session: str
+    micro_batch_factor: int
+
+
+class Memory(TypedDict, total=False):
+    """Peaks, in MiB."""
+
+    train_peak_mib: float
+    decode_peak_mib: float
+
+
+class Plugin(TypedDict):
+    """A file or package that brought parts, and the digest of its content."""
+
+    name: str
+    sha256: str
+
+
+class Record(TypedDict, total=False):
+    """One run: what was asked for, on what, and what came of it.
+
+    ``spec`` is the whole resolved spec; ``dev`` and each of ``test`` hold scores by name (NLL in
+    nats per token, perplexity, BLEU, chrF, shares in percent) with the signatures of BLEU.
+    """
+
+    schema: int
+    hash: Required[str]
+    experiment: str
+    variant: str
+    seed: int
+    status: Required[Status]
+    error: str | None
+    spec: dict[str, Any]
+    plugins: list[Plugin]
+    hardware: Hardware
+    versions: dict[str, str]
+    git: Git
+    engine: str
+    engine_note: str | None
+    engine_seconds: float
+    micro_batching: dict[str, Any] | None
+    runs_per_process: int
+    started: str
+    finished: str
+    timings: dict[str, float]
+    corpus: Corpus
+    tokenizer: Tokenizer
+    params: Parameters
+    flops: dict[str, float]
+    train: Training
+    speed: Speed
+    memory: Memory
+    dev: dict[str, float | str | None]
+    test: dict[str, dict[str, Any]]
+
+
+_RECORD: TypeAdapter[Record] = TypeAdapter(Record)
+
+
+def read_record(content: object) -> dict[str, Any]:
+    """Return what ``record.json`` holds as a record of the present schema.
+
+    Raises:
+        ValueError: if it is no record; the message names the first key that is wrong.
+    """
+    if not isinstance(content, Mapping):
+        raise ValueError("is not a record but a " + type(content).__name__)
+    present = upgraded(content)
+    try:
+        _RECORD.validate_python(present)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(str(step) for step in first["loc"])
+        raise ValueError(f"is not a record: {path}: {first['msg']}") from error
+    return present
+
+
+def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a record with the keys of the present schema."""
+    record = dict(content)
+    if record.get("schema", 1) == 1:
+        _rename(record, "n_together", "runs_per_process")
+        for section, old, new in (
+            ("train", "final_own_loss", "final_aux_loss"),
+            ("speed", "occasion", "session"),
+        ):
+            if isinstance(record.get(section), Mapping):
+                record[section] = dict(record[section])
+                _rename(record[section], old, new)
+        record["schema"] = SCHEMA
+    return record
+
+
+def _rename(keys: dict[str, Any], old: str, new: str) -> None:
+    if old in keys:
+        keys[new] = keys.pop(old)

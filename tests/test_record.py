@@ -1,0 +1,72 @@
+"""The record of a run is checked where it is read, and older records are understood."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablate.errors import StoreError
+from ablate.record import SCHEMA, read_record
+from ablate.store import Store
+
+RECORD: dict[str, Any] = {
+    "hash": "0123456789abcdef",
+    "status": "done",
+    "seed": 1,
+    "params": {"total": 10, "embedding": 4},
+    "test": {"test": {"bleu": 30.5, "bleu_signature": "nrefs:1"}},
+}
+
+
+def test_a_record_of_the_first_schema_gets_the_keys_of_the_present_one() -> None:
+    old = RECORD | {
+        "n_together": 2,
+        "train": {"final_own_loss": 0.5, "steps": 3},
+        "speed": {"occasion": "then", "rounds": {"decode_sentences_per_second": [1.0]}},
+    }
+    read = read_record(old)
+    assert read["schema"] == SCHEMA
+    assert read["runs_per_process"] == 2
+    assert read["train"] == {"final_aux_loss": 0.5, "steps": 3}
+    assert read["speed"]["session"] == "then"
+    assert not {"n_together"} & read.keys()
+    assert old["n_together"] == 2, "what was read is left alone"
+    assert read_record(read) == read
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"status": "fine"}, "status"),
+        ({"test": "none"}, "test"),
+        ({"test": {"test": 3}}, "test.test"),
+        ({"params": {"total": "many", "embedding": 1}}, "params.total"),
+        ({"versions": {"torch": 2}}, "versions.torch"),
+        ({"hash": None}, "hash"),
+    ],
+)
+def test_what_is_no_record_is_named_with_its_file(
+    tmp_path: Path, change: dict[str, Any], reason: str
+) -> None:
+    store = Store(tmp_path)
+    store.save(RECORD)
+    path = store.path(RECORD["hash"]) / "record.json"
+    path.write_text(json.dumps(RECORD | change), encoding="utf-8")
+    with pytest.raises(StoreError, match=rf"record\.json: is not a record: {reason}: .*repeat"):
+        store.load(RECORD["hash"])
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "3", '"text"', "{", "[" * 100_000])
+def test_json_that_is_no_record_is_no_traceback(tmp_path: Path, content: str) -> None:
+    store = Store(tmp_path)
+    store.save(RECORD)
+    (store.path(RECORD["hash"]) / "record.json").write_text(content, encoding="utf-8")
+    with pytest.raises(StoreError, match=r"record\.json: .*move it away to repeat"):
+        store.load(RECORD["hash"])
+
+
+def test_keys_of_a_later_version_are_kept() -> None:
+    assert read_record(RECORD | {"schema": SCHEMA, "colour": "red"})["colour"] == "red"
