@@ -26,6 +26,7 @@ from ablate.registry import build
 from ablate.training import checkpoint
 from ablate.training.averaging import MovingAverage, Snapshots
 from ablate.training.engines import choose
+from ablate.training.micro_batching import most_parts
 from ablate.training.plan import Stream, count_steps
 from ablate.training.step import StepConfig, StepResult, make_optimizer, set_rate
 
@@ -102,7 +103,8 @@ class TrainingResult:
         engine: what the steps were executed with, in this process.
         engine_note: why not with the engine that was wanted; empty if it was.
         engine_seconds: wall time that went into recording or compiling, in this process.
-        micro_batches: into how many parts a batch was divided to fit into memory; 1 if into none.
+        micro_batches: into how many parts batches were divided to fit into memory, at most; 1 if
+            they were not.
     """
 
     steps: int
@@ -182,7 +184,6 @@ class _Loop:
         step_config = StepConfig.of(training, job.precision)
         example = job.batches.make(job.batches.epoch(seed, 0)[0])
         self.engine = choose(job.engine, model.train(), step_config, self.optimizer, example)
-        self.micro_batches = len(self.engine.divided([example], job.micro_batch_factor))
         self.file = job.folder / "checkpoint.pt"
         saved = checkpoint.restore(self.file, model, self.optimizer) or {}
         moving = saved.pop("moving", None)
@@ -390,5 +391,5 @@ class _Loop:
             engine=self.engine.name,
             engine_note=self.engine.note,
             engine_seconds=round(self.engine.seconds_preparing, 3),
-            micro_batches=self.micro_batches,
+            micro_batches=most_parts(self.engine, self.job.batches, self.job.micro_batch_factor),
         )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from ablate.data.batches import Batch
+from collections.abc import Sequence
+from typing import Protocol
+
+from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
+
+_SOME_BATCHES = 50  # among which there is one of the usual size
 
 
 def divide(batch: Batch, n: int) -> list[Batch]:
@@ -27,3 +32,18 @@ def divide(batch: Batch, n: int) -> list[Batch]:
             *sides, n_tokens, batch.index.tensor_split(n), strict=True
         )
     ]
+
+
+class Divider(Protocol):
+    """What divides batches: an engine."""
+
+    def divided(self, batches: Sequence[Batch], factor: int) -> list[Batch]:
+        """Return ``batches`` in parts ``factor`` times smaller than usual."""
+
+
+def most_parts(engine: Divider, batches: Batches, factor: int) -> int:
+    """Return into how many parts a batch is divided at most, of some that all runs share."""
+    if factor == 1:
+        return 1
+    some = (batches.make(rows) for rows in batches.epoch(0, 0)[:_SOME_BATCHES])
+    return max(len(engine.divided([batch], factor)) for batch in some)
