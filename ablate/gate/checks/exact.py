@@ -132,8 +132,8 @@ class Exact(Check):
         if not others:
             if not differing:
                 return Result("the same", None)
-            failure = f"{self._place(differing[0], len(differing))}; bit for bit was asked"
-            return Result(f"{len(differing)} differ", failure)
+            place = self._place(differing[0], len(differing))
+            return Result(f"{len(differing)} differ", f"{place}; bit for bit was asked")
         other = f"on another kind of machine ({difference(others[0], context.machine)})"
         worst = max(differing, key=lambda each: each.size) if differing else None
         failure = None
