@@ -1,6 +1,6 @@
 """Models, batches and engines that the questions are asked of, and clocks.
 
-All that touches the engines of the package is here, so that a change of theirs is one line of this file.
+Everything that calls the engines of the package is in this file, so that it alone follows them.
 """
 
 from __future__ import annotations
