@@ -77,8 +77,8 @@ def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first_hour: ModuleType)
 
 
 def _answer(folder: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "answers" / f"{name}.json").read_text("utf-8"))
-    return found
+    content: dict[str, Any] = json.loads((folder / "answers" / f"{name}.json").read_text("utf-8"))
+    return content
 
 
 def _journal(folder: Path) -> list[str]:
@@ -89,12 +89,12 @@ def test_every_item_is_answered_and_kept(
     ask: Ask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ask({"one": ["good", "good2"], "two": ["good3"]}) == 0
-    found = _answer(tmp_path, "one")
-    assert found["is_complete"]
-    assert found["fault"] is None
-    assert found["settings"] == {"device": "cpu", "reduced": False}
-    assert found["origin"] == {"machine": "made up"}
-    assert found["items"]["good2"]["result"] == {"n": 1}
+    answer = _answer(tmp_path, "one")
+    assert answer["is_complete"]
+    assert answer["fault"] is None
+    assert answer["settings"] == {"device": "cpu", "reduced": False}
+    assert answer["origin"] == {"machine": "made up"}
+    assert answer["items"]["good2"]["result"] == {"n": 1}
     summary = _answer(tmp_path, "summary")
     assert [q["lines"] for q in summary["questions"]] == [
         {"good": "good is done", "good2": "good2 is done"},
@@ -131,17 +131,17 @@ def test_an_item_that_hangs_is_killed(
 
 def test_when_the_time_is_over_what_there_is_is_kept(ask: Ask, tmp_path: Path) -> None:
     assert ask({"one": ["good", "hang", "good2"], "two": ["good3"]}, "--minutes", "0.1") == 1
-    found = _answer(tmp_path, "one")
-    assert not found["is_complete"]
-    assert "out of time with 2 items left; say --resume" in found["fault"]
-    assert list(found["items"]) == ["good"]
+    answer = _answer(tmp_path, "one")
+    assert not answer["is_complete"]
+    assert "out of time with 2 items left; say --resume" in answer["fault"]
+    assert list(answer["items"]) == ["good"]
     assert "result" in _answer(tmp_path, "two")["items"]["good3"]
 
 
 def test_a_script_that_cannot_begin_is_a_fault(ask: Ask, tmp_path: Path) -> None:
     assert ask({"one": [], "two": ["good"]}) == 1
-    found = _answer(tmp_path, "one")
-    assert "No module named 'nothing_at_all'" in found["fault"]
+    answer = _answer(tmp_path, "one")
+    assert "No module named 'nothing_at_all'" in answer["fault"]
     assert _answer(tmp_path, "two")["is_complete"]
 
 
@@ -182,9 +182,9 @@ def test_a_dry_run_writes_where_no_measurement_is_kept(
 ) -> None:
     def output(*words: str) -> Path:
         monkeypatch.setattr(sys, "argv", ["first_hour", *words])
-        found = first_hour._options().output
-        assert isinstance(found, Path)
-        return found
+        folder = first_hour._options().output
+        assert isinstance(folder, Path)
+        return folder
 
     assert output() == first_hour.RESULTS
     assert output("--device", "cpu", "--reduced") == first_hour.RESULTS / "dry_run"
@@ -257,9 +257,9 @@ def test_a_script_tells_what_it_does_and_ends_after_a_failure(
     items = {"a": fails, "b": works, "c": fails, "d": works}
     assert module.answer(items) == 1
     lines = capsys.readouterr().out.splitlines()
-    told = [json.loads(x.removeprefix("@@ ")) for x in lines if x.startswith("@@ ")]
-    assert told[0]["expected"] == list(items)
-    assert {"date", "hardware", "versions", "git", "command"} <= told[0]["origin"].keys()
-    assert [message.get("begins") or message.get("item") for message in told[1:]] == [*"bbcc"]
-    assert told[2]["result"] == {"ms": 1.0}
-    assert told[4]["error"] == "RuntimeError: CUDA error: bad"
+    messages = [json.loads(x.removeprefix("@@ ")) for x in lines if x.startswith("@@ ")]
+    assert messages[0]["expected"] == list(items)
+    assert {"date", "hardware", "versions", "git", "command"} <= messages[0]["origin"].keys()
+    assert [message.get("begins") or message.get("item") for message in messages[1:]] == [*"bbcc"]
+    assert messages[2]["result"] == {"ms": 1.0}
+    assert messages[4]["error"] == "RuntimeError: CUDA error: bad"

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from ablate.doctor.checks import CHECKS, Check
@@ -44,12 +45,11 @@ def examine(
                 listener(made[-1])
         return made
 
-    found = all_of(None)
-    used = _devices(wanted, found)
+    of_machine = all_of(None)
+    used = _devices(wanted, of_machine)
     with ThreadPoolExecutor(max(1, len(used))) as threads:
-        for of_device in threads.map(all_of, used):
-            found += of_device
-    return Diagnosis(tuple(found))
+        of_devices = list(threads.map(all_of, used))
+    return Diagnosis(tuple(chain(of_machine, *of_devices)))
 
 
 def _devices(wanted: str, results: Sequence[CheckResult]) -> tuple[Device, ...]:

@@ -54,7 +54,7 @@ def gpus(target: Target) -> CheckResult:
     n_listed = torch.cuda.device_count()
     try:
         n_cuda = _count_by_cuda() if n_listed else 0
-        found = devices.find(target.wanted) if n_cuda else ()
+        chosen = devices.find(target.wanted) if n_cuda else ()
         if not n_cuda and target.wanted != "auto":
             devices.find(target.wanted)  # to have its words
     except (AblateError, RuntimeError) as error:
@@ -67,11 +67,11 @@ def gpus(target: Target) -> CheckResult:
             "process reaches one slice; name it, as in CUDA_VISIBLE_DEVICES=MIG-...",
             **figures,
         )
-    if not found and cards:
+    if not chosen and cards:
         return warning(f"runs are made on the CPU{_unused(cards)}", **figures)
-    if not found:
+    if not chosen:
         return not_applicable("there is no GPU; runs are made on the CPU", **figures)
-    names = ", ".join(map(str, found))
+    names = ", ".join(map(str, chosen))
     return ok(f"CUDA {torch.version.cuda} reaches {n_cuda}; used: {names}", **figures)
 
 
@@ -105,7 +105,7 @@ def gpu(_: Target) -> CheckResult:
             f"time ({others}): speeds measured now are too low",
             **figures,
         )
-    return _by_memory(f"{text}; nobody else is on it", free / total, figures)
+    return _by_memory(f"{text}; no other process is on it", free / total, figures)
 
 
 def _by_memory(text: str, share: float, figures: dict[str, Figure]) -> CheckResult:

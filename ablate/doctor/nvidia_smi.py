@@ -14,7 +14,7 @@ _LIMIT_S = 20
 
 @dataclass(frozen=True)
 class Gpu:
-    """One whole GPU; slices of it (MIG) are not told apart.
+    """One whole GPU; its slices (MIG) are not listed one by one.
 
     Attributes:
         uuid: as ``GPU-...``.

@@ -24,7 +24,7 @@ def compared(name: str, options: dict[str, int], setting: Setting) -> Result:
     model, search = work.model().eval(), work.search(name, **options)
     rates: dict[str, float] = {}
     written: dict[str, list[list[int]]] = {}
-    said: set[str] = set()
+    messages: set[str] = set()
     for engine in ("eager", "cuda_graph"):
 
         def decode(engine: str = engine) -> None:
@@ -35,7 +35,7 @@ def compared(name: str, options: dict[str, int], setting: Setting) -> Result:
             warnings.simplefilter("always")
             first = seconds_of(decode, setting.device)[1]
             rounds = [seconds_of(decode, setting.device)[1] for _ in range(setting.pick(3, 1))]
-        said |= {str(warning.message) for warning in caught}
+        messages |= {str(warning.message) for warning in caught}
         rates[f"{engine}_sentences_per_second"] = n / statistics.median(rounds)
         rates[f"{engine}_first_seconds"] = first
     pairs = zip(written["eager"], written["cuda_graph"], strict=True)
@@ -44,7 +44,7 @@ def compared(name: str, options: dict[str, int], setting: Setting) -> Result:
         raise WrongError(f"only {share:.1%} of the sentences are as eager decoding has them")
     eager, captured = (rates[f"{e}_sentences_per_second"] for e in ("eager", "cuda_graph"))
     line = f"{captured:,.0f} sentences/s captured, {eager:,.0f} eagerly; {share:.1%} equal"
-    return Result(line, {**rates, "equal_share": share, "warnings": sorted(said)})
+    return Result(line, {**rates, "equal_share": share, "warnings": sorted(messages)})
 
 
 ITEMS: dict[str, Item] = {

@@ -14,7 +14,7 @@ anew after each item, and ``summary.json`` has a line for each item. Ends with 1
 ``--device cpu --reduced`` is the dry run: all of it at a hundredth of the work. ``--resume`` skips
 what is answered already on that kind of device, item by item.
 
-Only the standard library is imported here: what is missing on the machine is said at once.
+Only the standard library is imported here: what is missing on the machine is named at once.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Answer:
         settings: what must be equal for items to be kept from an earlier call.
         origin: provenance, from the process that measured.
         items: what each came to: ``result`` and ``line``, or ``error``; with ``seconds``.
-        expected: the names of all items, once a process has told them.
-        fault: why no process told them.
+        expected: the names of all items, once a process has listed them.
+        fault: why there are no more.
     """
 
     file: Path
@@ -134,7 +134,7 @@ class Answer:
         self.items = {n: item for n, item in earlier["items"].items() if "error" not in item}
 
     def write(self, question: Question) -> None:
-        """Write all of it; a file is never seen half written."""
+        """Write all of it; no reader sees half of it."""
         content = {
             "question": question.what,
             "settings": self.settings,
@@ -359,7 +359,7 @@ def _options() -> argparse.Namespace:
     made.add_argument("--only", action="append", choices=[q.name for q in QUESTIONS])
     made.add_argument("--resume", action="store_true", help="skip what is answered already")
     made.add_argument("--reduced", action="store_true", help="a hundredth of the work")
-    made.add_argument("--output", type=Path, help="folder of the answers; said in the README")
+    made.add_argument("--output", type=Path, help="folder of the answers")
     options = made.parse_args()
     if options.output is None:
         is_gpu = options.device.startswith("cuda") and not options.reduced

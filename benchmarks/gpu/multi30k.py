@@ -44,6 +44,8 @@ def trained(file: str, setting: Setting) -> Result:
         if not setting.reduced:
             raise WrongError("Multi30k is not there: ABLATE_CORPORA must name a folder with it")
         overrides += ["corpus={name: synthetic, size: 300}", "tokenizer=word"]
+    elif setting.reduced:
+        overrides += ["corpus.tests=[test2016]"]
     seeds: Sequence[int] = setting.pick(_SEEDS, (1,))
     only = setting.pick((), ("baseline", "none")) if "pe" in file else ()
     selection = select(path, overrides, seeds, only)

@@ -40,13 +40,13 @@ def gradient(slot: str, name: str, objective: str, setting: Setting) -> Result:
         model.zero_grad(set_to_none=False)
         made.add_gradient(batch, 7)
         weights = list(model.parameters())
-        found = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in weights]
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in weights]
         made.close()
-        return found, made
+        return gradients, made
 
     expected, _ = computed("eager")
-    found, made = computed("cuda_graph")
-    return _compared(found, expected, made)
+    measured, made = computed("cuda_graph")
+    return _compared(measured, expected, made)
 
 
 def optimizer(name: str, setting: Setting) -> Result:
@@ -76,14 +76,14 @@ def optimizer(name: str, setting: Setting) -> Result:
         return weights, made
 
     expected, _ = updated("eager")
-    found, made = updated("cuda_graph")
-    return _compared(found, expected, made)
+    measured, made = updated("cuda_graph")
+    return _compared(measured, expected, made)
 
 
-def _compared(found: list[Tensor], expected: list[Tensor], made: Engine) -> Result:
+def _compared(measured: list[Tensor], expected: list[Tensor], made: Engine) -> Result:
     if made.note:
         raise WrongError(f"not captured: {made.note}")
-    difference = relative_difference(found, expected)
+    difference = relative_difference(measured, expected)
     if not difference < _TOLERANCE:
         raise WrongError(f"differs from eager by {difference:.1e}, {_TOLERANCE:.0e} is allowed")
     figures = {"relative_difference": difference, "captures": n_captures(made)}
@@ -92,14 +92,14 @@ def _compared(found: list[Tensor], expected: list[Tensor], made: Engine) -> Resu
 
 def items() -> dict[str, Item]:
     """Return an item for every part, objective and optimizer that is registered."""
-    found: dict[str, Item] = {
+    of_all: dict[str, Item] = {
         f"{slot}: {name}": partial(gradient, slot, name, "label_smoothing") for slot, name in PARTS
     }
     for name in sorted(slots()["objective"]):
-        found[f"objective: {name}"] = partial(gradient, "position", "none", name)
+        of_all[f"objective: {name}"] = partial(gradient, "position", "none", name)
     for name in sorted(slots()["optimizer"]):
-        found[f"optimizer: {name}"] = partial(optimizer, name)
-    return found
+        of_all[f"optimizer: {name}"] = partial(optimizer, name)
+    return of_all
 
 
 if __name__ == "__main__":

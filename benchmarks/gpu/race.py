@@ -27,12 +27,12 @@ def raced(script: str, words: Sequence[str], setting: Setting) -> dict[str, Any]
         WrongError: if it writes none.
     """
     with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "found.json"
+        output = Path(folder) / "output.json"
         command = [sys.executable, str(ROOT / "benchmarks" / script), *words]
         command += ["--device", setting.device.type, "--output", str(output)]
         command += ["--corpus", "synthetic"] if setting.reduced else []
         status = subprocess.run(command, cwd=ROOT, check=False).returncode
         if not output.exists():
             raise WrongError(f"{script} ended with status {status} and left nothing")
-        found: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
-        return found
+        content: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
+        return content

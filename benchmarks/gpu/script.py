@@ -48,7 +48,7 @@ class Setting:
 
     @property
     def precision(self) -> str:
-        """Return what ``precision: auto`` means here."""
+        """Return what ``precision: auto`` means on it."""
         place = devices.find("cuda:0" if self.is_cuda else "cpu")[0]
         return devices.resolve("auto", place)
 

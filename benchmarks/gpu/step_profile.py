@@ -16,13 +16,13 @@ def profiled(preset: str, setting: Setting) -> Result:
     """Profile a preset."""
     words = ["--preset", preset, "--steps", str(setting.pick(8, 1))]
     words += ["--repeats", str(setting.pick(5, 1))]
-    found = raced("step_profile.py", words, setting)
-    top = ", ".join(f"{kernel['name'][:40]} {kernel['share']:.0%}" for kernel in found["top"][:3])
+    measured = raced("step_profile.py", words, setting)
+    top = (f"{kernel['name'][:40]} {kernel['share']:.0%}" for kernel in measured["top"][:3])
     line = (
-        f"{1e3 * found['seconds_per_step']:.2f} ms a step, {found['times_the_floor']:.1f} times "
-        f"the floor; most of it {top}"
+        f"{1e3 * measured['seconds_per_step']:.2f} ms a step, "
+        f"{measured['times_the_floor']:.1f} times the floor; most of it {', '.join(top)}"
     )
-    return Result(line, found)
+    return Result(line, measured)
 
 
 ITEMS: dict[str, Item] = {p: partial(profiled, p) for p in ("tiny", "d256")}

@@ -18,9 +18,9 @@ def against_plain(preset: str, setting: Setting) -> Result:
     n_steps = setting.pick(20, 1)
     words = ["--only", "plain", "--preset", preset, "--steps", str(n_steps)]
     words += ["--warm-up", str(setting.pick(3 * n_steps, 1)), "--repeats", str(setting.pick(5, 1))]
-    found = raced("training_speed.py", words, setting)
+    measured = raced("training_speed.py", words, setting)
     lines = []
-    for entry in found["contenders"]:
+    for entry in measured["contenders"]:
         rate = entry["median_target_tokens_per_second"]
         of_ours = (entry["ours_over_it"] or {}).get("median", float("nan"))
         lines.append(
@@ -28,7 +28,7 @@ def against_plain(preset: str, setting: Setting) -> Result:
             if rate is None
             else f"{entry['name']} {rate / 1e3:,.1f}k tokens/s (ours is {of_ours:.2f}x)"
         )
-    return Result("; ".join(lines), found)
+    return Result("; ".join(lines), measured)
 
 
 ITEMS: dict[str, Item] = {p: partial(against_plain, p) for p in ("tiny", "d256")}

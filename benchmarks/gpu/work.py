@@ -1,6 +1,6 @@
 """Models, batches and engines that the questions are asked of, and clocks.
 
-All that touches the engines of the package is here, so that a change of theirs is one here.
+Everything that calls the engines of the package is in this file, so that it alone follows them.
 """
 
 from __future__ import annotations
@@ -174,9 +174,9 @@ def median_ms(work: Callable[[], object], device: torch.device, n: int) -> float
     return 1e3 * statistics.median(seconds_of(work, device)[1] for _ in range(n))
 
 
-def relative_difference(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+def relative_difference(measured: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
     """Return the norm of the difference of some tensors, relative to that of ``expected``."""
-    pairs = list(zip(found, expected, strict=True))
+    pairs = list(zip(measured, expected, strict=True))
     difference = torch.stack([(a - b).double().norm() for a, b in pairs]).norm()
     whole = torch.stack([b.double().norm() for _, b in pairs]).norm()
     return float(difference / whole)

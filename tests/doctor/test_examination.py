@@ -1,4 +1,4 @@
-"""Examinations: which checks are made on what, in which order, and how they are shown."""
+"""Examinations: which checks are made on what, in which order, and how they are printed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_what_a_check_raises_is_a_broken_line_and_the_others_go_on(tmp_path: Pat
 
 
 def test_checks_of_gpus_are_not_made_on_a_cpu(tmp_path: Path) -> None:
-    checks = (Check("here", _fine), Check("gpu", _fails, 30.0, ("cuda",)))
+    checks = (Check("machine", _fine), Check("gpu", _fails, 30.0, ("cuda",)))
     diagnosis = examine("cpu", tmp_path, checks=checks)
     assert [(r.device, r.outcome) for r in diagnosis.results] == [
         ("", "ok"),
@@ -159,9 +159,9 @@ def test_a_fit_machine_ends_with_0(doctor: Callable[..., tuple[int, str]]) -> No
 
 def test_json_is_for_scripts(doctor: Callable[..., tuple[int, str]]) -> None:
     status, output = doctor(RESULTS, "--json")
-    told = json.loads(output)
-    assert (status, told["is_fit"]) == (1, False)
-    assert told["checks"] == [asdict(result) for result in RESULTS]
+    report = json.loads(output)
+    assert (status, report["is_fit"]) == (1, False)
+    assert report["checks"] == [asdict(result) for result in RESULTS]
 
 
 def test_several_devices_are_told_apart(doctor: Callable[..., tuple[int, str]]) -> None:

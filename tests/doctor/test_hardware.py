@@ -163,7 +163,7 @@ def test_an_idle_gpu_is_ok(machine: SimpleNamespace, target: Target) -> None:
     machine.cards = [CARD]
     result = hardware.gpu(target)
     assert result.outcome == "ok"
-    assert "79.0 of 80.0 GiB free, driver 550.54; nobody else" in result.sentence
+    assert "79.0 of 80.0 GiB free, driver 550.54; no other process" in result.sentence
     assert result.figures["capability"] == "9.0"
 
 
@@ -175,7 +175,7 @@ def test_others_on_a_gpu_are_a_warning(machine: SimpleNamespace, target: Target)
 
 
 def test_others_that_are_not_shown_are_a_warning(machine: SimpleNamespace, target: Target) -> None:
-    """In a container only memory and time tell that somebody else is at work."""
+    """In a container only memory and time tell that others are at work."""
     machine.cards = [replace(CARD, busy_percent=90)]
     result = hardware.gpu(target)
     assert result.outcome == "warning"
