@@ -147,20 +147,19 @@ def _replaced(
         def visit(self, node: ast.AST) -> ast.AST:
             return new(old) if node is old else self.generic_visit(node)
 
-    return _mutant(file, old, description, Replace().visit(other))
+    Replace().visit(other)
+    return _mutant(file, old, description, other)
 
 
-def _function_at(node: ast.AST, line: int, prefix: str = "") -> str:
+def _function_at(node: ast.Module | ast.ClassDef, line: int, prefix: str = "") -> str:
     """Return the qualified name of the outermost function around a line."""
-    for child in ast.iter_child_nodes(node):
-        is_definition = isinstance(child, ast.FunctionDef | ast.ClassDef)
-        if is_definition and child.lineno <= line <= (child.end_lineno or 0):
-            name = prefix + child.name
-            return (
-                name
-                if isinstance(child, ast.FunctionDef)
-                else _function_at(child, line, f"{name}.")
-            )
+    for child in node.body:
+        if isinstance(child, ast.FunctionDef | ast.ClassDef):
+            name, last = prefix + child.name, child.end_lineno or child.lineno
+            if child.lineno <= line <= last and isinstance(child, ast.FunctionDef):
+                return name
+            if child.lineno <= line <= last and isinstance(child, ast.ClassDef):
+                return _function_at(child, line, f"{name}.")
     return ""
 
 

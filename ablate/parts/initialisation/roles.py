@@ -93,6 +93,6 @@ def roles(model: Model) -> Roles:
 def _declared(block: Block) -> Roles:
     """Return the roles that the sub-layers of ``block`` declare, and `Role()` for all others."""
     declared = {each: Role() for each in block.modules() if isinstance(each, nn.Linear)}
-    for sublayer in (*block.attentions, block.feed_forward):
-        declared |= sublayer.linear_roles()
-    return declared
+    for attention in block.attentions:
+        declared |= attention.linear_roles()
+    return declared | block.feed_forward.linear_roles()
