@@ -4,9 +4,9 @@ Run it:  python benchmarks/table_errors.py [--n 20000] [--output FILE]
 
 Each simulation is a whole table, judged by the functions that `ablate report` calls. Rates are
 printed with their Monte Carlo error. Ends with 1 if one is not what is promised: a false difference
-in at most 5% of tables whose rows have equal spreads, and in 8% where their logarithms have a
-standard deviation of 0.25, within two Monte Carlo errors; and intervals for new sentences that hold
-in 95% ± 2.5%.
+in at most 5% of tables whose rows have equal spreads, and, of up to 15 rows, in 8% where the
+logarithms of the spreads have a standard deviation of 0.25, within two Monte Carlo errors; and
+intervals for new sentences that hold in 95% ± 2.5%.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ OF_SEEDS = 0.35
 """The share of the variance of BLEU that all rows owe to the seed, as measured."""
 
 MOST_EQUAL, MOST_APART, LEAST_COVERAGE, MOST_COVERAGE = 0.05, 0.08, 0.925, 0.975
+MOST_ROWS_APART = 15
 EFFECT = 2.5
 N_SENTENCES = 500
 _CHUNK = 2000
@@ -182,7 +183,8 @@ def settings() -> Iterator[Setting]:
     for k, n in SIZES:
         yield Setting("equal spreads", k, n, most=MOST_EQUAL)
     for k, n in SIZES:
-        yield Setting("spreads 0.25 apart", k, n, spread=SPREAD_NEAR, most=MOST_APART)
+        most = MOST_APART if k <= MOST_ROWS_APART else None
+        yield Setting("spreads 0.25 apart", k, n, spread=SPREAD_NEAR, most=most)
     for k, n in SIZES:
         yield Setting("spreads 0.41 apart", k, n, spread=SPREAD_FAR)
     for shape in list(SHAPES)[1:]:
@@ -244,7 +246,8 @@ def _whole(values: Floats) -> Judged:
     model = two_way(np.ones(values.shape[1:], dtype=bool))
     ratios, df = model.departures(values)
     rest = np.maximum(model.df - df, 1)
-    departs = (stats.f.sf(np.nan_to_num(ratios), df, rest) < DEPARTURE_LEVEL).any(axis=1)
+    chances = stats.f.sf(np.nan_to_num(ratios), df, rest)
+    departs = len(chances[0]) * chances.min(axis=1) < DEPARTURE_LEVEL
     n, k = len(values), values.shape[1] - 1
     error = np.sqrt(model.variance(values) * model.covariance[0, 0])[:, None]
     family = Family((math.sqrt(0.5),) * k, model.df)

@@ -34,7 +34,7 @@ Values = Mapping[str, Mapping[int, float]]
 Method = Literal["two-way", "paired", "divergence as 0", "none"]
 
 DEPARTURE_LEVEL = 0.001
-"""The share of rows that the F test calls departing although their spread is the others'."""
+"""The share of tables in which the F test calls some row departing although all spread alike."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _departed(values: Values) -> set[str]:
         tested = np.isfinite(ratios) | np.isposinf(ratios)
         chances = np.ones(len(rows))
         chances[tested] = special.fdtrc(df[tested], model.df - df[tested], ratios[tested])
-        if chances.min() >= DEPARTURE_LEVEL:
+        if len(rows) * chances.min() >= DEPARTURE_LEVEL:
             break
         rows.pop(int(np.argmin(chances)))
     return set(values) - set(rows)
