@@ -29,6 +29,7 @@ from ablate.gate.evidence import Evidence, first_losses
 from ablate.gate.provenance import remarks
 from ablate.gate.reference import Reference, Runs
 from ablate.gate.reference_file import ReferenceFile, read, write
+from ablate.report.execution import execution
 from ablate.report.gate import junit as junit_xml
 from ablate.runner import devices
 from ablate.runner.staleness import stale_reason
@@ -135,7 +136,8 @@ def gate(
     blessed = file.reference.blessed
     assert blessed is not None, "a reference without it has a flaw"
     verdicts = file.reference.judge(Evidence(records, runs.losses(records)), seeds)
-    about = tuple(remarks(blessed, experiment, records, Fingerprints().of))
+    changed = (f"{note.label}: {note.text}" for note in execution(records))
+    about = (*remarks(blessed, experiment, records, Fingerprints().of), *changed)
     if junit is not None:
         write_whole(Path(junit), junit_xml(experiment.name, verdicts, about))
     return Gated(experiment.name, verdicts, about)

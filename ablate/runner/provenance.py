@@ -34,15 +34,15 @@ def hardware(device: str) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Return the versions of everything that may move a number."""
-    found = {"ablate": __version__, "python": platform.python_version()}
+    known = {"ablate": __version__, "python": platform.python_version()}
     for library in _LIBRARIES:
         try:
-            found[library] = version(library)
+            known[library] = version(library)
         except PackageNotFoundError:
             continue
     if torch.version.cuda is not None:
-        found["cuda"] = torch.version.cuda
-    return found
+        known["cuda"] = torch.version.cuda
+    return known
 
 
 def git() -> dict[str, Any]:
@@ -61,10 +61,10 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _git(*words: str) -> str | None:
+def _git(*args: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(_PACKAGE), *words], capture_output=True, text=True, timeout=10
+            ["git", "-C", str(_PACKAGE), *args], capture_output=True, text=True, timeout=10
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -172,6 +172,14 @@ def test_a_gate_of_other_seeds_still_looks_at_the_exact_ones(bench: Bench) -> No
     assert list(failures(bench.gate(seeds=[6, 7, 8]))) == ["losses"]
 
 
+def test_runs_that_were_not_executed_as_was_asked_for_are_reported(bench: Bench) -> None:
+    bench.bless()
+    changes: dict[str, Any] = {"engine": "eager", "engine_note": "not cuda_graph: no capture"}
+    bench.store_runs({"baseline": NEW["baseline"]}, first=6, **changes)
+    remark = "baseline, seeds 6, 7, 8: eager engine, not cuda_graph: no capture"
+    assert bench.gate().remarks == (remark,)
+
+
 def test_a_machine_of_another_kind_is_reported(bench: Bench) -> None:
     bench.bless()
     other = {**provenance.hardware("cpu"), "threads": 1, "cpu": "Abacus 9"}
