@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from ablate.data.corpus import Bitext, Corpus, CorpusText, Report
-from ablate.data.download import Remote, RemoteFiles
+from ablate.data.corpus import Bitext, CorpusText
+from ablate.data.download import Remote, RemoteCorpus
 from ablate.data.parallel import pieces_of
 from ablate.registry import Fingerprinted, register
 
@@ -30,7 +30,7 @@ _STEMS: dict[str, str] = {
     source="Elliott et al. 2016, arXiv:1605.00459; Elliott et al. 2017, arXiv:1710.07177; "
     "Barrault et al. 2018, aclanthology.org/W18-6402; github.com/multi30k/dataset",
 )
-class Multi30k(Corpus):
+class Multi30k(RemoteCorpus):
     """29,000 image captions in English, German, French and Czech; for research only.
 
     The files are those of the upstream repository at one revision, known by their hashes. Its
@@ -55,7 +55,6 @@ class Multi30k(Corpus):
         form: Literal["raw", "tok"] = "raw",
         tests: Annotated[tuple[TestSet, ...] | None, Fingerprinted()] = None,
     ) -> None:
-        super().__init__()
         if src == tgt:
             raise ValueError(f"multi30k: src and tgt are both {src!r}; choose two languages")
         self.src = src
@@ -73,16 +72,7 @@ class Multi30k(Corpus):
                 raise ValueError(
                     f"multi30k has no {name} in {src}-{tgt}; it has {', '.join(known[2:])}"
                 )
-        self._shelf = RemoteFiles("multi30k", list(self._remotes().values()))
-
-    def is_available(self) -> bool:
-        return self._shelf.is_complete()
-
-    def fetch(self, report: Report) -> None:
-        self._shelf.fetch(report)
-
-    def fingerprint(self) -> str:
-        return self._shelf.fingerprint()
+        super().__init__("multi30k", list(self._remotes().values()))
 
     def load(self) -> CorpusText:
         splits = {name: self._split(name) for name in ("train", "dev", *self.tests)}
@@ -109,7 +99,7 @@ class Multi30k(Corpus):
         return Bitext(self._lines(remotes[name, self.src]), self._lines(remotes[name, self.tgt]))
 
     def _lines(self, remote: Remote) -> tuple[str, ...]:
-        content = b"".join(pieces_of(self._shelf.path(remote)))
+        content = b"".join(pieces_of(self.files.path(remote)))
         return tuple(content.decode().removesuffix("\n").split("\n"))
 
 

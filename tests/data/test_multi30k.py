@@ -86,7 +86,7 @@ def test_only_what_is_asked_for_needs_to_be_there(folder: Path) -> None:
 
 def test_a_changed_file_is_refused(folder: Path) -> None:
     (folder / "data/task1/raw/train.de.gz").write_bytes(gzip.compress(b"other\n"))
-    with pytest.raises(DataError, match=r"train\.de\.gz is not the file it should be"):
+    with pytest.raises(DataError, match=r"train\.de\.gz has the wrong content"):
         corpus().load()
 
 

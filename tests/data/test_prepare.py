@@ -263,7 +263,7 @@ def test_a_corpus_in_many_parts_is_encoded_alike(
     (entry,) = (cache / "encodings").iterdir()
     written = {file.name: file.read_bytes() for file in entry.iterdir()}
     shutil.rmtree(entry)
-    monkeypatch.setattr(module, "_LINES_AT_ONCE", 3)
+    monkeypatch.setattr(module, "_BLOCK", 3)
     assert same(once, prepare(run_spec(folder, max_len=8)))
     assert {file.name: file.read_bytes() for file in entry.iterdir()} == written
     for file in entry.glob("*.npy"):
