@@ -55,13 +55,19 @@ SYNONYMS = {
 
 def suggest(word: str, known: Iterable[str]) -> str:
     """Return `` did you mean '...'?``, or nothing if no known word is near or means the same."""
+    near = nearest(word, known)
+    return f" did you mean {near!r}?" if near else ""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that was probably meant; None if none is near or means the same."""
     spellings = {_plain(name): name for name in known}
     synonyms = {_plain(synonym): name for synonym, name in SYNONYMS.items()}
     meant = _plain(word)
     if meant not in spellings and synonyms.get(meant) in spellings.values():
-        return f" did you mean {synonyms[meant]!r}?"
+        return synonyms[meant]
     near = difflib.get_close_matches(meant, spellings, n=1)
-    return f" did you mean {spellings[near[0]]!r}?" if near else ""
+    return spellings[near[0]] if near else None
 
 
 def no_such(kind: str, name: str, known: Collection[str]) -> str:
