@@ -207,23 +207,26 @@ app.command()(doctor)
 @guarded
 def parts(
     slot: Annotated[
-        str | None, typer.Argument(metavar="[SLOT]", help="Of this slot alone.")
+        str | None,
+        typer.Argument(metavar="[SLOT]", help="A slot, or the name of a part in any slot."),
     ] = None,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="This part alone.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A part of the slot.")
+    ] = None,
     form: Annotated[
         Catalogue, typer.Option("--format", help="How to write it.")
     ] = Catalogue.terminal,
     as_json: AsJson = False,
     plugins: Plugins = None,
 ) -> None:
-    """List every part: what it computes, its options, its source, what it costs.
+    """List every part: its computation, options, source and cost.
 
     Examples:
       ablate parts
 
       ablate parts position
 
-      ablate parts position sinusoidal
+      ablate parts rotary
     """
     from ablate import api
     from ablate.cli import catalogue, show
@@ -238,7 +241,8 @@ def parts(
     elif form is Catalogue.markdown:
         typer.echo(catalogue.markdown(found), nl=False)
     else:
-        show.parts(found, is_full=name is not None)
+        is_one = name is not None or (len(found) == 1 and found[0].slot != slot)
+        show.parts(found, is_full=is_one)
 
 
 @corpora_app.callback(invoke_without_command=True)
@@ -327,25 +331,41 @@ def init(
 def translate(
     run: Annotated[
         str,
-        typer.Argument(metavar="RUN", help="The first characters of its hash, or its folder."),
+        typer.Argument(
+            metavar="RUN",
+            help="experiment:row:seed, the first characters of a run's hash, or its folder.",
+        ),
     ],
     n_best: Annotated[
-        int, typer.Option(min=1, metavar="N", help="So many translations of every line.")
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="N translations of every line, each as [b]line ||| translation ||| score[/b]; "
+            "lines count from 0.",
+        ),
     ] = 1,
-    device: Annotated[str, typer.Option(metavar="cpu|cuda:0", help="What to compute on.")] = "cpu",
+    device: Annotated[str, typer.Option(metavar="cpu|cuda:0", help="The device.")] = "cpu",
     results: Results = RESULTS,
     plugins: Plugins = None,
 ) -> None:
     """Translate standard input to standard output, line by line, with a trained run.
 
-    Example: echo "the red dog sleeps" | ablate translate 3f2a
+    Example: echo "the red dog sleeps" | ablate translate pe:none:1
     """
     from ablate import api
 
     load(plugins)
     translator = api.Translator(run, device=device, results=results, n_best=n_best)
-    for best in translator.translate(sys.stdin, is_prompt=sys.stdin.isatty()):
-        typer.echo("\n".join(best))
+    lines = api.decoded(sys.stdin.buffer, "standard input")
+    translations = translator.translate(
+        lines, is_prompt=sys.stdin.isatty(), warn=lambda text: typer.echo(text, err=True)
+    )
+    for number, best in enumerate(translations):
+        for each in best:
+            typer.echo(
+                each.text if n_best == 1 else f"{number} ||| {each.text} ||| {each.score:.4f}"
+            )
 
 
 def main() -> None:

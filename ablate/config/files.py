@@ -36,7 +36,7 @@ def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> Node:
         UnreadableError: if a file cannot be read.
     """
     layers = _layers(path, _start_of(path), (), mistakes)
-    layers += [layer for text in overrides for layer in _override(text, mistakes)]
+    layers += [layer for text in overrides for layer in override(text, mistakes)]
     return reduce(lambda below, above: merge(below, above, _file_schema()), layers)
 
 
@@ -135,7 +135,7 @@ def _load_plugins(node: Node, mistakes: list[Mistake]) -> None:
             mistakes.append(Mistake(item.mark, node.path, str(error)))
 
 
-def _override(text: str, mistakes: list[Mistake]) -> list[Node]:
+def override(text: str, mistakes: list[Mistake]) -> list[Node]:
     """Return the layer of one ``PATH=VALUE``, or nothing if it is malformed."""
     source = Source("--set", tuple(text.split("\n")))
     start = Mark(source, 1, 1)

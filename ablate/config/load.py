@@ -8,16 +8,17 @@ from pathlib import Path
 
 from pydantic import Field, NonNegativeInt, ValidationError, field_validator
 
-from ablate.config.files import HEADER, read
-from ablate.config.merge import LEAF, MergeSchema
+from ablate.config.experiment import RunSpec
+from ablate.config.files import HEADER, override, read
+from ablate.config.merge import LEAF, MergeSchema, merge, merge_schema
 from ablate.config.messages import MistakesError, validated
 from ablate.config.negligible import Negligible
 from ablate.config.published import Measures, Published
 from ablate.config.rows import BASELINE, at_row, in_row, requested_names, rows
 from ablate.config.runs import Experiment, Run, locate
-from ablate.config.source import Mistake, Node, UnreadableError
+from ablate.config.source import Mark, Mistake, Node, Source, UnreadableError
 from ablate.errors import SpecError
-from ablate.registry import Frozen
+from ablate.registry import Choice, Frozen
 from ablate.wording import no_such
 
 
@@ -80,6 +81,28 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         negligible=header.negligible,
         published=header.published,
     )
+
+
+def load_corpus(name: str, options: Sequence[str]) -> Choice:
+    """Return the choice of a corpus, outside of an experiment.
+
+    Args:
+        name: of the corpus.
+        options: ``OPTION=VALUE`` each.
+
+    Raises:
+        SpecError: with every mistake of the options.
+    """
+    mistakes: list[Mistake] = []
+    start = Mark(Source("--set", ()), 1, 1)
+    choice = Node({"name": Node(name, start, start)}, start, start, "corpus")
+    tree = Node({"corpus": choice}, start, start)
+    for layer in (layer for text in options for layer in override(f"corpus.{text}", mistakes)):
+        tree = merge(tree, layer, merge_schema())
+    spec, more = validated(RunSpec, tree, merge_schema())
+    if spec is None or mistakes:
+        raise MistakesError([*mistakes, *more])
+    return spec.corpus
 
 
 def expand(

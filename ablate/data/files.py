@@ -83,7 +83,7 @@ class Files(Corpus):
         for split, paths in self._splits.items():
             missing = [side for side, path in enumerate(paths) if not Path(path).is_file()]
             for side in missing:
-                yield f"{split}.{side}", no_file(Path(paths[side]))
+                yield f"{split}.{side}", f"{no_file(Path(paths[side]))}: {paths[side]!r}"
             try:
                 deque(paired(" and ".join(paths), *self._sides(split)) if not missing else (), 0)
             except DataError as error:
