@@ -1,4 +1,4 @@
-"""How results look on standard output."""
+"""Output of results on standard output."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ablate.api import (
     PlannedRow,
 )
 from ablate.cli import catalogue
-from ablate.report.changes import shown as as_written
+from ablate.report.changes import shown as in_yaml
 from ablate.runner.display import clock
 from ablate.store import write_whole
 
 _WIDE = 1000
-"""For a pipe, where nothing need be folded."""
+"""The width of a pipe, so that lines are not wrapped."""
 
 _SEVERAL = 2
 _STYLES = {"ok": "green", "warning": "yellow", "broken": "bold red", "not applicable": "dim"}
@@ -54,7 +54,7 @@ def as_json(data: Any) -> None:
 
 
 def plan(shown: Plan) -> None:
-    """Print what a run would do."""
+    """Print a plan."""
     grid = Table(box=None, pad_edge=False, header_style="bold")
     grid.add_column("row")
     grid.add_column("change")
@@ -71,7 +71,7 @@ def plan(shown: Plan) -> None:
 
 
 def parts(shown: Sequence[PartListing], *, is_full: bool) -> None:
-    """Print the catalogue, or all that is known of one part."""
+    """Print the catalogue, or one part in detail."""
     console = _console()
     with console.capture() as captured:
         if is_full:
@@ -83,10 +83,10 @@ def parts(shown: Sequence[PartListing], *, is_full: bool) -> None:
 
 
 @contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """Tell somebody at a terminal why nothing is there yet."""
+def waiting(reason: str) -> Iterator[None]:
+    """Show on a terminal why there is no output yet."""
     console = Console(stderr=True)
-    with console.status(what) if console.is_terminal else nullcontext():
+    with console.status(reason) if console.is_terminal else nullcontext():
         yield
 
 
@@ -94,7 +94,9 @@ def corpora(shown: Sequence[CorpusListing]) -> None:
     """Print the corpora, a line each."""
     grid = Table.grid(padding=(0, 2))
     for corpus in shown:
-        state = {True: "here", False: "not fetched", None: "needs options"}[corpus.is_available]
+        state = {True: "available", False: "not fetched", None: "needs options"}[
+            corpus.is_available
+        ]
         grid.add_row(Text(corpus.name), Text(state), Text(corpus.summary))
     _console().print(grid)
 
@@ -159,7 +161,7 @@ def _cells(row: PlannedRow, *, is_published: bool) -> list[str]:
     memory, seconds = row.train_peak_mib, row.seconds_per_run
     return [
         row.name,
-        ", ".join(f"{path}={as_written(value)}" for path, value in row.changes.items()),
+        ", ".join(f"{path}={in_yaml(value)}" for path, value in row.changes.items()),
         f"{about}{row.params:,}{delta}",
         *([_size(row.published.get("params"))] if is_published else []),
         f"{about}{row.flops_per_target_token / 1e6:,.3g}",

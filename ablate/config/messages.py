@@ -150,21 +150,21 @@ def _mistake(
         return Mistake(node.key, node.path, unknown(str(steps[-1]), known, owner))
     if kinds & set(_EXCESS):
         return Mistake(node.key, path, str(details[0]["msg"]))
-    return Mistake(node.mark, path.removesuffix(".name"), sentence(details, node))
+    return Mistake(node.mark, path.removesuffix(".name"), sentence(details, node.value))
 
 
-def sentence(details: Sequence[dict[str, Any]], node: Node) -> str:
+def sentence(details: Sequence[Any], value: Any) -> str:
     """Return the sentence for one value; each of ``details`` is an error of pydantic's about it."""
     for detail in details:
         kind, context = detail["type"], detail.get("ctx", {})
         if kind in _SENTENCES:
-            return _SENTENCES[kind].format(**context, value=quoted(node.value))
+            return _SENTENCES[kind].format(**context, value=quoted(value))
         if kind == "missing":
             return _missing([d["loc"][-1] for d in details if d["type"] == "missing"])
         if kind not in _NEEDS and kind != "literal_error":
             return str(context.get("error", detail["msg"]))
     needs = list(dict.fromkeys(_need(detail) for detail in details))
-    return f"needs {' or '.join(needs)}; {_but(node.value, needs)}"
+    return f"needs {' or '.join(needs)}; {_but(value, needs)}"
 
 
 def quoted(value: Any) -> str:
@@ -193,6 +193,7 @@ _SENTENCES = {
 }
 _NEEDS = {
     "int_type": "a whole number",
+    "int_parsing": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
     "finite_number": "a finite number",
