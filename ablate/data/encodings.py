@@ -1,8 +1,9 @@
 """Encoded corpora in the user's cache: text is tokenized once, not in every run.
 
-An entry is a folder: ``text.json`` holds everything but ids, ``<split>.<side>.npy`` the ids of a
-split, end to end, and ``<split>.<side>.lengths.npy`` the lengths of its sentences. Ids are mapped
-into memory: the runs on one machine share them, and only pages that are read occupy any.
+An entry is a folder: ``text.json`` holds everything but ids, ``<split>.<side>.ids`` the ids of a
+split, end to end, and ``<split>.<side>.lengths`` the lengths of its sentences, both as raw arrays.
+Ids are mapped into memory: the runs on one machine share them, and only pages that are read occupy
+any.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ablate.data.batches import Encoded, Ragged
 from ablate.data.cache import sealed, unsealed
@@ -30,6 +30,7 @@ NOT_KEPT = Bitext((), ())
 """Replaces the training text, which is not needed once it is encoded."""
 
 _TEXT = "text.json"
+_IDS, _LENGTHS = np.dtype("<i4"), np.dtype("<i8")
 
 CachedCorpus = tuple[CorpusText, TokenizerPair, dict[str, Encoded]]
 """The corpus without its training text, its tokenizers, and the ids of all splits."""
@@ -70,13 +71,13 @@ class CacheWriter:
         n_pairs = 0
         with ExitStack() as stack:
             src, tgt = (
-                [stack.enter_context(_ArrayWriter(self._folder / x, dtype)) for x, dtype in side]
-                for side in (_files(split, "src"), _files(split, "tgt"))
+                [stack.enter_context(file.open("wb")) for file in _files(self._folder, split, side)]
+                for side in ("src", "tgt")
             )
             for part in parts:
-                for (flat, lengths), ragged in ((src, part.src), (tgt, part.tgt)):
-                    flat.extend(ragged.flat)
-                    lengths.extend(ragged.lengths)
+                for (ids, lengths), ragged in ((src, part.src), (tgt, part.tgt)):
+                    ids.write(ragged.flat.astype(_IDS, copy=False).tobytes())
+                    lengths.write(ragged.lengths.astype(_LENGTHS, copy=False).tobytes())
                 n_pairs += len(part)
         self._splits.append(split)
         return n_pairs
@@ -135,48 +136,12 @@ def _bitext(sides: dict[str, Sequence[str]]) -> Bitext:
     return Bitext(tuple(sides["src"]), tuple(sides["tgt"]))
 
 
-def _files(split: str, side: str) -> tuple[tuple[str, Any], ...]:
-    """Return the names of the files of one side of a split, and the types of their numbers."""
-    return (f"{split}.{side}.npy", np.int32), (f"{split}.{side}.lengths.npy", np.int64)
+def _files(entry: Path, split: str, side: str) -> tuple[Path, Path]:
+    return entry / f"{split}.{side}.ids", entry / f"{split}.{side}.lengths"
 
 
 def _side(entry: Path, split: str, side: str) -> Ragged:
-    (flat, _), (lengths, _) = _files(split, side)
-    return Ragged(
-        np.load(entry / flat, mmap_mode="c", allow_pickle=False),
-        np.load(entry / lengths, allow_pickle=False),
-    )
-
-
-class _ArrayWriter:
-    """Writes an array as `numpy.save` does, without having all of it in memory.
-
-    Args:
-        path: of the file.
-        dtype: of the array's numbers.
-    """
-
-    def __init__(self, path: Path, dtype: Any) -> None:
-        self._dtype = np.dtype(dtype)
-        self._n = 0
-        self._file = path.open("wb")
-        self._write_header()
-
-    def extend(self, numbers: NDArray[Any]) -> None:
-        """Append numbers."""
-        self._file.write(numbers.astype(self._dtype, copy=False).tobytes())
-        self._n += len(numbers)
-
-    def __enter__(self) -> _ArrayWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._file:
-            self._file.seek(0)
-            self._write_header()
-
-    def _write_header(self) -> None:
-        """Write the header, in which numpy leaves room for any length."""
-        descr = np.lib.format.dtype_to_descr(self._dtype)
-        header = {"descr": descr, "fortran_order": False, "shape": (self._n,)}
-        np.lib.format.write_array_header_1_0(self._file, header)
+    ids, lengths = _files(entry, split, side)
+    is_empty = not ids.stat().st_size  # which cannot be mapped
+    flat = np.empty(0, _IDS) if is_empty else np.memmap(ids, _IDS, mode="c")
+    return Ragged(flat, np.fromfile(lengths, _LENGTHS))
