@@ -137,6 +137,20 @@ ResidualChoice = Annotated[Choice, PartField("residual", "post")]
 FeedForwardChoice = Annotated[Choice, PartField("feed_forward", "relu")]
 
 
+class StackChoices(Frozen):
+    """The choices that both stacks make."""
+
+    position: PositionChoice
+    mask: MaskChoice
+    attention: AttentionChoice
+    scaling: ScalingChoice
+    norm: NormChoice
+    residual: ResidualChoice
+    feed_forward: FeedForwardChoice
+    sharing: SharingChoice
+    dropout: Dropout
+
+
 class StackDifference(Frozen):
     """The choices of one stack alone; None is inherited."""
 
@@ -167,23 +181,14 @@ class DecoderDifference(StackDifference):
     cross_attention: AttentionChoice | None = None
 
 
-class StackSpec(Frozen):
+class StackSpec(StackChoices):
     """One stack with all its choices, inherited ones included."""
 
     n_layers: PositiveInt
-    position: PositionChoice
-    mask: MaskChoice
-    attention: AttentionChoice
     cross_attention: AttentionChoice | None = None
-    scaling: ScalingChoice
-    norm: NormChoice
-    residual: ResidualChoice
-    feed_forward: FeedForwardChoice
-    sharing: SharingChoice
-    dropout: Dropout
 
 
-class ModelSpec(Frozen):
+class ModelSpec(StackChoices):
     """One Transformer.
 
     In canonical form the shared choices are those of the encoder, ``encoder`` is None, and
@@ -198,17 +203,8 @@ class ModelSpec(Frozen):
 
     dims: Annotated[Dims, BeforeValidator(_dims)]
     n_layers: Annotated[PositiveInt | Layers, BeforeValidator(_layers), PerSide()]
-    position: PositionChoice
-    mask: MaskChoice
-    attention: AttentionChoice
-    scaling: ScalingChoice
-    norm: NormChoice
-    residual: ResidualChoice
-    feed_forward: FeedForwardChoice
-    sharing: SharingChoice
     embedding: Annotated[Choice, PartField("embedding", "tied")]
     initialisation: Annotated[Choice, PartField("initialisation", "xavier")]
-    dropout: Dropout
     encoder: StackDifference | None = None
     decoder: DecoderDifference | None = None
 
