@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ablate import api, config
-from ablate.registry import lookup, plugins, restored
+from ablate.registry import lookup, plugins, temporary_registrations
 
 CORPUS = """\
 corpus:
@@ -143,14 +143,14 @@ def test_plugins_of_a_file_are_loaded_from_its_folder(folder: Path) -> None:
     (folder / "own" / "x.yaml").write_text(f"plugins: parts.py\n{CORPUS}".replace("rms}", "twice}"))
     (folder / "cwd" / "child.yaml").write_text("extends: ../own/x.yaml\n")
     for path in ("../own/x.yaml", "child.yaml"):
-        with restored():
+        with temporary_registrations():
             assert config.load(path).rows[1].spec.model.norm.name == "twice"
             assert [plugin.name for plugin in plugins()] == ["../own/parts.py"]
 
 
 def test_a_plugin_of_an_override_is_loaded_from_the_working_directory(folder: Path) -> None:
     (folder / "cwd" / "parts.py").write_text(PART)
-    with restored():
+    with temporary_registrations():
         config.load("../own/x.yaml", ["plugins=[parts.py]", "model.norm=twice"])
         assert lookup("norm", "twice").origin in plugins()
 
@@ -160,7 +160,7 @@ def test_a_broken_plugin_is_a_mistake_beside_others(folder: Path) -> None:
     (folder / "own" / "x.yaml").write_text(
         "plugins: [parts.py, none.py]\nmodel: {nrom: rms}\nvariants: {a: {plugins: x.py}}\n"
     )
-    with restored():
+    with temporary_registrations():
         assert mistakes("../own/x.yaml") == [
             "1:11 plugins: ../own/parts.py:1: ZeroDivisionError: division by zero",
             "1:21 plugins: ../own/none.py: cannot be read: No such file or directory",

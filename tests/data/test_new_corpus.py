@@ -9,7 +9,7 @@ import pytest
 
 from ablate import api, config
 from ablate.data.prepare import prepare
-from ablate.registry import restored
+from ablate.registry import temporary_registrations
 
 CORPUS = '''\
 """Numbers written in words, and their digits."""
@@ -72,7 +72,7 @@ def experiment(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "digits.py").write_text(CORPUS, encoding="utf-8")
     path = tmp_path / "x.yaml"
     path.write_text(EXPERIMENT, encoding="utf-8")
-    with restored():
+    with temporary_registrations():
         yield path
 
 
