@@ -199,14 +199,14 @@ def _choice(entry: Entry) -> str | dict[str, Any]:
 
 def _example(choices: Mapping[str, Any]) -> str:
     """Return an experiment that makes some choices, by their dotted paths."""
-    whole: dict[str, Any] = {}
+    experiment: dict[str, Any] = {}
     for path, choice in choices.items():
         *above, last = path.split(".")
-        level = whole
+        level = experiment
         for step in above:
             level = level.setdefault(step, {})
         level[last] = choice
-    return yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=100)
+    return yaml.safe_dump(experiment, sort_keys=False, allow_unicode=True, width=100)
 
 
 def _some(option: Mapping[str, Any], name: str, schema: Mapping[str, Any]) -> Any:

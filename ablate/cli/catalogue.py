@@ -22,9 +22,9 @@ _SCOPE = (
 COMMAND = "ablate parts --format markdown > docs/parts.md"
 
 
-def overview(console: Console, shown: Sequence[PartListing]) -> None:
+def overview(console: Console, listed: Sequence[PartListing]) -> None:
     """Print a table for every slot; of one slot alone, every option too."""
-    slots = [list(parts) for _, parts in groupby(shown, key=lambda part: part.slot)]
+    slots = [list(parts) for _, parts in groupby(listed, key=lambda part: part.slot)]
     for parts in slots:
         console.print(_heading(parts[0]))
         console.print(_stacked(parts) if console.is_terminal else _flat(parts))
@@ -32,8 +32,8 @@ def overview(console: Console, shown: Sequence[PartListing]) -> None:
             console.print(Text("\noptions", style="bold"))
             console.print(_options(parts, is_stacked=console.is_terminal))
         console.print()
-    if any(part.cost for part in shown):
-        console.print(Text(f"* marks a slot's default. {_legend(shown)}", style="dim"))
+    if any(part.cost for part in listed):
+        console.print(Text(f"* marks a slot's default. {_legend(listed)}", style="dim"))
 
 
 def details(console: Console, part: PartListing) -> None:
@@ -52,11 +52,11 @@ def details(console: Console, part: PartListing) -> None:
         console.print(Padding(Text(part.example.rstrip()), (0, 0, 0, 4)))
 
 
-def markdown(shown: Sequence[PartListing]) -> str:
+def markdown(listed: Sequence[PartListing]) -> str:
     """Return the catalogue as a page of documentation."""
     lines = ["# Parts", "", f"Written by `{COMMAND}`; edit the parts, not this page.", ""]
-    lines += [rf"\* marks a slot's default. {_legend(shown)}", ""]
-    for _, of_slot in groupby(shown, key=lambda part: part.slot):
+    lines += [rf"\* marks a slot's default. {_legend(listed)}", ""]
+    for _, of_slot in groupby(listed, key=lambda part: part.slot):
         lines += _chapter(list(of_slot))
     return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
 
@@ -128,9 +128,9 @@ def _options(parts: Sequence[PartListing], *, is_stacked: bool) -> Table:
     return grid
 
 
-def _legend(shown: Sequence[PartListing]) -> str:
+def _legend(listed: Sequence[PartListing]) -> str:
     """Return the meaning of the numbers."""
-    of_base = next((p.cost for p in shown if p.is_default and p.cost), None)
+    of_base = next((p.cost for p in listed if p.is_default and p.cost), None)
     flops = f", {of_base.flops_per_target_token / 1e6:,.1f} MFLOPs" if of_base else ""
     size = f": {of_base.params:,} parameters{flops}" if of_base else ""
     return (

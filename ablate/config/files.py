@@ -149,7 +149,7 @@ def override(text: str, mistakes: list[Mistake]) -> list[Node]:
         mistakes.append(replace(error.mistake, path=path))
         return []
     if path.partition(".")[0] == "extends":
-        mistakes.append(Mistake(start, path, "belongs in a file; here, set what it would change"))
+        mistakes.append(Mistake(start, path, "belongs in a file; set what it would change"))
         return []
     value_start = Mark(source, 1, len(path) + 2)
     node = node or Node(None, value_start, start, path)

@@ -113,7 +113,7 @@ def _of_slot(slot: str, parts: dict[str, Entry]) -> Schema:
     Options alone belong to the part that another layer names.
     """
     names = sorted(parts)
-    whole = [
+    by_name = [
         {
             **_object({"name": {"const": name}, **_options(entry)}),
             "required": ["name"],
@@ -123,7 +123,7 @@ def _of_slot(slot: str, parts: dict[str, Entry]) -> Schema:
     ]
     return {
         "description": f"the choice of a part for the slot {slot!r}",
-        "anyOf": [{"enum": names}, *whole, _object(_options_of_any(parts))],
+        "anyOf": [{"enum": names}, *by_name, _object(_options_of_any(parts))],
     }
 
 

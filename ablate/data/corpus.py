@@ -55,7 +55,7 @@ class Bitext:
 
 @dataclass(frozen=True)
 class CorpusText:
-    """A whole corpus; the training text may lie on disk (`Lines`).
+    """A corpus; the training text may be on disk (`Lines`).
 
     Attributes:
         name: its name in tables.

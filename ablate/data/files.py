@@ -35,10 +35,10 @@ class Files(Corpus):
     """Two files a split, plain or ``.gz``; line n of one is the translation of line n of the other.
 
     ``{name: files, src: en, tgt: de, train: [a.en, a.de], dev: [b.en, b.de], tests: {news: [c.en,
-    c.de]}}``. Training pairs that are empty, no UTF-8, or too long are left out, and the notes say
-    how many and where; an empty or broken line elsewhere is an error. Relative paths begin at the
-    folder of the YAML file, those of ``--set`` at the working directory. The content of the files
-    determines the results, not their names.
+    c.de]}}``. Training pairs that are empty, no UTF-8, or too long are left out, and the notes have
+    their numbers and lines; an empty or broken line elsewhere is an error. Relative paths begin at
+    the folder of the YAML file, those of ``--set`` at the working directory. The content of the
+    files determines the results, not their names.
 
     Args:
         src: code of the source language.
@@ -51,7 +51,7 @@ class Files(Corpus):
         max_ratio: a training pair's longer side has no more words for each of the shorter's.
 
     Raises:
-        ValueError: if the same file stands on both sides, or there is no test.
+        ValueError: if both sides are the same file, or there is no test.
     """
 
     def __init__(  # noqa: PLR0913 - one argument for every option

@@ -85,7 +85,7 @@ class Wmt14(RemoteCorpus):
 
     Train is Europarl 7, Common Crawl and News Commentary 9, for French also the UN documents and
     the 10^9 corpus; dev is newstest2013, test newstest2014, all 3,003 sentences of it. Text is
-    as published, not tokenised; while it is prepared it lies on disk, unpacked.
+    as published, not tokenised; while it is prepared it is unpacked on disk.
 
     Args:
         src: the source language; it or the target is English.
