@@ -1,11 +1,11 @@
-"""Everything that can go wrong on purpose.
+"""The errors that this package raises.
 
 AblateError
 ├── SpecError    the experiment file, or the model it describes, is not valid
 ├── DataError    a corpus or a tokenizer is missing or malformed
-├── RunError     one run failed; the others go on
-│   ├── DivergedError  the loss became NaN or rose past its bound
-│   └── EngineError    the process cannot go on with its engine; a fresh one can, eagerly
+├── RunError     one run failed; the others continue
+│   ├── DivergedError  the loss became NaN or exceeded its limit
+│   └── EngineError    the process cannot continue with its engine; a fresh one can, eagerly
 ├── StoreError   a stored result is missing or cannot be read
 └── StoppedError the user stopped it; the next call continues
 """
@@ -16,10 +16,10 @@ from typing import ClassVar
 
 
 class AblateError(Exception):
-    """Base class of every error this package raises on purpose.
+    """Base class of every error that this package raises.
 
     Attributes:
-        exit_status: what the command line ends with; 2 says that the input is wrong.
+        exit_status: of the command line; 2 means that the input is wrong.
     """
 
     exit_status: ClassVar[int] = 2
@@ -34,17 +34,17 @@ class DataError(AblateError):
 
 
 class RunError(AblateError):
-    """One run failed; the others go on."""
+    """One run failed; the others continue."""
 
     exit_status = 1
 
 
 class DivergedError(RunError):
-    """The training loss became NaN or rose past its bound."""
+    """The training loss became NaN or exceeded its limit."""
 
 
 class EngineError(RunError):
-    """The process cannot go on with its engine.
+    """The process cannot continue with its engine.
 
     The task must be repeated in a fresh process with the eager engine: after a failed capture
     PyTorch's generator and allocator are in no state to be used.
@@ -66,6 +66,6 @@ class StoreError(AblateError):
 
 
 class StoppedError(AblateError):
-    """The user stopped a run; what it has reached is kept, and the next call continues."""
+    """The user stopped a run; its progress is kept, and the next call continues."""
 
     exit_status = 130

@@ -1,4 +1,4 @@
-"""What our processes owe to those that have started them."""
+"""The life of child processes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """Ask Linux to kill us when our parent ends, however it ends; a fork must ask for itself."""
+    """Make Linux kill this process when its parent ends in any way; forks do not inherit it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

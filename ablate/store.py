@@ -1,26 +1,27 @@
-"""What is kept of every run: one record, written whole or not at all.
+"""The folder of results: one record for every run, written atomically.
 
-<results>/runs/<hash>/record.json    the run is over, and this is how it went
-<results>/runs/<hash>/...            what else it left
+<results>/runs/<hash>/record.json    written when the run has ended
+<results>/runs/<hash>/...            its model, curve, translations and log
 <results>/probes/<key>.json          speed and memory of one row on one kind of machine
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from ablate import writing
 from ablate.errors import StoreError
 from ablate.record import read_record
+from ablate.wording import counted, suggest
 
 FINISHED = ("done", "diverged")
-"""The statuses that the same run would end with again, so that nobody repeats it."""
+"""The statuses that the same run would end with again: it is not repeated."""
 
 _POLL_S = 0.1
 
@@ -40,15 +41,15 @@ class Store:
         return self.results / "runs" / run
 
     def load(self, run: str) -> dict[str, Any] | None:
-        """Return the record of the run with this hash; None if it has not ended yet.
+        """Return the record of the run with this hash; None if it has not ended.
 
         Raises:
-            StoreError: if there is a record that cannot be read.
+            StoreError: if the record cannot be read.
         """
         return _read_record(self.path(run) / "record.json")
 
     def save(self, record: Mapping[str, Any]) -> None:
-        """Write a record; whoever reads meanwhile, or after a crash, sees the old one or this one.
+        """Write a record atomically.
 
         Raises:
             StoreError: if the folder cannot be written to.
@@ -56,7 +57,7 @@ class Store:
         write_whole(self.path(record["hash"]) / "record.json", _dump(record))
 
     def load_probe(self, key: str) -> dict[str, Any] | None:
-        """Return what the probe with this key measured; None if it has not run yet.
+        """Return the measurements of the probe with this key; None if it has not run.
 
         Raises:
             StoreError: if the file cannot be read.
@@ -64,32 +65,44 @@ class Store:
         return _read(self._probe(key))
 
     def save_probe(self, key: str, probe: dict[str, Any]) -> None:
-        """Keep what a probe measured."""
+        """Write the measurements of a probe."""
         write_whole(self._probe(key), _dump(probe))
 
     @contextmanager
     def lock(self, run: str, should_stop: Callable[[], bool] = lambda: False) -> Iterator[bool]:
-        """Hold the run with this hash against every other process.
+        """Lock the run with this hash against every other process.
 
-        Waits while another process holds it. The lock ends with its process, however that ends.
+        Waits while another process has the lock, which ends with that process, however it ends.
 
         Args:
             run: the hash.
-            should_stop: asked while waiting.
+            should_stop: called while waiting; True ends it.
 
         Yields:
-            Whether the lock is held; False only when told to stop.
+            Whether the lock is held; False only after ``should_stop``.
+
+        Raises:
+            StoreError: if the folder cannot be written to.
         """
         folder = self.path(run)
-        _make(folder)
-        with (folder / "lock").open("w") as file:
-            yield _acquire(file.fileno(), should_stop)
+        lock = FileLock(folder / "lock", poll_interval=_POLL_S, thread_local=False)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with suppress(Timeout):
+                lock.acquire(cancel_check=should_stop)
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+        try:
+            yield lock.is_locked
+        finally:
+            lock.release()
 
     def find(self, run: str) -> dict[str, Any]:
-        """Return the record of the run that a user means.
+        """Return the record of a run.
 
         Args:
-            run: its folder, or the first characters of its hash.
+            run: its folder, the first characters of its hash, or ``experiment:row:seed``, with
+                the names that it was first trained under.
 
         Raises:
             StoreError: if there is no such run, or more than one.
@@ -97,15 +110,21 @@ class Store:
         if (Path(run) / "record.json").is_file():
             return _read_record(Path(run) / "record.json") or {}
         runs = self.results / "runs"
-        found = sorted(path.parent for path in runs.glob("*/record.json"))
-        near = [folder.name for folder in found if run and folder.name.startswith(run)]
-        if len(near) == 1:
-            return self.load(near[0]) or {}
-        if near:
-            raise StoreError(f"{run!r} begins the names of several runs: {', '.join(near)}")
+        hashes = sorted(path.parent.name for path in runs.glob("*/record.json"))
+        matches = [name for name in hashes if run and name.startswith(run)]
+        hint = ""
+        if ":" in run:
+            labels = {name: _label(self.load(name) or {}) for name in hashes}
+            matches = [name for name, label in labels.items() if label == run]
+            hint = suggest(run, labels.values())
+        if len(matches) == 1:
+            return self.load(matches[0]) or {}
+        if matches:
+            raise StoreError(f"{run!r} fits several runs: {', '.join(matches)}; give one of these")
         raise StoreError(
-            f"there is no run {run!r} in {runs} ({len(found)} runs there); give the first "
-            "characters of a run's hash, or its folder; `ablate plan SPEC --json` has the hashes"
+            f"there is no run {run!r} in {runs} ({counted(len(hashes), 'run')} there);{hint} give "
+            "experiment:row:seed, as in pe:none:1, the first characters of a run's hash, or its "
+            "folder; `ablate plan SPEC --json` has the hashes"
         )
 
     def _probe(self, key: str) -> Path:
@@ -113,35 +132,23 @@ class Store:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is never seen half written, not even after a power cut.
+    """Write a file atomically.
 
     Raises:
         StoreError: if that fails.
     """
-    _make(path.parent)
     try:
         writing.write_whole(path, text)
     except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise _unwritable(path, error) from error
 
 
-def _acquire(handle: int, should_stop: Callable[[], bool]) -> bool:
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if should_stop():
-                return False
-            time.sleep(_POLL_S)
-        else:
-            return True
+def _unwritable(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"{path}: cannot be written: {error.strerror or error}")
 
 
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"{folder}: cannot be made: {error.strerror or error}") from error
+def _label(record: dict[str, Any]) -> str:
+    return ":".join(str(record.get(key)) for key in ("experiment", "variant", "seed"))
 
 
 def _dump(content: Mapping[str, Any]) -> str:

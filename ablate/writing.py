@@ -1,31 +1,49 @@
-"""Files that nobody ever sees half written."""
+"""Files that are written atomically: a reader sees the old content or the new, never a part."""
 
 from __future__ import annotations
 
 import os
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
+from uuid import uuid4
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file, and the folder it is in: all of it or nothing, even after a power cut.
+@contextmanager
+def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
+    """Yield a stream whose content replaces ``path`` at the end, even across a power cut.
+
+    Nothing is written if the block raises. The folder is created where it is missing.
+
+    Args:
+        path: the file.
+        mode: ``wb``, or ``w`` for text in UTF-8.
 
     Raises:
-        OSError: if that fails; what was there before is there still.
+        OSError: if the file cannot be written; its old content is then still there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    writer = Path(name)
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        writer.chmod(0o666 & ~_umask())
-        writer.replace(path)
+        with temporary.open(mode, encoding=None if "b" in mode else "utf-8") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
     finally:
-        writer.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     _sync_folder(path.parent)
+
+
+def write_whole(path: Path, content: str) -> None:
+    """Write a text file atomically.
+
+    Raises:
+        OSError: if that fails; the old content is then still there.
+    """
+    with atomic_write(path, "w") as stream:
+        stream.write(content)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -34,9 +52,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

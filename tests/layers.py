@@ -12,7 +12,10 @@ from pathlib import Path
 import ablate
 
 LAYERS = (
-    ("version", "errors", "processes", "cuda_graphs", "writing", "part_packages", "record"),
+    (
+        *("version", "errors", "processes", "cuda_graphs", "part_packages", "record"),
+        *("writing", "hashing", "wording"),
+    ),
     ("registry",),
     ("parts",),
     ("config",),

@@ -87,7 +87,7 @@ def test_options_are_listed_with_their_ranges_and_defaults(listed: Listed) -> No
     betas = next(o for o in listed["optimizer", "adam"].options if o.name == "betas")
     assert betas.type == "[number >= 0 and < 1, number >= 0 and < 1]"
     train = next(o for o in listed["corpus", "files"].options if o.name == "train")
-    assert (train.type, train.is_required) == ("[text, text]", True)
+    assert (train.type, train.is_required) == ("[string, string]", True)
 
 
 def test_the_description_of_an_inherited_option_is_that_of_the_base(listed: Listed) -> None:
@@ -218,8 +218,7 @@ def test_a_part_that_is_refused_with_every_companion_is_listed_without_a_cost() 
 def test_the_example_of_a_part_is_accepted(
     slot: str, name: str, listed: Listed, tmp_path: Path
 ) -> None:
-    path = tmp_path / "example.yaml"
-    path.write_text(listed[slot, name].example, encoding="utf-8")
+    path = _example(listed[slot, name], tmp_path)
     experiment = config.load(path)
     check(experiment)
     chosen: Any = experiment.rows[0].spec
@@ -228,10 +227,19 @@ def test_the_example_of_a_part_is_accepted(
     assert chosen.name == name
 
 
+def _example(part: PartListing, folder: Path) -> Path:
+    """Write a part's example, and the files of text that it names."""
+    for option in slots()[part.slot][part.name].file_paths:
+        for side in (1, 2):
+            (folder / f"{option}.{side}").write_text("a line\n", encoding="utf-8")
+    path = folder / "example.yaml"
+    path.write_text(part.example, encoding="utf-8")
+    return path
+
+
 @pytest.mark.parametrize(("slot", "name"), [("residual", "rezero"), ("corpus", "files")])
 def test_a_plan_accepts_the_example(slot: str, name: str, listed: Listed, tmp_path: Path) -> None:
-    path = tmp_path / "example.yaml"
-    path.write_text(listed[slot, name].example, encoding="utf-8")
+    path = _example(listed[slot, name], tmp_path)
     planned = api.plan(path, device="cpu", results=tmp_path)
     assert [row.name for row in planned.rows] == ["baseline"]
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import pytest
@@ -158,19 +158,22 @@ def _records(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
             "no engine 'fast'; say auto, eager, data_parallel, cuda_graph",
         ),
         (["run", "pe.yaml", "--device", "cuda:99"], "cuda:99"),
-        (["run", "pe.yaml", "--backend", "cloud"], "cloud"),
-        (["run", "pe.yaml", "--jobs", "0"], "jobs"),
+        (["run", "pe.yaml", "--jobs", "0"], "'--jobs': must be at least 1; it is '?0"),
+        (["run", "pe.yaml", "--jobs", "x"], "'--jobs': needs a whole number; 'x' is a string"),
         (["run", "pe.yaml", "--jbos", "1"], "jbos"),
         (["rnu", "pe.yaml"], "rnu"),
         (["run"], "SPEC|spec"),
         (["plan", "missing.yaml"], r"missing\.yaml"),
         (["report", "pe.yaml"], "holds no run of pe"),
-        (["report", "pe.yaml", "--format", "word"], "word"),
+        (["report", "pe.yaml", "--format", "pdf"], "'--format': 'pdf' is not one of 'terminal'"),
         (["parts", "--json", "--format", "markdown"], "exclude each other"),
-        (["parts", "positon"], "did you mean 'position'"),
+        (["parts", "positon"], "no slot or part is called 'positon'; did you mean 'position'"),
+        (["parts", "rope"], "did you mean 'rotary'"),
         (["parts", "position", "sinusodal"], "did you mean 'sinusoidal'"),
         (["corpora", "show", "syntetic"], "did you mean 'synthetic'"),
-        (["corpora", "show", "synthetic", "--set", "sied=1"], "sied"),
+        (["corpora", "show", "synthetic", "--set", "sied=1"], "1:8: corpus.sied: unknown option"),
+        (["corpora", "show", "synthetic", "--set", "size=9"], "must be at least 200; it is 9"),
+        (["corpora", "show", "files", "--set", "src=en"], "needs 'tgt', 'train', 'dev' and 'tes"),
         (["translate", "abc"], "no run 'abc'"),
         (["init", "pe"], "exists already"),
     ],
@@ -227,6 +230,22 @@ def test_a_part_is_shown_with_its_options(ablate: Ablate) -> None:
     assert "Vaswani" in done.stdout
     assert "model:\n      position: sinusoidal\n" in done.stdout
     assert all(line == line.rstrip() for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("words", [["rotary"], ["position", "rotary"]], ids=" ".join)
+def test_a_part_is_shown_by_its_name_alone(ablate: Ablate, words: list[str]) -> None:
+    assert ablate("parts", *words).stdout.startswith("position: rotary  model.position\n")
+
+
+def test_a_name_in_several_slots_is_listed_of_each(
+    ablate: Ablate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Costs, "of", lambda *_: None)
+    listed = json.loads(ablate("parts", "none", "--json").stdout)
+    assert {part["slot"] for part in listed} == {
+        s for s, table in slots().items() if "none" in table
+    }
+    assert {part["name"] for part in listed} == {"none"}
 
 
 def test_corpora_are_listed_and_shown(ablate: Ablate) -> None:
@@ -370,16 +389,67 @@ def test_a_plan_knows_what_is_done(again: Ablate) -> None:
     assert more["n_missing"] == 2
 
 
+def _type(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+
+
+@pytest.mark.parametrize("by_name", [False, True])
 def test_a_trained_run_translates(
-    again: Ablate, finished: Path, monkeypatch: pytest.MonkeyPatch
+    again: Ablate, finished: Path, monkeypatch: pytest.MonkeyPatch, by_name: bool
 ) -> None:
     record = _records(finished)["baseline", 1]
-    lines = "the dog sleeps\n\nthe cat sees the bird\n"
-    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    done = again("translate", str(record["hash"])[:6])
-    assert done.returncode == 0, done.stderr
+    _type(monkeypatch, b"the dog sleeps\n\nthe cat sees the bird\n")
+    done = again("translate", "pe:baseline:1" if by_name else str(record["hash"])[:6])
+    assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 3
     assert done.stdout.splitlines()[1] == ""
+
+
+def test_an_unknown_name_of_a_run_suggests_one(again: Ablate) -> None:
+    done = again("translate", "pe:non:1")
+    assert done.returncode == 2
+    assert "did you mean 'pe:none:1'?" in done.stderr
+
+
+def test_the_best_translations_have_scores_and_their_line(
+    again: Ablate, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of an empty line, so that every line has as many."""
+    record = _records(finished)["none", 1]
+    run = str(tmp_path / "beam")
+    shutil.copytree(finished / "results" / "runs" / str(record["hash"]), run)
+    spec = {**cast("dict[str, object]", record["spec"]), "decoding": {"name": "beam", "size": 3}}
+    Path(run, "record.json").write_text(json.dumps({**record, "spec": spec}), encoding="utf-8")
+    _type(monkeypatch, b"the dog sleeps\n\nthe cat sees the bird\n")
+    done = again("translate", run, "--n-best", "3")
+    assert done.returncode == 0, done.stderr
+    lines = [line.split(" ||| ") for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines] == [*"000111222"]
+    scores = [float(line[2]) for line in lines]
+    assert scores[3:6] == [0.0] * 3
+    assert all(scores[i : i + 3] == sorted(scores[i : i + 3], reverse=True) for i in (0, 6))
+    assert [line[1] for line in lines[3:6]] == [""] * 3
+    assert again("translate", run, "--n-best", "4").returncode == 2
+
+
+def test_a_line_that_is_too_long_is_named_and_translated(
+    again: Ablate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _type(monkeypatch, b"the dog sleeps\n" + b"dog " * 100 + b"\n")
+    done = again("translate", "pe:none:1")
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 2
+    assert done.stderr == (
+        "line 2 has 100 tokens; only the first 63 are translated, because model.dims.max_len is "
+        "64\n"
+    )
+
+
+def test_a_line_that_is_not_utf_8_is_named(again: Ablate, monkeypatch: pytest.MonkeyPatch) -> None:
+    _type(monkeypatch, "\ufeffthe dog sleeps\nder B".encode() + b"\xe4r\n")
+    done = again("translate", "pe:none:1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("standard input, line 2, byte 6: is not valid UTF-8; convert")
 
 
 def test_a_diverging_run_is_a_row_and_runs_are_shared(again: Ablate, finished: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -106,7 +107,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_a_file_is_an_error_of_the_store(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("a file", encoding="utf-8")
-    with pytest.raises(StoreError, match="cannot be made"):
+    with pytest.raises(StoreError, match=r"record\.json: cannot be written: Not a directory"):
         Store(tmp_path / "results").save({"hash": RUN})
 
 
@@ -123,9 +124,14 @@ def test_a_second_process_waits_until_the_first_has_died(store: Store) -> None:
 
 
 def test_waiting_for_a_lock_ends_when_told(store: Store) -> None:
-    with store.lock(RUN) as first, store.lock(RUN, should_stop=lambda: True) as second:
+    def is_held() -> bool:
+        with store.lock(RUN, should_stop=lambda: True) as held:
+            return held
+
+    with store.lock(RUN) as first, ThreadPoolExecutor(1) as pool:
         assert first
-        assert not second
+        assert not pool.submit(is_held).result()
+    assert is_held()
 
 
 def test_runs_are_found_by_the_beginning_of_their_hash_or_by_folder(store: Store) -> None:
@@ -134,6 +140,43 @@ def test_runs_are_found_by_the_beginning_of_their_hash_or_by_folder(store: Store
     assert store.find("b") == {"hash": "bbb0"}
     assert store.find("aac") == {"hash": "aac0"}
     assert store.find(str(store.path("aab0"))) == {"hash": "aab0"}
+
+
+def test_a_lock_that_cannot_be_made_is_an_error_of_the_store(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("a file", encoding="utf-8")
+    with (
+        pytest.raises(StoreError, match="cannot be written: Not a directory"),
+        Store(tmp_path / "results").lock(RUN),
+    ):
+        pass
+
+
+@pytest.fixture
+def named(store: Store) -> Store:
+    """Three seeds of one row, the last one stored twice under different options."""
+    for run, seed in (("aab0", 1), ("aac0", 2), ("aad0", 11), ("aae0", 12), ("aaf0", 12)):
+        store.save({"hash": run, "experiment": "real/pe", "variant": "rms: all", "seed": seed})
+    return store
+
+
+def test_a_run_is_named_by_experiment_row_and_seed(named: Store) -> None:
+    assert named.find("real/pe:rms: all:1")["hash"] == "aab0"
+    named.path("aab0").joinpath("record.json").unlink()
+    with pytest.raises(StoreError, match="no run"):  # and not the one of seed 11
+        named.find("real/pe:rms: all:1")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("real/pe:rms: all:12", "fits several runs: aae0, aaf0; give one of these"),
+        ("real/pe:rms: al:2", "no run .* there\\); did you mean 'real/pe:rms: all:2'"),
+        ("pe:baseline:1", "no run .*give experiment:row:seed"),
+    ],
+)
+def test_a_name_that_is_not_of_one_run_is_an_error(named: Store, name: str, reason: str) -> None:
+    with pytest.raises(StoreError, match=reason):
+        named.find(name)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from ablate.api.planning import Plan, PlannedRow, plan
 from ablate.api.running import Outcome, report, run
 from ablate.api.starting import init
 from ablate.api.texts import CorpusListing, CorpusStatistics, corpora, fetch_corpus, show_corpus
-from ablate.api.translating import Translator
+from ablate.api.translating import Translation, Translator, decoded
 
 __all__ = [
     "Blessed",
@@ -22,9 +22,11 @@ __all__ = [
     "Plan",
     "PlannedRow",
     "RunOptions",
+    "Translation",
     "Translator",
     "bless",
     "corpora",
+    "decoded",
     "doctor",
     "fetch_corpus",
     "gate",

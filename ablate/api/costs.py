@@ -1,8 +1,7 @@
-"""What a part adds to a model: parameters and FLOPs at the base size, counted on what is built."""
+"""The cost of a part: parameters and FLOPs that it adds, counted on built models of base size."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +19,7 @@ from ablate.data.batches import Batch
 from ablate.data.cache import cache_folder, sealed, unsealed
 from ablate.data.tokenizer import PAD
 from ablate.errors import DataError
+from ablate.hashing import sha256_of_text
 from ablate.measuring.flops import FlopCounter
 from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
@@ -36,7 +36,7 @@ BASE: Mapping[str, Any] = {
 
 VOCABULARY = Vocabulary(n_src=37_000, n_tgt=37_000, is_joint=True)
 N_PAIRS, N_TOKENS = 64, 32
-"""The batch that FLOPs are counted on: so many pairs, of so many tokens on either side."""
+"""The batch that FLOPs are counted on: pairs, and tokens on either side of a pair."""
 
 STATED = (
     "the base model of Vaswani et al. 2017 (d_model 512, 8 heads, d_ff 2048, 6 + 6 layers, joint "
@@ -46,15 +46,15 @@ STATED = (
 
 @dataclass(frozen=True)
 class Cost:
-    """What a model of the base size costs with a part, and how much of it the part adds.
+    """The cost of a model of the base size with a part, and the share that the part adds.
 
     Attributes:
         params: of the model with the part.
         params_added: to those of the same model with the slot's default part.
         flops_per_target_token: of a training step of the model with the part, forward and backward.
         flops_per_target_token_added: likewise.
-        companion: what the part needs beside it, and what the model has with the slot's default
-            part too if that agrees with it: dotted path to the name of a part.
+        companion: other choices that the part needs, which the compared model with the slot's
+            default part also has if it can: dotted path to the name of a part.
     """
 
     params: int
@@ -70,28 +70,27 @@ _Counts = tuple[int, float]
 
 
 class Costs:
-    """Counts parts, each model once; keeps the counts of our own parts in the user's cache.
+    """Counts parts, each model once; caches the counts of this package's own parts.
 
-    There they are under the fingerprint of the code that counts and is counted.
+    The key of the cache is the hash of the code.
     """
 
     def __init__(self) -> None:
         self._flops = FlopCounter()
-        told = f"{staleness.code_digest()} {torch.__version__}"
-        name = hashlib.sha256(told.encode()).hexdigest()[:16]
-        self._file = cache_folder("costs") / f"{name}.json"
-        self._kept = _read(self._file)
-        self._known = dict(self._kept)
-        self._foreign: set[str] = set()  # what others' parts are in
+        key = sha256_of_text(f"{staleness.code_digest()} {torch.__version__}")[:16]
+        self._file = cache_folder("costs") / f"{key}.json"
+        self._cached = _read(self._file)
+        self._counts = dict(self._cached)
+        self._of_plugins: set[str] = set()  # the keys of models with parts of plugins
         ids = torch.ones(N_PAIRS, N_TOKENS, dtype=torch.long, device="meta")
         self._batch = Batch(ids, ids, ids, n_tokens=ids.numel(), index=ids[:, 0])
 
     def of(self, entry: Entry, choice: Any) -> Cost | None:
-        """Return what a part costs; None for what is no part of a model, or in no model alone.
+        """Return the cost of a part; None if it is no part of a model, or no model accepts it.
 
         Args:
             entry: the part.
-            choice: as the YAML would make it, with all that must be given.
+            choice: as in the YAML, with all required options.
         """
         if not _is_of_model(entry.slot):
             return None
@@ -105,22 +104,22 @@ class Costs:
         return None
 
     def keep(self) -> None:
-        """Write to the cache what has been counted since it was read, if it can be written."""
-        mine = {key: counts for key, counts in self._known.items() if key not in self._foreign}
-        if mine != self._kept:
+        """Add new counts to the cache, if it is writable."""
+        own = {key: counts for key, counts in self._counts.items() if key not in self._of_plugins}
+        if own != self._cached:
             with suppress(OSError):
-                write_whole(self._file, sealed(json.dumps(mine)))
-            self._kept = mine
+                write_whole(self._file, sealed(json.dumps(own)))
+            self._cached = own
 
     def _count(self, choices: _Choices, entry: Entry) -> _Counts | None:
-        """Count the base model with some choices; None if they are refused."""
+        """Return the counts of the base model with some choices; None if they are refused."""
         changes = {slot: choice for slot, choice in choices.items() if choice != _default(slot)}
         key = json.dumps(changes, sort_keys=True)
-        if key not in self._known:
-            self._known[key] = self._counted(changes, entry)
+        if key not in self._counts:
+            self._counts[key] = self._counted(changes, entry)
             if not all(_is_ours(slot, choice) for slot, choice in changes.items()):
-                self._foreign.add(key)
-        return self._known[key]
+                self._of_plugins.add(key)
+        return self._counts[key]
 
     def _counted(self, choices: _Choices, entry: Entry) -> _Counts | None:
         try:
@@ -134,19 +133,19 @@ class Costs:
         except Exception:
             if entry.origin is None:
                 raise
-            return None  # what others have written may be listed even where it does not work
+            return None  # a plugin's part is listed even if it fails
 
 
 def _read(file: Path) -> dict[str, _Counts | None]:
     try:
-        kept = json.loads(unsealed(file.read_text(encoding="utf-8")))
+        cached = json.loads(unsealed(file.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, DataError):
         return {}
-    return {key: None if counts is None else tuple(counts) for key, counts in kept.items()}
+    return {key: None if counts is None else tuple(counts) for key, counts in cached.items()}
 
 
 def _is_ours(slot: str, choice: Any) -> bool:
-    """Return whether a part is of this package, whose code the cache knows."""
+    """Return whether a part is of this package, whose code is in the key of the cache."""
     entry = slots()[slot][choice if isinstance(choice, str) else choice["name"]]
     return entry.cls.__module__.startswith(f"{__package__.partition('.')[0]}.")
 
@@ -162,7 +161,7 @@ def _default(slot: str) -> str:
 
 
 def _companions(entry: Entry) -> Iterator[dict[str, str]]:
-    """Yield what a part may need beside it: nothing; one part of the same paper; any one part."""
+    """Yield the other choices to try: none; one part of the same paper; any one part."""
     yield {}
     others = [
         other

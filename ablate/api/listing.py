@@ -1,4 +1,4 @@
-"""What there is to choose from, read from the registry."""
+"""The catalogue of parts, read from the registry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from ablate.config import RunSpec
 from ablate.config.experiment import PartField, slot_of
 from ablate.config.merge import model_of
 from ablate.errors import SpecError
-from ablate.registry import Entry, Part, slots, suggest
+from ablate.registry import Entry, Part, slots
+from ablate.wording import no_such, suggest
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,10 @@ class OptionListing:
     """One option of a part.
 
     Attributes:
-        type: what may be written, in words, with its range.
+        type: its type in words, with its range.
         default: None for an option that must be given.
         is_required: whether it must be given.
-        meaning: what the part's documentation says of it.
+        meaning: from the part's documentation.
     """
 
     name: str
@@ -44,16 +45,16 @@ class PartListing:
     """One registered part.
 
     Attributes:
-        slot_summary: what the slot is for.
-        path: where an experiment chooses it; None if no experiment can.
-        is_default: whether it is what an experiment has that says nothing.
-        formula: what it computes, in one line; empty where nothing is computed.
+        slot_summary: the purpose of the slot.
+        path: of its choice in an experiment; None if no experiment can choose it.
+        is_default: whether it is the choice of an experiment without one.
+        formula: of its computation, in one line; empty where nothing is computed.
         summary: the first line of its documentation.
-        text: the whole documentation.
+        text: the complete documentation.
         source: the paper and section, or the code, that it follows.
         cost: at the base size; None for what is no part of a model.
         example: the smallest experiment that has it.
-        origin: name and SHA-256 of the plugin it comes from; None for our own.
+        origin: name and SHA-256 of the plugin it comes from; None for this package's own.
     """
 
     slot: str
@@ -86,17 +87,17 @@ def parts(slot: str | None = None, name: str | None = None) -> tuple[PartListing
 
     Slots come in the order in which a run's spec names them; of a slot the default comes first.
 
+    Args:
+        slot: a slot; or the name of a part, for the parts of that name in all slots.
+        name: of a part in the slot.
+
     Raises:
         SpecError: if there is no such slot or part.
     """
-    table = slots()
-    wanted = table if slot is None else {slot: _of(table, slot, "slot")}
-    if slot is not None and name is not None:
-        wanted = {slot: {name: _of(wanted[slot], name, slot)}}
     lister = _Lister()
-    listed = [lister.listing(entry) for of_slot in wanted.values() for entry in of_slot.values()]
+    listed = [lister.listing(entry) for entry in _entries(slots(), slot, name)]
     lister.costs.keep()
-    order = {name: number for number, name in enumerate(lister.places)}
+    order = {slot: number for number, slot in enumerate(lister.paths)}
     listed.sort(key=lambda part: (order.get(part.slot, len(order)), not part.is_default, part.name))
     return tuple(listed)
 
@@ -106,22 +107,33 @@ def schema() -> dict[str, Any]:
     return config.schema()
 
 
-def _of(table: Mapping[str, Any], name: str, kind: str) -> Any:
-    if name in table:
-        return table[name]
-    known = ", ".join(sorted(table))
-    raise SpecError(f"no {kind} is called {name!r};{suggest(name, table)} known: {known}")
+def _entries(
+    table: Mapping[str, Mapping[str, Entry]], slot: str | None, name: str | None
+) -> list[Entry]:
+    if slot is None:
+        return [entry for of_slot in table.values() for entry in of_slot.values()]
+    if slot in table and (name is None or name in table[slot]):
+        return [table[slot][name]] if name else [*table[slot].values()]
+    if slot in table:
+        raise SpecError(no_such(slot, str(name), sorted(table[slot])))
+    named = [of_slot[slot] for of_slot in table.values() if slot in of_slot]
+    if name is None and named:
+        return named
+    names = [] if name else [part for of_slot in table.values() for part in of_slot]
+    hint = suggest(slot, [*table, *names])
+    kind = "slot or part" if names else "slot"
+    raise SpecError(f"no {kind} is called {slot!r};{hint} slots: {', '.join(sorted(table))}")
 
 
 class _Lister:
     def __init__(self) -> None:
         self.costs = Costs()
-        self.places: dict[str, tuple[str, PartField]] = {}  # of slots, in the order of a spec
-        for path, slot in _places(RunSpec):
-            self.places.setdefault(slot.name, (path, slot))
+        self.paths: dict[str, tuple[str, PartField]] = {}  # of slots, in the order of a spec
+        for path, slot in _paths(RunSpec):
+            self.paths.setdefault(slot.name, (path, slot))
 
     def listing(self, entry: Entry) -> PartListing:
-        path, slot = self.places.get(entry.slot, (None, None))
+        path, slot = self.paths.get(entry.slot, (None, None))
         text = inspect.getdoc(entry.cls) or ""
         choice = _choice(entry)
         cost = self.costs.of(entry, choice)
@@ -145,14 +157,14 @@ class _Lister:
         )
 
 
-def _places(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, PartField]]:
-    """Yield every place of a run's spec where a part is chosen."""
+def _paths(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, PartField]]:
+    """Yield every path of a run's spec that chooses a part."""
     for key, info in model.model_fields.items():
         slot, below = slot_of(info), model_of(info)
         if slot:
             yield f"{above}{key}", slot
         elif below:
-            yield from _places(below, f"{above}{key}.")
+            yield from _paths(below, f"{above}{key}.")
 
 
 def _slot_summary(cls: type[Part]) -> str:
@@ -187,18 +199,18 @@ def _choice(entry: Entry) -> str | dict[str, Any]:
 
 def _example(choices: Mapping[str, Any]) -> str:
     """Return an experiment that makes some choices, by their dotted paths."""
-    whole: dict[str, Any] = {}
+    experiment: dict[str, Any] = {}
     for path, choice in choices.items():
         *above, last = path.split(".")
-        here = whole
+        level = experiment
         for step in above:
-            here = here.setdefault(step, {})
-        here[last] = choice
-    return yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=100)
+            level = level.setdefault(step, {})
+        level[last] = choice
+    return yaml.safe_dump(experiment, sort_keys=False, allow_unicode=True, width=100)
 
 
 def _some(option: Mapping[str, Any], name: str, schema: Mapping[str, Any]) -> Any:
-    """Return some value that a JSON Schema allows."""
+    """Return one value that a JSON Schema allows."""
     option = _resolved(option, schema)
     if "enum" in option or "const" in option:
         return option.get("enum", [option.get("const")])[0]
@@ -217,7 +229,7 @@ def _some(option: Mapping[str, Any], name: str, schema: Mapping[str, Any]) -> An
 
 
 def _words(option: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Say in words what a JSON Schema allows."""
+    """Return in words what a JSON Schema allows."""
     option = _resolved(option, schema)
     if "anyOf" in option:
         return " or ".join(_words(one, schema) for one in option["anyOf"])
@@ -233,7 +245,7 @@ def _words(option: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     return f"{_KINDS.get(kind, kind)}{_bounds(option)}"
 
 
-_KINDS = {"boolean": "true | false", "string": "text", "integer": "whole number"}
+_KINDS = {"boolean": "true | false", "integer": "whole number"}
 
 
 def _resolved(option: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -243,12 +255,12 @@ def _resolved(option: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[s
 
 
 def _of_items(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema of what a mapping holds, whatever it asks of the names."""
+    """Return the schema of a mapping's values, whatever the names may be."""
     patterns = mapping.get("patternProperties", {})
     return next(iter(patterns.values()), None) or mapping.get("additionalProperties") or {}
 
 
 def _bounds(option: Mapping[str, Any]) -> str:
     signs = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
-    found = [f"{sign} {option[key]:g}" for key, sign in signs.items() if key in option]
-    return f" {' and '.join(found)}" if found else ""
+    limits = [f"{sign} {option[key]:g}" for key, sign in signs.items() if key in option]
+    return f" {' and '.join(limits)}" if limits else ""

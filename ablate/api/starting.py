@@ -1,4 +1,4 @@
-"""An experiment to start from."""
+"""``ablate init``: a commented experiment to start from."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ablate.errors import SpecError
 
 _TEMPLATE = """\
 # Run it:               ablate run {file}
-# See what it would do: ablate plan {file}
-# All parts there are:  ablate parts
+# Show its cost first:  ablate plan {file}
+# List all parts:       ablate parts
 
 question: Does the model need to know where a token stands?
 
@@ -28,15 +28,15 @@ model:
   dropout: {{embedding: 0.1, residual: 0.1}}
 
 training:
-  steps: 300                 # few, to see it work; raise it for numbers to believe in
+  steps: 300                 # enough to see it work; raise it for reliable numbers
   batch_tokens: 2048
   schedule: {{name: inverse_sqrt, lr: 3e-3, warmup: 100}}
 
 decoding: greedy             # or {{name: beam, size: 5}}
 
-seeds: [1, 2]                # every row is trained once with each
+seeds: [1, 2]                # one run of every row with each
 
-# ---- the rows of the table: each says only what differs from the baseline ----
+# ---- the rows of the table: each is its difference from the baseline ----
 
 variants:
   learned: {{model.position: learned}}

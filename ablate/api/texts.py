@@ -1,18 +1,16 @@
-"""What there is to train on."""
+"""Corpora: list, download, describe."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
 
-from pydantic import ValidationError
-
-from ablate.config.messages import unknown
-from ablate.config.source import Mistake, UnreadableError, parse, source_of
+from ablate.config import load_corpus
 from ablate.data.corpus import Bitext, Corpus
 from ablate.errors import SpecError
-from ablate.registry import Choice, build, slots, suggest
+from ablate.registry import Choice, build, slots
+from ablate.wording import no_such
 
 _N_EXAMPLES = 5
 
@@ -33,7 +31,7 @@ class CorpusListing:
 
 @dataclass(frozen=True)
 class SplitStatistics:
-    """Sizes of one split; words are what blanks separate."""
+    """Sizes of one split; words are separated by white space."""
 
     name: str
     n_pairs: int
@@ -44,7 +42,7 @@ class SplitStatistics:
 
 @dataclass(frozen=True)
 class CorpusStatistics:
-    """What a corpus holds.
+    """Sizes and examples of a corpus.
 
     Attributes:
         examples: the first pairs of the training split.
@@ -60,7 +58,7 @@ class CorpusStatistics:
 
 
 def corpora() -> tuple[CorpusListing, ...]:
-    """Return every corpus there is."""
+    """Return every registered corpus."""
     return tuple(
         CorpusListing(
             name=name,
@@ -77,16 +75,16 @@ def fetch_corpus(name: str, options: Sequence[str], report: Callable[[str], None
 
     Args:
         name: of the corpus.
-        options: ``option=value``, the values as an experiment would give them.
-        report: is told what is going on.
+        options: ``option=value``, the values as in an experiment.
+        report: called with a line for every step.
 
     Raises:
         SpecError: if there is no such corpus, or its options are wrong.
-        DataError: if it cannot be had.
+        DataError: if it is unavailable.
     """
     corpus = build(Corpus, _choice(name, options), at="corpus")
     if corpus.is_available():
-        report(f"{name} is here already")
+        report(f"{name} is on this machine already")
     else:
         corpus.fetch(report)
 
@@ -96,7 +94,7 @@ def show_corpus(name: str, options: Sequence[str] = ()) -> CorpusStatistics:
 
     Raises:
         SpecError: if there is no such corpus, or its options are wrong.
-        DataError: if it cannot be had.
+        DataError: if it is unavailable or malformed.
     """
     text = build(Corpus, _choice(name, options), at="corpus").load()
     splits = {"train": text.train, "dev": text.dev, **text.tests}
@@ -106,7 +104,7 @@ def show_corpus(name: str, options: Sequence[str] = ()) -> CorpusStatistics:
         src=text.src,
         tgt=text.tgt,
         splits=tuple(_statistics(split, bitext) for split, bitext in splits.items()),
-        examples=tuple(pair for pair, _ in zip(pairs, range(_N_EXAMPLES), strict=False)),
+        examples=tuple(islice(pairs, _N_EXAMPLES)),
         notes=text.notes,
     )
 
@@ -114,36 +112,8 @@ def show_corpus(name: str, options: Sequence[str] = ()) -> CorpusStatistics:
 def _choice(name: str, options: Sequence[str]) -> Choice:
     table = slots()["corpus"]
     if name not in table:
-        known = ", ".join(sorted(table))
-        raise SpecError(f"no corpus is called {name!r};{suggest(name, table)} known: {known}")
-    try:
-        return table[name].choose(dict(_option(text) for text in options))
-    except ValidationError as error:
-        fields = list(table[name].options.model_fields)
-        reasons = (_reason(detail, name, fields) for detail in error.errors())
-        raise SpecError("\n".join(reasons)) from error
-
-
-def _reason(detail: Mapping[str, Any], name: str, known: Sequence[str]) -> str:
-    """Say what is wrong with one option of the corpus ``name``."""
-    path = ".".join(str(step) for step in detail["loc"])
-    if detail["type"] == "extra_forbidden":
-        return f"corpus.{path}: {unknown(path, known, owner=f'corpus {name!r}')}"
-    return f"corpus.{path}: {detail['msg']}"
-
-
-def _option(text: str) -> tuple[str, Any]:
-    """Return the option and the value that ``option=value`` says."""
-    name, equals, value = text.partition("=")
-    mistakes: list[Mistake] = []
-    try:
-        node = parse(source_of(f"--set {text}", value.encode()), mistakes)
-    except UnreadableError as error:
-        raise SpecError(str(error)) from error
-    if mistakes or not (name and equals):
-        reason = mistakes[0].reason if mistakes else "say OPTION=VALUE, as in src=en"
-        raise SpecError(f"--set {text}: {reason}")
-    return name, None if node is None else node.plain()
+        raise SpecError(no_such("corpus", name, sorted(table)))
+    return load_corpus(name, options)
 
 
 def _is_available(name: str) -> bool | None:

@@ -1,8 +1,10 @@
-"""``ablate translate``: a trained run put to use."""
+"""``ablate translate``: translate text with a trained run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,28 +14,44 @@ from pydantic import ValidationError
 from safetensors.torch import load_model
 
 from ablate.config import RunSpec
+from ablate.config.merge import merge_schema
+from ablate.config.messages import validated
+from ablate.config.source import parse, source_of
 from ablate.data.batches import Ragged
 from ablate.data.tokenizer import PAD, TokenizerPair
 from ablate.decoding import Search, translate
-from ablate.errors import SpecError, StoreError
+from ablate.errors import DataError, SpecError, StoreError
 from ablate.model import assemble
 from ablate.registry import Choice, build, lookup
 from ablate.runner import devices
 from ablate.store import Store
 from ablate.training.engines import resolve
 
-_N_LINES = 256
-"""Translated together, where nobody waits for the first."""
+_BATCH = 256
+"""Lines translated together, unless each is waited for."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of a line.
+
+    Attributes:
+        text: without special tokens.
+        score: the value that the search ranks by; 0 for an empty line.
+    """
+
+    text: str
+    score: float
 
 
 class Translator:
     """A trained run, ready to translate.
 
     Args:
-        run: the first characters of its hash, or its folder.
+        run: ``experiment:row:seed``, the first characters of its hash, or its folder.
         device: ``cpu``, ``cuda`` or ``cuda:0``.
         results: the folder of results.
-        n_best: translations of every sentence.
+        n_best: translations of every line.
 
     Raises:
         SpecError: if the run's search cannot return so many.
@@ -51,53 +69,97 @@ class Translator:
         self._device = torch.device(str(devices.find(device)[0]))
         try:
             text = (folder / "tokenizer.json").read_text(encoding="utf-8")
-            self._codec = TokenizerPair.from_json(text)
-            model = assemble(self._spec.model, self._codec.vocabulary, PAD)
+            self._tokenizers = TokenizerPair.from_json(text)
+            model = assemble(self._spec.model, self._tokenizers.vocabulary, PAD)
             load_model(model, folder / "model.safetensors")
         except FileNotFoundError as error:
             raise StoreError(f"{folder}: this run left no model ({error})") from error
         self._model = model.to(self._device).eval()
+        self._n_best = n_best
         self._search = build(Search, _choice(self._spec.decoding, n_best), at="decoding")
 
-    def translate(self, lines: Iterable[str], *, is_prompt: bool = False) -> Iterator[list[str]]:
-        """Yield the best translations of every line, in order.
+    def translate(
+        self,
+        lines: Iterable[str],
+        *,
+        is_prompt: bool = False,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> Iterator[list[Translation]]:
+        """Yield the ``n_best`` best translations of every line, in order.
 
         Args:
             lines: source sentences, with or without line ends.
-            is_prompt: whether somebody waits for every single translation.
+            is_prompt: whether each translation is waited for.
+            warn: called with a sentence for every line that is longer than the model allows; the
+                tokens beyond are not translated.
         """
-        rest = iter(lines)
-        while some := list(islice(rest, 1 if is_prompt else _N_LINES)):
-            yield from self._batch([line.strip() for line in some])
+        rest, n_lines = iter(lines), 0
+        while batch := [line.strip() for line in islice(rest, 1 if is_prompt else _BATCH)]:
+            yield from self._batch(batch, n_lines, warn)
+            n_lines += len(batch)
 
-    def _batch(self, lines: list[str]) -> Iterator[list[str]]:
+    def _batch(
+        self, lines: list[str], n_before: int, warn: Callable[[str], None]
+    ) -> Iterator[list[Translation]]:
         max_len = self._spec.model.dims.max_len
-        sources = Ragged.of(self._codec.encode_src(lines)).cut(max_len)
-        found = translate(
+        sources = Ragged.of(self._tokenizers.encode_src(lines))
+        for row, length in enumerate(sources.lengths):
+            if length > max_len:
+                warn(
+                    f"line {n_before + row + 1} has {length - 1:,} tokens; only the first "
+                    f"{max_len - 1:,} are translated, because model.dims.max_len is {max_len}"
+                )
+        n_best = translate(
             self._model,
             self._search,
-            sources,
+            sources.cut(max_len),
             self._spec.training.batch_tokens,
             self._device,
             resolve("auto", self._device.type),
         )
-        for line, hypotheses in zip(lines, found, strict=True):
-            texts = [self._codec.decode_tgt(hypothesis.tokens) for hypothesis in hypotheses]
-            yield texts if line else [""]
+        for line, hypotheses in zip(lines, n_best, strict=True):
+            decode = self._tokenizers.decode_tgt
+            best = [Translation(decode(each.tokens), each.score) for each in hypotheses]
+            yield best if line else [Translation("", 0.0)] * self._n_best
+
+
+def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
+    """Yield the text of ``lines``.
+
+    Args:
+        lines: in UTF-8.
+        name: of the file, in messages.
+
+    Raises:
+        DataError: at the first line that is not valid UTF-8.
+    """
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{name}, line {number}, byte {error.start + 1}: is not valid UTF-8; convert the "
+                "text, as with `iconv -f LATIN1 -t UTF-8`"
+            ) from error
 
 
 def _spec(record: dict[str, Any], folder: Path) -> RunSpec:
     try:
         return RunSpec.model_validate(record["spec"])
     except ValidationError as error:
+        tree = parse(source_of("record", json.dumps(record["spec"]).encode()), [])
+        assert tree is not None
+        first = validated(RunSpec, tree, merge_schema())[1][0]
         named = "".join(f" --plugin {plugin['name']}" for plugin in record.get("plugins", []))
         hint = f"; it was trained with{named}" if named else ""
-        raise StoreError(f"{folder}: {error.errors()[0]['msg']}{hint}") from error
+        raise StoreError(f"{folder}: {first.path}: {first.reason}{hint}") from error
 
 
 def _choice(decoding: Choice, n_best: int) -> Choice:
     if n_best == 1:
         return decoding
     if "n_best" not in decoding.options:
-        raise SpecError(f"{decoding.name} search finds one translation; --n-best needs beam search")
+        raise SpecError(
+            f"{decoding.name} search returns one translation; --n-best needs beam search"
+        )
     return lookup("decoding", decoding.name).choose({**decoding.options, "n_best": n_best})

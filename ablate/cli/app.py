@@ -16,7 +16,7 @@ import typer
 
 from ablate.cli.doctor import doctor
 from ablate.cli.gate import gate
-from ablate.cli.guard import INTERRUPTED, guarded
+from ablate.cli.guard import INTERRUPTED, Commands, guarded
 from ablate.cli.options import (
     RESULTS,
     AsJson,
@@ -36,11 +36,12 @@ from ablate.cli.options import (
 from ablate.errors import SpecError
 from ablate.version import __version__
 
-_OBJECTS = 10**5
-"""After how many new ones to look for garbage: libraries bring many more, which stay."""
+_GC_THRESHOLD = 10**5
+"""New objects before a garbage collection: those of imported libraries stay anyway."""
 
 app = typer.Typer(
     name="ablate",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -51,14 +52,8 @@ corpora_app = typer.Typer(help="List the corpora; fetch or show one.")
 app.add_typer(corpora_app, name="corpora")
 
 
-class Backend(StrEnum):
-    """Where runs go."""
-
-    local = "local"
-
-
 class Format(StrEnum):
-    """How a table is written."""
+    """Formats of a table."""
 
     terminal = "terminal"
     markdown = "markdown"
@@ -69,7 +64,7 @@ class Format(StrEnum):
 
 
 class Catalogue(StrEnum):
-    """How the catalogue of parts is written."""
+    """Formats of the catalogue of parts."""
 
     terminal = "terminal"
     markdown = "markdown"
@@ -83,8 +78,8 @@ CorpusOptions = Annotated[
 ]
 
 
-def _version(is_wanted: bool) -> None:
-    if is_wanted:
+def _version(value: bool) -> None:
+    if value:
         typer.echo(f"ablate {__version__}")
         raise typer.Exit
 
@@ -108,7 +103,6 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     device: Device = "auto",
     jobs: Jobs = None,
     overrides: Overrides = None,
-    backend: Annotated[Backend, typer.Option(help="Where the runs go.")] = Backend.local,
     engine: Engine = "auto",
     results: Results = RESULTS,
     fresh: Fresh = False,
@@ -153,7 +147,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     as_json: AsJson = False,
     plugins: Plugins = None,
 ) -> None:
-    """Say what `run` would do, without doing it: rows, sizes, costs, what is done already.
+    """Show what `run` would do without doing it: rows, sizes, costs, finished runs.
 
     Example: ablate plan experiments/heads.yaml
     """
@@ -179,9 +173,12 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
 @guarded
 def report(
     spec: Spec,
-    form: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.terminal,
+    form: Annotated[
+        Format, typer.Option("--format", help="The format of the output.")
+    ] = Format.terminal,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write there, not to standard output.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write to this file, not to standard output."),
     ] = None,
     overrides: Overrides = None,
     results: Results = RESULTS,
@@ -195,8 +192,8 @@ def report(
     from ablate.cli import show
 
     load(plugins)
-    found = api.report(spec, overrides=overrides or (), results=results)
-    show.table(found.table, form.value, output)
+    outcome = api.report(spec, overrides=overrides or (), results=results)
+    show.table(outcome.table, form.value, output)
 
 
 app.command()(gate)
@@ -207,38 +204,42 @@ app.command()(doctor)
 @guarded
 def parts(
     slot: Annotated[
-        str | None, typer.Argument(metavar="[SLOT]", help="Of this slot alone.")
+        str | None,
+        typer.Argument(metavar="[SLOT]", help="A slot, or the name of a part in any slot."),
     ] = None,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="This part alone.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A part of the slot.")
+    ] = None,
     form: Annotated[
-        Catalogue, typer.Option("--format", help="How to write it.")
+        Catalogue, typer.Option("--format", help="The format of the output.")
     ] = Catalogue.terminal,
     as_json: AsJson = False,
     plugins: Plugins = None,
 ) -> None:
-    """List every part: what it computes, its options, its source, what it costs.
+    """List every part: its computation, options, source and cost.
 
     Examples:
       ablate parts
 
       ablate parts position
 
-      ablate parts position sinusoidal
+      ablate parts rotary
     """
     from ablate import api
     from ablate.cli import catalogue, show
 
     if as_json and form is not Catalogue.terminal:
-        raise SpecError(f"--json and --format {form.value} exclude each other; drop one")
+        raise SpecError(f"--json and --format {form.value} exclude each other; remove one")
     load(plugins)
     with show.waiting("counting parameters and FLOPs"):
-        found = api.parts(slot, name)
+        listed = api.parts(slot, name)
     if as_json or form is Catalogue.json:
-        show.as_json([part.to_json() for part in found])
+        show.as_json([part.to_json() for part in listed])
     elif form is Catalogue.markdown:
-        typer.echo(catalogue.markdown(found), nl=False)
+        typer.echo(catalogue.markdown(listed), nl=False)
     else:
-        show.parts(found, is_full=name is not None)
+        is_one = name is not None or (len(listed) == 1 and listed[0].slot != slot)
+        show.parts(listed, is_full=is_one)
 
 
 @corpora_app.callback(invoke_without_command=True)
@@ -254,7 +255,7 @@ def corpora(context: typer.Context, plugins: Plugins = None) -> None:
         _list_corpora(plugins)
     elif plugins:
         raise typer.BadParameter(
-            f"say it after {context.invoked_subcommand!r}", param_hint="--plugin"
+            f"give it after {context.invoked_subcommand!r}", param_hint="--plugin"
         )
 
 
@@ -327,34 +328,50 @@ def init(
 def translate(
     run: Annotated[
         str,
-        typer.Argument(metavar="RUN", help="The first characters of its hash, or its folder."),
+        typer.Argument(
+            metavar="RUN",
+            help="experiment:row:seed, the first characters of a run's hash, or its folder.",
+        ),
     ],
     n_best: Annotated[
-        int, typer.Option(min=1, metavar="N", help="So many translations of every line.")
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="N translations of every line, each as [b]line ||| translation ||| score[/b]; "
+            "lines count from 0.",
+        ),
     ] = 1,
-    device: Annotated[str, typer.Option(metavar="cpu|cuda:0", help="What to compute on.")] = "cpu",
+    device: Annotated[str, typer.Option(metavar="cpu|cuda:0", help="The device.")] = "cpu",
     results: Results = RESULTS,
     plugins: Plugins = None,
 ) -> None:
     """Translate standard input to standard output, line by line, with a trained run.
 
-    Example: echo "the red dog sleeps" | ablate translate 3f2a
+    Example: echo "the red dog sleeps" | ablate translate pe:none:1
     """
     from ablate import api
 
     load(plugins)
     translator = api.Translator(run, device=device, results=results, n_best=n_best)
-    for best in translator.translate(sys.stdin, is_prompt=sys.stdin.isatty()):
-        typer.echo("\n".join(best))
+    lines = api.decoded(sys.stdin.buffer, "standard input")
+    translations = translator.translate(
+        lines, is_prompt=sys.stdin.isatty(), warn=lambda text: typer.echo(text, err=True)
+    )
+    for number, best in enumerate(translations):
+        for each in best:
+            typer.echo(
+                each.text if n_best == 1 else f"{number} ||| {each.text} ||| {each.score:.4f}"
+            )
 
 
 def main() -> None:
     """Run the command that the arguments name; never returns."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop as cleanly as on Ctrl-C
-    gc.set_threshold(_OBJECTS)
+    gc.set_threshold(_GC_THRESHOLD)
     try:
         app()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     finally:
-        gc.freeze()  # there is no need to look for garbage at the end
+        gc.freeze()  # no garbage collection at exit

@@ -1,4 +1,4 @@
-"""How the catalogue of parts looks: in a terminal, in a pipe, and as a page of documentation."""
+"""The catalogue of parts: in a terminal, in a pipe, and as a page of documentation."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SCOPE = (
 COMMAND = "ablate parts --format markdown > docs/parts.md"
 
 
-def overview(console: Console, shown: Sequence[PartListing]) -> None:
+def overview(console: Console, listed: Sequence[PartListing]) -> None:
     """Print a table for every slot; of one slot alone, every option too."""
-    slots = [list(parts) for _, parts in groupby(shown, key=lambda part: part.slot)]
+    slots = [list(parts) for _, parts in groupby(listed, key=lambda part: part.slot)]
     for parts in slots:
         console.print(_heading(parts[0]))
         console.print(_stacked(parts) if console.is_terminal else _flat(parts))
@@ -32,31 +32,31 @@ def overview(console: Console, shown: Sequence[PartListing]) -> None:
             console.print(Text("\noptions", style="bold"))
             console.print(_options(parts, is_stacked=console.is_terminal))
         console.print()
-    if any(part.cost for part in shown):
-        console.print(Text(f"* marks a slot's default. {_legend(shown)}", style="dim"))
+    if any(part.cost for part in listed):
+        console.print(Text(f"* marks a slot's default. {_legend(listed)}", style="dim"))
 
 
 def details(console: Console, part: PartListing) -> None:
-    """Print all that is known of one part."""
+    """Print one part in detail."""
     console.print(_heading(part, f": {part.name}"))
     lines = [part.formula, part.source, _origin(part), _cost(part) if part.cost else ""]
     for line in filter(None, lines):
         console.print(Padding(Text(line), (0, 0, 0, 2)))
     console.print(Padding(Text(f"\n{part.text}\n"), (0, 0, 0, 2)))
     for option in part.options:
-        is_told = f"\n    {option.name}: " in part.text
-        line = f"{option.name}: {_may_be(option)}{'' if is_told else f'; {option.meaning}'}"
+        is_in_text = f"\n    {option.name}: " in part.text
+        line = f"{option.name}: {_values(option)}{'' if is_in_text else f'; {option.meaning}'}"
         console.print(Padding(Text(line), (0, 0, 0, 2)))
     if part.example:
         console.print(Text("\n  the smallest experiment that has it:\n", style="dim"))
         console.print(Padding(Text(part.example.rstrip()), (0, 0, 0, 4)))
 
 
-def markdown(shown: Sequence[PartListing]) -> str:
+def markdown(listed: Sequence[PartListing]) -> str:
     """Return the catalogue as a page of documentation."""
     lines = ["# Parts", "", f"Written by `{COMMAND}`; edit the parts, not this page.", ""]
-    lines += [rf"\* marks a slot's default. {_legend(shown)}", ""]
-    for _, of_slot in groupby(shown, key=lambda part: part.slot):
+    lines += [rf"\* marks a slot's default. {_legend(listed)}", ""]
+    for _, of_slot in groupby(listed, key=lambda part: part.slot):
         lines += _chapter(list(of_slot))
     return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
 
@@ -70,7 +70,7 @@ def _heading(part: PartListing, name: str = "") -> Text:
 
 
 def _stacked(parts: Sequence[PartListing]) -> Table:
-    """Return a table that is narrow: what is said of a part stands one below the other."""
+    """Return a narrow table: the descriptions of a part are one below the other."""
     grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     grid.add_column("  part", no_wrap=True)
     has_costs = any(part.cost for part in parts)
@@ -78,7 +78,7 @@ def _stacked(parts: Sequence[PartListing]) -> Table:
         grid.add_column(header, justify="right", no_wrap=True)
     grid.add_column("what it is", ratio=1)
     for part in parts:
-        said = [
+        lines = [
             Text(part.formula or part.summary),
             *([Text(_brief(part.options), style="cyan")] if part.options else []),
             *([Text(f"with {_companion(part)}")] if _companion(part) else []),
@@ -87,12 +87,12 @@ def _stacked(parts: Sequence[PartListing]) -> Table:
         ]
         costs = [Text(cell) for cell in _added(part)] if has_costs else []
         name = Text.assemble("  ", part.name, ("*" if part.is_default else "", "bold"))
-        grid.add_row(name, *costs, Text("\n").join(said))
+        grid.add_row(name, *costs, Text("\n").join(lines))
     return grid
 
 
 def _flat(parts: Sequence[PartListing]) -> Table:
-    """Return a table with one line for every part, as long as it may be."""
+    """Return a table with one line for every part, of any length."""
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     headers = ["part", "parameters", "MFLOPs", "with", "what it is", "options", "source", "from"]
     rows = [
@@ -116,21 +116,21 @@ def _flat(parts: Sequence[PartListing]) -> Table:
 
 
 def _options(parts: Sequence[PartListing], *, is_stacked: bool) -> Table:
-    """Return a table of all options; stacked, what is said of one stands below what it may be."""
+    """Return a table of all options; stacked, the meaning is below the values."""
     grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for header in ("  part", "option", "may be") + (() if is_stacked else ("meaning",)):
         grid.add_column(header, no_wrap=not (is_stacked and header == "may be"))
     for part in parts:
         for n, option in enumerate(part.options):
             cells = [Text("" if n and is_stacked else f"  {part.name}"), Text(option.name)]
-            said = [Text(_may_be(option)), Text(_plain(option.meaning), style="dim")]
-            grid.add_row(*cells, *([Text("\n").join(said)] if is_stacked else said))
+            about = [Text(_values(option)), Text(_plain(option.meaning), style="dim")]
+            grid.add_row(*cells, *([Text("\n").join(about)] if is_stacked else about))
     return grid
 
 
-def _legend(shown: Sequence[PartListing]) -> str:
-    """Say what the numbers are about."""
-    of_base = next((p.cost for p in shown if p.is_default and p.cost), None)
+def _legend(listed: Sequence[PartListing]) -> str:
+    """Return the meaning of the numbers."""
+    of_base = next((p.cost for p in listed if p.is_default and p.cost), None)
     flops = f", {of_base.flops_per_target_token / 1e6:,.1f} MFLOPs" if of_base else ""
     size = f": {of_base.params:,} parameters{flops}" if of_base else ""
     return (
@@ -140,7 +140,7 @@ def _legend(shown: Sequence[PartListing]) -> str:
 
 
 def _cost(part: PartListing) -> str:
-    assert part.cost, "who calls has looked"
+    assert part.cost
     beside = f", with {_companion(part)}" if part.cost.companion else ""
     params, flops = _added(part)
     return (
@@ -170,7 +170,7 @@ def _brief(options: Iterable[OptionListing]) -> str:
     return ", ".join(f"{o.name}={'...' if o.is_required else _value(o.default)}" for o in options)
 
 
-def _may_be(option: OptionListing) -> str:
+def _values(option: OptionListing) -> str:
     return f"{option.type}; {'' if option.is_required else 'default '}{_default(option)}"
 
 
@@ -179,12 +179,12 @@ def _default(option: OptionListing) -> str:
 
 
 def _value(value: Any) -> str:
-    """Write a value as YAML would, in one line."""
+    """Return a value as in the YAML, in one line."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _plain(text: str) -> str:
-    """Take the marks of code off a text."""
+    """Return a text without the marks of code."""
     return text.replace("``", "").replace("`", "")
 
 

@@ -1,4 +1,4 @@
-"""How a command ends: the exit status, and what it says when something is wrong."""
+"""How a command ends: its exit status and its error messages."""
 
 from __future__ import annotations
 
@@ -6,25 +6,43 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import typer
+from typer.core import TyperGroup
 
 from ablate.errors import AblateError
 
 INTERRUPTED = 130
 
-Given = ParamSpec("Given")
+Arguments = ParamSpec("Arguments")
 
 
-def guarded(command: Callable[Given, int | None]) -> Callable[Given, None]:
-    """Turn what a command returns, or raises on purpose, into an exit status.
+class Commands(TyperGroup):
+    """Commands whose options are refused in the sentences of an experiment's mistakes."""
 
-    A reader that has seen enough (``ablate parts | head``) is no error.
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # as typer calls it
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            from pydantic import ValidationError  # slow to import, and seldom needed
+
+            from ablate.config.messages import sentence
+
+            if isinstance(error.__cause__, ValidationError):
+                details = error.__cause__.errors(include_url=False)
+                error.message = sentence(details, details[0]["input"])
+            raise
+
+
+def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, None]:
+    """Turn the result of a command, or the error it raises, into an exit status.
+
+    A pipe that its reader closes (``ablate parts | head``) is no error.
     """
 
     @functools.wraps(command)
-    def run(*args: Given.args, **kwargs: Given.kwargs) -> None:
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         try:
             status = command(*args, **kwargs) or 0
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The arguments and options that several commands share, and what becomes of them."""
+"""The arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ Plugins = Annotated[
     ),
 ]
 Seeds = Annotated[
-    str | None, typer.Option(metavar="1,2,...", help="These seeds, not those of the experiment.")
+    str | None, typer.Option(metavar="1,2,...", help="Seeds in place of those of the experiment.")
 ]
 Only = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME", help="This row alone; repeatable. The baseline is called baseline."
+        metavar="NAME", help="Only this row; repeatable. The baseline is called baseline."
     ),
 ]
-Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|cuda:0,2", help="What to compute on.")]
+Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|cuda:0,2", help="The device.")]
 Jobs = Annotated[
     int | None,
     typer.Option(
         min=1,
         metavar="N",
-        help="Runs at a time, per GPU; by default what it has room for. On a CPU also the cores.",
+        help="Parallel runs on each GPU, by default as many as fit; or cores of the CPU.",
     ),
 ]
 Engine = Annotated[
     str,
     typer.Option(
-        metavar="auto|eager|split|graph|compile",
-        help="How training steps are executed; all lead to the same, up to what dropout draws.",
+        metavar="auto|eager|data_parallel|cuda_graph|compile",
+        help="How training steps are executed; results are equal up to the draws of dropout.",
     ),
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Repeat what is done already.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Repeat finished runs.")]
 RESULTS = Path("results")
 
 
@@ -65,10 +65,10 @@ def load(plugins: list[Path] | None) -> None:
 
 
 def numbers(seeds: str | None) -> tuple[int, ...] | None:
-    """Return seeds that a comma separates as numbers.
+    """Return comma-separated seeds as numbers.
 
     Raises:
-        SpecError: if they are none.
+        SpecError: if they are no numbers.
     """
     if seeds is None:
         return None

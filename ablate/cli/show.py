@@ -1,4 +1,4 @@
-"""How results look on standard output."""
+"""Output of results on standard output."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from ablate.api import (
     PlannedRow,
 )
 from ablate.cli import catalogue
-from ablate.report.changes import shown as as_written
+from ablate.report.changes import shown as in_yaml
 from ablate.runner.display import clock
 from ablate.store import write_whole
 
 _WIDE = 1000
-"""For a pipe, where nothing need be folded."""
+"""The width of a pipe, so that lines are not wrapped."""
 
 _SEVERAL = 2
 _STYLES = {"ok": "green", "warning": "yellow", "broken": "bold red", "not applicable": "dim"}
 
 
 def table(
-    shown: report.Table, form: report.Format = "terminal", output: Path | None = None
+    content: report.Table, form: report.Format = "terminal", output: Path | None = None
 ) -> None:
     """Print a table of results, or write it to a file."""
     if output is not None:
-        write_whole(output, report.render(shown, form))
+        write_whole(output, report.render(content, form))
         return
     is_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if is_terminal else None
-    typer.echo(report.render(shown, form, width, is_coloured=is_terminal), nl=False)
+    typer.echo(report.render(content, form, width, is_coloured=is_terminal), nl=False)
 
 
 def as_json(data: Any) -> None:
@@ -53,61 +53,63 @@ def as_json(data: Any) -> None:
     typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
 
 
-def plan(shown: Plan) -> None:
-    """Print what a run would do."""
+def plan(planned: Plan) -> None:
+    """Print a plan."""
     grid = Table(box=None, pad_edge=False, header_style="bold")
     grid.add_column("row")
     grid.add_column("change")
-    sizes = ["published"] if any("params" in row.published for row in shown.rows) else []
+    sizes = ["published"] if any("params" in row.published for row in planned.rows) else []
     for header in ("parameters", *sizes, "MFLOPs/token", "peak MiB", "time per run", "done"):
         grid.add_column(header, justify="right")
-    for row in shown.rows:
+    for row in planned.rows:
         grid.add_row(*(Text(cell) for cell in _cells(row, is_published=bool(sizes))))
     console = _console()
-    console.print(Text(f"{shown.experiment}  {shown.question or ''}".rstrip(), style="bold"))
+    console.print(Text(f"{planned.experiment}  {planned.question or ''}".rstrip(), style="bold"))
     console.print(grid)
-    for line in shown.remarks():
+    for line in planned.remarks():
         console.print(Text(line))
 
 
-def parts(shown: Sequence[PartListing], *, is_full: bool) -> None:
-    """Print the catalogue, or all that is known of one part."""
+def parts(listed: Sequence[PartListing], *, is_full: bool) -> None:
+    """Print the catalogue, or one part in detail."""
     console = _console()
     with console.capture() as captured:
         if is_full:
-            catalogue.details(console, shown[0])
+            catalogue.details(console, listed[0])
         else:
-            catalogue.overview(console, shown)
+            catalogue.overview(console, listed)
     lines = captured.get().splitlines()
     typer.echo("\n".join(lines if console.is_terminal else map(str.rstrip, lines)))
 
 
 @contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """Tell somebody at a terminal why nothing is there yet."""
+def waiting(reason: str) -> Iterator[None]:
+    """Show on a terminal why there is no output yet."""
     console = Console(stderr=True)
-    with console.status(what) if console.is_terminal else nullcontext():
+    with console.status(reason) if console.is_terminal else nullcontext():
         yield
 
 
-def corpora(shown: Sequence[CorpusListing]) -> None:
+def corpora(listed: Sequence[CorpusListing]) -> None:
     """Print the corpora, a line each."""
     grid = Table.grid(padding=(0, 2))
-    for corpus in shown:
-        state = {True: "here", False: "not fetched", None: "needs options"}[corpus.is_available]
+    for corpus in listed:
+        state = {True: "available", False: "not fetched", None: "needs options"}[
+            corpus.is_available
+        ]
         grid.add_row(Text(corpus.name), Text(state), Text(corpus.summary))
     _console().print(grid)
 
 
-def corpus(shown: CorpusStatistics) -> None:
+def corpus(statistics: CorpusStatistics) -> None:
     """Print the statistics of a corpus, its first pairs, and what was skipped."""
     console = _console()
-    console.print(Text(f"{shown.name}  {shown.src} -> {shown.tgt}", style="bold"))
+    console.print(Text(f"{statistics.name}  {statistics.src} -> {statistics.tgt}", style="bold"))
     grid = Table(box=None, pad_edge=False, header_style="bold")
     grid.add_column("split")
     for header in ("pairs", "source words", "target words", "words per target", "longest"):
         grid.add_column(header, justify="right")
-    for split in shown.splits:
+    for split in statistics.splits:
         grid.add_row(
             split.name,
             f"{split.n_pairs:,}",
@@ -117,30 +119,30 @@ def corpus(shown: CorpusStatistics) -> None:
             f"{split.longest_tgt_words}",
         )
     console.print(grid)
-    for source, target in shown.examples:
+    for source, target in statistics.examples:
         console.print(Text(f"\n{source}\n{target}"))
-    for note in shown.notes:
+    for note in statistics.notes:
         console.print(Text(f"\n{note}", style="dim"))
 
 
-def diagnosis(shown: Diagnosis) -> None:
+def diagnosis(diagnosed: Diagnosis) -> None:
     """Print how the checks of a machine came out."""
     grid = Table(box=None, pad_edge=False, header_style="bold")
     grid.add_column("check", no_wrap=True)
     grid.add_column("outcome", no_wrap=True)
     grid.add_column("what was observed")
-    devices = {result.device for result in shown.results if result.device}
-    for result in shown.results:
+    devices = {result.device for result in diagnosed.results if result.device}
+    for result in diagnosed.results:
         name = result.name if len(devices) < _SEVERAL else f"{result.name} {result.device}".strip()
         outcome = Text(result.outcome, style=_STYLES[result.outcome])
         grid.add_row(Text(name), outcome, Text(result.sentence))
     console = _console()
     console.print(grid)
-    console.print(Text(f"\n{_summary(shown)}", style="bold"))
+    console.print(Text(f"\n{_summary(diagnosed)}", style="bold"))
 
 
-def _summary(shown: Diagnosis) -> str:
-    outcomes = [result.outcome for result in shown.results]
+def _summary(diagnosed: Diagnosis) -> str:
+    outcomes = [result.outcome for result in diagnosed.results]
     n_broken, n_warnings = outcomes.count("broken"), outcomes.count("warning")
     warnings = f", with {n_warnings} warning{'s' * (n_warnings > 1)}" if n_warnings else ""
     if n_broken:
@@ -159,7 +161,7 @@ def _cells(row: PlannedRow, *, is_published: bool) -> list[str]:
     memory, seconds = row.train_peak_mib, row.seconds_per_run
     return [
         row.name,
-        ", ".join(f"{path}={as_written(value)}" for path, value in row.changes.items()),
+        ", ".join(f"{path}={in_yaml(value)}" for path, value in row.changes.items()),
         f"{about}{row.params:,}{delta}",
         *([_size(row.published.get("params"))] if is_published else []),
         f"{about}{row.flops_per_target_token / 1e6:,.3g}",

@@ -3,7 +3,7 @@
 from ablate.config.experiment import ModelSpec, RunSpec, TrainingSpec
 from ablate.config.identity import identity
 from ablate.config.json_schema import schema
-from ablate.config.load import expand, load, mistakes
+from ablate.config.load import expand, load, load_corpus, mistakes
 from ablate.config.messages import MistakesError
 from ablate.config.negligible import Negligible
 from ablate.config.published import Published
@@ -25,6 +25,7 @@ __all__ = [
     "expand",
     "identity",
     "load",
+    "load_corpus",
     "mistakes",
     "schema",
 ]

@@ -1,7 +1,7 @@
-"""What one run is, as frozen data.
+"""The specification of one run, as frozen data.
 
-Every model fills in what is not said and brings itself into one canonical form, so that two
-spellings of one run are one value. What is said of a stack is said on top of what both share.
+Every model fills in its defaults and brings itself into one canonical form, so that two spellings
+of one run are equal. The choices of one stack add to those that both stacks share.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, core_schema
 
+from ablate.config.inheritance import SIDES, Steps, inherited
 from ablate.parts.dims import Dims, Dropout, Side
 from ablate.registry import Choice, Frozen, lookup
-
-SIDES: tuple[Side, Side] = ("encoder", "decoder")
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class PartField:
 
     Attributes:
         name: the registry's slot.
-        default: the part that is meant where none is named.
+        default: the part of a choice without a name.
     """
 
     name: str
@@ -54,11 +53,11 @@ class PartField:
         Raises:
             ValueError: if there is no such part, or its options are wrong.
         """
-        given = normalize(value)
-        if not isinstance(given, Mapping):
+        choice = normalize(value)
+        if not isinstance(choice, Mapping):
             raise PydanticCustomError("choice_type", "needs a name or a mapping with a name")
-        options = {key: tupled(option) for key, option in given.items() if key != "name"}
-        name = given.get("name", self.default)
+        options = {key: tupled(option) for key, option in choice.items() if key != "name"}
+        name = choice.get("name", self.default)
         if not isinstance(name, str):
             raise PydanticCustomError("choice_name", "needs the name of a part")
         try:
@@ -70,37 +69,38 @@ class PartField:
 
 @dataclass(frozen=True)
 class PerSide:
-    """Marks a field whose one number stands for both stacks."""
+    """Marks a field in which one number is that of both stacks."""
 
 
 class OneOf(Frozen):
-    """A mapping in which exactly one of a few keys is said.
+    """A mapping with at most one of a few alternative keys.
 
     Attributes:
-        rivals: those keys, with the value of the first where none is said.
+        alternatives: those keys.
+        default: the value of the first of them if none is given.
     """
 
-    rivals: ClassVar[tuple[str, ...]]
-    unsaid: ClassVar[int]
+    alternatives: ClassVar[tuple[str, ...]]
+    default: ClassVar[int]
 
     @model_validator(mode="before")
     @classmethod
-    def _only_one(cls, given: object) -> object:
-        if not isinstance(given, Mapping):
-            return given
-        _refuse_null(given, cls.rivals)
-        said = [key for key in given if key in cls.rivals]
-        if len(said) > 1:
+    def _only_one(cls, data: object) -> object:
+        if not isinstance(data, Mapping):
+            return data
+        _refuse_null(data, cls.alternatives)
+        given = [key for key in data if key in cls.alternatives]
+        if len(given) > 1:
             raise PydanticCustomError(
-                "rivals",
+                "alternatives",
                 "'{first}' and '{second}' exclude each other; keep one",
-                {"first": said[0], "second": said[1]},
+                {"first": given[0], "second": given[1]},
             )
-        return given if said else {**given, cls.rivals[0]: cls.unsaid}
+        return data if given else {**data, cls.alternatives[0]: cls.default}
 
     @model_serializer(mode="wrap")
-    def _said(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_none(handler(self), self.rivals)
+    def _without_others(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_none(handler(self), self.alternatives)
 
 
 class Layers(Frozen):
@@ -115,16 +115,16 @@ DIMS = {"d_model": 512, "n_heads": 8, "max_len": 256}
 """The base model of Vaswani et al. 2017, table 3."""
 
 
-def _layers(given: object) -> object:
-    if isinstance(given, Mapping):
-        layers = Layers.model_validate({**dict.fromkeys(SIDES, N_LAYERS), **given})
+def _layers(data: object) -> object:
+    if isinstance(data, Mapping):
+        layers = Layers.model_validate({**dict.fromkeys(SIDES, N_LAYERS), **data})
         return layers.encoder if layers.encoder == layers.decoder else layers
-    return given
+    return data
 
 
-def _dims(given: object) -> object:
-    _refuse_null(given, Dims.model_fields)
-    return {**DIMS, **given} if isinstance(given, Mapping) else given
+def _dims(data: object) -> object:
+    _refuse_null(data, Dims.model_fields)
+    return {**DIMS, **data} if isinstance(data, Mapping) else data
 
 
 PositionChoice = Annotated[Choice, PartField("position", "sinusoidal")]
@@ -137,8 +137,22 @@ ResidualChoice = Annotated[Choice, PartField("residual", "post")]
 FeedForwardChoice = Annotated[Choice, PartField("feed_forward", "relu")]
 
 
+class StackChoices(Frozen):
+    """The choices that both stacks make."""
+
+    position: PositionChoice
+    mask: MaskChoice
+    attention: AttentionChoice
+    scaling: ScalingChoice
+    norm: NormChoice
+    residual: ResidualChoice
+    feed_forward: FeedForwardChoice
+    sharing: SharingChoice
+    dropout: Dropout
+
+
 class StackDifference(Frozen):
-    """What one stack has of its own; None is what both share."""
+    """The choices of one stack alone; None is inherited."""
 
     position: PositionChoice | None = None
     mask: MaskChoice | None = None
@@ -152,42 +166,29 @@ class StackDifference(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_null(cls, given: object) -> object:
-        _refuse_null(given, cls.model_fields)
-        return given
+    def _no_null(cls, data: object) -> object:
+        _refuse_null(data, cls.model_fields)
+        return data
 
     @model_serializer(mode="wrap")
-    def _said(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_inherited(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return _without_none(handler(self), type(self).model_fields)
-
-    def said(self) -> dict[str, Any]:
-        """Return what is not None, by name."""
-        return _without_none(dict(self), type(self).model_fields)
 
 
 class DecoderDifference(StackDifference):
-    """What the decoder has of its own; its cross-attention is like its attention unless said."""
+    """The choices of the decoder alone."""
 
     cross_attention: AttentionChoice | None = None
 
 
-class StackSpec(Frozen):
-    """One stack, whole."""
+class StackSpec(StackChoices):
+    """One stack with all its choices, inherited ones included."""
 
     n_layers: PositiveInt
-    position: PositionChoice
-    mask: MaskChoice
-    attention: AttentionChoice
     cross_attention: AttentionChoice | None = None
-    scaling: ScalingChoice
-    norm: NormChoice
-    residual: ResidualChoice
-    feed_forward: FeedForwardChoice
-    sharing: SharingChoice
-    dropout: Dropout
 
 
-class ModelSpec(Frozen):
+class ModelSpec(StackChoices):
     """One Transformer.
 
     In canonical form the shared choices are those of the encoder, ``encoder`` is None, and
@@ -196,41 +197,33 @@ class ModelSpec(Frozen):
     Attributes:
         dims: sizes that parts share.
         n_layers: in each stack.
-        encoder: what only the encoder has.
-        decoder: what only the decoder has.
+        encoder: choices of the encoder alone.
+        decoder: choices of the decoder alone.
     """
 
     dims: Annotated[Dims, BeforeValidator(_dims)]
     n_layers: Annotated[PositiveInt | Layers, BeforeValidator(_layers), PerSide()]
-    position: PositionChoice
-    mask: MaskChoice
-    attention: AttentionChoice
-    scaling: ScalingChoice
-    norm: NormChoice
-    residual: ResidualChoice
-    feed_forward: FeedForwardChoice
-    sharing: SharingChoice
     embedding: Annotated[Choice, PartField("embedding", "tied")]
     initialisation: Annotated[Choice, PartField("initialisation", "xavier")]
-    dropout: Dropout
     encoder: StackDifference | None = None
     decoder: DecoderDifference | None = None
 
     def stack(self, side: Side) -> StackSpec:
-        """Return one stack, whole, with what it shares and what it has of its own."""
-        own = getattr(self, side)
-        shared = {key: getattr(self, key) for key in StackDifference.model_fields}
-        said = {**shared, **(own.said() if own else {})}
-        if side == "decoder":
-            said.setdefault("cross_attention", said["attention"])
+        """Return one stack with all its choices, inherited ones included."""
+        keys = (StackDifference if side == "encoder" else DecoderDifference).model_fields
         layers = self.n_layers
         n_layers = layers if isinstance(layers, int) else getattr(layers, side)
-        return StackSpec(n_layers=n_layers, **said)
+        return StackSpec(n_layers=n_layers, **{key: self._choice(side, key) for key in keys})
+
+    def _choice(self, side: Side, key: str) -> Any:
+        """Return what one stack has, of its own or inherited."""
+        values = (_follow(dict(self), path[1:]) for path in inherited(("model", side, key)))
+        return next(value for value in values if value is not None)
 
     @model_validator(mode="wrap")
     @classmethod
-    def _canonical(cls, given: object, handler: ModelWrapValidatorHandler[ModelSpec]) -> ModelSpec:
-        model = handler(_unfolded(given))
+    def _canonical(cls, data: object, handler: ModelWrapValidatorHandler[ModelSpec]) -> ModelSpec:
+        model = handler(_with_inherited_options(data))
         encoder, decoder = model.stack("encoder"), model.stack("decoder")
         shared = {key: getattr(encoder, key) for key in StackDifference.model_fields}
         differs = {key: getattr(decoder, key) for key in shared}
@@ -241,21 +234,21 @@ class ModelSpec(Frozen):
         return model.model_copy(update={**shared, "encoder": None, "decoder": own})
 
     @model_serializer(mode="wrap")
-    def _said(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return _without_none(handler(self), SIDES)
 
 
 class Average(OneOf):
-    """What the tested weights are the mean of.
+    """How the tested weights are averaged.
 
     Attributes:
-        last: so many snapshots, the last ones.
-        best: so many snapshots, those with the best dev NLL.
-        ema: of all steps; the share of a step falls by this factor with every later one.
+        last: over this many snapshots, the last ones.
+        best: over this many snapshots, those with the best dev NLL.
+        ema: over all steps; the share of a step falls by this factor with every later one.
     """
 
-    rivals = ("last", "best", "ema")
-    unsaid = 1
+    alternatives = ("last", "best", "ema")
+    default = 1
 
     last: PositiveInt | None = None
     best: PositiveInt | None = None
@@ -266,22 +259,22 @@ class TrainingSpec(OneOf):
     """How a model is trained.
 
     Attributes:
-        steps: optimizer steps; or say ``epochs``, or ``target_tokens``.
+        steps: optimizer steps; alternatively ``epochs`` or ``target_tokens``.
         epochs: passes over the training text.
-        target_tokens: that were trained on, padding not counted.
-        batch_tokens: target tokens of one batch, padding counted, at most.
+        target_tokens: target tokens of all batches, without padding.
+        batch_tokens: target tokens of one batch, with padding, at most.
         accumulate: batches per step.
-        loss_per: what the summed loss of a step is divided by before its gradient is taken.
+        loss_per: the divisor of a step's summed loss before its gradient is taken.
         clip: largest norm of the gradient of all parameters.
         average: of the snapshots that every evaluation takes.
         evaluate_every: steps between evaluations on dev, or once every epoch.
         patience: evaluations without a better one before training stops early.
-        diverged_above: a loss of so many times ln V, or of the first loss, ends the run.
+        diverged_above: the run ends at a loss of this many times ln V, or the first loss.
         precision: of training; ``auto`` is bf16 where the device multiplies in it.
     """
 
-    rivals = ("steps", "epochs", "target_tokens")
-    unsaid = 100_000
+    alternatives = ("steps", "epochs", "target_tokens")
+    default = 100_000
 
     steps: PositiveInt | None = None
     epochs: PositiveInt | None = None
@@ -301,8 +294,8 @@ class TrainingSpec(OneOf):
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, given: object) -> object:
-        return _complete(given, "objective", "optimizer", "schedule", "average")
+    def _complete(cls, data: object) -> object:
+        return _complete(data, "objective", "optimizer", "schedule", "average")
 
 
 class RunSpec(Frozen):
@@ -317,12 +310,12 @@ class RunSpec(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, given: object) -> object:
-        return _complete(given, "corpus", "tokenizer", "model", "training", "decoding")
+    def _complete(cls, data: object) -> object:
+        return _complete(data, "corpus", "tokenizer", "model", "training", "decoding")
 
 
 def normalize(value: object) -> object:
-    """Return a choice as the mapping it stands for; what is not a choice as it is."""
+    """Return a choice as a mapping; any other value as it is."""
     if isinstance(value, Choice):
         return {"name": value.name, **value.options}
     return {"name": value} if isinstance(value, str) else value
@@ -336,37 +329,44 @@ def tupled(value: Any) -> Any:
 
 
 def slot_of(info: FieldInfo) -> PartField | None:
-    """Return which slot a field is the choice of."""
+    """Return the slot whose parts a field chooses from; None if it is no choice."""
     kinds = [*info.metadata, *(m for arg in get_args(info.annotation) for m in get_args(arg)[1:])]
     return next((kind for kind in kinds if isinstance(kind, PartField)), None)
 
 
-def _unfolded(given: object) -> object:
-    """Return a model in which what a stack says of its own stands on top of what both share."""
-    if not isinstance(given, Mapping):
-        return given
-    _refuse_null(given, SIDES)
-    slots = {key: slot_of(info) for key, info in ModelSpec.model_fields.items()}
-    named = [key for key, slot in slots.items() if slot]
-    whole = dict(_complete(given, "dims", "n_layers", "dropout", *named))
+def _with_inherited_options(data: object) -> object:
+    """Return a model in which the choices of a stack have the options that they inherit."""
+    if not isinstance(data, Mapping):
+        return data
+    _refuse_null(data, SIDES)
+    named = [key for key, info in ModelSpec.model_fields.items() if slot_of(info)]
+    model = dict(_complete(data, "dims", "n_layers", "dropout", *named))
     for side in SIDES:
-        own = whole.get(side)
-        if not isinstance(own, Mapping):
-            continue
-        full = {
-            key: _merge_choice(slots.get(key), whole.get(key), value) for key, value in own.items()
-        }
-        if "cross_attention" in own:
-            attention = full.get("attention", whole["attention"])
-            full["cross_attention"] = _merge_choice(
-                slots["attention"], attention, own["cross_attention"]
-            )
-        whole[side] = full
-    return whole
+        if isinstance(own := model.get(side), Mapping):
+            model[side] = {key: _with_options(model, side, key) for key in own}
+    return model
+
+
+def _with_options(model: Mapping[str, Any], side: Side, key: str) -> object:
+    info = DecoderDifference.model_fields.get(key)
+    paths = [*inherited(("model", side, key))]
+    value: object = None
+    for path in reversed(paths):
+        own = _follow(model, path[1:])
+        if own is not None or path == paths[0]:
+            value = _merge_choice(slot_of(info) if info else None, value, own)
+    return value
+
+
+def _follow(node: Any, path: Steps) -> Any:
+    """Return the value at ``path``; None if there is none."""
+    for step in path:
+        node = node.get(step) if isinstance(node, Mapping) else getattr(node, str(step), None)
+    return node
 
 
 def _merge_choice(slot: PartField | None, shared: object, own: object) -> object:
-    """Return ``own`` with what it leaves to ``shared``: the options of a part of the same name."""
+    """Return ``own`` with the options of ``shared`` that it leaves out, if the part is the same."""
     shared, own = normalize(shared), normalize(own)
     if not (isinstance(shared, Mapping) and isinstance(own, Mapping)):
         return own
@@ -374,9 +374,9 @@ def _merge_choice(slot: PartField | None, shared: object, own: object) -> object
     return {**shared, **own} if own.get("name", name) == name else own
 
 
-def _refuse_null(given: object, keys: Iterable[str]) -> None:
+def _refuse_null(data: object, keys: Iterable[str]) -> None:
     for key in keys:
-        if isinstance(given, Mapping) and key in given and given[key] is None:
+        if isinstance(data, Mapping) and key in data and data[key] is None:
             raise PydanticCustomError("null", "needs a value, or to be left out", {"key": key})
 
 
@@ -384,5 +384,5 @@ def _without_none(data: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if value is not None or key not in keys}
 
 
-def _complete(given: Any, *keys: str) -> Any:
-    return {**{key: {} for key in keys}, **given} if isinstance(given, Mapping) else given
+def _complete(data: Any, *keys: str) -> Any:
+    return {**{key: {} for key in keys}, **data} if isinstance(data, Mapping) else data

@@ -1,8 +1,7 @@
-"""Files and overrides as layers: what is read, in which order, and what a file may say."""
+"""Files and overrides as layers: their order, and which keys they may have."""
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,35 +10,40 @@ from pathlib import Path
 
 from ablate.config.merge import MergeSchema, change, merge, merge_schema, nested, normalize
 from ablate.config.messages import unknown
+from ablate.config.paths import file_path
 from ablate.config.source import Mark, Mistake, Node, Source, UnreadableError, parse, source_of
+from ablate.registry import PluginError, load_plugin
+from ablate.wording import nearest
 
 SECTIONS = ("variants", "grid", "leave_one_out")
 """The three ways to make rows."""
 
 VARYING = ("tokenizer", "model", "training", "decoding")
-"""What rows may differ in."""
+"""The keys that rows may change."""
 
 HEADER = ("question", "seeds", "negligible", "published")
+_FILES = ("extends", "plugins")
 
 
-def whole(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> Node:
-    """Return all that an experiment says; what is wrong is added to ``mistakes``.
+def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> Node:
+    """Return a file, its parents and the overrides, merged; their mistakes are added.
 
-    Parents come first, in the order they are named and each whole, so that the right one wins
-    over the left; then the file; then the overrides.
+    Parents come first, in the order they are named and each with its own parents, so that the
+    right one wins over the left; then the file; then the overrides. Plugins are loaded as they
+    are named.
 
     Raises:
         UnreadableError: if a file cannot be read.
     """
     layers = _layers(path, _start_of(path), (), mistakes)
-    layers += [layer for text in overrides for layer in _override(text, mistakes)]
+    layers += [layer for text in overrides for layer in override(text, mistakes)]
     return reduce(lambda below, above: merge(below, above, _file_schema()), layers)
 
 
 def _file_schema() -> MergeSchema:
     by_name = MergeSchema(others=merge_schema())
     rows = {"variants": by_name, "grid": MergeSchema(), "leave_one_out": by_name}
-    return MergeSchema(below={**merge_schema().below, **rows})
+    return MergeSchema(children={**merge_schema().children, **rows})
 
 
 def _start_of(path: Path) -> Mark:
@@ -48,25 +52,33 @@ def _start_of(path: Path) -> Mark:
 
 def _label(path: Path) -> str:
     """Return a path as it was given, or from the working directory if that is shorter."""
-    given, here = os.path.normpath(path), os.path.relpath(path)
-    return min(given, here, key=len)
+    return min(os.path.normpath(path), os.path.relpath(path), key=len)
 
 
-def _layers(
-    path: Path, asked_at: Mark, above: tuple[Path, ...], mistakes: list[Mistake]
-) -> list[Node]:
-    """Return a file's parents' layers and its own, the lowest first."""
-    real = path.resolve()
+def _layers(path: Path, at: Mark, above: tuple[Path, ...], mistakes: list[Mistake]) -> list[Node]:
+    """Return a file's parents' layers and its own, the lowest first.
+
+    Args:
+        path: the file.
+        at: where it is named.
+        above: the files that extend it.
+        mistakes: a list to add to.
+    """
+    key = "extends" if above else ""
+    try:
+        real, content = path.resolve(), path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
+        raise UnreadableError(Mistake(at, key, _why(path, error))) from error
     if real in above:
-        way = " -> ".join(p.name for p in (*above[above.index(real) :], real))
-        raise UnreadableError(Mistake(asked_at, "extends", f"goes in a circle: {way}"))
-    root = _read(path, asked_at, "extends" if above else "", mistakes)
+        circle = " -> ".join(p.name for p in (*above[above.index(real) :], real))
+        raise UnreadableError(Mistake(at, "extends", f"forms a circle: {circle}"))
+    root = _root(source_of(_label(path), content, path), mistakes)
     layers: list[Node] = []
     unreadable: list[UnreadableError] = []
-    for parent in _parents(root, mistakes):
-        there = path.parent / str(parent.value)
+    for parent in _file_names(root.get("extends"), mistakes):
         try:
-            layers += _layers(there, parent.start, (*above, real), mistakes)
+            parent_path = path.parent / str(parent.value)
+            layers += _layers(parent_path, parent.start, (*above, real), mistakes)
         except UnreadableError as error:
             unreadable.append(error)
             mistakes.append(error.mistake)
@@ -76,15 +88,10 @@ def _layers(
     return layers
 
 
-def _read(path: Path, asked_at: Mark, asked_by: str, mistakes: list[Mistake]) -> Node:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UnreadableError(Mistake(asked_at, asked_by, _why(path, error))) from error
-    source = source_of(_label(path), content, path)
+def _root(source: Source, mistakes: list[Mistake]) -> Node:
     root = parse(source, mistakes)
     if root is None:
-        reason = "is empty; say at least one thing, as in 'corpus: synthetic'"
+        reason = "is empty; it needs at least one key, as in 'corpus: synthetic'"
         raise UnreadableError(Mistake(Mark(source, 1, 1), "", reason))
     if not isinstance(root.value, dict):
         reason = "an experiment is a mapping: lines of 'key: value'"
@@ -92,81 +99,77 @@ def _read(path: Path, asked_at: Mark, asked_by: str, mistakes: list[Mistake]) ->
     return root
 
 
-def _why(path: Path, error: OSError) -> str:
+def _why(path: Path, error: OSError | ValueError) -> str:
+    if isinstance(error, ValueError):
+        return f"{str(path)!r} cannot be the path of a file: {error}"
     label = _label(path)
     if isinstance(error, FileNotFoundError):
         siblings = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
         names = {sibling.stem: sibling.name for sibling in siblings}
-        near = difflib.get_close_matches(path.stem, names, n=1)
-        hint = f"; did you mean {names[near[0]]!r}?" if near else ""
+        near = nearest(path.stem, names)
+        hint = f"; did you mean {names[near]!r}?" if near else ""
         return f"there is no file {label!r}{hint}"
     if isinstance(error, IsADirectoryError):
         return f"{label!r} is a folder; name a file in it"
     return f"{label!r} cannot be read: {error.strerror}"
 
 
-def _parents(root: Node, mistakes: list[Mistake]) -> list[Node]:
-    said = root.get("extends")
-    if said is None:
+def _file_names(node: Node | None, mistakes: list[Mistake]) -> list[Node]:
+    """Return the items of ``extends`` or ``plugins``, or nothing if they are no paths."""
+    if node is None:
         return []
-    items = said.value if isinstance(said.value, list) else [said]
+    items = node.elements if isinstance(node.value, list) else [node]
     wrong = [item for item in items if not (isinstance(item.value, str) and item.value)]
     if not items:
-        wrong = [said]
+        wrong = [node]
     reason = "needs the path of a file, or a list of them"
-    mistakes += [Mistake(item.mark, "extends", reason) for item in wrong]
+    mistakes += [Mistake(item.mark, node.path, reason) for item in wrong]
     return [] if wrong else items
 
 
-def _override(text: str, mistakes: list[Mistake]) -> list[Node]:
-    """Return the layer that one ``PATH=VALUE`` says, if it says one."""
+def _load_plugins(node: Node, mistakes: list[Mistake]) -> None:
+    for item in _file_names(node, mistakes):
+        try:
+            load_plugin(file_path(item))
+        except (PluginError, ValueError) as error:  # ValueError: a NUL character in the path
+            mistakes.append(Mistake(item.mark, node.path, str(error)))
+
+
+def override(text: str, mistakes: list[Mistake]) -> list[Node]:
+    """Return the layer of one ``PATH=VALUE``, or nothing if it is malformed."""
     source = Source("--set", tuple(text.split("\n")))
     start = Mark(source, 1, 1)
-    path, equals, value = text.partition("=")
+    path, equals, _ = text.partition("=")
     if not (equals and path):
         mistakes.append(Mistake(start, "", "needs PATH=VALUE, as in training.steps=100"))
         return []
     try:
-        blank = " " * (len(path) + 1)
-        below = parse(replace(source, lines=tuple(f"{blank}{value}".split("\n"))), mistakes)
+        node = parse(source, mistakes, path=path)
     except UnreadableError as error:
-        mark = replace(error.mistake.mark, source=source)
-        mistakes.append(replace(error.mistake, mark=mark, path=path))
+        mistakes.append(replace(error.mistake, path=path))
         return []
-    after = Mark(source, 1, len(path) + 2)
-    node = _moved(below, source, path) if below else Node(None, after, start, path)
-    head, _, rest = path.partition(".")
-    steps = [head, rest] if head == "grid" and rest else path.split(".")
-    root = nested(steps, replace(node, key=start), offset=0)
-    if head == "extends":
-        mistakes.append(Mistake(start, path, "stands in a file; here, name what it would change"))
+    if path.partition(".")[0] == "extends":
+        mistakes.append(Mistake(start, path, "belongs in a file; set what it would change"))
         return []
-    return [prepared(root, mistakes)]
-
-
-def _moved(node: Node, source: Source, path: str) -> Node:
-    """Return a tree with its marks in ``source`` and its paths below ``path``."""
-    value = node.value
-    if isinstance(value, dict):
-        value = {key: _moved(item, source, path) for key, item in value.items()}
-    elif isinstance(value, list):
-        value = [_moved(item, source, path) for item in value]
-    start, key = (replace(mark, source=source) for mark in (node.start, node.key))
-    below = f"{path}.{node.path}" if node.path else path
-    return Node(value, start, key, below, node.is_flow)
+    value_start = Mark(source, 1, len(path) + 2)
+    node = node or Node(None, value_start, start, path)
+    steps = path.split(".", maxsplit=1 if path.startswith("grid.") else -1)
+    return [prepared(nested(steps, replace(node, key=start), offset=0), mistakes)]
 
 
 def prepared(root: Node, mistakes: list[Mistake]) -> Node:
-    """Return one layer as it merges: checked at the top, its parts and changes spelled out."""
-    known = (*HEADER, *merge_schema().below, *SECTIONS, "extends")
+    """Return one layer ready to merge: its keys checked, its parts and changes normalized."""
+    known = (*HEADER, *merge_schema().children, *SECTIONS, *_FILES)
     kept: dict[str, Node] = {}
     for key, node in root.items():
         if key in SECTIONS:
             kept |= _section(node, key, mistakes)
-        elif key in merge_schema().below:
+        elif key in merge_schema().children:
             kept[key] = normalize(node, merge_schema().at(key))
         elif key in HEADER:
             kept[key] = node
+        elif key == "plugins":
+            _load_plugins(node, mistakes)
         elif key != "extends":
             mistakes.append(Mistake(node.key, key, _unknown_at_the_top(key, known)))
     return replace(root, value=kept)
@@ -175,16 +178,16 @@ def prepared(root: Node, mistakes: list[Mistake]) -> Node:
 def _unknown_at_the_top(key: str, known: Sequence[str]) -> str:
     head, dot, _ = key.partition(".")
     if dot and head in known:
-        return f"a path with dots is for a variant; here it is '{head}:' with the rest below it"
+        return f"dotted paths are for variants; at the top, write '{head}:' with the rest below it"
     if key == "<<":
         return "YAML 1.2 has no merge key; use 'extends'"
     return unknown(key, known)
 
 
 def _section(node: Node, kind: str, mistakes: list[Mistake]) -> dict[str, Node]:
-    """Return a section that makes rows under its name, or nothing if it makes none."""
+    """Return a section of rows under its name, or nothing if it has none."""
     needs = {
-        "variants": "a mapping from the name of a row to what it changes",
+        "variants": "a mapping from names of rows to changes",
         "grid": "a mapping from paths to lists of values",
         "leave_one_out": "two changes or more, by name or in a list",
     }[kind]
@@ -199,8 +202,8 @@ def _section(node: Node, kind: str, mistakes: list[Mistake]) -> dict[str, Node]:
     if isinstance(node.value, list):
         changes = [_change(item, mistakes) for item in node.value]
         return {kind: replace(node, value=[item for item in changes if item])}
-    found = {key: _change(item, mistakes) for key, item in node.items()}
-    return {kind: replace(node, value={key: item for key, item in found.items() if item})}
+    by_name = {key: _change(item, mistakes) for key, item in node.items()}
+    return {kind: replace(node, value={key: item for key, item in by_name.items() if item})}
 
 
 def _is_axis(path: str, node: Node, mistakes: list[Mistake]) -> bool:
@@ -213,7 +216,7 @@ def _is_axis(path: str, node: Node, mistakes: list[Mistake]) -> bool:
 
 def _change(node: Node, mistakes: list[Mistake]) -> Node | None:
     if not isinstance(node.value, dict) or not node.value:
-        reason = "changes nothing; say what, as in {model.norm: rms}"
+        reason = "changes nothing; give a change, as in {model.norm: rms}"
         if node.value:
             reason = "needs a mapping from paths to values, as in {model.norm: rms}"
         mistakes.append(Mistake(node.mark, node.path, reason))
@@ -230,9 +233,9 @@ def _may_vary(head: str, at: Mark, path: str, mistakes: list[Mistake]) -> bool:
         return True
     if head in ("corpus", "seed", "seeds"):
         what = "corpus" if head == "corpus" else "list of seeds"
-        reason = f"all rows share one {what}; say it outside of the rows"
-    elif head in (*HEADER, *SECTIONS, "extends"):
-        reason = f"{head!r} is not for one row; say it at the top of the file"
+        reason = f"all rows share one {what}; give it outside of the rows"
+    elif head in (*HEADER, *SECTIONS, *_FILES):
+        reason = f"{head!r} is not for one row; put it at the top level of the file"
     else:
         reason = unknown(head, VARYING)
     mistakes.append(Mistake(at, path, reason))

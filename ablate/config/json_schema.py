@@ -1,15 +1,17 @@
 """The JSON Schema of an experiment file, made from the models and the registry.
 
-It agrees with `load` on every file that stands alone, but for what only the whole experiment can
-tell: that d_model is a multiple of n_heads, that an option belongs to the part which another
-layer names, that a required option or key is given somewhere, that rows differ, that numbers are
-published of rows that there are; and JSON calls 2.0 a whole number, which `load` does not.
+It agrees with `load` on every file without ``extends``, but for what depends on several values:
+that d_model is a multiple of n_heads, that an option belongs to the part which another layer
+names, that a required option or key is given in some layer, that rows differ, that rows with
+published numbers exist; and that files exist. In JSON Schema 2.0 is a whole number, in `load` it
+is none. PyYAML and other readers of YAML 1.1 take ``5e-3`` for a string, so where a number is
+expected such strings are valid.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Annotated, Any
 
@@ -40,8 +42,9 @@ def schema() -> Schema:
         "title": "An ablation experiment",
         **_object(
             {
-                "question": {"type": "string", "description": "what the table answers"},
-                "extends": _EXTENDS,
+                "question": {"type": "string", "description": "answered by the table"},
+                "extends": {"description": _EXTENDS, **_PATHS},
+                "plugins": {"description": _PLUGINS, **_PATHS},
                 **{key: _of_field(info) for key, info in run.items() if key != "seed"},
                 "seeds": _seeds(),
                 "negligible": _of_model(Negligible),
@@ -65,9 +68,11 @@ def schema() -> Schema:
     }
 
 
-_CHANGE = "what a row changes: dotted paths to values; several of them are one change"
-_EXTENDS: Schema = {
-    "description": "files to build on, relative to this one; the right one wins over the left",
+_CHANGE = "the change of a row: dotted paths to values; several of them are one change"
+_EXTENDS = "files to build on, relative to this one; the right one wins over the left"
+_PLUGINS = "Python files that register parts, relative to this one"
+_NUMBER_AS_STRING = r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$"
+_PATHS: Schema = {
     "anyOf": [
         {"type": "string", "minLength": 1},
         {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
@@ -84,18 +89,18 @@ def _seeds() -> Schema:
 
 
 def _published() -> Schema:
-    """Return the schema of published numbers, or null, which takes away what is inherited."""
+    """Return the schema of published numbers, or null, which removes inherited ones."""
     measures = _of_model(Measures)
     for key, one in measures["properties"].items():
-        measures["properties"][key] = {**_without_null(one), "description": one["description"]}
-    whole = _of_model(Published)
-    whole["properties"]["rows"] = {
+        measures["properties"][key] = _without_null(one)
+    published = _of_model(Published)
+    published["properties"]["rows"] = {
         "type": "object",
         "minProperties": 1,
         "additionalProperties": {**measures, "minProperties": 1},
-        "description": whole["properties"]["rows"]["description"],
+        "description": published["properties"]["rows"]["description"],
     }
-    return {"anyOf": [whole, {"type": "null"}]}
+    return {"anyOf": [published, {"type": "null"}]}
 
 
 def _definitions() -> Schema:
@@ -108,7 +113,7 @@ def _of_slot(slot: str, parts: dict[str, Entry]) -> Schema:
     Options alone belong to the part that another layer names.
     """
     names = sorted(parts)
-    whole = [
+    by_name = [
         {
             **_object({"name": {"const": name}, **_options(entry)}),
             "required": ["name"],
@@ -118,27 +123,30 @@ def _of_slot(slot: str, parts: dict[str, Entry]) -> Schema:
     ]
     return {
         "description": f"the choice of a part for the slot {slot!r}",
-        "anyOf": [{"enum": names}, *whole, _object(_options_of_any(parts))],
+        "anyOf": [{"enum": names}, *by_name, _object(_options_of_any(parts))],
     }
 
 
 def _options(entry: Entry) -> Schema:
-    told = entry.option_docs
+    return _described(entry.options.model_fields, entry.option_docs)
+
+
+def _described(fields: Mapping[str, FieldInfo], meanings: Mapping[str, str]) -> Schema:
     return {
-        key: {**_of_field(info), **({"description": told[key]} if key in told else {})}
-        for key, info in entry.options.model_fields.items()
+        key: {**_of_field(info), **({"description": meanings[key]} if key in meanings else {})}
+        for key, info in fields.items()
     }
 
 
 def _options_of_any(parts: dict[str, Entry]) -> Schema:
-    found: dict[str, list[Schema]] = {}
+    options: dict[str, list[Schema]] = {}
     for entry in parts.values():
         for key, info in entry.options.model_fields.items():
-            known = found.setdefault(key, [])
+            known = options.setdefault(key, [])
             one = _of_field(info)
             one.pop("default", None)
             known += [] if one in known else [one]
-    return {key: {"anyOf": ones} if len(ones) > 1 else ones[0] for key, ones in found.items()}
+    return {key: {"anyOf": ones} if len(ones) > 1 else ones[0] for key, ones in options.items()}
 
 
 def _of_field(info: FieldInfo) -> Schema:
@@ -151,7 +159,7 @@ def _of_field(info: FieldInfo) -> Schema:
     model = model_of(info)
     if model:
         return _of_model(model)
-    plain = {**TypeAdapter(_annotated(info)).json_schema()}
+    plain = _with_strings(TypeAdapter(_annotated(info)).json_schema())
     if not info.is_required():
         plain["default"] = TypeAdapter(Any).dump_python(info.default, mode="json")
     return plain
@@ -162,28 +170,36 @@ def _annotated(info: FieldInfo) -> Any:
     return Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
 
 
+def _with_strings(schema: Any) -> Any:
+    """Return a schema in which ``5e-3`` as a string is a number, as for readers of YAML 1.1."""
+    if isinstance(schema, list):
+        return [_with_strings(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("type") == "number":
+        return {"anyOf": [schema, {"type": "string", "pattern": _NUMBER_AS_STRING}]}
+    return {key: _with_strings(item) for key, item in schema.items()}
+
+
 def _of_model(model: type[BaseModel]) -> Schema:
-    told = argument_docs(model)
-    rivals = model.rivals if issubclass(model, OneOf) else ()
-    properties = {}
-    for key, info in model.model_fields.items():
-        one = _of_field(info)
-        if key in rivals:
-            one = _without_null(one)
-        properties[key] = {**one, **({"description": told[key]} if key in told else {})}
-    pairs = [{"required": [one, other]} for one, other in combinations(rivals, 2)]
+    properties = _described(model.model_fields, argument_docs(model))
+    alternatives = model.alternatives if issubclass(model, OneOf) else ()
+    for key in alternatives:
+        properties[key] = _without_null(properties[key])
+    pairs = [{"required": [one, other]} for one, other in combinations(alternatives, 2)]
     clash: Schema = {"not": {"anyOf": pairs}} if pairs else {}
     return {**_object(properties), **clash, "description": _summary(model)}
 
 
-def _without_null(one: Schema) -> Schema:
-    """Return what may be written where nothing is said by leaving out, not by null."""
-    kinds = [kind for kind in one["anyOf"] if kind != {"type": "null"}]
-    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+def _without_null(schema: Schema) -> Schema:
+    """Return the schema of a value that may be left out but not be null."""
+    kinds = [kind for kind in schema["anyOf"] if kind != {"type": "null"}]
+    about = {"description": schema["description"]} if "description" in schema else {}
+    return {**(kinds[0] if len(kinds) == 1 else {"anyOf": kinds}), **about}
 
 
 def _paths(fields: dict[str, FieldInfo], above: str = "") -> Iterator[tuple[str, Schema]]:
-    """Yield every dotted path of a run's spec, with the schema of what stands there."""
+    """Yield every dotted path of a run's spec, with the schema of its value."""
     for key, info in fields.items():
         path = f"{above}{key}"
         yield path, _of_field(info)

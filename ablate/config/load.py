@@ -1,4 +1,4 @@
-"""From a file to an experiment, or to the list of all its mistakes; from an experiment to runs."""
+"""From a file to an experiment or the list of all its mistakes; from an experiment to its runs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from pathlib import Path
 
 from pydantic import Field, NonNegativeInt, ValidationError, field_validator
 
-from ablate.config.files import HEADER, whole
-from ablate.config.merge import LEAF, MergeSchema
+from ablate.config.experiment import RunSpec
+from ablate.config.files import HEADER, override, read
+from ablate.config.merge import LEAF, MergeSchema, merge, merge_schema
 from ablate.config.messages import MistakesError, validated
 from ablate.config.negligible import Negligible
 from ablate.config.published import Measures, Published
-from ablate.config.rows import BASELINE, names_asked_for, rows, told, told_at
+from ablate.config.rows import BASELINE, at_row, in_row, requested_names, rows
 from ablate.config.runs import Experiment, Run, locate
-from ablate.config.source import Mistake, Node, UnreadableError
+from ablate.config.source import Mark, Mistake, Node, Source, UnreadableError
 from ablate.errors import SpecError
-from ablate.registry import Frozen, suggest
+from ablate.registry import Choice, Frozen
+from ablate.wording import no_such
 
 
 class Header(Frozen):
-    """What an experiment says of itself, beside its rows."""
+    """An experiment beside its rows."""
 
     question: str = ""
     seeds: tuple[NonNegativeInt, ...] = Field(default=(1, 2, 3), min_length=1)
@@ -30,17 +32,17 @@ class Header(Frozen):
 
     @field_validator("seeds", mode="before")
     @classmethod
-    def _a_list(cls, given: object) -> object:
-        if isinstance(given, int):
+    def _a_list(cls, data: object) -> object:
+        if isinstance(data, int):
             raise ValueError("needs a list of seeds, as in [1, 2, 3]")
-        return given
+        return data
 
     @field_validator("seeds")
     @classmethod
     def _distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
         twice = next((seed for seed in seeds if seeds.count(seed) > 1), None)
         if twice is not None:
-            raise ValueError(f"the seed {twice} is there twice; drop one")
+            raise ValueError(f"the seed {twice} is given twice; remove one")
         return seeds
 
 
@@ -49,22 +51,23 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
 
     Args:
         path: the file.
-        overrides: ``PATH=VALUE`` each, laid over the baseline; rows still change what they say.
+        overrides: ``PATH=VALUE`` each, changes of the baseline; rows change it further.
 
     Raises:
         SpecError: with every mistake of the file, its parents and the overrides.
     """
     path = Path(path)
-    wrong: list[Mistake] = []
+    mistakes: list[Mistake] = []
     try:
-        tree = whole(path, overrides, wrong)
+        tree = read(path, overrides, mistakes)
     except UnreadableError as error:
-        raise MistakesError([*wrong, error.mistake]) from None
-    header = _header(tree, wrong)
-    made, origins = rows(tree, wrong)
-    wrong += _of_no_row(tree, [row.name for row in made], names_asked_for(tree) if wrong else [])
-    if wrong or header is None:
-        raise MistakesError(wrong)
+        raise MistakesError([*mistakes, error.mistake]) from None
+    header = _header(tree, mistakes)
+    made, origins = rows(tree, mistakes)
+    unmade = requested_names(tree) if mistakes else []
+    mistakes += _published_without_row(tree, [row.name for row in made], unmade)
+    if mistakes or header is None:
+        raise MistakesError(mistakes)
     seeded = [
         replace(row, spec=row.spec.model_copy(update={"seed": header.seeds[0]})) for row in made
     ]
@@ -80,18 +83,40 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
     )
 
 
+def load_corpus(name: str, options: Sequence[str]) -> Choice:
+    """Return the choice of a corpus, outside of an experiment.
+
+    Args:
+        name: of the corpus.
+        options: ``OPTION=VALUE`` each.
+
+    Raises:
+        SpecError: with every mistake of the options.
+    """
+    mistakes: list[Mistake] = []
+    start = Mark(Source("--set", ()), 1, 1)
+    choice = Node({"name": Node(name, start, start)}, start, start, "corpus")
+    tree = Node({"corpus": choice}, start, start)
+    for layer in (layer for text in options for layer in override(f"corpus.{text}", mistakes)):
+        tree = merge(tree, layer, merge_schema())
+    spec, more = validated(RunSpec, tree, merge_schema())
+    if spec is None or mistakes:
+        raise MistakesError([*mistakes, *more])
+    return spec.corpus
+
+
 def expand(
     experiment: Experiment, seeds: Sequence[int] | None = None, only: Sequence[str] | None = None
 ) -> tuple[Run, ...]:
     """Return the runs of an experiment, row by row, and for each row seed by seed.
 
     Args:
-        experiment: what `load` returned.
+        experiment: as `load` returns it.
         seeds: instead of the experiment's own.
-        only: names of the rows that are wanted.
+        only: names of rows, instead of all.
 
     Raises:
-        SpecError: if there is no row of such a name, or the seeds are no seeds.
+        SpecError: if there is no row of such a name, or the seeds are invalid.
     """
     chosen = experiment.seeds
     if seeds is not None:
@@ -104,8 +129,7 @@ def expand(
     names = [row.name for row in experiment.rows]
     for name in only or ():
         if name not in names:
-            known = ", ".join(names)
-            raise SpecError(f"no row is called {name!r};{suggest(name, names)} known: {known}")
+            raise SpecError(no_such("row", name, names))
     return tuple(
         Run(experiment.name, row.name, row.spec.model_copy(update={"seed": seed}))
         for row in experiment.rows
@@ -115,68 +139,65 @@ def expand(
 
 
 def mistakes(experiment: Experiment, refusals: Iterable[tuple[str, str, str]]) -> MistakesError:
-    """Return an error that tells refusals of a later check where the experiment causes them.
+    """Return an error with the refusals of a later check, each where the experiment causes it.
 
-    What the baseline is refused too is told once. What a row is refused although it does not say
-    it is told where the row begins.
+    A refusal that the baseline shares appears once. A refusal of a row for a reason outside of
+    its change is placed where the row begins.
 
     Args:
-        experiment: what `load` returned.
+        experiment: as `load` returns it.
         refusals: row, dotted path, and reason of each.
     """
-    refused = list(refusals)
-    of_baseline = {(path, reason) for row, path, reason in refused if row == BASELINE}
-    found = []
-    for row, path, reason in refused:
+    listed = list(refusals)
+    of_baseline = {(path, reason) for row, path, reason in listed if row == BASELINE}
+    located = []
+    for row, path, reason in listed:
         origin = experiment.origins[row]
-        node, is_there = locate(origin.tree, path.split("."))
-        mistake = Mistake(node.mark, node.path if is_there else path, reason)
+        node, is_exact = locate(origin.tree, path.split("."))
+        mistake = Mistake(node.mark, node.path if is_exact else path, reason)
         if row == BASELINE:
-            found.append(mistake)
+            located.append(mistake)
         elif (path, reason) not in of_baseline:
-            caused = told(mistake, row, origin.layer, origin.at)
-            found.append(caused if is_there else told_at(mistake, row, origin.at))
-    return MistakesError(found)
+            moved = in_row(mistake, row, origin.layer, origin.at)
+            located.append(moved if is_exact else at_row(mistake, row, origin.at))
+    return MistakesError(located)
 
 
-def _header(tree: Node, wrong: list[Mistake]) -> Header | None:
-    said = replace(tree, value={key: node for key, node in tree.items() if key in HEADER})
-    header, mistakes_in_it = validated(Header, said, _SCHEMA)
-    wrong += mistakes_in_it
+def _header(tree: Node, mistakes: list[Mistake]) -> Header | None:
+    given = replace(tree, value={key: node for key, node in tree.items() if key in HEADER})
+    header, more = validated(Header, given, _SCHEMA)
+    mistakes += more
     return header
 
 
 _SCHEMA = MergeSchema(
-    below={
-        "negligible": MergeSchema(below=dict.fromkeys(Negligible.model_fields, LEAF)),
+    children={
+        "negligible": MergeSchema(children=dict.fromkeys(Negligible.model_fields, LEAF)),
         "published": MergeSchema(
-            below={
+            children={
                 **dict.fromkeys(Published.model_fields, LEAF),
                 "rows": MergeSchema(
-                    others=MergeSchema(below=dict.fromkeys(Measures.model_fields, LEAF))
+                    others=MergeSchema(children=dict.fromkeys(Measures.model_fields, LEAF))
                 ),
             },
-            is_demanding=True,
+            has_required=True,
         ),
     }
 )
 
 
-def _of_no_row(tree: Node, names: list[str], unmade: list[str]) -> list[Mistake]:
-    """Return what is published of rows that there are not.
+def _published_without_row(tree: Node, names: list[str], unmade: list[str]) -> list[Mistake]:
+    """Return the mistakes of published numbers of rows that do not exist.
 
     Args:
-        tree: everything the experiment says.
+        tree: everything in the experiment.
         names: of its rows.
-        unmade: of rows that it asks for, some of which may be missing for other mistakes.
+        unmade: of rows that it requests, some of which may be missing for other mistakes.
     """
-    of_rows, depth = tree.descend(["published", "rows"])
-    known = ", ".join(names)
+    rows_node = tree.find(["published", "rows"])
     return [
-        Mistake(
-            node.key, node.path, f"no row is called {name!r};{suggest(name, names)} known: {known}"
-        )
-        for name, node in (of_rows.items() if depth == 2 else ())
+        Mistake(node.key, node.path, no_such("row", name, names))
+        for name, node in (rows_node.items() if rows_node else ())
         if name not in (BASELINE, *names, *unmade)
     ]
 

@@ -1,4 +1,4 @@
-"""What is wrong, in sentences a newcomer understands.
+"""Mistakes as sentences that a newcomer understands.
 
 Every mistake is one line, ``file:line:column: path: what``, then the offending line and a caret.
 """
@@ -12,21 +12,23 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ablate.config.experiment import SIDES, PartField
+from ablate.config.experiment import PartField
+from ablate.config.inheritance import SIDES, Steps
 from ablate.config.merge import LEAF, MergeSchema, merge_schema
 from ablate.config.runs import locate
 from ablate.config.source import Mistake, Node, scalar
 from ablate.errors import SpecError
-from ablate.registry import slots, suggest
+from ablate.registry import slots
+from ablate.wording import suggest
 
 M = TypeVar("M", bound=BaseModel)
 
 
 class MistakesError(SpecError):
-    """An experiment is not valid; every mistake is told.
+    """An experiment is not valid.
 
     Attributes:
-        mistakes: in the order of files and lines.
+        mistakes: all of them, in the order of files and lines.
     """
 
     def __init__(self, mistakes: Iterable[Mistake]) -> None:
@@ -35,32 +37,34 @@ class MistakesError(SpecError):
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
 
 
-def validated(model: type[M], tree: Node, at: MergeSchema) -> tuple[M | None, list[Mistake]]:
-    """Return what ``tree`` says, as a ``model``; or None, and every mistake where it is said."""
-    found: list[Mistake] = []
-    rest: Node | None = tree
-    while rest:
+def validated(model: type[M], tree: Node, schema: MergeSchema) -> tuple[M | None, list[Mistake]]:
+    """Return ``tree`` as a ``model``, or None and every mistake at its position."""
+    mistakes: list[Mistake] = []
+    while True:
         try:
-            valid = model.model_validate(rest.plain())
+            valid = model.model_validate(tree.plain())
         except ValidationError as error:
-            found += _explained(error, rest, at)
-            rest = _without(rest, _excess(error))
+            mistakes += _explain(error, tree, schema)
+            excess = _excess(error)
+            if not excess:
+                return None, mistakes
+            for path in excess:
+                tree = _without(tree, path)
         else:
-            return (None, found) if found else (valid, [])
-    return None, found
+            return (None, mistakes) if mistakes else (valid, [])
 
 
-def _explained(error: ValidationError, tree: Node, at: MergeSchema) -> list[Mistake]:
-    """Return the mistakes that a failed validation of ``tree`` found, each where it is said."""
+def _explain(error: ValidationError, tree: Node, schema: MergeSchema) -> list[Mistake]:
+    """Return the mistakes of a failed validation, each at its position."""
     groups: dict[tuple[str | int, ...], list[dict[str, Any]]] = {}
     for detail in error.errors(include_url=False):
-        place = _place(tree, detail)
-        if detail["type"] != "missing" or not at.is_complete_at(place):
-            groups.setdefault(place, []).append(dict(detail))
+        path = _path(tree, detail)
+        if detail["type"] != "missing" or not schema.has_defaults_at(path):
+            groups.setdefault(path, []).append(dict(detail))
     return [
-        _mistake(tree, at, place, details)
-        for place, details in groups.items()
-        if not _is_shadowed(place, details, groups)
+        _mistake(tree, schema, path, details)
+        for path, details in groups.items()
+        if not _is_shadowed(path, details, groups)
     ]
 
 
@@ -73,40 +77,33 @@ def _excess(error: ValidationError) -> list[list[str]]:
     ]
 
 
-def _without(tree: Node, paths: list[list[str]]) -> Node | None:
-    """Return a tree without the keys that hide the mistakes beside them; None if none does."""
-    for path in paths:
-        tree = _dropped(tree, path)
-    return tree if paths else None
-
-
-def _dropped(node: Node, path: list[str]) -> Node:
+def _without(node: Node, path: list[str]) -> Node:
     head, *rest = path
     value = dict(node.items())
-    below = value.pop(head)
-    return replace(node, value={**value, head: _dropped(below, rest)} if rest else value)
+    child = value.pop(head)
+    return replace(node, value={**value, head: _without(child, rest)} if rest else value)
 
 
 def unknown(key: str, known: Sequence[str], owner: str = "") -> str:
-    """Return the sentence for a key that nobody knows.
+    """Return the sentence for an unknown key.
 
     Args:
         key: the key.
-        known: what could stand there.
+        known: the keys that are valid there.
         owner: the part whose options these are, if they are options of a part.
     """
     near = suggest(key, known)
     if near:
         return f"unknown option;{near}"
-    elsewhere = [] if owner else [p for p in _paths(merge_schema(), "") if p.split(".")[-1] == key]
-    if len(elsewhere) == 1:
-        return f"unknown option; did you mean {elsewhere[0]!r}?"
-    has = ", ".join(known) or "none"
-    return f"unknown option; {owner} has {has}" if owner else f"unknown option; known: {has}"
+    paths = [] if owner else [p for p in _paths(merge_schema(), "") if p.split(".")[-1] == key]
+    if len(paths) == 1:
+        return f"unknown option; did you mean {paths[0]!r}?"
+    listed = ", ".join(known) or "none"
+    return f"unknown option; {owner} has {listed}" if owner else f"unknown option; known: {listed}"
 
 
 def dotted(path: Iterable[str | int]) -> str:
-    """Return a path as one writes it; the places of a list are left to the caret."""
+    """Return a path with dots, without the indices of lists."""
     return ".".join(step for step in path if isinstance(step, str))
 
 
@@ -117,65 +114,61 @@ def options_of(slot: PartField, name: object) -> list[str]:
 
 
 def _order(mistake: Mistake) -> tuple[str, tuple[str, ...], int, int]:
-    source = mistake.mark.source  # every override has the same label
+    source = mistake.mark.source  # the lines, because every override has the same label
     return source.label, source.lines, mistake.mark.line, mistake.mark.column
 
 
-def _place(tree: Node, detail: Any) -> tuple[str | int, ...]:
-    """Return where an error is, without pydantic's names for the branches of a union."""
-    place: list[str | int] = []
+def _path(tree: Node, detail: Any) -> tuple[str | int, ...]:
+    """Return the path of an error, without pydantic's names for the branches of a union."""
+    path: list[str | int] = []
     for step in detail["loc"]:
-        if locate(tree, [*place, step])[1]:
-            place.append(step)
+        if locate(tree, [*path, step])[1]:
+            path.append(step)
     if detail["type"] in _EXCESS:
-        place.append(detail["ctx"][_EXCESS[detail["type"]]])
-    return tuple(place)
+        path.append(detail["ctx"][_EXCESS[detail["type"]]])
+    return tuple(path)
 
 
 def _is_shadowed(
-    place: tuple[str | int, ...], details: list[dict[str, Any]], groups: Iterable[tuple[Any, ...]]
+    path: tuple[str | int, ...], details: list[dict[str, Any]], groups: Iterable[tuple[Any, ...]]
 ) -> bool:
-    """Return whether only another branch of a union complains, and the fault lies deeper."""
-    deeper = any(other[: len(place)] == place and len(other) > len(place) for other in groups)
+    """Return whether only another branch of a union fails there, and the mistake lies deeper."""
+    deeper = any(other[: len(path)] == path and len(other) > len(path) for other in groups)
     return deeper and all(detail["type"] in _NEEDS for detail in details)
 
 
 def _mistake(
-    tree: Node, at: MergeSchema, place: tuple[str | int, ...], details: list[dict[str, Any]]
+    tree: Node, schema: MergeSchema, steps: tuple[str | int, ...], details: list[dict[str, Any]]
 ) -> Mistake:
-    node, is_there = locate(tree, place)
+    node, is_exact = locate(tree, steps)
     kinds = {detail["type"] for detail in details}
     if kinds & {"unknown_part", "choice_name"}:
         node = node.get("name") or node
-    path = node.path if is_there and node.path else dotted(place)
+    path = node.path if is_exact and node.path else dotted(steps)
     if "extra_forbidden" in kinds:
-        return Mistake(node.key, node.path, unknown(str(place[-1]), *_known(tree, at, place[:-1])))
+        known, owner = _known(tree, schema, steps[:-1])
+        return Mistake(node.key, node.path, unknown(str(steps[-1]), known, owner))
     if kinds & set(_EXCESS):
         return Mistake(node.key, path, str(details[0]["msg"]))
-    return Mistake(node.mark, path.removesuffix(".name"), sentence(details, node))
+    return Mistake(node.mark, path.removesuffix(".name"), sentence(details, node.value))
 
 
-def sentence(details: Sequence[dict[str, Any]], node: Node) -> str:
-    """Return what is wrong with one value, of which each of ``details`` is a complaint."""
+def sentence(details: Sequence[Any], value: Any) -> str:
+    """Return the sentence for one value; each of ``details`` is an error of pydantic's about it."""
     for detail in details:
-        kind, limits = detail["type"], detail.get("ctx", {})
-        if kind in _BOUNDS:
-            words, key = _BOUNDS[kind]
-            return f"must be {words} {limits[key]:g}; it is {shown(node.value)}"
+        kind, context = detail["type"], detail.get("ctx", {})
+        if kind in _SENTENCES:
+            return _SENTENCES[kind].format(**context, value=quoted(value))
         if kind == "missing":
             return _missing([d["loc"][-1] for d in details if d["type"] == "missing"])
-        if kind == "too_short":
-            return f"needs {limits['min_length']} or more; it has {limits['actual_length']}"
-        if kind == "too_long":
-            return f"has room for {limits['max_length']}; it has {limits['actual_length']}"
         if kind not in _NEEDS and kind != "literal_error":
-            return str(limits.get("error", detail["msg"]))
+            return str(context.get("error", detail["msg"]))
     needs = list(dict.fromkeys(_need(detail) for detail in details))
-    return f"needs {' or '.join(needs)}; {_but(node.value, needs)}"
+    return f"needs {' or '.join(needs)}; {_but(value, needs)}"
 
 
-def shown(value: Any) -> str:
-    """Return a value as the YAML says it, shortly."""
+def quoted(value: Any) -> str:
+    """Return a value as in the YAML, shortened."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
@@ -186,20 +179,26 @@ def shown(value: Any) -> str:
 
 
 _LONGEST = 60
-_EXCESS = {"rivals": "second", "null": "key"}
-_BOUNDS = {
-    "greater_than": ("greater than", "gt"),
-    "greater_than_equal": ("at least", "ge"),
-    "less_than": ("less than", "lt"),
-    "less_than_equal": ("at most", "le"),
+_EXCESS = {"alternatives": "second", "null": "key"}
+_SENTENCES = {
+    "greater_than": "must be greater than {gt:g}; it is {value}",
+    "greater_than_equal": "must be at least {ge:g}; it is {value}",
+    "less_than": "must be less than {lt:g}; it is {value}",
+    "less_than_equal": "must be at most {le:g}; it is {value}",
+    "too_short": "needs {min_length} or more; it has {actual_length}",
+    "too_long": "may have {max_length} at most; it has {actual_length}",
+    "multiple_of": "must be a multiple of {multiple_of:g}; it is {value}",
+    "string_too_short": "must not be empty",
+    "string_pattern_mismatch": "must match {pattern}; it is {value}",
 }
 _NEEDS = {
     "int_type": "a whole number",
+    "int_parsing": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
     "finite_number": "a finite number",
     "bool_type": "true or false",
-    "string_type": "a text",
+    "string_type": "a string",
     "tuple_type": "a list",
     "list_type": "a list",
     "dict_type": "a mapping",
@@ -224,60 +223,60 @@ def _need(detail: dict[str, Any]) -> str:
 
 
 def _but(value: Any, needs: Sequence[str]) -> str:
-    """Return what a value is instead, and the way out where it is near."""
+    """Return what a value is instead, and the correction where it is obvious."""
     if isinstance(value, str):
-        return _but_text(value, needs)
+        return _but_string(value, needs)
     if value is None:
-        return "nothing is there"
+        return "it is empty"
     if isinstance(value, dict | list):
-        return f"a {'mapping' if isinstance(value, dict) else 'list'} is there"
+        return f"it is a {'mapping' if isinstance(value, dict) else 'list'}"
     if isinstance(value, bool):
-        return f"{shown(value)} is a truth value"
+        return f"{quoted(value)} is a boolean"
     if isinstance(value, float) and not math.isfinite(value):
-        return f"it is {shown(value)}"
+        return f"it is {quoted(value)}"
     if isinstance(value, float) and "a whole number" in needs and value.is_integer():
-        return f"{shown(value)} has a decimal point or an exponent; write {int(value)}"
+        return f"{quoted(value)} has a decimal point or an exponent; write {int(value)}"
     is_near = any("number" in need for need in needs)
-    return f"{shown(value)} is {'not one' if is_near else 'a number'}"
+    return f"{quoted(value)} is {'not one' if is_near else 'a number'}"
 
 
-def _but_text(value: str, needs: Sequence[str]) -> str:
-    told = f"{shown(value)} is a text"
+def _but_string(value: str, needs: Sequence[str]) -> str:
+    is_string = f"{quoted(value)} is a string"
     needs_number = any("number" in need for need in needs)
     if needs_number and isinstance(scalar(value), int | float):
-        return f"{told}; take off the quotes"
+        return f"{is_string}; remove the quotes"
     if needs_number and isinstance(scalar(value.replace("_", "")), int | float):
-        return f"{told}; leave out the '_'"
-    if "true or false" in needs and value.lower() in _CLAIMS:
-        return f"{told}; write {shown(_CLAIMS[value.lower()])}"
+        return f"{is_string}; leave out the '_'"
+    if "true or false" in needs and value.lower() in _BOOLEANS:
+        return f"{is_string}; write {quoted(_BOOLEANS[value.lower()])}"
     words = [word for need in needs for word in need.split("'")[1::2]]
     near = suggest(value, words)
     hint = f";{near}" if near else ""
-    return f"{told}{hint}" if needs_number or not words else f"it is {shown(value)}{hint}"
+    return f"{is_string}{hint}" if needs_number or not words else f"it is {quoted(value)}{hint}"
 
 
-_CLAIMS = {"yes": True, "on": True, "no": False, "off": False}
+_BOOLEANS = {"yes": True, "on": True, "no": False, "off": False}
 
 
-def _known(tree: Node, at: MergeSchema, place: Sequence[str | int]) -> tuple[list[str], str]:
-    """Return the keys that a mapping may have, and what to call it."""
-    for depth, step in enumerate(place, start=1):
-        at = at.at(str(step))
-        if at.slot:
-            said = locate(tree, [*place[:depth], "name"])
-            name = said[0].value if said[1] else at.slot.default
-            return options_of(at.slot, name), f"{at.slot.name} {name!r}"
-    return list(at.below), ""
+def _known(tree: Node, schema: MergeSchema, path: Steps) -> tuple[list[str], str]:
+    """Return the valid keys of a mapping, and its name in messages."""
+    for depth, step in enumerate(path, start=1):
+        schema = schema.at(str(step))
+        if schema.slot:
+            node, is_exact = locate(tree, [*path[:depth], "name"])
+            name = node.value if is_exact else schema.slot.default
+            return options_of(schema.slot, name), f"{schema.slot.name} {name!r}"
+    return list(schema.children), ""
 
 
-def _paths(at: MergeSchema, path: str) -> Iterable[str]:
-    below = dict(at.below)
-    if at.slot:
-        for entry in slots()[at.slot.name].values():
-            below |= dict.fromkeys(entry.options.model_fields, LEAF)
-    for key, item in below.items():
-        if key in SIDES and item.below:
+def _paths(schema: MergeSchema, prefix: str) -> Iterable[str]:
+    children = dict(schema.children)
+    if schema.slot:
+        for entry in slots()[schema.slot.name].values():
+            children |= dict.fromkeys(entry.options.model_fields, LEAF)
+    for key, child in children.items():
+        if key in SIDES and child.children:
             continue
-        here = f"{path}.{key}" if path else key
-        yield here
-        yield from _paths(item, here)
+        path = f"{prefix}.{key}" if prefix else key
+        yield path
+        yield from _paths(child, path)

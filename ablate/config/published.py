@@ -15,7 +15,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class Measures(Frozen):
-    """What a source prints of one row; nothing need be said but one.
+    """The printed numbers of one row; at least one.
 
     Attributes:
         params: trained parameters, as in 65e6.
@@ -31,19 +31,19 @@ class Measures(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _something(cls, given: object) -> object:
-        if not isinstance(given, Mapping):
-            return given
+    def _not_empty(cls, data: object) -> object:
+        if not isinstance(data, Mapping):
+            return data
         for key in cls.model_fields:
-            if key in given and given[key] is None:
+            if key in data and data[key] is None:
                 raise PydanticCustomError("null", "needs a value, or to be left out", {"key": key})
-        if not given:
+        if not data:
             known = ", ".join(cls.model_fields)
-            raise PydanticCustomError("nothing", "says nothing; known: {known}", {"known": known})
-        return given
+            raise PydanticCustomError("empty", "is empty; known: {known}", {"known": known})
+        return data
 
-    def said(self) -> dict[str, float]:
-        """Return what is said, by name."""
+    def given(self) -> dict[str, float]:
+        """Return the numbers by name."""
         return {key: value for key, value in self if value is not None}
 
 
@@ -51,8 +51,8 @@ class Published(Frozen):
     """Numbers of one source, row by row.
 
     Attributes:
-        source: who printed them, and where.
-        note: what one must know to compare them.
+        source: the publication, and where in it.
+        note: what to know before comparing.
         rows: by the names of the experiment's rows.
     """
 
@@ -61,5 +61,5 @@ class Published(Frozen):
     rows: Annotated[dict[str, Measures], Field(min_length=1)]
 
     def of(self, row: str) -> dict[str, float]:
-        """Return what is said of a row: name of the measure to value; nothing for most rows."""
-        return self.rows[row].said() if row in self.rows else {}
+        """Return the numbers of a row by name; none for a row that was not published."""
+        return self.rows[row].given() if row in self.rows else {}

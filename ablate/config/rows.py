@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from ablate.config.experiment import RunSpec
 from ablate.config.merge import leaves, marks, merge, merge_schema, nested, normalize
 from ablate.config.messages import validated
+from ablate.config.paths import with_file_paths
 from ablate.config.runs import Origin, Row
 from ablate.config.source import Mark, Mistake, Node
 
@@ -20,11 +21,11 @@ BASELINE = "baseline"
 
 @dataclass(frozen=True)
 class RowRequest:
-    """A row to make.
+    """A row of which only the change is known.
 
     Attributes:
-        at: where it is asked for.
-        path: what to call it in a message.
+        at: where it is requested.
+        path: its path in messages.
         layer: its change.
         is_grid: a point of a grid, which may be the baseline itself.
     """
@@ -36,123 +37,124 @@ class RowRequest:
     is_grid: bool = False
 
 
-def rows(whole: Node, mistakes: list[Mistake]) -> tuple[list[Row], dict[str, Origin]]:
+def rows(tree: Node, mistakes: list[Mistake]) -> tuple[list[Row], dict[str, Origin]]:
     """Return the rows of an experiment, the baseline first, and where each comes from.
 
-    A point of a grid that equals the baseline is the baseline, and makes no row of its own. What
-    is wrong with any row is added to ``mistakes``; such a row is not returned.
+    A point of a grid that equals the baseline is the baseline, and makes no row of its own. The
+    mistakes of any row are added to ``mistakes``; such a row is not returned.
     """
-    base = replace(whole, value={k: v for k, v in whole.items() if k in merge_schema().below})
+    base = replace(tree, value={k: v for k, v in tree.items() if k in merge_schema().children})
     made: list[Row] = []
     origins: dict[str, Origin] = {}
-    spec = _checked(base, mistakes)
+    spec = _validated(base, mistakes)
     if spec:
         made.append(Row(BASELINE, spec, {}))
         origins[BASELINE] = Origin(base, base, base.start)
-    asked: dict[str, RowRequest] = {}
-    for wanted in _wanted(whole):
-        if not _is_free(wanted, asked, mistakes):
+    requests: dict[str, RowRequest] = {}
+    for request in _requests(tree):
+        if not _is_free(request, requests, mistakes):
             continue
-        asked[wanted.name] = wanted
-        tree = merge(base, wanted.layer, merge_schema())
-        spec = _checked(tree, mistakes, wanted)
+        requests[request.name] = request
+        merged = merge(base, request.layer, merge_schema())
+        spec = _validated(merged, mistakes, request)
         twin = next((row for row in made if row.spec == spec), None)
-        if spec is None or (twin and wanted.is_grid and twin.name == BASELINE):
+        if spec is None or (twin and request.is_grid and twin.name == BASELINE):
             continue
         if twin:
-            mistakes.append(_same(wanted, twin, asked))
+            mistakes.append(_equals(request, twin, requests))
             continue
-        made.append(Row(wanted.name, spec, _changes(base, wanted.layer, spec)))
-        origins[wanted.name] = Origin(tree, wanted.layer, wanted.at)
+        made.append(Row(request.name, spec, _changes(base, request.layer, spec)))
+        origins[request.name] = Origin(merged, request.layer, request.at)
     return made, origins
 
 
-def names_asked_for(whole: Node) -> list[str]:
-    """Return the names of all rows that an experiment asks for, the baseline apart."""
-    return [wanted.name for wanted in _wanted(whole)]
+def requested_names(tree: Node) -> list[str]:
+    """Return the names of all rows that an experiment requests, the baseline apart."""
+    return [request.name for request in _requests(tree)]
 
 
-def _checked(
-    tree: Node, mistakes: list[Mistake], wanted: RowRequest | None = None
+def _validated(
+    tree: Node, mistakes: list[Mistake], request: RowRequest | None = None
 ) -> RunSpec | None:
-    spec, found = validated(RunSpec, tree, merge_schema())
-    if spec:
-        return spec
+    located = with_file_paths(tree, merge_schema())
+    spec, more = validated(RunSpec, located, merge_schema())
     known = {(mistake.mark, mistake.reason) for mistake in mistakes}
-    new = [mistake for mistake in found if (mistake.mark, mistake.reason) not in known]
-    mistakes += [told(m, wanted.name, wanted.layer, wanted.at) for m in new] if wanted else new
-    return None
+    new = [mistake for mistake in more if (mistake.mark, mistake.reason) not in known]
+    mistakes += (
+        [in_row(m, request.name, request.layer, request.at) for m in new] if request else new
+    )
+    return spec
 
 
-def told(mistake: Mistake, row: str, layer: Node, at: Mark) -> Mistake:
-    """Return a mistake of one row, told where the row begins if the row does not say it."""
-    return mistake if mistake.mark in set(marks(layer)) else told_at(mistake, row, at)
+def in_row(mistake: Mistake, row: str, layer: Node, at: Mark) -> Mistake:
+    """Return a mistake of a row, moved to the row's beginning if its layer is not the cause."""
+    return mistake if mistake.mark in set(marks(layer)) else at_row(mistake, row, at)
 
 
-def told_at(mistake: Mistake, row: str, at: Mark) -> Mistake:
-    """Return a mistake of one row, told where the row begins."""
+def at_row(mistake: Mistake, row: str, at: Mark) -> Mistake:
+    """Return a mistake of a row, moved to the row's beginning."""
     return Mistake(at, mistake.path, f"{mistake.reason} (in the row {row!r})")
 
 
-def _is_free(wanted: RowRequest, asked: dict[str, RowRequest], mistakes: list[Mistake]) -> bool:
+def _is_free(request: RowRequest, requests: dict[str, RowRequest], mistakes: list[Mistake]) -> bool:
     reason = None
-    if wanted.name == BASELINE:
+    if request.name == BASELINE:
         reason = "'baseline' is the file without its variants; choose another name"
-    elif wanted.name in asked:
-        at = asked[wanted.name].at
-        way_out = "drop one" if wanted.is_grid else "choose another name"
-        reason = f"a row {wanted.name!r} stands in line {at.line} already; {way_out}"
+    elif request.name in requests:
+        line = requests[request.name].at.line
+        way_out = "remove one" if request.is_grid else "choose another name"
+        reason = f"line {line} already has a row {request.name!r}; {way_out}"
     if reason:
-        mistakes.append(Mistake(wanted.at, wanted.path, reason))
+        mistakes.append(Mistake(request.at, request.path, reason))
     return reason is None
 
 
-def _same(wanted: RowRequest, twin: Row, asked: dict[str, RowRequest]) -> Mistake:
+def _equals(request: RowRequest, twin: Row, requests: dict[str, RowRequest]) -> Mistake:
     if twin.name == BASELINE:
-        reason = f"the row {wanted.name!r} changes nothing: it equals the baseline"
+        reason = f"the row {request.name!r} changes nothing: it equals the baseline"
     else:
-        line = asked[twin.name].at.line
-        reason = f"the row {wanted.name!r} equals the row {twin.name!r} of line {line}; drop one"
-    return Mistake(wanted.at, wanted.path, reason)
+        line = requests[twin.name].at.line
+        reason = f"the row {request.name!r} equals the row {twin.name!r} of line {line}; remove one"
+    return Mistake(request.at, request.path, reason)
 
 
 def _changes(base: Node, layer: Node, spec: RunSpec) -> dict[str, Any]:
-    """Return what a change says, less what the baseline says already."""
-    said = list(leaves(layer, merge_schema()))
-    found: dict[str, Any] = {}
-    for path, node in said:
-        others = [other for other in said if other[0] != path]
-        if len(said) == 1 or _run(base, others) != spec:
-            found[path] = _spoken(node)
-    return found
+    """Return the values of a change, without those that the baseline has already."""
+    values = list(leaves(layer, merge_schema()))
+    effective: dict[str, Any] = {}
+    for path, node in values:
+        others = [value for value in values if value[0] != path]
+        if len(values) == 1 or _run(base, others) != spec:
+            effective[path] = _plain(node)
+    return effective
 
 
-def _run(base: Node, said: Sequence[tuple[str, Node]]) -> RunSpec | None:
+def _run(base: Node, values: Sequence[tuple[str, Node]]) -> RunSpec | None:
     tree = base
-    for path, node in said:
+    for path, node in values:
         tree = merge(tree, normalize(nested(path.split("."), node), merge_schema()), merge_schema())
     try:
-        return RunSpec.model_validate(tree.plain())
+        return RunSpec.model_validate(with_file_paths(tree, merge_schema()).plain())
     except ValidationError:
         return None
 
 
-def _spoken(node: Node) -> Any:
-    """Return a value as one writes it: a part without options is its name, lists are lists."""
+def _plain(node: Node) -> Any:
+    """Return a value as the YAML has it: a part without options is its name, lists are lists."""
     if isinstance(node.value, dict):
         if list(node.value) == ["name"]:
             return node.value["name"].value
-        return {key: _spoken(item) for key, item in node.items()}
+        return {key: _plain(item) for key, item in node.items()}
     if isinstance(node.value, list):
-        return [_spoken(item) for item in node.value]
+        return [_plain(item) for item in node.value]
     return node.value
 
 
-def _wanted(whole: Node) -> Iterator[RowRequest]:
-    variants = whole.get("variants")
+def _requests(tree: Node) -> Iterator[RowRequest]:
+    variants = tree.get("variants")
     for name, layer in variants.items() if variants else ():
         yield RowRequest(name, layer.key, layer.path, layer)
-    grid, one_out = whole.get("grid"), whole.get("leave_one_out")
+    grid, one_out = tree.get("grid"), tree.get("leave_one_out")
     if grid:
         yield from _grid(grid)
     if one_out:
@@ -186,15 +188,15 @@ def _leave_one_out(section: Node) -> Iterator[RowRequest]:
 
 
 def _name_of(layer: Node) -> str:
-    said = list(leaves(layer, merge_schema()))
-    labels = _labels([path for path, _ in said])
+    values = list(leaves(layer, merge_schema()))
+    labels = _labels([path for path, _ in values])
     return " ".join(
-        f"{label}={_label(node)}" for label, (_, node) in zip(labels, said, strict=True)
+        f"{label}={_label(node)}" for label, (_, node) in zip(labels, values, strict=True)
     )
 
 
 def _label(node: Node) -> str:
-    """Return a value as it stands in the name of a row: ``sinusoidal(base=500)``."""
+    """Return a value as part of a row's name: ``sinusoidal(base=500)``."""
     value = node.value
     if isinstance(value, dict):
         options = [f"{key}={_label(item)}" for key, item in value.items() if key != "name"]
@@ -209,7 +211,7 @@ def _label(node: Node) -> str:
 
 
 def _labels(paths: Sequence[str]) -> list[str]:
-    """Return the shortest ends of paths that tell them apart."""
+    """Return the shortest distinct ends of dotted paths."""
     split = [path.split(".") for path in paths]
     return [
         next(

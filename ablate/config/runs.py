@@ -1,13 +1,13 @@
-"""What an experiment comes to: rows, seeds, runs; and where the file says each thing."""
+"""What an experiment expands to: rows, seeds, runs; and where the file gives each value."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ablate.config.experiment import SIDES, RunSpec
+from ablate.config.experiment import RunSpec
+from ablate.config.inheritance import Steps, inherited
 from ablate.config.negligible import Negligible
 from ablate.config.published import Published
 from ablate.config.source import Mark, Node
@@ -18,9 +18,9 @@ class Row:
     """One row of the table.
 
     Attributes:
-        name: ``baseline``, or what the experiment calls it.
+        name: ``baseline``, or its name in the experiment.
         spec: of its run with the first seed.
-        changes: what differs from the baseline: dotted path to value, as the YAML says it.
+        changes: its differences from the baseline: dotted path to value, as in the YAML.
     """
 
     name: str
@@ -33,9 +33,9 @@ class Origin:
     """Where a row comes from.
 
     Attributes:
-        tree: everything that is said of it.
-        layer: of that, its own change; for the baseline, everything.
-        at: where the row is asked for.
+        tree: all its values.
+        layer: those of its own change; for the baseline, all.
+        at: where the row is requested.
     """
 
     tree: Node
@@ -52,8 +52,8 @@ class Experiment:
         path: the file, as it was given.
         rows: the baseline first.
         origins: of the rows, by name.
-        negligible: how small a difference must be not to matter.
-        published: what others have printed of the same rows, to stand beside our numbers.
+        negligible: the largest differences that are called none.
+        published: printed numbers of the same rows, to stand beside our own.
     """
 
     name: str
@@ -64,10 +64,6 @@ class Experiment:
     origins: dict[str, Origin] = field(default_factory=dict, repr=False, compare=False)
     negligible: Negligible = field(default_factory=Negligible)
     published: Published | None = None
-
-    def place(self, row: str, path: str) -> Mark:
-        """Return where the value at ``path`` of a row is said, or what holds it, or the file."""
-        return locate(self.origins[row].tree, path.split("."))[0].mark
 
 
 @dataclass(frozen=True)
@@ -84,22 +80,11 @@ class Run:
         return self.spec.seed
 
 
-def locate(tree: Node, path: Sequence[str | int]) -> tuple[Node, bool]:
+def locate(tree: Node, path: Steps) -> tuple[Node, bool]:
     """Return the node at ``path`` or its nearest ancestor, and whether it is the node itself.
 
-    What a stack does not say of its own is looked for where both stacks share it, and what
-    cross-attention does not say, in attention.
+    Inherited values are located where they are inherited from.
     """
-    ways = [(*tree.descend(spelling), len(spelling)) for spelling in _spellings(list(path))]
+    ways = [(*tree.descend(way), len(way)) for way in inherited(path)]
     node, depth, length = min(ways, key=lambda way: way[2] - way[1])
     return node, depth == length
-
-
-def _spellings(path: list[str | int]) -> Iterator[list[str | int]]:
-    yield path
-    if path[:1] == ["model"] and path[1:2] and path[1] in SIDES:
-        if path[2:3] == ["cross_attention"]:
-            yield [*path[:2], "attention", *path[3:]]
-            yield ["model", "attention", *path[3:]]
-        else:
-            yield ["model", *path[2:]]

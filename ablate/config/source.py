@@ -1,6 +1,6 @@
-"""YAML text as a tree in which every value knows where it is said.
+"""YAML text as a tree in which every value has its position in the text.
 
-Scalars are read as the core schema of YAML 1.2 reads them: ``no`` is a word, ``1e-4`` a number.
+Scalars are read by the core schema of YAML 1.2: ``no`` is a word, ``1e-4`` a number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Source:
     """A text with a name.
 
     Attributes:
-        label: what messages call it.
+        label: its name in messages.
         lines: of the text.
         path: the file, if it is one.
     """
@@ -34,7 +34,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Mark:
-    """A place in a text; line and column count from 1."""
+    """A position in a text; line and column count from 1."""
 
     source: Source
     line: int
@@ -47,7 +47,7 @@ class Mark:
         return lines[self.line - 1] if self.line <= len(lines) else ""
 
     def shifted(self, columns: int) -> Mark:
-        """Return the place so many columns to the right."""
+        """Return the position so many columns to the right."""
         return replace(self, column=self.column + columns)
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Node:
         value: a scalar, a mapping of nodes, or a list of nodes.
         start: where it begins.
         key: where the key that holds it begins; where it begins, if none does.
-        path: its dotted path, as the text says it.
+        path: its dotted path, as in the text.
         is_flow: a mapping or list in brackets.
     """
 
@@ -74,17 +74,17 @@ class Node:
 
     @property
     def mark(self) -> Mark:
-        """Return where to point at: the value, or the key if the value is a block below it."""
+        """Return the position to point at: the value, or the key of a block below it."""
         is_block = isinstance(self.value, dict | list) and not self.is_flow
         return self.key if is_block else self.start
 
     def items(self) -> Iterator[tuple[str, Node]]:
-        """Yield keys and nodes of a mapping; nothing of anything else."""
+        """Yield keys and nodes of a mapping; nothing for other values."""
         yield from self.value.items() if isinstance(self.value, dict) else ()
 
     @property
     def elements(self) -> list[Node]:
-        """Return the nodes of a list; nothing of anything else."""
+        """Return the nodes of a list; nothing for other values."""
         return self.value if isinstance(self.value, list) else []
 
     def get(self, key: str) -> Node | None:
@@ -100,7 +100,7 @@ class Node:
         return self.value
 
     def descend(self, path: Sequence[str | int]) -> tuple[Node, int]:
-        """Follow ``path`` as far as it leads; return the node there and how far that is."""
+        """Follow ``path`` as far as it exists; return the last node and its depth."""
         node = self
         for depth, step in enumerate(path):
             below = node._below(step)
@@ -109,20 +109,25 @@ class Node:
             node = below
         return node, len(path)
 
+    def find(self, path: Sequence[str | int]) -> Node | None:
+        """Return the node at ``path``, if there is one."""
+        node, depth = self.descend(path)
+        return node if depth == len(path) else None
+
     def _below(self, step: str | int) -> Node | None:
         if isinstance(self.value, dict):
             return self.value.get(str(step))
-        if isinstance(self.value, list) and isinstance(step, int) and step < len(self.value):
-            return self.value[step]
+        if str(step).isdecimal() and int(step) < len(self.elements):
+            return self.elements[int(step)]
         return None
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """One thing that is wrong, and where.
+    """One mistake and its position.
 
     Attributes:
-        path: of the value in the experiment; empty if it is about the text as a whole.
+        path: of the value in the experiment; empty if it is about the whole text.
         reason: a sentence.
     """
 
@@ -134,13 +139,13 @@ class Mistake:
         where = f"{self.mark}: {self.path}: " if self.path else f"{self.mark}: "
         excerpt = self.mark.excerpt.replace("\t", " ")
         first = max(0, self.mark.column - _WIDTH // 2) if len(excerpt) > _WIDTH else 0
-        shown = excerpt[first : first + _WIDTH]
+        part = excerpt[first : first + _WIDTH]
         caret = " " * (self.mark.column - 1 - first) + "^"
-        return f"{where}{self.reason}" + (f"\n  {shown}\n  {caret}" if excerpt.strip() else "")
+        return f"{where}{self.reason}" + (f"\n  {part}\n  {caret}" if excerpt.strip() else "")
 
 
 class UnreadableError(Exception):
-    """A text is not YAML, or not ours; ``mistake`` says why."""
+    """A text is not YAML, or not of an experiment; ``mistake`` has the reason."""
 
     def __init__(self, mistake: Mistake) -> None:
         super().__init__(str(mistake))
@@ -170,16 +175,22 @@ def source_of(label: str, content: bytes, path: Path | None = None) -> Source:
     return source
 
 
-def parse(source: Source, mistakes: list[Mistake]) -> Node | None:
-    """Return the tree of a text, None if it says nothing; add what is wrong to ``mistakes``.
+def parse(source: Source, mistakes: list[Mistake], path: str = "") -> Node | None:
+    """Return the tree of a text; None if it is empty.
+
+    Args:
+        source: the text.
+        mistakes: a list to add to.
+        path: of the tree, if the text begins with it and one more character, as ``--set`` does.
 
     Raises:
         UnreadableError: if it is not YAML, or holds several documents.
     """
-    loader = _Loader("\n".join(source.lines))
+    text = "\n".join(source.lines)
+    loader = _Loader(" " * (len(path) + 1) + text[len(path) + 1 :] if path else text)
     try:
         root = loader.get_single_node()
-        return None if root is None else _Reader(source, mistakes).node(root)
+        return None if root is None else _Reader(source, mistakes).node(root, path=path)
     except yaml.MarkedYAMLError as error:
         mark = _where(error)
         reason = _sentence(error, mark, source)
@@ -226,7 +237,7 @@ _SENTENCES = (
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes and leaves all plain scalars to us."""
+    """Composes nodes without resolving plain scalars."""
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
         if kind is yaml.ScalarNode:
@@ -236,7 +247,7 @@ class _Loader(yaml.SafeLoader):
 
 @dataclass
 class _Reader:
-    """Turns composed nodes into ours."""
+    """Converts nodes of PyYAML."""
 
     source: Source
     mistakes: list[Mistake]
@@ -249,7 +260,7 @@ class _Reader:
         if self.n_nodes > MAX_NODES:
             raise _unreadable(self.source, start.line, start.column, "is too large")
         if id(raw) in self.above:
-            raise UnreadableError(Mistake(key or start, path, "holds itself, through an alias"))
+            raise UnreadableError(Mistake(key or start, path, "contains itself, through an alias"))
         self.above.append(id(raw))
         value, is_flow = self._value(raw, path), bool(getattr(raw, "flow_style", True))
         self.above.pop()
@@ -257,7 +268,7 @@ class _Reader:
 
     def _value(self, raw: yaml.Node, path: str) -> Any:
         if raw.tag not in _TAGS:
-            reason = f"the tag {raw.tag!r} means nothing here; drop it"
+            reason = f"the tag {raw.tag!r} has no meaning; remove it"
             raise UnreadableError(Mistake(self._mark(raw), path, reason))
         if isinstance(raw, yaml.MappingNode):
             return self._mapping(raw, path)
@@ -266,7 +277,7 @@ class _Reader:
         return scalar(raw.value) if raw.tag == _PLAIN else raw.value
 
     def _mapping(self, raw: yaml.MappingNode, path: str) -> dict[str, Node]:
-        found: dict[str, Node] = {}
+        mapping: dict[str, Node] = {}
         for raw_key, raw_value in raw.value:
             mark = self._mark(raw_key)
             if not isinstance(raw_key, yaml.ScalarNode):
@@ -274,12 +285,12 @@ class _Reader:
                 continue
             key = raw_key.value
             below = f"{path}.{key}" if path else key
-            if key in found:
-                line = found[key].key.line
-                self._wrong(mark, below, f"is said twice; the first time in line {line}")
+            if key in mapping:
+                line = mapping[key].key.line
+                self._wrong(mark, below, f"is given twice; first in line {line}")
                 continue
-            found[key] = self.node(raw_value, mark, below)
-        return found
+            mapping[key] = self.node(raw_value, mark, below)
+        return mapping
 
     def _mark(self, raw: yaml.Node) -> Mark:
         return Mark(self.source, raw.start_mark.line + 1, raw.start_mark.column + 1)
@@ -292,7 +303,7 @@ _TAGS = {_PLAIN, _STRING, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
 
 
 def scalar(text: str) -> str | int | float | bool | None:
-    """Return what a plain scalar means in the core schema of YAML 1.2."""
+    """Return the value of a plain scalar in the core schema of YAML 1.2."""
     for pattern, meaning in _CORE:
         if pattern.fullmatch(text):
             return meaning(text)
@@ -300,7 +311,7 @@ def scalar(text: str) -> str | int | float | bool | None:
 
 
 def _where(error: yaml.MarkedYAMLError) -> yaml.Mark:
-    """Return the place of a fault; of what is never closed, where it opens."""
+    """Return the position of an error; of what is never closed, where it opens."""
     problem, opening = error.problem_mark, error.context_mark
     assert problem is not None
     is_open = "expected ','" in (error.problem or "") or "end of stream" in (error.problem or "")

@@ -1,4 +1,4 @@
-"""Members of tar archives, and the segments of the SGML that test sets come in."""
+"""Members of tar archives, and the segments of SGML test sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
-from ablate.data.cache import nameless
+from ablate.data.cache import anonymous_file
 from ablate.errors import DataError
 
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
@@ -20,30 +20,30 @@ _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 
 @contextmanager
 def members(archive: Path, names: Collection[str]) -> Iterator[dict[str, IO[bytes]]]:
-    """Give some members as files that go in the end, reading the archive once.
+    """Yield members by name as temporary files, reading the archive once.
 
     Raises:
         DataError: if a member is missing, or the archive cannot be read.
     """
     with ExitStack() as stack:
-        found: dict[str, IO[bytes]] = {}
+        files: dict[str, IO[bytes]] = {}
         try:
             with tarfile.open(archive, "r|*") as tar:
                 for member in tar:
                     name = member.name.removeprefix("./")
                     content = tar.extractfile(member) if name in names else None
                     if content is not None:
-                        found[name] = file = stack.enter_context(nameless())
+                        files[name] = file = stack.enter_context(anonymous_file())
                         shutil.copyfileobj(content, file)
                         file.seek(0)
-                    if len(found) == len(set(names)):
+                    if len(files) == len(set(names)):
                         break
         except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
             raise DataError(f"{archive}: cannot be unpacked: {error}") from error
-        missing = sorted(set(names) - set(found))
+        missing = sorted(set(names) - set(files))
         if missing:
             raise DataError(f"{archive} does not hold {', '.join(missing)}")
-        yield found
+        yield files
 
 
 def segments(name: str, content: bytes) -> list[str | None]:

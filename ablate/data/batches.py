@@ -60,7 +60,7 @@ class Ragged(Sequence[Ids]):
         return self._pick(rows, self.lengths[rows])
 
     def cut(self, n_tokens: int) -> Ragged:
-        """Return every sentence with at most ``n_tokens`` of its tokens, the last one kept."""
+        """Return every sentence cut to ``n_tokens`` tokens, its last token kept."""
         short = np.minimum(self.lengths, n_tokens)
         cut = self._pick(np.arange(len(self)), short)
         cut.flat[cut.starts + short - 1] = self.flat[self.starts + self.lengths - 1]
@@ -82,7 +82,7 @@ class Encoded:
 
     @classmethod
     def encode(cls, tokenizers: TokenizerPair, text: Bitext) -> Encoded:
-        """Encode both sides of a split, or of a part of it."""
+        """Encode both sides of a split, or of a block of it."""
         return cls(
             Ragged.of(tokenizers.encode_src(text.src)), Ragged.of(tokenizers.encode_tgt(text.tgt))
         )
@@ -101,8 +101,8 @@ class Batch:
 
     Attributes:
         src: (B, S) long, sentences that end in EOS.
-        tgt_in: (B, T) long, BOS and the tokens: what the decoder reads.
-        tgt_out: (B, T) long, the tokens and EOS: what it shall write.
+        tgt_in: (B, T) long, BOS and the tokens: the input of the decoder.
+        tgt_out: (B, T) long, the tokens and EOS: the labels.
         n_tokens: target tokens that are not padding.
         index: (B,) long, the rows in the split; stays on the CPU.
     """
@@ -124,17 +124,17 @@ class Batch:
 class Batches:
     """Batches of about equal size, of pairs of about equal length.
 
-    A batch holds as many pairs as fit: rows times the longest target is at most ``batch_tokens``.
-    A pair that is longer than that is a batch of its own. Which lengths share a batch is the same
-    in every epoch, so the number of batches is; which of the pairs of one length do, and the order
-    of the batches, is drawn anew from the seed and the epoch. At most 5% are padding, if the corpus
-    allows it (`ablate.data.sorting`).
+    A batch has as many pairs as fit: rows times the longest target is at most ``batch_tokens``.
+    A longer pair is a batch of its own. The lengths that share a batch, and so the number of
+    batches, are the same in every epoch; the assignment of pairs of equal length and the order of
+    the batches depend on the seed and the epoch. At most 5% are padding, if the corpus allows it
+    (`ablate.data.sorting`).
 
     Args:
         data: the split.
-        batch_tokens: target tokens of a batch, padding included.
-        pad: the id to fill up with.
-        device: where all ids lie from then on, and batches are made.
+        batch_tokens: target tokens of a batch, with padding.
+        pad: the id of padding.
+        device: of all ids and batches.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Batches:
 
     @property
     def n_per_epoch(self) -> int:
-        """Return how many batches an epoch has, every epoch."""
+        """Return the number of batches of every epoch."""
         return len(self._bounds) - 1
 
     def epoch(self, seed: int, epoch: int) -> list[Rows]:
@@ -161,7 +161,7 @@ class Batches:
         return [batches[i] for i in random.permutation(len(batches))]
 
     def in_order(self) -> Iterator[Batch]:
-        """Yield each pair once, about the shortest first, without chance: for measuring."""
+        """Yield each pair once, roughly the shortest first, without randomness: for measuring."""
         return (self.make(rows) for rows in self._split(self._by_length))
 
     def count_tokens(self, rows: Rows) -> int:
@@ -169,11 +169,11 @@ class Batches:
         return int(self._data.tgt.lengths[rows].sum())
 
     def make(self, rows: Rows) -> Batch:
-        """Return the pairs of ``rows`` as a padded batch; nobody waits for the device."""
+        """Return the pairs of ``rows`` as a padded batch, without synchronising the device."""
         index = torch.from_numpy(rows)
-        here = index.to(self._device, non_blocking=True)
-        src, _ = self._src.padded(here, _longest(self._data.src, rows), self._pad)
-        tgt_out, is_token = self._tgt.padded(here, _longest(self._data.tgt, rows), self._pad)
+        on_device = index.to(self._device, non_blocking=True)
+        src, _ = self._src.padded(on_device, _longest(self._data.src, rows), self._pad)
+        tgt_out, is_token = self._tgt.padded(on_device, _longest(self._data.tgt, rows), self._pad)
         tgt_in = tgt_out.roll(1, dims=1).masked_fill_(~is_token, self._pad)
         tgt_in[:, 0] = BOS
         return Batch(src, tgt_in, tgt_out, self.count_tokens(rows), index)
@@ -187,11 +187,11 @@ def _longest(side: Ragged, rows: Rows) -> int:
 
 
 class _Resident:
-    """Sentences on a device, to be gathered from.
+    """Sentences on a device.
 
     Args:
         side: the sentences.
-        device: where.
+        device: their device.
     """
 
     def __init__(self, side: Ragged, device: torch.device) -> None:
@@ -200,11 +200,11 @@ class _Resident:
         )
 
     def padded(self, rows: Tensor, width: int, pad: int) -> tuple[Tensor, Tensor]:
-        """Return the sentences of ``rows`` (B,), filled up with ``pad``, and what is no padding.
+        """Return the sentences of ``rows`` (B,), padded, and a mask that is False at padding.
 
         Both are (B, ``width``); none of the sentences is longer.
         """
-        place = torch.arange(width, device=rows.device)
-        is_token = place < self._lengths[rows, None]
-        at = (self._starts[rows, None] + place).clamp_(max=len(self._flat) - 1)
-        return self._flat[at].long().masked_fill_(~is_token, pad), is_token
+        position = torch.arange(width, device=rows.device)
+        is_token = position < self._lengths[rows, None]
+        index = (self._starts[rows, None] + position).clamp_(max=len(self._flat) - 1)
+        return self._flat[index].long().masked_fill_(~is_token, pad), is_token

@@ -1,8 +1,7 @@
-"""The user's cache: where what can be made or had again is kept."""
+"""The user's cache of what can be computed or downloaded again."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -11,18 +10,19 @@ from typing import IO
 from platformdirs import user_cache_dir
 
 from ablate.errors import DataError
+from ablate.hashing import sha256_of_text
 
 
 def cache_folder(name: str) -> Path:
-    """Return the folder for one kind of thing; ``$ABLATE_CACHE`` moves the whole cache."""
+    """Return the cache's folder of one kind; ``$ABLATE_CACHE`` moves the whole cache."""
     return Path(os.environ.get("ABLATE_CACHE") or user_cache_dir("ablate")) / name
 
 
-def nameless() -> IO[bytes]:
-    """Return a new file that goes when it is closed, in the cache if that can be written.
+def anonymous_file() -> IO[bytes]:
+    """Return a new file that is deleted when it is closed, in the cache if that is writable.
 
     Raises:
-        OSError: if it can be nowhere.
+        OSError: if no temporary folder is writable.
     """
     try:
         folder = cache_folder("scratch")
@@ -33,8 +33,8 @@ def nameless() -> IO[bytes]:
 
 
 def sealed(content: str) -> str:
-    """Return ``content`` with a first line that tells whether it is whole."""
-    return f"{_sha256(content)}\n{content}"
+    """Return ``content`` below a line with its hash."""
+    return f"{sha256_of_text(content)}\n{content}"
 
 
 def unsealed(entry: str) -> str:
@@ -43,11 +43,7 @@ def unsealed(entry: str) -> str:
     Raises:
         DataError: if it has been damaged or edited since.
     """
-    claimed, _, content = entry.partition("\n")
-    if claimed != _sha256(content):
+    checksum, _, content = entry.partition("\n")
+    if checksum != sha256_of_text(content):
         raise DataError("a damaged cache entry")
     return content
-
-
-def _sha256(content: str) -> str:
-    return hashlib.sha256(content.encode()).hexdigest()

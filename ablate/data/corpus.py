@@ -1,20 +1,20 @@
-"""What a corpus is: parallel text in splits, known by the hash of its content."""
+"""What a corpus is: parallel text in splits, identified by the hash of its content."""
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from ablate.data.lines import Lines
-from ablate.registry import Part
+from ablate.hashing import sha256
+from ablate.registry import Choice, Part, RefusedError, build
 
-_AT_ONCE = 10_000  # sentences
+_BLOCK = 10_000  # sentences
 
 Report = Callable[[str], None]
-"""Takes one line about what is going on, for a person to read."""
+"""Receives one line about the progress, for a person to read."""
 
 
 @dataclass(frozen=True)
@@ -28,42 +28,42 @@ class Bitext:
         return len(self.src)
 
     def parts(self, n_pairs: int) -> Iterator[Bitext]:
-        """Yield ``n_pairs`` at a time, in memory, and the rest."""
+        """Yield blocks of ``n_pairs`` in memory, the last one shorter."""
         for start in range(0, len(self), n_pairs):
             rows = slice(start, start + n_pairs)
             yield Bitext(self.src[rows], self.tgt[rows])
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, str]]) -> Bitext:
-        """Return a split that is held in memory."""
+        """Return a split held in memory."""
         src, tgt = tuple(zip(*pairs, strict=True)) or ((), ())
         return cls(src, tgt)
 
     @classmethod
     def on_disk(cls, pairs: Iterable[tuple[str, str]]) -> Bitext:
-        """Return a split of any size; ``pairs`` are taken a few thousand at a time.
+        """Return a split of any size; a few thousand of ``pairs`` are in memory at a time.
 
         Raises:
-            OSError: if there is no room for it.
+            OSError: if the disk is full.
         """
         src, tgt, rest = Lines(), Lines(), iter(pairs)
-        while some := list(islice(rest, _AT_ONCE)):
-            src.extend(one for one, _ in some)
-            tgt.extend(other for _, other in some)
+        while block := list(islice(rest, _BLOCK)):
+            src.extend(pair[0] for pair in block)
+            tgt.extend(pair[1] for pair in block)
         return cls(src, tgt)
 
 
 @dataclass(frozen=True)
 class CorpusText:
-    """A whole corpus; the training text may lie on disk (`Lines`).
+    """A corpus; the training text may be on disk (`Lines`).
 
     Attributes:
-        name: how tables call it.
+        name: its name in tables.
         src: code of the source language.
         tgt: code of the target language.
-        train: what models and tokenizers are trained on.
-        dev: what decides about stopping and averaging.
-        tests: what is reported, in order.
+        train: trains models and tokenizers.
+        dev: decides about stopping and averaging.
+        tests: the reported test sets, in order.
         is_tokenised: the text is lower-cased and its tokens stand apart, so that BLEU
             must not tokenise it again.
         notes: what was skipped or repaired, a sentence each.
@@ -80,10 +80,17 @@ class CorpusText:
 
 
 class Corpus(Part, slot="corpus"):
-    """The contract: say what you hold without touching the network, fetch it, load it."""
+    """The contract: describe the content without the network, download it, load it."""
 
     def __init__(self) -> None:
         return
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield an option and a reason for all that is wrong before anything is downloaded.
+
+        The option may go on to an item, as in ``train.0``.
+        """
+        yield from ()
 
     def is_available(self) -> bool:
         """Return whether `load` needs no download."""
@@ -101,40 +108,40 @@ class Corpus(Part, slot="corpus"):
         """Return the SHA-256 of the content, in hex; of pinned files without reading them.
 
         Raises:
-            DataError: if the content is neither pinned nor there.
+            DataError: if the content is neither pinned nor on this machine.
         """
 
     @abstractmethod
     def load(self) -> CorpusText:
-        """Return the text, fetching what is missing.
+        """Return the text, downloading what is missing.
 
         Raises:
-            DataError: if it cannot be had or is malformed.
+            DataError: if it is unavailable or malformed.
         """
 
 
-def digest(parts: Iterable[str]) -> str:
-    """Return the SHA-256 of a sequence of strings, in hex; no two sequences share one."""
-    sha = hashlib.sha256()
-    for part in parts:
-        encoded = part.encode()
-        sha.update(len(encoded).to_bytes(8, "big"))
-        sha.update(encoded)
-    return sha.hexdigest()
+def refusals_of(choice: Choice) -> Iterator[RefusedError]:
+    """Yield why a corpus cannot be used, each reason with the option that it is about."""
+    try:
+        corpus = build(Corpus, choice, at="corpus")
+    except RefusedError as refusal:
+        yield refusal
+    else:
+        for option, reason in corpus.problems():
+            yield RefusedError(f"corpus.{option}", reason)
 
 
 def digest_of_lines(sides: Iterable[Sequence[str]]) -> str:
-    """Return the `digest` of texts, each of them lines with a line feed between two."""
-    sha = hashlib.sha256()
-    for lines in sides:
-        n_bytes = sum(len(piece) for piece in _pieces(lines))
-        sha.update(n_bytes.to_bytes(8, "big"))
-        for piece in _pieces(lines):
-            sha.update(piece)
-    return sha.hexdigest()
+    """Return the `digest` of texts, each of them lines joined by line feeds."""
+    return sha256(piece for lines in sides for piece in _length_and_pieces(lines))
+
+
+def _length_and_pieces(lines: Sequence[str]) -> Iterator[bytes]:
+    yield sum(len(piece) for piece in _pieces(lines)).to_bytes(8, "big")
+    yield from _pieces(lines)
 
 
 def _pieces(lines: Sequence[str]) -> Iterator[bytes]:
-    for start in range(0, len(lines), _AT_ONCE):
-        piece = "\n".join(lines[start : start + _AT_ONCE])
+    for start in range(0, len(lines), _BLOCK):
+        piece = "\n".join(lines[start : start + _BLOCK])
         yield (f"\n{piece}" if start else piece).encode()

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, PositiveInt
 
-from ablate.data.corpus import Corpus, CorpusText, Report, digest
-from ablate.data.parallel import Limits, cleaned, complete, lines_of, pieces_of
+from ablate.data.corpus import Corpus, CorpusText, Report
+from ablate.data.parallel import (
+    Limits,
+    Side,
+    cleaned,
+    complete,
+    lines_of,
+    no_file,
+    paired,
+    pieces_of,
+)
 from ablate.errors import DataError
-from ablate.registry import Fingerprinted, register
+from ablate.hashing import digest, sha256
+from ablate.registry import FilePaths, Fingerprinted, register
 
 Code = Annotated[str, Field(min_length=1)]
 Paths = tuple[str, str]
@@ -24,32 +35,33 @@ class Files(Corpus):
     """Two files a split, plain or ``.gz``; line n of one is the translation of line n of the other.
 
     ``{name: files, src: en, tgt: de, train: [a.en, a.de], dev: [b.en, b.de], tests: {news: [c.en,
-    c.de]}}``. Training pairs that are empty, no UTF-8, or too long are left out, and the notes say
-    how many and where; an empty or broken line elsewhere is an error. Relative paths begin at the
-    working directory. What is in the files determines the results, not what they are called.
+    c.de]}}``. Training pairs that are empty, no UTF-8, or too long are left out, and the notes have
+    their numbers and lines; an empty or broken line elsewhere is an error. Relative paths begin at
+    the folder of the YAML file, those of ``--set`` at the working directory. The content of the
+    files determines the results, not their names.
 
     Args:
         src: code of the source language.
         tgt: code of the target language.
         train: the source and the target file to train on.
-        dev: those that decide about stopping and averaging.
-        tests: those to report on, by name.
+        dev: the pair of files that decides about stopping and averaging.
+        tests: the pairs of files to report on, by name.
         tokenised: the text is lower-cased and its tokens stand apart, so BLEU must not tokenise.
         max_words: a training pair has no more on either side.
         max_ratio: a training pair's longer side has no more words for each of the shorter's.
 
     Raises:
-        ValueError: if the same file stands on both sides, or there is no test.
+        ValueError: if both sides are the same file, or there is no test.
     """
 
-    def __init__(  # noqa: PLR0913  # what a user has to say, each by its name
+    def __init__(  # noqa: PLR0913 - one argument for every option
         self,
         *,
         src: Code,
         tgt: Code,
-        train: Annotated[Paths, Fingerprinted()],
-        dev: Annotated[Paths, Fingerprinted()],
-        tests: Annotated[dict[TestName, Paths], Fingerprinted()],
+        train: Annotated[Paths, Fingerprinted(), FilePaths()],
+        dev: Annotated[Paths, Fingerprinted(), FilePaths()],
+        tests: Annotated[dict[TestName, Paths], Fingerprinted(), FilePaths()],
         tokenised: bool = False,
         max_words: PositiveInt = 250,
         max_ratio: Ratio | None = None,
@@ -62,37 +74,42 @@ class Files(Corpus):
         self._tests = tuple(tests)
         self._splits = {"train": train, "dev": dev} | {f"tests.{x}": tests[x] for x in tests}
         if not tests:
-            raise ValueError("files: tests names no test; there must be one to report on")
+            raise ValueError("files: tests is empty; name at least one test")
         for split, (one, other) in self._splits.items():
             if one == other:
                 raise ValueError(f"files: {split} has {one} on both sides")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        for split, paths in self._splits.items():
+            missing = [side for side, path in enumerate(paths) if not Path(path).is_file()]
+            for side in missing:
+                yield f"{split}.{side}", f"{no_file(Path(paths[side]))}: {paths[side]!r}"
+            try:
+                deque(paired(" and ".join(paths), *self._sides(split)) if not missing else (), 0)
+            except DataError as error:
+                yield split, str(error)
 
     def is_available(self) -> bool:
         return all(Path(path).is_file() for paths in self._splits.values() for path in paths)
 
     def fetch(self, report: Report) -> None:
         for paths in self._splits.values():
-            for path in paths:
-                if not Path(path).is_file():
-                    raise DataError(f"{path}: there is no such file; it cannot be downloaded")
+            for path in map(Path, paths):
+                if not path.is_file():
+                    raise DataError(f"{path}: {no_file(path)}; it cannot be downloaded")
 
     def fingerprint(self) -> str:
         return digest(
             part
             for split, paths in self._splits.items()
-            for part in (split, *(_sha256(Path(path)) for path in paths))
+            for part in (split, *(sha256(pieces_of(Path(path))) for path in paths))
         )
 
     def load(self) -> CorpusText:
-        sides = {
-            split: (lines_of(pieces_of(Path(src))), lines_of(pieces_of(Path(tgt))))
-            for split, (src, tgt) in self._splits.items()
-        }
-        named = {split: f"{split} ({' and '.join(paths)})" for split, paths in self._splits.items()}
-        train, notes = cleaned(named["train"], *sides.pop("train"), self._limits)
+        train, notes = cleaned(self._label("train"), *self._sides("train"), self._limits)
         others = {}
-        for split, (src, tgt) in sides.items():
-            others[split], more = complete(named[split], src, tgt, self._limits)
+        for split in [split for split in self._splits if split != "train"]:
+            others[split], more = complete(self._label(split), *self._sides(split), self._limits)
             notes += more
         return CorpusText(
             name="files",
@@ -105,9 +122,9 @@ class Files(Corpus):
             notes=notes,
         )
 
+    def _sides(self, split: str) -> tuple[Side, Side]:
+        src, tgt = (lines_of(pieces_of(Path(path))) for path in self._splits[split])
+        return src, tgt
 
-def _sha256(path: Path) -> str:
-    sha = hashlib.sha256()
-    for piece in pieces_of(path):
-        sha.update(piece)
-    return sha.hexdigest()
+    def _label(self, split: str) -> str:
+        return f"{split} ({' and '.join(self._splits[split])})"

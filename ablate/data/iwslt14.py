@@ -9,8 +9,8 @@ from typing import IO, Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from ablate.data.archives import members, segments
-from ablate.data.corpus import Bitext, Corpus, CorpusText, Report
-from ablate.data.download import Remote, RemoteFiles
+from ablate.data.corpus import Bitext, CorpusText
+from ablate.data.download import Remote, RemoteCorpus
 from ablate.data.parallel import Limits, Side, cleaned, complete, lines_of, paired, unpacked
 from ablate.registry import register
 
@@ -34,13 +34,13 @@ _FOLDER = "de-en"
     source="Cettolo et al. 2014, aclanthology.org/2014.iwslt-evaluation.1; split as in fairseq's "
     "examples/translation/prepare-iwslt14.sh",
 )
-class Iwslt14(Corpus):
+class Iwslt14(RemoteCorpus):
     """About 160,000 pairs from TED talks, German and English; CC BY-NC-ND 4.0.
 
     Split as fairseq does: of the cleaned training pairs every 23rd is dev; test is dev2010,
     dev2012 and tst2010 to tst2012 in a row. Text is not tokenised by Moses, and words are counted
-    at white space, so cleaning keeps a slightly different set of pairs than fairseq's. Nobody
-    published a hash of the archive: the first download is trusted, and every later one compared.
+    at white space, so cleaning keeps a slightly different set of pairs than fairseq's. No hash
+    of the archive is published: the first download is trusted, and every later one compared.
 
     Args:
         src: the source language.
@@ -62,23 +62,13 @@ class Iwslt14(Corpus):
         max_words: PositiveInt = 175,
         max_ratio: Annotated[float, Field(ge=1.0)] = 1.5,
     ) -> None:
-        super().__init__()
+        super().__init__("iwslt14", [ARCHIVE])
         if src == tgt:
             raise ValueError(f"iwslt14: src and tgt are both {src!r}; choose two languages")
         self.src = src
         self.tgt = tgt
         self.lowercase = lowercase
         self._limits = Limits(max_words, max_ratio)
-        self._shelf = RemoteFiles("iwslt14", [ARCHIVE])
-
-    def is_available(self) -> bool:
-        return self._shelf.is_complete()
-
-    def fetch(self, report: Report) -> None:
-        self._shelf.fetch(report)
-
-    def fingerprint(self) -> str:
-        return self._shelf.fingerprint()
 
     def load(self) -> CorpusText:
         talks = {x: f"{_FOLDER}/train.tags.de-en.{x}" for x in (self.src, self.tgt)}
@@ -87,10 +77,10 @@ class Iwslt14(Corpus):
             for x in (self.src, self.tgt)
         }
         names = [*talks.values(), *tests[self.src], *tests[self.tgt]]
-        with members(self._shelf.path(ARCHIVE), names) as found:
-            src, tgt = (self._cased(_spoken(found[talks[x]])) for x in (self.src, self.tgt))
+        with members(self.files.path(ARCHIVE), names) as files:
+            src, tgt = (self._cased(_spoken(files[talks[x]])) for x in (self.src, self.tgt))
             kept, notes = cleaned("train", src, tgt, self._limits)
-            test, more = self._test(found, tests)
+            test, more = self._test(files, tests)
         return CorpusText(
             name="iwslt14",
             src=self.src,
@@ -102,12 +92,12 @@ class Iwslt14(Corpus):
         )
 
     def _test(
-        self, found: Mapping[str, IO[bytes]], names: Mapping[Language, list[str]]
+        self, files: Mapping[str, IO[bytes]], names: Mapping[Language, list[str]]
     ) -> tuple[Bitext, tuple[str, ...]]:
-        """Return all test files in a row, and a note about strange pairs."""
+        """Return all test files in a row, and a note about unusual pairs."""
         sides: dict[str, list[str | None]] = {self.src: [], self.tgt: []}
         for pair in zip(names[self.src], names[self.tgt], strict=True):
-            lines = (self._cased(_plain_quotes(segments(x, found[x].read()))) for x in pair)
+            lines = (self._cased(_plain_quotes(segments(x, files[x].read()))) for x in pair)
             for src, tgt in paired(" and ".join(pair), *lines):
                 sides[self.src].append(src)
                 sides[self.tgt].append(tgt)
@@ -118,7 +108,7 @@ class Iwslt14(Corpus):
 
 
 def _spoken(file: IO[bytes]) -> Iterator[str | None]:
-    """Yield what was said: lines about the talk dropped, its title and description kept."""
+    """Yield the spoken lines, title and description; leave out other lines about the talk."""
     for line in lines_of(unpacked(file, _FOLDER)):
         if line is None or not _HEADER.search(line):
             yield line if line is None else _TAG.sub("", line).strip()

@@ -1,4 +1,4 @@
-"""Sentences on disk: a text of any size is worked through in little memory."""
+"""Sentences on disk: a text of any size is processed in little memory."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import overload
 
-from ablate.data.cache import nameless
+from ablate.data.cache import anonymous_file
 
-_AT_ONCE = 10_000
+_BLOCK = 10_000
 
 
 class Lines(Sequence[str]):
-    """A list of sentences that lies in a file without a name; it goes when the list goes.
+    """A list of sentences in an anonymous file, which is deleted with the list.
 
-    Sentences are read when somebody asks for them, several at a time by slices and loops. Only
-    where each begins is in memory, 8 bytes a sentence.
+    Sentences are read on access, several at a time by slices and loops. Only the offset of each
+    is in memory, 8 bytes a sentence.
 
     Args:
         lines: the first of them.
 
     Raises:
-        OSError: if there is no room for them.
+        OSError: if the disk is full.
     """
 
     def __init__(self, lines: Iterable[str] = ()) -> None:
-        self._file = nameless()
+        self._file = anonymous_file()
         weakref.finalize(self, self._file.close)
         self._ends = array("q", [0])
         self._is_at_end = True
-        self._lock = threading.Lock()  # one place in the file for all threads
+        self._lock = threading.Lock()  # all threads share the position in the file
         self.extend(lines)
 
     def extend(self, lines: Iterable[str]) -> None:
-        """Add sentences at the end."""
+        """Append sentences."""
         with self._lock:
             if not self._is_at_end:
                 self._file.seek(self._ends[-1])
@@ -49,8 +49,8 @@ class Lines(Sequence[str]):
         return len(self._ends) - 1
 
     def __iter__(self) -> Iterator[str]:
-        for start in range(0, len(self), _AT_ONCE):
-            yield from self._between(start, min(start + _AT_ONCE, len(self)))
+        for start in range(0, len(self), _BLOCK):
+            yield from self._between(start, min(start + _BLOCK, len(self)))
 
     @overload
     def __getitem__(self, row: int) -> str: ...
@@ -81,5 +81,4 @@ class Lines(Sequence[str]):
             self._file.seek(ends[0])
             self._is_at_end = False
             content = self._file.read(ends[-1] - ends[0])
-        places = [end - ends[0] for end in ends]
-        return [content[a:b].decode() for a, b in pairwise(places)]
+        return [content[a - ends[0] : b - ends[0]].decode() for a, b in pairwise(ends)]

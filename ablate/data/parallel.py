@@ -1,4 +1,4 @@
-"""Parallel text as found: bytes to lines, lines to pairs, and what to do about bad ones.
+"""Raw parallel text: bytes to lines, lines to pairs, and what to do about bad ones.
 
 A line that is not valid UTF-8 is None until it is reported. Line numbers count from 1.
 """
@@ -16,12 +16,13 @@ from typing import IO
 
 from ablate.data.corpus import Bitext
 from ablate.errors import DataError
+from ablate.wording import counted
 
 Side = Iterable[str | None]
 
-_SHOWN = 5
+_MAX_LISTED = 5
 _PIECE = 2**20
-_MARK = b"\xef\xbb\xbf"  # the byte order mark
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _INVALID = "invalid UTF-8"
 _EMPTY = "an empty side"
@@ -29,11 +30,11 @@ _EMPTY = "an empty side"
 
 @dataclass(frozen=True)
 class Limits:
-    """What a training pair may be.
+    """Limits on the length of a training pair.
 
     Attributes:
-        max_words: on either side; words are what white space separates.
-        max_ratio: of the longer side's words to the shorter side's; None if any may be.
+        max_words: on either side; words are separated by white space.
+        max_ratio: of the longer side's words to the shorter side's; None for no limit.
     """
 
     max_words: int
@@ -44,20 +45,25 @@ def pieces_of(path: Path) -> Iterator[bytes]:
     """Yield the content of a file piece by piece, unpacked if its name ends in ``.gz``.
 
     Raises:
-        DataError: if it is not there or cannot be unpacked.
+        DataError: if it is missing or cannot be unpacked.
     """
     try:
         with path.open("rb") as file:
             yield from unpacked(file, str(path))
     except FileNotFoundError as error:
-        here = "" if path.is_absolute() else f"; relative paths begin at {Path.cwd()}"
-        raise DataError(f"{path}: there is no such file{here}") from error
+        raise DataError(f"{path}: {no_file(path)}") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
 
 
+def no_file(path: Path) -> str:
+    """Return the message for a missing file."""
+    start = "" if path.is_absolute() else f" in {Path.cwd()}"
+    return f"there is no such file{start}"
+
+
 def unpacked(file: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield what ``file`` holds piece by piece, unpacked if ``name`` ends in ``.gz``.
+    """Yield the content of ``file`` piece by piece, unpacked if ``name`` ends in ``.gz``.
 
     Raises:
         DataError: if it cannot be unpacked.
@@ -78,37 +84,38 @@ def lines_of(pieces: Iterable[bytes]) -> Iterator[str | None]:
     """
     rest, is_first = b"", True
     for piece in pieces:
-        *lines, rest = (rest + (piece.removeprefix(_MARK) if is_first else piece)).split(b"\n")
+        text = piece.removeprefix(_BYTE_ORDER_MARK) if is_first else piece
+        *lines, rest = (rest + text).split(b"\n")
         is_first = False
-        yield from map(_decoded, lines)
+        yield from map(_decode, lines)
     if rest:
-        yield _decoded(rest)
+        yield _decode(rest)
 
 
 def paired(name: str, src: Side, tgt: Side) -> Iterator[tuple[str | None, str | None]]:
     """Yield each line with its translation.
 
     Raises:
-        DataError: at the end, if there were none, or one side has more, naming both counts.
+        DataError: at the end, if there are none, or one side has more, naming both counts.
     """
     n_lines = [0, 0]
 
-    def counted(side: Side, i: int) -> Iterator[str | None]:
+    def counting(side: Side, i: int) -> Iterator[str | None]:
         for line in side:
             n_lines[i] += 1
             yield line
 
-    sides = counted(src, 0), counted(tgt, 1)
+    sides = counting(src, 0), counting(tgt, 1)
     yield from zip(*sides, strict=False)
     for rest in sides:
         deque(rest, maxlen=0)
     if n_lines[0] != n_lines[1]:
         raise DataError(
-            f"{name}: the source has {n_lines[0]} lines, the target {n_lines[1]}; "
+            f"{name}: the source has {counted(n_lines[0], 'line')}, the target {n_lines[1]:,}; "
             "line n of one must be the translation of line n of the other"
         )
     if not n_lines[0]:
-        raise DataError(f"{name}: there is not a single line")
+        raise DataError(f"{name}: both files are empty")
 
 
 def cleaned(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, tuple[str, ...]]:
@@ -118,18 +125,18 @@ def cleaned(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, tu
         DataError: if the sides do not match, or no pair is good.
     """
     problems = _Problems(limits)
-    kept = Bitext.on_disk(problems.without(paired(name, src, tgt)))
+    kept = Bitext.on_disk(problems.filter(paired(name, src, tgt)))
     if not problems.n_pairs:
         return kept, ()
     n_pairs = len(kept) + problems.n_pairs
-    note = f"{name}: {problems.n_pairs} of {n_pairs} pairs left out: {problems.told()}"
+    note = f"{name}: {problems.n_pairs} of {n_pairs} pairs left out: {problems.summary()}"
     if not len(kept):
         raise DataError(note)
     return kept, (note,)
 
 
 def complete(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, tuple[str, ...]]:
-    """Return all pairs of a split to measure on, and a note about the strange ones.
+    """Return all pairs of a dev or test split, and a note about the unusual ones.
 
     Raises:
         DataError: if the sides do not match, or a line is empty or not valid UTF-8: leaving pairs
@@ -137,19 +144,19 @@ def complete(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, t
     """
     pairs = list(paired(name, src, tgt))
     problems = _Problems(limits)
-    deque(problems.without(pairs), maxlen=0)
-    broken = problems.told(_INVALID, _EMPTY)
+    deque(problems.filter(pairs), maxlen=0)
+    broken = problems.summary(_INVALID, _EMPTY)
     if broken:
-        raise DataError(f"{name}: nothing is left out of a test, so mend it first: {broken}")
-    note = (f"{name}: kept, but {problems.told()}",) if problems.n_pairs else ()
+        raise DataError(f"{name}: no pair may be left out of a test, so repair it first: {broken}")
+    note = (f"{name}: kept, but {problems.summary()}",) if problems.n_pairs else ()
     return Bitext.of((src or "", tgt or "") for src, tgt in pairs), note
 
 
 class _Problems:
-    """The numbers of the lines that suffer from each problem, one problem a pair.
+    """The line numbers of the pairs with each problem; a pair counts for its first problem.
 
     Args:
-        limits: what a pair may be.
+        limits: on the length of a pair.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -161,8 +168,8 @@ class _Problems:
         """Return how many pairs have a problem."""
         return sum(map(len, self._lines.values()))
 
-    def without(self, pairs: Iterable[tuple[str | None, str | None]]) -> Iterator[tuple[str, str]]:
-        """Yield the pairs that have none, and note the others."""
+    def filter(self, pairs: Iterable[tuple[str | None, str | None]]) -> Iterator[tuple[str, str]]:
+        """Yield the pairs without a problem, and note the others."""
         for number, (src, tgt) in enumerate(pairs, start=1):
             problem = self._problem(src, tgt)
             if problem is None:
@@ -170,15 +177,15 @@ class _Problems:
             else:
                 self._lines.setdefault(problem, array("q")).append(number)
 
-    def told(self, *which: str) -> str:
-        """Say how many lines have each problem, or each of ``which``, and where the first are."""
+    def summary(self, *which: str) -> str:
+        """Return how many pairs have each problem, or each of ``which``, and the first lines."""
         reasons = []
         for reason, lines in self._lines.items():
             if reason in which or not which:
-                shown = ", ".join(str(line) for line in lines[:_SHOWN])
-                more = ", ..." if len(lines) > _SHOWN else ""
-                where = f"line{'s'[: len(lines) > 1]} {shown}{more}"
-                reasons.append(f"{len(lines)} with {reason} ({where})")
+                numbers = ", ".join(str(line) for line in lines[:_MAX_LISTED])
+                more = ", ..." if len(lines) > _MAX_LISTED else ""
+                noun = "line" if len(lines) == 1 else "lines"
+                reasons.append(f"{len(lines)} with {reason} ({noun} {numbers}{more})")
         return "; ".join(reasons)
 
     def _problem(self, src: str | None, tgt: str | None) -> str | None:
@@ -195,7 +202,7 @@ class _Problems:
         return None
 
 
-def _decoded(line: bytes) -> str | None:
+def _decode(line: bytes) -> str | None:
     try:
         return line.decode().rstrip("\r")
     except UnicodeDecodeError:

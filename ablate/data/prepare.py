@@ -1,4 +1,4 @@
-"""From a run's choices to ids: load the corpus, train or recall its tokenizer, encode."""
+"""From a run's choices to ids: load the corpus, train its tokenizer or read it, encode."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from ablate.config.experiment import RunSpec
 from ablate.data import encodings
 from ablate.data.batches import Encoded
 from ablate.data.cache import cache_folder, sealed, unsealed
-from ablate.data.corpus import Bitext, Corpus, CorpusText, digest, digest_of_lines
+from ablate.data.corpus import Bitext, Corpus, CorpusText, digest_of_lines
 from ablate.data.tokenizer import Tokenizer, TokenizerPair
 from ablate.errors import DataError
+from ablate.hashing import digest
 from ablate.registry import Choice, build, digest_of_code, lookup
 from ablate.writing import write_whole
 
-_LINES_AT_ONCE = 20_000
+_BLOCK = 20_000
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """All that training and measuring read.
+    """The input of training and measuring.
 
     Attributes:
-        text: the corpus without its training text; its notes say what was left out here, too.
+        text: the corpus without its training text; its notes include the pairs left out below.
         corpus_fingerprint: SHA-256 of the corpus, in hex.
-        tokenizers: the trained tokenizer.
-        train: without the pairs that are longer than the model allows.
-        dev: sentences cut to what the model allows.
+        tokenizers: the trained tokenizers.
+        train: without the pairs longer than the model's maximum.
+        dev: sentences cut to the model's maximum.
         tests: likewise, in the order of the corpus.
     """
 
@@ -48,22 +49,21 @@ class Prepared:
 
 
 def prepare(run: RunSpec) -> Prepared:
-    """Load and encode the corpus of ``run``, fetching what is missing.
+    """Load and encode the corpus of ``run``, downloading what is missing.
 
     Training pairs with more than ``model.dims.max_len`` tokens on a side are left out; ids of the
-    other splits are cut to as many, which the notes say. Text is never changed, so translations are
-    scored against whole references.
+    other splits are cut to that length, and the notes say so. Text is never changed, so
+    translations are scored against complete references.
 
     Raises:
-        DataError: if the corpus cannot be had, nothing of it is short enough, or there is no room
-            for it on disk.
+        DataError: if the corpus is unavailable, no pair is short enough, or the disk is full.
     """
     corpus = build(Corpus, run.corpus, at="corpus")
     fingerprint = _known_fingerprint(corpus)
     entry = cache_folder("encodings") / _entry(run, fingerprint) if fingerprint else None
-    found = None if entry is None else encodings.read_cache(entry)
+    cached = None if entry is None else encodings.read_cache(entry)
     try:
-        text, tokenizers, splits = found or _encoded(run, corpus.load(), entry)
+        text, tokenizers, splits = cached or _encoded(run, corpus.load(), entry)
     except OSError as error:
         raise DataError(
             f"{run.corpus.name}: cannot be prepared: {error}; its text and its ids need room in "
@@ -75,7 +75,7 @@ def prepare(run: RunSpec) -> Prepared:
 
 
 def _known_fingerprint(corpus: Corpus) -> str | None:
-    """Return the fingerprint, if it can be known before the corpus is fetched."""
+    """Return the fingerprint, or None if it is unknown before the corpus is downloaded."""
     try:
         return corpus.fingerprint()
     except DataError:
@@ -83,10 +83,10 @@ def _known_fingerprint(corpus: Corpus) -> str | None:
 
 
 def _entry(run: RunSpec, fingerprint: str) -> str:
-    """Name everything that the ids of a corpus depend on, our own code of this room included."""
+    """Return a hash of everything that determines the ids of a corpus, with this package's code."""
     tokenizer = lookup(Tokenizer.slot, run.tokenizer.name)
     corpus = lookup(Corpus.slot, run.corpus.name)
-    known = {
+    determinants = {
         "corpus": {**run.corpus.model_dump(), "version": corpus.version, "sha256": fingerprint},
         "tokenizer": {**run.tokenizer.model_dump(), "version": tokenizer.version},
         "max_len": run.model.dims.max_len,
@@ -94,7 +94,7 @@ def _entry(run: RunSpec, fingerprint: str) -> str:
         "outside": [part.origin.identity for part in (tokenizer, corpus) if part.origin],
         "library": version("tokenizers"),
     }
-    return digest([json.dumps(known, sort_keys=True, default=str)])[:32]
+    return digest([json.dumps(determinants, sort_keys=True, default=str)])[:32]
 
 
 @cache
@@ -107,12 +107,12 @@ def _encoded(run: RunSpec, text: CorpusText, entry: Path | None) -> encodings.Ca
     tokenizers = trained_tokenizers(run.tokenizer, text)
     if entry is not None:
         with contextlib.suppress(OSError), encodings.CacheWriter(entry) as writer:
-            return _written(writer, run, text, tokenizers)
-    with encodings.CacheWriter(None) as writer:  # without a cache every run encodes again, no more
-        return _written(writer, run, text, tokenizers)
+            return _write(writer, run, text, tokenizers)
+    with encodings.CacheWriter(None) as writer:  # without a cache every run encodes the text
+        return _write(writer, run, text, tokenizers)
 
 
-def _written(
+def _write(
     writer: encodings.CacheWriter, run: RunSpec, text: CorpusText, tokenizers: TokenizerPair
 ) -> encodings.CachedCorpus:
     max_len = run.model.dims.max_len
@@ -129,16 +129,16 @@ def _written(
     writer.write("dev", [_cut(Encoded.encode(tokenizers, text.dev), max_len, "dev", notes)])
     for name, test in text.tests.items():
         writer.write(_test(name), [_cut(Encoded.encode(tokenizers, test), max_len, name, notes)])
-    return writer.finished(replace(text, notes=tuple(notes)), tokenizers)
+    return writer.finish(replace(text, notes=tuple(notes)), tokenizers)
 
 
 def _test(name: str) -> str:
-    """Return a name for a test set that no other split has."""
+    """Return the split name of a test set, which differs from ``train`` and ``dev``."""
     return f"tests.{name}"
 
 
 def trained_tokenizers(choice: Choice, text: CorpusText) -> TokenizerPair:
-    """Return the tokenizer trained on ``text``; from the cache if it was trained before.
+    """Return the tokenizers trained on ``text``, from the cache if they are in it.
 
     Raises:
         DataError: if the text does not suit the options.
@@ -149,36 +149,35 @@ def trained_tokenizers(choice: Choice, text: CorpusText) -> TokenizerPair:
     except (OSError, UnicodeDecodeError, DataError):
         tokenizers = build(Tokenizer, choice, at="tokenizer").train(text)
     content = tokenizers.to_json()
-    with contextlib.suppress(OSError):  # without a cache it is trained again, no more
+    with contextlib.suppress(OSError):  # without a cache every run trains it
         write_whole(path, sealed(content))
-    return TokenizerPair.from_json(
-        content
-    )  # so that a new one is, to the letter, one from the cache
+    return TokenizerPair.from_json(content)  # new ones and cached ones are thus identical
 
 
 def _key(choice: Choice, text: CorpusText) -> str:
-    """Name everything that a trained tokenizer depends on."""
+    """Return a hash of everything that determines a trained tokenizer."""
     settings = {
         "tokenizer": choice.model_dump(),
         "version": lookup(Tokenizer.slot, choice.name).version,
         "is_tokenised": text.is_tokenised,
         "library": version("tokenizers").split(".")[:2],
     }
-    whole = digest_of_lines((text.train.src, text.train.tgt))
-    return digest([json.dumps(settings, sort_keys=True), whole])[:32]
+    content = digest_of_lines((text.train.src, text.train.tgt))
+    return digest([json.dumps(settings, sort_keys=True), content])[:32]
 
 
 def _short_pairs(tokenizers: TokenizerPair, text: Bitext, max_len: int) -> Iterator[Encoded]:
-    """Yield the pairs of ``text`` with at most ``max_len`` tokens on both sides, many at a time."""
-    for part in text.parts(_LINES_AT_ONCE):
+    """Yield the pairs of ``text`` with at most ``max_len`` tokens on both sides, in blocks."""
+    for part in text.parts(_BLOCK):
         encoded = Encoded.encode(tokenizers, part)
         is_short = np.maximum(encoded.src.lengths, encoded.tgt.lengths) <= max_len
         yield encoded if is_short.all() else encoded.take(np.flatnonzero(is_short))
 
 
 def _cut(split: Encoded, max_len: int, name: str, notes: list[str]) -> Encoded:
-    for side, of in (("sources", split.src), ("targets, for their likelihood alone,", split.tgt)):
-        n_long = int((of.lengths > max_len).sum())
+    sides = {"sources": split.src, "targets (for their likelihood)": split.tgt}
+    for label, side in sides.items():
+        n_long = int((side.lengths > max_len).sum())
         if n_long:
-            notes.append(f"{name}: {n_long} of {len(split)} {side} cut to {max_len} tokens")
+            notes.append(f"{name}: {n_long} of {len(split)} {label} cut to {max_len} tokens")
     return Encoded(split.src.cut(max_len), split.tgt.cut(max_len))

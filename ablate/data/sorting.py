@@ -1,4 +1,4 @@
-"""In which order pairs are cut into batches, so that next to nothing of a batch is padding.
+"""The order in which pairs are cut into batches, chosen so that little of a batch is padding.
 
 N pairs, of which both sides have a length in tokens.
 """
@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.int64]
 
-_MUCH = 0.05  # of all that a model reads may be padding
+_MAX_PADDING = 0.05  # share of all ids
 _STRIPS = (0, 1, 2, 3, 4)  # batches of targets in a strip; 0 for no strips
 
 
 def sorting(src: Numbers, tgt: Numbers, batch_tokens: int) -> tuple[Numbers, ...]:
-    """Return what pairs are sorted by, what counts most last, as `numpy.lexsort` takes it.
+    """Return the keys that pairs are sorted by, the primary one last, as for `numpy.lexsort`.
 
-    They are sorted by the lengths of their targets, then by those of their sources. Where that
-    leaves more than 5% padding, because a batch holds the end of one target length and the
-    beginning of the next, as few neighbouring target lengths as will do form a strip, in which
-    pairs are sorted by their sources: longer and longer in one strip, shorter and shorter in the
-    next. If nothing leaves so little padding, it is what leaves least.
+    Pairs are sorted by the lengths of their targets, then by those of their sources. If that
+    leaves more than 5% padding, because a batch has the end of one target length and the
+    beginning of the next, neighbouring target lengths form strips, as narrow as possible, in which
+    pairs are sorted by their sources: ascending in one strip, descending in the next. If every
+    order leaves more padding, the one with the least is chosen.
 
     Args:
         src: lengths of the sources, (N,).
@@ -37,52 +37,52 @@ def sorting(src: Numbers, tgt: Numbers, batch_tokens: int) -> tuple[Numbers, ...
         share = padding(src, tgt, np.lexsort(keys), batch_tokens)
         if share < least:
             best, least = keys, share
-        if least <= _MUCH:
+        if least <= _MAX_PADDING:
             break
     return best
 
 
 def bounds(lengths: Numbers, batch_tokens: int) -> list[int]:
-    """Return where batches begin among targets of these ``lengths``, and the end.
+    """Return the index at which each batch begins among targets of these ``lengths``, and the end.
 
-    A batch is as large as it may be: its rows times its longest target are at most
+    A batch is as large as possible: its rows times its longest target are at most
     ``batch_tokens``, unless it is a single pair.
     """
-    found = [0]
-    while found[-1] < len(lengths):
-        start = found[-1]
-        n_most = max(1, batch_tokens // int(lengths[start]))
-        longest = np.maximum.accumulate(lengths[start : start + n_most])
+    starts = [0]
+    while starts[-1] < len(lengths):
+        start = starts[-1]
+        max_rows = max(1, batch_tokens // int(lengths[start]))
+        longest = np.maximum.accumulate(lengths[start : start + max_rows])
         fits = longest * np.arange(1, len(longest) + 1) <= batch_tokens
-        found.append(start + max(1, int(fits.sum())))
-    return found
+        starts.append(start + max(1, int(fits.sum())))
+    return starts
 
 
 def padding(src: Numbers, tgt: Numbers, order: Numbers, batch_tokens: int) -> float:
-    """Return which share of all batches is padding, both sides together.
+    """Return the share of padding in all batches, both sides together.
 
     Args:
         src: lengths of the sources, (N,).
         tgt: lengths of the targets, (N,).
-        order: in which pairs are cut into batches, (N,).
+        order: of the pairs, (N,).
         batch_tokens: target tokens of a batch.
     """
     if not len(order):
         return 0.0
     starts = np.array(bounds(tgt[order], batch_tokens))
     n_rows = np.diff(starts)
-    n_made = sum(np.maximum.reduceat(side[order], starts[:-1]) @ n_rows for side in (src, tgt))
-    return 1 - float(src.sum() + tgt.sum()) / float(n_made)
+    n_ids = sum(np.maximum.reduceat(side[order], starts[:-1]) @ n_rows for side in (src, tgt))
+    return 1 - float(src.sum() + tgt.sum()) / float(n_ids)
 
 
 def _strips(src: Numbers, tgt: Numbers, n_tokens: int) -> tuple[Numbers, ...]:
-    """Return what to sort by where each strip has at least ``n_tokens`` target tokens."""
-    of_length = np.bincount(tgt) * np.arange(tgt.max(initial=0) + 1)
-    strip_of, strip, n_held = np.zeros_like(of_length), 0, 0
-    for length, n in enumerate(of_length):
+    """Return the sorting keys for strips of at least ``n_tokens`` target tokens."""
+    tokens_of = np.bincount(tgt) * np.arange(tgt.max(initial=0) + 1)
+    strip_of, strip, n_in_strip = np.zeros_like(tokens_of), 0, 0
+    for length, n in enumerate(tokens_of):
         strip_of[length] = strip
-        n_held += n
-        if n_held >= n_tokens:
-            strip, n_held = strip + 1, 0
+        n_in_strip += n
+        if n_in_strip >= n_tokens:
+            strip, n_in_strip = strip + 1, 0
     strips = strip_of[tgt]
     return tgt, np.where(strips % 2, -src, src), strips

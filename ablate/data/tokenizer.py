@@ -1,9 +1,9 @@
 """Tokenizers: text to ids and back.
 
-A space becomes part of the token that follows it, as ``▁``, so that the tokens of a sentence say
-where its words begin and any sentence can be had back, up to runs of white space. In raw text a
-word and the punctuation beside it never share a token; tokenised text is split at white space
-alone. Every tokenizer is trained on the training split and nothing else.
+A space becomes part of the token that follows it, as ``▁``, so that tokens mark where words begin
+and any sentence can be restored, up to runs of white space. In raw text a word and the punctuation
+beside it never share a token; tokenised text is split at white space alone. Every tokenizer is
+trained on the training split and nothing else.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from pydantic import Field, PositiveInt
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Engine
 
-from ablate.data.corpus import CorpusText, digest
+from ablate.data.corpus import CorpusText
 from ablate.data.lines import Lines
 from ablate.data.unigram import train_unigram
 from ablate.errors import DataError
+from ablate.hashing import digest
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import Part, register
 
@@ -32,15 +33,15 @@ SPECIAL = ("< pad>", "< bos>", "< eos>", "< unk>")  # with a space: no text has 
 VocabularySize = Annotated[int, Field(gt=len(SPECIAL))]
 
 _SPACE = "▁"
-_UNKNOWN = f"{_SPACE}⁇{_SPACE}"  # how an unknown piece is written: as SentencePiece does
+_UNKNOWN = f"{_SPACE}⁇{_SPACE}"  # an unknown piece in text, as SentencePiece writes it
 
 
 class TokenizerPair:
     """A trained tokenizer, for both languages.
 
     Args:
-        src: splits the source language.
-        tgt: splits the target language; None if one vocabulary serves both.
+        src: of the source language.
+        tgt: of the target language; None if both share one vocabulary.
     """
 
     def __init__(self, src: Engine, tgt: Engine | None) -> None:
@@ -56,10 +57,10 @@ class TokenizerPair:
 
     @classmethod
     def from_json(cls, text: str) -> TokenizerPair:
-        """Read what `to_json` wrote.
+        """Read the output of `to_json`.
 
         Raises:
-            DataError: if it did not.
+            DataError: if ``text`` is none.
         """
         try:
             sides = json.loads(text)
@@ -69,7 +70,7 @@ class TokenizerPair:
             raise DataError(f"this is not a trained tokenizer: {error}") from error
 
     def to_json(self) -> str:
-        """Return all of it as one JSON text."""
+        """Return both sides as one JSON text."""
         return json.dumps(
             {"src": self._src.to_str(), "tgt": None if self._is_joint else self._tgt.to_str()}
         )
@@ -79,11 +80,11 @@ class TokenizerPair:
         return _encode(self._src, lines)
 
     def encode_tgt(self, lines: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each target sentence, EOS last; BOS is put in front by batching."""
+        """Return the ids of each target sentence, EOS last; batches put BOS in front."""
         return _encode(self._tgt, lines)
 
     def decode_tgt(self, ids: Sequence[int]) -> str:
-        """Return the sentence; special ids vanish, but an unknown piece shows as ``⁇``."""
+        """Return the sentence without special ids; an unknown piece becomes ``⁇``."""
         return " ".join("".join([self._pieces[i] for i in ids]).replace(_SPACE, " ").split())
 
 
@@ -95,21 +96,19 @@ class Tokenizer(Part, slot="tokenizer"):
         lowercase: whether upper case becomes lower case, on both sides.
     """
 
+    nominal_size: int
+    """The largest possible size of a vocabulary, before any text is known."""
+
     def __init__(self, *, joint: bool = True, lowercase: bool = False) -> None:
         self.joint = joint
         self.lowercase = lowercase
 
     def nominal_vocabulary(self) -> Vocabulary:
-        """Return the sizes that the vocabularies may have, known before any text is."""
+        """Return the largest possible sizes of the vocabularies, before any text is known."""
         return Vocabulary(self.nominal_size, self.nominal_size, self.joint)
 
-    @property
-    @abstractmethod
-    def nominal_size(self) -> int:
-        """Return how many tokens a vocabulary may have, known before any text is."""
-
     def train(self, text: CorpusText) -> TokenizerPair:
-        """Learn from ``text.train``; the same text gives the same codec.
+        """Learn from ``text.train``; the same text gives the same tokenizers.
 
         Raises:
             DataError: if the text does not suit the options.
@@ -141,16 +140,30 @@ class Tokenizer(Part, slot="tokenizer"):
         return engine
 
 
-@register("bpe", source="Sennrich et al. 2016, arXiv:1508.07909, sec. 3.2")
-class BytePair(Tokenizer):
-    """Join the most frequent pair of neighbouring pieces, again and again.
+class LimitedTokenizer(Tokenizer):
+    """A tokenizer whose vocabulary has a chosen size.
 
     Args:
-        vocab_size: ids in a vocabulary, the four special ones included; less if nothing is left
-            to join.
-        joint: one vocabulary, learned from both sides, or one for each.
-        lowercase: whether upper case becomes lower case, on both sides.
-        min_frequency: pairs that occur less often are not joined.
+        vocab_size: ids in a vocabulary, the four special ones included; fewer if the text does
+            not have as many pieces.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: VocabularySize = 10_000,
+        joint: bool = True,
+        lowercase: bool = False,
+    ) -> None:
+        super().__init__(joint=joint, lowercase=lowercase)
+        self.vocab_size = self.nominal_size = vocab_size
+
+
+class FrequencyTokenizer(LimitedTokenizer):
+    """A tokenizer with a chosen size, of what is frequent enough.
+
+    Args:
+        min_frequency: the least number of occurrences.
     """
 
     def __init__(
@@ -161,13 +174,17 @@ class BytePair(Tokenizer):
         lowercase: bool = False,
         min_frequency: PositiveInt = 2,
     ) -> None:
-        super().__init__(joint=joint, lowercase=lowercase)
-        self.vocab_size = vocab_size
+        super().__init__(vocab_size=vocab_size, joint=joint, lowercase=lowercase)
         self.min_frequency = min_frequency
 
-    @property
-    def nominal_size(self) -> int:
-        return self.vocab_size
+
+@register("bpe", source="Sennrich et al. 2016, arXiv:1508.07909, sec. 3.2")
+class BytePair(FrequencyTokenizer):
+    """Join the most frequent pair of neighbouring pieces, again and again.
+
+    Args:
+        min_frequency: pairs that occur less often are not joined.
+    """
 
     def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
         engine = self.engine(models.BPE(unk_token=SPECIAL[UNK]), _words(is_tokenised))
@@ -183,29 +200,8 @@ class BytePair(Tokenizer):
 
 
 @register("unigram", source="Kudo 2018, arXiv:1804.10959, sec. 3.2")
-class Unigram(Tokenizer):
-    """Drop, from many candidate pieces, those that the likelihood misses least.
-
-    Args:
-        vocab_size: ids in a vocabulary, the four special ones included; less if the text has
-            not so many pieces.
-        joint: one vocabulary, learned from both sides, or one for each.
-        lowercase: whether upper case becomes lower case, on both sides.
-    """
-
-    def __init__(
-        self,
-        *,
-        vocab_size: VocabularySize = 10_000,
-        joint: bool = True,
-        lowercase: bool = False,
-    ) -> None:
-        super().__init__(joint=joint, lowercase=lowercase)
-        self.vocab_size = vocab_size
-
-    @property
-    def nominal_size(self) -> int:
-        return self.vocab_size
+class Unigram(LimitedTokenizer):
+    """Start from many candidate pieces and drop those that add least to the likelihood."""
 
     def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
         splitting = _words(is_tokenised)
@@ -219,59 +215,30 @@ class Unigram(Tokenizer):
 
 
 @register("word", source="Bahdanau et al. 2015, arXiv:1409.0473, sec. 4.1")
-class Word(Tokenizer):
+class Word(FrequencyTokenizer):
     """Whole words, the most frequent ones; every other word is unknown.
 
     Args:
-        vocab_size: ids in a vocabulary, the four special ones included; less if the text has
-            not so many words.
-        joint: one vocabulary, learned from both sides, or one for each.
-        lowercase: whether upper case becomes lower case, on both sides.
         min_frequency: words that occur less often are unknown.
     """
 
-    def __init__(
-        self,
-        *,
-        vocab_size: VocabularySize = 10_000,
-        joint: bool = True,
-        lowercase: bool = False,
-        min_frequency: PositiveInt = 2,
-    ) -> None:
-        super().__init__(joint=joint, lowercase=lowercase)
-        self.vocab_size = vocab_size
-        self.min_frequency = min_frequency
-
-    @property
-    def nominal_size(self) -> int:
-        return self.vocab_size
-
     def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
-        return _fit_whole(self, _words(is_tokenised), lines, self.vocab_size, self.min_frequency)
+        n_pieces = self.vocab_size - len(SPECIAL)
+        return _fit_whole(self, _words(is_tokenised), lines, n_pieces, self.min_frequency)
 
 
 @register("char", source="Lee et al. 2017, arXiv:1610.03017")
 class Character(Tokenizer):
-    """Single characters, all that occur; the space is one of them.
+    """Single characters, all that occur; the space is one of them."""
 
-    Args:
-        joint: one vocabulary, learned from both sides, or one for each.
-        lowercase: whether upper case becomes lower case, on both sides.
-    """
-
-    def __init__(self, *, joint: bool = True, lowercase: bool = False) -> None:
-        super().__init__(joint=joint, lowercase=lowercase)
-
-    @property
-    def nominal_size(self) -> int:
-        return 256  # what European languages need; the text decides
+    nominal_size = 256  # enough for European languages; the text decides
 
     def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
         return _fit_whole(self, _split_at(r"[\s\S]"), lines)
 
 
 def _encode(engine: Engine, lines: Sequence[str]) -> list[list[int]]:
-    return [[*found.ids, EOS] for found in engine.encode_batch(list(lines))]
+    return [[*encoding.ids, EOS] for encoding in engine.encode_batch(list(lines))]
 
 
 def _words(is_tokenised: bool) -> pre_tokenizers.PreTokenizer:
@@ -282,7 +249,7 @@ def _words(is_tokenised: bool) -> pre_tokenizers.PreTokenizer:
 
 
 def _split_at(piece: str) -> pre_tokenizers.PreTokenizer:
-    """Mark the spaces, then cut the line into what ``piece`` matches."""
+    """Mark the spaces, then split the line into the matches of ``piece``."""
     return pre_tokenizers.Sequence(
         [
             pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="always", split=False),
@@ -292,7 +259,7 @@ def _split_at(piece: str) -> pre_tokenizers.PreTokenizer:
 
 
 def _count(engine: Engine, lines: Sequence[str]) -> Counter[str]:
-    """Count what the engine splits ``lines`` into, before its model is applied."""
+    """Count the pieces that the engine splits ``lines`` into before its model is applied."""
     assert engine.normalizer is not None
     assert engine.pre_tokenizer is not None
     words = Counter(chain.from_iterable(engine.normalizer.normalize_str(x).split() for x in lines))
@@ -307,15 +274,14 @@ def _fit_whole(
     tokenizer: Tokenizer,
     splitting: pre_tokenizers.PreTokenizer,
     lines: Sequence[str],
-    vocab_size: int | None = None,
+    n_pieces: int | None = None,
     min_frequency: int = 1,
 ) -> Engine:
-    """Give an id to each of the most frequent pieces; equally frequent ones go by alphabet."""
+    """Give an id to each of the most frequent pieces; ties are broken alphabetically."""
     counts = _count(tokenizer.engine(models.WordLevel({}), splitting), lines)
     frequent = [piece for piece, count in counts.items() if count >= min_frequency]
     frequent.sort(key=lambda piece: (-counts[piece], piece))
-    n_micro_batches = len(frequent) if vocab_size is None else vocab_size - len(SPECIAL)
-    pieces = [*SPECIAL, *frequent[:n_micro_batches]]
+    pieces = [*SPECIAL, *frequent[:n_pieces]]
     ids = {piece: i for i, piece in enumerate(pieces)}
     return tokenizer.engine(models.WordLevel(ids, unk_token=SPECIAL[UNK]), splitting)
 
@@ -329,7 +295,7 @@ def _check_size(n_needed: int, vocab_size: int) -> None:
 
 
 def _without_specials_in_text(engine: Engine) -> Engine:
-    """Make the engine read a special name that stands in the text as text."""
+    """Make the engine read the name of a special token in the text as text."""
     settings = json.loads(engine.to_str())
     settings["added_tokens"] = []
     return Engine.from_str(json.dumps(settings))

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from ablate.data.archives import members, segments
-from ablate.data.corpus import Bitext, Corpus, CorpusText, Report
-from ablate.data.download import Remote, RemoteFiles
+from ablate.data.corpus import Bitext, CorpusText
+from ablate.data.download import Remote, RemoteCorpus
 from ablate.data.lines import Lines
 from ablate.data.parallel import Limits, cleaned, complete, lines_of, unpacked
 from ablate.registry import register
@@ -80,12 +80,12 @@ DEV = Remote(
 
 
 @register("wmt14", source="Bojar et al. 2014, aclanthology.org/W14-3302; statmt.org/wmt14")
-class Wmt14(Corpus):
+class Wmt14(RemoteCorpus):
     """4.5 million pairs with German, 40 million with French; for research, see statmt.org/wmt14.
 
     Train is Europarl 7, Common Crawl and News Commentary 9, for French also the UN documents and
     the 10^9 corpus; dev is newstest2013, test newstest2014, all 3,003 sentences of it. Text is
-    as published, not tokenised; while it is prepared it lies on disk, unpacked.
+    as published, not tokenised; while it is prepared it is unpacked on disk.
 
     Args:
         src: the source language; it or the target is English.
@@ -105,7 +105,6 @@ class Wmt14(Corpus):
         max_words: PositiveInt = 250,
         max_ratio: Annotated[float, Field(ge=1.0)] = 1.5,
     ) -> None:
-        super().__init__()
         if (src == "en") == (tgt == "en"):
             raise ValueError(f"wmt14: of {src} and {tgt} exactly one must be en")
         self.src = src
@@ -113,16 +112,7 @@ class Wmt14(Corpus):
         self._other = tgt if src == "en" else src
         self._limits = Limits(max_words, max_ratio)
         self._sources = [source for source in SOURCES if self._other in source.languages]
-        self._shelf = RemoteFiles("wmt14", [*(source.remote for source in self._sources), DEV])
-
-    def is_available(self) -> bool:
-        return self._shelf.is_complete()
-
-    def fetch(self, report: Report) -> None:
-        self._shelf.fetch(report)
-
-    def fingerprint(self) -> str:
-        return self._shelf.fingerprint()
+        super().__init__("wmt14", [*(source.remote for source in self._sources), DEV])
 
     def load(self) -> CorpusText:
         parts = [self._part(source) for source in self._sources]
@@ -143,8 +133,8 @@ class Wmt14(Corpus):
     def _part(self, source: Source) -> tuple[Bitext, tuple[str, ...]]:
         """Return the good pairs of one archive, and a note about the others."""
         names = [source.member.format(x=self._other, side=x) for x in (self.src, self.tgt)]
-        with members(self._shelf.path(source.remote), names) as found:
-            src, tgt = (lines_of(unpacked(found[name], name)) for name in names)
+        with members(self.files.path(source.remote), names) as files:
+            src, tgt = (lines_of(unpacked(files[name], name)) for name in names)
             return cleaned(source.remote.path, src, tgt, self._limits)
 
     def _measured(self) -> tuple[Bitext, Bitext, tuple[str, ...]]:
@@ -155,18 +145,18 @@ class Wmt14(Corpus):
             x: f"dev/newstest2014-{x}en-src.{x}.sgm",
             "en": f"dev/newstest2014-{x}en-ref.en.sgm",
         }
-        with members(self._shelf.path(DEV), [*dev.values(), *test.values()]) as files:
-            found = {name: file.read() for name, file in files.items()}
+        with members(self.files.path(DEV), [*dev.values(), *test.values()]) as files:
+            contents = {name: file.read() for name, file in files.items()}
         dev_text, dev_notes = complete(
             "newstest2013",
-            lines_of([found[dev[self.src]]]),
-            lines_of([found[dev[self.tgt]]]),
+            lines_of([contents[dev[self.src]]]),
+            lines_of([contents[dev[self.tgt]]]),
             self._limits,
         )
         test_text, test_notes = complete(
             "newstest2014",
-            segments(test[self.src], found[test[self.src]]),
-            segments(test[self.tgt], found[test[self.tgt]]),
+            segments(test[self.src], contents[test[self.src]]),
+            segments(test[self.tgt], contents[test[self.tgt]]),
             self._limits,
         )
         return dev_text, test_text, (*dev_notes, *test_notes)

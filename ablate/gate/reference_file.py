@@ -233,7 +233,7 @@ def _merge_schema(model: type[BaseModel]) -> MergeSchema:
             if isinstance(kind, type) and issubclass(kind, BaseModel)
         ]
         below[key] = _merge_schema(inner[0]) if inner else MergeSchema()
-    return MergeSchema(below=below, is_demanding=True)
+    return MergeSchema(children=below, has_required=True)
 
 
 def _arranged(check: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from ablate.registry.plugins import adopt, load_plugin, plugins, temporary_regis
 from ablate.registry.table import (
     Choice,
     Entry,
+    FilePaths,
     Fingerprinted,
     Frozen,
     Part,
@@ -15,12 +16,13 @@ from ablate.registry.table import (
     argument_docs,
     refusals,
     register,
-    suggest,
 )
+from ablate.wording import suggest
 
 __all__ = [
     "Choice",
     "Entry",
+    "FilePaths",
     "Fingerprinted",
     "Frozen",
     "Part",

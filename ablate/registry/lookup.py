@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from ablate.part_packages import import_part_packages
 from ablate.registry.loading import load_installed
-from ablate.registry.table import TABLE, Choice, Entry, Part, refusals, suggest
+from ablate.registry.table import TABLE, Choice, Entry, Part, refusals
+from ablate.wording import no_such
 
 P = TypeVar("P", bound=Part)
 
@@ -25,8 +26,7 @@ def lookup(slot: str, name: str) -> Entry:
     table = _filled_table()[slot]
     if name in table:
         return table[name]
-    names = ", ".join(sorted(table))
-    raise ValueError(f"no {slot} is called {name!r};{suggest(name, table)} known: {names}")
+    raise ValueError(no_such(slot, name, sorted(table)))
 
 
 def slots() -> dict[str, dict[str, Entry]]:

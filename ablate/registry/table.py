@@ -7,11 +7,10 @@ program, keyword-only arguments are the options that a user may write in YAML.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from abc import ABC
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar, get_type_hints
@@ -58,6 +57,14 @@ class Fingerprinted:
     """Marks an option that matters only through the content it points to, such as a file's path.
 
     The identity of a run leaves it out and has the fingerprint of the corpus in its place.
+    """
+
+
+@dataclass(frozen=True)
+class FilePaths:
+    """Marks an option whose texts are paths of files.
+
+    In an experiment, relative ones begin at the folder of the YAML file that holds them.
     """
 
 
@@ -116,6 +123,12 @@ class Entry:
         fields = self.options.model_fields.items()
         return {name for name, field in fields if Fingerprinted() in field.metadata}
 
+    @property
+    def file_paths(self) -> set[str]:
+        """Return the options that hold paths of files."""
+        fields = self.options.model_fields.items()
+        return {n for n, field in fields if FilePaths() in field.metadata}
+
     def choose(self, options: Mapping[str, Any]) -> Choice:
         """Check ``options`` and fill in the defaults.
 
@@ -163,12 +176,6 @@ def register(
         return cls
 
     return enter
-
-
-def suggest(word: str, names: Iterable[str]) -> str:
-    """Return `` did you mean '...'?``, or an empty string if no name is close to ``word``."""
-    close = difflib.get_close_matches(word, list(names), n=1)
-    return f" did you mean {close[0]!r}?" if close else ""
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import torch
 
 from ablate import config
 from ablate.config import Experiment, RunSpec
-from ablate.data.corpus import Corpus
+from ablate.data.corpus import refusals_of
 from ablate.data.tokenizer import PAD, Tokenizer
 from ablate.decoding.search import Search
 from ablate.model import Transformer, assemble
@@ -19,12 +19,14 @@ from ablate.registry import RefusedError, build
 
 
 def check(experiment: Experiment) -> None:
-    """Build every part of every row on PyTorch's meta device.
+    """Check the corpus, and build every part of every row on PyTorch's meta device.
 
     Raises:
         SpecError: with all that the parts refuse, each where the file says it.
     """
-    refusals = [
+    baseline = experiment.rows[0]
+    refusals = [(baseline.name, r.path, r.reason) for r in refusals_of(baseline.spec.corpus)]
+    refusals += [
         (row.name, refusal.path, refusal.reason)
         for row in experiment.rows
         for refusal in _refusals(row.spec)
@@ -47,7 +49,6 @@ def blueprint(run: RunSpec) -> Transformer:
 def _refusals(run: RunSpec) -> Iterator[RefusedError]:
     training = run.training
     attempts: list[Callable[[], object]] = [
-        lambda: build(Corpus, run.corpus, at="corpus"),
         lambda: blueprint(run),
         lambda: build(Objective, training.objective, PAD, at="training.objective"),
         lambda: build(Optimizer, training.optimizer, at="training.optimizer"),

@@ -10,8 +10,11 @@ import yaml
 
 from ablate import config
 from ablate.config import Experiment, RunSpec
+from ablate.config.inheritance import inherited
+from ablate.config.runs import locate
 from ablate.errors import SpecError
-from ablate.registry import Choice
+from ablate.parts.attention import Attention
+from ablate.registry import Choice, choose
 
 
 class Folder:
@@ -192,7 +195,43 @@ def test_a_nameless_option_of_a_stack_merges_with_the_part_that_both_share(folde
     assert other.stack("decoder").position.name == "none"
 
 
+def test_a_nameless_option_of_cross_attention_merges_with_the_attention_it_inherits(
+    folder: Folder,
+) -> None:
+    folder.write(
+        "a.yaml",
+        "model: {decoder: {attention: per_head_shared, cross_attention: {bias: false}}}",
+    )
+    text = "extends: a.yaml\nmodel: {decoder: {cross_attention: {name: %s}}}"
+    same, other = (folder.baseline(text % name).model for name in ("per_head_shared", "full"))
+    crossed = [model.stack("decoder").cross_attention for model in (same, other)]
+    assert crossed == [choose(Attention, "per_head_shared", bias=False), choose(Attention, "full")]
+
+
+@pytest.mark.parametrize(
+    ("path", "chain"),
+    [
+        (
+            "model.decoder.cross_attention.bias",
+            ["model.decoder.attention.bias", "model.attention.bias"],
+        ),
+        ("model.encoder.norm", ["model.norm"]),
+        ("model.norm", []),
+        ("training.decoder.norm", []),
+    ],
+)
+def test_what_is_inherited_from_where(path: str, chain: list[str]) -> None:
+    first, *others = (".".join(map(str, steps)) for steps in inherited(path.split(".")))
+    assert (first, others) == (path, chain)
+
+
 # extends
+
+
+def test_a_path_with_a_nul_character_is_a_mistake(folder: Folder) -> None:
+    reasons = folder.reasons('extends: "a\\0b.yaml"\nplugins: "a\\0b.py"')
+    assert len(reasons) == 2
+    assert all("null byte" in reason for reason in reasons)
 
 
 def test_extends_is_a_chain(folder: Folder) -> None:
@@ -300,7 +339,7 @@ def test_leave_one_out_reverts_each_change(folder: Folder, text: str) -> None:
 
 def test_rows_of_two_kinds_may_not_share_a_name(folder: Folder) -> None:
     text = "variants: {norm=rms: {model.residual: pre}}\ngrid: {model.norm: [rms]}"
-    assert folder.reasons(text) == ["a row 'norm=rms' stands in line 1 already; drop one"]
+    assert folder.reasons(text) == ["line 1 already has a row 'norm=rms'; remove one"]
 
 
 # overrides
@@ -369,7 +408,7 @@ def test_a_place_is_where_a_value_is_said_or_what_holds_it(folder: Folder) -> No
     )
 
     def line(row: str, path: str) -> int:
-        return experiment.place(row, path).line
+        return locate(experiment.origins[row].tree, path.split("."))[0].mark.line
 
     assert line("baseline", "model.position.base") == 2
     assert line("baseline", "model.decoder.position") == 2

@@ -95,7 +95,7 @@ def test_a_missing_file_names_url_reason_and_where_to_put_it(site: Site, cache: 
     with pytest.raises(DataError) as error:
         remote_files().fetch(quiet)
     assert URL in str(error.value)
-    assert "the server says 404" in str(error.value)
+    assert "the server answered 404" in str(error.value)
     folder = cache / "corpora" / "things" / "sub"
     assert f"put it into the folder {folder} as a.bin" in str(error.value)
 
@@ -144,7 +144,7 @@ def test_a_part_that_is_already_whole_is_taken(site: Site, cache: Path) -> None:
 
 def test_without_a_pin_the_first_copy_is_trusted_and_no_other(site: Site) -> None:
     site.files[ASKED] = b"first"
-    with pytest.raises(DataError, match="not here yet"):
+    with pytest.raises(DataError, match="has not been downloaded"):
         remote_files(UNPINNED).fingerprint()
     path = remote_files(UNPINNED).path(UNPINNED)
     first = remote_files(UNPINNED).fingerprint()
@@ -153,7 +153,7 @@ def test_without_a_pin_the_first_copy_is_trusted_and_no_other(site: Site) -> Non
     assert remote_files(UNPINNED).fingerprint() == first
     path.unlink()
     site.files[ASKED] = b"second"
-    with pytest.raises(DataError, match="as the first copy had"):
+    with pytest.raises(DataError, match="that of the first copy"):
         remote_files(UNPINNED).fetch(quiet)
 
 

@@ -107,7 +107,7 @@ def test_training_text_without_a_good_pair_is_an_error(folder: Path) -> None:
 def test_nothing_is_left_out_of_what_is_measured(folder: Path, split: str, line: bytes) -> None:
     (folder / f"{split}.en").write_bytes(b"good\n" + line + b"\n")
     (folder / f"{split}.de").write_bytes(b"gut\ngut\n")
-    with pytest.raises(DataError, match=rf"{split}.*mend it first: 1 with .*\(line 2\)"):
+    with pytest.raises(DataError, match=rf"{split}.*repair it first: 1 with .*\(line 2\)"):
         load()
 
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_unpacked_is_said(folder: Path) -> None:
 def test_an_empty_file_is_an_error(folder: Path) -> None:
     (folder / "empty").write_text("")
     (folder / "empty2").write_text("")
-    with pytest.raises(DataError, match="not a single line"):
+    with pytest.raises(DataError, match="both files are empty"):
         load(train=("empty", "empty2"))
 
 
@@ -154,7 +154,7 @@ def test_the_fingerprint_is_of_the_content_not_the_names(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"tests": {}}, "names no test"),
+        ({"tests": {}}, "tests is empty"),
         ({"train": ("train.en", "train.en")}, "train has train.en on both sides"),
     ],
 )

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.data.corpus import Bitext, digest, digest_of_lines
+from ablate.data.corpus import Bitext, digest_of_lines
 from ablate.data.lines import Lines
+from ablate.hashing import digest
 
 SENTENCES = st.lists(st.text(st.characters(codec="utf-8")))
 PLACES = st.one_of(st.none(), st.integers(-9, 9))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ablate.config.experiment import SIDES
+from ablate.config.inheritance import SIDES
 from ablate.model import Transformer
 from ablate.parts.dims import Side, StackInfo
 from ablate.parts.mask import Mask

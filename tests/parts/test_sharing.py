@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ablate.config.experiment import SIDES
+from ablate.config.inheritance import SIDES
 from ablate.model import Transformer
 from ablate.parts.dims import StackInfo
 from ablate.parts.sharing import Sharing

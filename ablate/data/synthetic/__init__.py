@@ -1,4 +1,4 @@
-"""The embedded default corpus: English into an invented language, from a seed."""
+"""The built-in default corpus: English into an invented language, from a seed."""
 
 from ablate.data.synthetic.corpus import Synthetic
 

@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import Field, NonNegativeInt
 
 from ablate.data.cache import cache_folder
-from ablate.data.corpus import Bitext, Corpus, CorpusText, digest, digest_of_lines
+from ablate.data.corpus import Bitext, Corpus, CorpusText, digest_of_lines
 from ablate.data.synthetic.grammar import combinations, english, sorelin
 from ablate.data.synthetic.lexicon import (
     ADJECTIVES,
@@ -26,11 +26,12 @@ from ablate.data.synthetic.lexicon import (
     TRANSITIVES,
 )
 from ablate.data.synthetic.sampling import Sampler, Style
+from ablate.hashing import digest
 from ablate.registry import digest_of_code, register
 from ablate.writing import write_whole
 
 _GRAMMAR = Path(__file__).parent
-"""The code that the text comes from."""
+"""The code that determines the text."""
 
 LONGEST = 16
 """Tokens on either side, final mark included, of every split but ``test_long``."""
@@ -47,15 +48,15 @@ LONGEST_OF_ALL = 24
 class Synthetic(Corpus):
     """English into Sorelin, an invented language, by a synchronous grammar.
 
-    A source has exactly one translation, and no source occurs twice. ``test_long`` holds
-    sentences that are longer, on both sides, than any of training. ``test_novel`` holds in each
-    sentence an adjective with a noun, or a verb with an object, that no other split ever joins.
-    Every word of every split occurs in training.
+    A source has exactly one translation, and no source occurs twice. The sentences of
+    ``test_long`` are longer, on both sides, than any of training. Each sentence of ``test_novel``
+    has an adjective with a noun, or a verb with an object, that no other split combines. Every
+    word of every split occurs in training.
 
     Args:
         size: pairs to train on. Dev and test have a 24th of it, at most 500; the diagnostic
             tests three fifths of that.
-        seed: of the sentences and of the combinations kept apart; the words are always the same.
+        seed: of the sentences and of the novel combinations; the words are always the same.
     """
 
     def __init__(
@@ -66,19 +67,19 @@ class Synthetic(Corpus):
         self.seed = seed
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of the text; recalled, while the grammar stays as it is."""
-        known = digest_of_code(_GRAMMAR), str(self.size), str(self.seed)
-        path = cache_folder("synthetic") / digest(known)
+        """Return the SHA-256 of the text; from the cache while the grammar is unchanged."""
+        determinants = digest_of_code(_GRAMMAR), str(self.size), str(self.seed)
+        path = cache_folder("synthetic") / digest(determinants)
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            recalled = path.read_text(encoding="ascii")
-            if re.fullmatch("[0-9a-f]{64}", recalled):
-                return recalled
+            cached = path.read_text(encoding="ascii")
+            if re.fullmatch("[0-9a-f]{64}", cached):
+                return cached
         text = self.load()
         splits = (text.train, text.dev, *text.tests.values())
-        found = digest_of_lines(side for split in splits for side in (split.src, split.tgt))
-        with contextlib.suppress(OSError):  # without a cache it is computed again, no more
-            write_whole(path, found)
-        return found
+        fingerprint = digest_of_lines(side for split in splits for side in (split.src, split.tgt))
+        with contextlib.suppress(OSError):  # without a cache it is computed every time
+            write_whole(path, fingerprint)
+        return fingerprint
 
     def load(self) -> CorpusText:
         return generate(self.size, self.seed)
@@ -86,28 +87,28 @@ class Synthetic(Corpus):
 
 @functools.lru_cache(maxsize=4)
 def generate(size: int, seed: int) -> CorpusText:
-    """Return the whole corpus; the same arguments give the same text everywhere."""
+    """Return the corpus; the same arguments give the same text on every machine."""
     n_test = min(500, size // 24)
     n_diagnostic = n_test * 3 // 5
-    draw = _Draw(seed)
-    train = Bitext.on_disk(draw.take(size, _PLAIN))
-    draw.keep_to_words_so_far()
+    sentences = _Sentences(seed)
+    train = Bitext.on_disk(sentences.take(size, _PLAIN))
+    sentences.keep_vocabulary()
     return CorpusText(
         name="synthetic",
         src="en",
         tgt="qso",  # ISO 639 leaves qaa to qtz for private use
         train=train,
-        dev=Bitext.of(draw.take(n_test, _PLAIN)),
+        dev=Bitext.of(sentences.take(n_test, _PLAIN)),
         tests={
-            "test": Bitext.of(draw.take(n_test, _PLAIN)),
-            "test_long": Bitext.of(draw.take(n_diagnostic, _LONG)),
-            "test_novel": Bitext.of(draw.take(n_diagnostic, _NOVEL)),
+            "test": Bitext.of(sentences.take(n_test, _PLAIN)),
+            "test_long": Bitext.of(sentences.take(n_diagnostic, _LONG)),
+            "test_novel": Bitext.of(sentences.take(n_diagnostic, _NOVEL)),
         },
     )
 
 
 def novel_combinations(seed: int) -> frozenset[tuple[str, str]]:
-    """Return the (adjective, noun) and (verb, object) pairs kept for ``test_novel``, an eighth."""
+    """Return the (adjective, noun) and (verb, object) pairs of ``test_novel``: an eighth of all."""
     draw = random.Random(f"{seed} combinations").random
     nouns = ANIMATES + THINGS
     described = ((adjective.en, noun.en) for adjective, noun in product(ADJECTIVES, nouns))
@@ -121,7 +122,7 @@ def novel_combinations(seed: int) -> frozenset[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What is wanted of the sentences of a split; lengths are tokens, on both sides."""
+    """Requirements on the sentences of a split; lengths are tokens, on both sides."""
 
     style: Style
     shortest: int = 1
@@ -137,19 +138,19 @@ _NOVEL = _Kind(_MODEST, is_novel=True)
 _LONG = _Kind(_RICH, shortest=LONGEST + 1, longest=LONGEST_OF_ALL)
 
 
-class _Draw:
-    """Draws sentences, never one twice."""
+class _Sentences:
+    """Random sentences, none of them twice."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(f"{seed} sentences")
         self._novel = novel_combinations(seed)
-        self._seen: set[int] = set()  # not sentences: of millions they would take a GiB
+        self._hashes: set[int] = set()  # the sentences themselves would take a GiB in millions
         self._words: tuple[set[str], set[str]] = (set(), set())
-        self._may_use_new_words = True
+        self._is_vocabulary_open = True
 
-    def keep_to_words_so_far(self) -> None:
-        """From now on draw only sentences whose words, on both sides, occurred before."""
-        self._may_use_new_words = False
+    def keep_vocabulary(self) -> None:
+        """From now on yield only sentences whose words, on both sides, have occurred."""
+        self._is_vocabulary_open = False
 
     def take(self, n: int, kind: _Kind) -> Iterator[tuple[str, str]]:
         """Yield ``n`` new pairs of a kind."""
@@ -168,14 +169,14 @@ class _Draw:
         shorter, longer = sorted((len(src), len(tgt)))
         if shorter < kind.shortest or longer > kind.longest:
             return False
-        known_src, known_tgt = self._words
-        if self._may_use_new_words:
-            known_src.update(src)
-            known_tgt.update(tgt)
-        return known_src.issuperset(src) and known_tgt.issuperset(tgt)
+        src_words, tgt_words = self._words
+        if self._is_vocabulary_open:
+            src_words.update(src)
+            tgt_words.update(tgt)
+        return src_words.issuperset(src) and tgt_words.issuperset(tgt)
 
     def _is_new(self, src: str) -> bool:
         key = int.from_bytes(blake2b(src.encode(), digest_size=8).digest(), "big")
-        is_new = key not in self._seen
-        self._seen.add(key)
+        is_new = key not in self._hashes
+        self._hashes.add(key)
         return is_new

@@ -1,14 +1,14 @@
-"""The synchronous grammar: one tree, read out in English and in Sorelin.
+"""The synchronous grammar: one tree, written in English and in Sorelin.
 
-English tells who does what to whom by order alone. Sorelin tells it by case, and orders
+English marks subject and object by order alone. Sorelin marks them by case, and its order is
 
     sentence     [subordinate clause ,] main clause
     clause       subject  recipient  object  adverb  'ne'  verb
     phrase       determiner  noun  adjective  number  modifier
 
 The trees keep English unambiguous: a phrase has at most one modifier, which belongs to the
-nearest noun; only the last of coordinated phrases has one; nothing is coordinated within a
-modifier; relative clauses hold no adverb. So an English sentence has one translation.
+nearest noun; only the last of coordinated phrases has one; modifiers have no coordination;
+relative clauses have no adverb. So an English sentence has one translation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ablate.data.synthetic.lexicon import (
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A noun with what belongs to it; a name has no determiner."""
+    """A noun with its determiner, adjective and modifier; a name has no determiner."""
 
     noun: Noun
     determiner: Determiner | None
@@ -69,10 +69,10 @@ class Relative:
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A verb and what takes part in it.
+    """A verb and its arguments.
 
     Attributes:
-        recipient: of something given; English says it before the object, or after with 'to'.
+        recipient: of something given; in English before the object, or after it with 'to'.
         content: the clause behind 'said that'.
     """
 
@@ -207,7 +207,7 @@ def _is_plural(group: Group) -> bool:
 
 
 class _Sorelin:
-    """Reads trees out in Sorelin, knowing every English word of the sentence."""
+    """Writes trees in Sorelin; ``context`` has every English word of the sentence."""
 
     def __init__(self, context: frozenset[str]) -> None:
         self.context = context

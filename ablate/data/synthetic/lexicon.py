@@ -13,6 +13,7 @@ and a verb has its tense, past -ar- or present -es-, before the agreement. So ``
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -95,75 +96,55 @@ class Preposition:
     case: Case
 
 
-def _things(*rows: tuple[str, str, Gender]) -> tuple[Noun, ...]:
-    return tuple(Noun(en, en + "s", stem, gender, is_animate=False) for en, stem, gender in rows)
+def _rows(table: str) -> Iterator[list[str]]:
+    """Yield the words of each entry of a table; entries are separated by commas."""
+    return (entry.split() for entry in table.split(","))
 
 
-NAMES = (
-    Noun("mira", "", "mir", "a"),
-    Noun("lena", "", "len", "a"),
-    Noun("dora", "", "dor", "a"),
-    Noun("oskar", "", "oskar", "o"),
-    Noun("tibor", "", "tibor", "o"),
-    Noun("bruno", "", "brun", "o"),
+def _words(table: str) -> tuple[Word, ...]:
+    return tuple(Word(en, stem) for en, stem in _rows(table))
+
+
+def _gender(text: str) -> Gender:
+    return "a" if text == "a" else "o"
+
+
+def _thing(en: str, stem: str, gender: str, near: str = "", other: Noun | None = None) -> Noun:
+    return Noun(en, f"{en}s", stem, _gender(gender), False, frozenset(near.split()), other)
+
+
+NAMES = tuple(
+    Noun(en, "", stem, _gender(gender))
+    for en, stem, gender in _rows(
+        "mira mir a, lena len a, dora dor a, oskar oskar o, tibor tibor o, bruno brun o"
+    )
 )
 
-ANIMATES = (
-    Noun("girl", "girls", "nel", "a"),
-    Noun("boy", "boys", "tov", "o"),
-    Noun("dog", "dogs", "gurd", "o"),
-    Noun("cat", "cats", "mis", "a"),
-    Noun("horse", "horses", "keval", "o"),
-    Noun("bird", "birds", "pil", "a"),
-    Noun("wolf", "wolves", "zular", "a"),
-    Noun("teacher", "teachers", "madel", "a"),
-    Noun("farmer", "farmers", "agrin", "o"),
-    Noun("king", "kings", "rovan", "o"),
-    Noun("queen", "queens", "selin", "a"),
-    Noun("doctor", "doctors", "sonar", "o"),
-    Noun("sailor", "sailors", "naver", "o"),
-    Noun("musician", "musicians", "kantel", "a"),
+ANIMATES = tuple(
+    Noun(en, plural, stem, _gender(gender))
+    for en, plural, stem, gender in _rows(
+        "girl girls nel a, boy boys tov o, dog dogs gurd o, cat cats mis a, horse horses keval o, "
+        "bird birds pil a, wolf wolves zular a, teacher teachers madel a, farmer farmers agrin o, "
+        "king kings rovan o, queen queens selin a, doctor doctors sonar o, sailor sailors naver o, "
+        "musician musicians kantel a"
+    )
 )
 
 _OUTDOORS = "river rivers boat boats sailor sailors bird birds tree trees wolf wolves"
 _COURT_MUSIC = "song songs drum drums musician musicians bird birds king kings queen queens"
 
 HOMOGRAPHS = (
-    Noun(
-        en="bank",
-        plural="banks",
-        stem="gelden",
-        gender="a",
-        is_animate=False,
-        near=frozenset(_OUTDOORS.split()),
-        other=Noun("bank", "banks", "ripar", "o", is_animate=False),
-    ),
-    Noun(
-        en="note",
-        plural="notes",
-        stem="bilar",
-        gender="o",
-        is_animate=False,
-        near=frozenset(_COURT_MUSIC.split()),
-        other=Noun("note", "notes", "tonir", "a", is_animate=False),
-    ),
+    _thing("bank", "gelden", "a", near=_OUTDOORS, other=_thing("bank", "ripar", "o")),
+    _thing("note", "bilar", "o", near=_COURT_MUSIC, other=_thing("note", "tonir", "a")),
 )
 
-THINGS = HOMOGRAPHS + _things(
-    ("river", "fluv", "a"),
-    ("boat", "batel", "o"),
-    ("song", "melor", "a"),
-    ("drum", "tambur", "o"),
-    ("tree", "dren", "o"),
-    ("house", "kasel", "a"),
-    ("book", "libin", "o"),
-    ("cup", "tazel", "a"),
-    ("door", "portam", "a"),
-    ("table", "mensul", "o"),
-    ("ring", "nolar", "o"),
-    ("stone", "petren", "o"),
-    ("basket", "korbal", "a"),
-    ("lamp", "lumen", "a"),
+THINGS = HOMOGRAPHS + tuple(
+    _thing(*row)
+    for row in _rows(
+        "river fluv a, boat batel o, song melor a, drum tambur o, tree dren o, house kasel a, "
+        "book libin o, cup tazel a, door portam a, table mensul o, ring nolar o, stone petren o, "
+        "basket korbal a, lamp lumen a"
+    )
 )
 
 INTRANSITIVES = (
@@ -195,22 +176,12 @@ OPINIONS = (
     Verb("know", "knows", "knew", "kon"),
 )
 
-ADJECTIVES = (
-    Word("big", "brel"),
-    Word("small", "pik"),
-    Word("red", "rus"),
-    Word("green", "vird"),
-    Word("white", "alb"),
-    Word("black", "nok"),
-    Word("young", "zov"),
-    Word("strange", "mird"),
-    Word("quiet", "tis"),
-    Word("heavy", "pond"),
-    Word("proud", "gav"),
-    Word("wise", "sav"),
+ADJECTIVES = _words(
+    "big brel, small pik, red rus, green vird, white alb, black nok, young zov, strange mird, "
+    "quiet tis, heavy pond, proud gav, wise sav"
 )
 
-ADVERBS = (Word("quickly", "rapi"), Word("today", "ozi"), Word("often", "multe"))
+ADVERBS = _words("quickly rapi, today ozi, often multe")
 
 SINGULARS = (
     Determiner("the", "l", is_plural=False),
@@ -232,4 +203,4 @@ PREPOSITIONS = (
     Preposition("with", "sam", "accusative"),
 )
 
-SUBORDINATORS = (Word("because", "sor"), Word("when", "kum"))
+SUBORDINATORS = _words("because sor, when kum")

@@ -1,0 +1,85 @@
+"""What error messages share: the name that was probably meant, and plurals."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable
+
+SYNONYMS = {
+    "byte_pair": "bpe",
+    "ce": "cross_entropy",
+    "character": "char",
+    "cosine_annealing": "cosine",
+    "dynamic_tanh": "dyt",
+    "fix_norm": "scale",
+    "fixup": "t_fixup",
+    "glorot": "xavier",
+    "gqa": "grouped_query",
+    "inv_sqrt": "inverse_sqrt",
+    "iwslt": "iwslt14",
+    "layer_norm": "layer",
+    "ln": "layer",
+    "mha": "full",
+    "moe": "mixture_of_experts",
+    "momentum": "sgd",
+    "mqa": "multi_query",
+    "multi_head": "full",
+    "nll": "cross_entropy",
+    "nope": "none",
+    "post_ln": "post",
+    "post_norm": "post",
+    "pre_ln": "pre",
+    "pre_norm": "pre",
+    "primer": "relu_squared",
+    "reduce_on_plateau": "plateau",
+    "relative": "shaw",
+    "rms_norm": "rms",
+    "rope": "rotary",
+    "rpe": "shaw",
+    "scale_norm": "scale",
+    "scaled_dot_product": "sqrt_dk",
+    "sentencepiece": "unigram",
+    "sine": "sinusoidal",
+    "sliding_window": "local",
+    "squared_relu": "relu_squared",
+    "swish": "silu",
+    "trapezoidal": "wsd",
+    "universal": "block",
+    "vaswani": "noam",
+    "warmup_stable_decay": "wsd",
+    "wmt": "wmt14",
+}
+"""Other common names of parts. They appear in suggestions alone: no file may use them."""
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return `` did you mean '...'?``, or nothing if no known word is near or means the same."""
+    near = nearest(word, known)
+    return f" did you mean {near!r}?" if near else ""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that was probably meant; None if none is near or means the same."""
+    spellings = {_plain(name): name for name in known}
+    synonyms = {_plain(synonym): name for synonym, name in SYNONYMS.items()}
+    meant = _plain(word)
+    if meant not in spellings and synonyms.get(meant) in spellings.values():
+        return synonyms[meant]
+    near = difflib.get_close_matches(meant, spellings, n=1)
+    return spellings[near[0]] if near else None
+
+
+def no_such(kind: str, name: str, known: Collection[str]) -> str:
+    """Return the message for the name of a ``kind`` of thing that does not exist."""
+    listed = ", ".join(known) or "none"
+    return f"no {kind} is called {name!r};{suggest(name, known)} known: {listed}"
+
+
+def counted(n: int, noun: str) -> str:
+    """Return ``1 line`` or ``2 lines``."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", word.lower()) or word

@@ -1,0 +1,52 @@
+"""What error messages share."""
+
+from __future__ import annotations
+
+import pytest
+
+from ablate.registry import lookup, slots
+from ablate.wording import SYNONYMS, counted, no_such, suggest
+
+
+@pytest.mark.parametrize(
+    ("slot", "word", "meant"),
+    [
+        ("optimizer", "adamW", "adamw"),
+        ("optimizer", "ADAM", "adam"),
+        ("position", "rope", "rotary"),
+        ("position", "RoPE", "rotary"),
+        ("position", "rotray", "rotary"),
+        ("residual", "Pre-LN", "pre"),
+        ("norm", "RMSNorm", "rms"),
+        ("feed_forward", "ReLU", "relu"),
+        ("tokenizer", "SentencePiece", "unigram"),
+    ],
+)
+def test_a_common_name_leads_to_the_part(slot: str, word: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=rf"called '{word}'; did you mean '{meant}'\? known: "):
+        lookup(slot, word)
+
+
+def test_a_synonym_counts_only_where_its_part_could_stand() -> None:
+    assert suggest("rope", ["scope", "shape"]) == " did you mean 'scope'?"
+    assert suggest("rope", ["alibi"]) == ""
+
+
+def test_every_synonym_is_of_a_part_and_is_no_part() -> None:
+    for synonym, name in SYNONYMS.items():
+        holding = [table for table in slots().values() if name in table]
+        assert holding, name
+        assert not any(synonym in table for table in holding), synonym
+
+
+def test_without_anything_known_the_message_says_so() -> None:
+    assert no_such("row", "a", []) == "no row is called 'a'; known: none"
+
+
+def test_one_is_singular() -> None:
+    assert [counted(n, "line") for n in (0, 1, 2, 1000)] == [
+        "0 lines",
+        "1 line",
+        "2 lines",
+        "1,000 lines",
+    ]

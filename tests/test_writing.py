@@ -1,0 +1,43 @@
+"""Atomic writes of texts and streams."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from ablate.hashing import digest, sha256, sha256_of_file, sha256_of_text
+from ablate.writing import atomic_write, write_whole
+
+
+def test_a_stream_replaces_the_file_at_the_end(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "x.bin"
+    for content in (b"old", b"new"):
+        with atomic_write(file) as stream:
+            stream.write(content)
+            assert not file.exists() or file.read_bytes() == b"old"
+        assert file.read_bytes() == content
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_failure_keeps_the_old_content_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    file = tmp_path / "x.txt"
+    write_whole(file, "old ä\n")
+    lines = (str(1 / n) for n in (1, 0))
+    with pytest.raises(ZeroDivisionError), atomic_write(file, "w") as stream:
+        stream.writelines(lines)
+    assert file.read_text(encoding="utf-8") == "old ä\n"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_hash_is_of_the_content_however_it_arrives(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes("grün".encode())
+    expected = hashlib.sha256("grün".encode()).hexdigest()
+    assert sha256_of_file(tmp_path / "x") == sha256_of_text("grün") == expected
+    assert sha256([b"gr", "ün".encode()]) == expected
+
+
+def test_a_digest_tells_apart_how_a_text_is_divided() -> None:
+    assert digest(["ab", "c"]) != digest(["a", "bc"]) != digest(["abc"])
+    assert digest(["ab"]) == hashlib.sha256(b"\0" * 7 + b"\x02ab").hexdigest()
