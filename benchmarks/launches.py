@@ -66,8 +66,8 @@ def count(run: RunSpec, name: str, precision: str) -> dict[str, int]:
     ids = torch.randint(PAD + 4, N_IDS, (ROWS, LENGTH))
     batch = Batch(ids, ids, ids, ids.numel(), torch.arange(ROWS))
     counter = Counter()
-    with patch.object(GraphCapturer, "record", counter.record):
-        engine = choose(name, model, StepConfig.of(run.training, precision), optimizer, batch)
+    with patch.object(GraphCapturer, "capture", counter.capture):
+        engine = choose(name, model, StepConfig.of(run.training, precision), optimizer)
         for _ in range(2):
             engine.step([batch])
         with counter:
@@ -94,15 +94,15 @@ class Counter(TorchDispatchMode):
         self.n += computes(func)
         return func(*args, **(kwargs or {}))
 
-    def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Take the place of `GraphCapturer.record`: a recording is the work, counted."""
+    def capture(self, name: str, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Take the place of `GraphCapturer.capture`: a capture is the work, counted."""
 
         def replay() -> Tensor:
             before = self.n
-            found = work()
+            result = work()
             self.n_graphs += self.n > before
             self.n_inside += self.n - before
-            return found
+            return result
 
         return replay
 

@@ -162,8 +162,9 @@ def rival(changes: Sequence[str], place: devices.Device, options: argparse.Names
     engine = resolve("auto", place.kind)
     work = measuring.Workload(run, prepare(run), torch.device(place.kind), engine)
     model = work.model()
-    train = work.training(model, precision)
-    return Rival(lambda: train(work.steps), work.decoding(model))
+    training = work.training(model, precision)
+    training.warm_up(work.steps)
+    return Rival(lambda: training.run(work.steps), work.decoding(model))
 
 
 def peak(options: argparse.Namespace) -> dict[str, float]:

@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +66,11 @@ def main() -> int:
     found = Batches(corpus.train, run.training.batch_tokens, PAD)
     rows = found.epoch(seed=1, epoch=0)[: options.steps]
     batches = [found.make(of_batch).to(device) for of_batch in rows]
-    engine = choose(resolve("auto", place.kind), model, step_config, optimizer, batches[0])
-    with closing(engine):
-        engine.cores = options.cores
-        seconds = per_step(engine, batches, options.repeats)
-    n_flops, n_kept = work(Eager(model, step_config, optimizer), batches)
+    engine = choose(resolve("auto", place.kind), model, step_config, optimizer)
+    steps = measured(engine, batches, options.cores, options.repeats)
     n_parameters = sum(p.numel() for p in model.parameters())
-    n_bytes = 2 * n_kept + 4 * 8 * n_parameters  # w, m, v: read, written; g: written, read
-    engine.cores = 1
-    top = operations(engine, batches)
+    n_bytes = 2 * steps.n_kept + 4 * 8 * n_parameters  # w, m, v: read, written; g: written, read
+    seconds, n_flops = steps.seconds, steps.n_flops
     torch.set_num_threads(options.cores)
     rate, bandwidth = matrix_rate(device, precision), copy_rate(device)
     floor = {"arithmetic": n_flops / rate, "memory": n_bytes / bandwidth}
@@ -89,7 +86,7 @@ def main() -> int:
         "floor_seconds": floor,
         "times_the_floor": seconds / max(floor.values()),
         "share_of_matrix_rate": n_flops / seconds / rate,
-        "top": top,
+        "top": steps.top,
     }
     _tell(told)
     settings = {k: v for k, v in vars(options).items() if k != "output"}
@@ -97,8 +94,37 @@ def main() -> int:
     return 0
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of steps.
+
+    Attributes:
+        seconds: per step.
+        n_flops: of a step.
+        n_kept: bytes that the forward pass of a step keeps for the backward pass.
+        top: the operations that take most of the time.
+    """
+
+    seconds: float
+    n_flops: float
+    n_kept: float
+    top: list[dict[str, Any]]
+
+
+def measured(engine: Engine, batches: list[Batch], n_cores: int, n_rounds: int) -> Measured:
+    """Measure steps; the engine makes no more of them."""
+    with closing(engine):
+        engine.cores = n_cores
+        seconds = per_step(engine, batches, n_rounds)
+        engine.cores = 1
+        top = operations(engine, batches)
+    # Not before: eager steps free the gradients that captured graphs write to
+    n_flops, n_kept = work(Eager(engine.model, engine.step_config, engine.optimizer), batches)
+    return Measured(seconds, n_flops, n_kept, top)
+
+
 def per_step(engine: Engine, batches: list[Batch], n_rounds: int) -> float:
-    """Return the median seconds of a step, after two rounds that are not counted."""
+    """Return the median seconds of a step, after two rounds, of which the second may capture."""
 
     def of_round() -> None:
         for batch in batches:

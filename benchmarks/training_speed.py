@@ -28,8 +28,11 @@ up.
 
 Each runs in fp32, as it comes; where ``auto`` means bf16 also in bf16, if it can (autocast). What
 cannot be made the same is told in the docstring of each program in `peers`. A round is a number of
-steps, after some that warm up: as many, unless ``--warm-up`` says otherwise. Each peer has a
-virtual environment of its own, made on first use with pip. Ends with 1 if a contender fails.
+steps, after some that warm up: as many, unless ``--warm-up`` says otherwise. On CUDA they are twice
+as many, and two epochs with ``--own-batches``, since ours captures a shape of a batch when it comes
+for the second time; the share of the rounds that captures took nevertheless is written down. Each
+peer has a virtual environment of its own, made on first use with pip. Ends with 1 if a contender
+fails.
 """
 
 from __future__ import annotations
@@ -78,7 +81,7 @@ def main() -> int:
     """Run the contenders in turns, print and write what came of it; return the exit status."""
     made = parser(__doc__, "training_speed.json", [c.name for c in PROGRAMS])
     made.add_argument("--steps", type=int, default=20, help="of a round, one batch each")
-    made.add_argument("--warm-up", type=int, help="steps before a round; as many as it has")
+    made.add_argument("--warm-up", type=int, help="steps before the first round")
     made.add_argument(
         "--own-batches", action="store_true", help="everybody's own, of the same pairs"
     )
@@ -86,17 +89,17 @@ def main() -> int:
         "--side-by-side", action="store_true", help="also one run per thread, at the same time"
     )
     options = made.parse_args()
-    if options.warm_up is None:
-        options.warm_up = options.steps
-    elif options.warm_up < 1:
+    if options.warm_up is not None and options.warm_up < 1:
         made.error("--warm-up: at least 1, a program cannot be ready before its first step")
     run, corpus = prepared(options)
+    batches = Batches(corpus.train, run.training.batch_tokens, PAD)
+    if options.warm_up is None:
+        options.warm_up = default_warm_up(options, batches.n_per_epoch)
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data.npz"
         if options.own_batches:
             arrays = of_pairs(corpus.train)
         else:
-            batches = Batches(corpus.train, run.training.batch_tokens, PAD)
             arrays = of_batches(some_batches(batches, options.steps))
         np.savez(data, allow_pickle=False, **arrays)
         job = Job(
@@ -122,16 +125,34 @@ def main() -> int:
     return finish(options, summary(options, entries, RATES, more), RATES, "target tokens/s")
 
 
+def default_warm_up(options: argparse.Namespace, n_per_epoch: int) -> int:
+    """Return the steps before the first round.
+
+    On CUDA every shape of a batch must have come twice: once eagerly, once to be captured.
+
+    Args:
+        options: of the command.
+        n_per_epoch: batches of an epoch, if they are everybody's own.
+    """
+    n_steps: int = options.steps
+    if options.device == "cpu":
+        return n_steps
+    return 2 * (n_per_epoch if options.own_batches else n_steps)
+
+
 def measure(entry: Entry, n_steps: int) -> None:
     """Put rates into the rounds, and into the facts how full the batches were."""
     for of_round in entry.rounds:
         of_round[RATES] = of_round["n_tokens"] / of_round["seconds"]
     if entry.rounds:
-        n_tokens, n_worker_slots = (
+        n_tokens, n_padded = (
             sum(of_round[name] for of_round in entry.rounds) for name in ("n_tokens", "n_places")
         )
         entry.facts["target_tokens_per_step"] = n_tokens / len(entry.rounds) / n_steps
-        entry.facts["target_padding_share"] = 1 - n_tokens / n_worker_slots
+        entry.facts["target_padding_share"] = 1 - n_tokens / n_padded
+        seconds = sum(of_round["seconds"] for of_round in entry.rounds)
+        preparing = sum(of_round.get("preparing_seconds", 0.0) for of_round in entry.rounds)
+        entry.facts["preparing_share"] = preparing / seconds
 
 
 def in_precisions(programs: list[Contender], device: str) -> list[Contender]:

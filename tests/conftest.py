@@ -29,5 +29,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if not _needs_gpu(item)]
 
 
+@pytest.fixture(autouse=True)
+def _on_the_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the machine's GPUs from tests that are not about them, and from their processes."""
+    if torch.cuda.is_available() and not _needs_gpu(request.node):
+        hide_gpus(monkeypatch)
+
+
+def hide_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have PyTorch say that there are no GPUs, here and in processes that are started."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+
+
 def _needs_gpu(item: pytest.Item) -> bool:
     return item.get_closest_marker("gpu") is not None

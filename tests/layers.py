@@ -12,10 +12,8 @@ from pathlib import Path
 import ablate
 
 LAYERS = (
-    (
-        *("version", "errors", "processes", "cuda_graphs", "part_packages", "record"),
-        *("writing", "hashing", "wording"),
-    ),
+    ("version", "errors", "processes", "part_packages", "record", "writing", "hashing", "wording"),
+    ("cuda_graphs",),
     ("registry",),
     ("parts",),
     ("config",),

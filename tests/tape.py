@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ablate.errors import EngineError
+
 _FORBIDDEN = {
     "aten::_local_scalar_dense": "to read a value on the host",
     "aten::item": "to read a value on the host",
@@ -76,12 +78,14 @@ class Tape(TorchDispatchMode):
             self._overwritten += [(x, x.clone()) for x in tree_leaves(value)]
 
 
-def record(_: object, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """Replace `GraphCapturer.record`."""
+def capture(_: object, name: str, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """Replace `GraphCapturer.capture`."""
     tape = Tape()
     try:
         with tape:
             result = work()
+    except RuntimeError as error:
+        raise EngineError(f"{name} could not be captured as a CUDA graph: {error}") from error
     finally:
         tape.undo()
 

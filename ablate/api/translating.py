@@ -25,7 +25,7 @@ from ablate.model import assemble
 from ablate.registry import Choice, build, lookup
 from ablate.runner import devices
 from ablate.store import Store
-from ablate.training.engines import resolve
+from ablate.training.engines import capturer_for, resolve
 
 _BATCH = 256
 """Lines translated together, unless each is waited for."""
@@ -76,6 +76,8 @@ class Translator:
             raise StoreError(f"{folder}: this run left no model ({error})") from error
         self._model = model.to(self._device).eval()
         self._n_best = n_best
+        engine = resolve("auto", self._device.type)
+        self._capturer = capturer_for(engine, self._model, self._device)
         self._search = build(Search, _choice(self._spec.decoding, n_best), at="decoding")
 
     def translate(
@@ -115,7 +117,7 @@ class Translator:
             sources.cut(max_len),
             self._spec.training.batch_tokens,
             self._device,
-            resolve("auto", self._device.type),
+            self._capturer,
         )
         for line, hypotheses in zip(lines, n_best, strict=True):
             decode = self._tokenizers.decode_tgt

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -65,6 +66,17 @@ class Ragged(Sequence[Ids]):
         cut = self._pick(np.arange(len(self)), short)
         cut.flat[cut.starts + short - 1] = self.flat[self.starts + self.lengths - 1]
         return cut
+
+    def padded(self, rows: Rows, width: int, pad: int) -> tuple[Rows, NDArray[np.bool_]]:
+        """Return the sentences of ``rows`` (B,), filled up with ``pad``, and what is no padding.
+
+        Both are (B, ``width``); none of the sentences is longer.
+        """
+        sentences = self.take(rows)
+        is_token = np.arange(width) < sentences.lengths[:, None]
+        ids = np.full(is_token.shape, pad, dtype=np.int64)
+        ids[is_token] = sentences.flat
+        return ids, is_token
 
     def _pick(self, rows: Rows, lengths: Rows) -> Ragged:
         """Return the first ``lengths`` tokens of the sentences of ``rows``."""
@@ -134,7 +146,7 @@ class Batches:
         data: the split.
         batch_tokens: target tokens of a batch, with padding.
         pad: the id of padding.
-        device: of all ids and batches.
+        device: of the batches.
     """
 
     def __init__(
@@ -143,7 +155,6 @@ class Batches:
         self._data = data
         self._pad = pad
         self._device = torch.device(device)
-        self._src, self._tgt = (_Resident(side, self._device) for side in (data.src, data.tgt))
         self._keys = sorting(data.src.lengths, data.tgt.lengths, batch_tokens)
         self._by_length = np.lexsort(self._keys)
         self._bounds = bounds(data.tgt.lengths[self._by_length], batch_tokens)
@@ -169,14 +180,25 @@ class Batches:
         return int(self._data.tgt.lengths[rows].sum())
 
     def make(self, rows: Rows) -> Batch:
-        """Return the pairs of ``rows`` as a padded batch, without synchronising the device."""
-        index = torch.from_numpy(rows)
-        on_device = index.to(self._device, non_blocking=True)
-        src, _ = self._src.padded(on_device, _longest(self._data.src, rows), self._pad)
-        tgt_out, is_token = self._tgt.padded(on_device, _longest(self._data.tgt, rows), self._pad)
-        tgt_in = tgt_out.roll(1, dims=1).masked_fill_(~is_token, self._pad)
+        """Return the pairs of ``rows`` as a padded batch.
+
+        All ids go to the device in one copy, for which the host does not wait.
+        """
+        n_src, n_tgt = _longest(self._data.src, rows), _longest(self._data.tgt, rows)
+        widths = n_src, n_tgt, n_tgt
+        ids = np.full(len(rows) * sum(widths), self._pad, dtype=np.int64)
+        src, tgt_in, tgt_out = _blocks(ids, len(rows), widths)
+        src[:], _ = self._data.src.padded(rows, n_src, self._pad)
+        tgt_out[:], is_token = self._data.tgt.padded(rows, n_tgt, self._pad)
+        tgt_in[:, 1:] = np.where(is_token[:, 1:], tgt_out[:, :-1], self._pad)
         tgt_in[:, 0] = BOS
-        return Batch(src, tgt_in, tgt_out, self.count_tokens(rows), index)
+        on_device = _blocks(self._moved(torch.from_numpy(ids)), len(rows), widths)
+        return Batch(*on_device, self.count_tokens(rows), torch.from_numpy(rows))
+
+    def _moved(self, ids: Tensor) -> Tensor:
+        if self._device.type == "cpu":
+            return ids
+        return ids.pin_memory().to(self._device, non_blocking=True)
 
     def _split(self, order: Rows) -> list[Rows]:
         return [order[a:b] for a, b in itertools.pairwise(self._bounds)]
@@ -186,25 +208,14 @@ def _longest(side: Ragged, rows: Rows) -> int:
     return int(side.lengths[rows].max(initial=0))
 
 
-class _Resident:
-    """Sentences on a device.
+_T = TypeVar("_T", NDArray[np.int64], Tensor)
 
-    Args:
-        side: the sentences.
-        device: their device.
-    """
 
-    def __init__(self, side: Ragged, device: torch.device) -> None:
-        self._flat, self._starts, self._lengths = (
-            torch.from_numpy(x).to(device) for x in (side.flat, side.starts, side.lengths)
-        )
-
-    def padded(self, rows: Tensor, width: int, pad: int) -> tuple[Tensor, Tensor]:
-        """Return the sentences of ``rows`` (B,), padded, and a mask that is False at padding.
-
-        Both are (B, ``width``); none of the sentences is longer.
-        """
-        position = torch.arange(width, device=rows.device)
-        is_token = position < self._lengths[rows, None]
-        index = (self._starts[rows, None] + position).clamp_(max=len(self._flat) - 1)
-        return self._flat[index].long().masked_fill_(~is_token, pad), is_token
+def _blocks(flat: _T, n_rows: int, widths: tuple[int, int, int]) -> tuple[_T, _T, _T]:
+    """Return the parts of ``flat`` as matrices of ``n_rows`` rows and the given widths."""
+    ends = [n_rows * end for end in itertools.accumulate(widths)]
+    first, second, third = (
+        flat[end - n_rows * width : end].reshape(n_rows, width)
+        for end, width in zip(ends, widths, strict=True)
+    )
+    return first, second, third

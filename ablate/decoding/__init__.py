@@ -3,7 +3,8 @@
 import importlib
 import pkgutil
 
-from ablate.decoding.search import Hypothesis, Search
+from ablate.decoding.search import Search
+from ablate.decoding.search_state import Hypothesis
 from ablate.decoding.translate import by_length, padded, translate
 
 for _module in pkgutil.iter_modules(__path__, prefix=f"{__name__}."):

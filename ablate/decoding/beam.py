@@ -14,7 +14,8 @@ from pydantic import AfterValidator, NonNegativeFloat, NonNegativeInt, PositiveI
 from torch import Tensor
 
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.decoding.search import Hypothesis, Search, SearchState
+from ablate.decoding.search import Search
+from ablate.decoding.search_state import Hypothesis, SearchState
 from ablate.registry import register
 
 Alpha = Annotated[NonNegativeFloat | Literal["none"], AfterValidator(lambda a: a or "none")]
@@ -25,7 +26,7 @@ Alpha = Annotated[NonNegativeFloat | Literal["none"], AfterValidator(lambda a: a
 class Beam(Search):
     """Keep the ``size`` likeliest beginnings at every step, for every sentence.
 
-    A beam that writes EOS keeps its place to the end, so that there are fewer to go on, as in
+    A beam that writes EOS stays to the end, so that there are fewer to go on, as in
     Bahdanau et al.'s GroundHog and in Marian. A sentence is done when every beam has ended, or when
     none can come to score higher than the ``n_best`` best that have. With a size of 1 this is
     greedy search.
@@ -109,12 +110,12 @@ class _Beams(SearchState):
 
     def advance(self, log_p: Tensor, tokens: Tensor, n: Tensor) -> Tensor:
         goes_on = self._going()[..., None]
-        best, place = (goes_on + log_p).flatten(1).topk(self.beam.n_beams)  # (B, K)
+        best, index = (goes_on + log_p).flatten(1).topk(self.beam.n_beams)  # (B, K)
         rank = ((~self.has_ended).cumsum(dim=1) - 1).clamp(min=0)  # best to the first free beam
-        best, place = best.gather(1, rank), place.gather(1, rank)
-        own = torch.arange(self.beam.n_beams, device=place.device)
-        parents = torch.where(self.has_ended, own, place // log_p.size(-1))
-        token = tokens.flatten(1).gather(1, place).masked_fill(self.has_ended, PAD)
+        best, index = best.gather(1, rank), index.gather(1, rank)
+        own = torch.arange(self.beam.n_beams, device=index.device)
+        parents = torch.where(self.has_ended, own, index // log_p.size(-1))
+        token = tokens.flatten(1).gather(1, index).masked_fill(self.has_ended, PAD)
         self.log_p = torch.where(self.has_ended, self.log_p, best)
         self.tokens = self.tokens.gather(1, parents[..., None].expand_as(self.tokens))
         self.tokens.index_copy_(-1, n, token[..., None])

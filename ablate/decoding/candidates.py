@@ -1,7 +1,7 @@
 """Which tokens may come next, and which of them are likeliest.
 
 B sentences, K beams per sentence, C candidates per beam, D d_model, V target vocabulary. Nothing
-here asks the device for a number, so that all of it can be recorded.
+here asks the device for a number, so that all of it can be captured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.parts.embedding import Embedding
 
 _BLOCK = 64  # numbers
-_FEWEST_BLOCKS = 8  # per number that is looked for, or it does not pay
+_FEWEST_BLOCKS = 8  # per number that is asked for, or it does not pay
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Limits:
         log_p[..., BOS].fill_(-torch.inf)
         if self.is_exact:
             log_p[..., EOS].masked_fill_((n < self.longest)[:, None], -torch.inf)
-        found, tokens = largest(log_p, k)
+        best, tokens = largest(log_p, k)
         is_last = (n >= self.longest)[:, None, None]
-        return torch.where(is_last, at_limit, found), tokens.masked_fill(is_last, EOS)
+        return torch.where(is_last, at_limit, best), tokens.masked_fill(is_last, EOS)
 
 
 def candidates(
@@ -61,7 +61,7 @@ def candidates(
 ) -> tuple[Tensor, Tensor]:
     """Return the likeliest as token number ``n``: their log-probabilities, and which, (B, K, C).
 
-    Logits are made, looked at and forgotten a piece at a time.
+    Logits are made, used and freed a part at a time.
 
     Args:
         embedding: makes logits.
@@ -72,29 +72,29 @@ def candidates(
     """
     at_once = max(1, embedding.rows_at_once(hidden.device) // hidden.size(1))
     n_candidates = min(n_candidates, embedding.n_tgt)
-    found = []
-    for begin, piece in zip(range(0, len(hidden), at_once), hidden.split(at_once), strict=True):
-        log_p = embedding.logits(piece).float().log_softmax(dim=-1)  # (b, K, V)
+    of_chunks = []
+    for begin, chunk in zip(range(0, len(hidden), at_once), hidden.split(at_once), strict=True):
+        log_p = embedding.logits(chunk).float().log_softmax(dim=-1)  # (b, K, V)
         some = limits.select(slice(begin, begin + at_once))
-        found.append(some.likeliest(log_p, n, n_candidates))
-    log_p, tokens = (torch.cat(parts) for parts in zip(*found, strict=True))
+        of_chunks.append(some.likeliest(log_p, n, n_candidates))
+    log_p, tokens = (torch.cat(parts) for parts in zip(*of_chunks, strict=True))
     return log_p, tokens
 
 
 def largest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the ``k`` largest of each row of ``x`` (..., V), and where they stand, both (..., k).
+    """Return the ``k`` largest of each row of ``x`` (..., V), and their indices, both (..., k).
 
     `torch.topk` with less work: rows are cut into blocks, and only the k blocks with the largest
-    maxima are looked at, since nothing else can be among the k largest.
+    maxima are searched, since nothing else can be among the k largest.
     """
     n_blocks = x.size(-1) // _BLOCK
     if n_blocks < _FEWEST_BLOCKS * k:
-        found = x.topk(k)
-        return found.values, found.indices
+        top = x.topk(k)
+        return top.values, top.indices
     blocks = x[..., : n_blocks * _BLOCK].unflatten(-1, (n_blocks, _BLOCK))
     chosen = blocks.amax(dim=-1).topk(k).indices[..., None]  # (..., k, 1)
-    place = torch.arange(x.size(-1), device=x.device)
-    rest = place[n_blocks * _BLOCK :].expand(*x.shape[:-1], -1)
-    places = torch.cat(((chosen * _BLOCK + place[:_BLOCK]).flatten(-2), rest), dim=-1)
-    found = x.gather(-1, places).topk(k)
-    return found.values, places.gather(-1, found.indices)
+    index = torch.arange(x.size(-1), device=x.device)
+    rest = index[n_blocks * _BLOCK :].expand(*x.shape[:-1], -1)
+    candidates = torch.cat(((chosen * _BLOCK + index[:_BLOCK]).flatten(-2), rest), dim=-1)
+    top = x.gather(-1, candidates).topk(k)
+    return top.values, candidates.gather(-1, top.indices)

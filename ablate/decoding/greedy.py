@@ -9,7 +9,8 @@ from pydantic import NonNegativeInt
 from torch import Tensor
 
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.decoding.search import Hypothesis, Search, SearchState
+from ablate.decoding.search import Search
+from ablate.decoding.search_state import Hypothesis, SearchState
 from ablate.registry import register
 
 

@@ -1,86 +1,24 @@
-"""What a search is: where it starts, and how it goes on from token to token.
+"""The contract of searches.
 
-B sentences, S source tokens, K beams per sentence, C candidates per beam, V target vocabulary. A
-translation ends in EOS, which counts in its length and its probability and is left out of its
-tokens.
+B sentences, S source tokens, K beams per sentence, C candidates per beam, V target vocabulary.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields, replace
-from typing import Self
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import torch
 from torch import Tensor
 
 from ablate.cuda_graphs import GraphCapturer
 from ablate.data.tokenizer import PAD
 from ablate.decoding.candidates import Limits
 from ablate.decoding.decode_loop import CapturedDecodeLoop, DecodeLoop
+from ablate.decoding.search_state import Hypothesis, SearchSetup, SearchState
 from ablate.model import Transformer
 from ablate.registry import Part
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One translation of one sentence.
-
-    Attributes:
-        tokens: without BOS and EOS.
-        score: what the search ranks by.
-        log_p: natural logarithm of its probability given the source, EOS included; the
-            probabilities are the model's own, of all V tokens.
-    """
-
-    tokens: list[int]
-    score: float
-    log_p: float
-
-
-@dataclass
-class SearchState(ABC):
-    """What a search has reached: K beams for each of B sentences.
-
-    A subclass is a dataclass whose tensors all have the sentences as their first dimension. All
-    that changes from token to token is in them, and to go on takes no look at a number: it is
-    recorded once and replayed (`ablate.cuda_graphs`).
-    """
-
-    @abstractmethod
-    def last(self, n: Tensor) -> Tensor:
-        """Return the token before token number ``n``, from 1, (1,), of every beam, (B, K)."""
-
-    @abstractmethod
-    def advance(self, log_p: Tensor, tokens: Tensor, n: Tensor) -> Tensor | None:
-        """Write token number ``n``; sentences that are done must not change any more.
-
-        Args:
-            log_p: of the C likeliest tokens after every beam, likeliest first, (B, K, C).
-            tokens: which they are, (B, K, C).
-            n: which token, from 1, (1,).
-
-        Returns:
-            Which of its sentence's old beams each new one continues, (B, K); None if each
-            continues itself.
-        """
-
-    @abstractmethod
-    def is_done(self) -> Tensor:
-        """Return whether each sentence has all that was searched for, (B,)."""
-
-    @abstractmethod
-    def hypotheses(self) -> list[list[Hypothesis]]:
-        """Return what was found for each sentence, best first."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return what changes, by the names of the fields."""
-        held = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: x for name, x in held.items() if isinstance(x, Tensor)}
-
-    def select(self, sentences: Tensor) -> Self:
-        """Return the frontier of some of the ``sentences`` (B',), by number."""
-        kept = {name: x.index_select(0, sentences) for name, x in self.tensors().items()}
-        return replace(self, **kept)
 
 
 class Search(Part, slot="decoding"):
@@ -92,7 +30,7 @@ class Search(Part, slot="decoding"):
     Args:
         max_extra: target tokens beyond those of the source.
         n_beams: K, rows per sentence.
-        n_candidates: C, of how many tokens after a beam it wants to know; V if there are fewer.
+        n_candidates: C, the likeliest tokens after a beam that it asks for; V if there are fewer.
     """
 
     def __init__(self, max_extra: int, n_beams: int = 1, n_candidates: int = 1) -> None:
@@ -102,7 +40,7 @@ class Search(Part, slot="decoding"):
 
     @abstractmethod
     def start(self, longest: Tensor) -> SearchState:
-        """Return the frontier before the first token.
+        """Return the state before the first token.
 
         Args:
             longest: the most tokens of each translation, EOS included, (B,).
@@ -122,14 +60,38 @@ class Search(Part, slot="decoding"):
             src: ids that end in EOS, padded at the end.
             n_tokens: target tokens, EOS included, that every hypothesis must have, (B,): the
                 fixed amount of work that a measurement of speed needs.
-            capturer: records what a token takes; without one it is done as it is.
+            capturer: captures the work of a token, after it has destroyed its earlier captures;
+                without one every operation is launched by itself.
+
+        Raises:
+            EngineError: if the work of a token cannot be captured.
         """
         longest = self._longest(model, src) if n_tokens is None else n_tokens
         limits = Limits(longest, is_exact=n_tokens is not None)
-        start = self, model, src, limits
-        return (
-            DecodeLoop(*start) if capturer is None else CapturedDecodeLoop(*start, capturer)
-        ).run()
+        setup = SearchSetup(self.start(longest), limits, self.n_beams, self.n_candidates)
+        if capturer is None or self.capture_blocker:
+            loop = DecodeLoop(setup, model, src)
+        else:
+            loop = CapturedDecodeLoop(setup, model, src, capturer)
+        with _usual_kernels():
+            return loop.run()
 
     def _longest(self, model: Transformer, src: Tensor) -> Tensor:
         return ((src != PAD).sum(dim=1) + self.max_extra).clamp(max=model.max_len)
+
+
+@contextmanager
+def _usual_kernels() -> Iterator[None]:
+    """Let PyTorch use its usual kernels.
+
+    Decoding writes no two numbers to one address, so that they are deterministic. Where a switch
+    asks for deterministic algorithms PyTorch does not know that, and takes fifteen kernels on a GPU
+    to write one token to the caches.
+    """
+    was_enabled = torch.are_deterministic_algorithms_enabled()
+    warned_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(False)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(was_enabled, warn_only=warned_only)

@@ -1,4 +1,4 @@
-"""A whole test set on its way through a search, batch by batch."""
+"""Translation of a whole test set, batch by batch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ablate.cuda_graphs import capturer_for
+from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Ids
 from ablate.data.tokenizer import PAD
-from ablate.decoding.search import Hypothesis, Search
+from ablate.decoding.search import Search
+from ablate.decoding.search_state import Hypothesis
 from ablate.model import Transformer
 
 _GPU_SHARE = 1 / 16
@@ -28,7 +29,7 @@ def translate(
     sources: Sources,
     batch_tokens: int,
     device: torch.device,
-    engine: str = "eager",
+    capturer: GraphCapturer | None = None,
 ) -> list[list[Hypothesis]]:
     """Translate any number of sentences; return their hypotheses in the order of ``sources``.
 
@@ -41,31 +42,32 @@ def translate(
         sources: ids that end in EOS.
         batch_tokens: source tokens of a batch, padding included, at most.
         device: where to compute.
-        engine: of training; with some what a token takes is recorded and replayed.
+        capturer: of the device; captures the work of a token. Without one every operation is
+            launched by itself.
 
     Raises:
         ValueError: if a source lacks even EOS, or is longer than the model's max_len.
+        EngineError: if the work of a token cannot be captured.
     """
-    found: list[list[Hypothesis]] = [[] for _ in sources]
-    capturer = capturer_for(engine, device)
+    best: list[list[Hypothesis]] = [[] for _ in sources]
     was_training = model.training
     model.eval()
     try:
         with torch.inference_mode():
             for rows in by_length(sources, batch_tokens, _most_sentences(model, search, device)):
                 src = padded([sources[row] for row in rows]).to(device)
-                best = search.search(model, src, capturer=capturer)
-                for row, hypotheses in zip(rows, best, strict=True):
-                    found[row] = hypotheses
+                of_batch = search.search(model, src, capturer=capturer)
+                for row, hypotheses in zip(rows, of_batch, strict=True):
+                    best[row] = hypotheses
     finally:
         model.train(was_training)
-    return found
+    return best
 
 
 def _most_sentences(model: Transformer, search: Search, device: torch.device) -> int:
     """Return how many sentences may share a batch: on a GPU their caches fill a part of the memory.
 
-    It is always the same part: what else is there must not decide how numbers are rounded.
+    It is always the same part: how numbers are rounded must not depend on what else is there.
     """
     if device.type != "cuda":
         return sys.maxsize
@@ -77,7 +79,7 @@ def _most_sentences(model: Transformer, search: Search, device: torch.device) ->
 def by_length(
     sources: Sources, batch_tokens: int, n_most: int = sys.maxsize
 ) -> Iterator[list[int]]:
-    """Yield the rows of ``sources`` batch by batch, longest first: a lack of memory shows at once.
+    """Yield the rows of ``sources`` batch by batch, longest first, so that memory runs out at once.
 
     Args:
         sources: ids that end in EOS.

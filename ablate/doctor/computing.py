@@ -82,7 +82,7 @@ def capture(target: Target) -> CheckResult:
     worst = 0.0
     for _ in range(2):  # the second after the first graph is gone, as in decoding
         capturer.warm_up(work)
-        replay = capturer.record(work)
+        replay = capturer.capture("the work", work)
         for seed in (1, 2):
             torch.manual_seed(seed)
             x.copy_(torch.randn(64, 64, device=device))

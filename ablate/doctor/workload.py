@@ -107,7 +107,7 @@ def engine(
     optimizer = make_optimizer(run, model)
     set_rate(optimizer, LEARNING_RATE)
     step_config = StepConfig.of(run.training, precision)
-    made = choose(name, model, step_config, optimizer, batches(size, 1, device)[0])
+    made = choose(name, model, step_config, optimizer)
     made.cores = cores
     try:
         yield made

@@ -87,12 +87,12 @@ def _losses(
     autocast = partial(
         torch.autocast, batch.src.device.type, torch.bfloat16, enabled=precision == "bf16"
     )
-    load = StepInputs.of(batch, batch.n_tokens)
+    inputs = StepInputs.of(batch, batch.n_tokens)
     with autocast():
-        hidden, _ = forward_hidden(model, load.src, load.tgt_in)  # (B, T, D)
+        hidden, _ = forward_hidden(model, inputs.src, inputs.tgt_in)  # (B, T, D)
     n_rows = model.embedding.rows_at_once(hidden.device)
-    pieces = hidden.flatten(0, 1)[load.places].split(n_rows)
-    targets = load.tgt_out.flatten()[load.places].split(n_rows)
+    pieces = hidden.flatten(0, 1)[inputs.token_index].split(n_rows)
+    targets = inputs.tgt_out.flatten()[inputs.token_index].split(n_rows)
     total = hidden.new_zeros((), dtype=torch.float64)
     losses = []
     for piece, wanted in zip(pieces, targets, strict=True):
@@ -100,5 +100,5 @@ def _losses(
             logits = model.embedding.logits(piece)
         losses.append(F.cross_entropy(logits.float(), wanted, reduction="none").double())
         total += losses[-1].sum()
-    assert load.places is not None, "the inputs leave padding out"
-    return total, torch.cat(losses), load.places // batch.tgt_out.size(1), batch.index
+    assert inputs.token_index is not None, "the inputs leave padding out"
+    return total, torch.cat(losses), inputs.token_index // batch.tgt_out.size(1), batch.index

@@ -1,4 +1,4 @@
-"""Speed and memory, measured the same way for every row: alone, on fixed work, without its start.
+"""Speed and memory, measured the same way for every row: alone, on fixed work, warmed up.
 
 To be called with nothing else on the device; memory is only right in a process that is fresh.
 """
@@ -10,6 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ from ablate.config import RunSpec
 from ablate.data.prepare import Prepared
 from ablate.measuring.flops import count_flops
 from ablate.measuring.workload import Workload
+from ablate.model import Transformer
 
 _SECONDS = 0.25  # about, for each of the two measurements
 _FEWEST, _MOST = 2, 50  # repeats
@@ -38,8 +40,9 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
 ) -> dict[str, float]:
     """Build the model of ``spec`` and measure decoding, then training.
 
-    Every time is the median of repeats on the same work (`Workload`), after one that is not
-    counted. The largest batch goes first, for the peak of memory.
+    Every time is the median of repeats on the same work (`Workload`), after repeats that are not
+    counted: one, and for training as many as it takes until nothing is captured or compiled any
+    more. The largest batch goes first, for the peak of memory.
 
     Args:
         spec: the row.
@@ -52,8 +55,9 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
 
     Returns:
         ``train_target_tokens_per_second``, padding not counted; ``decode_sentences_per_second``;
-        ``train_peak_mib`` and ``decode_peak_mib``: on CUDA the most that the allocator held, on the
-        CPU by how much the process grew, model included, interpreter and libraries not;
+        ``train_peak_mib`` and ``decode_peak_mib``: on CUDA the most that PyTorch reserved, with the
+        memory of captured graphs, of which nothing counts as allocated between replays; on the CPU
+        by how much the process grew, model included, interpreter and libraries not;
         ``target_tokens_per_step``, of the measured batches; and on CUDA ``runs_at_once``: of how
         many such runs the device has more side by side than one after the other.
     """
@@ -61,16 +65,18 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
     _load_libraries(device)
     memory = _Memory(device)
     model = work.model()
-    decode_seconds = _median_seconds(work.decoding(model), device)
+    decode_seconds = _decode_seconds(work, model)
     decode_peak_mib = memory.peak_mib()
     before_training()
-    train = work.training(model, precision)
-    train([work.largest])
-    train_seconds = _median_seconds(lambda: train(work.steps), device)
+    with closing(work.training(model, precision)) as training:
+        training.warm_up([work.largest])
+        training.warm_up(work.steps)
+        train_seconds = _median_seconds(lambda: training.run(work.steps), device)
+        train_peak_mib = memory.peak_mib()
     measured = {
         "train_target_tokens_per_second": work.n_target_tokens / train_seconds,
         "decode_sentences_per_second": len(work.sentences.index) / decode_seconds,
-        "train_peak_mib": memory.peak_mib(),
+        "train_peak_mib": train_peak_mib,
         "decode_peak_mib": decode_peak_mib,
         "target_tokens_per_step": work.n_target_tokens / len(work.steps),
     }
@@ -78,9 +84,15 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
         batches = [batch for step in work.steps for batch in step]
         n_flops = sum(count_flops(model, batch) * batch.n_tokens for batch in batches)
         share = n_flops / train_seconds / _matrix_rate(device, precision)
-        n_fitting = torch.cuda.mem_get_info(device)[1] / _MIB / measured["train_peak_mib"]
+        n_fitting = torch.cuda.mem_get_info(device)[1] / _MIB / train_peak_mib
         measured["runs_at_once"] = runs_at_once(share, n_fitting)
     return measured
+
+
+def _decode_seconds(work: Workload, model: Transformer) -> float:
+    decode = work.decoding(model)
+    decode()
+    return _median_seconds(decode, work.device)
 
 
 def runs_at_once(share: float, n_fitting: float) -> int:
@@ -105,6 +117,7 @@ def _matrix_rate(device: torch.device, precision: str) -> float:
     def multiply() -> None:
         torch.mm(x, x)
 
+    multiply()
     return 2 * _WIDE**3 / _median_seconds(multiply, device)
 
 
@@ -120,8 +133,13 @@ def _load_libraries(device: torch.device) -> None:
 
 
 def _median_seconds(work: Callable[[], None], device: torch.device) -> float:
-    """Return the median wall time of ``work``, repeated for about `_SECONDS`, at least twice."""
-    timed(work, device)
+    """Return the median wall time of ``work``, repeated for about `_SECONDS`, at least twice.
+
+    Args:
+        work: warmed up.
+        device: on which it is done.
+    """
+    _wait(device)
     seconds = [timed(work, device)]
     n = min(max(_FEWEST, int(_SECONDS / seconds[0])), _MOST)
     seconds += [timed(work, device) for _ in range(n - 1)]
@@ -132,13 +150,18 @@ def timed(work: Callable[[], None], device: torch.device) -> float:
     """Return the wall time of ``work``, the device's included."""
     began = time.perf_counter()
     work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    _wait(device)
     return time.perf_counter() - began
 
 
+def _wait(device: torch.device) -> None:
+    """Wait until the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 class _Memory:
-    """The peak since the last question, above what there was at first."""
+    """The peak since the last time it was asked for; on a CPU above what there was at first."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -147,7 +170,7 @@ class _Memory:
 
     def peak_mib(self) -> float:
         if self._device.type == "cuda":
-            peak = torch.cuda.max_memory_allocated(self._device) / _MIB
+            peak = torch.cuda.max_memory_reserved(self._device) / _MIB
         else:
             peak = _resident_mib("VmHWM") - self._before
         self._reset()
@@ -155,6 +178,7 @@ class _Memory:
 
     def _reset(self) -> None:
         if self._device.type == "cuda":
+            torch.cuda.empty_cache()  # or what was reserved before would count again
             torch.cuda.reset_peak_memory_stats(self._device)
             return
         _give_back_free_memory()

@@ -1,4 +1,4 @@
-"""The work by which rows are measured: the same for every model, as far as a model allows."""
+"""The work by which rows are measured: the same for every model."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import torch
 
 from ablate.config import RunSpec
 from ablate.config.experiment import TrainingSpec
-from ablate.cuda_graphs import capturer_for
 from ablate.data.batches import Batch, Batches, Encoded, Rows
 from ablate.data.prepare import Prepared
 from ablate.data.tokenizer import PAD
 from ablate.decoding import Search
+from ablate.errors import EngineError
 from ablate.model import Transformer, assemble
 from ablate.registry import build
-from ablate.training.engines import choose
+from ablate.training.engines import Engine, capturer_for, choose
 from ablate.training.step import StepConfig, make_optimizer, set_rate
 
 _N_BATCHES = 4  # to train on, spread over the lengths
 _N_SENTENCES = 64  # of dev, to decode
+_MOST_WARM_UPS = 10  # times the same steps
 _LEARNING_RATE = 1e-6  # a step must cost what it costs and lead nowhere
 
 Step = Sequence[Batch]
@@ -28,7 +29,7 @@ Step = Sequence[Batch]
 
 
 class Workload:
-    """Steps to train on and sentences to decode, chosen without a look at the model.
+    """Steps to train on and sentences to decode, which do not depend on the model.
 
     Args:
         spec: the run.
@@ -77,7 +78,7 @@ class Workload:
         """
         search = build(Search, self.spec.decoding, at="decoding")
         src, lengths = self.sentences.src, (self.sentences.tgt_out != PAD).sum(dim=1)
-        capturer = capturer_for(self.engine, self.device)
+        capturer = capturer_for(self.engine, model, self.device)
 
         def decode() -> None:
             model.eval()
@@ -86,20 +87,54 @@ class Workload:
 
         return decode
 
-    def training(self, model: Transformer, precision: str) -> Callable[[Sequence[Step]], None]:
+    def training(self, model: Transformer, precision: str) -> TrainingWork:
         """Return what makes optimizer steps, which accumulate as many batches as the run's do."""
         step_config = StepConfig.of(self.spec.training, precision)
         optimizer = make_optimizer(self.spec, model)
         set_rate(optimizer, _LEARNING_RATE)
-        example = self.steps[0][0]
-        engine = choose(self.engine, model.train(), step_config, optimizer, example)
+        engine = choose(self.engine, model.train(), step_config, optimizer)
+        return TrainingWork(engine, self.micro_batch_factor)
 
-        def train(steps: Sequence[Step]) -> None:
-            model.train()
-            for batches in steps:
-                engine.step(engine.divided(batches, self.micro_batch_factor))
 
-        return train
+class TrainingWork:
+    """Makes optimizer steps.
+
+    Args:
+        engine: with what.
+        micro_batch_factor: how many times smaller than usual the parts of a batch are.
+    """
+
+    def __init__(self, engine: Engine, micro_batch_factor: int) -> None:
+        self._engine = engine
+        self._micro_batch_factor = micro_batch_factor
+
+    def warm_up(self, steps: Sequence[Step]) -> None:
+        """Make steps until the engine captures and compiles nothing more for them.
+
+        Raises:
+            EngineError: if it does not come to an end.
+        """
+        # What is captured the second time prepares nothing the first time
+        for n in range(1, _MOST_WARM_UPS + 1):
+            before = self._engine.seconds_preparing
+            self.run(steps)
+            is_ready = self._engine.seconds_preparing == before
+            if is_ready and (n > 1 or not self._engine.captures):
+                return
+        raise EngineError(
+            f"{self._engine.name} still captures or compiles after {_MOST_WARM_UPS} times the same "
+            "steps"
+        )
+
+    def run(self, steps: Sequence[Step]) -> None:
+        """Make steps."""
+        self._engine.model.train()
+        for batches in steps:
+            self._engine.step(self._engine.divided(batches, self._micro_batch_factor))
+
+    def close(self) -> None:
+        """End what the engine has started."""
+        self._engine.close()
 
 
 def _steps(

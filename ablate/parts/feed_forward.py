@@ -298,6 +298,8 @@ class MixtureOfExperts(FeedForward):
         ValueError: if top_k is all experts, so that nothing is selected or balanced.
     """
 
+    batch_dependence = "adds a loss that is of the whole batch"
+
     def __init__(  # noqa: PLR0913 - one argument for every option
         self,
         dims: Dims,

@@ -21,9 +21,18 @@ from ablate.errors import SpecError
 
 
 class Part(ABC):
-    """A component that the YAML can name. Its direct subclasses are the slots."""
+    """A component that the YAML can name. Its direct subclasses are the slots.
+
+    Attributes:
+        batch_dependence: what a part of the model does with a batch as a whole, such as "keeps
+            means from batch to batch"; empty if the pairs of a batch do not depend on each other.
+        capture_blocker: why its work cannot be captured in a CUDA graph, such as "decides by
+            numbers how many steps it makes"; empty if it can.
+    """
 
     slot: ClassVar[str]
+    batch_dependence: ClassVar[str] = ""
+    capture_blocker: ClassVar[str] = ""
 
     def __init_subclass__(cls, *, slot: str | None = None, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)

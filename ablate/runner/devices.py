@@ -79,7 +79,7 @@ def find(wanted: str) -> tuple[Device, ...]:
     kind, colon, numbers = wanted.partition(":")
     if wanted == "cpu":
         return (Device("cpu"),)
-    n_gpus = torch.cuda.device_count()
+    n_gpus = _n_gpus()
     gpus = tuple(Device("cuda", index) for index in range(n_gpus))
     if wanted == "auto":
         return gpus or (Device("cpu"),)
@@ -172,11 +172,21 @@ def _quota_v1() -> float:
     return float("inf") if quota <= 0 else quota / period
 
 
+def _n_gpus() -> int:
+    """Return how many GPUs there are, as CUDA counts them.
+
+    Before CUDA is initialised PyTorch asks NVML, which counts GPUs where CUDA counts MIG instances.
+    """
+    if torch.cuda.device_count() > 0:
+        torch.cuda.init()
+    return torch.cuda.device_count()
+
+
 def _visible() -> list[str]:
     """Return the names by which the driver knows the GPUs that this process may see."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is None:
-        return [str(index) for index in range(torch.cuda.device_count())]
+        return [str(index) for index in range(_n_gpus())]
     return [name.strip() for name in given.split(",")]
 
 

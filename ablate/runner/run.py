@@ -15,6 +15,7 @@ from safetensors.torch import save_model
 
 from ablate import measuring
 from ablate.config import RunSpec
+from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batches, Encoded
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
@@ -28,8 +29,10 @@ from ablate.runner.listener import Report
 from ablate.runner.resuming import resume, tidy
 from ablate.runner.task import Task
 from ablate.store import FINISHED, Store, write_whole
-from ablate.training.engines.batch_dependence import batch_dependence
+from ablate.training.engines import capturer_for
+from ablate.training.engines.requirements import batch_dependence
 from ablate.training.loop import Job, train
+from ablate.training.step import StepConfig
 
 Record = dict[str, Any]
 _WIDER = {"cuda": 8}  # a GPU has the memory, and waits for Python between small batches
@@ -97,6 +100,7 @@ class _Attempt:
         self.error: Exception | None = None
         self.spec = RunSpec.model_validate(task.spec)
         self.device = torch.device(task.device)
+        self.capturer: GraphCapturer | None = None
         self.timings: dict[str, float] = {}
         self.known: Record = {
             "hardware": provenance.hardware(task.device),
@@ -128,6 +132,7 @@ class _Attempt:
         with self._phase("reading the corpus"):
             prepared = prepare(self.spec)
         model = self._assemble(prepared)
+        self.capturer = capturer_for(self.task.engine, model, self.device)
         self._describe(prepared, model)
         batches = self._batches(prepared.train)
         largest_batch = max(len(rows) for rows in batches.epoch(self.spec.seed, 0))
@@ -196,10 +201,11 @@ class _Attempt:
             precision=self.task.precision,
             folder=self.folder,
             engine=self.task.engine,
+            capturer=self.capturer,
             cores=self.cores,
             micro_batch_factor=self.task.micro_batch_factor,
         )
-        dependence = self._batch_dependence(model, batches)
+        dependence = self._batch_dependence(model)
         result = train(
             model, job, lambda progress: self.report("training", progress), self.should_stop
         )
@@ -209,11 +215,12 @@ class _Attempt:
         self._note_division(facts.pop("micro_batches"), dependence)
         self.known["train"] = facts
 
-    def _batch_dependence(self, model: Transformer, batches: Batches) -> str:
+    def _batch_dependence(self, model: Transformer) -> str:
         """Return which part looks at a batch as a whole, if batches are divided."""
         if self.task.micro_batch_factor == 1:
             return ""
-        return batch_dependence(model.train(), batches.make(batches.epoch(self.spec.seed, 0)[0]))
+        step_config = StepConfig.of(self.spec.training, self.task.precision)
+        return batch_dependence(model, step_config.objective)
 
     def _note_division(self, n: int, dependence: str) -> None:
         """Note into how many parts batches were divided, and what that changes."""
@@ -233,7 +240,7 @@ class _Attempt:
             encoded.src,
             self._tokens_without_gradient(),
             self.device,
-            self.known["engine"],
+            self.capturer,
         )
         lines = [prepared.tokenizers.decode_tgt(hypotheses[0].tokens) for hypotheses in best]
         write_whole(self.folder / f"hypotheses.{name}.txt", "".join(f"{s}\n" for s in lines))

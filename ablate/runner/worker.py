@@ -215,6 +215,8 @@ def _compute_deterministically() -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
     # Filling memory that is not read only helps to find mistakes
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    # Else parts of a long sum are rounded to bf16 before they are added up
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
 class _Cores:

@@ -1,4 +1,4 @@
-"""The gradient of a batch: through both stacks, then logits a piece at a time, and back.
+"""The gradient of a batch: through both stacks, then logits a part at a time, and back.
 
 B batch, S source tokens, T target tokens, D d_model, V vocabulary.
 """
@@ -23,7 +23,7 @@ _CACHED = 2**20  # logits: with what their loss needs they fit into the cache of
 
 @dataclass(frozen=True)
 class StepInputs:
-    """What one pass forward and backward is about.
+    """The inputs of one pass forward and backward.
 
     Attributes:
         src: source ids, (B, S).
@@ -31,8 +31,8 @@ class StepInputs:
         tgt_out: what it shall write, (B, T).
         n_tokens: target tokens that are not padding; a number, or a tensor ().
         normalizer: what the summed losses are divided by before the gradient is taken; likewise.
-        places: of those tokens among all B T, (n_tokens,); None: logits are made of padding too,
-            so that the shape of everything follows from B, S and T.
+        token_index: where those tokens are among all B T, (n_tokens,); None: logits are made of
+            padding too, so that the shape of everything follows from B, S and T.
     """
 
     src: Tensor
@@ -40,18 +40,18 @@ class StepInputs:
     tgt_out: Tensor
     n_tokens: int | Tensor
     normalizer: int | Tensor
-    places: Tensor | None = None
+    token_index: Tensor | None = None
 
     @classmethod
     def of(cls, batch: Batch, normalizer: int) -> StepInputs:
-        """Return the load of a batch, without the logits of padding."""
+        """Return the inputs of a batch, for a pass without the logits of padding."""
         is_token = batch.tgt_out.flatten() != PAD
-        places = torch.nonzero_static(is_token, size=batch.n_tokens)[:, 0]
-        return cls(batch.src, batch.tgt_in, batch.tgt_out, batch.n_tokens, normalizer, places)
+        token_index = torch.nonzero_static(is_token, size=batch.n_tokens)[:, 0]
+        return cls(batch.src, batch.tgt_in, batch.tgt_out, batch.n_tokens, normalizer, token_index)
 
 
 ForwardHidden = Callable[[Transformer, Tensor, Tensor], tuple[Tensor, list[Tensor]]]
-"""Model, source ids and target ids to what the logits are made from, and to parts' own losses."""
+"""Model, source ids and target ids to what the logits are made from, and to auxiliary losses."""
 
 
 def forward_hidden(model: Transformer, src: Tensor, tgt: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -60,25 +60,25 @@ def forward_hidden(model: Transformer, src: Tensor, tgt: Tensor) -> tuple[Tensor
     Returns:
         What the logits are made from, (B, T, D), and the losses that parts add, () each.
     """
-    own: list[Tensor] = []
-    return model.hidden(tgt, model.encode(src, own), own), own
+    aux_losses: list[Tensor] = []
+    return model.hidden(tgt, model.encode(src, aux_losses), aux_losses), aux_losses
 
 
 def add_gradient(
     model: Transformer,
     step_config: StepConfig,
-    load: StepInputs,
+    inputs: StepInputs,
     forward_hidden: ForwardHidden = forward_hidden,
 ) -> Tensor:
-    """Add the gradient of a load's losses to that of the parameters.
+    """Add the gradient of the losses of some pairs to that of the parameters.
 
     The logits of all tokens together would be the largest tensor of a step by far, so they are
-    made, used and forgotten a piece at a time.
+    made, used and freed a part at a time.
 
     Args:
-        model: on the device of the load.
+        model: on the device of the inputs.
         step_config: how.
-        load: some pairs.
+        inputs: some pairs.
         forward_hidden: how to go through the stacks.
 
     Returns:
@@ -86,26 +86,26 @@ def add_gradient(
         the model add to it.
     """
     n_passes = step_config.objective.n_passes
-    src, fed = (ids.repeat(n_passes, 1) for ids in (load.src, load.tgt_in))
+    src, fed = (ids.repeat(n_passes, 1) for ids in (inputs.src, inputs.tgt_in))
     autocast = partial(
         torch.autocast, src.device.type, torch.bfloat16, enabled=step_config.precision == "bf16"
     )
     with autocast():
-        hidden, own = forward_hidden(model, src, fed)  # (passes B, T, D)
+        hidden, aux_losses = forward_hidden(model, src, fed)  # (passes B, T, D)
     hidden = hidden.unflatten(0, (n_passes, -1)).flatten(1, 2)  # (passes, B T, D)
-    targets = load.tgt_out.flatten()
-    if load.places is not None:
-        hidden, targets = hidden[:, load.places], targets[load.places]
+    targets = inputs.tgt_out.flatten()
+    if inputs.token_index is not None:
+        hidden, targets = hidden[:, inputs.token_index], targets[inputs.token_index]
     n_rows, n_cached = _rows(model, step_config, src.device)
-    pieces = [piece.detach().requires_grad_() for piece in hidden.split(n_rows, dim=1)]
+    chunks = [chunk.detach().requires_grad_() for chunk in hidden.split(n_rows, dim=1)]
     total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
-    for piece, wanted in zip(pieces, targets.split(n_rows), strict=True):
+    for chunk, ids in zip(chunks, targets.split(n_rows), strict=True):
         with autocast():
-            logits = model.embedding.logits(piece.flatten(0, 1))
-        total = total + _send_back(step_config.objective, logits, wanted, load.normalizer, n_cached)
-    aux_loss = sum(own, start=total.new_zeros(())) * load.n_tokens
-    gradient = _gradient(pieces)
-    roots = [hidden, aux_loss / load.normalizer] if aux_loss.requires_grad else [hidden]
+            logits = model.embedding.logits(chunk.flatten(0, 1))
+        total = total + _backward(step_config.objective, logits, ids, inputs.normalizer, n_cached)
+    aux_loss = sum(aux_losses, start=total.new_zeros(())) * inputs.n_tokens
+    gradient = _gradient(chunks)
+    roots = [hidden, aux_loss / inputs.normalizer] if aux_loss.requires_grad else [hidden]
     torch.autograd.backward(roots, [gradient, None][: len(roots)])
     return torch.stack((total, aux_loss.detach()))
 
@@ -124,7 +124,7 @@ def _rows(model: Transformer, step_config: StepConfig, device: torch.device) -> 
     return max(1, made // n_passes), max(1, used // n_passes)
 
 
-def _send_back(
+def _backward(
     objective: Objective, logits: Tensor, targets: Tensor, normalizer: int | Tensor, n_rows: int
 ) -> Tensor:
     """Send the gradient of the loss back through ``logits`` (passes N, V); return the loss, ().
@@ -138,18 +138,18 @@ def _send_back(
     """
     n_passes = objective.n_passes
     logits = logits.unflatten(0, (n_passes, -1))  # (passes, N, V)
-    pieces = [rows.detach().requires_grad_() for rows in logits.split(n_rows, dim=1)]
+    chunks = [rows.detach().requires_grad_() for rows in logits.split(n_rows, dim=1)]
     total = logits.new_zeros((), dtype=torch.promote_types(logits.dtype, torch.float32))
-    wanted = targets.expand(n_passes, -1).split(n_rows, dim=1)
-    for piece, ids in zip(pieces, wanted, strict=True):
-        loss = objective.loss(piece.flatten(0, 1), ids.flatten())
+    target_chunks = targets.expand(n_passes, -1).split(n_rows, dim=1)
+    for chunk, ids in zip(chunks, target_chunks, strict=True):
+        loss = objective.loss(chunk.flatten(0, 1), ids.flatten())
         (loss / normalizer).backward()
         total = total + loss.detach()
-    logits.backward(_gradient(pieces))
+    logits.backward(_gradient(chunks))
     return total
 
 
-def _gradient(pieces: Sequence[Tensor]) -> Tensor:
-    """Return the gradient (passes, N, ...) of what was cut into ``pieces`` along N."""
-    found = [torch.zeros_like(p) if p.grad is None else p.grad for p in pieces]
-    return torch.cat(found, dim=1) if len(found) > 1 else found[0]
+def _gradient(chunks: Sequence[Tensor]) -> Tensor:
+    """Return the gradient (passes, N, ...) of what was split into ``chunks`` along N."""
+    gradients = [torch.zeros_like(x) if x.grad is None else x.grad for x in chunks]
+    return torch.cat(gradients, dim=1) if len(gradients) > 1 else gradients[0]

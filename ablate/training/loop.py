@@ -1,4 +1,4 @@
-"""The training loop: step, watch, evaluate, keep, and go on after any interruption.
+"""The training loop: steps, evaluations and checkpoints, from which it goes on when interrupted.
 
 Every step draws its dropout masks from a seed of its own, so that a run that was killed ends with
 the numbers of one that was not.
@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 
 from ablate.config.experiment import RunSpec
+from ablate.cuda_graphs import GraphCapturer, generator_of
 from ablate.data.batches import Batches
 from ablate.errors import DivergedError, StoppedError
 from ablate.model import Transformer
@@ -25,14 +25,14 @@ from ablate.parts.schedule import Schedule
 from ablate.registry import build
 from ablate.training import checkpoint
 from ablate.training.averaging import MovingAverage, Snapshots
-from ablate.training.engines import choose
+from ablate.training.curve import Curve, Pending, Row, wants_row
+from ablate.training.engines import SelfCheck, choose
 from ablate.training.micro_batching import most_parts
 from ablate.training.plan import Stream, count_steps
-from ablate.training.step import StepConfig, StepResult, make_optimizer, set_rate
+from ablate.training.step import StepConfig, make_optimizer, set_rate
 
 _CHECKPOINT_SECONDS = 20.0
-_WAIT_STEPS = 20  # on CUDA, how long the host runs ahead before it looks at the losses
-_CURVE_ROWS = 1000  # about; the first 100 steps have a row each
+_WAIT_STEPS = 20  # on CUDA, how far the host runs ahead before it reads the losses
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Job:
         precision: ``fp32`` or ``bf16``.
         folder: the run's own.
         engine: how the steps are executed.
+        capturer: of CUDA graphs; an engine that needs one has its own by default.
         cores: returns how many of a CPU the run may keep busy now.
         micro_batch_factor: how many times smaller than usual the parts of a batch are.
     """
@@ -60,13 +61,14 @@ class Job:
     precision: str
     folder: Path
     engine: str = "eager"
+    capturer: GraphCapturer | None = None
     cores: Callable[[], int] = lambda: 1
     micro_batch_factor: int = 1
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands, for whoever watches.
+    """How far a run is.
 
     Attributes:
         step: optimizer steps done, of n_steps.
@@ -101,8 +103,9 @@ class TrainingResult:
         averaged_steps: the snapshots that were averaged.
         stopped_early: whether patience ran out before the steps did.
         engine: what the steps were executed with, in this process.
-        engine_note: why not with the engine that was wanted; empty if it was.
-        engine_seconds: wall time that went into recording or compiling, in this process.
+        engine_note: why not with the engine that was asked for; empty if it was.
+        engine_seconds: wall time that went into captures, compilation and the self-check, in this
+            process.
         micro_batches: into how many parts batches were divided to fit into memory, at most; 1 if
             they were not.
     """
@@ -141,7 +144,8 @@ def train(
 
     Raises:
         DivergedError: if the loss became NaN or rose past its bound.
-        StoppedError: if ``should_stop`` said so; the checkpoint is saved.
+        StoppedError: if ``should_stop`` returned True; the checkpoint is saved.
+        EngineError: if the process cannot go on with the engine.
     """
     return _Loop(model, job, progress, should_stop).run()
 
@@ -160,7 +164,7 @@ class _State:
     evaluations_without_gain: int = 0
     is_finished: bool = False
     since_row: list[list[float]] = field(default_factory=list)  # losses and tokens of each step
-    curve: list[dict[str, float | None]] = field(default_factory=list)
+    curve: list[Row] = field(default_factory=list)
     kept: list[Any] = field(default_factory=list)
 
 
@@ -182,8 +186,9 @@ class _Loop:
         )
         self.optimizer = make_optimizer(job.spec, model)
         step_config = StepConfig.of(training, job.precision)
-        example = job.batches.make(job.batches.epoch(seed, 0)[0])
-        self.engine = choose(job.engine, model.train(), step_config, self.optimizer, example)
+        self.engine = choose(job.engine, model.train(), step_config, self.optimizer, job.capturer)
+        self.self_check = SelfCheck(self.engine)
+        self.generator = generator_of(job.device)
         self.file = job.folder / "checkpoint.pt"
         saved = checkpoint.restore(self.file, model, self.optimizer) or {}
         moving = saved.pop("moving", None)
@@ -192,8 +197,8 @@ class _Loop:
         self.moving = None if decay is None else MovingAverage(model, decay, moving)
         self.snapshots = Snapshots(job.folder / "snapshots", training.average, self.state.kept)
         self.stream = Stream(job.batches, seed, self.state.epoch, self.state.index)
-        self.pending: list[tuple[int, StepResult]] = []  # not yet looked at
-        self.gradient_norm = self.rate = math.nan
+        self.curve = Curve(self.state.curve, self.state.since_row)
+        self.pending: list[Pending] = []
         self.started = self.saved = time.perf_counter()
         self.tokens_before, self.seconds_before = self.state.target_tokens, self.state.seconds
 
@@ -209,10 +214,16 @@ class _Loop:
         if self.state.step == 0:
             self._calibrate()
         while not self.state.is_finished:
+            # Not right after a step: in between, other runs of the process had their turn
+            if len(self.pending) >= _WAIT_STEPS and self._read():
+                self._report()
             self._step()
-            if self._wants_row():
-                self._look()
-                self._row(self._evaluate() if self._wants_evaluation() else None)
+            if self._wants_evaluation():
+                self._read()
+                dev_nll = self._evaluate()
+                self.curve.add_row(self.last, self._seconds(), dev_nll)
+                self._report()
+            elif self.job.device.type == "cpu" and self._read():
                 self._report()
             self.state.is_finished |= self.state.step == self.n_steps
             self._save_if_due()
@@ -225,51 +236,63 @@ class _Loop:
             self.model.calibrate(batch.src, batch.tgt_in)
 
     def _seed_dropout(self) -> None:
-        """Seed what the step draws from, and no more: `torch.manual_seed` asks for all devices."""
-        is_cuda = self.job.device.type == "cuda"
-        seed = torch.cuda.manual_seed if is_cuda else torch.default_generator.manual_seed
-        seed(self.job.spec.seed * 1_000_003 + self.state.step)
+        """Seed what the step draws from, and no more: `torch.manual_seed` seeds all devices."""
+        self.generator.manual_seed(self.job.spec.seed * 1_000_003 + self.state.step)
 
     def _step(self) -> None:
         state, training = self.state, self.training
         state.step += 1
         self._seed_dropout()
-        self.rate = self.schedule.rate(state.step, self._column("dev_nll"))
-        set_rate(self.optimizer, self.rate)
+        rate = self.schedule.rate(state.step, self.curve.dev_nlls)
+        set_rate(self.optimizer, rate)
         self.epochs_before = self.stream.finished_epochs
         self.engine.cores = self.job.cores()
         batches = list(self.stream.take(training.accumulate))
         result = self.engine.step(self.engine.divided(batches, self.job.micro_batch_factor))
+        self.self_check.after_step()
         if self.moving:
             self.moving.add(self.model)
         state.epoch, state.index = self.stream.epoch, self.stream.index
         state.target_tokens += result.n_tokens
-        self.pending.append((state.step, result))
-        if self.job.device.type == "cpu" or len(self.pending) >= _WAIT_STEPS:
-            self._look()
+        has_row = wants_row(state.step, self.n_steps) and not self._wants_evaluation()
+        self.last = Pending(state.step, result, state.target_tokens, rate, self._seconds(), has_row)
+        self.pending.append(self.last)
 
-    def _look(self) -> None:
-        """Wait for the pending steps, once, and end the run if one of them diverged."""
+    def _read(self) -> bool:
+        """Read the numbers of the pending steps; return whether the curve has new rows.
+
+        The host waits for the device once.
+
+        Raises:
+            DivergedError: if one of the steps has diverged.
+        """
         numbers = [
-            torch.stack((result.loss, result.aux_loss, result.gradient_norm))
-            for _, result in self.pending
+            torch.stack((p.result.loss, p.result.aux_loss, p.result.gradient_norm))
+            for p in self.pending
         ]
-        seen = torch.stack(numbers).tolist() if numbers else []
-        for (step, result), (loss, aux_loss, norm) in zip(self.pending, seen, strict=True):
-            if self.state.first_loss is None:
-                self.state.first_loss = loss
-            ceiling = max(math.log(self.job.n_target_ids), self.state.first_loss)
-            bound = self.training.diverged_above * ceiling
-            self.state.since_row.append([loss, aux_loss, result.n_tokens])
-            self.gradient_norm = norm
-            if not loss <= bound:
-                self._row(None)
-                self._write_curve()
-                raise DivergedError(
-                    f"the loss of step {step} is {loss:.4g} nats per token; "
-                    f"the bound is {bound:.4g} (training.diverged_above)"
-                )
+        values = torch.stack(numbers).tolist() if numbers else []
+        n_rows = len(self.curve.rows)
+        for pending, (loss, aux_loss, norm) in zip(self.pending, values, strict=True):
+            self.curve.add_step(pending, loss, aux_loss, norm)
+            self._check_bound(pending, loss)
+            if pending.has_row:
+                self.curve.add_row(pending, pending.seconds)
         self.pending.clear()
+        return len(self.curve.rows) > n_rows
+
+    def _check_bound(self, pending: Pending, loss: float) -> None:
+        if self.state.first_loss is None:
+            self.state.first_loss = loss
+        ceiling = max(math.log(self.job.n_target_ids), self.state.first_loss)
+        bound = self.training.diverged_above * ceiling
+        if loss <= bound:
+            return
+        self.curve.add_row(pending, pending.seconds)
+        self.curve.write(self.job.folder)
+        raise DivergedError(
+            f"the loss of step {pending.step} is {loss:.4g} nats per token; "
+            f"the bound is {bound:.4g} (training.diverged_above)"
+        )
 
     def _wants_evaluation(self) -> bool:
         every = self.training.evaluate_every
@@ -278,11 +301,6 @@ class _Loop:
         if every == "epoch":
             return self.stream.finished_epochs > self.epochs_before
         return self.state.step % every == 0
-
-    def _wants_row(self) -> bool:
-        step = self.state.step
-        every = max(1, self.n_steps // _CURVE_ROWS)
-        return step <= 100 or step % every == 0 or self._wants_evaluation()
 
     def _evaluate(self) -> float:
         state = self.state
@@ -307,35 +325,17 @@ class _Loop:
             return n_left // training.evaluate_every
         return min(n_left, n_left * training.accumulate // self.job.batches.n_per_epoch)
 
-    def _row(self, dev_nll: float | None) -> None:
-        n_tokens = sum(n for *_, n in self.state.since_row)
-        self.state.curve.append(
-            {
-                "step": self.state.step,
-                "tokens": self.state.target_tokens,
-                "train_loss": sum(loss * n for loss, _, n in self.state.since_row) / n_tokens,
-                "own_loss": sum(own * n for _, own, n in self.state.since_row) / n_tokens,
-                "dev_nll": dev_nll,
-                "learning_rate": self.rate,
-                "gradient_norm": self.gradient_norm,
-                "seconds": round(self._seconds(), 3),
-            }
-        )
-        self.state.since_row.clear()
-
     def _report(self) -> None:
-        state, here = self.state, time.perf_counter() - self.started
+        state, seconds = self.state, time.perf_counter() - self.started
         n_tokens = state.target_tokens - self.tokens_before
-        loss = self._last("train_loss")
-        assert loss is not None, "every row of the curve has one"
-        steps_per_second = n_tokens / here * state.step / state.target_tokens
+        steps_per_second = n_tokens / seconds * state.step / state.target_tokens
         self.progress(
             Progress(
                 step=state.step,
                 n_steps=self.n_steps,
-                loss=loss,
-                dev_nll=self._last("dev_nll"),
-                tokens_per_second=n_tokens / here,
+                loss=self.curve.last("train_loss"),
+                dev_nll=self.curve.dev_nlls[-1] if self.curve.dev_nlls else None,
+                tokens_per_second=n_tokens / seconds,
                 seconds_left=(self.n_steps - state.step) / steps_per_second,
             )
         )
@@ -346,45 +346,30 @@ class _Loop:
         is_new = self.state.kept != self.snapshots.kept  # or the files and the list fall apart
         if not (stops or is_due or is_new or self.state.is_finished):
             return
-        self._look()
+        self._read()
         self.state.seconds = self._seconds()
         self.state.kept = list(self.snapshots.kept)
         moving = {"moving": self.moving.total} if self.moving else {}
         checkpoint.save(self.file, self.model, self.optimizer, asdict(self.state) | moving)
         self.snapshots.prune()
-        self._write_curve()
+        self.curve.write(self.job.folder)
         self.saved = time.perf_counter()
         if stops:
             raise StoppedError(f"stopped after step {self.state.step} of {self.n_steps}")
 
-    def _write_curve(self) -> None:
-        new = self.job.folder / "curve.csv.new"
-        pd.DataFrame(self.state.curve).to_csv(new, index=False)
-        new.replace(self.job.folder / "curve.csv")
-
     def _seconds(self) -> float:
         return self.seconds_before + time.perf_counter() - self.started
 
-    def _last(self, column: str) -> float | None:
-        return next(reversed(self._column(column)), None)
-
-    def _column(self, name: str) -> list[float]:
-        """Return what the curve has in a column, where it has something."""
-        return [value for row in self.state.curve if (value := row[name]) is not None]
-
     def _trained(self) -> TrainingResult:
         state = self.state
-        final_loss, final_aux_loss = self._last("train_loss"), self._last("own_loss")
-        assert final_loss is not None, "the last step always has a row"
-        assert final_aux_loss is not None, "the last step always has a row"
         return TrainingResult(
             steps=state.step,
             epochs=self.stream.finished_epochs,
             batches_per_epoch=self.job.batches.n_per_epoch,
             target_tokens=state.target_tokens,
             seconds=state.seconds,
-            final_loss=final_loss,
-            final_aux_loss=final_aux_loss,
+            final_loss=self.curve.last("train_loss"),
+            final_aux_loss=self.curve.last("own_loss"),
             best_dev_nll=state.best_dev_nll,
             averaged_steps=self.snapshots.steps,
             stopped_early=state.step < self.n_steps,

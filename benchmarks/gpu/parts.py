@@ -34,7 +34,7 @@ def gradient(slot: str, name: str, objective: str, setting: Setting) -> Result:
         step_config = StepConfig(build(Objective, choose(Objective, objective), PAD))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         batch = some_batch().to(setting.device)
-        made = engine_of(engine_name, model, step_config, optimizer, batch)
+        made = engine_of(engine_name, model, step_config, optimizer)
         for _ in range(2):
             made.step([batch])
         model.zero_grad(set_to_none=False)
@@ -67,7 +67,7 @@ def optimizer(name: str, setting: Setting) -> Result:
         tgt_out = tgt[:, 1:].contiguous()
         batch = Batch(src, tgt[:, :-1], tgt_out, tgt_out.numel(), torch.arange(4))
         step_config = StepConfig.of(run.training, "fp32")
-        made = engine_of(engine_name, model, step_config, updater, batch)
+        made = engine_of(engine_name, model, step_config, updater)
         for rate in (1e-3, 2e-3, 3e-3, 4e-3):
             set_rate(updater, rate)
             made.step([batch])

@@ -28,7 +28,7 @@ from ablate.decoding import Hypothesis, Search, translate
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import build
-from ablate.training.engines import Engine, choose
+from ablate.training.engines import Engine, capturer_for, choose
 from ablate.training.step import StepConfig, make_optimizer, set_rate
 from gpu.script import Setting
 
@@ -106,7 +106,7 @@ class Work:
         optimizer = make_optimizer(self.run, model)
         set_rate(optimizer, LEARNING_RATE)
         step_config = StepConfig.of(self.run.training, precision)
-        made = engine_of(name, model, step_config, optimizer, self.some(1)[0])
+        made = engine_of(name, model, step_config, optimizer)
         try:
             yield made
         finally:
@@ -126,30 +126,27 @@ class Work:
         """Translate the first ``n`` sources, tokens captured if training with ``engine`` is."""
         sources = [self.pairs.src[row] for row in range(n)]
         n_tokens = 8 * self.run.training.batch_tokens
-        return translate(model, search, sources, n_tokens, self.setting.device, engine)
+        capturer = capturer_for(engine, model, self.setting.device)
+        return translate(model, search, sources, n_tokens, self.setting.device, capturer)
 
 
 def engine_of(
-    name: str,
-    model: Transformer,
-    step_config: StepConfig,
-    optimizer: torch.optim.Optimizer,
-    example: Batch,
+    name: str, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
 ) -> Engine:
     """Return an engine of that name."""
-    return choose(name, model, step_config, optimizer, example)
+    return choose(name, model, step_config, optimizer)
 
 
 def captured(capturer: GraphCapturer, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
     """Warm up, capture, and return what replays."""
     for _ in range(2):
         capturer.warm_up(work)
-    return capturer.record(work)
+    return capturer.capture("the work", work)
 
 
 def n_captures(engine: Engine) -> int:
     """Return how many captures an engine has; 0 for those that make none."""
-    return int(vars(engine).get("n_recorded", 0))
+    return int(vars(engine).get("n_captures", 0))
 
 
 def wait(device: torch.device) -> None:

@@ -16,7 +16,7 @@ from ablate.decoding import Search, translate
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import build
-from ablate.training.engines import choose, resolve
+from ablate.training.engines import capturer_for, choose, resolve
 from ablate.training.step import StepConfig, make_optimizer, set_rate
 from peers.protocol import PAD, Batch, Clock, Ids, Session, count_parameters, serve
 
@@ -39,12 +39,11 @@ def train(session: Session, spec: RunSpec, model: Transformer) -> None:
     optimizer = make_optimizer(spec, model)
     set_rate(optimizer, session.training.lr)
     name = (session.job.options or {}).get("engine", "auto")
-    example = next(_batches(session))
-    engine = choose(resolve(name, device), model.train(), step_config, optimizer, example)
+    engine = choose(resolve(name, device), model.train(), step_config, optimizer)
     if device == "cpu":
         engine.cores = session.job.threads
         torch.set_num_threads(1)  # as our runner has it, which gives a run cores, not threads
-    clock = Clock(session, count_parameters(model))
+    clock = Clock(session, count_parameters(model), lambda: engine.seconds_preparing)
     for batch in clock.around(_batches(session)):
         engine.step([batch])
 
@@ -74,10 +73,11 @@ def decode(session: Session, spec: RunSpec, model: Transformer) -> None:
     model.load_state_dict(weights)
     search = build(Search, spec.decoding)
     device = torch.device(session.job.device)
-    engine, n_tokens = resolve("auto", device.type), session.decoding.batch_tokens
+    capturer = capturer_for(resolve("auto", device.type), model, device)
+    n_tokens = session.decoding.batch_tokens
 
     def search_all(sources: list[Ids]) -> list[Ids]:
-        found = translate(model, search, sources, n_tokens, device, engine)
+        found = translate(model, search, sources, n_tokens, device, capturer)
         return [hypotheses[0].tokens for hypotheses in found]
 
     serve(session, search_all, count_parameters(model))

@@ -276,11 +276,19 @@ class Clock:
     Args:
         session: the conversation.
         n_parameters: of the model, each counted once.
+        preparing_seconds: returns the wall time that went into captures and compilation so far.
     """
 
-    def __init__(self, session: Session, n_parameters: int) -> None:
+    def __init__(
+        self,
+        session: Session,
+        n_parameters: int,
+        preparing_seconds: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._session = session
         self._n_parameters = n_parameters
+        self._preparing_seconds = preparing_seconds
+        self._prepared = 0.0
         self._is_warm = False
         self._done = self._n_tokens = self._n_places = 0
         self._began = 0.0
@@ -298,23 +306,28 @@ class Clock:
             yield batch
             self.tick(*(size or _size)(batch))
 
-    def tick(self, n_tokens: int, n_worker_slots: int) -> None:
+    def tick(self, n_tokens: int, n_padded: int) -> None:
         """Say that a step is done, on so many target tokens, without padding and with it."""
         self._done += 1
         self._n_tokens += n_tokens
-        self._n_places += n_worker_slots
+        self._n_places += n_padded
         training = self._session.training
         if self._done < (training.steps if self._is_warm else training.warm_up):
             return
         seconds = self._session.now() - self._began
         if self._is_warm:
-            counted = {"n_tokens": self._n_tokens, "n_places": self._n_places}
+            counted = {
+                "n_tokens": self._n_tokens,
+                "n_places": self._n_places,
+                "preparing_seconds": self._preparing_seconds() - self._prepared,
+            }
             self._session.say({"seconds": seconds, **counted})
         else:
             self._session.ready(self._n_parameters)
         self._session.wait()
         self._is_warm = True
         self._done = self._n_tokens = self._n_places = 0
+        self._prepared = self._preparing_seconds()
         self._began = self._session.now()
 
 

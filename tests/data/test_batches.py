@@ -11,6 +11,7 @@ from ablate.data.sorting import padding, sorting
 from ablate.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from ablate.registry import build, choose
 from tests.data.texts import multi30k, needs_multi30k
+from tests.fake_cuda import CudaMachine
 
 
 def random_split(n: int = 500, longest: int = 40, seed: int = 0) -> Encoded:
@@ -175,3 +176,14 @@ def test_nothing_has_no_padding() -> None:
     none = np.zeros(0, dtype=np.int64)
     assert padding(none, none, none, 10) == 0.0
     assert len(sorting(none, none, 10)) == 2
+
+
+def test_a_batch_is_made_on_the_host_and_moved_at_once(split: Encoded) -> None:
+    with CudaMachine() as machine:
+        batches = Batches(split, 200, PAD, machine.device)
+        rows = batches.epoch(1, 0)[0]
+        n_launches, n_waits = machine.n_launches, machine.n_waits
+        batch = batches.make(rows)
+        assert (machine.n_launches, machine.n_waits) == (n_launches, n_waits)
+        sides = (batch.src, batch.tgt_in, batch.tgt_out)
+        assert len({x.untyped_storage().data_ptr() for x in sides}) == 1

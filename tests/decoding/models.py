@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.decoding.search import Hypothesis
+from ablate.decoding import Hypothesis
 from ablate.model import Memory, State, Transformer
 from ablate.parts.embedding import Embedding, Vocabulary
 from tests.tiny import scrambled, tiny

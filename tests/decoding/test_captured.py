@@ -1,8 +1,9 @@
-"""Searches whose tokens are written by recordings, against those whose are not."""
+"""Searches whose tokens are written by captures, against those whose are not."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,11 +12,14 @@ import torch
 from ablate.cuda_graphs import GraphCapturer
 from ablate.decoding import Hypothesis, Search, decode_loop, padded, translate
 from ablate.decoding.beam import Beam
+from ablate.decoding.greedy import Greedy
+from ablate.errors import EngineError
 from ablate.model import Transformer
 from ablate.registry import build, choose, slots
 from tests import tape
 from tests.decoding.models import small
 from tests.decoding.test_contract import sources
+from tests.fake_cuda import CudaMachine
 from tests.tiny import PARTS, VOCABULARY, fitted, scrambled, tiny
 
 CPU = torch.device("cpu")
@@ -23,11 +27,18 @@ SEARCHES = sorted(slots()["decoding"])
 
 
 @pytest.fixture(params=["work", "tape"])
-def _recorder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recordings as they are on a CPU, and such that Python has no part in."""
+def _captures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captures as they are on a CPU, and such that Python does not run again."""
     if request.param == "tape":
-        monkeypatch.setattr(GraphCapturer, "record", tape.record)
+        monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
     monkeypatch.setattr(decode_loop, "_ROOM", 6)  # so that it is doubled now and then
+    monkeypatch.setattr(decode_loop, "_FEW", 0.5)  # so that sentences leave before the end
+
+
+@pytest.fixture
+def machine() -> Iterator[CudaMachine]:
+    with CudaMachine() as machine:
+        yield machine
 
 
 def search(name: str, **options: Any) -> Search:
@@ -35,15 +46,13 @@ def search(name: str, **options: Any) -> Search:
 
 
 def both(
-    model: Transformer, looked: Search, given: list[list[int]], batch_tokens: int = 10_000
+    model: Transformer, made: Search, given: list[list[int]], batch_tokens: int = 10_000
 ) -> list[list[list[Hypothesis]]]:
-    """Return what is found as it is, and with recordings; nothing may go wrong."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        return [
-            translate(model, looked, given, batch_tokens, CPU, engine)
-            for engine in ("eager", "cuda_graph")
-        ]
+    """Return the hypotheses without captures, and with them."""
+    return [
+        translate(model, made, given, batch_tokens, CPU, capturer)
+        for capturer in (None, GraphCapturer(CPU))
+    ]
 
 
 def assert_same(expected: list[list[Hypothesis]], found: list[list[Hypothesis]]) -> None:
@@ -54,17 +63,17 @@ def assert_same(expected: list[list[Hypothesis]], found: list[list[Hypothesis]])
             assert [getattr(h, score) for h in a] == pytest.approx(known, rel=1e-5, abs=1e-4)
 
 
-@pytest.mark.usefixtures("_recorder")
+@pytest.mark.usefixtures("_captures")
 @pytest.mark.parametrize("batch_tokens", [10_000, 40])
 @pytest.mark.parametrize("name", SEARCHES)
-def test_what_is_found_is_the_same(name: str, batch_tokens: int) -> None:
+def test_hypotheses_are_the_same(name: str, batch_tokens: int) -> None:
     model, given = scrambled(tiny()), sources()
     expected, found = both(model, search(name, max_extra=9), given, batch_tokens)
     assert len({len(hypotheses[0].tokens) for hypotheses in expected}) > 3
     assert_same(expected, found)
 
 
-@pytest.mark.usefixtures("_recorder")
+@pytest.mark.usefixtures("_captures")
 @pytest.mark.parametrize(
     "options", [{"size": 1}, {"size": 4, "n_best": 4}, {"length_penalty": "none"}]
 )
@@ -76,12 +85,12 @@ def test_every_beam_is_the_same(options: dict[str, Any]) -> None:
 def test_no_part_comes_out_differently(
     slot: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(GraphCapturer, "record", tape.record)
+    monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
     given = [[i % (VOCABULARY.n_src - 4) + 4 for i in ids] for ids in sources(8, longest=6)]
     assert_same(*both(fitted(slot, name), search("beam", size=3, max_extra=6), given))
 
 
-@pytest.mark.usefixtures("_recorder")
+@pytest.mark.usefixtures("_captures")
 @pytest.mark.parametrize("name", SEARCHES)
 def test_lengths_can_be_forced(name: str) -> None:
     model, given = small(), sources(6, n_ids=6)
@@ -95,47 +104,87 @@ def test_lengths_can_be_forced(name: str) -> None:
     assert_same(expected, found)
 
 
-def test_most_tokens_are_written_by_replays(monkeypatch: pytest.MonkeyPatch) -> None:
-    n_recorded, n_replayed = 0, 0
-
-    def record(capturer: GraphCapturer, work: Any) -> Any:
-        nonlocal n_recorded
-        n_recorded += 1
-        replay = tape.record(capturer, work)
-
-        def counted() -> Any:
-            nonlocal n_replayed
-            n_replayed += 1
-            return replay()
-
-        return counted
-
-    monkeypatch.setattr(GraphCapturer, "record", record)
+def test_most_tokens_are_written_by_replays(machine: CudaMachine) -> None:
     model, src = scrambled(tiny(dims={"max_len": 256})), padded([[5, 6, 7, 2]] * 3)
     lengths = torch.full((3,), 128)
+    capturer = GraphCapturer(machine.device)
     with torch.inference_mode():
-        search("beam").search(model, src, lengths, GraphCapturer(CPU))
-    assert n_recorded == 3  # room for 32, 64 and 128 tokens
-    assert 2 * n_replayed == 128 - 2 - 2 * n_recorded  # the first, the last, and what warms up
+        search("greedy").search(model, src, lengths, capturer)
+    assert capturer.n_captures == 2  # room for 64 and 128 tokens
+    assert 2 * machine.n_replays == 128 - 2 - 2 * 2  # the first, the last, and what warms up
 
 
-def test_what_cannot_be_recorded_is_done_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def curious(self: Beam, length: torch.Tensor) -> torch.Tensor:
-        assert float(length.sum()) > 0
+def test_sentences_that_end_one_by_one_take_few_captures(machine: CudaMachine) -> None:
+    """Half of the tokens and more are written by replays, not by what prepares them."""
+    model, src = scrambled(tiny(dims={"max_len": 64})), padded([[5, 6, 7, 2]] * 16)
+    lengths = torch.arange(16, 48, 2)
+    capturer = GraphCapturer(machine.device)
+    with torch.inference_mode():
+        search("greedy").search(model, src, lengths, capturer)
+    assert capturer.n_captures <= 3
+    assert 2 * machine.n_replays > 0.75 * int(lengths.max())
+
+
+def test_test_sets_and_batches_share_a_capturer(machine: CudaMachine) -> None:
+    """On a device that is not the current one; the pool outlives the captures of each batch."""
+    model, given = small(), sources(8, n_ids=6, longest=6)
+    made = search("greedy", max_extra=6)
+    expected = translate(model, made, given, 12, machine.device)
+    capturer = GraphCapturer(machine.device)
+    for _ in range(2):
+        assert_same(expected, translate(model, made, given, 12, machine.device, capturer))
+    assert machine.n_captures > 3
+    assert machine.n_dealt == [0, 1], "one stream, of the device"
+
+
+@pytest.mark.usefixtures("machine")
+def test_no_deterministic_detour_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[bool] = []
+    penalty = Beam.penalty
+
+    def observe(self: Beam, length: torch.Tensor) -> torch.Tensor:
+        modes.append(torch.are_deterministic_algorithms_enabled())
         return penalty(self, length)
 
-    model, given, penalty = small(), sources(20, n_ids=6), Beam.penalty
-    expected = translate(model, search("beam"), given, 10_000, CPU)
-    monkeypatch.setattr(GraphCapturer, "record", tape.record)
+    monkeypatch.setattr(Beam, "penalty", observe)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        translate(small(), search("beam", max_extra=3), [[4, 2]], 10, CPU)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert modes
+    assert not any(modes)
+
+
+def curious(self: Beam, length: torch.Tensor) -> torch.Tensor:
+    assert float(length.sum()) > 0
+    return (((5 + length.double()) / 6) ** self.alpha).float()
+
+
+def test_what_cannot_be_captured_ends_the_process(
+    machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Beam, "penalty", curious)
-    with pytest.warns(UserWarning, match="could not be recorded: operation not permitted: to ask"):
-        found = translate(model, search("beam"), given, 10_000, CPU, "cuda_graph")
-    assert_same(expected, found)
+    capturer = GraphCapturer(machine.device)
+    with pytest.raises(EngineError, match=r"^decoding could not be captured as a CUDA"):
+        translate(small(), search("beam"), sources(9, n_ids=6), 10_000, machine.device, capturer)
 
 
-def test_a_search_that_counts_on_the_host_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_declares_so_is_not_captured(
+    machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Beam, "penalty", curious)
+    monkeypatch.setattr(Beam, "capture_blocker", "asks for numbers")
+    model, given = small(), sources(5, n_ids=6, longest=5)
+    capturer = GraphCapturer(machine.device)
+    translate(model, search("beam"), given, 10_000, machine.device, capturer)
+    assert capturer.n_captures == 0
+
+
+def test_a_search_that_counts_on_the_host_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     model, given = small(), sources(20, n_ids=6)
-    expected = translate(model, search("greedy"), given, 10_000, CPU)
     search_state = type(search("greedy").start(torch.tensor([3])))
     advance = search_state.advance
 
@@ -143,21 +192,25 @@ def test_a_search_that_counts_on_the_host_is_found_out(monkeypatch: pytest.Monke
         self.n = getattr(self, "n", 1) + 1
         advance(self, *args)
 
-    monkeypatch.setattr(GraphCapturer, "record", tape.record)
     monkeypatch.setattr(search_state, "advance", counting)
-    with pytest.warns(UserWarning, match="_Path.n changes and is no tensor"):
-        found = translate(model, search("greedy"), given, 10_000, CPU, "cuda_graph")
-    assert_same(expected, found)
+    expected = "_Path.n changes from token to token and is no tensor; .* declare a capture_blocker"
+    with pytest.raises(EngineError, match=expected):
+        translate(model, search("greedy"), given, 10_000, CPU, GraphCapturer(CPU))
+
+
+@pytest.mark.parametrize("cls", [Beam, Greedy])
+def test_our_searches_declare_no_blocker(cls: type[Search]) -> None:
+    assert cls.capture_blocker == ""
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", SEARCHES)
 def test_on_a_gpu_too(name: str) -> None:
-    model, given = scrambled(tiny()).cuda(), sources()
+    model, given, gpu = scrambled(tiny()).cuda(), sources(), torch.device("cuda")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         expected, found = (
-            translate(model, search(name, max_extra=9), given, 10_000, torch.device("cuda"), engine)
-            for engine in ("eager", "cuda_graph")
+            translate(model, search(name, max_extra=9), given, 10_000, gpu, capturer)
+            for capturer in (None, GraphCapturer(gpu))
         )
     assert_same(expected, found)

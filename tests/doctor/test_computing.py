@@ -65,16 +65,16 @@ def test_the_rate_of_products_is_measured() -> None:
 def test_what_is_captured_is_replayed_with_new_numbers(
     monkeypatch: pytest.MonkeyPatch, target: Target
 ) -> None:
-    monkeypatch.setattr(GraphCapturer, "record", tape.record)
+    monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
     assert capture(target).outcome == "ok"
 
 
 def test_a_replay_of_old_numbers_is_broken(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
-    def stale(_: Any, work: Any) -> Any:
+    def stale(_: Any, name: str, work: Any) -> Any:
         result = work()
         return lambda: result
 
-    monkeypatch.setattr(GraphCapturer, "record", stale)
+    monkeypatch.setattr(GraphCapturer, "capture", stale)
     result = capture(target)
     assert result.outcome == "broken"
     assert "say --engine eager" in result.sentence

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,10 +14,14 @@ import torch
 
 from ablate.config import RunSpec
 from ablate.data.prepare import Prepared, prepare
-from ablate.measuring import probe
+from ablate.errors import EngineError
+from ablate.measuring import Workload, probe
 from ablate.measuring.probe import runs_at_once
+from ablate.training.engines.cuda_graph import CudaGraph
+from tests.fake_cuda import GRAPH_MIB, CudaMachine
 
 CPU = torch.device("cpu")
+probe_module = importlib.import_module("ablate.measuring.probe")  # its name is the function's
 
 
 def run(d_model: int = 16, **decoding: Any) -> RunSpec:
@@ -80,7 +87,7 @@ def test_a_process_measures_its_own_growth() -> None:
 def test_a_median_shrugs_off_one_slow_repeat() -> None:
     from ablate.measuring.probe import _median_seconds
 
-    waits = iter([0.2, 0.01, 0.3, *[0.01] * 200])
+    waits = iter([0.01, 0.3, *[0.01] * 200])
     assert 0.009 < _median_seconds(lambda: time.sleep(next(waits)), CPU) < 0.02
 
 
@@ -97,3 +104,58 @@ def test_a_median_shrugs_off_one_slow_repeat() -> None:
 )
 def test_runs_share_a_gpu_up_to_half_of_it(share: float, n_fitting: float, expected: int) -> None:
     assert runs_at_once(share, n_fitting) == expected
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaMachine]:
+    monkeypatch.setattr(probe_module, "_WIDE", 8)
+    monkeypatch.setattr(probe_module, "_SECONDS", 0.0)
+    monkeypatch.setattr(probe_module, "count_flops", lambda *_: 1.0)  # no tensors of a device
+    with CudaMachine() as machine:
+        yield machine
+
+
+def test_nothing_is_captured_while_training_is_timed(
+    machine: CudaMachine, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With captures in the clock the median would be of both, and runs would share a device."""
+    n_captures: list[int] = []
+    timed = probe_module.timed
+
+    def count(work: Callable[[], None], device: torch.device) -> float:
+        before = machine.n_captures
+        seconds = timed(work, device)
+        n_captures.append(machine.n_captures - before)
+        return seconds
+
+    monkeypatch.setattr(probe_module, "timed", count)
+    found = probe(run(), prepared, machine.device, "fp32", "cuda_graph")
+    assert sum(n_captures[:2]) > 0, "decoding captures for every batch anew"
+    assert n_captures[2:] == [0] * (len(n_captures) - 2)
+    assert found["runs_at_once"] >= 1
+
+
+def test_the_memory_of_graphs_counts(machine: CudaMachine, prepared: Prepared) -> None:
+    """PyTorch counts nothing of it as allocated, and the device has no other use for it."""
+    eager, captured = (
+        probe(run(), prepared, machine.device, "fp32", engine) for engine in ("eager", "cuda_graph")
+    )
+    assert captured["train_peak_mib"] >= eager["train_peak_mib"] + 4 * GRAPH_MIB
+    gc.collect()
+    assert machine.live_graphs == 0
+
+
+def test_an_engine_that_goes_on_capturing_is_an_error(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Workload(run(), prepared, CPU, "cuda_graph")
+    training = work.training(work.model(), "fp32")
+    step = CudaGraph.step
+
+    def restless(self: CudaGraph, batches: Any) -> Any:
+        self.seconds_preparing += 1
+        return step(self, batches)
+
+    monkeypatch.setattr(CudaGraph, "step", restless)
+    with pytest.raises(EngineError, match="cuda_graph still captures or compiles after 10 times"):
+        training.warm_up(work.steps)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 
 from ablate.runner import devices
 from ablate.runner.devices import Device, DeviceError, find, n_cores, resolve, worker_slots
+from tests.conftest import hide_gpus
 
 CPU = Device("cpu")
 
@@ -18,7 +21,17 @@ def _with_gpus(
     monkeypatch: pytest.MonkeyPatch, n: int, capability: tuple[int, int] = (9, 0)
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: n)
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+
+
+def test_gpus_are_counted_as_cuda_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With MIG, of which PyTorch knows nothing until CUDA is initialised."""
+    _with_gpus(monkeypatch, 2)
+    monkeypatch.setattr(
+        torch.cuda, "init", lambda: monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    )
+    assert [str(device) for device in find("auto")] == ["cuda:0"]
 
 
 @pytest.mark.parametrize(
@@ -141,3 +154,13 @@ def test_a_gpu_keeps_the_name_that_the_outer_world_gave_it(monkeypatch: pytest.M
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     _with_gpus(monkeypatch, 2)
     assert Device("cuda", 1).environment()["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+def test_tests_do_not_use_the_gpus_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    _with_gpus(monkeypatch, 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    hide_gpus(monkeypatch)
+    assert find("auto") == (CPU,)
+    command = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout, os.environ["CUDA_VISIBLE_DEVICES"]) == ("0\n", "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,13 +17,15 @@ import ablate.data
 import ablate.decoding
 import ablate.parts  # noqa: F401 - with the two above, every part is registered
 from ablate.config import RunSpec
-from ablate.errors import StoppedError
+from ablate.cuda_graphs import GraphCapturer, generator_of
+from ablate.errors import EngineError, StoppedError
 from ablate.runner.devices import Device
-from ablate.runner.interleaving import Interleaver
+from ablate.runner.interleaving import MOST_ON_CUDA, Interleaver
 from ablate.runner.run import run_one
 from ablate.runner.schedule import schedule
 from ablate.runner.task import Task
 from ablate.store import Store
+from tests.fake_cuda import STREAMS, CudaMachine
 from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
 
 CPU = torch.device("cpu")
@@ -77,6 +79,120 @@ def test_an_exception_in_one_reaches_the_caller_when_the_others_have_ended() -> 
     with pytest.raises(ZeroDivisionError):
         interleaver.run([work, fail, work])
     assert ended == [True, True]
+
+
+def test_one_thread_is_woken_for_a_turn_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    interleaver, n_wakes = Interleaver(CPU), 0
+    release = threading.Semaphore.release
+
+    def count(semaphore: threading.Semaphore, n: int = 1) -> None:
+        nonlocal n_wakes
+        n_wakes += semaphore in interleaver._turns
+        release(semaphore, n)
+
+    monkeypatch.setattr(threading.Semaphore, "release", count)
+
+    def work() -> None:
+        for _ in range(10):
+            interleaver.yield_turn()
+
+    interleaver.run([work] * 8)
+    # The first turn, one for every turn that is given away, and one for every end but the last
+    assert n_wakes == 1 + 8 * 10 + 7
+
+
+def test_a_process_that_one_run_has_spoiled_ends_for_all() -> None:
+    interleaver, ended = Interleaver(CPU), []
+
+    def fail() -> None:
+        interleaver.yield_turn()
+        raise EngineError("a training step could not be captured")
+
+    def work(name: str) -> None:
+        try:
+            for _ in range(5):
+                interleaver.yield_turn()
+        except EngineError as error:
+            ended.append((name, str(error), error.is_own))
+            raise
+
+    with pytest.raises(EngineError):
+        interleaver.run([partial(work, "first"), fail, partial(work, "last")])
+    reason = "another run in the same process ended it: a training step could not be captured"
+    assert sorted(ended) == [("first", reason, False), ("last", reason, False)]
+
+
+def test_a_run_does_not_begin_in_a_process_that_is_spoiled() -> None:
+    begun: list[bool] = []
+
+    def fail() -> None:
+        raise EngineError("decoding could not be captured")
+
+    with pytest.raises(EngineError, match=r"^decoding could not be captured"):
+        Interleaver(CPU).run([fail, lambda: begun.append(True)])
+    assert begun == []
+
+
+@pytest.fixture
+def machine() -> Iterator[CudaMachine]:
+    with CudaMachine() as machine:
+        yield machine
+
+
+def test_random_numbers_of_a_gpu_are_each_ones_own(machine: CudaMachine) -> None:
+    def draws(interleaver: Interleaver, seed: int, found: dict[int, list[float]]) -> None:
+        generator_of(machine.device).manual_seed(seed)
+        found[seed] = []
+        for _ in range(seed):
+            found[seed].append(torch.rand(()).item())
+            interleaver.yield_turn()
+
+    together: dict[int, list[float]] = {}
+    interleaver = Interleaver(machine.device)
+    interleaver.run([partial(draws, interleaver, seed, together) for seed in (5, 3, 4)])
+    for seed in (5, 3, 4):
+        alone: dict[int, list[float]] = {}
+        only = Interleaver(machine.device)
+        only.run([partial(draws, only, seed, alone)])
+        assert together[seed] == alone[seed]
+
+
+def test_captures_of_several_runs_are_those_made_alone(machine: CudaMachine) -> None:
+    """Each draws from the state that it had at its capture, on a stream of its own."""
+
+    def replays(interleaver: Interleaver, seed: int, found: dict[int, list[list[float]]]) -> None:
+        capturer, x = GraphCapturer(machine.device), torch.ones(8)
+        interleaver.yield_turn()
+        capturer.warm_up(lambda: torch.nn.functional.dropout(x, 0.5))
+        replay = capturer.capture("dropout", lambda: torch.nn.functional.dropout(x, 0.5))
+        interleaver.yield_turn()
+        generator_of(machine.device).manual_seed(seed)
+        found[seed] = []
+        for _ in range(3):
+            found[seed].append(replay().tolist())
+            interleaver.yield_turn()
+
+    together: dict[int, list[list[float]]] = {}
+    interleaver = Interleaver(machine.device)
+    interleaver.run([partial(replays, interleaver, seed, together) for seed in range(4)])
+    for seed in range(4):
+        alone: dict[int, list[list[float]]] = {}
+        only = Interleaver(machine.device)
+        only.run([partial(replays, only, seed, alone)])
+        assert together[seed] == alone[seed]
+
+
+def test_as_many_runs_share_a_gpu_as_have_streams_of_their_own(machine: CudaMachine) -> None:
+    seen = []
+
+    def work() -> None:
+        capturer = GraphCapturer(machine.device)
+        seen.extend([capturer._stream, torch.cuda.current_stream(machine.device)])
+
+    Interleaver(machine.device).run([work] * MOST_ON_CUDA)
+    assert len(set(seen)) == len(seen) == STREAMS
+    with pytest.raises(ValueError, match="17 runs in one process; a GPU takes 16"):
+        Interleaver(machine.device).run([work] * (MOST_ON_CUDA + 1))
 
 
 def _task(make: MakeTask, results: Path, key: str, *, probe: str = "", **changes: Any) -> Task:

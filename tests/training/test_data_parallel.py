@@ -22,7 +22,6 @@ from ablate.data.tokenizer import PAD
 from ablate.errors import StoppedError
 from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
-from ablate.parts.norm import LayerNorm
 from ablate.parts.objective import Objective
 from ablate.parts.position.absolute import Shifted
 from ablate.registry import build, choose, slots
@@ -30,7 +29,6 @@ from ablate.training import train
 from ablate.training.engines import Engine
 from ablate.training.engines import choose as engine_of
 from ablate.training.engines import micro_batches as micro_batches_module
-from ablate.training.engines.batch_dependence import batch_dependence
 from ablate.training.engines.data_parallel import DataParallel
 from ablate.training.engines.grad_worker import GradWorker, share_weights
 from ablate.training.engines.micro_batches import (
@@ -59,7 +57,7 @@ def engine(
 ) -> Engine:
     step_config = StepConfig(build(Objective, choose(Objective, objective), PAD), clip=1.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    return engine_of(name, model.train(), step_config, optimizer, narrow(some_batch()))
+    return engine_of(name, model.train(), step_config, optimizer)
 
 
 def gradient(made: Engine) -> list[Tensor | None]:
@@ -94,7 +92,7 @@ def test_only_large_batches_are_cut(shape: tuple[int, int, int], expected: int) 
 
 def test_pieces_are_the_batch(small_pieces: None) -> None:
     batch = some_batch()
-    pieces = split_batch(batch, 20)
+    pieces = split_batch(batch, 20, is_training=True)
     assert len(pieces) == len({piece.seed for piece in pieces}) == 4
     for name in ("src", "tgt_in", "tgt_out"):
         whole = torch.cat([torch.from_numpy(getattr(piece, name)) for piece in pieces])
@@ -217,7 +215,7 @@ def test_a_helper_that_dies_is_an_error_that_says_so(is_at_work: bool, small_pie
     model = fitted("position", "none").train()
     share_weights(model)
     worker = GradWorker(model, engine(model).step_config)
-    pieces = split_batch(some_batch(), 20)
+    pieces = split_batch(some_batch(), 20, is_training=True)
     try:
         if is_at_work:
             worker.begin(pieces * 200)
@@ -231,7 +229,7 @@ def test_a_helper_that_dies_is_an_error_that_says_so(is_at_work: bool, small_pie
 def told(worker: GradWorker, pieces: Sequence[MicroBatch]) -> MicroBatchResult:
     """Return what a helper says of pieces, after all that it was told before."""
     worker.begin(pieces)
-    return worker.found()
+    return worker.result()
 
 
 class UnsentError(Exception):
@@ -296,68 +294,6 @@ def test_helpers_end_with_whom_they_help() -> None:
         time.sleep(0.01)
 
 
-def sees_others(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return lambda self, *args: forward(self, *args) + forward(self, *args).mean(dim=0)
-
-
-def remembers(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def changed(self: nn.Module, *args: Any) -> Tensor:
-        if self.training:
-            self.get_buffer("seen").add_(1)
-        return forward(self, *args)
-
-    return changed
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (sees_others, "norm: layer makes pairs of a batch depend on each other"),
-        (remembers, "norm: layer keeps encoder.layers.0.residual.norms.0.seen from batch to batch"),
-    ],
-)
-def test_a_part_that_looks_at_the_whole_batch_gets_it(
-    change: Callable[..., Any], said: str, small_pieces: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def model() -> Transformer:
-        made = fitted("residual", "pre")
-        for module in made.modules():
-            if isinstance(module, LayerNorm):
-                module.register_buffer("seen", torch.zeros(()))
-        return made
-
-    monkeypatch.setattr(LayerNorm, "forward", change(LayerNorm.forward))
-    expected = gradient(engine(model(), name="eager"))
-    with pytest.warns(UserWarning, match=f"{said}, so that training goes on eagerly"):
-        made = engine(model())
-    assert (made.name, made.note) == ("eager", f"not split: {said}")
-    torch.testing.assert_close(gradient(made), expected, atol=0.0, rtol=0.0)
-
-
-def test_layers_are_left_out_for_a_whole_batch() -> None:
-    model = fitted("position", "none")
-    assert batch_dependence(model.train(), some_batch()) == ""
-    model.decoder.layer_dropout = 0.1
-    assert (
-        batch_dependence(model, some_batch())
-        == "layer dropout leaves out a layer for the whole batch"
-    )
-
-
-def test_looking_for_ties_leaves_no_trace() -> None:
-    model = fitted("feed_forward", "mixture_of_experts").train()
-    before = {name: x.clone() for name, x in model.state_dict().items()}
-    torch.manual_seed(3)
-    said = "feed_forward: mixture_of_experts adds a loss that is of the whole batch"
-    assert batch_dependence(model, some_batch()) == said
-    drawn = torch.rand(3)
-    torch.manual_seed(3)
-    assert torch.equal(drawn, torch.rand(3))
-    assert model.training
-    assert not any(module._forward_hooks for module in model.modules())
-    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
-
-
 def test_small_batches_are_done_as_eagerly() -> None:
     model = fresh(run_spec(dropout=0.3))
     other = fresh(run_spec(dropout=0.3))
@@ -375,8 +311,8 @@ def test_a_gpu_does_batches_whole() -> None:
     model = fitted("position", "none").cuda().train()
     step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
     optimizer = torch.optim.Adam(model.parameters())
-    with pytest.warns(UserWarning, match="a GPU does no batch in pieces"):
-        made = engine_of("data_parallel", model, step_config, optimizer, some_batch().to("cuda"))
+    with pytest.warns(UserWarning, match="a GPU computes batches whole"):
+        made = engine_of("data_parallel", model, step_config, optimizer)
     assert made.name == "eager"
 
 

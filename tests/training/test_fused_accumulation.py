@@ -45,8 +45,8 @@ def test_no_part_comes_out_differently(slot: str, name: str) -> None:
     def sums(*, is_wanted: bool) -> list[Tensor | None]:
         model.zero_grad()
         torch.manual_seed(3)
-        for is_recorded in (False, True):
-            losses = at_once(add, is_recorded=is_recorded) if is_wanted else add()
+        for is_captured in (False, True):
+            losses = at_once(add, is_captured=is_captured) if is_wanted else add()
         return [losses, *gradients(model)]
 
     torch.testing.assert_close(sums(is_wanted=True), sums(is_wanted=False), atol=1e-6, rtol=1e-5)
@@ -57,14 +57,14 @@ def test_no_weight_has_a_kernel_of_its_own(precision: str, n: tuple[int, int]) -
     model = fitted("position", "sinusoidal").train()
     at_once = FusedGradAccumulator(model, precision)
     add = partial(at_once, partial(add_gradient, model, step_config(precision), load()))
-    add(is_recorded=False)
+    add(is_captured=False)
     linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
     weights = [weight for linear in linears for weight in linear.parameters()]
     ids = {id(weight.grad) for weight in weights}
     if precision == "bf16":  # else they are multiplied with as they are
         ids |= {id(weight) for weight in weights}
     with Tape() as tape:
-        add(is_recorded=True)
+        add(is_captured=True)
     names = [func._schema.name for func, *_ in tape.calls]
     assert (names.count("aten::_foreach_copy_"), names.count("aten::_foreach_add_")) == n
     assert not any(id(x) in ids for _, arguments, *_ in tape.calls for x in arguments)
@@ -86,7 +86,7 @@ def test_who_looks_at_the_weight_of_a_layer_finds_it() -> None:
     expected = add(), layer.weight.grad, layer.bias.grad
     layer.zero_grad()
     found = (
-        FusedGradAccumulator(layer, "bf16")(add, is_recorded=False),
+        FusedGradAccumulator(layer, "bf16")(add, is_captured=False),
         layer.weight.grad,
         layer.bias.grad,
     )
@@ -104,14 +104,14 @@ def test_a_weight_that_is_not_trained_stays_so() -> None:
         loss.backward()
         return loss.detach()
 
-    FusedGradAccumulator(layer, "bf16")(add, is_recorded=False)
+    FusedGradAccumulator(layer, "bf16")(add, is_captured=False)
     assert layer.weight.grad is None
     torch.testing.assert_close(layer.bias.grad, torch.full((3,), 5.0))
 
 
-def test_a_first_gradient_is_not_recorded() -> None:
+def test_a_first_gradient_is_not_captured() -> None:
     model: Transformer = fitted("position", "sinusoidal").train()
     add = partial(add_gradient, model, step_config("fp32"), load())
-    with pytest.raises(RuntimeError, match="first gradient only now"):
-        FusedGradAccumulator(model, "fp32")(add, is_recorded=True)
+    with pytest.raises(RuntimeError, match="first gradient in a capture"):
+        FusedGradAccumulator(model, "fp32")(add, is_captured=True)
     assert set(gradients(model)) == {None}

@@ -21,7 +21,7 @@ from ablate.training.engines import choose as engine_of
 from ablate.training.engines import micro_batches as micro_batches_module
 from ablate.training.micro_batching import divide
 from ablate.training.step import StepConfig, StepResult
-from tests.tiny import fitted, some_batch
+from tests.tiny import fitted
 from tests.training.reversal import fresh, job, pairs, run_spec
 
 ENGINES = ("eager", "data_parallel", "cuda_graph")
@@ -45,7 +45,7 @@ def _step(
     model = fresh(run_spec(dropout=0.0)).train()
     before = [weight.detach().clone() for weight in model.parameters()]
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    with closing(engine_of(engine, model, step_config, optimizer, batches[0])) as made:
+    with closing(engine_of(engine, model, step_config, optimizer)) as made:
         assert (made.name, made.note) == (engine, "")
         result = made.step(made.divided(batches, factor))
     after = [weight.detach() for weight in model.parameters()]
@@ -100,7 +100,7 @@ def test_parts_are_smaller_than_those_that_the_engine_makes_anyway() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     batch = max(_batches(), key=lambda batch: batch.tgt_out.numel())
     for engine, n_usual in (("eager", 1), ("data_parallel", 2)):
-        made: Engine = engine_of(engine, model, step_config, optimizer, some_batch())
+        made: Engine = engine_of(engine, model, step_config, optimizer)
         assert made.divided([batch], 1) == [batch]
         for factor in (2, 4):
             assert len(made.divided([batch], factor)) == factor * n_usual

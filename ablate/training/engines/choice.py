@@ -6,16 +6,15 @@ import warnings
 
 import torch
 
-from ablate.data.batches import Batch
+from ablate.cuda_graphs import GraphCapturer
 from ablate.errors import SpecError
 from ablate.model import Transformer
-from ablate.training.engines.batch_dependence import batch_dependence
-from ablate.training.engines.capture_blocker import capture_blocker
 from ablate.training.engines.compiled import Compiled
 from ablate.training.engines.contract import Engine
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.data_parallel import DataParallel
 from ablate.training.engines.eager import Eager
+from ablate.training.engines.requirements import batch_dependence, capture_blocker
 from ablate.training.step import StepConfig
 
 _ENGINES: dict[str, type[Engine]] = {
@@ -40,12 +39,27 @@ def resolve(name: str, device: str) -> str:
     return name
 
 
+def capturer_for(name: str, model: Transformer, device: torch.device) -> GraphCapturer | None:
+    """Return what captures training and decoding; None where neither is captured.
+
+    One is enough for a run on a device, and more take streams, of which PyTorch has 32.
+
+    Args:
+        name: of the engine, as `resolve` returns it.
+        model: any.
+        device: where the model is, or will be.
+    """
+    if not _ENGINES[name].captures or capture_blocker(model):
+        return None
+    return GraphCapturer(device)
+
+
 def choose(
     name: str,
     model: Transformer,
     step_config: StepConfig,
     optimizer: torch.optim.Optimizer,
-    batch: Batch,
+    capturer: GraphCapturer | None = None,
 ) -> Engine:
     """Return an engine of that name, or the eager one where a part rules it out.
 
@@ -56,21 +70,23 @@ def choose(
         model: in training mode, on its device.
         step_config: how a step is made.
         optimizer: of the model's parameters.
-        batch: any of those to come, on the model's device.
+        capturer: of the run; an engine that needs one has its own by default.
     """
-    reason = _reason(name, model, step_config, batch)
+    reason = _reason(name, model, step_config)
     if not reason:
-        return _ENGINES[name](model, step_config, optimizer)
+        return _ENGINES[name](model, step_config, optimizer, capturer)
     engine = Eager(model, step_config, optimizer)
     engine.note = f"not {name}: {reason}"
     warnings.warn(f"{reason}, so that training goes on eagerly, not as {name}", stacklevel=2)
     return engine
 
 
-def _reason(name: str, model: Transformer, step_config: StepConfig, batch: Batch) -> str:
+def _reason(name: str, model: Transformer, step_config: StepConfig) -> str:
     """Return what rules an engine out; empty if nothing does."""
     if name == Eager.name:
         return ""
     if name != DataParallel.name:
-        return capture_blocker(model, step_config, batch)
-    return batch_dependence(model, batch) if batch.src.is_cpu else "a GPU does no batch in pieces"
+        return capture_blocker(model, step_config.objective)
+    if next(model.parameters()).is_cuda:
+        return "a GPU computes batches whole"
+    return batch_dependence(model, step_config.objective)

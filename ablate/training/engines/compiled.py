@@ -7,6 +7,7 @@ import time
 import torch
 from torch import Tensor
 
+from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.engines.contract import Engine
@@ -17,28 +18,36 @@ from ablate.training.step import StepConfig
 class Compiled(Engine):
     """Compiles the way through both stacks once, for batches of any shape.
 
-    The output layer and the objective stay as they are: they go a piece at a time. What was
-    compiled is kept in the user's cache, so that the next run with the same model starts sooner.
+    The output layer and the objective stay as they are: their logits are made a part at a time.
+    Dropout is drawn as by the eager engine, from the same seed. The compiled code is kept in the
+    user's cache, so that the next run with the same model starts sooner.
 
     Source: Ansel et al. 2024, "PyTorch 2", ASPLOS, sec. 3 and 4.
     """
 
     name = "compile"
+    captures = True
 
     def __init__(
-        self, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
+        self,
+        model: Transformer,
+        step_config: StepConfig,
+        optimizer: torch.optim.Optimizer,
+        capturer: GraphCapturer | None = None,
     ) -> None:
-        super().__init__(model, step_config, optimizer)
-        self._through = torch.compile(forward_hidden, dynamic=True)
+        super().__init__(model, step_config, optimizer, capturer)
+        self._forward_hidden = torch.compile(
+            forward_hidden, dynamic=True, options={"fallback_random": True}
+        )
 
     def add_gradient(self, batch: Batch, normalizer: int) -> Tensor:
         n_before, began = _n_compiled(), time.perf_counter()
-        found = add_gradient(
-            self.model, self.step_config, StepInputs.of(batch, normalizer), self._through
-        )
+        inputs = StepInputs.of(batch, normalizer)
+        losses = add_gradient(self.model, self.step_config, inputs, self._forward_hidden)
         if _n_compiled() > n_before:
             self.seconds_preparing += time.perf_counter() - began
-        return found
+        self.own_way = batch
+        return losses
 
 
 def _n_compiled() -> int:

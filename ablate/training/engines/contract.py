@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.micro_batching import divide
@@ -25,25 +26,39 @@ class Engine(ABC):
     Args:
         model: in training mode, on the device of the batches to come.
         step_config: how a step is made.
-        optimizer: of the model's parameters; whoever calls `step` sets its learning rate.
+        optimizer: of the model's parameters; the caller of `step` sets its learning rate.
+        capturer: of CUDA graphs, for the engines that use them; by default one of their own.
 
     Attributes:
         name: as in records.
-        note: why it is not the engine that was wanted; empty if it is.
-        seconds_preparing: wall time that went into recording or compiling, and not into steps.
+        captures: whether decoding is captured in CUDA graphs where training uses the engine.
+        shares_draws: whether it draws the random numbers of the eager engine from the same seed.
+        note: why it is not the engine that was asked for; empty if it is.
+        own_way: the last batch whose gradient it computed in its own way, by a replay, say; None
+            as long as all were computed as by the eager engine.
+        seconds_preparing: wall time that went into captures, compilation and the self-check, and
+            not into steps.
         cores: how many of a CPU it may keep busy, from the next step on.
     """
 
     name: ClassVar[str]
+    captures: ClassVar[bool] = False
+    shares_draws: ClassVar[bool] = True
     keeps_gradients: ClassVar[bool] = False  # in the same memory from step to step
 
     def __init__(
-        self, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
+        self,
+        model: Transformer,
+        step_config: StepConfig,
+        optimizer: torch.optim.Optimizer,
+        capturer: GraphCapturer | None = None,
     ) -> None:
         self.model = model
         self.step_config = step_config
         self.optimizer = optimizer
+        self.capturer = capturer
         self.note = ""
+        self.own_way: Batch | None = None
         self.seconds_preparing = 0.0
         self.cores = 1
 
@@ -72,6 +87,9 @@ class Engine(ABC):
         Returns:
             Two losses, both summed over the target tokens, (2,): the objective's, and what parts
             of the model add to it. The tensor is the caller's own.
+
+        Raises:
+            EngineError: if the process cannot go on with this engine.
         """
 
     def step(self, batches: Sequence[Batch]) -> StepResult:
@@ -79,14 +97,26 @@ class Engine(ABC):
 
         Args:
             batches: one, or several whose gradients are accumulated.
+
+        Raises:
+            EngineError: if the process cannot go on with this engine.
+        """
+        losses, n_tokens = self.accumulate(batches)
+        norm = self.update()
+        loss, aux_loss = losses / n_tokens
+        return StepResult(loss, aux_loss, norm, n_tokens)
+
+    def accumulate(self, batches: Sequence[Batch]) -> tuple[Tensor, int]:
+        """Add the gradients of ``batches``.
+
+        Returns:
+            The two losses, summed over the target tokens, (2,), and the number of these.
         """
         per_token = self.step_config.loss_per == "token"
         n_tokens = sum(batch.n_tokens for batch in batches)
         normalizer = n_tokens if per_token else sum(batch.src.size(0) for batch in batches)
-        sums = [self.add_gradient(batch, normalizer) for batch in batches]
-        norm = self.update()
-        loss, aux_loss = torch.stack(sums).sum(dim=0) / n_tokens
-        return StepResult(loss, aux_loss, norm, n_tokens)
+        losses = [self.add_gradient(batch, normalizer) for batch in batches]
+        return torch.stack(losses).sum(dim=0), n_tokens
 
     def update(self) -> Tensor:
         """Clip the gradient, move the weights along it, and forget it.
@@ -99,5 +129,13 @@ class Engine(ABC):
         self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
         return norm
 
+    def as_computed(self, batch: Batch) -> Batch:
+        """Return a batch with the padding that it has where this engine computes it."""
+        return batch
+
+    def run_eagerly(self, work: Callable[[], Tensor]) -> Tensor:
+        """Do work that is no step, where it takes the least memory that steps do not use."""
+        return work()
+
     def close(self) -> None:  # noqa: B027 - most have started nothing
-        """End what the engine has started."""
+        """End what the engine has started; it makes no more steps."""

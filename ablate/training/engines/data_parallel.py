@@ -1,9 +1,9 @@
-"""A step on a CPU: the batch in pieces, each done by one core, by as many cores as there are.
+"""A step on a CPU: the batch in micro-batches, computed by as many processes as there are cores.
 
 To have threads share every single operation is worth little where most are small: on two cores, a
 plain loop at the sizes of Transformer-Tiny makes a fifth fewer steps with two threads than as two
-processes with one thread each (results/benchmarks/training_speed_runs_avx2.json). In pieces, one
-run makes as many as two.
+processes with one thread each (results/benchmarks/training_speed_runs_avx2.json). In micro-batches,
+one run makes as many as two.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import torch
 from torch import Tensor
 
+from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.engines.contract import Engine
@@ -31,21 +32,26 @@ from ablate.training.step import StepConfig
 
 
 class DataParallel(Engine):
-    """Cuts every batch into pieces, and adds up their gradients in a fixed order.
+    """Splits every batch into micro-batches, and adds up their gradients in a fixed order.
 
-    It is what data parallelism does, and accumulation: each piece draws dropout of its own, from a
-    seed of its own. What comes of it depends neither on how many cores there are nor on which of
-    them does what. Batches that are too small for that are done whole, as eagerly.
+    Each micro-batch draws dropout of its own, from a seed of its own, as with accumulation. The
+    result depends neither on the number of processes nor on which of them computes what. Batches
+    that are too small to be split are computed whole, as by the eager engine.
 
     Source: Li et al. 2020, "PyTorch Distributed", VLDB 13(12), sec. 2.2, of data parallelism.
     """
 
     name = "data_parallel"
+    shares_draws = False
 
     def __init__(
-        self, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
+        self,
+        model: Transformer,
+        step_config: StepConfig,
+        optimizer: torch.optim.Optimizer,
+        capturer: GraphCapturer | None = None,
     ) -> None:
-        super().__init__(model, step_config, optimizer)
+        super().__init__(model, step_config, optimizer, capturer)
         self._workers: list[GradWorker] = []
 
     def n_parts(self, batch: Batch) -> int:
@@ -54,21 +60,23 @@ class DataParallel(Engine):
     def add_gradient(self, batch: Batch, normalizer: int) -> Tensor:
         if n_micro_batches(batch) == 1:
             return add_gradient(self.model, self.step_config, StepInputs.of(batch, normalizer))
+        self.own_way = batch
         earlier = take_gradients(self.model)
-        pieces = split_batch(batch, normalizer)
-        drawn = torch.default_generator.get_state()
-        workers = self._workers_for(len(pieces))
-        n_each = len(pieces) // (1 + len(workers))
-        mine, *others = (pieces[i : i + n_each] for i in range(0, len(pieces), n_each))
-        for worker, of_helper in zip(workers, others, strict=True):
-            worker.begin(of_helper)
-        found = compute_gradients(self.model, self.step_config, mine)
-        found = sum_results([found, *(worker.found() for worker in workers)])
-        torch.default_generator.set_state(drawn)  # which must not tell who has done what
-        losses = found.losses
+        micro_batches = split_batch(batch, normalizer, is_training=self.model.training)
+        generator_state = torch.default_generator.get_state()
+        workers = self._workers_for(len(micro_batches))
+        n_each = len(micro_batches) // (1 + len(workers))
+        own, *others = (micro_batches[i : i + n_each] for i in range(0, len(micro_batches), n_each))
+        for worker, of_worker in zip(workers, others, strict=True):
+            worker.begin(of_worker)
+        result = compute_gradients(self.model, self.step_config, own)
+        result = sum_results([result, *(worker.result() for worker in workers)])
+        # How many of them this process has computed must not show in later draws
+        torch.default_generator.set_state(generator_state)
+        losses = result.losses
         if any(gradient is not None for gradient in earlier):  # of batches that this one adds to
-            found = MicroBatchResult(losses, earlier).plus(found)
-        for weight, gradient in zip(trainable_parameters(self.model), found.gradient, strict=True):
+            result = MicroBatchResult(losses, earlier).plus(result)
+        for weight, gradient in zip(trainable_parameters(self.model), result.gradient, strict=True):
             weight.grad = gradient
         return losses
 
@@ -78,12 +86,12 @@ class DataParallel(Engine):
         self._workers.clear()
 
     def _workers_for(self, n: int) -> list[GradWorker]:
-        """Return who else does some of ``n`` pieces; all do as many."""
-        n_hands = 1
-        while 2 * n_hands <= min(n, self.cores) and sys.platform == "linux":
-            n_hands *= 2
-        if n_hands > 1 and not self._workers:
+        """Return the workers that compute some of ``n`` micro-batches; all compute as many."""
+        n_processes = 1
+        while 2 * n_processes <= min(n, self.cores) and sys.platform == "linux":
+            n_processes *= 2
+        if n_processes > 1 and not self._workers:
             share_weights(self.model)
-        while len(self._workers) < n_hands - 1:
+        while len(self._workers) < n_processes - 1:
             self._workers.append(GradWorker(self.model, self.step_config))
-        return self._workers[: n_hands - 1]
+        return self._workers[: n_processes - 1]

@@ -1,4 +1,4 @@
-"""What is done to each weight and each gradient, done to all of them at once.
+"""Work on each weight and each gradient, done for all of them together.
 
 Autocast casts every weight and its gradient by itself, and autograd adds every gradient to its sum
 by itself: a kernel for each of some hundred parameters, which are most of them small. In bf16 that
@@ -19,8 +19,8 @@ from torch.nn import functional
 class FusedGradAccumulator:
     """Adds gradients to those of a model, with a few kernels for all of its weights together.
 
-    With bf16 the linear layers are handed copies of their weights in place of having autocast make
-    them. Whoever else looks at such a weight finds the weight itself. The numbers are the same.
+    With bf16 the linear layers use copies of their weights in place of having autocast make them;
+    anything else that uses such a weight has the weight itself. The numbers are the same.
 
     Args:
         model: on its device.
@@ -37,30 +37,30 @@ class FusedGradAccumulator:
             for weight in (of_linears if precision == "bf16" else ())
         }
 
-    def __call__(self, add_gradient: Callable[[], Tensor], *, is_recorded: bool) -> Tensor:
-        """Have a gradient added, and return what ``add_gradient`` does.
+    def __call__(self, add_gradient: Callable[[], Tensor], *, is_captured: bool) -> Tensor:
+        """Add a gradient, and return what ``add_gradient`` returns.
 
         Args:
             add_gradient: adds to the gradients of the weights.
-            is_recorded: whether this is being recorded, so that the weights must have gradients
+            is_captured: whether this is being captured, so that the weights must have gradients
                 already, which stay where they are.
 
         Raises:
-            RuntimeError: if a weight has its first gradient while it is being recorded.
+            RuntimeError: if a weight has its first gradient in a capture.
         """
         sums: _Gradients = {weight: weight.grad for weight in self._weights}
         _forget(self._weights)
         try:
             with self._copies_in_place():
-                found = add_gradient()
-            self._add({weight: weight.grad for weight in self._weights}, sums, is_recorded)
+                losses = add_gradient()
+            self._add({weight: weight.grad for weight in self._weights}, sums, is_captured)
             copied = {weight: copy.grad for weight, copy in self._copies.items()}
-            self._add(copied, sums, is_recorded)
+            self._add(copied, sums, is_captured)
         finally:
             _forget(self._copies.values())
             for weight, total in sums.items():
                 weight.grad = total
-        return found
+        return losses
 
     @contextmanager
     def _copies_in_place(self) -> Iterator[None]:
@@ -78,13 +78,13 @@ class FusedGradAccumulator:
             for linear in self._linears:
                 del linear.forward
 
-    def _add(self, found: _Gradients, sums: _Gradients, is_recorded: bool) -> None:
-        """Add gradients that were found to ``sums``."""
-        new = {weight: grad for weight, grad in found.items() if grad is not None}
+    def _add(self, gradients: _Gradients, sums: _Gradients, is_captured: bool) -> None:
+        """Add gradients to ``sums``."""
+        new = {weight: grad for weight, grad in gradients.items() if grad is not None}
         cast = dict(zip(new, _in_precision(list(new), list(new.values())), strict=True))
         old = {weight: total for weight in new if (total := sums[weight]) is not None}
-        if is_recorded and len(old) < len(new):
-            raise RuntimeError("a weight has its first gradient only now")
+        if is_captured and len(old) < len(new):
+            raise RuntimeError("a weight has its first gradient in a capture")
         if old:
             torch._foreach_add_(list(old.values()), [cast[weight] for weight in old])
         sums.update(cast | old)
@@ -103,7 +103,7 @@ def _in_precision(weights: list[Tensor], gradients: list[Tensor]) -> list[Tensor
 
 
 def _linear(layer: nn.Linear, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
-    """Do what ``layer`` does, with copies of its weights where autocast would make them."""
+    """Compute ``layer``, with the given copies of its weights where autocast would make copies."""
     if not torch.is_autocast_enabled(x.device.type):
         return nn.Linear.forward(layer, x)
     return functional.linear(x, weight, bias)

@@ -1,4 +1,4 @@
-"""A process that finds gradients for another one: a fork of it, with the same weights in memory."""
+"""A process that computes gradients for another one: a fork of it, with the same weights."""
 
 from __future__ import annotations
 
@@ -28,58 +28,59 @@ _ALIGNED = 64  # bytes, as PyTorch's own memory: what is added in which order de
 
 
 class GradWorker:
-    """Does pieces in a process of its own, which ends with this one at the latest.
+    """Computes micro-batches in a process of its own, which ends with this one at the latest.
 
     The process is a fork: it has the model as it is now, sees every change of weights that are
-    `shared`, and no other change. Linux has that; elsewhere libraries do not bear a fork.
+    shared (`share_weights`), and no other change. It works on Linux; on other systems libraries do
+    not survive a fork.
 
     Args:
-        model: on the CPU, with `shared` weights, in training mode.
-        step_config: how its gradients are found.
+        model: on the CPU, with shared weights.
+        step_config: how its gradients are computed.
     """
 
     def __init__(self, model: Transformer, step_config: StepConfig) -> None:
-        self._gradient = _in_common(
+        self._gradient = _in_shared_memory(
             [torch.empty_like(weight) for weight in trainable_parameters(model)]
         )
         context = multiprocessing.get_context("fork")
-        self._line, other = context.Pipe()
-        args = (other, self._line, model, step_config, self._gradient)
+        self._connection, other = context.Pipe()
+        args = (other, self._connection, model, step_config, self._gradient)
         self._process = context.Process(target=_serve, args=args, daemon=True)
         with warnings.catch_warnings():
-            # Newer Pythons warn of forks beside threads; those of a worker hold nothing we need
+            # Newer Pythons warn of forks beside threads; those of a run hold nothing needed here
             warnings.simplefilter("ignore", DeprecationWarning)
             self._process.start()
         other.close()
 
-    def begin(self, pieces: Sequence[MicroBatch]) -> None:
-        """Have pieces done; `found` waits for them.
+    def begin(self, micro_batches: Sequence[MicroBatch]) -> None:
+        """Begin to compute micro-batches; `result` waits for them.
 
         Raises:
             MemoryError: if the process was killed by signal 9, as Linux does when memory is short.
             RuntimeError: if the process has died otherwise.
         """
         try:
-            self._line.send(pieces)
+            self._connection.send(micro_batches)
         except OSError:
             raise self._death() from None
 
-    def found(self) -> MicroBatchResult:
-        """Return what came of the pieces; the gradient lasts until the next ones.
+    def result(self) -> MicroBatchResult:
+        """Return the result of the micro-batches; its gradient lasts until the next ones.
 
         Raises:
             MemoryError: if the process was killed by signal 9, as Linux does when memory is short.
             RuntimeError: if the process has died otherwise.
-            Exception: whatever kept it from finding the gradient.
+            Exception: the one that ended the computation there.
         """
         try:
-            told = self._line.recv()
+            answer = self._connection.recv()
         except (EOFError, OSError):
             raise self._death() from None
-        if isinstance(told, Exception):
-            raise told
-        losses, is_there = told
-        pairs = zip(self._gradient, is_there, strict=True)
+        if isinstance(answer, Exception):
+            raise answer
+        losses, has_gradient = answer
+        pairs = zip(self._gradient, has_gradient, strict=True)
         return MicroBatchResult(
             torch.from_numpy(losses), [x if is_so else None for x, is_so in pairs]
         )
@@ -88,27 +89,27 @@ class GradWorker:
         """End the process, whatever it does."""
         self._process.kill()
         self._process.join()
-        self._line.close()
+        self._connection.close()
 
     def _death(self) -> Exception:
         self._process.join()
         status = self._process.exitcode or 0
         how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-        text = f"a process that helped with the gradient has ended: {how}"
+        text = f"a process that computed gradients has ended: {how}"
         if -status == signal.SIGKILL:
             return MemoryError(f"{text} (out of memory?)")
         return RuntimeError(text)
 
 
 def share_weights(model: nn.Module) -> None:
-    """Move the weights of a model to where helpers see every change of them."""
+    """Move the weights of a model to memory in which workers see every change of them."""
     weights = list(model.parameters())
-    for weight, place in zip(weights, _in_common([w.data for w in weights]), strict=True):
-        weight.data = place
+    for weight, shared in zip(weights, _in_shared_memory([w.data for w in weights]), strict=True):
+        weight.data = shared
 
 
-def _in_common(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return copies in memory that this process will have in common with its forks."""
+def _in_shared_memory(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return copies in memory that this process shares with its forks."""
     starts, size = [], 0
     for x in tensors:
         starts.append(size)
@@ -123,43 +124,43 @@ def _in_common(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _serve(
-    line: Connection,
-    other: Connection,
+    connection: Connection,
+    other_end: Connection,
     model: Transformer,
     step_config: StepConfig,
     gradient: Sequence[Tensor],
 ) -> None:
-    """Do what comes over the line, until it is cut."""
+    """Answer the requests of the other process until the connection ends."""
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever is told to stop, ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends this one
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    other.close()
+    other_end.close()
     torch.set_num_threads(1)
     while True:
         try:
-            line.send(_outcome(model, step_config, line.recv(), gradient))
+            connection.send(_answer(model, step_config, connection.recv(), gradient))
         except (EOFError, OSError):
             os._exit(0)
 
 
-def _outcome(
+def _answer(
     model: Transformer,
     step_config: StepConfig,
-    pieces: Sequence[MicroBatch],
+    micro_batches: Sequence[MicroBatch],
     gradient: Sequence[Tensor],
 ) -> object:
-    """Write the gradient of pieces to where it is in common; return what else there is to say."""
+    """Write the gradient of micro-batches to shared memory; return the rest of their result."""
     try:
-        found = compute_gradients(model, step_config, pieces)
-    except Exception as error:  # it is for the other process to say what that means
-        return _portable(error)
-    for mine, place in zip(found.gradient, gradient, strict=True):
-        if mine is not None:
-            place.copy_(mine)
-    return found.losses.numpy(), [x is not None for x in found.gradient]
+        result = compute_gradients(model, step_config, micro_batches)
+    except Exception as error:  # the other process raises it
+        return _picklable(error)
+    for own, shared in zip(result.gradient, gradient, strict=True):
+        if own is not None:
+            shared.copy_(own)
+    return result.losses.numpy(), [x is not None for x in result.gradient]
 
 
-def _portable(error: Exception) -> Exception:
+def _picklable(error: Exception) -> Exception:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # an error with a constructor of its own may do anything

@@ -1,4 +1,4 @@
-"""A batch in pieces, their gradients, and the sum of these: the same whoever finds which of them.
+"""A batch in micro-batches, their gradients, and the sum of these, whose order is fixed.
 
 B batch, S source tokens, T target tokens.
 """
@@ -20,11 +20,11 @@ from ablate.training.gradient import StepInputs, add_gradient
 from ablate.training.step import StepConfig
 
 MOST = 8
-_FEWEST_TOKENS = 1500  # of a piece; with fewer, one core alone would do the batch faster whole
+_FEWEST_TOKENS = 1500  # of a micro-batch; with fewer, one core would do the batch faster whole
 
 Ids = NDArray[np.int64]
 Gradient = list[Tensor | None]
-"""Of each weight that is trained, in the order of the model; None where nothing reached it."""
+"""Of each trained weight, in the order of the model; None where the loss does not depend on it."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class MicroBatch:
         tgt_in: what the decoder reads, (B, T).
         tgt_out: what it shall write, (B, T).
         normalizer: what the summed losses are divided by before the gradient is taken.
-        seed: of all that is drawn on the way.
+        seed: of all random numbers of its pass.
+        is_training: whether the model is in training mode.
     """
 
     src: Ids
@@ -44,9 +45,10 @@ class MicroBatch:
     tgt_out: Ids
     normalizer: int
     seed: int
+    is_training: bool
 
     def inputs(self) -> StepInputs:
-        """Return what a pass forward and backward is about."""
+        """Return the inputs of a pass forward and backward."""
         src, tgt_in, tgt_out = map(torch.from_numpy, (self.src, self.tgt_in, self.tgt_out))
         n_tokens = int((tgt_out != PAD).sum())
         rows = torch.arange(len(src))
@@ -54,9 +56,9 @@ class MicroBatch:
 
 
 def n_micro_batches(batch: Batch) -> int:
-    """Return how many pieces a batch is done in: a power of two, that depends on its shape alone.
+    """Return how many micro-batches a batch is split into: a power of two.
 
-    For whoever has one core must find the numbers that whoever has four finds.
+    It depends on the batch's shape alone, so that results do not depend on the number of cores.
     """
     return _power_of_two(min(batch.src.size(0), batch.tgt_out.numel() // _FEWEST_TOKENS))
 
@@ -74,20 +76,20 @@ def _power_of_two(n_most: int) -> int:
     return n
 
 
-def split_batch(batch: Batch, normalizer: int) -> list[MicroBatch]:
-    """Return the pieces of a batch, of as many rows each as can be; draws a seed for each."""
+def split_batch(batch: Batch, normalizer: int, *, is_training: bool) -> list[MicroBatch]:
+    """Split a batch into micro-batches of about as many rows each; draws a seed for each."""
     n, ids = n_micro_batches(batch), (batch.src, batch.tgt_in, batch.tgt_out)
     seeds = torch.randint(2**62, (n,)).tolist()
     sides = ([x.numpy() for x in side.tensor_split(n)] for side in ids)
     return [
-        MicroBatch(src, tgt_in, tgt_out, normalizer, seed)
+        MicroBatch(src, tgt_in, tgt_out, normalizer, seed, is_training)
         for src, tgt_in, tgt_out, seed in zip(*sides, seeds, strict=True)
     ]
 
 
 @dataclass(frozen=True)
 class MicroBatchResult:
-    """What came of one piece, or of several.
+    """The result of one micro-batch, or of several.
 
     Attributes:
         losses: as `add_gradient` returns them, summed, (2,).
@@ -100,35 +102,43 @@ class MicroBatchResult:
     def plus(self, other: MicroBatchResult) -> MicroBatchResult:
         """Return the sum; the tensors of this one hold it."""
         both = [
-            (mine, its)
-            for mine, its in zip(self.gradient, other.gradient, strict=True)
-            if mine is not None and its is not None
+            (own, added)
+            for own, added in zip(self.gradient, other.gradient, strict=True)
+            if own is not None and added is not None
         ]
         if both:
-            torch._foreach_add_([mine for mine, _ in both], [its for _, its in both])
+            torch._foreach_add_([own for own, _ in both], [added for _, added in both])
         gradient = [
-            mine if mine is not None or its is None else its.clone()
-            for mine, its in zip(self.gradient, other.gradient, strict=True)
+            own if own is not None or added is None else added.clone()
+            for own, added in zip(self.gradient, other.gradient, strict=True)
         ]
         return MicroBatchResult(self.losses + other.losses, gradient)
 
 
 def compute_gradients(
-    model: Transformer, step_config: StepConfig, pieces: Sequence[MicroBatch]
+    model: Transformer, step_config: StepConfig, micro_batches: Sequence[MicroBatch]
 ) -> MicroBatchResult:
-    """Return what comes of some pieces, a power of two; the model's own gradients must be None.
+    """Return the sum of the gradients of some micro-batches.
 
-    Halves of them are added up, and halves of these, so that it makes no difference to the last
-    digit of the sum whether somebody else has done one of the halves.
+    Halves of them are added up, and halves of these, so that the sum is the same to the last digit
+    if another process has computed one of the halves.
+
+    Args:
+        model: whose gradients are None.
+        step_config: how a gradient is computed.
+        micro_batches: a power of two.
     """
-    if len(pieces) > 1:
-        middle = len(pieces) // 2
-        first, second = pieces[:middle], pieces[middle:]
+    if len(micro_batches) > 1:
+        middle = len(micro_batches) // 2
+        first, second = micro_batches[:middle], micro_batches[middle:]
         return compute_gradients(model, step_config, first).plus(
             compute_gradients(model, step_config, second)
         )
-    torch.default_generator.manual_seed(pieces[0].seed)
-    losses = add_gradient(model, step_config, pieces[0].inputs())
+    (micro_batch,) = micro_batches
+    if model.training != micro_batch.is_training:  # in a worker: the mode of the other process
+        model.train(micro_batch.is_training)
+    torch.default_generator.manual_seed(micro_batch.seed)
+    losses = add_gradient(model, step_config, micro_batch.inputs())
     return MicroBatchResult(losses, take_gradients(model))
 
 
@@ -146,9 +156,9 @@ def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
     return [weight for weight in model.parameters() if weight.requires_grad]
 
 
-def sum_results(found: Sequence[MicroBatchResult]) -> MicroBatchResult:
-    """Return the sum of what came of as many pieces each, as `compute_gradients` would have it."""
-    if len(found) == 1:
-        return found[0]
-    middle = len(found) // 2
-    return sum_results(found[:middle]).plus(sum_results(found[middle:]))
+def sum_results(results: Sequence[MicroBatchResult]) -> MicroBatchResult:
+    """Add up results of as many micro-batches each, in the order of `compute_gradients`."""
+    if len(results) == 1:
+        return results[0]
+    middle = len(results) // 2
+    return sum_results(results[:middle]).plus(sum_results(results[middle:]))

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from ablate.config.experiment import TrainingSpec
-from ablate.training.engines.compiled import Compiled
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.data_parallel import DataParallel
 from ablate.training.engines.micro_batches import largest_n_micro_batches
 
-RandomDraws = Literal["whole_batch", "micro_batches", "padded_batch", "compiled"]
+RandomDraws = Literal["whole_batch", "micro_batches", "padded_batch"]
 SCHEMES: tuple[RandomDraws, ...] = get_args(RandomDraws)
 
 
@@ -28,10 +27,8 @@ def random_draws(engine: str, training: TrainingSpec) -> RandomDraws:
     Returns:
         ``whole_batch``, each mask for all pairs of a batch at once; ``micro_batches``, for each
         micro-batch from a seed of its own; ``padded_batch``, for sources padded to the length that
-        was captured; ``compiled``, from the generator of compiled code.
+        was captured.
     """
     if engine == DataParallel.name and largest_n_micro_batches(training.batch_tokens) > 1:
         return "micro_batches"
-    if engine == CudaGraph.name:
-        return "padded_batch"
-    return "compiled" if engine == Compiled.name else "whole_batch"
+    return "padded_batch" if engine == CudaGraph.name else "whole_batch"

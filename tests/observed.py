@@ -1,4 +1,6 @@
-"""What ties the pairs of a batch together, so that the batch must not be done in pieces.
+"""What parts do with a batch, and what keeps them from being captured, found out by running them.
+
+Parts declare both (`ablate.registry.Part`); this is what their declarations are compared with.
 
 B batch, S source tokens, T target tokens.
 """
@@ -6,30 +8,28 @@ B batch, S source tokens, T target tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import TracebackType
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
+from torch.func import functional_call
 
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.registry import Part, label
+from ablate.training.step import StepConfig
 
-_APART = 1e-3  # of the largest number: what rounding does not explain
+_DISTANCE = 1e-3  # of the largest number: what rounding does not explain
 
 
-def batch_dependence(model: Transformer, batch: Batch) -> str:
-    """Return which part looks at a batch as a whole, and how; empty if none does.
+def observed_batch_dependence(model: Transformer, batch: Batch) -> str:
+    """Return which part depends on the batch as a whole, and how; empty if none does.
 
-    On the first two pairs three things are looked for: losses that parts add, since these are
-    statistics of a batch; numbers that are kept from one batch to the next; and outputs that,
-    without dropout, are others where a pair is alone.
-
-    Args:
-        model: in training mode, and so it is left; nor are the random numbers to come touched.
-        batch: on the model's device.
+    Observed with the first two pairs: losses that parts add, since these are statistics of a batch;
+    numbers that are kept from one batch to the next; and outputs that, without dropout, are others
+    where a pair is alone.
     """
-    if model.encoder.layer_dropout or model.decoder.layer_dropout:
-        return "layer dropout leaves out a layer for the whole batch"
     src, tgt = batch.src[:2], batch.tgt_in[:2]
     versions = {name: kept._version for name, kept in model.named_buffers()}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -101,4 +101,45 @@ def _name(module: nn.Module) -> str:
 
 def _are_alike(x: Tensor, y: Tensor) -> bool:
     largest = float(x.abs().max()) if x.is_floating_point() else 0.0
-    return x.shape == y.shape and torch.allclose(x, y, atol=_APART * largest, equal_nan=True)
+    return x.shape == y.shape and torch.allclose(x, y, atol=_DISTANCE * largest, equal_nan=True)
+
+
+def observed_capture_blocker(model: Transformer, step_config: StepConfig, batch: Batch) -> str:
+    """Return which part a capture would fail at, and why; empty if at none.
+
+    PyTorch can run a model on tensors that have shapes and no content. Where a part asks such a
+    tensor for a number, or makes a shape depend on one, that run ends.
+    """
+    mode = FakeTensorMode()
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    fake: dict[str, Tensor] = {name: mode.from_tensor(x) for name, x in state.items()}
+    n_passes = step_config.objective.n_passes
+    src, tgt_in, tgt_out = (
+        mode.from_tensor(ids.repeat(n_passes, 1))
+        for ids in (batch.src, batch.tgt_in, batch.tgt_out)
+    )
+    try:
+        with mode, torch.no_grad():
+            logits = functional_call(model, fake, (src, tgt_in, []))
+            step_config.objective.loss(logits.flatten(0, 1), tgt_out.flatten())
+    except Exception as error:  # whatever it is, a capture would end with it too
+        return f"{_part(error.__traceback__)} {_why(error)}"
+    return ""
+
+
+def _why(error: Exception) -> str:
+    kind = type(error).__name__
+    if kind in ("DataDependentOutputException", "DynamicOutputShapeException"):
+        return f"depends on numbers that only the device knows ({str(error).strip()})"
+    return f"cannot run without numbers ({kind}: {str(error).strip().partition(chr(10))[0]})"
+
+
+def _part(traceback: TracebackType | None) -> str:
+    """Return the innermost part on the way to an error, as ``slot: name``."""
+    name = "the model"
+    while traceback is not None:
+        inside = traceback.tb_frame.f_locals.get("self")
+        if isinstance(inside, Part):
+            name = label(type(inside))
+        traceback = traceback.tb_next
+    return name

@@ -1,0 +1,95 @@
+"""How far a search is, and what it ends with.
+
+B sentences, K beams per sentence, C candidates per beam, V target vocabulary. A translation ends in
+EOS, which counts in its length and its probability and is left out of its tokens.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+from torch import Tensor
+
+from ablate.decoding.candidates import Limits
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation of one sentence.
+
+    Attributes:
+        tokens: without BOS and EOS.
+        score: what the search ranks by.
+        log_p: natural logarithm of its probability given the source, EOS included; the
+            probabilities are the model's own, of all V tokens.
+    """
+
+    tokens: list[int]
+    score: float
+    log_p: float
+
+
+@dataclass
+class SearchState(ABC):
+    """How far a search is: K beams for each of B sentences.
+
+    A subclass is a dataclass whose tensors all have the sentences as their first dimension. All
+    that changes from token to token is in them, and no step asks for a number: it is captured once
+    and replayed (`ablate.cuda_graphs`). A search for which this does not hold declares a
+    ``capture_blocker``.
+    """
+
+    @abstractmethod
+    def last(self, n: Tensor) -> Tensor:
+        """Return the token before token number ``n``, from 1, (1,), of every beam, (B, K)."""
+
+    @abstractmethod
+    def advance(self, log_p: Tensor, tokens: Tensor, n: Tensor) -> Tensor | None:
+        """Write token number ``n``; sentences that are done must not change any more.
+
+        Args:
+            log_p: of the C likeliest tokens after every beam, likeliest first, (B, K, C).
+            tokens: which they are, (B, K, C).
+            n: which token, from 1, (1,).
+
+        Returns:
+            Which of its sentence's old beams each new one continues, (B, K); None if each
+            continues itself.
+        """
+
+    @abstractmethod
+    def is_done(self) -> Tensor:
+        """Return whether the search has ended for each sentence, (B,)."""
+
+    @abstractmethod
+    def hypotheses(self) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each sentence, best first."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors, by the names of the fields."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: x for name, x in values.items() if isinstance(x, Tensor)}
+
+    def select(self, sentences: Tensor) -> Self:
+        """Return the frontier of some of the ``sentences`` (B',), by number."""
+        kept = {name: x.index_select(0, sentences) for name, x in self.tensors().items()}
+        return replace(self, **kept)
+
+
+@dataclass(frozen=True)
+class SearchSetup:
+    """What a search looks for, and where it starts.
+
+    Attributes:
+        start: the state before the first token.
+        limits: of the sentences.
+        n_beams: K, rows per sentence.
+        n_candidates: C, the likeliest tokens after a beam that it asks for; V if there are fewer.
+    """
+
+    start: SearchState
+    limits: Limits
+    n_beams: int
+    n_candidates: int

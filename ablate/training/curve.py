@@ -1,0 +1,100 @@
+"""The curve of a run: what its steps did, in rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from ablate.training.step import StepResult
+
+_N_ROWS = 1000  # about; the first 100 steps have a row each
+
+Row = dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A step whose numbers have not been read from the device.
+
+    Attributes:
+        step: its number.
+        result: of it.
+        target_tokens: of all steps so far.
+        rate: learning rate.
+        seconds: of the run so far.
+        has_row: whether the curve has a row for it, without an evaluation.
+    """
+
+    step: int
+    result: StepResult
+    target_tokens: int
+    rate: float
+    seconds: float
+    has_row: bool
+
+
+class Curve:
+    """Rows, each with the mean losses of the steps since the row before.
+
+    Args:
+        rows: of an earlier process, when a run continues; new ones are added to the list.
+        since_row: losses and tokens of each step since then, likewise.
+
+    Attributes:
+        dev_nlls: of all evaluations, in nats per token.
+    """
+
+    def __init__(self, rows: list[Row], since_row: list[list[float]]) -> None:
+        self.rows = rows
+        self.dev_nlls = [x for row in rows if (x := row["dev_nll"]) is not None]
+        self._since_row = since_row
+        self._gradient_norm = float("nan")
+
+    def add_step(self, pending: Pending, loss: float, aux_loss: float, norm: float) -> None:
+        """Count a step, in order, with the numbers of its result."""
+        self._since_row.append([loss, aux_loss, pending.result.n_tokens])
+        self._gradient_norm = norm
+
+    def add_row(self, pending: Pending, seconds: float, dev_nll: float | None = None) -> None:
+        """Add a row for the last step that was counted.
+
+        Args:
+            pending: that step.
+            seconds: of the run at that row.
+            dev_nll: in nats per token, where there was an evaluation.
+        """
+        n_tokens = sum(n for *_, n in self._since_row)
+        self.rows.append(
+            {
+                "step": pending.step,
+                "tokens": pending.target_tokens,
+                "train_loss": sum(loss * n for loss, _, n in self._since_row) / n_tokens,
+                "own_loss": sum(aux * n for _, aux, n in self._since_row) / n_tokens,
+                "dev_nll": dev_nll,
+                "learning_rate": pending.rate,
+                "gradient_norm": self._gradient_norm,
+                "seconds": round(seconds, 3),
+            }
+        )
+        if dev_nll is not None:
+            self.dev_nlls.append(dev_nll)
+        self._since_row.clear()
+
+    def last(self, column: str) -> float:
+        """Return what the last row has in a column that is never empty."""
+        value = self.rows[-1][column]
+        assert value is not None, f"every row has a {column}"
+        return value
+
+    def write(self, folder: Path) -> None:
+        """Write ``curve.csv`` whole or not at all."""
+        new = folder / "curve.csv.new"
+        pd.DataFrame(self.rows).to_csv(new, index=False)
+        new.replace(folder / "curve.csv")
+
+
+def wants_row(step: int, n_steps: int) -> bool:
+    """Return whether the curve has a row for a step, evaluated or not."""
+    return step <= 100 or step % max(1, n_steps // _N_ROWS) == 0

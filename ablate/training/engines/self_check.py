@@ -1,0 +1,276 @@
+"""Whether an engine makes the steps of the eager one: checked once in every run."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from ablate.cuda_graphs import generator_of
+from ablate.data.batches import Batch
+from ablate.errors import EngineError
+from ablate.training.engines.contract import Engine
+from ablate.training.engines.eager import Eager
+from ablate.training.step import set_rate
+
+TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2}
+"""How far the loss and the gradient of a weight may differ, relative to their size."""
+
+_UPDATE_TOLERANCE = 1e-2  # of the largest move of a weight's numbers, for the same gradient
+_SMALL = 1e-2  # of the whole gradient's norm: a weight's need not be more precise than that allows
+_RATE = 1.3e-3  # learning rate of the updates that are compared; hardly one that a run begins with
+_SEED = 0
+
+
+class SelfCheck:
+    """Compares one step of an engine with the same step of the eager engine.
+
+    As soon as the engine has computed the gradient of a batch in its own way, both compute the
+    gradient of that batch from the same weights and the same random numbers; in evaluation mode,
+    without any, where the engine draws other numbers. Then both make an update, with the gradient
+    of the engine and from the same state of the optimizer. Compared are the loss, the gradient of
+    every weight, its norm, and every weight after the update. The run goes on bit for bit as
+    without the check. Its cost is the time of two steps, and copies of weights, gradients and the
+    optimizer's state in the host's memory.
+
+    Args:
+        engine: of the run.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._is_due = not isinstance(engine, Eager)
+
+    def after_step(self) -> None:
+        """Make the comparison, if that is due.
+
+        Raises:
+            EngineError: if the steps differ.
+        """
+        batch = self._engine.own_way
+        if batch is None or not self._is_due:
+            return
+        self._is_due = False
+        began = time.perf_counter()
+        compare(self._engine, batch)
+        self._engine.seconds_preparing += time.perf_counter() - began
+
+
+def compare(engine: Engine, batch: Batch) -> None:
+    """Compare a step of an engine with the eager engine's; leave no trace.
+
+    Args:
+        engine: whose optimizer has made a step.
+        batch: whose gradient it computes in its own way.
+
+    Raises:
+        EngineError: if they differ.
+    """
+    batch = engine.as_computed(batch)
+    snapshot = _Snapshot(engine)
+    eager = Eager(engine.model, engine.step_config, engine.optimizer)
+    expected: list[tuple[_Gradient, _Update]] = []
+
+    def step_eagerly() -> Tensor:
+        expected.append((_Gradient.of(eager, batch), _Update.of(eager, own.gradients)))
+        return batch.src.new_zeros(())
+
+    with snapshot.restored():
+        own, own_update = _Gradient.of(engine, batch), _Update.of(engine)
+    with snapshot.restored():
+        engine.model.zero_grad(set_to_none=True)
+        engine.run_eagerly(step_eagerly)
+    names = [name for name, _ in engine.model.named_parameters()]
+    difference = _gradients_differ(
+        names, own, expected[0][0], TOLERANCE[engine.step_config.precision]
+    ) or _updates_differ(names, snapshot.weights, own_update, expected[0][1])
+    if difference:
+        raise EngineError(f"a step of {engine.name} is not that of the eager engine: {difference}")
+
+
+@dataclass
+class _Gradient:
+    """The gradient of a batch; tensors are copies on the host.
+
+    Attributes:
+        loss: summed over the target tokens, with what parts add.
+        gradients: of each weight, None where it has none.
+    """
+
+    loss: float
+    gradients: list[Tensor | None]
+
+    @classmethod
+    def of(cls, engine: Engine, batch: Batch) -> _Gradient:
+        """Compute the gradient from the seed of the check; the model keeps it."""
+        for generator in _generators(batch.src.device):
+            generator.manual_seed(_SEED)
+        losses, _ = engine.accumulate([batch])
+        weights = engine.model.parameters()
+        gradients = [None if weight.grad is None else _on_host(weight.grad) for weight in weights]
+        return cls(float(losses.sum()), gradients)
+
+    @property
+    def norm(self) -> float:
+        """Return the norm of the gradients together."""
+        return math.hypot(*(float(x.norm()) for x in self.gradients if x is not None))
+
+
+@dataclass
+class _Update:
+    """An update of the weights.
+
+    Attributes:
+        norm: of the gradient, before clipping.
+        weights: after the update, copies on the host.
+    """
+
+    norm: float
+    weights: list[Tensor]
+
+    @classmethod
+    def of(cls, engine: Engine, gradients: Sequence[Tensor | None] = ()) -> _Update:
+        """Make an update with the learning rate of the check.
+
+        Args:
+            engine: with what.
+            gradients: of each weight, or nothing for those that the model has.
+        """
+        weights = list(engine.model.parameters())
+        for weight, gradient in zip(weights, gradients, strict=bool(gradients)):
+            weight.grad = None if gradient is None else gradient.to(weight.device, copy=True)
+        set_rate(engine.optimizer, _RATE)
+        norm = float(engine.update())
+        return cls(norm, [_on_host(weight) for weight in weights])
+
+
+def _gradients_differ(
+    names: Sequence[str], own: _Gradient, eager: _Gradient, tolerance: float
+) -> str:
+    """Return what differs by more than it may, and by how much; empty if nothing does."""
+    if not (math.isfinite(eager.loss) and math.isfinite(eager.norm)):
+        return ""  # the run diverges, with every engine
+    if not abs(own.loss - eager.loss) <= tolerance * abs(eager.loss):
+        return f"its loss is {own.loss:.6g} in place of {eager.loss:.6g}"
+    for name, x, y in zip(names, own.gradients, eager.gradients, strict=True):
+        if x is None and y is None:
+            continue
+        given = y if y is not None else torch.zeros_like(cast(Tensor, x))
+        difference = (given if x is None else x - given).norm()
+        if not float(difference) <= tolerance * (float(given.norm()) + _SMALL * eager.norm):
+            return f"the gradient of {name} differs by {_share(difference, given)}"
+    return ""
+
+
+def _updates_differ(
+    names: Sequence[str], before: Sequence[Tensor], own: _Update, eager: _Update
+) -> str:
+    """Return what differs by more than it may, and by how much; empty if nothing does."""
+    if not math.isfinite(eager.norm):
+        return ""
+    if not abs(own.norm - eager.norm) <= _UPDATE_TOLERANCE * eager.norm:
+        return f"its gradient norm is {own.norm:.6g} in place of {eager.norm:.6g}"
+    for name, weight, x, y in zip(names, before, own.weights, eager.weights, strict=True):
+        rounding = 8 * torch.finfo(y.dtype).eps * y.abs()
+        allowed = _UPDATE_TOLERANCE * (y - weight).abs().max() + rounding
+        if not bool(((x - y).abs() <= allowed).all()):
+            share = _share((x - y).norm(), y)
+            return f"{name} differs after the update by {share}"
+    return ""
+
+
+def _share(difference: Tensor, whole: Tensor) -> str:
+    """Return how large a difference is, given its norm, relative to the whole."""
+    return f"{float(difference / whole.norm().clamp(min=1e-30)):.2%}"
+
+
+class _Snapshot:
+    """All that a step changes.
+
+    Attributes:
+        weights: copies on the host.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        model, optimizer = engine.model, engine.optimizer
+        self._engine = engine
+        self._is_training = model.training
+        self.weights = [_on_host(weight) for weight in model.parameters()]
+        self._buffers = [(buffer, _on_host(buffer)) for buffer in model.buffers()]
+        self._gradients = [
+            (weight, weight.grad, None if weight.grad is None else _on_host(weight.grad))
+            for weight in model.parameters()
+        ]
+        self._groups = [
+            {key: value for key, value in group.items() if key != "params"}
+            for group in optimizer.param_groups
+        ]
+        self._state = [
+            (container, key, value, _on_host(value) if isinstance(value, Tensor) else value)
+            for container, key, value in _leaves(optimizer.state_dict())
+        ]
+        device = next(model.parameters()).device
+        self._generators = [(g, g.get_state()) for g in _generators(device)]
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Put everything back at the end; on the way, draw no numbers that the engines don't share.
+
+        Tensors stay where they are in memory.
+        """
+        model = self._engine.model
+        model.train(self._is_training and self._engine.shares_draws)
+        try:
+            yield
+        finally:
+            model.train(self._is_training)
+            with torch.no_grad():
+                self._restore_model()
+                self._restore_optimizer()
+            for generator, state in self._generators:
+                generator.set_state(state)
+
+    def _restore_model(self) -> None:
+        weights = self._engine.model.parameters()
+        for tensor, content in (*zip(weights, self.weights, strict=True), *self._buffers):
+            tensor.copy_(content)
+        for weight, gradient, copied in self._gradients:
+            weight.grad = gradient
+            if gradient is not None and copied is not None:
+                gradient.copy_(copied)
+
+    def _restore_optimizer(self) -> None:
+        optimizer = self._engine.optimizer
+        for group, before in zip(optimizer.param_groups, self._groups, strict=True):
+            group.update(before)
+        for container, key, value, content in self._state:
+            container[key] = value.copy_(content) if isinstance(value, Tensor) else content
+
+
+def _generators(device: torch.device) -> list[torch.Generator]:
+    """Return the host's generator, and the device's if it has one."""
+    host = torch.default_generator
+    return [host] if device.type == "cpu" else [host, generator_of(device)]
+
+
+def _on_host(x: Tensor) -> Tensor:
+    return x.detach().to("cpu", copy=True)
+
+
+def _leaves(tree: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield the leaves of nested dicts and lists, each with where it is: container and key.
+
+    The dict that an optimizer returns as its state holds the dicts that it works with.
+    """
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    for key, value in list(items):
+        if isinstance(value, dict | list):
+            yield from _leaves(value)
+        else:
+            yield tree, key, value

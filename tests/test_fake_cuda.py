@@ -1,0 +1,245 @@
+"""The fake machine with CUDA keeps PyTorch's rules: each of them can be broken, and fails then."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tests.fake_cuda import STREAMS, CudaMachine
+
+
+@pytest.fixture
+def machine() -> Iterator[CudaMachine]:
+    with CudaMachine() as machine:
+        yield machine
+
+
+def capture(
+    work: Callable[[], Tensor], pool: Any = None, stream: Any = None
+) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    """Capture some work as PyTorch's documentation does, on a stream of the tensors' device."""
+    graph = torch.cuda.CUDAGraph()
+    device = torch.zeros(()).device
+    stream = stream or torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        try:
+            result = work()
+        finally:
+            graph.capture_end()
+    torch.cuda.current_stream(device).wait_stream(stream)
+    return graph, result
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_replay_works_on_the_memory_of_the_capture() -> None:
+    x = torch.zeros(2)
+    graph, y = capture(lambda: x.add_(1) * 10)
+    assert x.tolist() == [0.0, 0.0], "a capture does nothing"
+    for _ in range(3):
+        graph.replay()
+    assert (x.tolist(), y.tolist()) == ([3.0, 3.0], [30.0, 30.0])
+
+
+@pytest.mark.usefixtures("machine")
+def test_tensors_are_on_the_device() -> None:
+    x = torch.zeros(2, device=torch.device("cuda", 1))
+    layer = torch.nn.Linear(2, 2).to(x.device)
+    assert (str(x.device), x.is_cuda, x.is_cpu) == ("cuda:1", True, False)
+    assert str(layer.weight.device) == "cuda:1"
+    assert layer(x).shape == (2,)
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_pool_dies_with_its_last_graph() -> None:
+    x, pool = torch.zeros(2), torch.cuda.graph_pool_handle()
+    keeper, _ = capture(lambda: x + 1, pool)
+    graph, _ = capture(lambda: x + 1, pool)
+    del graph
+    graph, _ = capture(lambda: x + 1, pool)
+    del graph, keeper
+    with pytest.raises(RuntimeError, match="use_count > 0"):
+        capture(lambda: x + 1, pool)
+
+
+def waits_for_the_device(x: Tensor) -> Tensor:
+    torch.cuda.synchronize()
+    return x + 1
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda x: x * x.sum().item(),
+        lambda x: x * float(x.sum()),
+        lambda x: x * x.tolist()[0],
+        lambda x: x[x > 0],
+        lambda x: x + len(torch.nonzero(x)),
+        waits_for_the_device,
+    ],
+)
+@pytest.mark.usefixtures("machine")
+def test_a_failed_capture_leaves_generator_and_allocator_capturing(
+    work: Callable[[Tensor], Tensor],
+) -> None:
+    x, pool = torch.ones(2), torch.cuda.graph_pool_handle()
+    functional.dropout(x, 0.5)
+    with pytest.raises(RuntimeError, match="operation failed due to a previous error"):
+        capture(lambda: work(x), pool)
+    with pytest.raises(RuntimeError, match="Offset increment outside graph capture"):
+        functional.dropout(x, 0.5)
+    with pytest.raises(RuntimeError, match="captures_underway"):
+        torch.cuda.empty_cache()
+    with pytest.raises(RuntimeError, match="already recording"):
+        capture(lambda: x + 1, pool)
+
+
+@pytest.mark.usefixtures("machine")
+def test_an_exception_that_cuda_does_not_know_of_leaves_no_trace() -> None:
+    def fail() -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    x = torch.ones(2)
+    with (
+        pytest.warns(UserWarning, match="graph is empty|Graph is empty"),
+        pytest.raises(torch.OutOfMemoryError),
+    ):
+        capture(fail)
+    functional.dropout(x, 0.5)
+
+
+def test_dropout_is_drawn_anew_by_each_replay_and_from_the_seed(machine: CudaMachine) -> None:
+    x, generator = torch.ones(64), machine.default_generators[1]
+    generator.manual_seed(3)
+    expected = [functional.dropout(x, 0.5).tolist() for _ in range(2)]
+    graph, y = capture(lambda: functional.dropout(x, 0.5))
+    generator.manual_seed(3)
+    results = []
+    for _ in range(2):
+        graph.replay()
+        results.append(y.tolist())
+    assert results == expected
+    assert results[0] != results[1]
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_seed_that_inference_mode_has_made_is_for_inference_mode_alone() -> None:
+    x = torch.ones(2)
+    with torch.inference_mode():
+        graph, _ = capture(lambda: x + 1)
+        graph.replay()
+    with pytest.raises(RuntimeError, match="inference tensor"):
+        capture(lambda: x + 1)
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_graph_that_dies_in_another_capture_spoils_it() -> None:
+    class Owner:
+        pass
+
+    x, owner = torch.ones(2), Owner()
+    owner.me, owner.graph = owner, capture(lambda: x + 1)[0]  # type: ignore[attr-defined]
+    del owner
+    with pytest.raises(RuntimeError, match="previous error"):
+        capture(lambda: x + gc.collect())
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_end_of_a_graph_takes_the_workspace_of_the_others_on_its_stream() -> None:
+    x, stream = torch.ones(2, 2), torch.cuda.Stream(torch.device("cuda", 1))
+    kept, _ = capture(lambda: x @ x, stream=stream)
+    elsewhere, _ = capture(lambda: x @ x)
+    dropped, _ = capture(lambda: x + x, stream=stream)
+    kept.replay()
+    del dropped
+    elsewhere.replay()
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        kept.replay()
+
+
+@pytest.mark.usefixtures("machine")
+def test_streams_are_per_device_and_dealt_out_of_a_pool() -> None:
+    assert torch.cuda.current_stream() is not torch.cuda.current_stream(torch.device("cuda", 1))
+    streams = [torch.cuda.Stream(torch.device("cuda", 1)) for _ in range(STREAMS + 1)]
+    assert streams[0] is streams[-1]
+    assert len(set(streams)) == STREAMS
+    with torch.cuda.stream(streams[0]):
+        assert torch.cuda.current_device() == 1
+        assert torch.cuda.current_stream() is streams[0]
+    assert torch.cuda.current_device() == 0
+
+
+@pytest.mark.parametrize("awaited", ["current device", "device of the tensors"])
+@pytest.mark.usefixtures("machine")
+def test_streams_must_be_waited_for_on_their_own_device(awaited: str) -> None:
+    x, device = torch.ones(2), torch.device("cuda", 1)
+    x += 1
+    stream = torch.cuda.Stream(device)
+    if awaited == "device of the tensors":
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            x *= 2
+        return
+    stream.wait_stream(torch.cuda.current_stream())
+    with pytest.raises(RuntimeError, match="without having waited"), torch.cuda.stream(stream):
+        x *= 2
+
+
+def test_the_host_waits_once_for_each_number_it_asks_for(machine: CudaMachine) -> None:
+    x, stream = torch.ones(2), torch.cuda.Stream(torch.device("cuda", 1))
+    x += 1
+    assert float(x.sum()) == 4
+    with torch.cuda.stream(stream):
+        x *= 2
+    assert machine.n_waits == 1
+
+
+@pytest.mark.usefixtures("machine")
+def test_an_optimizer_that_counts_on_the_host_is_not_captured() -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    adam = torch.optim.Adam([weight], lr=0.1, fused=True)
+    adam.step()
+    with pytest.raises(RuntimeError, match="capturable is False"):
+        capture(lambda: adam.step() or weight)
+
+
+def test_threads_have_streams_of_their_own_and_the_same_tensors(machine: CudaMachine) -> None:
+    seen = []
+
+    def work() -> None:
+        seen.append((str(torch.ones(2).device), torch.cuda.current_stream(machine.device)))
+
+    with torch.cuda.stream(torch.cuda.Stream(machine.device)):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert seen == [("cuda:1", torch.cuda.default_stream(machine.device))]
+
+
+def test_nothing_of_it_stays() -> None:
+    with CudaMachine():
+        pass
+    assert not torch.ones(2).is_cuda
+    assert torch.cuda.CUDAGraph.__module__ == "torch.cuda.graphs"
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_graph_must_not_outlive_the_memory_that_it_uses() -> None:
+    x, held = torch.ones(2), [torch.ones(2)]
+    held.append(held[0][:1])
+    graph, result = capture(lambda: (x.view(2, 1) + 1).add_(held[-1]).sum())
+    del held[0]
+    graph.replay()
+    assert float(result) == 6
+    held.clear()
+    with pytest.raises(RuntimeError, match="has been freed"):
+        graph.replay()

@@ -1,0 +1,278 @@
+"""Training with CUDA graphs, on a machine that keeps PyTorch's rules of them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ablate.data.batches import Batch, Batches
+from ablate.data.tokenizer import PAD
+from ablate.errors import EngineError
+from ablate.parts.feed_forward import Relu
+from ablate.parts.objective import Objective
+from ablate.registry import build, choose, slots
+from ablate.training import Progress, loop, train
+from ablate.training.engines import SelfCheck
+from ablate.training.engines.cuda_graph import CudaGraph
+from ablate.training.engines.self_check import compare
+from ablate.training.plan import Stream
+from ablate.training.step import StepConfig
+from tests.fake_cuda import CudaMachine
+from tests.tiny import PARTS, fitted, some_batch
+from tests.training import test_engines
+from tests.training.reversal import fresh, job, pairs, run_spec
+from tests.training.test_engines import of_length
+
+
+@pytest.fixture
+def machine() -> Iterator[CudaMachine]:
+    with CudaMachine() as machine:
+        yield machine
+
+
+@pytest.fixture(autouse=True)
+def _few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(test_engines, "N_STEPS", 30)
+
+
+def engine(
+    machine: CudaMachine, slot: str = "position", name: str = "none", optimizer: str = "adam"
+) -> CudaGraph:
+    model = fitted(slot, name).to(machine.device).train()
+    step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD), clip=1.0)
+    kinds = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+    fused = {"fused": True} if optimizer == "adam" else {}
+    made = CudaGraph(model, step_config, kinds[optimizer](model.parameters(), lr=1e-3, **fused))
+    for group in made.optimizer.param_groups:
+        group["rate"] = 1.0
+    return made
+
+
+def batch(machine: CudaMachine) -> Batch:
+    return some_batch().to(machine.device)
+
+
+def test_graphs_learn_as_eager_does(machine: CudaMachine) -> None:
+    expected, _ = test_engines.losses("eager", machine.device)
+    found, made = test_engines.losses("cuda_graph", machine.device)
+    assert (made.name, made.note) == ("cuda_graph", "")
+    assert machine.n_replays > 30
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_update_is_captured_too(machine: CudaMachine) -> None:
+    made, one = engine(machine), batch(machine)
+    for _ in range(2):
+        made.step([one])
+    assert made.n_captures == 2
+    before, n_launches = machine.n_replays, machine.n_launches
+    made.step([one])
+    assert machine.n_replays == before + 2
+    assert machine.n_launches - n_launches < 15
+
+
+def asks_for_a_number(y: Tensor) -> Tensor:
+    return y * (y.sum().item() * 0 + 1)
+
+
+def waits_for_the_device(y: Tensor) -> Tensor:
+    torch.cuda.synchronize()
+    return y
+
+
+def is_a_shape(y: Tensor) -> Tensor:
+    return y + y[y > 0].mean()
+
+
+@pytest.mark.parametrize("curious", [asks_for_a_number, waits_for_the_device, is_a_shape])
+def test_a_failed_capture_ends_the_process(
+    curious: Callable[[Tensor], Tensor], machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that draws dropout could go on in it."""
+    forward = Relu.forward
+    monkeypatch.setattr(Relu, "forward", lambda *args: curious(forward(*args)))
+    made = engine(machine)
+    made.step([batch(machine)])
+    expected = "^a training step could not be captured as a CUDA graph: .*not permitted"
+    with pytest.raises(EngineError, match=expected) as error:
+        made.step([batch(machine)])
+    assert error.value.is_own
+    with pytest.raises(RuntimeError, match="Offset increment outside graph capture"):
+        torch.nn.functional.dropout(torch.ones(2), 0.5)
+    made.close()
+
+
+def test_no_memory_is_no_reason_to_train_eagerly(
+    machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = engine(machine)
+    made.step([batch(machine)])
+
+    def forward(*_: Any) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Relu, "forward", forward)
+    with pytest.raises(torch.OutOfMemoryError):
+        made.step([batch(machine)])
+
+
+def test_a_new_update_leaves_the_other_captures_alone(
+    machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A weight that long sentences alone use has its first gradient after the first captures."""
+    forward = Relu.forward
+
+    def longer(self: Relu, x: Tensor, *rest: Any) -> Tensor:
+        y = forward(self, x, *rest)
+        return y * self.get_parameter("late") if x.size(1) > 10 else y
+
+    monkeypatch.setattr(Relu, "forward", longer)
+    model = fresh(run_spec(dropout=0.0)).to(machine.device).train()
+    for module in model.modules():
+        if isinstance(module, Relu):
+            module.late = torch.nn.Parameter(torch.ones(16))
+    step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
+    adam = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
+    made = CudaGraph(model, step_config, adam)
+    for n_src in (8, 8, 8, 12, 12, 12, 8):
+        made.step([of_length(n_src).to(machine.device)])
+    assert made.n_captures == 4
+    assert machine.live_graphs == 5, "the first update's lives on, and so does the pool's keeper"
+
+
+def test_a_closed_engine_keeps_no_graph(machine: CudaMachine) -> None:
+    made = engine(machine)
+    for _ in range(3):
+        made.step([batch(machine)])
+    made.close()
+    assert machine.live_graphs == 1, "of the capturer, which may go on to capture"
+
+
+def test_garbage_is_not_collected_during_a_capture(machine: CudaMachine) -> None:
+    """An engine that was never closed is garbage with graphs in it: it refers to itself."""
+    dead, made = engine(machine), engine(machine)
+    for _ in range(2):
+        dead.step([batch(machine)])
+    made.step([batch(machine)])
+    threshold = gc.get_threshold()
+    gc.collect()
+    del dead
+    gc.set_threshold(1)
+    try:
+        made.step([batch(machine)])
+    finally:
+        gc.set_threshold(*threshold)
+    assert made.n_captures == 2
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize(("slot", "name"), [("position", "rotary"), ("norm", "layer")])
+def test_the_self_check_agrees(slot: str, name: str, optimizer: str, machine: CudaMachine) -> None:
+    made = engine(machine, slot, name, optimizer)
+    for _ in range(2):
+        made.step([batch(machine)])
+    compare(made, batch(machine))
+    assert made.own_way is not None
+    made.step([batch(machine)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("slot", "name"), PARTS)
+def test_every_part_agrees_with_eager_steps(slot: str, name: str, machine: CudaMachine) -> None:
+    made = engine(machine, slot, name)
+    for _ in range(2):
+        made.step([batch(machine)])
+    compare(made, batch(machine))
+
+
+def test_the_self_check_notices_a_learning_rate_that_stays(machine: CudaMachine) -> None:
+    made = engine(machine)
+    for _ in range(2):
+        made.step([batch(machine)])
+    captured = made._rates
+    made._rates = [rate.clone() for rate in captured]
+    with pytest.raises(EngineError, match="differs after the update"):
+        compare(made, batch(machine))
+
+
+def trained(
+    machine: CudaMachine, folder: Path, engine: str = "cuda_graph", **training: Any
+) -> tuple[dict[str, Tensor], list[Progress]]:
+    spec = run_spec(dropout=0.1, **training)
+    seen: list[Progress] = []
+    asked, model = job(spec, folder), fresh(spec).to(machine.device)
+    for name, value in {
+        "engine": engine,
+        "device": machine.device,
+        "batches": Batches(pairs(), spec.training.batch_tokens, PAD, machine.device),
+    }.items():
+        object.__setattr__(asked, name, value)
+    train(model, asked, seen.append, lambda: False)
+    return {name: x.clone() for name, x in model.state_dict().items()}, seen
+
+
+def test_a_run_with_the_self_check_ends_as_one_without(
+    machine: CudaMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked, _ = trained(machine, tmp_path / "checked")
+    monkeypatch.setattr(SelfCheck, "after_step", lambda _: None)
+    unchecked, _ = trained(machine, tmp_path / "unchecked")
+    torch.testing.assert_close(checked, unchecked, atol=0.0, rtol=0.0)
+
+
+def test_the_host_waits_for_the_device_every_twenty_steps(
+    machine: CudaMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a run in which every step has a row of the curve."""
+    monkeypatch.setattr(SelfCheck, "after_step", lambda _: None)
+    waits: list[int] = []
+
+    def count(stream: Stream, n: int) -> Any:
+        waits.append(machine.n_waits)
+        return take(stream, n)
+
+    take = Stream.take
+    monkeypatch.setattr(Stream, "take", count)
+    _, seen = trained(machine, tmp_path, steps=50, evaluate_every=50)
+    assert waits[-1] - waits[1] == 2
+    assert [progress.step for progress in seen] == [20, 40, 50]
+    rows = (tmp_path / "curve.csv").read_text(encoding="ascii").splitlines()
+    assert len(rows) == 51
+
+
+def test_rows_that_are_read_late_are_those_of_their_steps(
+    machine: CudaMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rows(n_steps_ahead: int) -> list[str]:
+        monkeypatch.setattr(loop, "_WAIT_STEPS", n_steps_ahead)
+        folder = tmp_path / str(n_steps_ahead)
+        trained(machine, folder, engine="eager")
+        lines = (folder / "curve.csv").read_text(encoding="ascii").splitlines()
+        return [line.rpartition(",")[0] for line in lines]  # without the seconds
+
+    assert rows(20) == rows(1)
+
+
+@pytest.mark.parametrize("name", sorted(slots()["optimizer"]))
+def test_a_cpu_beside_a_gpu_trains_as_without(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch warns where it could capture an optimizer that was made to be captured."""
+
+    class Idle:
+        def is_capturing(self) -> bool:
+            return False
+
+    monkeypatch.setattr(
+        torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda")
+    )
+    monkeypatch.setattr(torch.accelerator, "current_stream", Idle)
+    made, batches = test_engines.prepared("cuda_graph", run_spec(0.0, optimizer={"name": name}))
+    one = batches.make(batches.epoch(1, 0)[0])
+    for _ in range(3):
+        made.step([one])

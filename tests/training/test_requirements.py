@@ -1,0 +1,135 @@
+"""What parts declare about batches and captures is what they do, and engines go by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ablate.data.tokenizer import PAD
+from ablate.model import Transformer
+from ablate.parts.feed_forward import Relu
+from ablate.parts.norm import LayerNorm
+from ablate.parts.objective import LabelSmoothing, Objective
+from ablate.registry import build, choose, slots
+from ablate.training.engines import choose as engine_of
+from ablate.training.engines.requirements import batch_dependence, capture_blocker
+from ablate.training.step import StepConfig
+from tests.observed import observed_batch_dependence, observed_capture_blocker
+from tests.tiny import PARTS, fitted, some_batch
+
+
+def objective(name: str = "label_smoothing") -> Objective:
+    return build(Objective, choose(Objective, name), PAD)
+
+
+@pytest.mark.parametrize(("slot", "name"), PARTS)
+def test_parts_declare_how_the_pairs_of_a_batch_depend_on_each_other(slot: str, name: str) -> None:
+    model = fitted(slot, name).train()
+    assert batch_dependence(model, objective()) == observed_batch_dependence(model, some_batch())
+
+
+@pytest.mark.parametrize(("slot", "name"), PARTS)
+def test_parts_declare_what_keeps_them_from_being_captured(slot: str, name: str) -> None:
+    model = fitted(slot, name).train()
+    observed = observed_capture_blocker(model, StepConfig(objective()), some_batch())
+    assert bool(capture_blocker(model)) == bool(observed), observed
+
+
+@pytest.mark.parametrize("name", sorted(slots()["objective"]))
+def test_objectives_declare_what_keeps_them_from_being_captured(name: str) -> None:
+    model, step_config = fitted("position", "none").train(), StepConfig(objective(name))
+    observed = observed_capture_blocker(model, step_config, some_batch())
+    assert bool(capture_blocker(model, step_config.objective)) == bool(observed), observed
+
+
+def sees_others(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda self, *args: forward(self, *args) + forward(self, *args).mean(dim=0)
+
+
+def remembers(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def changed(self: nn.Module, *args: Any) -> Tensor:
+        if self.training:
+            self.get_buffer("seen").add_(1)
+        return forward(self, *args)
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("change", "observed"),
+    [
+        (sees_others, "norm: layer makes pairs of a batch depend on each other"),
+        (remembers, "norm: layer keeps encoder.layers.0.residual.norms.0.seen from batch to batch"),
+    ],
+)
+def test_a_part_that_declares_too_little_is_noticed(
+    change: Callable[..., Any], observed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = fitted("residual", "pre").train()
+    for module in model.modules():
+        if isinstance(module, LayerNorm):
+            module.register_buffer("seen", torch.zeros(()))
+    monkeypatch.setattr(LayerNorm, "forward", change(LayerNorm.forward))
+    assert observed_batch_dependence(model, some_batch()) == observed
+
+
+@pytest.mark.parametrize(
+    "curious",
+    [
+        lambda y: y if y.sum().item() > 0 else 2 * y,
+        lambda y: y if y.sum() > 0 else 2 * y,
+        lambda y: y + y[y > 0].mean(),
+    ],
+)
+def test_a_part_that_depends_on_numbers_is_noticed(
+    curious: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = Relu.forward
+    monkeypatch.setattr(Relu, "forward", lambda *args: curious(forward(*args)))
+    model = fitted("feed_forward", "relu").train()
+    observed = observed_capture_blocker(model, StepConfig(objective()), some_batch())
+    assert observed.startswith("feed_forward: relu depends on numbers")
+
+
+def engine_name_and_note(model: Transformer, name: str) -> tuple[str, str]:
+    optimizer = torch.optim.Adam(model.parameters())
+    with pytest.warns(UserWarning, match=f"training goes on eagerly, not as {name}"):
+        engine = engine_of(name, model.train(), StepConfig(objective()), optimizer)
+    return engine.name, engine.note
+
+
+@pytest.mark.parametrize(
+    ("name", "claim"),
+    [
+        ("data_parallel", "batch_dependence"),
+        ("cuda_graph", "capture_blocker"),
+        ("compile", "capture_blocker"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("part", "label"), [(LayerNorm, "norm: layer"), (LabelSmoothing, "objective: label_smoothing")]
+)
+def test_a_part_that_declares_so_is_trained_eagerly(
+    name: str, claim: str, part: type, label: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part, claim, "looks at everything")
+    found = engine_name_and_note(fitted("residual", "pre"), name)
+    assert found == ("eager", f"not {name}: {label} looks at everything")
+
+
+def test_masks_declare_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fitted("position", "none")
+    monkeypatch.setattr(type(model.decoder.mask), "capture_blocker", "counts")
+    assert capture_blocker(model).endswith(" counts")
+
+
+def test_layers_are_left_out_for_a_whole_batch() -> None:
+    model = fitted("position", "none")
+    assert batch_dependence(model, objective()) == ""
+    model.decoder.layer_dropout = 0.1
+    note = engine_name_and_note(model, "data_parallel")[1]
+    assert note == "not data_parallel: layer dropout leaves out a layer for the whole batch"

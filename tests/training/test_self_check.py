@@ -1,0 +1,245 @@
+"""The self-check: an engine that is wrong is caught, one that is right is left as it was."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from ablate.config import RunSpec
+from ablate.data.batches import Batch, Batches
+from ablate.data.tokenizer import PAD
+from ablate.errors import EngineError
+from ablate.parts.objective import Objective
+from ablate.registry import build, choose, lookup, slots
+from ablate.training import train
+from ablate.training.engines import Engine, SelfCheck
+from ablate.training.engines import choose as engine_of
+from ablate.training.engines import micro_batches as micro_batches_module
+from ablate.training.engines.data_parallel import DataParallel
+from ablate.training.engines.self_check import compare
+from ablate.training.step import StepConfig, make_optimizer, set_rate
+from tests.tiny import PARTS, fitted, some_batch
+from tests.training.reversal import fresh, job, pairs, run_spec
+
+
+@pytest.fixture(autouse=True)
+def _small_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Split batches of a few tokens too."""
+    monkeypatch.setattr(micro_batches_module, "_FEWEST_TOKENS", 4)
+
+
+def engine(
+    slot: str = "position", name: str = "none", objective: str = "label_smoothing", **more: Any
+) -> Engine:
+    """Return a data-parallel engine that has made a step."""
+    model = fitted(slot, name).train()
+    step_config = StepConfig(build(Objective, choose(Objective, objective), PAD), 1.0, **more)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for group in optimizer.param_groups:
+        group["rate"] = 1.0
+    made = DataParallel(model, step_config, optimizer)
+    made.step([some_batch()])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("slot", "name"), [part for part in PARTS if not lookup(*part).cls.batch_dependence]
+)
+def test_it_raises_no_false_alarm(slot: str, name: str) -> None:
+    compare(engine(slot, name), some_batch())
+
+
+@pytest.mark.parametrize("name", sorted(slots()["objective"]))
+def test_nor_for_an_objective(name: str) -> None:
+    compare(engine(objective=name), some_batch())
+
+
+def test_nor_in_bf16() -> None:
+    compare(engine(precision="bf16"), some_batch())
+
+
+def test_nor_for_sums_per_sentence() -> None:
+    compare(engine(loss_per="sentence"), some_batch())
+
+
+class _Wrong(DataParallel):
+    """Makes a mistake of one per cent.
+
+    Attributes:
+        mistake: what it is about.
+    """
+
+    mistake = ""
+
+    def add_gradient(self, batch: Batch, normalizer: int) -> Tensor:
+        losses = super().add_gradient(batch, normalizer)
+        gradient = self._weight.grad
+        assert gradient is not None
+        if self.mistake == "gradient":
+            gradient.mul_(1.01)
+        return losses * 1.01 if self.mistake == "loss" else losses
+
+    def update(self) -> Tensor:
+        norm = super().update()
+        with torch.no_grad():
+            if self.mistake == "weight":
+                self._weight.mul_(1.01)
+            if self.mistake == "number":
+                self._weight.view(-1)[self._weight.abs().argmax()] *= 1.01
+        return norm * 1.01 if self.mistake == "norm" else norm
+
+    @property
+    def _weight(self) -> torch.nn.Parameter:
+        return self.model.get_parameter("encoder.layers.0.feed_forward.up.weight")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "reason"),
+    [
+        ("loss", "its loss is"),
+        ("norm", "its gradient norm is"),
+        ("gradient", "the gradient of encoder.layers.0.feed_forward.up.weight differs by 1.00%"),
+        ("weight", "encoder.layers.0.feed_forward.up.weight differs after the update by 1.00%"),
+        ("number", "encoder.layers.0.feed_forward.up.weight differs after the update"),
+    ],
+)
+def test_a_mistake_of_one_per_cent_is_caught(mistake: str, reason: str) -> None:
+    right = engine()
+    wrong = _Wrong(right.model, right.step_config, right.optimizer)
+    compare(wrong, some_batch())
+    wrong.mistake = mistake
+    with pytest.raises(EngineError, match=reason) as error:
+        compare(wrong, some_batch())
+    assert error.value.reason.startswith("a step of data_parallel is not that of the eager engine")
+
+
+def reversal_batch() -> Batch:
+    batches = Batches(pairs(), 64, PAD)
+    return batches.make(batches.epoch(1, 0)[0])
+
+
+def state_of(made: Engine) -> list[Any]:
+    """Return a copy of everything that a step depends on, tensors as lists of numbers."""
+    gradients = [p.grad for p in made.model.parameters()]
+    modes = [module.training for module in made.model.modules()]
+    state = made.model.state_dict(), gradients, made.optimizer.state_dict(), torch.get_rng_state()
+    leaves = tree_leaves((state, modes))
+    return [x.tolist() if isinstance(x, Tensor) else copy.deepcopy(x) for x in leaves]
+
+
+@pytest.mark.parametrize("name", sorted(slots()["optimizer"]))
+def test_it_leaves_no_trace(name: str) -> None:
+    spec = run_spec(dropout=0.3, optimizer={"name": name})
+
+    def after_two_steps(*, is_checked: bool) -> list[Any]:
+        model = fresh(spec).train()
+        optimizer = make_optimizer(spec, model)
+        set_rate(optimizer, 1e-3)
+        made = engine_of("data_parallel", model, StepConfig.of(spec.training, "fp32"), optimizer)
+        torch.manual_seed(3)
+        made.step([reversal_batch()])
+        if is_checked:
+            before, addresses = state_of(made), [p.data_ptr() for p in model.parameters()]
+            compare(made, reversal_batch())
+            assert state_of(made) == before
+            assert [p.data_ptr() for p in model.parameters()] == addresses
+        made.step([reversal_batch()])
+        return state_of(made)
+
+    expected, found = (after_two_steps(is_checked=is_so) for is_so in (False, True))
+    assert found == expected
+
+
+def test_workers_follow_into_evaluation_mode_and_back() -> None:
+    """Dropout would else be drawn in a worker's half of the batch."""
+    spec = run_spec(dropout=0.3)
+    model = fresh(spec).train()
+    optimizer = make_optimizer(spec, model)
+    set_rate(optimizer, 1e-3)
+    step_config = StepConfig.of(spec.training, "fp32")
+    losses = []
+    for n_checks in (0, 1):
+        torch.manual_seed(spec.seed)
+        with closing(engine_of("data_parallel", model, step_config, optimizer)) as made:
+            made.cores = 4
+            made.step([reversal_batch()])
+            for _ in range(n_checks):
+                compare(made, reversal_batch())
+            torch.manual_seed(3)
+            losses.append(float(made.accumulate([reversal_batch()])[0].sum()))
+            model.load_state_dict(fresh(spec).state_dict())
+            optimizer.state.clear()
+            model.zero_grad()
+    assert losses[0] == losses[1]
+
+
+@pytest.fixture
+def checks(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
+    """Return the engines that are checked, as they are."""
+    checked: list[Engine] = []
+    after_step = SelfCheck.after_step
+
+    def count(check: SelfCheck) -> None:
+        was_due = check._is_due
+        after_step(check)
+        if was_due and not check._is_due:
+            checked.append(check._engine)
+
+    monkeypatch.setattr(SelfCheck, "after_step", count)
+    return checked
+
+
+def trained(folder: Path, engine: str, spec: RunSpec | None = None) -> dict[str, Tensor]:
+    spec = spec or run_spec(dropout=0.1)
+    model, asked = fresh(spec), job(spec, folder)
+    object.__setattr__(asked, "engine", engine)
+    train(model, asked, lambda _: None, lambda: False)
+    return dict(model.state_dict())
+
+
+@pytest.mark.parametrize("name", ["data_parallel", "cuda_graph"])
+def test_a_run_is_checked_once_and_ends_as_without(
+    name: str, tmp_path: Path, checks: list[Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = trained(tmp_path / "checked", name)
+    assert [made.name for made in checks] == [name]
+    monkeypatch.setattr(SelfCheck, "after_step", lambda _: None)
+    unchecked = trained(tmp_path / "unchecked", name)
+    torch.testing.assert_close(checked, unchecked, atol=0.0, rtol=0.0)
+
+
+def test_the_eager_engine_is_not_checked(tmp_path: Path, checks: list[Engine]) -> None:
+    trained(tmp_path, "eager")
+    assert checks == []
+
+
+def test_an_engine_that_is_wrong_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accumulate = DataParallel.add_gradient
+
+    def wrong(self: DataParallel, batch: Batch, normalizer: int) -> Tensor:
+        losses = accumulate(self, batch, normalizer)
+        weight = self.model.get_parameter("encoder.layers.0.feed_forward.up.weight")
+        assert weight.grad is not None
+        weight.grad *= 1.01
+        return losses
+
+    monkeypatch.setattr(DataParallel, "add_gradient", wrong)
+    with pytest.raises(EngineError, match=r"feed_forward.up.weight differs by 1.00%"):
+        trained(tmp_path, "data_parallel")
+    assert not list(tmp_path.glob("curve.csv"))
+
+
+def test_a_run_that_diverges_is_not_the_engines_fault() -> None:
+    made = engine()
+    with torch.no_grad():
+        next(made.model.parameters()).fill_(float("nan"))
+    compare(made, some_batch())
