@@ -121,8 +121,8 @@ class Judged:
     @classmethod
     def empty(cls, n: int, variants: int) -> Judged:
         """Return judgements to be filled in."""
-        nothing = [np.full((n, variants), math.nan) for _ in range(3)]
-        return cls(*nothing, np.zeros((n, variants), dtype=bool))
+        estimates, half_widths, single = np.full((3, n, variants), math.nan)
+        return cls(estimates, half_widths, single, np.zeros((n, variants), dtype=bool))
 
 
 @dataclass(frozen=True)
@@ -226,8 +226,8 @@ def rates(setting: Setting, n: int) -> Rates:
 def judge(values: Floats) -> Judged:
     """Return the intervals of tables (n, R, S), as `compare` makes them of each."""
     judged = Judged.empty(len(values), values.shape[1] - 1)
-    has_diverged = np.isposinf(values).any(axis=2)  # (n, R)
-    is_whole = ~np.isnan(values).any(axis=(1, 2))
+    has_diverged = np.asarray(np.isposinf(values).any(axis=2))  # (n, R)
+    is_whole = ~np.asarray(np.isnan(values).any(axis=(1, 2)))
     n_kept = np.where(has_diverged[:, 0] | ~is_whole, 0, (~has_diverged).sum(axis=1))
     for n_rows in np.unique(n_kept[n_kept > 1]):
         at = np.flatnonzero(n_kept == n_rows)
@@ -235,9 +235,9 @@ def judge(values: Floats) -> Judged:
         of_kept = _whole(np.take_along_axis(values[at], rows[:, :, None], axis=1))
         for ours, theirs in zip(_arrays(judged), _arrays(of_kept), strict=True):
             ours[at[:, None], rows[:, 1:] - 1] = theirs
-    for at in np.flatnonzero(~is_whole):
-        for ours, theirs in zip(_arrays(judged), _arrays(_one(values[at])), strict=True):
-            ours[at] = theirs[0]
+    for table in np.flatnonzero(~is_whole):
+        for ours, theirs in zip(_arrays(judged), _arrays(_one(values[table])), strict=True):
+            ours[table] = theirs[0]
     return judged
 
 

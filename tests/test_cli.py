@@ -360,10 +360,10 @@ def test_a_record_holds_what_other_tools_read(finished: Path) -> None:
         test.test.bits_per_character test.test.sentences hardware.device_name versions.torch git"""
     for record in _records(finished).values():
         for key in keys.split():
-            value = record
+            value: Any = record
             for step in key.split("."):
                 assert step in value, key
-                value = value[step]  # type: ignore[assignment]
+                value = value[step]
 
 
 def test_a_second_run_trains_nothing_and_prints_the_same(finished: Path, cache: Path) -> None:

@@ -63,7 +63,8 @@ def likelihood(model: Transformer, batches: Iterable[Batch], precision: str) -> 
     starts = np.cumsum([0, *map(len, index)])[:-1].tolist()
     of_batches = torch.cat([row + start for row, start in zip(rows, starts, strict=True)])
     sentences = torch.cat(index)[of_batches.cpu()].numpy()
-    of_sentences = np.bincount(sentences, weights=torch.cat(losses).cpu().numpy())
+    losses_of_tokens = torch.cat(losses).double().cpu().numpy()
+    of_sentences = np.bincount(sentences, weights=losses_of_tokens).astype(np.float64)
     return Likelihood(float(torch.stack(totals).sum()) / n_tokens, n_tokens, of_sentences)
 
 

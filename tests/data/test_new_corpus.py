@@ -80,7 +80,7 @@ def test_it_is_prepared_for_training(experiment: Path) -> None:
     prepared = prepare(config.load(experiment).rows[0].spec)
     assert len(prepared.train) == 100
     assert prepared.text.tests["test"].src[1] == "one zero one"
-    assert prepared.tokenizers.decode_tgt(prepared.tests["test"].tgt[4]) == "4 0 1"
+    assert prepared.tokenizers.decode_tgt(prepared.tests["test"].tgt[4].tolist()) == "4 0 1"
 
 
 def test_it_is_planned_under_a_hash_of_its_own_content(experiment: Path) -> None:

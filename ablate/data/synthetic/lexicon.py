@@ -139,8 +139,8 @@ HOMOGRAPHS = (
 )
 
 THINGS = HOMOGRAPHS + tuple(
-    _thing(*row)
-    for row in _rows(
+    _thing(en, stem, gender)
+    for en, stem, gender in _rows(
         "river fluv a, boat batel o, song melor a, drum tambur o, tree dren o, house kasel a, "
         "book libin o, cup tazel a, door portam a, table mensul o, ring nolar o, stone petren o, "
         "basket korbal a, lamp lumen a"
