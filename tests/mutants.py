@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 PARTS = Path(__file__).parent.parent / "ablate" / "parts"
@@ -71,8 +72,25 @@ class Mutant:
         return self.file.relative_to(PARTS).as_posix(), self.function, self.change
 
 
-def value_mutants(file: Path) -> Iterator[Mutant]:
-    """Yield every mutant that changes values; messages, docstrings and decorators are left out."""
+def mutants(file: Path, with_gradient: set[int]) -> list[Mutant]:
+    """Return every mutant of a file, of those that do the same to like expressions numbered.
+
+    Args:
+        file: a Python file.
+        with_gradient: numbers of the expressions that have a gradient, as `instrumented` has them.
+    """
+    made = [*_value_mutants(file), *_gradient_mutants(file, with_gradient)]
+    counts: Counter[tuple[str, str]] = Counter()
+    for number, mutant in enumerate(made):
+        counts[mutant.function, mutant.change] += 1
+        n = counts[mutant.function, mutant.change]
+        if n > 1:
+            made[number] = replace(mutant, change=f"{mutant.change} ({n})")
+    return made
+
+
+def _value_mutants(file: Path) -> Iterator[Mutant]:
+    """Yield mutants that change values; messages, docstrings and decorators are left out."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for number, node in enumerate(_nodes(tree)):
         for k, (change, _, _) in enumerate(_changes(node)):
@@ -83,13 +101,8 @@ def value_mutants(file: Path) -> Iterator[Mutant]:
             yield _mutant(file, node, f"{change}: {_short(node)}", other)
 
 
-def gradient_mutants(file: Path, numbers: set[int]) -> Iterator[Mutant]:
-    """Yield mutants that stop or halve the gradient of an expression.
-
-    Args:
-        file: a Python file.
-        numbers: of the expressions, as `instrumented` gives them.
-    """
+def _gradient_mutants(file: Path, numbers: set[int]) -> Iterator[Mutant]:
+    """Yield mutants that stop or halve the gradient of the expressions of these numbers."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for number, node in enumerate(_operands(tree)):
         if number not in numbers:
@@ -100,7 +113,7 @@ def gradient_mutants(file: Path, numbers: set[int]) -> Iterator[Mutant]:
 
 
 def instrumented(file: Path) -> str:
-    """Return the source of a file with every expression of `gradient_mutants` given to `NOTE`."""
+    """Return the source of a file in which `NOTE` gets every expression that may have a gradient."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     numbers = {id(node): number for number, node in enumerate(_operands(tree))}
 

@@ -1,4 +1,8 @@
-"""Mutants that compute the same as the original, with the reason; `tests.mutation` skips them."""
+"""Mutants that compute the same as the original, with the reason; `tests.mutation` skips them.
+
+Another one, which is not generated: dropout of the activated gate alone in a gated feed-forward is
+dropout of the product, since each element of the product has one element of the gate.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,15 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "ElementDropout.forward",
         "Sub -> Add: n_dropped - _STEPS // 2",
     ): "the two thresholds differ by 2^16 and are compared as 16-bit integers",
+    (
+        "dropout.py",
+        "ElementDropout.forward",
+        "detach: input (2)",
+    ): "only the shape and the type of the new tensor are read from it",
+    **{
+        ("norm.py", "AdaNorm.forward", change): "the bracket is detached"
+        for change in ("detach: self.k * y", "detach: y", "halve the gradient: self.k * y")
+    },
     (
         "norm.py",
         "DynamicTanh.forward",

@@ -36,14 +36,7 @@ import pytest
 import torch
 
 from ablate.registry.table import TABLE, options_model
-from tests.mutants import (
-    NOTE,
-    PARTS,
-    Mutant,
-    gradient_mutants,
-    instrumented,
-    value_mutants,
-)
+from tests.mutants import NOTE, PARTS, Mutant, instrumented, mutants
 from tests.mutants_equivalent import EQUIVALENT
 
 TESTS = Path(__file__).parent
@@ -73,12 +66,9 @@ class MutantRunner:
         session.items.sort(key=lambda item: order.get(item.path.stem, 0))  # the fastest first
         files = _files(self.slot)
         usage = _observe(session.items, files)
-        mutants: list[Mutant] = []
-        for file in files:
-            mutants += value_mutants(file)
-            mutants += gradient_mutants(file, usage.with_gradient[file])
-        kept = [mutant for mutant in mutants if mutant.key not in EQUIVALENT]
-        self.n_equivalent = len(mutants) - len(kept)
+        made = [mutant for file in files for mutant in mutants(file, usage.with_gradient[file])]
+        kept = [mutant for mutant in made if mutant.key not in EQUIVALENT]
+        self.n_equivalent = len(made) - len(kept)
         for mutant in kept[self.first - 1 :: self.every]:
             self.n_mutants += 1
             if _survives(mutant, usage.tests(mutant, session.items)):
