@@ -155,7 +155,8 @@ def test_a_lock_that_cannot_be_made_is_an_error_of_the_store(tmp_path: Path) -> 
 def named(store: Store) -> Store:
     """Three seeds of one row, the last one stored twice under different options."""
     for run, seed in (("aab0", 1), ("aac0", 2), ("aad0", 11), ("aae0", 12), ("aaf0", 12)):
-        store.save({"hash": run, "experiment": "real/pe", "variant": "rms: all", "seed": seed})
+        names = {"experiment": "real/pe", "variant": "rms: all", "seed": seed}
+        store.save({"hash": run, "status": "done", **names})
     return store
 
 
