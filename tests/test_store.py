@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from ablate.errors import StoreError
+from ablate.record import SCHEMA
 from ablate.store import Store, write_whole
 
 RUN = "0123456789abcdef"
@@ -26,7 +27,8 @@ from ablate.store import Store
 
 store = Store(Path(sys.argv[1]))
 for number in range(10**9):
-    store.save({"hash": sys.argv[2], "number": number, "text": "x" * 100_000})
+    text = "x" * 100_000
+    store.save({"hash": sys.argv[2], "status": "done", "number": number, "text": text})
 """
 
 HOLD = """
@@ -56,7 +58,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_a_saved_record_is_loaded_as_it_was(store: Store) -> None:
-    record = {"hash": RUN, "status": "done", "test": {"test": {"bleu": 34.5}}, "error": None}
+    record = {"schema": SCHEMA, "hash": RUN, "status": "done", "test": {"test": {"bleu": 34.5}}}
     assert store.load(RUN) is None
     store.save(record)
     assert store.load(RUN) == record
@@ -65,7 +67,7 @@ def test_a_saved_record_is_loaded_as_it_was(store: Store) -> None:
 def test_a_record_is_replaced_and_nothing_else_stays_behind(store: Store) -> None:
     store.save({"hash": RUN, "status": "failed"})
     store.save({"hash": RUN, "status": "done"})
-    assert store.load(RUN) == {"hash": RUN, "status": "done"}
+    assert store.load(RUN) == {"schema": SCHEMA, "hash": RUN, "status": "done"}
     assert [path.name for path in store.path(RUN).iterdir()] == ["record.json"]
 
 
@@ -136,10 +138,10 @@ def test_waiting_for_a_lock_ends_when_told(store: Store) -> None:
 
 def test_runs_are_found_by_the_beginning_of_their_hash_or_by_folder(store: Store) -> None:
     for run in ("aab0", "aac0", "bbb0"):
-        store.save({"hash": run})
-    assert store.find("b") == {"hash": "bbb0"}
-    assert store.find("aac") == {"hash": "aac0"}
-    assert store.find(str(store.path("aab0"))) == {"hash": "aab0"}
+        store.save({"hash": run, "status": "done"})
+    assert store.find("b")["hash"] == "bbb0"
+    assert store.find("aac")["hash"] == "aac0"
+    assert store.find(str(store.path("aab0")))["hash"] == "aab0"
 
 
 def test_a_lock_that_cannot_be_made_is_an_error_of_the_store(tmp_path: Path) -> None:
@@ -155,7 +157,8 @@ def test_a_lock_that_cannot_be_made_is_an_error_of_the_store(tmp_path: Path) -> 
 def named(store: Store) -> Store:
     """Three seeds of one row, the last one stored twice under different options."""
     for run, seed in (("aab0", 1), ("aac0", 2), ("aad0", 11), ("aae0", 12), ("aaf0", 12)):
-        store.save({"hash": run, "experiment": "real/pe", "variant": "rms: all", "seed": seed})
+        names = {"experiment": "real/pe", "variant": "rms: all", "seed": seed}
+        store.save({"hash": run, "status": "done", **names})
     return store
 
 

@@ -138,7 +138,7 @@ def test_a_check_is_read_from_top_to_bottom() -> None:
             "terms: {}}}}",
             ["has 2 seeds but values of 1"],
         ),
-        ("checks: {a: {kind: exact}}\nchecks: {}", ["is said twice; the first time in line 1"]),
+        ("checks: {a: {kind: exact}}\nchecks: {}", ["is given twice; first in line 1"]),
     ],
 )
 def test_mistakes_are_reported_at_their_place(
