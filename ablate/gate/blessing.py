@@ -68,14 +68,14 @@ def forecast(
         try:
             sentence = check.forecast(evidence, asked.context(name, seeds))
         except UnfitError as error:
-            refused.append(f"{name} cannot be blessed: {error}")
+            is_weaker = may_weaken and isinstance(error, TooWeakError)
+            what = "will promise less than was asked" if is_weaker else "cannot be blessed"
+            refused.append(f"{name} {what}: {error}")
         else:
             sentences += [f"{name}: {sentence}"] if sentence else []
-    if may_weaken:
-        return (*sentences, *refused)
-    if refused:
+    if refused and not may_weaken:
         raise BlessingError("\n".join(refused))
-    return tuple(sentences)
+    return (*sentences, *refused)
 
 
 def bless(
