@@ -93,13 +93,13 @@ class SentenceStatistics:
         Raises:
             ValueError: if it is not that.
         """
-        header, *lines = text.splitlines() or [""]
-        if tuple(header.split(",")) != _COLUMNS:
+        header, _, lines = text.partition("\n")
+        if tuple(header.split(",")) != _COLUMNS or not lines:
             raise ValueError("its columns are not those of statistics of sentences")
-        rows = np.array([line.split(",") for line in lines]).reshape(len(lines), len(_COLUMNS))
-        counts = rows[:, :-1].astype(np.int64)
+        rows = np.loadtxt(io.StringIO(lines), delimiter=",", ndmin=2)  # (I, columns)
+        counts, nll = rows[:, :-1].astype(np.int64), rows[:, -1]
         bleu, chrf, rest = np.split(counts, [len(_BLEU), len(_BLEU) + len(_CHRF)], axis=1)
-        return cls(bleu, chrf, rest[:, 0], rest[:, 1], rows[:, -1].astype(np.float64))
+        return cls(bleu, chrf, rest[:, 0], rest[:, 1], nll)
 
 
 def _counts(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Integers:

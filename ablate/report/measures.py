@@ -78,6 +78,8 @@ def more(results: Results) -> list[Block]:
     ]
     for name in others:
         metric = f"test.{name}.bleu"
+        if not any(row.metrics[metric].mean for row in results.summaries if metric in row.metrics):
+            continue  # nothing but zeros, which are in the CSV
         blocks.append(_means(results, Column(metric, "BLEU", name, rank=1)))
         blocks.append(_differences(results, metric, rank=1))
         blocks.append(_intervals(results, metric, rank=1))

@@ -44,5 +44,5 @@ def test_another_file_is_refused(text: str) -> None:
 
 
 def test_a_cut_file_is_refused(kept: SentenceStatistics) -> None:
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(ValueError, match="columns"):
         SentenceStatistics.from_csv(kept.to_csv()[:-40])

@@ -10,7 +10,7 @@ import pytest
 
 from ablate.analysis import TRAIN_FLOPS, comparisons, summarise
 from ablate.config import Experiment, load
-from ablate.report import Table, table
+from ablate.report import Table, render, table
 from ablate.report.numbers import MINUS, TIMES, signed
 from tests.report import made_up
 
@@ -421,6 +421,19 @@ def test_an_experiment_that_has_not_run_is_a_table_of_missing_runs(experiment: E
     assert [column.kind for column in laid_out.columns] == ["row", "change", "change", "measure"]
     assert laid_out.more is None
     assert laid_out.conclusion.startswith("The baseline has no result yet")
+
+
+def test_a_test_set_of_zeros_is_left_to_the_csv(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for record in records.values():
+        record["test"]["test_long"]["bleu"] = 0.0
+    laid_out = table(experiment, records)
+    assert laid_out.more is not None
+    keys = [column.key for column in laid_out.more.columns]
+    assert not any("test_long" in key for key in keys)
+    assert "test.test_novel.bleu" in keys
+    assert "test.test_long.bleu.mean" in render(laid_out, "csv")
 
 
 def test_an_experiment_without_variants_has_nothing_to_compare(tmp_path: Path) -> None:
