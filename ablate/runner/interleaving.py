@@ -18,7 +18,8 @@ from ablate.cuda_graphs import generator_of
 from ablate.errors import EngineError
 
 MOST_ON_CUDA = 16
-"""Runs: PyTorch has 32 streams, and each run needs one, and one to capture graphs on."""
+"""Runs: PyTorch has 32 streams, and each run needs one, and one to capture graphs on (source:
+c10/cuda/CUDAStream.cpp, kStreamsPerPool)."""
 
 
 class Interleaver:

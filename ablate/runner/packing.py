@@ -6,14 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ablate.runner.interleaving import MOST_ON_CUDA
 from ablate.runner.task import Task
 
 TaskGroup = tuple[Task, ...]
 """Tasks that one process does by turns; they use the same plugins."""
-
-MOST_RUNS_PER_PROCESS = 16
-"""PyTorch hands out 32 streams of a device and then the first ones again; a run takes two: its own
-and one to capture graphs on (c10/cuda/CUDAStream.cpp, kStreamsPerPool)."""
 
 _USABLE = 0.8
 """Share of a device's memory that runs are packed into. The rest is for the context of the process,
@@ -52,7 +49,7 @@ def pack_tasks(
         needs: of a task.
         memory_mib: of the smallest device; groups fit into `_USABLE` of it.
     """
-    n_most = min(-(-len(tasks) // n_worker_slots), MOST_RUNS_PER_PROCESS)
+    n_most = min(-(-len(tasks) // n_worker_slots), MOST_ON_CUDA)
     room = _USABLE * memory_mib
     groups: list[list[Task]] = []
     for task in tasks:

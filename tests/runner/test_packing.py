@@ -11,7 +11,8 @@ import torch
 
 from ablate.registry import Plugin
 from ablate.runner.devices import Device, memory_mib
-from ablate.runner.packing import MOST_RUNS_PER_PROCESS, Needs, pack_tasks
+from ablate.runner.interleaving import MOST_ON_CUDA
+from ablate.runner.packing import Needs, pack_tasks
 from ablate.runner.schedule import needs_of, schedule
 from ablate.runner.task import Task
 from ablate.store import Store
@@ -46,7 +47,7 @@ def _packed(
 def test_the_speed_of_a_row_limits_how_many_runs_share_a_process(
     names: list[str], n_worker_slots: int, expected: list[int], task: MakeTask
 ) -> None:
-    assert MOST_RUNS_PER_PROCESS == 16
+    assert MOST_ON_CUDA == 16
     assert _packed(names, task, n_worker_slots) == expected
 
 

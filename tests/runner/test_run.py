@@ -14,6 +14,7 @@ import ablate.decoding
 import ablate.parts  # noqa: F401 - with the two above, every part is registered
 from ablate.config import RunSpec
 from ablate.errors import DataError, DivergedError, EngineError, StoppedError
+from ablate.record import SCHEMA
 from ablate.runner import run
 from ablate.runner.run import run_one
 from ablate.runner.task import Task
@@ -107,7 +108,7 @@ def test_being_stopped_leaves_no_record(
 def test_what_was_done_meanwhile_is_not_done_again(job: Task, store: Store) -> None:
     done = {"hash": KEY, "status": "done", "test": {}}
     store.save(done)
-    assert run_one(job, store, _report, _never) == done
+    assert run_one(job, store, _report, _never) == store.load(KEY) == {**done, "schema": SCHEMA}
 
 
 def test_a_second_try_keeps_the_checkpoint_and_a_fresh_one_does_not(
