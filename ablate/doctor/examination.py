@@ -74,9 +74,9 @@ def _made(
     if device is not None and device.kind not in check.kinds:
         result = not_applicable("CUDA is of GPUs; this is the CPU")
     elif check.limit_s is not None:
-        environment = {} if device is None else device.environment()
+        variables = {} if device is None else device.environment()
         about = replace(target, device=name)
-        result = in_a_process(check.name, about, check.limit_s, environment, command)
+        result = in_a_process(check.name, about, check.limit_s, variables, command)
     else:
         result = _guarded(check, target)
     seconds = round(time.perf_counter() - began, 2)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from contextlib import suppress
 from pathlib import Path
 
+from filelock import FileLock
 from pydantic import ValidationError
 
 import ablate.data
 import ablate.parts  # noqa: F401 - with ablate.data, registers everything
 from ablate.data.cache import cache_folder
 from ablate.data.corpus import Corpus
+from ablate.doctor.isolation import environment
 from ablate.doctor.results import CheckResult, Target, broken, ok, warning
 from ablate.registry import Choice, build, slots
 
@@ -24,13 +26,13 @@ _GIB, _MIB = 2**30, 2**20
 _FEW_GIB = 5.0  # a base model is a quarter of one, and so is each of its last checkpoints
 _TOO_FEW_GIB = 0.25
 _IS_LOCKED = 3
+_LOCK_LIMIT_S = 30
 _TRY_LOCK = f"""\
-import fcntl, sys
-with open(sys.argv[1], "r+") as file:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        sys.exit({_IS_LOCKED})
+import filelock, sys
+try:
+    filelock.FileLock(sys.argv[1], timeout=0).acquire()
+except filelock.Timeout:
+    sys.exit({_IS_LOCKED})
 """
 
 
@@ -97,23 +99,41 @@ def locks(target: Target) -> CheckResult:
     """Check that a lock in the folder of results holds against another process."""
     folder = _existing(target.results)
     try:
-        with tempfile.NamedTemporaryFile(dir=folder) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            other = subprocess.run(
-                [sys.executable, "-c", _TRY_LOCK, file.name], capture_output=True, timeout=30
-            )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            is_held = _holds_a_lock(folder)
     except (OSError, subprocess.TimeoutExpired) as error:
         why = getattr(error, "strerror", None) or error
         return broken(
             f"{folder}: no file could be written and locked: {why}; name another folder with "
             "--results"
         )
-    if other.returncode == _IS_LOCKED:
+    if caught:  # by filelock, where it has to do without the system's locks
+        return warning(
+            f"{folder}: {caught[0].message}, which a killed run would leave behind; name a folder "
+            "on a local disk with --results"
+        )
+    if is_held:
         return ok(f"a lock in {folder} holds against other processes")
     return broken(
         f"a lock in {folder} does not hold against other processes, so that two of them would "
         "make the same run; name a folder on a local disk with --results"
     )
+
+
+def _holds_a_lock(folder: Path) -> bool:
+    """Return whether another process cannot have a lock that this one has."""
+    with (
+        tempfile.TemporaryDirectory(dir=folder, prefix=".doctor.") as own,
+        FileLock(Path(own) / "lock", timeout=0) as lock,
+    ):
+        other = subprocess.run(
+            [sys.executable, "-P", "-c", _TRY_LOCK, lock.lock_file],
+            env=environment(),
+            capture_output=True,
+            timeout=_LOCK_LIMIT_S,
+        )
+    return other.returncode == _IS_LOCKED
 
 
 def _is_available(choice: Choice) -> bool:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from ablate.doctor.results import CheckResult, Target, broken
 
@@ -19,7 +20,7 @@ def in_a_process(
     name: str,
     target: Target,
     limit_s: float,
-    environment: Mapping[str, str],
+    variables: Mapping[str, str],
     command: Sequence[str] = COMMAND,
 ) -> CheckResult:
     """Return how a check came out that was made in a process of its own.
@@ -30,13 +31,12 @@ def in_a_process(
         name: of the check.
         target: what it is about.
         limit_s: after how many seconds the process is killed.
-        environment: what the process has in addition to ours.
+        variables: of its environment, in addition to ours.
         command: starts the process.
     """
-    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
     process = subprocess.Popen(
         [*command, name, target.to_line()],
-        env={**os.environ, **environment, "PYTHONPATH": path},
+        env=environment(variables),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -61,6 +61,12 @@ def in_a_process(
         except (ValueError, TypeError):
             return broken(f"gave no result but {output.strip()[-200:]!r}")
     return broken(f"{_ending(process.returncode)}{_last_line(errors)}")
+
+
+def environment(variables: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Return the environment of a process that imports what this one does."""
+    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
+    return {**os.environ, **variables, "PYTHONPATH": path}
 
 
 def _ending(status: int) -> str:

@@ -57,6 +57,7 @@ NEEDED = [
     "tokenizers",
     "sacrebleu",
     "safetensors",
+    "scipy",
 ]
 _HALF = 0.5  # of what a question has left: no item but the last may take more
 _FEWEST_S = 30.0

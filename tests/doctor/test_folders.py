@@ -78,19 +78,28 @@ def test_a_lock_holds_and_nothing_is_left_behind(target: Target) -> None:
 
 
 def test_locks_that_do_not_hold_are_broken(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
+    """As on file systems that accept every lock."""
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
     result = folders.locks(target)
     assert result.outcome == "broken"
     assert "two of them would make the same run" in result.sentence
 
 
-def test_a_file_system_without_locks_is_broken(
-    monkeypatch: pytest.MonkeyPatch, target: Target
+@pytest.mark.parametrize(
+    ("number", "outcome", "reason"),
+    [
+        (errno.ENOLCK, "broken", "No locks available; name another folder with --results"),
+        (errno.ENOSYS, "warning", "which a killed run would leave behind"),
+    ],
+)
+def test_a_file_system_without_locks(
+    monkeypatch: pytest.MonkeyPatch, target: Target, number: int, outcome: str, reason: str
 ) -> None:
     def refuse(*_: Any) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     result = folders.locks(target)
-    assert result.outcome == "broken"
-    assert "No locks available; name another folder with --results" in result.sentence
+    assert result.outcome == outcome
+    assert reason in result.sentence
+    assert list(target.results.parent.iterdir()) == []
