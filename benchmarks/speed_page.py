@@ -50,10 +50,13 @@ What makes a step fast, whatever the parts:
 - a run does not begin with seconds of imports: its process is forked from one that has everything
   imported and nothing computed, and nobody looks for garbage among what was imported;
 - on a GPU a step is two CUDA graphs (`--engine cuda_graph`; two more are `eager` and `compile`):
-  forward and backward, recorded once for each shape of a batch, and the update (of `adam` and
+  forward and backward, captured once for each shape of a batch, and the update (of `adam` and
   `adamw`). What each weight and each gradient needs, such as a cast, is done to all at once. A part
-  that lets numbers decide what Python does next cannot be recorded: its run goes on eagerly, and
-  the table says so. The tokens of a beam search are recorded likewise, two at a time;
+  declares what keeps it from being captured: its run is trained eagerly, and the table says so. The
+  tokens of a beam search are captured likewise, two at a time;
+- once in every run one step of its engine is compared with the same step of the eager one. Where
+  they differ, or a capture fails, the run is repeated eagerly in a fresh process, and the table
+  says why;
 - on a GPU runs of small models go on side by side, on streams of one process (`--jobs N`; unless
   told otherwise as many as a row's probe finds room for), with the numbers they have alone;
 - text is encoded once, some thousand sentences at a time, and kept in the user's cache; decoding

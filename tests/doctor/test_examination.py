@@ -40,6 +40,7 @@ def _fails(_: Target) -> CheckResult:
 def _with_gpus(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: n)
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
 
 
 def test_names_of_checks_are_distinct() -> None:
