@@ -6,7 +6,8 @@ import itertools
 import json
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,10 +20,12 @@ from ablate.doctor import computing
 from ablate.doctor.computing import bf16, capture, company, compiler, determinism, engines, speed
 from ablate.doctor.results import CheckResult, Target
 from ablate.doctor.workload import SMALL, matrix_rate
+from ablate.errors import EngineError
 from ablate.runner import devices
 from ablate.training.engines import Eager
 from ablate.training.engines.data_parallel import DataParallel
 from tests import tape
+from tests.fake_cuda import CudaMachine
 
 
 @pytest.fixture(autouse=True)
@@ -157,6 +160,34 @@ def test_speeds_are_compared_with_eager(
     assert result.figures["step_ms"] == 1e3 * seconds[1]
     assert float(result.figures["share_of_matrix_rate"]) > 0
     assert ("say --engine eager" in result.sentence) is (outcome == "warning")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaMachine]:
+    """A machine with one GPU, which keeps PyTorch's rules of captures."""
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *_, **__: None)
+    with CudaMachine("cuda:0", 1) as machine:
+        yield machine
+
+
+@pytest.mark.parametrize("check", [capture, engines, company, determinism])
+def test_a_gpu_is_ok_and_its_graphs_are_replayed(
+    check: Callable[[Target], CheckResult], gpu: CudaMachine, target: Target
+) -> None:
+    result = check(replace(target, device="cuda:0"))
+    assert result.outcome == "ok", result.sentence
+    assert gpu.n_replays > 0
+
+
+def test_a_gpu_whose_captures_fail_raises_what_a_process_reports(
+    gpu: CudaMachine, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def curious(x: Tensor, **_: Any) -> Tensor:
+        return x / x.sum().item()
+
+    monkeypatch.setattr(torch, "softmax", curious)
+    with pytest.raises(EngineError, match="could not be captured as a CUDA graph"):
+        capture(replace(target, device="cuda:0"))
 
 
 @pytest.mark.parametrize(
