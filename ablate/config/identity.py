@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 from pydantic import BaseModel
@@ -23,8 +25,9 @@ def identity(
 
     It covers the spec in canonical form, the content of the corpus in place of the paths to it, the
     version of every part, the content of the plugins that any of them comes from, and the scheme of
-    random draws where engines differ in it. Code, libraries and kind of device stand in the record:
-    `ablate.runner.staleness` compares them.
+    random draws where engines differ in it. Options that a part got later count from their first
+    value that makes a difference on (`ablate.registry.AddedOption`). Code, libraries and kind of
+    device stand in the record: `ablate.runner.staleness` compares them.
 
     Args:
         run: the spec, with its seed.
@@ -34,12 +37,13 @@ def identity(
     """
     spec = run.model_dump(mode="json")
     spec["training"]["precision"] = precision
-    for option in lookup("corpus", run.corpus.name).fingerprinted:
-        del spec["corpus"][option]
+    parts = dict(_parts(run))
+    for path, entry in parts.items():
+        _leave_out(reduce(getitem, path.split("."), spec), entry)
     known = {
         "spec": spec,
         "corpus": corpus_fingerprint,
-        "versions": {path: entry.version for path, entry in _parts(run)},
+        "versions": {path: entry.version for path, entry in parts.items()},
     }
     if random_draws != WHOLE_BATCH:
         known["random_draws"] = random_draws
@@ -53,6 +57,15 @@ def identity(
 def outside(run: RunSpec) -> dict[str, Plugin]:
     """Return the plugin of every part that comes from one, by the path of its choice."""
     return {path: entry.origin for path, entry in _parts(run) if entry.origin}
+
+
+def _leave_out(choice: dict[str, Any], entry: Entry) -> None:
+    """Remove from a part's options those that do not tell its runs apart."""
+    for option in entry.fingerprinted:
+        del choice[option]
+    for option, neutral in entry.neutral_values.items():
+        if choice[option] == neutral:
+            del choice[option]
 
 
 def _parts(model: BaseModel, path: str = "") -> Iterator[tuple[str, Entry]]:

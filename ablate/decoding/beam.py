@@ -16,7 +16,7 @@ from torch import Tensor
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.decoding.search import Search
 from ablate.decoding.search_state import Hypothesis, SearchState
-from ablate.registry import register
+from ablate.registry import AddedOption, register
 
 Alpha = Annotated[NonNegativeFloat | Literal["none"], AfterValidator(lambda a: a or "none")]
 """Strength of the length penalty; 0 and ``none`` are one and the same."""
@@ -51,7 +51,7 @@ class Beam(Search):
         *,
         size: PositiveInt = 5,
         length_penalty: Alpha = 0.6,
-        penalty_form: Literal["gnmt", "power"] = "gnmt",
+        penalty_form: Annotated[Literal["gnmt", "power"], AddedOption("gnmt")] = "gnmt",
         n_best: PositiveInt = 1,
         max_extra: NonNegativeInt = 50,
     ) -> None:

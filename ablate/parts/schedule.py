@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from ablate.parts.dims import Dims
-from ablate.registry import Part, register
+from ablate.registry import AddedOption, Part, register
 
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 
@@ -96,7 +96,7 @@ class InverseSqrt(Schedule):
         lr: PositiveFloat = 5e-4,
         warmup: NonNegativeInt = 4000,
         init_lr: NonNegativeFloat = 0.0,
-        delay: NonNegativeInt = 0,
+        delay: Annotated[NonNegativeInt, AddedOption(0)] = 0,
     ) -> None:
         super().__init__(dims, n_steps)
         self.lr = lr

@@ -4,6 +4,7 @@ from ablate.registry.loading import digest_of_code
 from ablate.registry.lookup import build, choose, label, lookup, slots
 from ablate.registry.plugins import adopt, load_plugin, plugins, temporary_registrations
 from ablate.registry.table import (
+    AddedOption,
     Choice,
     Entry,
     FilePaths,
@@ -20,6 +21,7 @@ from ablate.registry.table import (
 from ablate.wording import suggest
 
 __all__ = [
+    "AddedOption",
     "Choice",
     "Entry",
     "FilePaths",

@@ -78,6 +78,17 @@ class FilePaths:
 
 
 @dataclass(frozen=True)
+class AddedOption:
+    """Marks an option that a part got when runs of it had been stored already.
+
+    At ``neutral`` the part computes what it did before it had the option. The identity of a run
+    leaves such a value out, so that stored runs keep their names as the catalogue grows.
+    """
+
+    neutral: Any
+
+
+@dataclass(frozen=True)
 class Plugin:
     """Code outside of this package that registers parts: a file, or an installed distribution.
 
@@ -137,6 +148,17 @@ class Entry:
         """Return the options that hold paths of files."""
         fields = self.options.model_fields.items()
         return {n for n, field in fields if FilePaths() in field.metadata}
+
+    @property
+    def neutral_values(self) -> dict[str, Any]:
+        """Return the value of each added option that leaves the part as it was without it."""
+        fields = self.options.model_fields.items()
+        return {
+            name: mark.neutral
+            for name, field in fields
+            for mark in field.metadata
+            if isinstance(mark, AddedOption)
+        }
 
     def choose(self, options: Mapping[str, Any]) -> Choice:
         """Check ``options`` and fill in the defaults.

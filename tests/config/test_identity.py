@@ -126,3 +126,37 @@ def test_the_scheme_of_random_draws_counts_where_it_is_not_the_usual_one() -> No
     assert identity(RUN, "content", "fp32", "whole_batch") == identity(RUN, "content", "fp32")
     names = {identity(RUN, "content", "fp32", scheme) for scheme in SCHEMES}
     assert len(names) == len(SCHEMES)
+
+
+@pytest.mark.parametrize(
+    ("training", "stored"),
+    [({}, "e63a13aba7aed1b2"), ({"schedule": "inverse_sqrt"}, "bd112a174dd7459e")],
+)
+def test_stored_runs_keep_their_names_when_a_part_gets_an_option(
+    training: dict[str, Any], stored: str
+) -> None:
+    """The names are of commit 4715e47, which had no ``first``, ``delay`` or ``penalty_form``."""
+    plain = {**PLAIN, "training": {**PLAIN["training"], **training}}
+    assert name(plain) == stored
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        (("model", "position"), {"name": "sinusoidal", "first": 2}),
+        (("training", "schedule"), {"name": "inverse_sqrt", "delay": 1}),
+        (("decoding",), {"name": "beam", "penalty_form": "power"}),
+    ],
+)
+def test_an_option_that_came_later_counts_where_it_makes_a_difference(
+    path: tuple[str, ...], part: dict[str, Any]
+) -> None:
+    without = changed(PLAIN, path, {"name": part["name"]})
+    assert name(changed(PLAIN, path, part)) != name(without)
+
+
+def test_the_neutral_value_of_an_added_option_is_its_default() -> None:
+    for parts in slots().values():
+        for entry in parts.values():
+            for option, neutral in entry.neutral_values.items():
+                assert entry.options.model_fields[option].default == neutral, entry.name

@@ -6,7 +6,7 @@ B batch, T tokens, D d_model.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ablate.parts.dims import Dims, StackInfo, StandardDeviation
 from ablate.parts.position.contract import Position
-from ablate.registry import register
+from ablate.registry import AddedOption, register
 
 Layout = Literal["interleaved", "halves"]
 
@@ -62,7 +62,7 @@ class Sinusoidal(Position):
         exponent: Literal["paper", "literal_2i", "t2t"] = "paper",
         layout: Layout = "interleaved",
         base: PositiveFloat = 10_000.0,
-        first: NonNegativeInt = 0,
+        first: Annotated[NonNegativeInt, AddedOption(0)] = 0,
     ) -> None:
         super().__init__(dims, stack_info)
         d_model = dims.d_model
