@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ablate import report as reporting
 from ablate.analysis import Sentences
+from ablate.api import trials
 from ablate.api.options import DEFAULT, RunOptions
 from ablate.api.selecting import Records, Selection, key_of, select, stored, tasks, unfinished
 from ablate.config import Experiment
@@ -49,7 +50,8 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
     """Train and measure what is missing of an experiment, and tabulate it.
 
     Tells on standard error what is going on. Writes ``table.*`` and ``curves.*`` into
-    ``<results>/<experiment>/``.
+    ``<results>/<experiment>/``; with overrides, other seeds or some rows alone into
+    ``<results>/<experiment>/trials/``, so that the table of the whole experiment stays.
 
     Args:
         path: the experiment file.
@@ -67,11 +69,18 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
     kind = devices.find(options.device)[0].kind
     for remark in stale_remarks({k: r for k, r in records.items() if is_finished(r)}, kind):
         Console(stderr=True).print(remark, markup=False, highlight=False, soft_wrap=True)
-    folder = store.results / selection.experiment.name
-    table = reporting.table(selection.experiment, records, sentences(records, store))
+    folder = trials.table_folder(selection, store.results)
+    table = _table(selection, records, store)
     reporting.write_tables(table, folder)
     if is_new or not (folder / "curves.svg").exists():
-        _draw(selection.experiment, records, store)
+        _draw(selection.experiment, records, store, folder)
+    if table.trial:
+        Console(stderr=True).print(
+            f"a trial, not the whole experiment: its tables are in {folder}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
     is_done = all(records[key_of(run)]["status"] == "done" for run in selection.runs)
     exit_status = 0 if is_done else RunError.exit_status
     return Outcome(selection.experiment, records, table, exit_status)
@@ -101,28 +110,35 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
 
 
 def report(
-    path: Path | str, *, overrides: Sequence[str] = (), results: Path | str = "results"
+    path: Path | str,
+    *,
+    seeds: Sequence[int] | None = None,
+    only: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    results: Path | str = "results",
 ) -> Outcome:
     """Tabulate what is stored of an experiment.
 
     Args:
         path: the experiment file.
+        seeds: in place of those of the experiment.
+        only: names of rows; all unless given.
         overrides: ``path=value``, as they were given to `run`.
         results: the folder of results.
 
     Raises:
-        StoreError: if nothing is stored.
+        StoreError: if nothing is stored; it says under which overrides and seeds runs are.
     """
-    selection = select(path, overrides)
+    selection = select(path, overrides, seeds, only)
     store = Store(Path(results))
     records = stored(selection, store)
     if not records:
+        about = "".join(f", {remark}" for remark in trials.remarks(selection))
         raise StoreError(
-            f"{store.results} holds no run of {selection.experiment.name}; "
-            f"`ablate run {os.fspath(path)}` makes them"
+            f"{store.results} holds no run of {selection.experiment.name}{about}"
+            f"{trials.hints(selection, store)}; `ablate run {os.fspath(path)}` makes them"
         )
-    table = reporting.table(selection.experiment, records, sentences(records, store))
-    return Outcome(selection.experiment, records, table)
+    return Outcome(selection.experiment, records, _table(selection, records, store))
 
 
 def sentences(records: Records, store: Store) -> Sentences:
@@ -167,9 +183,14 @@ def _train(selection: Selection, worker_slots: Sequence[Device], options: RunOpt
         schedule(todo, worker_slots, store, shown, runs_per_process=runs_per_process)
 
 
-def _draw(experiment: Experiment, records: Records, store: Store) -> None:
+def _table(selection: Selection, records: Records, store: Store) -> reporting.Table:
+    kept = sentences(records, store)
+    return reporting.table(selection.experiment, records, kept, trials.remarks(selection))
+
+
+def _draw(experiment: Experiment, records: Records, store: Store, folder: Path) -> None:
     from ablate.report.figures import draw_curves  # slow to import, and seldom needed
 
     files = {key: store.path(record["hash"]) / "curve.csv" for key, record in records.items()}
     curves = {key: file for key, file in files.items() if file.exists()}
-    draw_curves(experiment, curves, store.results / experiment.name)
+    draw_curves(experiment, curves, folder)

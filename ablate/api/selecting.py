@@ -38,12 +38,14 @@ class Selection:
         experiment: with the wanted rows and seeds alone, and with its baseline in any case.
         runs: what is wanted.
         shown: what its table shows: the runs, and those of the baseline.
+        overrides: ``path=value``, the changes of the baseline that the file does not have.
     """
 
     whole: Experiment
     experiment: Experiment
     runs: tuple[Run, ...]
     shown: tuple[Run, ...]
+    overrides: tuple[str, ...] = ()
 
     def corpora(self) -> list[Choice]:
         """Return the distinct corpora of the runs."""
@@ -75,7 +77,7 @@ def select(
         rows=tuple(row for row in experiment.rows if row.name in names),
         seeds=tuple(dict.fromkeys(run.seed for run in shown)),
     )
-    return Selection(experiment, narrowed, runs, shown)
+    return Selection(experiment, narrowed, runs, shown, tuple(overrides))
 
 
 class Fingerprints:

@@ -171,7 +171,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
 
 @app.command()
 @guarded
-def report(
+def report(  # noqa: PLR0913 - one argument for every option of the command
     spec: Spec,
     form: Annotated[
         Format, typer.Option("--format", help="The format of the output.")
@@ -180,6 +180,8 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="Write to this file, not to standard output."),
     ] = None,
+    seeds: Seeds = None,
+    only: Only = None,
     overrides: Overrides = None,
     results: Results = RESULTS,
     plugins: Plugins = None,
@@ -192,7 +194,13 @@ def report(
     from ablate.cli import show
 
     load(plugins)
-    outcome = api.report(spec, overrides=overrides or (), results=results)
+    outcome = api.report(
+        spec,
+        seeds=numbers(seeds),
+        only=only or (),
+        overrides=overrides or (),
+        results=results,
+    )
     show.table(outcome.table, form.value, output)
 
 

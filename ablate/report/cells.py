@@ -91,6 +91,8 @@ class Table:
         comparisons: of the rows with the baseline, by metric.
         conclusion: one sentence that says what the numbers come to.
         more: a second block of columns for the same rows, under the first.
+        trial: how the table differs from that of the whole experiment, in sentences: overrides, and
+            rows and seeds that are left out.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Table:
     comparisons: Comparisons = field(default_factory=dict)
     conclusion: str = ""
     more: Table | None = None
+    trial: tuple[str, ...] = ()
 
     @property
     def blocks(self) -> tuple[Table, ...]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ablate.analysis import Records, Sentences
 from ablate.config import Experiment
-from ablate.report.cells import Cell, Column, Line, Table
+from ablate.report.cells import Cell, Column, Footnote, Line, Table
 from ablate.report.changes import changed_paths, labels, shown, value_at
 from ablate.report.conclusion import conclusion
 from ablate.report.footnotes import footnotes
@@ -19,13 +19,19 @@ from ablate.report.measures import Block, costs, more, quality
 from ablate.report.results import Results
 
 
-def table(experiment: Experiment, records: Records, sentences: Sentences | None = None) -> Table:
+def table(
+    experiment: Experiment,
+    records: Records,
+    sentences: Sentences | None = None,
+    trial: Sequence[str] = (),
+) -> Table:
     """Lay out what is known of ``experiment``; a run without a record is shown as missing.
 
     Args:
         experiment: rows in the order of the file, baseline first, and seeds.
         records: of other experiments too, if need be; only this one's rows and seeds count.
         sentences: what each test sentence contributes, of the runs that have kept it.
+        trial: how the experiment differs from that of its file, in sentences.
     """
     results = Results.of(experiment, records, sentences or {})
     names = [Cell(row.name) for row in experiment.rows]
@@ -36,10 +42,16 @@ def table(experiment: Experiment, records: Records, sentences: Sentences | None 
     second = _laid_out(experiment, results, [again, *beside]) if beside else None
     return replace(
         _laid_out(experiment, results, first),
-        footnotes=tuple(footnotes(results)),
+        footnotes=(*_trial(trial), *footnotes(results)),
         conclusion=conclusion(results),
         more=second,
+        trial=tuple(trial),
     )
+
+
+def _trial(remarks: Sequence[str]) -> list[Footnote]:
+    text = "; ".join(remarks)
+    return [Footnote("trial", f"not the experiment as its file has it: {text}")] if text else []
 
 
 def _laid_out(experiment: Experiment, results: Results, blocks: Sequence[Block]) -> Table:

@@ -28,8 +28,9 @@ from ablate.report.results import verdict_on
 def comma_separated(table: Table) -> str:
     """Write one line per row, under a line of headers.
 
-    The columns are ``row``, ``change.<path>`` (as JSON), ``runs.<status>``, then for every metric
-    ``<metric>.mean``, ``.sd`` and ``.n``. Every score and every loss also has the row's
+    The columns are ``row``, ``trial`` where the table is one, ``change.<path>`` (as JSON),
+    ``runs.<status>``, then for every metric ``<metric>.mean``, ``.sd`` and ``.n``. Every score and
+    every loss also has the row's
     ``<metric>.difference`` from the baseline: ``.estimate``, ``.n`` and ``.won`` (seeds that both
     have, and those in which the row is higher), ``.method``, ``.se``, ``.df``, the ends ``.low``
     and ``.high`` of the 95% interval that holds together with those of all rows, ``.single.low``
@@ -60,6 +61,7 @@ def json_text(table: Table) -> str:
         "experiment": table.name,
         "question": table.question,
         "seeds": list(table.seeds),
+        "trial": list(table.trial),
         "level": LEVEL,
         "negligible": dict(table.negligible),
         "conclusion": table.conclusion,
@@ -74,6 +76,7 @@ def json_text(table: Table) -> str:
 def _row(table: Table, line: Line) -> dict[str, Any]:
     summary = line.summary
     row: dict[str, Any] = {"row": summary.name}
+    row |= {"trial": "; ".join(table.trial)} if table.trial else {}
     for path in changed_paths(each.changes for each in table.lines):
         has_it = path in line.changes
         row[f"change.{path}"] = json.dumps(line.changes[path]) if has_it else None

@@ -1,0 +1,116 @@
+"""Trials: some of an experiment's rows or seeds, or runs under overrides.
+
+The tables of a trial never replace those of the whole experiment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ablate.api.selecting import Selection
+from ablate.config.rows import BASELINE
+from ablate.store import Store
+from ablate.wording import counted
+
+_LONGEST_NAME = 80
+_MOST_VALUES = 4
+_MOST_GROUPS = 3
+
+
+def remarks(selection: Selection) -> tuple[str, ...]:
+    """Return how a selection differs from the experiment that the file describes, in sentences."""
+    whole, some = selection.whole, selection.experiment
+    said = [f"the baseline has {override}" for override in selection.overrides]
+    left_out = [row.name for row in whole.rows if row.name not in {r.name for r in some.rows}]
+    if left_out:
+        listed = ", ".join(left_out)
+        said.append(f"{len(left_out)} of {counted(len(whole.rows), 'row')} left out ({listed})")
+    if set(some.seeds) != set(whole.seeds):
+        ours, theirs = (", ".join(map(str, seeds)) for seeds in (some.seeds, whole.seeds))
+        said.append(f"seeds {ours} in place of {theirs}")
+    return tuple(said)
+
+
+def table_folder(selection: Selection, results: Path) -> Path:
+    """Return the folder for the tables: that of the experiment, or of a trial one inside it."""
+    folder = results / selection.experiment.name
+    return folder / "trials" / _name(selection) if remarks(selection) else folder
+
+
+def hints(selection: Selection, store: Store) -> str:
+    """Return under which overrides or seeds the store holds runs of an experiment; maybe none.
+
+    Raises:
+        StoreError: if a record cannot be read.
+    """
+    groups: dict[tuple[str, ...], set[int]] = {}
+    for record in _of_experiment(selection, store):
+        changes = _changes(selection, record)
+        if changes is not None:
+            groups.setdefault(changes, set()).add(record["seed"])
+    sentences = [
+        f"runs with {' and '.join(changes) if changes else 'what the file says'} and "
+        f"seeds {', '.join(map(str, sorted(seeds)))}: give{''.join(_options(changes, seeds))}"
+        for changes, seeds in islice(groups.items(), _MOST_GROUPS)
+    ]
+    return f"; it holds {'; '.join(sentences)}" if sentences else ""
+
+
+def _name(selection: Selection) -> str:
+    """Return the name of a trial's folder, which tells it from other trials."""
+    whole, some = selection.whole, selection.experiment
+    parts = [*selection.overrides]
+    if len(some.rows) < len(whole.rows):
+        parts += [row.name for row in some.rows if row.name != BASELINE] or [BASELINE]
+    if set(some.seeds) != set(whole.seeds):
+        parts.append(f"seeds={','.join(map(str, sorted(some.seeds)))}")
+    whole_name = " ".join(parts)
+    name = re.sub(r"[^\w.,=+-]+", "_", whole_name).strip("._") or "trial"
+    if name == whole_name and len(name) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(whole_name.encode()).hexdigest()[:8]
+    return f"{name[:_LONGEST_NAME]}-{digest}"
+
+
+def _of_experiment(selection: Selection, store: Store) -> Iterator[dict[str, Any]]:
+    names = {row.name for row in selection.whole.rows}
+    for path in sorted((store.results / "runs").glob("*/record.json")):
+        record = store.load(path.parent.name) or {}
+        is_ours = record.get("experiment") == selection.experiment.name
+        if is_ours and record.get("variant") in names and record.get("spec"):
+            yield record
+
+
+def _changes(selection: Selection, record: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return what a stored run has that its row in the file has not; None if that is too much."""
+    row = next(row for row in selection.whole.rows if row.name == record["variant"])
+    wanted = row.spec.model_dump(mode="json")
+    stored = {**record["spec"], "seed": wanted["seed"]}
+    if wanted["training"]["precision"] == "auto":
+        stored["training"] = {**stored["training"], "precision": "auto"}
+    changes = tuple(_differences(wanted, stored))
+    return changes if len(changes) <= _MOST_VALUES else None
+
+
+def _differences(wanted: Any, stored: Any, path: str = "") -> Iterator[str]:
+    """Yield ``path=value`` for each value that is stored and not wanted."""
+    are_mappings = isinstance(wanted, Mapping) and isinstance(stored, Mapping)
+    if are_mappings and wanted.get("name") == stored.get("name"):
+        for key in stored:
+            yield from _differences(wanted.get(key), stored[key], f"{path}.{key}".lstrip("."))
+    elif wanted != stored:
+        text = yaml.safe_dump(stored, default_flow_style=True, width=1000)
+        yield f"{path}={text.removesuffix('...' + chr(10)).strip()}"
+
+
+def _options(changes: tuple[str, ...], seeds: set[int]) -> Iterator[str]:
+    for change in changes:
+        yield f" --set {change!r}" if " " in change else f" --set {change}"
+    yield f" --seeds {','.join(map(str, sorted(seeds)))}"

@@ -1,0 +1,96 @@
+"""Some rows or seeds, or overrides: where their tables go, and what they say of themselves."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from ablate import api
+from ablate.errors import StoreError
+from ablate.report import FORMATS, render
+from tests.made_up_runs import EXPERIMENT, finish
+
+STEPS = "training.steps=3"
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "experiments"
+    folder.mkdir()
+    (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    return Path("pe.yaml")
+
+
+def run(path: Path, *overrides: str, **options: object) -> api.Outcome:
+    only = options.pop("only", ())
+    return api.run(path, api.RunOptions(device="cpu", overrides=overrides, **options), only=only)  # type: ignore[arg-type]
+
+
+def test_a_trial_leaves_the_table_of_the_whole_experiment(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = Path("results")
+    for overrides, seeds, only in [((), None, ()), ((STEPS,), [1], ["none"])]:
+        finish(path, results, overrides, seeds, only)
+    whole = run(path)
+    before = (results / "pe" / "table.md").read_text(encoding="utf-8")
+    assert whole.table.trial == ()
+    trial = run(path, STEPS, seeds=[1], only=["none"])
+    assert (results / "pe" / "table.md").read_text(encoding="utf-8") == before
+    folder = results / "pe" / "trials" / "training.steps=3_none_seeds=1-"
+    [made] = (results / "pe" / "trials").iterdir()
+    assert str(made).startswith(str(folder))
+    assert "trial" in (made / "table.md").read_text(encoding="utf-8")
+    assert str(made) in capsys.readouterr().err
+    assert trial.table.trial == (
+        "the baseline has training.steps=3",
+        "1 of 3 rows left out (rms)",
+        "seeds 1 in place of 1, 2",
+    )
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_every_format_names_overrides_and_what_is_left_out(format_: str, path: Path) -> None:
+    finish(path, Path("results"), (STEPS,), [1], ["none"])
+    table = run(path, STEPS, seeds=[1], only=["none"]).table
+    text = render(table, format_)  # type: ignore[arg-type]
+    plain = " ".join(text.replace("\\_", "_").split())
+    for said in table.trial:
+        assert said in plain, (format_, said)
+    if format_ == "csv":
+        assert all("training.steps=3" in row["trial"] for row in csv.DictReader(io.StringIO(text)))
+    if format_ == "json":
+        assert json.loads(text)["trial"] == list(table.trial)
+
+
+def test_trials_do_not_replace_each_other(path: Path) -> None:
+    trials = [((STEPS,), None, ()), ((), [2], ()), ((), [1], ["rms"]), ((), None, ["rms"])]
+    for overrides, seeds, only in trials:
+        finish(path, Path("results"), overrides, seeds, only)
+        run(path, *overrides, seeds=seeds, only=only)
+    assert len([*Path("results/pe/trials").iterdir()]) == len(trials)
+    assert not Path("results/pe/table.md").exists()
+
+
+def test_a_report_takes_seeds_rows_and_overrides(path: Path) -> None:
+    finish(path, Path("results"), (STEPS,), [1], ["none"])
+    found = api.report(path, seeds=[1], only=["none"], overrides=[STEPS])
+    assert [line.summary.name for line in found.table.lines] == ["baseline", "none"]
+    assert all(line.summary.count("done") == 1 for line in found.table.lines)
+
+
+def test_a_report_without_runs_says_under_which_overrides_some_are(path: Path) -> None:
+    with pytest.raises(StoreError, match=r"holds no run of pe; `ablate run pe.yaml` makes them"):
+        api.report(path)
+    finish(path, Path("results"), (STEPS, "model.norm={name: layer, eps: 1e-3}"), [1], ["none"])
+    expected = "give --set model.norm.eps=0.001 --set training.steps=3 --seeds 1"
+    with pytest.raises(StoreError, match=expected):
+        api.report(path)
+    finish(path, Path("results"), (), [7])
+    with pytest.raises(StoreError, match="what the file says and seeds 7: give --seeds 7"):
+        api.report(path)
