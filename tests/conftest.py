@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 
 import pytest
 import torch
-
-from ablate.runner import schedule
 
 # A shell that starts a job in the background lets it ignore Ctrl-C, and so its children: those
 # that the tests interrupt.
@@ -18,7 +17,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 gc.set_threshold(10**5)  # to look for garbage more often takes long among so many imports
 torch.set_num_threads(1)  # the tests are run side by side, and their models are small
-schedule._ENOUGH_S = 0.0  # what is measured while others are at work is worth no more turns
+os.environ["ABLATE_PROBE_SECONDS"] = "0"  # speeds beside other tests are worth no more rounds
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Use all cores for whole selections, and this process for what is asked for by name."""
+    is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return None if is_whole and not config.option.keyword else 0
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

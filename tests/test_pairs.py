@@ -71,6 +71,7 @@ def run(spec: RunSpec, *, translates: bool) -> None:
             build(Search, spec.decoding).search(model.eval(), src[:1], torch.tensor([3]))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("one", "other"), PAIRS, ids=lambda slot: slot)
 def test_any_two_parts_run_together_or_are_refused(one: str, other: str) -> None:
     refusals = []

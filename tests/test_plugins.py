@@ -428,7 +428,7 @@ def test_a_broken_distribution_ends_every_command_with_2(
     assert re.fullmatch(r"theirs-parts 1\.2: .*parts\.py:1: ZeroDivisionError: .*\n", done.stderr)
 
 
-@pytest.mark.slow
+@pytest.mark.e2e
 def test_a_run_with_parts_from_outside_from_start_to_translation(
     mine: Path, distribution: Path, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ class RunOptions:
             same function; where an engine draws other dropout masks, its runs are other runs.
         results: the folder of results.
         fresh: whether to repeat what is done already.
+        probe_seconds: how long the speed of each row is measured; by default `PROBE_SECONDS`.
     """
 
     seeds: Sequence[int] | None = None
@@ -32,6 +33,7 @@ class RunOptions:
     engine: str = "auto"
     results: Path | str = "results"
     fresh: bool = False
+    probe_seconds: float | None = None
 
     @property
     def store(self) -> Store:

@@ -23,7 +23,7 @@ from ablate.runner import devices
 from ablate.runner.check import check
 from ablate.runner.devices import Device
 from ablate.runner.display import display
-from ablate.runner.schedule import is_finished, schedule
+from ablate.runner.schedule import Limits, is_finished, schedule
 from ablate.runner.staleness import stale_remarks
 from ablate.store import Store
 from ablate.training import engines
@@ -179,8 +179,9 @@ def _train(selection: Selection, worker_slots: Sequence[Device], options: RunOpt
         is_fresh=options.fresh,
     )
     runs_per_process = options.jobs if worker_slots[0].kind == "cuda" else 1
+    limits = Limits(runs_per_process, options.probe_seconds)
     with display(console) as shown:
-        schedule(todo, worker_slots, store, shown, runs_per_process=runs_per_process)
+        schedule(todo, worker_slots, store, shown, limits=limits)
 
 
 def _table(selection: Selection, records: Records, store: Store) -> reporting.Table:

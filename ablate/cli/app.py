@@ -27,6 +27,7 @@ from ablate.cli.options import (
     Only,
     Overrides,
     Plugins,
+    ProbeSeconds,
     Results,
     Seeds,
     Spec,
@@ -106,6 +107,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     engine: Engine = "auto",
     results: Results = RESULTS,
     fresh: Fresh = False,
+    probe_seconds: ProbeSeconds = None,
     plugins: Plugins = None,
 ) -> int:
     """Train and measure what is missing, then print the table.
@@ -129,6 +131,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         engine=engine,
         results=results,
         fresh=fresh,
+        probe_seconds=probe_seconds,
     )
     finished = api.run(spec, run_options, only=only or ())
     show.table(finished.table)

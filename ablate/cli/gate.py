@@ -18,6 +18,7 @@ from ablate.cli.options import (
     Jobs,
     Overrides,
     Plugins,
+    ProbeSeconds,
     Results,
     Seeds,
     Spec,
@@ -63,6 +64,7 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
         bool,
         typer.Option("--stored", help="Train nothing: take what is stored, whatever code made it."),
     ] = False,
+    probe_seconds: ProbeSeconds = None,
     plugins: Plugins = None,
 ) -> int:
     """Judge an experiment by a reference: exit 1, and say why, if a number leaves its tolerance.
@@ -91,6 +93,7 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
         engine=engine,
         results=results,
         fresh=fresh,
+        probe_seconds=probe_seconds,
     )
     if bless:
         blessed = gating.bless(

@@ -53,6 +53,15 @@ Engine = Annotated[
     ),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Repeat finished runs.")]
+ProbeSeconds = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        metavar="S",
+        envvar="ABLATE_PROBE_SECONDS",
+        help="Seconds for which the speed of each row is measured; by default 8.",
+    ),
+]
 RESULTS = Path("results")
 
 

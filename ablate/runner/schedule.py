@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.runner.devices import Device, memory_mib
@@ -20,8 +20,25 @@ from ablate.runner.task import Task
 from ablate.store import FINISHED, Store
 
 FEWEST_ROUNDS, MOST_ROUNDS = 2, 9
-"""How often each row is measured: it ends early when a row has taken `_ENOUGH_S` seconds."""
-_ENOUGH_S = 8.0  # after the first round, which is slow to begin
+"""How often each row is measured: it ends early when the rows have taken their time."""
+PROBE_SECONDS = 8.0  # after the first round, which is slow to begin
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the queue may use.
+
+    Attributes:
+        runs_per_process: most runs that share a process; by default what the probe of a row
+            advises.
+        probe_seconds: how long each row is measured; by default `PROBE_SECONDS`.
+    """
+
+    runs_per_process: int | None = None
+    probe_seconds: float | None = None
+
+
+DEFAULT = Limits()
 
 
 def schedule(
@@ -30,7 +47,7 @@ def schedule(
     store: Store,
     listener: ProgressListener,
     command: Sequence[str] = WORKER,
-    runs_per_process: int | None = None,
+    limits: Limits = DEFAULT,
 ) -> None:
     """Do what is missing: first probe the rows, by turns, each alone on its device, then train.
 
@@ -44,19 +61,21 @@ def schedule(
         store: of records and probes.
         listener: is called with what happens.
         command: starts a worker.
-        runs_per_process: most runs that share a process; by default what the probe of a row
-            advises.
+        limits: how many runs share a process, and how long rows are measured.
 
     Raises:
         KeyboardInterrupt: when the user stops it; by then every worker has ended.
     """
     todo = missing(tasks, store)
     with Pool(worker_slots, listener, command) as pool:
-        rows = _measure(_unmeasured(todo, store), pool, listener, len(set(worker_slots)))
-        todo = [task.changed(_changes(task, rows, store)) for task in todo]
+        n_devices = len(set(worker_slots))
+        rows = _unmeasured(todo, store)
+        each = PROBE_SECONDS if limits.probe_seconds is None else limits.probe_seconds
+        attempts = _measure(rows, pool, listener, n_devices, each * len(rows) / n_devices)
+        todo = [task.changed(_changes(task, attempts, store)) for task in todo]
         what = "training"
         while todo:
-            groups = _pack(todo, worker_slots, store, runs_per_process)
+            groups = _pack(todo, worker_slots, store, limits.runs_per_process)
             _expect(groups, what, listener, len(worker_slots))
             shared = [group for group in groups if group[0].isolation != "device"]
             alone = [group for group in groups if group[0].isolation == "device"]
@@ -68,11 +87,16 @@ def schedule(
 
 
 def _measure(
-    rows: Sequence[Task], pool: Pool, listener: ProgressListener, n_devices: int
+    rows: Sequence[Task],
+    pool: Pool,
+    listener: ProgressListener,
+    n_devices: int,
+    seconds: float,
 ) -> dict[str, Task]:
     """Measure ``rows`` by turns, forwards and backwards; one that fails gets no more of them.
 
-    In the first round a row that fails is repeated as `retry` says, and goes on as it succeeded.
+    After `FEWEST_ROUNDS` no round begins later than ``seconds`` after the first has ended. In the
+    first round a row that fails is repeated as `retry` says, and goes on as it succeeded.
 
     Returns:
         The last attempt at each row in the first round, by its key.
@@ -84,7 +108,7 @@ def _measure(
     what = f"measuring the speed and memory of {_count(rows, 'row')}{by_turns}"
     for number in range(MOST_ROUNDS):
         if number == 1:
-            until = time.monotonic() + _ENOUGH_S * len(rows) / n_devices
+            until = time.monotonic() + seconds
         if number >= FEWEST_ROUNDS and time.monotonic() > until:
             break
         todo = [replace(attempts[key], round=number) for key in left]

@@ -55,6 +55,7 @@ def test_the_digest_of_many_lines_is_that_of_their_text(n: int) -> None:
     assert digest_of_lines([lines, Lines(lines)]) == digest(["\n".join(lines)] * 2)
 
 
+@pytest.mark.train
 def test_many_lines_take_no_memory() -> None:
     n, line = 200_000, "a sentence of some forty letters or a few more"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import Any
@@ -70,18 +71,29 @@ def score(value: float, length: int, alpha: float | str) -> float:
     return value if alpha == "none" else value / ((5 + length) / 6) ** float(alpha)
 
 
+@functools.cache
+def every_translation() -> list[tuple[list[int], list[tuple[list[int], float]]]]:
+    """Return three sources, and all possible translations of each with their log-probability."""
+    made = model()
+    words = [i for i in range(V) if i not in (PAD, BOS, EOS)]
+    listed = [list(each) for n in range(MAX_LEN) for each in itertools.product(words, repeat=n)]
+    tgt_out = padded([[*tokens, EOS] for tokens in listed])
+    tgt_in = padded([[BOS, *tokens] for tokens in listed])
+    result = []
+    for src in sources(3):
+        with torch.inference_mode():
+            table = made(padded([src]).expand(len(listed), -1), tgt_in).log_softmax(-1)
+        each = table.gather(-1, tgt_out[..., None])[..., 0].masked_fill(tgt_out == PAD, 0.0)
+        result.append((src, list(zip(listed, each.sum(-1).tolist(), strict=True))))
+    return result
+
+
 @pytest.mark.parametrize("alpha", ["none", 0.0, 0.6, 2.0])
 def test_a_beam_wide_enough_finds_what_enumeration_finds(alpha: float | str) -> None:
     made, n_best = model(), 7
-    words = [i for i in range(V) if i not in (PAD, BOS, EOS)]
-    n_all = sum(len(words) ** n for n in range(MAX_LEN))
+    n_all = len(every_translation()[0][1])
     beam = search("beam", size=n_all, n_best=n_best, length_penalty=alpha)
-    for src in sources(3):
-        every = [
-            (list(tokens), log_p(made, src, list(tokens)))
-            for n in range(MAX_LEN)
-            for tokens in itertools.product(words, repeat=n)
-        ]
+    for src, every in every_translation():
         ranked = sorted(every, key=lambda e: -score(e[1], len(e[0]) + 1, alpha))[:n_best]
         found = beam.search(made, padded([src]))[0]
         assert [h.tokens for h in found] == [tokens for tokens, _ in ranked]

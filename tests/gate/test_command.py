@@ -405,7 +405,7 @@ def test_a_check_that_runs_do_not_bless_ends_with_1(bench: Bench, ablate: Ablate
     assert "none is not shown to be worse than baseline by at least 3" in err
 
 
-@pytest.mark.slow
+@pytest.mark.e2e
 def test_a_gate_trains_what_is_missing_and_sees_a_warm_up_one_step_late(
     bench: Bench, ablate: Ablate, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from ablate.errors import EngineError, StoppedError
 from ablate.runner.devices import Device
 from ablate.runner.interleaving import MOST_ON_CUDA, Interleaver
 from ablate.runner.run import run_one
-from ablate.runner.schedule import schedule
+from ablate.runner.schedule import Limits, schedule
 from ablate.runner.task import Task
 from ablate.store import Store
 from tests.fake_cuda import STREAMS, CudaMachine
@@ -265,7 +265,7 @@ def test_a_worker_makes_several_runs_and_says_so(
     store = Store(tmp_path / "both")
     for key in kinds:
         store.save_probe(key, MEASURED)
-    schedule(tasks, [Device("cpu")], store, diary, runs_per_process=3)
+    schedule(tasks, [Device("cpu")], store, diary, limits=Limits(runs_per_process=3))
     for key, kind in kinds.items():
         _together([_task(task, tmp_path / "alone", key, **kind)])
         assert _numbers(tmp_path / "both", key) == _numbers(tmp_path / "alone", key)

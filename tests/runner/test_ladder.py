@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,13 @@ from ablate.runner import schedule as schedule_module
 from ablate.runner.devices import Device
 from ablate.runner.pool import WORKER
 from ablate.runner.probe import n_rounds_of
-from ablate.runner.schedule import schedule
+from ablate.runner.schedule import Limits, schedule
 from ablate.runner.task import Task
 from ablate.store import Store
 from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
 
-pytestmark = pytest.mark.slow  # ten seconds each, of which most to start workers
+pytestmark = pytest.mark.e2e
+LIMITS = Limits(probe_seconds=0.0)
 PRLIMIT = shutil.which("prlimit")
 LIMIT_MIB = 850
 """On top of PyTorch, of which a worker alone takes 160. A batch of 48,000 hidden units takes 890
@@ -136,7 +138,7 @@ def test_a_probe_that_does_not_fit_is_measured_in_halves(
     """With an engine that takes no more than 120 target tokens at a time."""
     spec = RunSpec.model_validate(SMALL).model_dump(mode="json")
     run = task("row", key="run", probe="row", spec=spec)
-    schedule([run], [Device("cpu")], store, diary, [sys.executable, "-c", FULL])
+    schedule([run], [Device("cpu")], store, diary, [sys.executable, "-c", FULL], LIMITS)
     assert (store.load_probe("row") or {})["micro_batch_factor"] == 2
     assert n_rounds_of(store.load_probe("row")) == 2
     assert diary.begun == ["row"] * 4, "a probe too many, two rounds and a run"
@@ -147,7 +149,7 @@ def test_a_probe_that_does_not_fit_is_measured_in_halves(
 
 def _run(folder: Path, results: str, engine: str) -> running.Outcome:
     options = RunOptions(device="cpu", results=folder / results, jobs=1, engine=engine)
-    return running.run(folder / "pe.yaml", options)
+    return running.run(folder / "pe.yaml", replace(options, probe_seconds=0.0))
 
 
 def test_a_run_whose_capture_fails_ends_with_the_numbers_of_the_eager_engine(

@@ -13,7 +13,7 @@ from ablate.registry import Plugin
 from ablate.runner.devices import Device, memory_mib
 from ablate.runner.interleaving import MOST_ON_CUDA
 from ablate.runner.packing import Needs, pack_tasks
-from ablate.runner.schedule import needs_of, schedule
+from ablate.runner.schedule import Limits, needs_of, schedule
 from ablate.runner.task import Task
 from ablate.store import Store
 from tests.runner.conftest import MEASURED, Diary, MakeTask
@@ -133,7 +133,7 @@ def test_runs_are_packed_for_the_smallest_device(
     store, diary, command = fake
     store.save_probe("row", {**MEASURED, "train_peak_mib": 1000.0, "runs_at_once": 4.0})
     tasks = [task("done", key=f"r{n}", probe="row") for n in range(6)]
-    schedule(tasks, gpus(*memories), store, diary, command, runs_per_process)
+    schedule(tasks, gpus(*memories), store, diary, command, Limits(runs_per_process))
     assert set(diary.runs_per_process) == expected
 
 

@@ -10,6 +10,7 @@ import pytest
 from ablate.runner.resuming import resume, tidy
 from tests.runner.conftest import MakeTask
 
+pytestmark = pytest.mark.e2e
 HALVES = {"micro_batch_factor": 2}
 EAGER = {"engine": "eager", "engine_note": "not cuda_graph: no capture"}
 

@@ -1,4 +1,4 @@
-"""One run: how it ends when something goes wrong. `test_cli` sees it go right."""
+"""One run: how it ends when something goes wrong. tests/cli see it go right."""
 
 from __future__ import annotations
 

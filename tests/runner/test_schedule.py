@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -15,12 +16,14 @@ from ablate.runner import pool
 from ablate.runner.devices import Device
 from ablate.runner.packing import one_per_process
 from ablate.runner.probe import n_rounds_of
-from ablate.runner.schedule import FEWEST_ROUNDS, MOST_ROUNDS, missing, schedule
+from ablate.runner.schedule import FEWEST_ROUNDS, MOST_ROUNDS, Limits, missing, schedule
 from ablate.runner.task import Heartbeat, Task
 from ablate.store import Store
 from tests.runner.conftest import MEASURED, Diary, MakeTask
 
+pytestmark = pytest.mark.e2e
 CPU = Device("cpu")
+FEW_ROUNDS, MANY_ROUNDS = (Limits(runs_per_process=1, probe_seconds=s) for s in (0.0, 60.0))
 
 
 def _journal(store: Store) -> list[str]:
@@ -34,17 +37,13 @@ def _run(
     diary: Diary,
     command: Sequence[str],
     n_worker_slots: int = 1,
-    runs_per_process: int = 1,
+    limits: Limits = FEW_ROUNDS,
 ) -> None:
-    schedule(tasks, [CPU] * n_worker_slots, store, diary, command, runs_per_process)
+    schedule(tasks, [CPU] * n_worker_slots, store, diary, command, limits)
 
 
 def _trained(store: Store) -> list[str]:
     return [line for line in _journal(store) if line.startswith("train")]
-
-
-def _many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ablate.runner.schedule._ENOUGH_S", 60.0)
 
 
 def test_rows_are_probed_by_turns_then_every_seed_is_trained(
@@ -71,18 +70,16 @@ def test_rows_are_probed_by_turns_then_every_seed_is_trained(
 
 
 def test_there_are_more_rounds_while_they_take_no_time(
-    store: Store, diary: Diary, command: list[str], task: MakeTask, monkeypatch: pytest.MonkeyPatch
+    store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:
-    _many_rounds(monkeypatch)
-    _run([task("done")], store, diary, command)
+    _run([task("done")], store, diary, command, limits=MANY_ROUNDS)
     assert n_rounds_of(store.load_probe("done")) == MOST_ROUNDS
 
 
 def test_a_row_that_fails_gets_no_more_turns_until_the_next_time(
-    store: Store, diary: Diary, command: list[str], task: MakeTask, monkeypatch: pytest.MonkeyPatch
+    store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:
-    _many_rounds(monkeypatch)
-    _run([task("tires"), task("done")], store, diary, command)
+    _run([task("tires"), task("done")], store, diary, command, limits=MANY_ROUNDS)
     probes = [line for line in _journal(store) if line.startswith("probe")]
     assert probes.count("probe tires 1") == 2
     assert probes.count("probe done 1") == MOST_ROUNDS
@@ -298,7 +295,7 @@ def test_runs_that_share_a_process_all_end(
     store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:
     tasks = [task(f"done {number}") for number in range(5)]
-    _run(tasks, store, diary, command, runs_per_process=2)
+    _run(tasks, store, diary, command, limits=replace(FEW_ROUNDS, runs_per_process=2))
     assert [_status(store, task.key) for task in tasks] == ["done"] * 5
     assert set(diary.endings.values()) == {"done, BLEU "}
     log = (store.path("done-1") / "log.txt").read_text(encoding="utf-8")
@@ -310,7 +307,7 @@ def test_a_run_that_fails_in_company_is_repeated_alone(
     store: Store, diary: Diary, command: list[str], task: MakeTask, variant: str
 ) -> None:
     tasks = [task("done"), task(variant), task("diverged"), task("done too")]
-    _run(tasks, store, diary, command, runs_per_process=4)
+    _run(tasks, store, diary, command, limits=replace(FEW_ROUNDS, runs_per_process=4))
     assert [_status(store, task.key) for task in tasks] == ["done", "done", "diverged", "done"]
     again = {  # signal 9 does not say whose memory it was
         "shy": ["train shy 1", "train diverged 1", "train done too 1"],
@@ -379,7 +376,7 @@ def test_an_engine_that_fails_gives_way_to_the_eager_one_in_a_fresh_process(
     store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:
     tasks = [task(name, engine="cuda_graph") for name in ("done", "uncaptured", "done too")]
-    _run(tasks, store, diary, command, runs_per_process=3)
+    _run(tasks, store, diary, command, limits=replace(FEW_ROUNDS, runs_per_process=3))
     assert _trained(store)[3:] == ["train uncaptured 1 eager", "train done too 1"]
     assert [_status(store, task.key) for task in tasks] == ["done"] * 3
 

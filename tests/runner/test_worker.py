@@ -25,7 +25,10 @@ from ablate.store import Store
 from ablate.training import Progress
 from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks only there, looks in /proc")
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(sys.platform != "linux", reason="forks only there, looks in /proc"),
+]
 ENDLESS = {"training": {**SMALL["training"], "steps": 10**6}}
 
 

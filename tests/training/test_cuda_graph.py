@@ -183,7 +183,7 @@ def test_the_self_check_agrees(slot: str, name: str, optimizer: str, machine: Cu
     made.step([batch(machine)])
 
 
-@pytest.mark.slow
+@pytest.mark.train
 @pytest.mark.parametrize(("slot", "name"), PARTS)
 def test_every_part_agrees_with_eager_steps(slot: str, name: str, machine: CudaMachine) -> None:
     made = engine(machine, slot, name)

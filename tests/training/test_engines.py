@@ -122,7 +122,7 @@ def test_weights_that_are_met_late_are_moved(monkeypatch: pytest.MonkeyPatch) ->
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.slow
+@pytest.mark.train
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
 def test_compiled_code_learns_as_eager_does() -> None:
     expected, _ = losses("eager")
@@ -132,7 +132,7 @@ def test_compiled_code_learns_as_eager_does() -> None:
     assert found == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.train
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # where it cannot compile
 def test_compiled_code_draws_the_dropout_of_eager_steps() -> None:

@@ -1,299 +1,34 @@
-"""The command line: exit statuses, what goes where, and that nobody ever sees a traceback."""
+"""Whole runs from the command line: what they leave, and how they continue."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import pandas as pd
 import pytest
-import yaml
-from filelock import FileLock
 
 from ablate.analysis.sentences import bleu
-from ablate.api.costs import Costs
-from ablate.cli.app import app
 from ablate.measuring import SentenceStatistics
-from ablate.registry import slots
+from tests.cli.conftest import (
+    COMMAND,
+    EXPERIMENT,
+    Ablate,
+    environment,
+    records_of,
+    run_in_a_process,
+)
 
-EXPERIMENT = """\
-question: Does anything happen?
-corpus: {name: synthetic, size: 1000}
-tokenizer: word
-model:
-  dims: {d_model: 16, n_heads: 2, max_len: 64}
-  n_layers: 1
-  feed_forward: {name: relu, d_ff: 16}
-training:
-  steps: 6
-  batch_tokens: 512
-  schedule: {name: constant, lr: 1e-3}
-decoding: greedy
-seeds: [1, 2]
-variants:
-  none: {model.position: none}
-"""
-
-Done = subprocess.CompletedProcess[str]
-Ablate = Callable[..., Done]
+pytestmark = pytest.mark.e2e
 RUN_NONE = ["run", "pe.yaml", "--only", "none"]
-COMMAND = [sys.executable, "-c", "from ablate.cli import main; main()"]
-FEW_ROUNDS = "from ablate.runner import schedule; schedule._ENOUGH_S = 0.0"
-IN_FEW_ROUNDS = [*COMMAND[:2], f"{FEW_ROUNDS}; {COMMAND[2]}"]
-
-
-def _environment(cache: Path) -> dict[str, str]:
-    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
-    outside = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "COLUMNS")}
-    return {**outside, "PYTHONPATH": path, "ABLATE_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
-
-
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """An empty folder; of that name, because experiments are called after their folder else."""
-    (tmp_path / "experiments").mkdir()
-    return tmp_path / "experiments"
-
-
-@pytest.fixture
-def ablate(
-    folder: Path,
-    cache: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Ablate:
-    """Run a command line, in this process, in a folder that holds ``pe.yaml`` alone."""
-    (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("ABLATE_CACHE", str(cache))
-    for variable in ("FORCE_COLOR", "COLUMNS"):
-        monkeypatch.delenv(variable, raising=False)
-
-    return partial(_inside, capsys)
-
-
-@pytest.fixture
-def again(
-    finished: Path, cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Ablate:
-    """Run a command line, in this process, where ``ablate run pe.yaml`` has been done."""
-    monkeypatch.chdir(finished)
-    monkeypatch.setenv("ABLATE_CACHE", str(cache))
-    return partial(_inside, capsys)
-
-
-def _inside(capsys: pytest.CaptureFixture[str], *words: str) -> Done:
-    with pytest.raises(SystemExit) as ended:
-        app(list(words))
-    said = capsys.readouterr()
-    assert isinstance(ended.value.code, int)
-    return Done(list(words), ended.value.code, said.out, said.err)
-
-
-def _run_in_a_process(folder: Path, cache: Path) -> Done:
-    return subprocess.run(
-        [*IN_FEW_ROUNDS, "run", "pe.yaml"],
-        cwd=folder,
-        env=_environment(cache),
-        capture_output=True,
-        text=True,
-    )
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
-    """A folder where ``ablate run pe.yaml`` has been done: once, for all processes of the tests."""
-    own = common = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        common = own.parent
-    made = common / "finished"
-    with FileLock(common / "finished.lock"):
-        if not made.exists():
-            _finish(own / "unfinished" / "experiments", cache)
-            (own / "unfinished").rename(made)
-    return shutil.copytree(made, tmp_path_factory.mktemp("finished") / "copy") / "experiments"
-
-
-def _finish(folder: Path, cache: Path) -> None:
-    folder.mkdir(parents=True)
-    (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
-    done = _run_in_a_process(folder, cache)
-    assert done.returncode == 0, done.stderr
-    (folder / "stdout").write_text(done.stdout, encoding="utf-8")
-    (folder / "stderr").write_text(done.stderr, encoding="utf-8")
-
-
-def _records(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
-    files = (folder / "results" / "runs").glob("*/record.json")
-    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    return {(record["variant"], record["seed"]): record for record in records}
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["run", "missing.yaml"], r"missing\.yaml"),
-        (["run", "pe.yaml", "--only", "nne"], "did you mean 'none'"),
-        (["run", "pe.yaml", "--seeds", "1,x"], "seeds are whole numbers"),
-        (["run", "pe.yaml", "--set", "training.stps=3"], "did you mean 'steps'"),
-        (["run", "pe.yaml", "--device", "gpu"], "no device is called 'gpu'"),
-        (
-            ["run", "pe.yaml", "--engine", "fast"],
-            "no engine 'fast'; say auto, eager, data_parallel, cuda_graph",
-        ),
-        (["run", "pe.yaml", "--device", "cuda:99"], "cuda:99"),
-        (["run", "pe.yaml", "--jobs", "0"], "'--jobs': must be at least 1; it is '?0"),
-        (["run", "pe.yaml", "--jobs", "x"], "'--jobs': needs a whole number; 'x' is a string"),
-        (["run", "pe.yaml", "--jbos", "1"], "jbos"),
-        (["rnu", "pe.yaml"], "rnu"),
-        (["run"], "SPEC|spec"),
-        (["plan", "missing.yaml"], r"missing\.yaml"),
-        (["report", "pe.yaml"], "holds no run of pe"),
-        (["report", "pe.yaml", "--format", "pdf"], "'--format': 'pdf' is not one of 'terminal'"),
-        (["parts", "--json", "--format", "markdown"], "exclude each other"),
-        (["parts", "positon"], "no slot or part is called 'positon'; did you mean 'position'"),
-        (["parts", "rope"], "did you mean 'rotary'"),
-        (["parts", "position", "sinusodal"], "did you mean 'sinusoidal'"),
-        (["corpora", "show", "syntetic"], "did you mean 'synthetic'"),
-        (["corpora", "show", "synthetic", "--set", "sied=1"], "1:8: corpus.sied: unknown option"),
-        (["corpora", "show", "synthetic", "--set", "size=9"], "must be at least 200; it is 9"),
-        (["corpora", "show", "files", "--set", "src=en"], "needs 'tgt', 'train', 'dev' and 'tes"),
-        (["translate", "abc"], "no run 'abc'"),
-        (["init", "pe"], "exists already"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_wrong_input_ends_with_2_and_a_sentence(
-    ablate: Ablate, words: list[str], reason: str
-) -> None:
-    done = ablate(*words)
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    assert re.search(reason, done.stderr)
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["--help"], ["run", "--help"], ["corpora", "--help"], ["corpora", "show", "-h"]],
-    ids=" ".join,
-)
-def test_help_goes_to_standard_output(ablate: Ablate, words: list[str]) -> None:
-    done = ablate(*words)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Usage" in done.stdout
-    assert "\x1b[" not in done.stdout
-
-
-def test_every_part_is_listed_with_its_source(
-    ablate: Ablate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Costs, "of", lambda *_: None)  # to count takes a while
-    text = ablate("parts").stdout
-    for slot, table in slots().items():
-        for name, entry in table.items():
-            assert re.search(rf"^{name}\*? .*{re.escape(entry.source)}", text, re.MULTILINE), slot
-
-
-@pytest.mark.parametrize("words", [["--json"], ["--format", "json"]], ids=" ".join)
-def test_a_slot_is_listed_for_programs(ablate: Ablate, words: list[str]) -> None:
-    listed = json.loads(ablate("parts", "mask", *words).stdout)
-    assert [part["name"] for part in listed] == ["causal", *sorted({*slots()["mask"]} - {"causal"})]
-    assert {part["path"] for part in listed} == {"model.mask"}
-
-
-def test_a_slot_is_listed_as_a_page(ablate: Ablate) -> None:
-    page = ablate("parts", "mask", "--format", "markdown").stdout
-    assert page.startswith("# Parts\n")
-    assert "### mask: causal\n" in page
-
-
-def test_a_part_is_shown_with_its_options(ablate: Ablate) -> None:
-    done = ablate("parts", "position", "sinusoidal")
-    assert "exponent: paper | literal_2i | t2t; default paper" in done.stdout
-    assert "Vaswani" in done.stdout
-    assert "model:\n      position: sinusoidal\n" in done.stdout
-    assert all(line == line.rstrip() for line in done.stdout.splitlines())
-
-
-@pytest.mark.parametrize("words", [["rotary"], ["position", "rotary"]], ids=" ".join)
-def test_a_part_is_shown_by_its_name_alone(ablate: Ablate, words: list[str]) -> None:
-    assert ablate("parts", *words).stdout.startswith("position: rotary  model.position\n")
-
-
-def test_a_name_in_several_slots_is_listed_of_each(
-    ablate: Ablate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Costs, "of", lambda *_: None)
-    listed = json.loads(ablate("parts", "none", "--json").stdout)
-    assert {part["slot"] for part in listed} == {
-        s for s, table in slots().items() if "none" in table
-    }
-    assert {part["name"] for part in listed} == {"none"}
-
-
-def test_corpora_are_listed_and_shown(ablate: Ablate) -> None:
-    assert "synthetic" in ablate("corpora").stdout
-    shown = ablate("corpora", "show", "synthetic", "--set", "size=400")
-    assert shown.returncode == 0, shown.stderr
-    assert re.search(r"train +400 ", shown.stdout)
-    assert "test_novel" in shown.stdout
-
-
-def test_the_schema_is_json(ablate: Ablate) -> None:
-    assert "properties" in json.loads(ablate("schema").stdout)
-
-
-def test_a_closed_pipe_is_no_error(ablate: Ablate, folder: Path, cache: Path) -> None:
-    process = subprocess.Popen(
-        [*COMMAND, "parts", "position", "--json"],
-        cwd=folder,
-        env=_environment(cache),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    said = process.stderr.read()
-    process.stderr.close()
-    assert (process.wait(), said) == (0, "")
-
-
-def test_a_new_experiment_is_commented_and_valid(ablate: Ablate, folder: Path) -> None:
-    assert ablate("init", "mine").stdout == "mine.yaml\n"
-    text = (folder / "mine.yaml").read_text(encoding="utf-8")
-    assert text.count("#") > 5
-    planned = json.loads(ablate("plan", "mine.yaml", "--json").stdout)
-    assert [row["name"] for row in planned["rows"]] == [
-        "baseline",
-        *yaml.safe_load(text)["variants"],
-    ]
-
-
-def test_a_plan_trains_nothing(ablate: Ablate, folder: Path) -> None:
-    done = ablate("plan", "pe.yaml")
-    assert done.returncode == 0, done.stderr
-    assert "0 of 4 runs are done, 4 are missing" in done.stdout
-    assert "unknown until" in done.stdout
-    assert not (folder / "results").exists()
 
 
 def test_a_run_prints_the_table_alone_on_standard_output(finished: Path) -> None:
@@ -308,7 +43,7 @@ def test_a_run_prints_the_table_alone_on_standard_output(finished: Path) -> None
 
 
 def test_a_run_leaves_whole_folders(finished: Path) -> None:
-    records = _records(finished)
+    records = records_of(finished)
     assert sorted(records) == [("baseline", 1), ("baseline", 2), ("none", 1), ("none", 2)]
     for file in (finished / "results" / "runs").glob("*/record.json"):
         left = {path.name for path in file.parent.iterdir()}
@@ -322,7 +57,7 @@ def test_a_run_leaves_whole_folders(finished: Path) -> None:
 
 
 def test_what_is_kept_of_sentences_adds_up_to_the_scores(finished: Path) -> None:
-    for record in _records(finished).values():
+    for record in records_of(finished).values():
         for scores in record["test"].values():
             file = finished / "results" / "runs" / record["hash"] / scores["sentences"]
             kept = SentenceStatistics.from_csv(file.read_text(encoding="utf-8"))
@@ -333,7 +68,7 @@ def test_what_is_kept_of_sentences_adds_up_to_the_scores(finished: Path) -> None
 
 
 def test_a_file_of_sentences_that_is_broken_is_named(again: Ablate, finished: Path) -> None:
-    record = _records(finished)["none", 2]
+    record = records_of(finished)["none", 2]
     file = finished / "results" / "runs" / record["hash"] / "sentences.test.csv"
     whole = file.read_text(encoding="utf-8")
     file.write_text(whole[:100], encoding="utf-8")
@@ -358,7 +93,7 @@ def test_a_record_holds_what_other_tools_read(finished: Path) -> None:
         memory.train_peak_mib memory.decode_peak_mib dev.nll dev.perplexity test.test.bleu
         test.test.bleu_signature test.test.chrf test.test.nll test.test.perplexity
         test.test.bits_per_character test.test.sentences hardware.device_name versions.torch git"""
-    for record in _records(finished).values():
+    for record in records_of(finished).values():
         for key in keys.split():
             value: Any = record
             for step in key.split("."):
@@ -368,7 +103,7 @@ def test_a_record_holds_what_other_tools_read(finished: Path) -> None:
 
 def test_a_second_run_trains_nothing_and_prints_the_same(finished: Path, cache: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in finished.rglob("record.json")}
-    done = _run_in_a_process(finished, cache)
+    done = run_in_a_process(finished, cache)
     assert done.returncode == 0
     assert done.stdout == (finished / "stdout").read_text(encoding="utf-8")
     assert done.stderr == ""
@@ -397,7 +132,7 @@ def _type(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
 def test_a_trained_run_translates(
     again: Ablate, finished: Path, monkeypatch: pytest.MonkeyPatch, by_name: bool
 ) -> None:
-    record = _records(finished)["baseline", 1]
+    record = records_of(finished)["baseline", 1]
     _type(monkeypatch, b"the dog sleeps\n\nthe cat sees the bird\n")
     done = again("translate", "pe:baseline:1" if by_name else str(record["hash"])[:6])
     assert (done.returncode, done.stderr) == (0, "")
@@ -415,7 +150,7 @@ def test_the_best_translations_have_scores_and_their_line(
     again: Ablate, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also those of an empty line, so that every line has as many."""
-    record = _records(finished)["none", 1]
+    record = records_of(finished)["none", 1]
     run = str(tmp_path / "beam")
     shutil.copytree(finished / "results" / "runs" / str(record["hash"]), run)
     spec = {**cast("dict[str, object]", record["spec"]), "decoding": {"name": "beam", "size": 3}}
@@ -462,7 +197,7 @@ def test_a_diverging_run_is_a_row_and_runs_are_shared(again: Ablate, finished: P
     assert any("wild" in row and "diverged" in row for row in rows)
     assert any(row.startswith("none") and " 1/1 " in row for row in rows)
     assert any(row.startswith("wild") and " 0/1§ " in row for row in rows)
-    assert _records(finished)["wild", 1]["status"] == "diverged"
+    assert records_of(finished)["wild", 1]["status"] == "diverged"
 
 
 def test_another_engine_computes_the_same_under_a_hash_of_its_own(
@@ -475,7 +210,7 @@ def test_another_engine_computes_the_same_under_a_hash_of_its_own(
         done = ablate(*words, "--engine", engine, "--results", f"{engine}/results")
         assert done.returncode == 0, done.stderr
         assert f"{engine} engine, " in done.stdout
-        (record,) = _records(folder / engine).values()
+        (record,) = records_of(folder / engine).values()
         assert record["engine"] == engine
         run = folder / engine / "results" / "runs" / str(record["hash"])
         curves.append(pd.read_csv(run / "curve.csv")["train_loss"].to_list())
@@ -484,7 +219,6 @@ def test_another_engine_computes_the_same_under_a_hash_of_its_own(
     assert len(names) == 2, "engines that draw other dropout masks make other runs"
 
 
-@pytest.mark.slow
 def test_a_killed_run_continues_to_the_very_same_numbers(
     ablate: Ablate, folder: Path, cache: Path
 ) -> None:
@@ -495,10 +229,10 @@ def test_a_killed_run_continues_to_the_very_same_numbers(
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
     assert ablate(*words).returncode == 0
-    killed = _records(folder)
+    killed = records_of(folder)
     shutil.copytree(folder / "results" / "probes", folder / "calm" / "results" / "probes")
     assert ablate(*words, "--results", "calm/results").returncode == 0
-    calm = _records(folder / "calm")
+    calm = records_of(folder / "calm")
     assert killed.keys() == calm.keys()
     for key, record in calm.items():
         assert _determined(killed[key]) == _determined(record)
@@ -507,7 +241,6 @@ def test_a_killed_run_continues_to_the_very_same_numbers(
         assert (folder / weights).read_bytes() == calm_weights
 
 
-@pytest.mark.slow
 def test_ctrl_c_ends_with_130_and_leaves_nobody_behind(folder: Path, cache: Path) -> None:
     (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
     best = ["training.average={best: 1}", "training.evaluate_every=20", "training.steps=100000"]
@@ -531,9 +264,9 @@ def test_ctrl_c_ends_with_130_and_leaves_nobody_behind(folder: Path, cache: Path
 
 def _start(folder: Path, cache: Path, words: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*IN_FEW_ROUNDS, *words],
+        [*COMMAND, *words],
         cwd=folder,
-        env=_environment(cache),
+        env=environment(cache),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,0 +1,1 @@
+"""Tests of the parts, slot by slot."""

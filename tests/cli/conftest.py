@@ -1,0 +1,132 @@
+"""A folder with an experiment, a function that runs command lines there, and a finished run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from ablate.cli.app import app
+
+EXPERIMENT = """\
+question: Does anything happen?
+corpus: {name: synthetic, size: 1000}
+tokenizer: word
+model:
+  dims: {d_model: 16, n_heads: 2, max_len: 64}
+  n_layers: 1
+  feed_forward: {name: relu, d_ff: 16}
+training:
+  steps: 6
+  batch_tokens: 512
+  schedule: {name: constant, lr: 1e-3}
+decoding: greedy
+seeds: [1, 2]
+variants:
+  none: {model.position: none}
+"""
+
+Done = subprocess.CompletedProcess[str]
+Ablate = Callable[..., Done]
+COMMAND = [sys.executable, "-c", "from ablate.cli import main; main()"]
+
+
+def environment(cache: Path) -> dict[str, str]:
+    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
+    outside = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "COLUMNS")}
+    return {**outside, "PYTHONPATH": path, "ABLATE_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An empty folder; of that name, because experiments are called after their folder else."""
+    (tmp_path / "experiments").mkdir()
+    return tmp_path / "experiments"
+
+
+@pytest.fixture
+def ablate(
+    folder: Path,
+    cache: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Ablate:
+    """Run a command line, in this process, in a folder that holds ``pe.yaml`` alone."""
+    (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("ABLATE_CACHE", str(cache))
+    for variable in ("FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(variable, raising=False)
+
+    return partial(_inside, capsys)
+
+
+@pytest.fixture
+def again(
+    finished: Path, cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Ablate:
+    """Run a command line, in this process, where ``ablate run pe.yaml`` has been done."""
+    monkeypatch.chdir(finished)
+    monkeypatch.setenv("ABLATE_CACHE", str(cache))
+    return partial(_inside, capsys)
+
+
+def _inside(capsys: pytest.CaptureFixture[str], *words: str) -> Done:
+    with pytest.raises(SystemExit) as ended:
+        app(list(words))
+    output = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return Done(list(words), ended.value.code, output.out, output.err)
+
+
+def run_in_a_process(folder: Path, cache: Path) -> Done:
+    return subprocess.run(
+        [*COMMAND, "run", "pe.yaml"],
+        cwd=folder,
+        env=environment(cache),
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+    """A folder where ``ablate run pe.yaml`` has been done: once, for all processes of the tests."""
+    own = common = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        common = own.parent
+    made = common / "finished"
+    with FileLock(common / "finished.lock"):
+        if not made.exists():
+            _finish(own / "unfinished" / "experiments", cache)
+            (own / "unfinished").rename(made)
+    return shutil.copytree(made, tmp_path_factory.mktemp("finished") / "copy") / "experiments"
+
+
+def _finish(folder: Path, cache: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    done = run_in_a_process(folder, cache)
+    assert done.returncode == 0, done.stderr
+    (folder / "stdout").write_text(done.stdout, encoding="utf-8")
+    (folder / "stderr").write_text(done.stderr, encoding="utf-8")
+
+
+def records_of(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
+    files = (folder / "results" / "runs").glob("*/record.json")
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    return {(record["variant"], record["seed"]): record for record in records}

@@ -1,0 +1,167 @@
+"""The command line: exit statuses, what goes where, and that no input leads to a traceback."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ablate.api.costs import Costs
+from ablate.registry import slots
+from tests.cli.conftest import COMMAND, Ablate, environment
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["run", "missing.yaml"], r"missing\.yaml"),
+        (["run", "pe.yaml", "--only", "nne"], "did you mean 'none'"),
+        (["run", "pe.yaml", "--seeds", "1,x"], "seeds are whole numbers"),
+        (["run", "pe.yaml", "--set", "training.stps=3"], "did you mean 'steps'"),
+        (["run", "pe.yaml", "--device", "gpu"], "no device is called 'gpu'"),
+        (
+            ["run", "pe.yaml", "--engine", "fast"],
+            "no engine 'fast'; say auto, eager, data_parallel, cuda_graph",
+        ),
+        (["run", "pe.yaml", "--device", "cuda:99"], "cuda:99"),
+        (["run", "pe.yaml", "--jobs", "0"], "'--jobs': must be at least 1; it is '?0"),
+        (["run", "pe.yaml", "--jobs", "x"], "'--jobs': needs a whole number; 'x' is a string"),
+        (["run", "pe.yaml", "--jbos", "1"], "jbos"),
+        (["rnu", "pe.yaml"], "rnu"),
+        (["run"], "SPEC|spec"),
+        (["plan", "missing.yaml"], r"missing\.yaml"),
+        (["report", "pe.yaml"], "holds no run of pe"),
+        (["report", "pe.yaml", "--format", "pdf"], "'--format': 'pdf' is not one of 'terminal'"),
+        (["parts", "--json", "--format", "markdown"], "exclude each other"),
+        (["parts", "positon"], "no slot or part is called 'positon'; did you mean 'position'"),
+        (["parts", "rope"], "did you mean 'rotary'"),
+        (["parts", "position", "sinusodal"], "did you mean 'sinusoidal'"),
+        (["corpora", "show", "syntetic"], "did you mean 'synthetic'"),
+        (["corpora", "show", "synthetic", "--set", "sied=1"], "1:8: corpus.sied: unknown option"),
+        (["corpora", "show", "synthetic", "--set", "size=9"], "must be at least 200; it is 9"),
+        (["corpora", "show", "files", "--set", "src=en"], "needs 'tgt', 'train', 'dev' and 'tes"),
+        (["translate", "abc"], "no run 'abc'"),
+        (["init", "pe"], "exists already"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_input_ends_with_2_and_a_sentence(
+    ablate: Ablate, words: list[str], reason: str
+) -> None:
+    done = ablate(*words)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert re.search(reason, done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["run", "--help"], ["corpora", "--help"], ["corpora", "show", "-h"]],
+    ids=" ".join,
+)
+def test_help_goes_to_standard_output(ablate: Ablate, words: list[str]) -> None:
+    done = ablate(*words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage" in done.stdout
+    assert "\x1b[" not in done.stdout
+
+
+def test_every_part_is_listed_with_its_source(
+    ablate: Ablate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Costs, "of", lambda *_: None)  # to count takes a while
+    text = ablate("parts").stdout
+    for slot, table in slots().items():
+        for name, entry in table.items():
+            assert re.search(rf"^{name}\*? .*{re.escape(entry.source)}", text, re.MULTILINE), slot
+
+
+@pytest.mark.parametrize("words", [["--json"], ["--format", "json"]], ids=" ".join)
+def test_a_slot_is_listed_for_programs(ablate: Ablate, words: list[str]) -> None:
+    listed = json.loads(ablate("parts", "mask", *words).stdout)
+    assert [part["name"] for part in listed] == ["causal", *sorted({*slots()["mask"]} - {"causal"})]
+    assert {part["path"] for part in listed} == {"model.mask"}
+
+
+def test_a_slot_is_listed_as_a_page(ablate: Ablate) -> None:
+    page = ablate("parts", "mask", "--format", "markdown").stdout
+    assert page.startswith("# Parts\n")
+    assert "### mask: causal\n" in page
+
+
+def test_a_part_is_shown_with_its_options(ablate: Ablate) -> None:
+    done = ablate("parts", "position", "sinusoidal")
+    assert "exponent: paper | literal_2i | t2t; default paper" in done.stdout
+    assert "Vaswani" in done.stdout
+    assert "model:\n      position: sinusoidal\n" in done.stdout
+    assert all(line == line.rstrip() for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("words", [["rotary"], ["position", "rotary"]], ids=" ".join)
+def test_a_part_is_shown_by_its_name_alone(ablate: Ablate, words: list[str]) -> None:
+    assert ablate("parts", *words).stdout.startswith("position: rotary  model.position\n")
+
+
+def test_a_name_in_several_slots_is_listed_of_each(
+    ablate: Ablate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Costs, "of", lambda *_: None)
+    listed = json.loads(ablate("parts", "none", "--json").stdout)
+    assert {part["slot"] for part in listed} == {
+        s for s, table in slots().items() if "none" in table
+    }
+    assert {part["name"] for part in listed} == {"none"}
+
+
+def test_corpora_are_listed_and_shown(ablate: Ablate) -> None:
+    assert "synthetic" in ablate("corpora").stdout
+    shown = ablate("corpora", "show", "synthetic", "--set", "size=400")
+    assert shown.returncode == 0, shown.stderr
+    assert re.search(r"train +400 ", shown.stdout)
+    assert "test_novel" in shown.stdout
+
+
+def test_the_schema_is_json(ablate: Ablate) -> None:
+    assert "properties" in json.loads(ablate("schema").stdout)
+
+
+@pytest.mark.e2e
+def test_a_closed_pipe_is_no_error(ablate: Ablate, folder: Path, cache: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "parts", "position", "--json"],
+        cwd=folder,
+        env=environment(cache),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(), said) == (0, "")
+
+
+def test_a_new_experiment_is_commented_and_valid(ablate: Ablate, folder: Path) -> None:
+    assert ablate("init", "mine").stdout == "mine.yaml\n"
+    text = (folder / "mine.yaml").read_text(encoding="utf-8")
+    assert text.count("#") > 5
+    planned = json.loads(ablate("plan", "mine.yaml", "--json").stdout)
+    assert [row["name"] for row in planned["rows"]] == [
+        "baseline",
+        *yaml.safe_load(text)["variants"],
+    ]
+
+
+def test_a_plan_trains_nothing(ablate: Ablate, folder: Path) -> None:
+    done = ablate("plan", "pe.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "0 of 4 runs are done, 4 are missing" in done.stdout
+    assert "unknown until" in done.stdout
+    assert not (folder / "results").exists()
