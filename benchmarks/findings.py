@@ -24,7 +24,7 @@ from pathlib import Path
 from ablate import api, config
 from ablate.analysis.summary import Summary
 from ablate.api.gating import Gated
-from ablate.gate.check import Check, Verdict
+from ablate.gate.check import Check, CheckResult
 from ablate.gate.checks.finding import Finding as FindingCheck
 from ablate.gate.reference_file import read
 from ablate.report import Table, render
@@ -165,7 +165,7 @@ def sentences(found: Finding) -> str:
     return " ".join(told)
 
 
-def sentence(verdict: Verdict, claim: Check) -> str:
+def sentence(verdict: CheckResult, claim: Check) -> str:
     """Return what was claimed and what was seen."""
     if not isinstance(claim, FindingCheck):
         raise TypeError(f"{verdict.check} is no finding")

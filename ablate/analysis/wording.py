@@ -36,11 +36,6 @@ def listed(items: Iterable[object]) -> str:
     return ", ".join(str(item) for item in items)
 
 
-def counted(n: int, noun: str) -> str:
-    """Write ``1 seed`` or ``3 seeds``."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
 def seeds_named(seeds: Iterable[int]) -> str:
     """Write ``seed 1`` or ``seeds 1, 2, 3``."""
     known = list(seeds)

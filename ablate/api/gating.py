@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ablate import config
-from ablate.analysis.wording import counted, listed
+from ablate.analysis.wording import listed
 from ablate.api.options import DEFAULT, RunOptions
 from ablate.api.running import complete
 from ablate.api.selecting import (
@@ -24,7 +24,7 @@ from ablate.api.selecting import (
 from ablate.config import Experiment
 from ablate.errors import AblateError, RunError, SpecError, StoreError
 from ablate.gate import blessing
-from ablate.gate.check import Verdict
+from ablate.gate.check import CheckResult
 from ablate.gate.evidence import Evidence, first_losses
 from ablate.gate.provenance import remarks
 from ablate.gate.reference import Reference, Runs
@@ -35,6 +35,7 @@ from ablate.runner import devices
 from ablate.runner.staleness import stale_reason
 from ablate.store import Store, write_whole
 from ablate.training import engines
+from ablate.wording import counted
 
 _FIRST = 3
 """So many seeds are trained before a blessing is forecast from their standard deviation."""
@@ -59,7 +60,7 @@ class Gated:
     """
 
     experiment: str
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[CheckResult, ...]
     remarks: tuple[str, ...]
 
     @property

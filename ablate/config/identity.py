@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from functools import reduce
@@ -12,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ablate.config.experiment import RunSpec, slot_of
+from ablate.hashing import sha256_of_text
 from ablate.registry import Choice, Entry, Plugin, lookup
 
 WHOLE_BATCH = "whole_batch"
@@ -51,7 +51,7 @@ def identity(
     if plugins:  # a run without any has the name that it had before there were plugins
         known["plugins"] = {path: plugin.identity for path, plugin in plugins.items()}
     text = json.dumps(known, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return sha256_of_text(text)[:16]
 
 
 def outside(run: RunSpec) -> dict[str, Plugin]:

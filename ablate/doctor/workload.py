@@ -6,7 +6,6 @@ same steps give the same numbers.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ import ablate.parts  # noqa: F401 - these three register what a run is made of
 from ablate.config import RunSpec
 from ablate.data.batches import Batch, Batches, Encoded, Ragged
 from ablate.data.tokenizer import EOS, PAD
+from ablate.hashing import sha256
 from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.training.engines import Engine, choose
@@ -122,7 +122,7 @@ def weights(made: Engine) -> torch.Tensor:
 
 def digest(made: Engine) -> str:
     """Return the SHA-256 of all weights, in hex."""
-    return hashlib.sha256(weights(made).numpy().tobytes()).hexdigest()
+    return sha256([weights(made).numpy().tobytes()])
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:

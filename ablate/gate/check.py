@@ -102,7 +102,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckResult:
     """How one check went, in words.
 
     Attributes:
@@ -248,7 +248,7 @@ class Check(Frozen, ABC):
             UnfitError: if they cannot be compared.
         """
 
-    def judge(self, evidence: Evidence, context: Context) -> Verdict:
+    def judge(self, evidence: Evidence, context: Context) -> CheckResult:
         """Hold the runs of a gate against what was blessed."""
         reference, tolerance = self.allowed(context)
         try:
@@ -257,7 +257,7 @@ class Check(Frozen, ABC):
             result = Result("nothing", str(error))
         published = self.published
         beside = [f"published: {published.value:g} ({published.source})"] if published else []
-        return Verdict(
+        return CheckResult(
             check=context.name,
             kind=self.kind,
             subject=self.subject,

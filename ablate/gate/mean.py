@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from ablate.analysis.wording import counted, number, percent, seeds_named
+from ablate.analysis.wording import number, percent, seeds_named
 from ablate.gate.check import (
     Blessing,
     Check,
@@ -32,6 +32,7 @@ from ablate.gate.tolerance import (
     smallest_effect,
     ways_out,
 )
+from ablate.wording import counted
 
 _BLEU_EFFECT = 1.5
 

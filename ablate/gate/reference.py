@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializeAsAny
 
-from ablate.analysis.wording import counted, listed, seeds_named
+from ablate.analysis.wording import listed, seeds_named
 from ablate.errors import SpecError
 from ablate.gate import checks as checks  # each kind of check enters `KINDS`
-from ablate.gate.check import AGAIN, Check, Context, Flaw, Text, Verdict
+from ablate.gate.check import AGAIN, Check, CheckResult, Context, Flaw, Text
 from ablate.gate.evidence import Evidence
 from ablate.gate.provenance import Provenance
 from ablate.registry import Frozen
+from ablate.wording import counted
 
 Runs = set[tuple[str, int]]
 """Rows and seeds."""
@@ -116,7 +117,7 @@ class Reference(Head):
         free = (seed for seed in count(1) if seed not in known | set(self.pilot_seeds))
         return tuple(islice(free, n))
 
-    def judge(self, evidence: Evidence, seeds: Sequence[int]) -> tuple[Verdict, ...]:
+    def judge(self, evidence: Evidence, seeds: Sequence[int]) -> tuple[CheckResult, ...]:
         """Hold runs against every check; each has been blessed."""
         return tuple(
             check.judge(evidence, self.context(name, seeds)) for name, check in self.checks.items()

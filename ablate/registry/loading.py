@@ -6,7 +6,6 @@ A plugin is a file, or a distribution that names its modules as entry points of 
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import sys
 import traceback
@@ -15,6 +14,7 @@ from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
+from ablate.hashing import sha256, sha256_of_file
 from ablate.registry.table import TABLE, Entry, Plugin, PluginError
 
 _GROUP = "ablate.parts"
@@ -44,12 +44,11 @@ def load_installed() -> None:
 def digest_of_code(root: Path) -> str:
     """Return the SHA-256 of a Python file, or of all those in a folder with their names, in hex."""
     if root.is_file():
-        return hashlib.sha256(root.read_bytes()).hexdigest()
-    digest = hashlib.sha256()
-    for file in sorted(root.rglob("*.py")):
-        content = hashlib.sha256(file.read_bytes()).hexdigest()
-        digest.update(f"{file.relative_to(root).as_posix()} {content}\n".encode())
-    return digest.hexdigest()
+        return sha256_of_file(root)
+    files = sorted(root.rglob("*.py"))
+    return sha256(
+        f"{file.relative_to(root).as_posix()} {sha256_of_file(file)}\n".encode() for file in files
+    )
 
 
 def run_plugin(plugin: Plugin, root: Path, run: Callable[[], object]) -> None:

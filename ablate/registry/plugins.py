@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import sys
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+from ablate.hashing import sha256
 from ablate.registry.loading import PLUGINS, restore, run_plugin, snapshot
 from ablate.registry.lookup import slots
 from ablate.registry.table import Plugin, PluginError
@@ -38,7 +38,7 @@ def load_plugin(file: Path | str) -> Plugin:
         start = error.start if isinstance(error, UnicodeDecodeError) else 0
         line = content.count(b"\n", 0, start) + 1
         raise PluginError(f"{name}:{line}: cannot be read as Python: {error}") from error
-    digest = hashlib.sha256(content).hexdigest()
+    digest = sha256([content])
     plugin = Plugin(name, digest, f"ablate_plugin_{digest[:16]}", source)
     adopt(plugin)
     return plugin

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ablate.config.inheritance import Steps, inherited
 from ablate.registry import slots
 from ablate.report.cells import NOTHING
 
@@ -26,13 +27,8 @@ def value_at(spec: Mapping[str, Any], path: str) -> Any:
     Where a stack says nothing of its own it is what both stacks share; what is not there, as an
     option of another part, is None.
     """
-    steps = path.split(".")
-    value = _walk(spec, steps)
-    if value is None and steps[:2] in (["model", "encoder"], ["model", "decoder"]):
-        return value_at(spec, ".".join(["model", *steps[2:]]))
-    if value is None and steps[:2] == ["model", "cross_attention"]:
-        return value_at(spec, ".".join(["model", "attention", *steps[2:]]))
-    return value
+    values = (_walk(spec, way) for way in inherited(path.split(".")))
+    return next((value for value in values if value is not None), None)
 
 
 def shown(value: Any, path: str = "") -> str:
@@ -63,9 +59,9 @@ def _shortest(own: Sequence[str], others: Sequence[Sequence[str]]) -> str:
     return ".".join(own)
 
 
-def _walk(value: Any, steps: Sequence[str]) -> Any:
+def _walk(value: Any, steps: Steps) -> Any:
     for at, step in enumerate(steps):
-        if steps[at - 1 : at] == ["n_layers"] and isinstance(value, int):
+        if at and steps[at - 1] == "n_layers" and isinstance(value, int):
             return value  # one number for both stacks
         if not isinstance(value, Mapping) or step not in value:
             return None

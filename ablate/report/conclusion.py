@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ablate.analysis import Verdict
-from ablate.report.numbers import listed, quantity
+from ablate.report.numbers import listed
 from ablate.report.results import Results
+from ablate.wording import counted
 
 _MOST_NAMES = 4
 _CHANCE = "With one seed no difference can be told from chance"
@@ -19,7 +20,7 @@ def conclusion(results: Results) -> str:
         return "There is nothing to compare: the experiment has no row but the baseline."
     n_diverged, n = results.baseline.count("diverged"), len(results.seeds)
     if n_diverged:
-        return f"The baseline diverged with {n_diverged} of {quantity(n, 'seed')}: no verdicts."
+        return f"The baseline diverged with {n_diverged} of {counted(n, 'seed')}: no verdicts."
     if not results.baseline.count("done"):
         return "The baseline has no result yet: no row can be compared with it."
     if n == 1:
@@ -53,7 +54,7 @@ def _parts(results: Results, verdicts: dict[str, Verdict]) -> list[str]:
             parts.append(f"{_listed(rows)} {one if len(rows) == 1 else many}")
     unknown = _of(verdicts, Verdict.CANNOT_TELL)
     if unknown:
-        seeds = quantity(len(results.seeds), "seed")
+        seeds = counted(len(results.seeds), "seed")
         parts.append(f"{seeds} cannot tell {_listed(unknown)} from it")
     return parts
 

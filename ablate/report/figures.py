@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
@@ -19,6 +18,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from ablate.config import Experiment
 from ablate.errors import StoreError
+from ablate.writing import atomic_write
 
 Curves = Mapping[tuple[str, int], Path]
 """The ``curve.csv`` of each row and seed, as far as there are any."""
@@ -228,11 +228,8 @@ def _saved(figure: Figure, path: Path) -> Path:
     """Save ``figure`` so that the file is never seen half written."""
     metadata = {"Date": None} if path.suffix == ".svg" else {}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".curves-") as folder:
-            temporary = Path(folder) / path.name
-            figure.savefig(temporary, dpi=200, metadata=metadata)
-            temporary.replace(path)
+        with atomic_write(path) as stream:
+            figure.savefig(stream, format=path.suffix[1:], dpi=200, metadata=metadata)
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
     return path

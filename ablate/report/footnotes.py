@@ -12,8 +12,8 @@ from ablate.report.cells import Footnote
 from ablate.report.execution import execution
 from ablate.report.intervals import exceptions, intervals
 from ablate.report.measures import DIVERGED, PARTIAL
-from ablate.report.numbers import quantity
 from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, Results
+from ablate.wording import counted
 
 _MOST_REASON = 300  # characters of an error message that a footnote has room for
 
@@ -131,7 +131,7 @@ def _speeds(baseline: Summary) -> str:
         return ""
     return (
         f" ({train.value:,.0f} target tokens and {decode.value:,.0f} sentences per "
-        f"second), each row alone on its device, by median polish of {quantity(train.n, 'round')} "
+        f"second), each row alone on its device, by median polish of {counted(train.n, 'round')} "
         "in which the rows took turns; in brackets the 95% interval of the ratio by itself"
     )
 
@@ -142,7 +142,7 @@ def _corpus(record: Record) -> str:
         return ""
     text = f"{corpus['name']}, {corpus['src']} → {corpus['tgt']}"
     n_train, print_ = corpus.get("n_train"), corpus.get("fingerprint")
-    text += f", {quantity(n_train, 'training pair')}" if n_train else ""
+    text += f", {counted(n_train, 'training pair')}" if n_train else ""
     return text + (f", content {print_[:12]}" if print_ else "")
 
 
@@ -168,7 +168,7 @@ def _hardware(record: Record) -> str:
     if found.get("device") != "cpu" and found.get("cpu"):
         words.append(f"host {found['cpu']}")
     if found.get("threads"):
-        words.append(quantity(found["threads"], "thread"))
+        words.append(counted(found["threads"], "thread"))
     return ", ".join(word for word in words if word)
 
 
@@ -197,7 +197,7 @@ def _told(records: Records, tell: Callable[[Record], str]) -> str:
     told = Counter(text for record in records.values() if (text := tell(record)))
     if len(told) <= 1:
         return "".join(told)
-    return "; ".join(f"{text} ({quantity(n, 'run')})" for text, n in told.items())
+    return "; ".join(f"{text} ({counted(n, 'run')})" for text, n in told.items())
 
 
 def _done(summary: Summary) -> list[int]:

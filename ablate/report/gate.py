@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ablate.gate.check import Verdict
-from ablate.report.numbers import quantity
+from ablate.gate.check import CheckResult
+from ablate.wording import counted
 
 _WIDE = 1000
 """For a pipe, where nothing need be folded."""
@@ -22,7 +22,7 @@ _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def gate_text(
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[CheckResult],
     remarks: Sequence[str] = (),
     width: int | None = None,
     *,
@@ -69,7 +69,7 @@ def gate_text(
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def _shared_remarks(verdicts: Sequence[Verdict]) -> list[str]:
+def _shared_remarks(verdicts: Sequence[CheckResult]) -> list[str]:
     """Return what is to be known of checks, each remark once, after the checks it is about."""
     checks: dict[str, list[str]] = {}
     for verdict in verdicts:
@@ -78,16 +78,16 @@ def _shared_remarks(verdicts: Sequence[Verdict]) -> list[str]:
     return [f"{', '.join(names)}: {text}" for text, names in checks.items()]
 
 
-def conclusion(verdicts: Sequence[Verdict]) -> str:
+def conclusion(verdicts: Sequence[CheckResult]) -> str:
     """Return how the gate went as a whole."""
     failed = [verdict.check for verdict in verdicts if not verdict.passed]
     if not failed:
-        return f"the gate passed: {quantity(len(verdicts), 'check')}"
-    of_all = f"{len(failed)} of {quantity(len(verdicts), 'check')}"
+        return f"the gate passed: {counted(len(verdicts), 'check')}"
+    of_all = f"{len(failed)} of {counted(len(verdicts), 'check')}"
     return f"the gate failed: {of_all} ({', '.join(failed)})"
 
 
-def junit(experiment: str, verdicts: Sequence[Verdict], remarks: Sequence[str] = ()) -> str:
+def junit(experiment: str, verdicts: Sequence[CheckResult], remarks: Sequence[str] = ()) -> str:
     """Return the verdicts as JUnit XML, which CI servers read: one test case for each check."""
     n_failed = sum(not verdict.passed for verdict in verdicts)
     counts = {"tests": str(len(verdicts)), "failures": str(n_failed), "errors": "0"}

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from ablate.analysis import Comparison
 from ablate.report.cells import Footnote
 from ablate.report.measures import APART, BLEU_DECIMALS, LOSS_DECIMALS
-from ablate.report.numbers import number, quantity
+from ablate.report.numbers import number
 from ablate.report.results import Results
+from ablate.wording import counted
 
 
 def intervals(results: Results) -> Iterator[Footnote]:
@@ -56,7 +57,7 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
     if loss and loss.sd is not None:
         unit = "nats" if results.has_one_tokenizer else "bits per character"
         sd += f" and ± {number(loss.sd, LOSS_DECIMALS)} {unit}"
-    freedom = quantity(compared.df, "degree")
+    freedom = counted(compared.df, "degree")
     text += (
         f" (row + seed + error, Dunnett's constant {critical:.2f}). The error of one run, pooled "
         f"over rows, has a standard deviation of {sd} ({freedom} of freedom)."

@@ -53,11 +53,6 @@ def decimals_of(values: Iterable[float]) -> int:
     return max((len(text) for text in decimals if text != "0"), default=0)
 
 
-def quantity(n: int, noun: str) -> str:
-    """Write ``1 seed`` or ``3 seeds``."""
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
-
-
 def listed(items: Sequence[str]) -> str:
     """Write ``a``, ``a and b`` or ``a, b and c``."""
     *others, last = items

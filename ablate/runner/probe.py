@@ -6,7 +6,6 @@ after round, and are compared within a round.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import statistics
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from ablate.config.identity import outside
 from ablate.data.batches import Batches
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
+from ablate.hashing import sha256_of_text
 from ablate.runner.devices import Device
 from ablate.runner.listener import Report
 from ablate.runner.provenance import hardware, versions
@@ -57,7 +57,7 @@ def probe_key(spec: RunSpec, device: Device, precision: str, engine: str) -> str
     plugins = outside(spec)
     if plugins:
         known["plugins"] = {path: plugin.identity for path, plugin in plugins.items()}
-    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
+    return sha256_of_text(json.dumps(known, sort_keys=True))[:16]
 
 
 def n_rounds_of(probe: Mapping[str, Any] | None) -> int:

@@ -18,6 +18,7 @@ from ablate.runner.retries import Ended, retry
 from ablate.runner.run import micro_batching
 from ablate.runner.task import Task
 from ablate.store import FINISHED, Store
+from ablate.wording import counted
 
 FEWEST_ROUNDS, MOST_ROUNDS = 2, 9
 """How often each row is measured: it ends early when the rows have taken their time."""
@@ -105,7 +106,7 @@ def _measure(
     attempts = {task.key: replace(task, session=now()) for task in rows}
     left = list(attempts)  # keys of the rows that have not failed
     by_turns = ", which take turns" if len(rows) > 1 else ""
-    what = f"measuring the speed and memory of {_count(rows, 'row')}{by_turns}"
+    what = f"measuring the speed and memory of {counted(len(rows), 'row')}{by_turns}"
     for number in range(MOST_ROUNDS):
         if number == 1:
             until = time.monotonic() + seconds
@@ -172,7 +173,7 @@ def _expect(
 ) -> None:
     tasks = [task for group in groups for task in group]
     n_at_once = min(len(tasks), n_worker_slots * max(map(len, groups)))
-    listener.expect(tasks, f"{what} {_count(tasks, 'run')}, {n_at_once} at a time", n_at_once)
+    listener.expect(tasks, f"{what} {counted(len(tasks), 'run')}, {n_at_once} at a time", n_at_once)
 
 
 def _train(
@@ -255,7 +256,3 @@ def _settle(ended: Ended, store: Store) -> dict[str, Any]:
     failure = task.record(status, reason, micro_batching=micro_batching(task), finished=now())
     store.save(failure)
     return failure
-
-
-def _count(tasks: Sequence[Task], thing: str) -> str:
-    return f"{len(tasks)} {thing}{'' if len(tasks) == 1 else 's'}"

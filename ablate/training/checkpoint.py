@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+
+from ablate.writing import atomic_write
 
 
 def save(
@@ -22,19 +23,17 @@ def save(
         optimizer: its moments are saved.
         state: numbers, strings, lists and dicts, whatever else the loop needs.
     """
-    new = file.with_suffix(".new")
     content = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loop": state}
-    with new.open("wb") as stream:
+    with atomic_write(file) as stream:
         torch.save(content, stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    new.replace(file)
 
 
 def restore(
     file: Path, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, Any] | None:
     """Load a checkpoint into ``model`` and ``optimizer``; return the loop's state, or None."""
+    for unfinished in file.parent.glob(f".{file.name}.*"):  # of a process that was killed
+        unfinished.unlink()
     if not file.exists():
         return None
     device = next(model.parameters()).device

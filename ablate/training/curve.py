@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from ablate.training.step import StepResult
+from ablate.writing import atomic_write
 
 _N_ROWS = 1000  # about; the first 100 steps have a row each
 
@@ -90,9 +91,8 @@ class Curve:
 
     def write(self, folder: Path) -> None:
         """Write ``curve.csv`` whole or not at all."""
-        new = folder / "curve.csv.new"
-        pd.DataFrame(self.rows).to_csv(new, index=False)
-        new.replace(folder / "curve.csv")
+        with atomic_write(folder / "curve.csv", "w") as stream:
+            pd.DataFrame(self.rows).to_csv(stream, index=False)
 
 
 def wants_row(step: int, n_steps: int) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ablate.gate.check import Check, Verdict
+from ablate.gate.check import Check, CheckResult
 from ablate.gate.checks.exact import Exact
 from ablate.gate.checks.finding import Finding
 from ablate.gate.checks.statistical import Statistical
@@ -80,7 +80,7 @@ def blessed(of: Evidence, seeds: Sequence[int] = SEEDS, **checks: Check) -> Refe
     return Reference(checks=made, blessed=provenance)
 
 
-def verdict(reference: Reference, of: Evidence, seeds: Sequence[int] = SEEDS) -> Verdict:
+def verdict(reference: Reference, of: Evidence, seeds: Sequence[int] = SEEDS) -> CheckResult:
     (judged,) = reference.judge(of, seeds)
     return judged
 

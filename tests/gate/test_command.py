@@ -16,7 +16,7 @@ from ablate.api import RunOptions, gating
 from ablate.api.selecting import select, tasks
 from ablate.cli.app import app
 from ablate.errors import SpecError, StoreError
-from ablate.gate.check import Verdict
+from ablate.gate.check import CheckResult
 from ablate.gate.provenance import BlessingError
 from ablate.gate.reference_file import read
 from ablate.report.gate import gate_text, junit
@@ -426,8 +426,8 @@ def test_a_gate_trains_what_is_missing_and_sees_a_warm_up_one_step_late(
 # the verdicts of others
 
 
-def verdict(failure: str | None, check: str = "bleu", *remarks: str) -> Verdict:
-    return Verdict(check, "exact", "baseline: x", "41.0", "40 to 42", "39.0", failure, remarks)
+def verdict(failure: str | None, check: str = "bleu", *remarks: str) -> CheckResult:
+    return CheckResult(check, "exact", "baseline: x", "41.0", "40 to 42", "39.0", failure, remarks)
 
 
 def test_a_terminal_gets_a_table_of_its_width() -> None:

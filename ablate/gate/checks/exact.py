@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from ablate.analysis.wording import counted, percent, seeds_named
+from ablate.analysis.wording import percent, seeds_named
 from ablate.gate.check import Blessing, Check, Context, Result, Text
 from ablate.gate.evidence import LOSSES, MOST_STEPS, Evidence, UnfitError, difference, machine
+from ablate.wording import counted
 
 _STEPS = 20
 

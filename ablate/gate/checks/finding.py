@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeFloat, model_validator
 
 from ablate.analysis.statistics import Estimate, Interval, paired
 from ablate.analysis.summary import Summary, summarise
-from ablate.analysis.wording import counted, listed, number, percent, seeds_named
+from ablate.analysis.wording import listed, number, percent, seeds_named
 from ablate.gate.check import (
     Blessing,
     Context,
@@ -22,6 +22,7 @@ from ablate.gate.check import (
 )
 from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.tolerance import quantile, tail
+from ablate.wording import counted
 
 REPEATABLE = 0.8
 """The share of gates that must show a claim again, were the effect just as large as it was seen."""
