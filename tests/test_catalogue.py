@@ -187,7 +187,7 @@ def test_the_costs_of_plugins_are_not_cached(
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
     with temporary_registrations():
 
-        @register("mine", source="this test, 2026")
+        @register("mine", source="this test, 2026", is_contract=True)
         class Mine(Position):
             """A part of a plugin."""
 
@@ -201,7 +201,7 @@ def test_the_costs_of_plugins_are_not_cached(
 def test_a_part_that_is_refused_with_every_companion_is_listed_without_a_cost() -> None:
     with temporary_registrations():
 
-        @register("refusing", source="this test, 2026")
+        @register("refusing", source="this test, 2026", is_contract=True)
         class Refusing(Position):
             """Always refuses."""
 

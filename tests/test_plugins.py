@@ -122,6 +122,23 @@ BROKEN = {
         "@register('idle', source='this test, 2026')\nclass Idle(Schedule):\n    pass\n",
         r"mine\.py:5: the schedule Idle does not define rate$",
     ),
+    "misspelt": (
+        MINE.replace("def embed", "def forwrad"),
+        r"mine\.py:20: the position Ramped overrides nothing of its contract, .* it defines "
+        r"forwrad; the contract has bias, embed, rotate, values$",
+    ),
+    "misspelt beside another": (
+        f"{MINE}\n    def rotat(self, x: Tensor, positions: Tensor) -> Tensor:\n        return x\n",
+        r"mine\.py:20: the position Ramped defines 'rotat', .* did you mean 'rotate'\?$",
+    ),
+    "empty": (
+        MINE[: MINE.index("    def __init__")],
+        r"mine\.py:20: the position Ramped overrides nothing .*: it defines no method; the",
+    ),
+    "untyped option": (
+        MINE.replace("slope: PositiveFloat =", "slope="),
+        r"mine\.py:20: the option 'slope' of Ramped has no type, .*; write one, as in `slope: ",
+    ),
 }
 
 Ablate = Callable[..., subprocess.CompletedProcess[str]]

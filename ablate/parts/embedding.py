@@ -237,6 +237,7 @@ class Tied(Embedding):
     "tied_target",
     formula="x_src = s E_src[id]; x_tgt = s E_tgt[id]; logits = h E_tgt^T",
     source="Press & Wolf 2017, arXiv:1608.05859, sec. 2",
+    is_contract=True,
 )
 class TiedTarget(Embedding):
     """One matrix for target and output, another for the source."""

@@ -40,6 +40,7 @@ class Mask(Part, slot="mask"):
     "causal",
     formula="encoder: key is a token; decoder: key position <= query position",
     source="Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.3",
+    is_contract=True,
 )
 class Causal(Mask):
     """Encoder tokens attend to all tokens, decoder tokens to earlier ones and to themselves.

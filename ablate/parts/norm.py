@@ -36,6 +36,7 @@ class Norm(nn.Module, Part, slot="norm"):
     "none",
     formula="x",
     source="Bachlechner et al. 2021, arXiv:2003.04887, sec. 3, without its gate",
+    is_contract=True,
 )
 class NoNorm(Norm):
     """The identity."""

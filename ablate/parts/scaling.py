@@ -52,6 +52,7 @@ class Scaling(nn.Module, Part, slot="scaling"):
     "none",
     formula="s(q, k) = q . k",
     source="Luong et al. 2015, arXiv:1508.04025, sec. 3.1 (dot)",
+    is_contract=True,
 )
 class NoScaling(Scaling):
     """Plain dot products."""

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar, get_type_hints
 from pydantic import BaseModel, ConfigDict, create_model, model_serializer
 
 from ablate.errors import SpecError
+from ablate.registry.hooks import refuse_idle
 
 
 class Part(ABC):
@@ -177,7 +178,7 @@ TABLE: dict[str, dict[str, Entry]] = {}
 
 
 def register(
-    name: str, *, source: str, formula: str = "", version: int = 1
+    name: str, *, source: str, formula: str = "", version: int = 1, is_contract: bool = False
 ) -> Callable[[type[P]], type[P]]:
     """Return a decorator that registers a part; its keyword-only arguments are its YAML options.
 
@@ -186,10 +187,11 @@ def register(
         source: paper and section, with the year, or the code it follows.
         formula: what it computes, in one line of plain text; empty where nothing is computed.
         version: to be raised by a change that moves the part's numbers.
+        is_contract: whether the part is what its slot's contract does by itself.
 
     Raises:
-        ValueError: if the slot already has a part of that name, or the class is of no slot or
-            does not define all abstract methods of its slot.
+        ValueError: if the slot already has a part of that name, or the class is of no slot, does
+            not define all abstract methods of its slot, or overrides nothing of it.
     """
 
     def enter(cls: type[P]) -> type[P]:
@@ -198,6 +200,8 @@ def register(
         if inspect.isabstract(cls):
             missing = " and ".join(sorted(cls.__abstractmethods__))
             raise ValueError(f"the {cls.slot} {cls.__qualname__} does not define {missing}")
+        contract = next(base for base in cls.__mro__ if "slot" in vars(base))
+        refuse_idle(cls, contract, is_contract=is_contract)
         table = TABLE[cls.slot]
         if name in table:
             other = table[name]
@@ -249,11 +253,22 @@ def argument_docs(cls: type) -> dict[str, str]:
 
 
 def options_model(cls: type[Part]) -> type[BaseModel]:
-    """Return a pydantic model of the keyword-only arguments of a part."""
+    """Return a pydantic model of the keyword-only arguments of a part.
+
+    Raises:
+        ValueError: if one of them has no type.
+    """
     hints = get_type_hints(cls.__init__, include_extras=True)
+    arguments = inspect.signature(cls.__init__).parameters.values()
+    options = [argument for argument in arguments if argument.kind is argument.KEYWORD_ONLY]
+    for argument in options:
+        if argument.name not in hints:
+            raise ValueError(
+                f"the option {argument.name!r} of {cls.__qualname__} has no type, which is the "
+                f"only rule for its values; write one, as in `{argument.name}: PositiveFloat = 1.0`"
+            )
     fields: dict[str, Any] = {
-        p.name: (hints[p.name], ... if p.default is p.empty else p.default)
-        for p in inspect.signature(cls.__init__).parameters.values()
-        if p.kind is p.KEYWORD_ONLY
+        option.name: (hints[option.name], ... if option.default is option.empty else option.default)
+        for option in options
     }
     return create_model(f"{cls.__name__}Options", __base__=Frozen, **fields)

@@ -23,6 +23,7 @@ Layout = Literal["interleaved", "halves"]
     "none",
     formula="x_p = e_p",
     source="Vaswani et al. 2017, arXiv:1706.03762, sec. 3.5, left out",
+    is_contract=True,
 )
 class NoPosition(Position):
     """No position information: the encoder sees a bag of tokens."""
