@@ -255,8 +255,9 @@ def test_the_command_hands_every_option_on(
     monkeypatch.setattr(gating, "gate", gate)
     words = ["gate", "a.yaml", "--reference", "b.yaml", "--seeds", "1,2", "--device", "cpu"]
     words += ["--jobs", "2", "--engine", "eager", "--set", "x=1", "--results", "r", "--fresh"]
+    words += ["--probe-seconds", "3"]
     with pytest.raises(SystemExit):
         app(words)
     capsys.readouterr()
-    options = RunOptions((1, 2), ["x=1"], "cpu", 2, "eager", Path("r"), fresh=True)
+    options = RunOptions((1, 2), ["x=1"], "cpu", 2, "eager", Path("r"), fresh=True, probe_seconds=3)
     assert calls == [(Path("a.yaml"), Path("b.yaml"), options, {"junit": None, "is_stored": False})]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -116,9 +117,9 @@ class _Gradient:
         gradients = [None if weight.grad is None else _on_host(weight.grad) for weight in weights]
         return cls(float(losses.sum()), gradients)
 
-    @property
+    @cached_property
     def norm(self) -> float:
-        """Return the norm of the gradients together."""
+        """The norm of the gradients together."""
         return math.hypot(*(float(x.norm()) for x in self.gradients if x is not None))
 
 
