@@ -22,6 +22,7 @@ LAYERS = (
     ("decoding",),
     ("training",),
     ("measuring",),
+    ("contracts", "templates"),
     ("store",),
     ("runner",),
     ("analysis",),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
-from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ablate.contracts.options import Portrait, differ
 from ablate.model import Transformer, assemble
 from ablate.parts.dims import Dropout
 from ablate.parts.embedding import Vocabulary
@@ -21,18 +20,12 @@ from tests.tiny import (
     PAD,
     PARTS,
     VOCABULARY,
-    accepted,
-    alternatives,
-    choices,
-    companion,
     fitted,
     ids,
     scrambled,
     spec,
     tiny,
 )
-
-OPTIONS = [(s, n, o) for s, n in PARTS for o in lookup(s, n).options.model_fields]
 
 
 @pytest.fixture(scope="module", params=PARTS, ids=lambda part: f"{part[0]}={part[1]}")
@@ -42,107 +35,11 @@ def model(request: pytest.FixtureRequest) -> Transformer:
     return scrambled(fitted(slot, name).double())
 
 
-def test_logits_have_a_row_per_target_token(model: Transformer) -> None:
-    assert model(ids(2, 7), ids(2, 5)).shape == (2, 5, VOCABULARY.n_tgt)
-
-
-def test_a_logit_does_not_depend_on_later_targets(model: Transformer) -> None:
-    src, tgt = ids(2, 7), ids(2, 5)
-    changed = tgt.clone()
-    changed[:, 3:] = (changed[:, 3:] + 1) % VOCABULARY.n_tgt
-    before, after = model(src, tgt), model(src, changed)
-    assert torch.equal(before[:, :3], after[:, :3])
-    assert not torch.allclose(before[:, 3:], after[:, 3:])
-
-
-def test_padding_is_invisible(model: Transformer) -> None:
-    src, tgt = ids(2, 7), ids(2, 5)
-    padded_src = torch.cat((src, torch.full((2, 3), PAD)), dim=1)
-    padded_tgt = torch.cat((tgt, torch.full((2, 2), PAD)), dim=1)
-    torch.testing.assert_close(model(padded_src, padded_tgt)[:, :5], model(src, tgt))
-
-
-def test_every_logit_depends_on_every_source_token(model: Transformer) -> None:
-    src, tgt = ids(2, 7), ids(2, 5)
-    before = model(src, tgt)[:, 0]
-    for s in range(src.size(1)):
-        changed = src.clone()
-        changed[:, s] = (changed[:, s] - 3) % (VOCABULARY.n_src - 4) + 4
-        assert not torch.allclose(model(changed, tgt)[:, 0], before)
-
-
-def test_token_by_token_equals_all_at_once(model: Transformer) -> None:
-    src, tgt = ids(3, 7), ids(3, 6)
-    src[1, 4:] = PAD
-    state = model.begin(model.encode(src))
-    steps = [model.step(tgt[:, t], state) for t in range(tgt.size(1))]
-    torch.testing.assert_close(torch.stack(steps, dim=1), model(src, tgt))
-
-
-def test_beams_can_be_reordered_and_sentences_removed(model: Transformer) -> None:
-    src, n_beams = ids(3, 7), 2
-    state = model.begin(model.encode(src))
-    first, second, third = ids(6, 3, seed=2).unbind(dim=1)
-    first = first[::n_beams].repeat_interleave(n_beams)
-    model.step(first[::n_beams], state)
-    state.widen(n_beams)
-    swap = torch.tensor([1, 0, 3, 2, 5, 4])
-    state.select(swap)
-    model.step(second, state)
-    keep = torch.tensor([5, 4, 0, 1])  # the second sentence is removed
-    state.select(keep, torch.tensor([2, 0]))
-    logits = model.step(third[keep], state)
-    histories = torch.stack((first[swap], second, third), dim=1)[keep]
-    expected = model(src.repeat_interleave(n_beams, dim=0)[keep], histories)[:, -1]
-    torch.testing.assert_close(logits, expected)
-
-
-def test_gradients_reach_every_parameter(model: Transformer, request: Any) -> None:
-    """With initial weights or others: zeros stop gradients, and routers may select few experts."""
-    slot, name = request.node.callspec.params["model"]
-    models = [copy.deepcopy(model), fitted(slot, name).double()]
-    for one in models:
-        one(ids(24, 12), ids(24, 11)).square().sum().backward()
-    twins = dict(models[1].named_parameters())
-    for name, parameter in models[0].named_parameters():
-        gradients = [parameter.grad, twins[name].grad]
-        assert all(gradient is not None for gradient in gradients), name
-        if not name.endswith("attention.k.bias"):  # adds the same to all scores of a query
-            assert any(g is not None and g.abs().max() > 1e-9 for g in gradients), name
-
-
-def test_meta_and_real_model_are_alike(model: Transformer, request: Any) -> None:
-    slot, name = request.node.callspec.params["model"]
-    with torch.device("meta"):
-        meta = assemble(spec(**choices(slot, name)), VOCABULARY, PAD)
-    assert {n: p.shape for n, p in meta.named_parameters()} == {
-        n: p.shape for n, p in model.named_parameters()
-    }
-
-
-def test_saved_and_loaded_weights_give_the_same_logits(model: Transformer, request: Any) -> None:
-    slot, name = request.node.callspec.params["model"]
-    other = fitted(slot, name).double()
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(other(ids(2, 7), ids(2, 5)), model(ids(2, 7), ids(2, 5)))
-
-
-@pytest.mark.parametrize(("slot", "name", "option"), OPTIONS)
-def test_every_option_changes_the_model(slot: str, name: str, option: str) -> None:
-    portraits = {}
-    for value in (None, *alternatives(lookup(slot, name), option)):
-        if model := accepted(**_choice(slot, name, option, value)):
-            portraits[str(value)] = _Portrait(model)
-    assert len(portraits) > 1, "no other value to try"
-    for one, other in combinations(portraits, 2):
-        assert _differ(portraits[one], portraits[other]), (one, other)
-
-
 def test_parts_of_one_slot_differ() -> None:
     for slot in MODEL_SLOTS:
-        portraits = {name: _Portrait(fitted(slot, name)) for s, name in PARTS if s == slot}
+        portraits = {name: Portrait(fitted(slot, name)) for s, name in PARTS if s == slot}
         for one, other in combinations(portraits, 2):
-            assert _differ(portraits[one], portraits[other]), (one, other)
+            assert differ(portraits[one], portraits[other]), (one, other)
 
 
 @pytest.mark.parametrize("name", list(Dropout.model_fields))
@@ -202,7 +99,7 @@ def test_layer_dropout_leaves_the_stream_as_it_is() -> None:
 
 @pytest.mark.parametrize("slot", ["position", "attention", "scaling", "norm", "feed_forward"])
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_encoder_and_decoder_may_differ(slot: str, side: str) -> None:
+def test_encoder_and_decoder_maydiffer(slot: str, side: str) -> None:
     other = [name for s, name in PARTS if s == slot][-1]
     one_sided = tiny(**{side: {slot: other}, **({slot: "none"} if slot == "position" else {})})
     kinds = {s: {type(m) for m in getattr(one_sided, s).modules()} for s in ("encoder", "decoder")}
@@ -313,73 +210,6 @@ def _as_torch_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         else:
             renamed[f"{path.replace('.out', '.out_proj')}.{kind}"] = weight
     return renamed | {name: torch.cat(three) for name, three in packed.items()}
-
-
-def _choice(slot: str, name: str, option: str, value: Any) -> dict[str, Any]:
-    """Return the changes for one option of a part, or, with None, for its defaults."""
-    choice = {"name": name} if value is None else {"name": name, option: value}
-    return {"n_layers": 4} | companion(slot, name) | {slot: choice}
-
-
-class _Portrait:
-    """A model's initial weights, its output, and its output in training, computed when read."""
-
-    def __init__(self, model: Transformer) -> None:
-        self._model = model
-        self.start = {name: weight.clone() for name, weight in model.named_parameters()}
-
-    @functools.cached_property
-    def output(self) -> Tensor:
-        return self._output(is_training=False)
-
-    @functools.cached_property
-    def trained_output(self) -> Tensor:
-        return self._output(is_training=True)
-
-    def _output(self, *, is_training: bool) -> Tensor:
-        """Return logits, padding included, and losses, with fixed weights and random numbers."""
-        model = scrambled(copy.deepcopy(self._model).double()).train(is_training)
-        for module in model.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = 0.3 if is_training else 0.0
-        src, tgt = ids(3, 14), ids(3, 13)
-        src[1, 9:] = tgt[1, 7:] = PAD
-        torch.manual_seed(5)
-        losses: list[Tensor] = []
-        logits = model(src, tgt, losses)
-        return torch.cat((logits.flatten(), *(loss.reshape(1) for loss in losses)))
-
-
-def _differ(left: _Portrait, right: _Portrait) -> bool:
-    """Return whether two models differ in initial weights, output, or output in training."""
-    return (
-        _starts_differ(left.start, right.start)
-        or _outputs_differ(left.output, right.output)
-        or _outputs_differ(left.trained_output, right.trained_output)
-    )
-
-
-def _outputs_differ(one: Tensor, other: Tensor) -> bool:
-    return one.shape != other.shape or not torch.allclose(one, other, atol=1e-9, rtol=0)
-
-
-def _starts_differ(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
-    """Compare the initial weights: their shapes, and the distribution of each."""
-    if {n: w.shape for n, w in left.items()} != {n: w.shape for n, w in right.items()}:
-        return True
-    return any(not _are_alike(w, right[name]) for name, w in left.items())
-
-
-def _are_alike(one: Tensor, other: Tensor) -> bool:
-    """Compare distributions by mean absolute values, and by tails if there are many weights."""
-    is_alike = torch.isclose(one.abs().mean(), other.abs().mean(), rtol=0.1)
-    is_many = one.numel() > 200
-    one_tail, other_tail = _tails(one, other)
-    return bool(is_alike and (not is_many or torch.isclose(one_tail, other_tail, rtol=0.3)))
-
-
-def _tails(*drawn: Tensor) -> list[Tensor]:
-    return [w.abs().max() / w.abs().mean().clamp_min(1e-30) for w in drawn]
 
 
 def _count(module: nn.Module) -> int:

@@ -1,129 +1,47 @@
-"""A small Transformer for tests, and functions that vary it through the registry.
-
-Some parts require another choice beside them: a residual scheme without norms requires
-``norm: none``. There is no list of them; `companion` searches the registry.
-"""
+"""The small Transformer of the contracts, under the name that tests have for it."""
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import itertools
-from collections.abc import Iterator
-from typing import Any, get_args
-
-import torch
-from pydantic import ValidationError
 from torch import nn
 
-from ablate.config.experiment import ModelSpec
-from ablate.data.batches import Batch
-from ablate.model import Transformer, assemble
-from ablate.parts.embedding import Vocabulary
-from ablate.registry import Entry, RefusedError, slots
+from ablate.contracts.tiny import (
+    MODEL_SLOTS,
+    PAD,
+    TINY,
+    VOCABULARY,
+    accepted,
+    alternatives,
+    choices,
+    companion,
+    fitted,
+    ids,
+    scrambled,
+    some_batch,
+    spec,
+    tiny,
+)
+from ablate.registry import slots
 
-PAD = 0
-VOCABULARY = Vocabulary(n_src=50, n_tgt=50, is_joint=True)
-TINY: dict[str, Any] = {
-    "dims": {"d_model": 32, "n_heads": 4, "max_len": 16},
-    "n_layers": 3,
-    "feed_forward": {"name": "relu", "d_ff": 48},
-    "dropout": {"embedding": 0.0, "residual": 0.0},
-}
-MODEL_SLOTS = [slot for slot in slots() if slot in ModelSpec.model_fields]
+__all__ = [
+    "MODEL_SLOTS",
+    "PAD",
+    "PARTS",
+    "TINY",
+    "VOCABULARY",
+    "accepted",
+    "alternatives",
+    "choices",
+    "companion",
+    "fitted",
+    "ids",
+    "modules_of",
+    "scrambled",
+    "some_batch",
+    "spec",
+    "tiny",
+]
+
 PARTS = [(slot, name) for slot in MODEL_SLOTS for name in slots()[slot]]
-
-
-def spec(**changes: Any) -> ModelSpec:
-    """Return the tiny model with some of its keys replaced."""
-    return ModelSpec.model_validate(TINY | changes)
-
-
-def tiny(vocabulary: Vocabulary = VOCABULARY, /, **changes: Any) -> Transformer:
-    """Assemble the tiny model, in evaluation mode; the same weights at every call."""
-    torch.manual_seed(0)
-    return assemble(spec(**changes), vocabulary, PAD).eval()
-
-
-def accepted(vocabulary: Vocabulary = VOCABULARY, /, **changes: Any) -> Transformer | None:
-    """Assemble the tiny model with these changes; None if a part refuses."""
-    try:
-        return tiny(vocabulary, **changes)
-    except RefusedError:
-        return None
-
-
-@functools.cache
-def companion(slot: str, name: str) -> dict[str, str]:
-    """Return the other choice that a part requires beside it, by slot; empty for most."""
-    others = [{s: n} for s, n in PARTS if s != slot]
-    return next(other for other in [{}, *others] if accepted(**{slot: name}, **other))
-
-
-def choices(slot: str, name: str) -> dict[str, Any]:
-    """Return the changes for one part: its companion, and three layers if it relates layers."""
-    n_layers = 3 if slot in ("residual", "sharing") else 2
-    return {"n_layers": n_layers} | companion(slot, name) | {slot: name}
-
-
-def fitted(slot: str, name: str) -> Transformer:
-    """Assemble the tiny model with one part and its companion."""
-    return tiny(**choices(slot, name))
-
-
-def scrambled(model: Transformer) -> Transformer:
-    """Set matrices to, and change vectors by, random values that depend on the name alone.
-
-    The outputs of two models that differ in one part then differ only by that part, and no bias is
-    0.
-    """
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")
-            generator = torch.Generator().manual_seed(seed)
-            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-            if parameter.ndim <= 1:
-                parameter.copy_(parameter * (1 + 0.3 * noise) + 0.2 * noise)
-            else:
-                parameter.copy_(noise * parameter.size(1) ** -0.5)
-    return model
-
-
-def ids(rows: int, length: int, seed: int = 1) -> torch.Tensor:
-    """Return random ids without padding, (rows, length)."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(4, VOCABULARY.n_src, (rows, length), generator=generator)
-
-
-def some_batch() -> Batch:
-    """Return four pairs of different lengths."""
-    src, tgt = ids(4, 7), ids(4, 8, seed=2)
-    src[1, 4:] = tgt[1, 3:] = tgt[2, 6:] = PAD
-    tgt_out = tgt[:, 1:].contiguous()
-    return Batch(src, tgt[:, :-1], tgt_out, int((tgt_out != PAD).sum()), torch.arange(4))
-
-
-def alternatives(entry: Entry, option: str) -> Iterator[Any]:
-    """Yield values of ``option`` that the part accepts and that are not its default."""
-    field = entry.options.model_fields[option]
-    literals = itertools.chain.from_iterable(_literals(field.annotation))
-    plain = (True, False, 2, 3, 4, 24, 0.25, 0.75, (0.5, 0.6))
-    default = entry.choose({}).options[option] if not field.is_required() else None
-    for value in (*literals, *plain):
-        try:
-            accepted = entry.choose({option: value}).options[option]
-        except ValidationError:
-            continue
-        if accepted != default and type(accepted) is type(value):
-            yield value
-
-
-def _literals(annotation: Any) -> Iterator[tuple[Any, ...]]:
-    args = get_args(annotation)
-    if args and all(isinstance(arg, str) for arg in args):
-        yield args
-    for arg in args:
-        yield from _literals(arg)
 
 
 def modules_of(model: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:

@@ -1,5 +1,6 @@
 """The commands as functions; each returns what its command prints."""
 
+from ablate.api.checking import Finding, check
 from ablate.api.examining import CheckResult, Diagnosis, doctor
 from ablate.api.gating import Blessed, Gated, bless, gate
 from ablate.api.listing import PartListing, parts, schema
@@ -16,6 +17,7 @@ __all__ = [
     "CorpusListing",
     "CorpusStatistics",
     "Diagnosis",
+    "Finding",
     "Gated",
     "Outcome",
     "PartListing",
@@ -25,6 +27,7 @@ __all__ = [
     "Translation",
     "Translator",
     "bless",
+    "check",
     "corpora",
     "decoded",
     "doctor",

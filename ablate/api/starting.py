@@ -1,10 +1,13 @@
-"""``ablate init``: a commented experiment to start from."""
+"""``ablate init``: a commented experiment, or a part of your own, to start from."""
 
 from __future__ import annotations
 
+import re
+from importlib import resources
 from pathlib import Path
 
 from ablate.errors import SpecError
+from ablate.wording import no_such
 
 _TEMPLATE = """\
 # Run it:               ablate run {file}
@@ -46,25 +49,59 @@ variants:
 """
 
 
-def init(name: str) -> Path:
-    """Write a commented experiment that runs within minutes.
+def init(name: str | None = None, *, part: str | None = None) -> Path:
+    """Write a commented experiment that runs within minutes, or a working part of a slot.
 
     Args:
-        name: of the experiment, with or without folder and ``.yaml``.
+        name: of the experiment or the part, with or without folder and suffix; of a part
+            ``my_<slot>`` unless given.
+        part: a slot.
 
     Returns:
         The file.
 
     Raises:
-        SpecError: if the file exists, or cannot be written.
+        SpecError: if the file exists, or cannot be written; if there is no such slot.
     """
-    path = Path(name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
+    if part is not None:
+        path = _with_suffix(name or f"my_{part}", ".py")
+        _write(path, _part_file(part, path.stem))
+    elif name is None:
+        raise SpecError("init needs the name of an experiment, or --part SLOT")
+    else:
+        path = _with_suffix(name, ".yaml", ".yml")
+        _write(path, _TEMPLATE.format(file=path))
+    return path
+
+
+def _part_file(slot: str, name: str) -> str:
+    """Return the text of a module with one part, under another name."""
+    folder = resources.files("ablate.templates")
+    known = sorted(file.name.removesuffix(".py") for file in folder.iterdir())
+    known = [stem for stem in known if not stem.startswith("_")]
+    if slot not in known:
+        raise SpecError(no_such("slot with a part to start from", slot, known))
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise SpecError(f"{name!r} cannot be the name of a part; write it as in my_{slot}")
+    text = (folder / f"{slot}.py").read_text(encoding="utf-8")
+    old, new = (_class_name(each) for each in (f"my_{slot}", name))
+    return text.replace(f"my_{slot}", name).replace(old, new)
+
+
+def _class_name(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def _with_suffix(name: str, *suffixes: str) -> Path:
+    return Path(name if name.endswith(suffixes) else f"{name}{suffixes[0]}")
+
+
+def _write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
-            file.write(_TEMPLATE.format(file=path))
+            file.write(text)
     except FileExistsError as error:
         raise SpecError(f"{path} exists already; choose another name") from error
     except OSError as error:
         raise SpecError(f"{path} cannot be written: {error.strerror}") from error
-    return path

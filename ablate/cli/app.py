@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from ablate.cli.check import check
 from ablate.cli.doctor import doctor
 from ablate.cli.gate import gate
 from ablate.cli.guard import INTERRUPTED, Commands, guarded
@@ -208,6 +209,7 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
 
 
 app.command()(gate)
+app.command()(check)
 app.command()(doctor)
 
 
@@ -323,15 +325,23 @@ def schema(plugins: Plugins = None) -> None:
 @app.command()
 @guarded
 def init(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the new experiment.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Of the new experiment or part.")
+    ] = None,
+    part: Annotated[
+        str | None, typer.Option(metavar="SLOT", help="Write a working part of this slot.")
+    ] = None,
 ) -> None:
-    """Write a commented experiment to start from; it runs within minutes.
+    """Write a commented experiment to start from, or a part; the former runs within minutes.
 
-    Example: ablate init mine && ablate run mine.yaml
+    Examples:
+      ablate init mine && ablate run mine.yaml
+
+      ablate init --part position && ablate check my_position.py
     """
     from ablate import api
 
-    typer.echo(api.init(name))
+    typer.echo(api.init(name, part=part))
 
 
 @app.command()

@@ -56,7 +56,12 @@ def identity(
 
 def outside(run: RunSpec) -> dict[str, Plugin]:
     """Return the plugin of every part that comes from one, by the path of its choice."""
-    return {path: entry.origin for path, entry in _parts(run) if entry.origin}
+    return {path: entry.origin for path, entry in parts_outside(run).items() if entry.origin}
+
+
+def parts_outside(run: RunSpec) -> dict[str, Entry]:
+    """Return every part that comes from a plugin, by the path of its choice."""
+    return {path: entry for path, entry in _parts(run) if entry.origin}
 
 
 def _leave_out(choice: dict[str, Any], entry: Entry) -> None:

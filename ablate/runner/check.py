@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 
 from ablate import config
 from ablate.config import Experiment, RunSpec
+from ablate.config.identity import parts_outside
+from ablate.contracts import ContractError, watched
 from ablate.data.corpus import refusals_of
 from ablate.data.tokenizer import PAD, Tokenizer
 from ablate.decoding.search import Search
@@ -15,7 +18,7 @@ from ablate.model import Transformer, assemble
 from ablate.parts.objective import Objective
 from ablate.parts.optimizer import Optimizer
 from ablate.parts.schedule import Schedule
-from ablate.registry import RefusedError, build
+from ablate.registry import Entry, RefusedError, build
 
 
 def check(experiment: Experiment) -> None:
@@ -38,12 +41,29 @@ def check(experiment: Experiment) -> None:
 def blueprint(run: RunSpec) -> Transformer:
     """Assemble a run's model on the meta device, with as many ids as its tokenizer may give.
 
+    With parts of plugins it also computes logits, because their code may break a contract there.
+
     Raises:
-        RefusedError: if a part refuses.
+        RefusedError: if a part refuses, or one of a plugin breaks its contract.
     """
     tokenizer = build(Tokenizer, run.tokenizer, at="tokenizer")
-    with torch.device("meta"):
-        return assemble(run.model, tokenizer.nominal_vocabulary(), PAD)
+    parts = parts_outside(run)
+    with _broken_contracts(parts), watched([*parts.values()]), torch.device("meta"):
+        model = assemble(run.model, tokenizer.nominal_vocabulary(), PAD)
+        if parts:
+            ids = torch.ones(2, min(3, model.max_len), dtype=torch.long)
+            model(ids, ids)
+        return model
+
+
+@contextmanager
+def _broken_contracts(parts: Mapping[str, Entry]) -> Iterator[None]:
+    """Turn a broken contract into the refusal of the choice of that part."""
+    try:
+        yield
+    except ContractError as error:
+        paths = [path for path, entry in parts.items() if entry is error.entry]
+        raise RefusedError(paths[0] if paths else "model", str(error)) from error
 
 
 def _refusals(run: RunSpec) -> Iterator[RefusedError]:

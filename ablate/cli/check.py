@@ -1,0 +1,56 @@
+"""``ablate check``; importing this file is cheap, as it is of every command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ablate.cli.guard import guarded
+from ablate.errors import RunError, SpecError
+from ablate.wording import counted
+
+if TYPE_CHECKING:
+    from ablate.contracts import Finding
+
+
+@guarded
+def check(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE...", help="Python files that register parts; else installed ones."
+        ),
+    ] = None,
+) -> int:
+    """Test whether parts of your own keep their contracts; exit 1 if one is broken.
+
+    Causality, padding, token by token against all at once, gradients, shapes, saved weights,
+    options: the tests that this package's own parts pass.
+
+    Example: ablate check my_parts.py
+    """
+    from ablate import api
+
+    findings = api.check(files or ())
+    if not findings:
+        raise SpecError("no plugin is installed; name a file, as in `ablate check my_parts.py`")
+    for (slot, part), of_part in groupby(
+        findings, key=lambda finding: (finding.slot, finding.part)
+    ):
+        _show(f"{slot} {part}", list(of_part))
+    return 0 if all(finding.is_kept for finding in findings) else RunError.exit_status
+
+
+def _show(part: str, findings: Sequence[Finding]) -> None:
+    kept = [finding.contract for finding in findings if finding.is_kept]
+    typer.echo(f"{part}: {len(kept)} of {counted(len(findings), 'contract')} kept")
+    if kept:
+        typer.echo(f"  kept: {', '.join(kept)}")
+    for finding in findings:
+        if not finding.is_kept:
+            typer.echo(f"  BROKEN, {finding.contract}: {finding.reason}")
+            typer.echo(f"    the contract: {finding.meaning}")

@@ -1,0 +1,101 @@
+"""All contracts of a part, tested one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from ablate.contracts import data_parts, models, options, training_parts
+from ablate.contracts.case import Case, Contract
+from ablate.contracts.faults import ContractError, watched
+from ablate.contracts.tiny import MODEL_SLOTS
+from ablate.errors import AblateError
+from ablate.registry import Entry
+
+_OF_A_MODEL: dict[str, Contract] = {
+    "logits": models.shapes,
+    "meta device": models.meta_device,
+    "causality": models.causality,
+    "padding": models.padding,
+    "source": models.source,
+    "token by token": models.token_by_token,
+    "beams": models.beams,
+    "gradients": models.gradients,
+    "state dict": models.state_dict,
+    "effective options": options.effective,
+}
+_OF_SLOT: dict[str, dict[str, Contract]] = {
+    **dict.fromkeys(MODEL_SLOTS, _OF_A_MODEL),
+    "objective": {
+        "padding": training_parts.padding_is_free,
+        "sum over tokens": training_parts.tokens_add_up,
+    },
+    "optimizer": {
+        "learning rates": training_parts.rates_are_used,
+        "checkpoints": training_parts.checkpoints_continue,
+    },
+    "schedule": {"rates": training_parts.rates_are_numbers},
+    "corpus": {"parallel text": data_parts.text_is_parallel},
+    "tokenizer": {
+        "round trip": data_parts.text_comes_back,
+        "repeatable training": data_parts.training_is_repeatable,
+    },
+    "decoding": {"independent sentences": data_parts.batches_do_not_matter},
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How one contract of a part was kept.
+
+    Attributes:
+        contract: its name.
+        meaning: what it says, in a sentence.
+        reason: why it is broken; empty if it is kept.
+    """
+
+    slot: str
+    part: str
+    contract: str
+    meaning: str
+    reason: str
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the part keeps the contract."""
+        return not self.reason
+
+
+def contracts_of(slot: str) -> dict[str, Contract]:
+    """Return all contracts of a slot by name, in the order in which they are tested."""
+    return {"typed options": options.typed, **_OF_SLOT.get(slot, {})}
+
+
+def keep(case: Case, contract: Contract) -> None:
+    """Test one contract of a part.
+
+    Raises:
+        ContractError: if the part breaks it, or its code fails.
+    """
+    with watched([case.entry]):
+        contract(case)
+
+
+def check_part(entry: Entry) -> Iterator[Finding]:
+    """Test all contracts of a part; if no model can be computed with it, no further one."""
+    case = Case(entry)
+    for name, contract in contracts_of(entry.slot).items():
+        reason, is_hopeless = "", False
+        try:
+            keep(case, contract)
+        except ContractError as error:
+            reason = error.reason
+            is_hopeless = contract is models.shapes
+        except (AblateError, ValidationError) as error:  # it refuses every model
+            reason, is_hopeless = str(error), True
+        meaning = (contract.__doc__ or "").partition("\n")[0]
+        yield Finding(entry.slot, entry.name, name, meaning, reason)
+        if is_hopeless:
+            return

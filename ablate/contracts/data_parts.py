@@ -1,0 +1,107 @@
+"""Contracts of corpora, tokenizers and searches."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+
+from ablate.contracts.case import Case, choice_of
+from ablate.contracts.tiny import VOCABULARY, scrambled, tiny
+from ablate.data.corpus import Bitext, Corpus, CorpusText
+from ablate.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from ablate.decoding import Hypothesis, Search, translate
+from ablate.registry import build
+
+_WORDS = [
+    "the",
+    "a",
+    "red",
+    "blue",
+    "small",
+    "dog",
+    "cat",
+    "house",
+    "sleeps",
+    "sees",
+    "runs",
+    "and",
+    "in",
+    "of",
+    "under",
+    "very",
+]
+
+
+def text_is_parallel(case: Case) -> None:
+    """A corpus that needs no download has splits of pairs, and content of one fingerprint."""
+    corpus = build(Corpus, choice_of(case.entry))
+    if list(corpus.problems()) or not corpus.is_available():
+        return  # its options need files, or it a download
+    case.demand(corpus.fingerprint() == corpus.fingerprint(), "the fingerprint changes")
+    text = corpus.load()
+    splits = {"train": text.train, "dev": text.dev, **text.tests}
+    case.demand(bool(text.tests), "there is no test set")
+    for name, split in splits.items():
+        case.demand(len(split) > 0, f"the split {name} is empty")
+        case.demand(len(split.src) == len(split.tgt), f"the sides of {name} differ in length")
+        lines = [*split.src[:1000], *split.tgt[:1000]]
+        case.demand(not any("\n" in line for line in lines), f"a sentence of {name} has two lines")
+
+
+def text_comes_back(case: Case) -> None:
+    """Encoding and decoding give a sentence back up to white space; every id is in range."""
+    pair = build(Tokenizer, choice_of(case.entry)).train(_text())
+    lines = [" ".join(_WORDS), "the  dog sleeps", "a"]
+    for line, ids in zip(lines, pair.encode_tgt(lines), strict=True):
+        case.demand(ids[-1] == EOS, "a sentence does not end in EOS")
+        in_range = all(0 <= i < pair.vocabulary.n_tgt for i in ids)
+        case.demand(in_range, "an id is beyond the size of the vocabulary")
+        back = pair.decode_tgt(ids[:-1])
+        case.demand(
+            back.lower() == " ".join(line.lower().split()),
+            f"{line!r} comes back as {back!r} after encoding and decoding",
+        )
+
+
+def training_is_repeatable(case: Case) -> None:
+    """The same text gives the same tokenizers."""
+    one, other = (build(Tokenizer, choice_of(case.entry)).train(_text()) for _ in range(2))
+    case.demand(one.fingerprint == other.fingerprint, "the same text gives another tokenizer")
+
+
+def batches_do_not_matter(case: Case) -> None:
+    """A translation does not depend on what is translated beside it, and has no special ids."""
+    search, given = build(Search, choice_of(case.entry)), _sources()
+    model, cpu = scrambled(tiny()), torch.device("cpu")
+    together = translate(model, search, given, 10_000, cpu)
+    alone = [translate(model, search, [source], 1, cpu)[0] for source in given]
+    case.demand(
+        _tokens(together) == _tokens(alone),
+        "a sentence is translated otherwise beside others than alone",
+    )
+    case.demand(all(together), "a sentence has no translation")
+    special = {i for best in _tokens(together) for tokens in best for i in tokens} & {PAD, BOS, EOS}
+    case.demand(not special, "a translation holds PAD, BOS or EOS")
+
+
+def _tokens(found: list[list[Hypothesis]]) -> list[list[list[int]]]:
+    return [[list(hypothesis.tokens) for hypothesis in best] for best in found]
+
+
+def _sources() -> list[list[int]]:
+    """Return sentences as ids of different lengths, one with nothing but EOS."""
+    drawn = random.Random(0)
+    sentences = [
+        [drawn.randrange(4, VOCABULARY.n_src) for _ in range(drawn.randrange(1, 9))]
+        for _ in range(8)
+    ]
+    return [[EOS], *([*sentence, EOS] for sentence in sentences)]
+
+
+def _text() -> CorpusText:
+    """Return an invented corpus with so many distinct words that a vocabulary can be learned."""
+    drawn = random.Random(1)
+    lines = [" ".join(drawn.choices(_WORDS, k=drawn.randrange(3, 9))) for _ in range(300)]
+    bitext = Bitext(tuple(lines), tuple(lines))
+    return CorpusText("words", "en", "xx", bitext, bitext, {"test": bitext})

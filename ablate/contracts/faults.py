@@ -1,0 +1,292 @@
+"""What parts do against their contracts, in words: slot, method, expected shape, line.
+
+B batch, T tokens, D d_model, H n_heads.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ablate.errors import AblateError, SpecError
+from ablate.registry import Entry
+
+
+class ContractError(SpecError):
+    """A part breaks the contract of its slot."""
+
+    def __init__(self, entry: Entry, reason: str) -> None:
+        super().__init__(f"{entry.slot} {entry.name!r}: {reason}")
+        self.entry = entry
+        self.reason = reason
+
+
+@contextmanager
+def watched(entries: Sequence[Entry]) -> Iterator[None]:
+    """Check what the methods of parts return while inside, and say in words how they fail.
+
+    Raises:
+        ContractError: if a constructor forgets that of its contract, a method returns None or
+            another shape than its contract says, or anything in the part's own code fails.
+    """
+    undo: list[Callable[[], None]] = []
+    try:
+        for entry in entries:
+            undo += [_wrap(entry, name) for name in _wrappable(entry)]
+        yield
+    except AblateError:
+        raise
+    except Exception as error:
+        raise _explained(error, entries) from error
+    finally:
+        for restore in reversed(undo):
+            restore()
+
+
+def contract_of(entry: Entry) -> type:
+    """Return the class that declares the slot of a part."""
+    return next(base for base in entry.cls.__mro__ if "slot" in vars(base))
+
+
+Rule = Callable[[Sequence[Any], Any], str]
+"""Returns what a method must return, given its arguments and result; nothing if it has."""
+
+
+def _same(arguments: Sequence[Any], result: Any) -> str:
+    x = arguments[0]
+    is_right = isinstance(result, Tensor) and result.shape == x.shape
+    return "" if is_right else f"a tensor of shape {_shape(x)}, as its first argument has"
+
+
+def _added_to_scores(arguments: Sequence[Any], result: Any) -> str:
+    """Check what is added to scores (B, H, T, S), given queries (B, H, T, K)."""
+    q, _, key_positions = arguments[:3]
+    wanted = (*q.shape[:-1], len(key_positions))
+    if result is None or (isinstance(result, Tensor) and _broadcasts(result, wanted)):
+        return ""
+    return f"None, or a tensor that broadcasts to (B, H, T, S), here {wanted}"
+
+
+def _added_to_values(arguments: Sequence[Any], result: Any) -> str:
+    """Check what is added to the heads' outputs (B, H, T, V), given weights (B, H, T, S)."""
+    wanted = (*arguments[0].shape[:-1], -1)
+    if result is None or (isinstance(result, Tensor) and _broadcasts(result, wanted)):
+        return ""
+    return f"None, or a tensor that broadcasts to (B, H, T, V), here {wanted} with -1 for d_v"
+
+
+def _mask(arguments: Sequence[Any], result: Any) -> str:
+    wanted = (-1, -1, len(arguments[0]), len(arguments[1]))
+    if isinstance(result, Tensor) and result.dtype is torch.bool and _broadcasts(result, wanted):
+        return ""
+    return f"a tensor of booleans that broadcasts to (B, H, T, S), here {wanted} with -1 for any"
+
+
+def _vectors(arguments: Sequence[Any], result: Any) -> str:
+    ids = arguments[0]
+    is_right = isinstance(result, Tensor) and result.ndim == 3 and result.shape[:2] == ids.shape
+    return "" if is_right else f"a vector for each id, {_shape(ids)[:-1]}, d_model)"
+
+
+def _logits(arguments: Sequence[Any], result: Any) -> str:
+    x = arguments[0]
+    is_right = isinstance(result, Tensor) and result.shape[:-1] == x.shape[:-1]
+    return "" if is_right else f"logits ({', '.join(map(str, x.shape[:-1]))}, V)"
+
+
+def _blocks(_: Sequence[Any], result: Any) -> str:
+    is_right = isinstance(result, list) and all(type(block) is int for block in result)
+    return "" if is_right else "a list of whole numbers, the block of each layer"
+
+
+def _rate(_: Sequence[Any], result: Any) -> str:
+    return "" if isinstance(result, float | int) else "a number, the learning rate"
+
+
+def _scalar(_: Sequence[Any], result: Any) -> str:
+    is_right = isinstance(result, Tensor) and result.ndim == 0
+    return "" if is_right else "one number, a tensor of shape ()"
+
+
+def _optimizer(_: Sequence[Any], result: Any) -> str:
+    is_right = isinstance(result, torch.optim.Optimizer)
+    return "" if is_right else "a torch.optim.Optimizer"
+
+
+_RULES: dict[str, dict[str, Rule]] = {
+    "position": {
+        "embed": _same,
+        "rotate": _same,
+        "bias": _added_to_scores,
+        "values": _added_to_values,
+    },
+    "attention": {"forward": _same},
+    "scaling": {"query": _same, "key": _same, "scores": _same},
+    "mask": {"allowed": _mask},
+    "norm": {"forward": _same},
+    "residual": {"forward": _same, "apply_sublayer": _same},
+    "feed_forward": {"forward": _same},
+    "embedding": {"src": _vectors, "tgt": _vectors, "logits": _logits},
+    "sharing": {"order": _blocks},
+    "objective": {"loss": _scalar},
+    "optimizer": {"make": _optimizer},
+    "schedule": {"rate": _rate},
+}
+
+
+def _wrappable(entry: Entry) -> list[str]:
+    rules = _RULES.get(entry.slot, {})
+    return ["__init__", *(name for name in rules if callable(getattr(entry.cls, name, None)))]
+
+
+def _wrap(entry: Entry, name: str) -> Callable[[], None]:
+    """Wrap a method of a part's class; return what undoes it."""
+    cls, own = entry.cls, vars(entry.cls).get(name)
+    method = getattr(cls, name)
+    if name == "__init__":
+        wrapper = _constructor(entry, method)
+    else:
+        wrapper = _checked(entry, method, _RULES[entry.slot][name])
+    setattr(cls, name, wrapper)
+
+    def restore() -> None:
+        if own is None:
+            delattr(cls, name)
+        else:
+            setattr(cls, name, own)
+
+    return restore
+
+
+def _constructor(entry: Entry, method: Callable[..., None]) -> Callable[..., None]:
+    expected = _arguments(contract_of(entry))
+
+    @wraps(method)
+    def construct(part: Any, *arguments: Any, **options: Any) -> None:
+        try:
+            inspect.signature(method).bind(part, *arguments, **options)
+        except TypeError as error:
+            given = f"{len(arguments)} argument{'s' * (len(arguments) != 1)}"
+            raise ContractError(
+                entry,
+                f"the constructor of {entry.cls.__name__} does not take what the program gives, "
+                f"{given} by position ({error}); it begins with those of the contract, "
+                f"(self, {expected}), and has its options after a *",
+            ) from error
+        method(part, *arguments, **options)
+        if isinstance(part, nn.Module) and "_modules" not in vars(part):
+            raise ContractError(entry, _no_super(entry))
+
+    return construct
+
+
+def _checked(entry: Entry, method: Callable[..., Any], rule: Rule) -> Callable[..., Any]:
+    @wraps(method)
+    def call(part: Any, *arguments: Any, **options: Any) -> Any:
+        result = method(part, *arguments, **options)
+        wanted = rule(arguments or list(options.values()), result)
+        if wanted and type(part) is entry.cls:
+            is_tensor = isinstance(result, Tensor)
+            returned = f"shape {_shape(result)}" if is_tensor else _kind(result)
+            name = f"{entry.cls.__name__}.{method.__name__}"
+            raise ContractError(
+                entry,
+                f"{name}{_line_of(entry, method)} must return {wanted}; it returned {returned}",
+            )
+        return result
+
+    return call
+
+
+def _explained(error: Exception, entries: Sequence[Entry]) -> ContractError:
+    """Return in words how the code of a part has failed."""
+    frames = [(frame.f_globals.get("__name__"), frame, line) for frame, line in _frames(error)]
+    for module, frame, line in reversed(frames):
+        entry = next((e for e in entries if e.cls.__module__ == module), None)
+        if entry is not None:
+            own = [e for e in entries if isinstance(frame.f_locals.get("self"), e.cls)]
+            entry = own[0] if own else entry
+            name = frame.f_code.co_qualname if own else frame.f_code.co_name
+            where = f"{_file(entry)}:{line}, in {name}"
+            return ContractError(entry, f"{where}: {_reason(entry, error)}")
+    entry = _owner(error, entries) or entries[0]
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(last.filename).name}:{last.lineno}, in {last.name}"
+    return ContractError(entry, f"with it the model fails at {where}: {_reason(entry, error)}")
+
+
+def _frames(error: Exception) -> Iterator[tuple[Any, int]]:
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace.tb_frame, trace.tb_lineno
+        trace = trace.tb_next
+
+
+def _reason(entry: Entry, error: Exception) -> str:
+    if isinstance(error, AttributeError):
+        if "before Module.__init__() call" in str(error):
+            return _no_super(entry)
+        if isinstance(error.obj, entry.cls):
+            return (
+                f"{entry.cls.__name__} has no attribute {error.name!r}; the constructor must set "
+                f"it, or, if the contract's does, begin with {_super(entry)}"
+            )
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}"
+
+
+def _owner(error: Exception, entries: Sequence[Entry]) -> Entry | None:
+    """Return the part in which an attribute is missing."""
+    missing = error.obj if isinstance(error, AttributeError) else None
+    return next((entry for entry in entries if isinstance(missing, entry.cls)), None)
+
+
+def _no_super(entry: Entry) -> str:
+    return f"the constructor of {entry.cls.__name__} must begin with {_super(entry)}"
+
+
+def _super(entry: Entry) -> str:
+    return f"super().__init__({_arguments(contract_of(entry))})"
+
+
+def _arguments(cls: type) -> str:
+    """Return the positional arguments of a constructor that the program gives."""
+    _, *arguments = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return ", ".join(a.name for a in arguments if a.kind in kinds and a.default is a.empty)
+
+
+def _line_of(entry: Entry, method: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(method), "__code__", None)
+    is_own = code is not None and method.__module__ == entry.cls.__module__
+    return f" ({_file(entry)}:{code.co_firstlineno})" if code is not None and is_own else ""
+
+
+def _file(entry: Entry) -> str:
+    if entry.origin and entry.origin.source:
+        return entry.origin.name
+    return Path(inspect.getfile(entry.cls)).name
+
+
+def _broadcasts(result: Tensor, wanted: Sequence[int]) -> bool:
+    """Return whether a tensor broadcasts to a shape in which -1 is any size."""
+    if result.ndim > len(wanted):
+        return False
+    pairs = zip(reversed(result.shape), reversed(wanted), strict=False)
+    return all(size in (1, other) or other == -1 for size, other in pairs)
+
+
+def _shape(x: Tensor) -> str:
+    return str(tuple(x.shape))
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"

@@ -1,0 +1,125 @@
+"""Contracts of options: values are accepted and refused by their types, and each does something."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor, nn
+
+from ablate.contracts.case import Case
+from ablate.contracts.tiny import PAD, accepted, alternatives, choices, ids, scrambled
+from ablate.model import Transformer
+
+_ODD = (None, True, -1e30, "something else", [], {"a": 1})
+"""Values that no option accepts all of."""
+
+
+def typed(case: Case) -> None:
+    """Every option has a type that refuses some values, and a line in the docstring."""
+    docs = case.entry.option_docs
+    for name, field in case.entry.options.model_fields.items():
+        reader: TypeAdapter[Any] = TypeAdapter(field.rebuild_annotation(), config={"strict": True})
+        case.demand(
+            not all(_reads(reader, value) for value in _ODD),
+            f"the option {name!r} accepts any value; give it a type, as in `{name}: PositiveFloat`",
+        )
+        case.demand(
+            name in docs,
+            f"the option {name!r} has no line under Args: in the docstring of the class, which "
+            "`ablate parts` and editors show",
+        )
+
+
+def effective(case: Case) -> None:
+    """Every option changes the model: its initial weights, or what it computes."""
+    slot, name = case.entry.slot, case.entry.name
+    for option in case.entry.options.model_fields:
+        portraits = {}
+        values = [{}, *({option: value} for value in alternatives(case.entry, option))]
+        for value in values:
+            model = accepted(**{**choices(slot, name, **value), "n_layers": 4})
+            if model is not None:
+                portraits[str(value)] = Portrait(model)
+        for one, other in combinations(portraits, 2):
+            case.demand(
+                differ(portraits[one], portraits[other]),
+                f"the option {option!r} changes nothing: the models with {one} and {other} are the "
+                "same",
+            )
+
+
+class Portrait:
+    """A model's initial weights, its output, and its output in training, computed when read."""
+
+    def __init__(self, model: Transformer) -> None:
+        self._model = model
+        self.start = {name: weight.clone() for name, weight in model.named_parameters()}
+
+    @functools.cached_property
+    def output(self) -> Tensor:
+        """Logits and losses in evaluation."""
+        return self._output(is_training=False)
+
+    @functools.cached_property
+    def trained_output(self) -> Tensor:
+        """Logits and losses in training, with dropout."""
+        return self._output(is_training=True)
+
+    def _output(self, *, is_training: bool) -> Tensor:
+        """Return logits, padding included, and losses, with fixed weights and random numbers."""
+        model = scrambled(copy.deepcopy(self._model).double()).train(is_training)
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.3 if is_training else 0.0
+        src, tgt = ids(3, 14), ids(3, 13)
+        src[1, 9:] = tgt[1, 7:] = PAD
+        torch.manual_seed(5)
+        losses: list[Tensor] = []
+        logits = model(src, tgt, losses)
+        return torch.cat((logits.flatten(), *(loss.reshape(1) for loss in losses)))
+
+
+def differ(left: Portrait, right: Portrait) -> bool:
+    """Return whether two models differ in initial weights, output, or output in training."""
+    return (
+        _starts_differ(left.start, right.start)
+        or _outputs_differ(left.output, right.output)
+        or _outputs_differ(left.trained_output, right.trained_output)
+    )
+
+
+def _outputs_differ(one: Tensor, other: Tensor) -> bool:
+    return one.shape != other.shape or not torch.allclose(one, other, atol=1e-9, rtol=0)
+
+
+def _starts_differ(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
+    """Compare the initial weights: their shapes, and the distribution of each."""
+    if {n: w.shape for n, w in left.items()} != {n: w.shape for n, w in right.items()}:
+        return True
+    return any(not _are_alike(w, right[name]) for name, w in left.items())
+
+
+def _are_alike(one: Tensor, other: Tensor) -> bool:
+    """Compare distributions by mean absolute values, and by tails if there are many weights."""
+    is_alike = torch.isclose(one.abs().mean(), other.abs().mean(), rtol=0.1)
+    is_many = one.numel() > 200
+    one_tail, other_tail = _tails(one, other)
+    return bool(is_alike and (not is_many or torch.isclose(one_tail, other_tail, rtol=0.3)))
+
+
+def _tails(*drawn: Tensor) -> list[Tensor]:
+    return [w.abs().max() / w.abs().mean().clamp_min(1e-30) for w in drawn]
+
+
+def _reads(reader: TypeAdapter[Any], value: object) -> bool:
+    try:
+        reader.validate_python(value)
+    except ValidationError:
+        return False
+    return True

@@ -1,0 +1,151 @@
+"""Contracts of objectives, optimizers and schedules.
+
+N target tokens, V vocabulary size.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ablate.contracts.case import Case, choice_of
+from ablate.contracts.tiny import PAD
+from ablate.parts.dims import Dims
+from ablate.parts.objective import Objective
+from ablate.parts.optimizer import Group, Optimizer
+from ablate.parts.schedule import Schedule
+from ablate.registry import build
+
+_N_STEPS = 40
+_DIMS = Dims(d_model=32, n_heads=4, max_len=16)
+
+
+def padding_is_free(case: Case) -> None:
+    """Padding costs nothing and gets no gradient; every other token gets one."""
+    objective = _objective(case)
+    logits, targets = _rows(objective)
+    logits.requires_grad_()
+    loss = objective.loss(logits, targets)
+    kept = targets != PAD
+    case.demand(
+        torch.allclose(loss, objective.loss(logits[kept], targets[kept])),
+        "the loss changes when padding is left out",
+    )
+    (gradient,) = torch.autograd.grad(loss, logits, allow_unused=True)
+    case.demand(gradient is not None, "no gradient reaches the logits")
+    case.demand(not bool(gradient[~kept].any()), "the logits of padding get a gradient")
+    case.demand(bool(gradient[kept].any(dim=1).all()), "the logits of some token get no gradient")
+
+
+def tokens_add_up(case: Case) -> None:
+    """The loss is the sum of those of the tokens, so that micro-batches add up to a batch."""
+    objective = _objective(case)
+    logits, targets = _rows(objective)
+    by_pass = logits.unflatten(0, (objective.n_passes, -1))
+    of_pass = targets.unflatten(0, (objective.n_passes, -1))
+    each = [
+        objective.loss(by_pass[:, t], of_pass[:, t])
+        for t in range(len(targets) // objective.n_passes)
+    ]
+    whole = objective.loss(logits, targets)
+    case.demand(bool(whole.isfinite()), "the loss is infinite or NaN")
+    case.demand(
+        torch.allclose(torch.stack(each).sum(), whole),
+        "the loss of several tokens is not the sum of the losses of each; return a sum, not a mean",
+    )
+
+
+def rates_are_used(case: Case) -> None:
+    """Learning rates begin at 0, keep the groups' factors, and move every parameter when set."""
+    parameters, optimizer = _optimizer(case)
+    rates = [group["lr"] for group in optimizer.param_groups]
+    case.demand(set(rates) == {0.0}, "make must return groups with a learning rate of 0")
+    factors = sorted(group.get("rate", math.nan) for group in optimizer.param_groups)
+    case.demand(factors == [0.5, 1.0], "groups lose their 'rate'; make them with Group.to_torch")
+    before = [parameter.detach().clone() for parameter in parameters]
+    _descend(parameters, optimizer, 0.0, 2)
+    case.demand(
+        all(torch.equal(p, old) for p, old in zip(parameters, before, strict=True)),
+        "parameters move at a learning rate of 0",
+    )
+    start = _bowl(parameters).item()
+    _descend(parameters, optimizer, 0.01, 30)
+    case.demand(
+        not any(torch.equal(p, old) for p, old in zip(parameters, before, strict=True)),
+        "some parameter does not move",
+    )
+    case.demand(_bowl(parameters).item() < start, "thirty steps do not make the loss smaller")
+
+
+def checkpoints_continue(case: Case) -> None:
+    """A saved and loaded optimizer goes on bit for bit."""
+    whole, continued = _optimizer(case), _optimizer(case)
+    _descend(*whole, 0.01, 6)
+    _descend(*continued, 0.01, 3)
+    restored = _optimizer(case)
+    for parameter, old in zip(restored[0], continued[0], strict=True):
+        parameter.data.copy_(old)
+    restored[1].load_state_dict(copy.deepcopy(continued[1].state_dict()))
+    _descend(*restored, 0.01, 3)
+    case.demand(
+        all(torch.equal(p, q) for p, q in zip(whole[0], restored[0], strict=True)),
+        "an optimizer that is saved and loaded takes other steps; keep its state in self.state",
+    )
+
+
+def rates_are_numbers(case: Case) -> None:
+    """Every step has a finite rate of 0 or more, some above 0, the same at every call."""
+    schedule = build(Schedule, choice_of(case.entry), _DIMS, _N_STEPS)
+    dev = (3.0, 2.5, 2.6)
+    rates = [schedule.rate(step, dev) for step in range(1, _N_STEPS + 1)]
+    for step, rate in enumerate(rates, start=1):
+        case.demand(
+            math.isfinite(rate) and rate >= 0, f"the rate of step {step} is {rate}, not 0 or more"
+        )
+    case.demand(any(rates), "the rate is 0 at every step")
+    again = [schedule.rate(step, dev) for step in range(_N_STEPS, 0, -1)]
+    case.demand(
+        again[::-1] == rates,
+        "the rate of a step depends on earlier calls; it must follow from step and dev alone, "
+        "because a run that was interrupted begins in the middle",
+    )
+
+
+def _objective(case: Case) -> Objective:
+    return build(Objective, choice_of(case.entry), PAD)
+
+
+def _rows(objective: Objective) -> tuple[Tensor, Tensor]:
+    """Return logits (passes N, V) and targets (passes N,), some of them padding."""
+    generator = torch.Generator().manual_seed(3)
+    n = objective.n_passes
+    logits = 2 * torch.randn(n * 6, 9, generator=generator, dtype=torch.float64)
+    return logits, torch.tensor([4, PAD, 1, 5, 8, PAD]).repeat(n)
+
+
+def _optimizer(case: Case) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
+    generator = torch.Generator().manual_seed(1)
+    matrix, vector = (
+        nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64) + 2)
+        for shape in ((3, 4), (5,))
+    )
+    groups = [Group([matrix], is_matrix=True), Group([vector], is_matrix=False, rate=0.5)]
+    return [matrix, vector], build(Optimizer, choice_of(case.entry)).make(groups)
+
+
+def _descend(
+    parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, rate: float, n_steps: int
+) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["rate"]
+    for _ in range(n_steps):
+        optimizer.zero_grad()
+        _bowl(parameters).backward()
+        optimizer.step()
+
+
+def _bowl(parameters: list[nn.Parameter]) -> Tensor:
+    return torch.stack([parameter.square().sum() for parameter in parameters]).sum()

@@ -1,0 +1,193 @@
+"""``ablate check``: parts from outside that break a contract are told in words; and ``init``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ablate import api
+from ablate.cli.app import app
+from ablate.errors import SpecError
+from ablate.registry import slots, temporary_registrations
+
+HEAD = """\
+import torch
+from torch import nn
+from ablate.parts.dims import Dims
+from ablate.parts.norm import Norm
+from ablate.parts.objective import Objective
+from ablate.parts.position import Position
+from ablate.registry import register
+
+"""
+POSITION = '@register("mine", source="this test, 2026")\nclass Mine(Position):\n    """Mine."""\n'
+NORM = POSITION.replace("Position", "Norm")
+EMBED = "    def embed(self, x, positions):\n        return "
+FORWARD = "    def forward(self, x):\n        return "
+NO_SUPER = "    def __init__(self, {}):\n        self.table = nn.Parameter(torch.zeros(16, 32))\n"
+OPTION = """\
+    def __init__(self, dims: Dims, *, gain: float = 1.0) -> None:
+        super().__init__(dims)
+"""
+BROKEN = {
+    "wrong shape": (
+        POSITION + EMBED + "x[:, :1]",
+        "logits: Mine.embed (mine.py:12) must return a tensor of shape (2, 7, 32), as its first "
+        "argument has; it returned shape (2, 1, 32)",
+    ),
+    "wrong shape of a bias": (
+        POSITION + "    def bias(self, q, at, keys, layer):\n        return torch.zeros(3, 3)",
+        "must return None, or a tensor that broadcasts to (B, H, T, S), here (2, 4, 7, 7); it "
+        "returned shape (3, 3)",
+    ),
+    "None for a tensor": (NORM + FORWARD + "None", "as its first argument has; it returned None"),
+    "no super, with a parameter": (
+        POSITION + NO_SUPER.format("dims, stack_info") + EMBED + "x + self.table[positions]",
+        "mine.py:13, in Mine.__init__: the constructor of Mine must begin with "
+        "super().__init__(dims, stack_info)",
+    ),
+    "no super": (
+        NORM + "    def __init__(self, dims):\n        pass\n" + FORWARD + "x",
+        "the constructor of Mine must begin with super().__init__(dims)",
+    ),
+    "no super, no module": (
+        NORM.replace("Norm", "Objective")
+        + "    def __init__(self, pad):\n        pass\n"
+        + "    def loss(self, logits, targets):\n        return logits[targets != self.pad].sum()",
+        "mine.py:15, in Mine.loss: Mine has no attribute 'pad'; the constructor must set it, or, "
+        "if the contract's does, begin with super().__init__(pad)",
+    ),
+    "wrong constructor": (
+        POSITION + "    def __init__(self, dims):\n        pass\n" + EMBED + "x",
+        "does not take what the program gives, 2 arguments by position (too many positional "
+        "arguments); it begins with those of the contract, (self, dims, stack_info), and has its "
+        "options after a *",
+    ),
+    "failing code": (NORM + FORWARD + "x @ x", "mine.py:13, in Mine.forward: RuntimeError: "),
+    "mixed tokens": (
+        NORM + FORWARD + "x - x.mean(dim=1, keepdim=True)",
+        "causality: logits of earlier target tokens change with later ones",
+    ),
+    "unused parameter": (
+        NORM + OPTION + "        self.unused = nn.Parameter(torch.ones(3))\n" + FORWARD + "x * 2",
+        "gradients: no gradient reaches encoder.layers.0.residual.norms.0.unused",
+    ),
+    "dead option": (NORM + OPTION + FORWARD + "x * 2", "the option 'gain' changes nothing"),
+    "undocumented option": (NORM + OPTION + FORWARD + "x * 2", "'gain' has no line under Args:"),
+    "state in a call": (
+        POSITION + "    n = 0\n" + EMBED + "x + self.count(x)\n"
+        "    def count(self, x):\n        self.n += x.size(1)\n        return 0.01 * self.n",
+        "BROKEN, ",
+    ),
+    "mean for a sum": (
+        NORM.replace("Norm", "Objective")
+        + "    def loss(self, logits, targets):\n        kept = targets != self.pad\n"
+        "        return logits[kept].square().mean()",
+        "the loss of several tokens is not the sum of the losses of each; return a sum",
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    with temporary_registrations():
+        yield
+
+
+def ablate(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        app(list(words))
+    said = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, said.out, said.err
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_contract_is_told_in_words(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, reason = BROKEN[kind]
+    Path("mine.py").write_text(f"{HEAD}{code}\n", encoding="utf-8")
+    status, out, _ = ablate(capsys, "check", "mine.py")
+    assert status == 1, out
+    assert reason in out
+    assert "Traceback" not in out
+
+
+@pytest.mark.parametrize("kind", ["wrong shape", "no super", "None for a tensor", "failing code"])
+def test_a_plan_says_the_same_at_the_line_of_the_experiment(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, reason = BROKEN[kind]
+    Path("mine.py").write_text(f"{HEAD}{code}\n", encoding="utf-8")
+    slot = "position" if "(Position)" in code else "norm"
+    head = "plugins: mine.py\ncorpus: synthetic\nvariants:\n"
+    Path("x.yaml").write_text(f"{head}  mine: {{model.{slot}: mine}}\n", encoding="utf-8")
+    status, out, err = ablate(capsys, "plan", "x.yaml", "--device", "cpu")
+    assert (status, out) == (2, "")
+    assert err.startswith("x.yaml:4:")
+    assert f"{slot} 'mine': " in err
+    for number in ("(2, 7, 32)", "logits: "):
+        reason = reason.replace(number, "")
+    assert reason.split(",")[0].split("(")[0] in err
+    assert len(err.splitlines()) == 3
+
+
+def test_what_is_kept_is_listed_and_what_no_plugin_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("mine.py").write_text(f"{HEAD}{NORM}{FORWARD}2 * x\n", encoding="utf-8")
+    status, out, _ = ablate(capsys, "check", "mine.py")
+    assert status == 0
+    assert out.startswith("norm mine: 11 of 11 contracts kept\n  kept: typed options, logits")
+    status, _, err = ablate(capsys, "check", "nonesuch.py")
+    assert (status, err[:11]) == (2, "nonesuch.py")
+    with temporary_registrations():
+        assert len(api.check(["mine.py"])) == 11
+
+
+SLOTS = sorted(
+    file.stem
+    for file in Path(api.__file__).parents[1].joinpath("templates").glob("*.py")
+    if not file.stem.startswith("_")
+)
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+def test_the_part_to_start_from_keeps_every_contract(
+    slot: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = ablate(capsys, "init", "--part", slot)
+    assert (status, out) == (0, f"my_{slot}.py\n")
+    status, out, _ = ablate(capsys, "check", f"my_{slot}.py")
+    assert status == 0, out
+    assert out.startswith(f"{slot} my_{slot}: ")
+    assert "BROKEN" not in out
+
+
+def test_a_part_may_have_a_name_of_its_own_and_replaces_no_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert ablate(capsys, "init", "tilted", "--part", "norm")[:2] == (0, "tilted.py\n")
+    text = Path("tilted.py").read_text(encoding="utf-8")
+    assert '@register("tilted", formula=' in text
+    assert "class Tilted(Norm):" in text
+    for words, reason in [
+        (("tilted", "--part", "norm"), "exists already"),
+        (("2x", "--part", "norm"), "cannot be the name of a part"),
+        (("--part", "nrom"), "did you mean 'norm'"),
+        ((), "needs the name of an experiment, or --part SLOT"),
+    ]:
+        status, _, err = ablate(capsys, "init", *words)
+        assert status == 2
+        assert reason in err
+
+
+def test_templates_are_not_registered() -> None:
+    assert not [name for table in slots().values() for name in table if name.startswith("my_")]
+
+
+def test_slots_without_a_part_to_start_from_are_named() -> None:
+    with pytest.raises(SpecError, match="known: attention, corpus, embedding"):
+        api.init(part="tokenizer")
