@@ -4,6 +4,11 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
+from ablate import api
+from ablate.registry import temporary_registrations
+
 ROOT = Path(__file__).parents[1]
 RACES = {
     "a loop by hand over `torch.nn.Transformer`": ("", "plain"),
@@ -64,3 +69,20 @@ def test_speeds_in_decoding_are_those_that_were_measured() -> None:
     shown = {row[head]: row["Transformer-Tiny"] for row in tables("README.md")[head]}
     expected = {label: measured("decoding_speed", name) for label, name in SEARCHES.items()}
     assert shown == expected
+
+
+def snippet(mark: str) -> str:
+    """Return the code that stands under a mark."""
+    text = (ROOT / "README.md").read_text("utf-8").partition(f"<!-- {mark} -->")[2]
+    return re.split(r"^```\w*\n", text, maxsplit=2, flags=re.MULTILINE)[1]
+
+
+def test_the_part_is_the_one_that_init_writes_and_keeps_its_contracts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert api.init(part="position").read_text("utf-8") == snippet("part")
+    with temporary_registrations():
+        findings = api.check(["my_position.py"])
+    assert findings
+    assert all(finding.is_kept for finding in findings)

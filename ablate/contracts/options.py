@@ -16,7 +16,7 @@ from ablate.contracts.case import Case
 from ablate.contracts.tiny import PAD, accepted, alternatives, choices, ids, scrambled
 from ablate.model import Transformer
 
-_ODD = (None, True, -1e30, "something else", [], {"a": 1})
+_ODD: tuple[Any, ...] = (None, True, -1e30, "something else", [], {"a": 1})
 """Values that no option accepts all of."""
 
 

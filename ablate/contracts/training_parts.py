@@ -20,7 +20,7 @@ from ablate.parts.schedule import Schedule
 from ablate.registry import build
 
 _N_STEPS = 40
-_DIMS = Dims(d_model=32, n_heads=4, max_len=16)
+_DIMS = Dims.model_validate({"d_model": 32, "n_heads": 4, "max_len": 16})
 
 
 def padding_is_free(case: Case) -> None:

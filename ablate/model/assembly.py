@@ -16,7 +16,7 @@ from ablate.parts.position import Position
 from ablate.parts.residual import Residual
 from ablate.parts.scaling import Scaling
 from ablate.parts.sharing import Sharing
-from ablate.registry import Choice, build, refusals
+from ablate.registry import Choice, build, label, refusals
 
 
 def assemble(spec: ModelSpec, vocabulary: Vocabulary, pad: int) -> Transformer:
@@ -85,11 +85,27 @@ def _stack(spec: ModelSpec, side: Side) -> Stack:
 
     order = build(Sharing, stack.sharing, stack_info, at=at("sharing")).order()
     blocks = {block: layer(order.index(block)) for block in sorted(set(order))}
+    position = build(Position, stack.position, dims, stack_info, at=at("position"))
+    with refusals(at("position")):
+        _check_mixing(position, blocks[0].attentions[0])
     return Stack(
-        position=build(Position, stack.position, dims, stack_info, at=at("position")),
+        position=position,
         mask=build(Mask, stack.mask, stack_info, at=at("mask")),
         layers=[blocks[block] for block in order],
         input_transform=blocks[order[0]].residual.input_transform(norm),
         output_transform=blocks[order[-1]].residual.output_transform(norm),
         dropout=stack.dropout,
     )
+
+
+def _check_mixing(position: Position, attention: Attention) -> None:
+    """Refuse a position encoding whose biases are of single heads beside mixed scores.
+
+    Raises:
+        ValueError: if the attention mixes the scores of heads and the encoding cannot stand that.
+    """
+    if position.hides_keys_from_heads and type(attention).mix_scores is not Attention.mix_scores:
+        raise ValueError(
+            f"{position.hides_keys_from_heads}, and {label(type(attention))} mixes their scores, "
+            "which would show them again; choose another attention, or encoder: symmetric"
+        )

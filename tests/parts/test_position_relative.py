@@ -15,6 +15,7 @@ from ablate.parts.dims import Dims, Dropout, Side, StackInfo
 from ablate.parts.position import Position
 from ablate.parts.scaling import Scaling
 from ablate.registry import RefusedError, build, choose
+from tests.tiny import tiny
 
 B, K, V = 2, 5, 3
 N_ENCODER, N_DECODER = 2, 3
@@ -328,3 +329,15 @@ def test_embeddings_queries_and_keys_stay_as_they_are(name: str) -> None:
     part, x, q = make(name), numbers(B, 5, 8), numbers(B, 4, 5, K)
     assert part.embed(x, torch.arange(5)) is x
     assert part.rotate(q, torch.arange(5)) is q
+
+
+@pytest.mark.parametrize("residual", ["post", "realformer"])
+def test_asymmetric_alibi_is_refused_where_scores_of_heads_are_mixed(residual: str) -> None:
+    alibi = {"name": "alibi", "encoder": "asymmetric"}
+    with pytest.raises(RefusedError, match=r"hides keys .* and attention: talking_heads mixes"):
+        tiny(position=alibi, attention="talking_heads", residual=residual)
+    assert tiny(position=alibi, attention="full", residual=residual)
+    assert tiny(position="alibi", attention="talking_heads")
+    assert tiny(position=alibi, decoder={"attention": "talking_heads"})
+    with pytest.raises(RefusedError, match=r"model\.encoder\.position: asymmetric"):
+        tiny(position="none", encoder={"position": alibi, "attention": "talking_heads"})

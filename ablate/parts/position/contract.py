@@ -22,7 +22,13 @@ class Position(nn.Module, Part, slot="position"):
     Args:
         dims: sizes.
         stack_info: which stack, and its depth.
+
+    Attributes:
+        hides_keys_from_heads: why its bias cannot be mixed between heads: it hides keys from some
+            of them; empty if it can.
     """
+
+    hides_keys_from_heads: str = ""
 
     def __init__(self, dims: Dims, stack_info: StackInfo) -> None:
         super().__init__()

@@ -145,8 +145,8 @@ class ALiBi(Position):
         encoder: the treatment of keys after the query, which the paper's decoder does not have.
             ``symmetric``: the same bias as for keys before. ``asymmetric``: the first half of the
             heads attends only to keys up to the query, the second half only to keys from it on, the
-            two with the same slopes; not for attentions that mix the scores of heads. The decoder
-            is the same for both.
+            two with the same slopes; refused beside attentions that mix the scores of heads. The
+            decoder is the same for both.
 
     Raises:
         ValueError: if an asymmetric encoder has an odd number of heads.
@@ -174,6 +174,7 @@ class ALiBi(Position):
                 )
             slopes = _slopes(n_heads // 2) * 2
             sides = [-1] * (n_heads // 2) + [1] * (n_heads // 2)
+            self.hides_keys_from_heads = "asymmetric alibi hides keys from half of the heads"
         self.register_buffer("slopes", torch.tensor(slopes), persistent=False)
         self.register_buffer("sides", torch.tensor(sides), persistent=False)
 
