@@ -72,7 +72,7 @@ from ablate.registry import build
 from ablate.runner import devices
 from ablate.training.engines import Eager
 from ablate.training.plan import Stream
-from ablate.training.step import StepConfig, make_optimizer, set_rate
+from ablate.training.step import StepConfig, make_optimizer, set_lr
 
 CONTENDERS = (
     Contender(OURS, "ablate.decoding.translate", "ours"),
@@ -175,7 +175,7 @@ def trained(run: RunSpec, corpus: Prepared, n_steps: int, device: torch.device) 
     stream = Stream(Batches(corpus.train, run.training.batch_tokens, PAD), seed=1)
     engine = Eager(model.train(), step_config, optimizer)
     for step, batch in enumerate(stream.take(n_steps), start=1):
-        set_rate(optimizer, RATE_SHARE * schedule.rate(step, []))
+        set_lr(optimizer, RATE_SHARE * schedule.rate(step, []))
         result = engine.step([batch.to(device)])
         if step % 50 == 0:
             say(f"training, step {step} of {n_steps}: loss {float(result.loss):.2f}")

@@ -32,8 +32,8 @@ from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD
 from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
-from ablate.training.engines import choose
-from ablate.training.step import StepConfig, make_optimizer, set_rate
+from ablate.training.engines import make_engine
+from ablate.training.step import StepConfig, make_optimizer, set_lr
 
 N_IDS = 10_000
 ROWS, LENGTH = 8, 8
@@ -62,12 +62,12 @@ def count(run: RunSpec, name: str, precision: str) -> dict[str, int]:
     """Return the operations of the third step, and how many of them, and of graphs, are started."""
     model = assemble(run.model, Vocabulary(N_IDS, N_IDS, is_joint=True), PAD).train()
     optimizer = make_optimizer(run, model)
-    set_rate(optimizer, 1e-6)
+    set_lr(optimizer, 1e-6)
     ids = torch.randint(PAD + 4, N_IDS, (ROWS, LENGTH))
     batch = Batch(ids, ids, ids, ids.numel(), torch.arange(ROWS))
     counter = Counter()
     with patch.object(GraphCapturer, "capture", counter.capture):
-        engine = choose(name, model, StepConfig.of(run.training, precision), optimizer)
+        engine = make_engine(name, model, StepConfig.of(run.training, precision), optimizer)
         for _ in range(2):
             engine.step([batch])
         with counter:

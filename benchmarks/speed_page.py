@@ -21,8 +21,8 @@ from records import RESULTS, ROOT, say
 
 from ablate.store import write_whole
 
-MicroBatchResult = dict[str, Any]
-Tell = Callable[[MicroBatchResult], Iterator[str]]
+ShardResult = dict[str, Any]
+Tell = Callable[[ShardResult], Iterator[str]]
 
 INTRODUCTION = """\
 # Speed
@@ -160,13 +160,13 @@ def section(title: str, script: str, flags: str, tell: Tell, kind: str = "") -> 
     return "\n".join(lines) + "\n"
 
 
-def _machine(hardware: MicroBatchResult) -> str:
+def _machine(hardware: ShardResult) -> str:
     """Return the device, of a CPU with the widest instructions that it has for numbers."""
     name, kind = hardware["device_name"], hardware["cpu_kind"]
     return name if hardware["device"] == "cuda" else f"{name} ({kind.rpartition(', ')[2]})"
 
 
-def tokens(found: MicroBatchResult) -> Iterator[str]:
+def tokens(found: ShardResult) -> Iterator[str]:
     """Yield what a race in training found."""
     yield from race(found, "target tokens/s")
     if found["hardware"]["device"] == "cpu" and found["date"] < SPLIT_SINCE:
@@ -174,12 +174,12 @@ def tokens(found: MicroBatchResult) -> Iterator[str]:
         yield THREADS
 
 
-def sentences(found: MicroBatchResult) -> Iterator[str]:
+def sentences(found: ShardResult) -> Iterator[str]:
     """Yield what a race in decoding found."""
     return race(found, "sentences/s")
 
 
-def race(found: MicroBatchResult, unit: str) -> Iterator[str]:
+def race(found: ShardResult, unit: str) -> Iterator[str]:
     """Yield a table of contenders."""
     entries = {entry["name"]: entry for entry in found["contenders"]}
     is_gpu = found["hardware"]["device"] == "cuda"  # of a CPU, ratios alone mean anything
@@ -229,7 +229,7 @@ def race(found: MicroBatchResult, unit: str) -> Iterator[str]:
         )
 
 
-def experiments(entries: Mapping[str, MicroBatchResult], n_runs: int) -> Iterator[str]:
+def experiments(entries: Mapping[str, ShardResult], n_runs: int) -> Iterator[str]:
     """Yield how contenders compare with ours where several runs of ours go on at the same time."""
     several = f"_x{n_runs}"
     own = entries[f"{OURS}{several}"]
@@ -244,19 +244,19 @@ def experiments(entries: Mapping[str, MicroBatchResult], n_runs: int) -> Iterato
             yield f"- {name}: {_spread({'median': statistics.median(ratios), **ends})}"
 
 
-def _filled(name: str, entry: MicroBatchResult) -> str:
+def _filled(name: str, entry: ShardResult) -> str:
     if not entry["rounds"]:
         return f"{name} was not measured"
     return f"{name} {entry['target_tokens_per_step']:,.0f}, {entry['target_padding_share']:.1%}"
 
 
-def _ratios(own: MicroBatchResult, other: MicroBatchResult) -> list[float]:
+def _ratios(own: ShardResult, other: ShardResult) -> list[float]:
     pairs = zip(own["rounds"], other["rounds"], strict=False)
     rates = "target_tokens_per_second"
     return [ours[rates] / theirs[rates] for ours, theirs in pairs]
 
 
-def profile(found: MicroBatchResult) -> Iterator[str]:
+def profile(found: ShardResult) -> Iterator[str]:
     """Yield a step's time beside its floor, and its ten largest operations."""
     seconds, floor = found["seconds_per_step"], found["floor_seconds"]
     settings, times = found["settings"], found["times_the_floor"]
@@ -275,7 +275,7 @@ def profile(found: MicroBatchResult) -> Iterator[str]:
         yield f"| {operation['share']:.1%} | `{operation['name']}` | {calls:,.0f} |"
 
 
-def launches(found: MicroBatchResult) -> Iterator[str]:
+def launches(found: ShardResult) -> Iterator[str]:
     """Yield the operations of a step, and how many Python starts."""
     yield "Operations of a step that compute something, and how many of them, and of graphs, Python"
     yield "starts. Counted on a CPU; a GPU has fewer for dropout and, in bf16, for the softmax."
@@ -290,7 +290,7 @@ def launches(found: MicroBatchResult) -> Iterator[str]:
         )
 
 
-def parts(found: MicroBatchResult) -> Iterator[str]:
+def parts(found: ShardResult) -> Iterator[str]:
     """Yield what each part costs beside the preset's own."""
     yield f"Beside the parts of `{found['preset']}`, as ratios; speeds are medians of"
     yield f"{found['rounds']} rounds, with the middle half of them; memory is the peak of training."
@@ -302,7 +302,7 @@ def parts(found: MicroBatchResult) -> Iterator[str]:
         yield f"| {part['slot']} | {part['name']} | {speeds} | {part['memory']:.2f} |"
 
 
-def growth(found: MicroBatchResult) -> Iterator[str]:
+def growth(found: ShardResult) -> Iterator[str]:
     """Yield with which power time and memory grow."""
     small = ", ".join(f"{name} {size:,}" for name, size in found["small"].items())
     yield f"One size grows, the others stay: {small}."
@@ -322,7 +322,7 @@ def growth(found: MicroBatchResult) -> Iterator[str]:
     yield "![time and memory against size](../results/benchmarks/scaling.png)"
 
 
-def seeds(found: MicroBatchResult) -> Iterator[str]:
+def seeds(found: ShardResult) -> Iterator[str]:
     """Yield why seeds have models of their own."""
     times = ", ".join(f"{n} seeds {each:.2f}" for n, each in found["times_the_tokens"].items())
     yield "Runs share a GPU on streams of their own, not as replicas of one batched model: seeds"
@@ -332,11 +332,11 @@ def seeds(found: MicroBatchResult) -> Iterator[str]:
     yield f"{times}. Nor could a replica's dropout be drawn as it is drawn alone."
 
 
-def _spread(ratio: MicroBatchResult) -> str:
+def _spread(ratio: ShardResult) -> str:
     return f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
 
 
-def _middle(ratio: MicroBatchResult) -> str:
+def _middle(ratio: ShardResult) -> str:
     return f"{ratio['median']:.2f} ({ratio['lower']:.2f} to {ratio['upper']:.2f})"
 
 

@@ -40,8 +40,8 @@ from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
 from ablate.model import assemble
 from ablate.runner import devices
-from ablate.training.engines import Eager, Engine, choose, resolve
-from ablate.training.step import StepConfig, make_optimizer, set_rate
+from ablate.training.engines import Eager, Engine, make_engine, resolve
+from ablate.training.step import StepConfig, make_optimizer, set_lr
 
 TOP = 10
 SIDE = 4096  # of the matrices whose product tells the rate
@@ -61,12 +61,12 @@ def main() -> int:
     torch.manual_seed(1)
     model = assemble(run.model, corpus.tokenizers.vocabulary, PAD).to(device).train()
     optimizer = make_optimizer(run, model)
-    set_rate(optimizer, LEARNING_RATE)
+    set_lr(optimizer, LEARNING_RATE)
     step_config = StepConfig.of(run.training, precision)
     found = Batches(corpus.train, run.training.batch_tokens, PAD)
     rows = found.epoch(seed=1, epoch=0)[: options.steps]
     batches = [found.make(of_batch).to(device) for of_batch in rows]
-    engine = choose(resolve("auto", place.kind), model, step_config, optimizer)
+    engine = make_engine(resolve("auto", place.kind), model, step_config, optimizer)
     steps = measured(engine, batches, options.cores, options.repeats)
     n_parameters = sum(p.numel() for p in model.parameters())
     n_bytes = 2 * steps.n_kept + 4 * 8 * n_parameters  # w, m, v: read, written; g: written, read

@@ -14,8 +14,8 @@ import pytest
 
 from ablate.data.batches import Batches
 from ablate.data.tokenizer import PAD
-from ablate.training.engines import choose
-from ablate.training.step import StepConfig, make_optimizer, set_rate
+from ablate.training.engines import make_engine
+from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests.fake_cuda import CudaMachine
 from tests.training.reversal import fresh, pairs, run_spec
 
@@ -45,8 +45,8 @@ def test_a_profile_frees_no_gradient_that_a_graph_writes_to(
     spec = run_spec(dropout=0.0)
     model = fresh(spec).to(machine.device).train()
     optimizer = make_optimizer(spec, model)
-    set_rate(optimizer, 1e-3)
-    engine = choose("cuda_graph", model, StepConfig.of(spec.training, "fp32"), optimizer)
+    set_lr(optimizer, 1e-3)
+    engine = make_engine("cuda_graph", model, StepConfig.of(spec.training, "fp32"), optimizer)
     batches = Batches(pairs(), spec.training.batch_tokens, PAD, machine.device)
     some = [batches.make(rows) for rows in batches.epoch(1, 0)[:2]]
     n_captures: list[int] = []

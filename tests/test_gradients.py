@@ -15,7 +15,7 @@ from ablate.parts.dims import Dims, Dropout
 from ablate.parts.embedding import Embedding, Vocabulary
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose, lookup, slots
-from ablate.training.gradient import StepInputs, add_gradient
+from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig
 from tests.tiny import PAD, PARTS, accepted, alternatives, choices, ids, scrambled, some_batch, tiny
 
@@ -269,7 +269,7 @@ def test_the_gradient_of_a_step_is_that_of_differences(
         return (total + batch.n_tokens * sum(losses)) / 7
 
     torch.manual_seed(4)
-    sums = add_gradient(model, StepConfig(objective), StepInputs.of(batch, 7))
+    sums = forward_backward(model, StepConfig(objective), StepInputs.of(batch, 7))
     assert float(sums.sum()) / 7 == pytest.approx(loss().item(), rel=1e-12)
     generator = torch.Generator().manual_seed(0)
     directions = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in parameters]

@@ -18,7 +18,7 @@ from ablate.model import assemble
 from ablate.parts.schedule import Schedule
 from ablate.registry import RefusedError, build, slots
 from ablate.training.engines import Eager
-from ablate.training.step import StepConfig, make_optimizer, set_rate
+from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests.tiny import TINY, companion, ids
 
 SLOTS = [s for s in slots() if s != "corpus"]  # it meets the others as ids alone
@@ -61,7 +61,7 @@ def run(spec: RunSpec, *, translates: bool) -> None:
     src[1, 4:] = tgt[1, 3:] = PAD
     batch = Batch(src, tgt[:, :-1], tgt[:, 1:].contiguous(), 12, torch.arange(3))
     optimizer = make_optimizer(spec, model)
-    set_rate(optimizer, build(Schedule, spec.training.schedule, spec.model.dims, 10).rate(1))
+    set_lr(optimizer, build(Schedule, spec.training.schedule, spec.model.dims, 10).rate(1))
     model.calibrate(batch.src, batch.tgt_in)
     result = Eager(model, StepConfig.of(spec.training, "fp32"), optimizer).step([batch])
     assert bool(torch.stack((result.loss, result.aux_loss, result.gradient_norm)).isfinite().all())

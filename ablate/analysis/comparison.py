@@ -222,7 +222,7 @@ def _without_interval(values: Values, zeros: Mapping[str, Collection[int]], row:
     Args:
         values: by row, the baseline first, and seed.
         zeros: by row, the seeds that count as 0.
-        row: which.
+        row: its name.
     """
     baseline = next(iter(values))
     has_zeros = bool(zeros.get(row) or zeros.get(baseline))

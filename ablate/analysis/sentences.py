@@ -122,7 +122,7 @@ def crossed(standard_error: float, df: float, differences: Floats) -> Crossed:
 
     Args:
         standard_error: over seeds, s / sqrt(S).
-        df: of it.
+        df: degrees of freedom of `standard_error`.
         differences: of the influences of two rows, by seed and sentence, (S, I).
     """
     n_seeds, n_sentences = differences.shape

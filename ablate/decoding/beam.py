@@ -67,15 +67,15 @@ class Beam(Search):
         self.penalty_form = penalty_form
         self.n_best = n_best
 
-    def start(self, longest: Tensor) -> SearchState:
-        shape = len(longest), self.n_beams
-        tokens = longest.new_full((*shape, int(longest.max()) + 1), PAD)
+    def start(self, max_lens: Tensor) -> SearchState:
+        shape = len(max_lens), self.n_beams
+        tokens = max_lens.new_full((*shape, int(max_lens.max()) + 1), PAD)
         tokens[..., 0] = BOS
-        nothing = torch.full(shape, -torch.inf, device=longest.device)
-        log_p = nothing.clone()
+        neg_inf = torch.full(shape, -torch.inf, device=max_lens.device)
+        log_p = neg_inf.clone()
         log_p[:, 0] = 0.0  # all begin alike, so only one may go on
         has_ended = torch.zeros_like(log_p, dtype=torch.bool)
-        return _Beams(self, longest, tokens, log_p, nothing, has_ended)
+        return _Beams(self, max_lens, tokens, log_p, neg_inf, has_ended)
 
     def penalty(self, length: Tensor) -> Tensor:
         """Return what log p is divided by for |Y| = ``length``."""
@@ -91,7 +91,7 @@ class _Beams(SearchState):
 
     Attributes:
         beam: the options.
-        longest: the most tokens of each translation, EOS included, (B,).
+        max_lens: the most tokens of each translation, EOS included, (B,).
         tokens: BOS and what was written, (B, K, 1 + L).
         log_p: of it, (B, K).
         scores: of the beams that have ended, (B, K); of the others, -inf.
@@ -99,18 +99,18 @@ class _Beams(SearchState):
     """
 
     beam: Beam
-    longest: Tensor
+    max_lens: Tensor
     tokens: Tensor
     log_p: Tensor
     scores: Tensor
     has_ended: Tensor
 
-    def last(self, n: Tensor) -> Tensor:
-        return self.tokens.index_select(-1, n - 1).squeeze(-1)
+    def last_tokens(self, step: Tensor) -> Tensor:
+        return self.tokens.index_select(-1, step - 1).squeeze(-1)
 
-    def advance(self, log_p: Tensor, tokens: Tensor, n: Tensor) -> Tensor:
-        goes_on = self._going()[..., None]
-        best, index = (goes_on + log_p).flatten(1).topk(self.beam.n_beams)  # (B, K)
+    def advance(self, log_p: Tensor, tokens: Tensor, step: Tensor) -> Tensor:
+        live = self._live_log_p()[..., None]
+        best, index = (live + log_p).flatten(1).topk(self.beam.n_beams)  # (B, K)
         rank = ((~self.has_ended).cumsum(dim=1) - 1).clamp(min=0)  # best to the first free beam
         best, index = best.gather(1, rank), index.gather(1, rank)
         own = torch.arange(self.beam.n_beams, device=index.device)
@@ -118,15 +118,15 @@ class _Beams(SearchState):
         token = tokens.flatten(1).gather(1, index).masked_fill(self.has_ended, PAD)
         self.log_p = torch.where(self.has_ended, self.log_p, best)
         self.tokens = self.tokens.gather(1, parents[..., None].expand_as(self.tokens))
-        self.tokens.index_copy_(-1, n, token[..., None])
+        self.tokens.index_copy_(-1, step, token[..., None])
         ends = (token == EOS) & (self.log_p != -torch.inf)
-        self.scores = torch.where(ends, self.log_p / self.beam.penalty(n), self.scores)
+        self.scores = torch.where(ends, self.log_p / self.beam.penalty(step), self.scores)
         self.has_ended = self.has_ended | ends
-        self._stop_the_won()
+        self._stop_settled()
         return parents
 
     def is_done(self) -> Tensor:
-        return (self._going() == -torch.inf).all(dim=1)
+        return (self._live_log_p() == -torch.inf).all(dim=1)
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         scores, order = self.scores.sort(dim=1, descending=True, stable=True)
@@ -142,16 +142,17 @@ class _Beams(SearchState):
             for of_sentence in zip(*(column.tolist() for column in columns), strict=True)
         ]
 
-    def _stop_the_won(self) -> None:
-        """Empty the beams of a sentence of which none can come to be among the ``n_best``.
+    def _stop_settled(self) -> None:
+        """Drop the live beams of a sentence once none can enter its ``n_best`` (early stopping).
 
         Log-probabilities only fall and the penalty only grows with length, so nothing is better
         than to reach the limit at no further cost.
         """
-        hope = self._going().max(dim=1).values / self.beam.penalty(self.longest)  # (B,)
-        is_won = self.scores.topk(self.beam.n_best).values[:, -1] >= hope
-        self.log_p = self.log_p.masked_fill(is_won[:, None] & ~self.has_ended, -torch.inf)
+        best_log_p = self._live_log_p().max(dim=1).values  # (B,)
+        best_attainable = best_log_p / self.beam.penalty(self.max_lens)
+        is_settled = self.scores.topk(self.beam.n_best).values[:, -1] >= best_attainable
+        self.log_p = self.log_p.masked_fill(is_settled[:, None] & ~self.has_ended, -torch.inf)
 
-    def _going(self) -> Tensor:
+    def _live_log_p(self) -> Tensor:
         """Return the log-probabilities of the beams that have not ended, -inf for the others."""
         return self.log_p.masked_fill(self.has_ended, -torch.inf)

@@ -26,23 +26,23 @@ class Limits:
     probabilities: they are not made to sum to 1 again.
 
     Attributes:
-        longest: the most tokens of each translation, EOS included, (B,).
+        max_lens: the most tokens of each translation, EOS included, (B,).
         is_exact: whether fewer are too few.
     """
 
-    longest: Tensor
+    max_lens: Tensor
     is_exact: bool = False
 
     def select(self, sentences: Tensor | slice) -> Limits:
         """Return the limits of some of the sentences."""
-        return Limits(self.longest[sentences], self.is_exact)
+        return Limits(self.max_lens[sentences], self.is_exact)
 
-    def likeliest(self, log_p: Tensor, n: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Return the ``k`` likeliest as token number ``n``: how likely, and which, (B, K, k).
+    def likeliest(self, log_p: Tensor, step: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Return the ``k`` likeliest as token number ``step``: how likely, and which, (B, K, k).
 
         Args:
             log_p: of every token, (B, K, V); overwritten.
-            n: which token, from 1, (1,).
+            step: number of the token, from 1, on the device, (1,).
             k: how many.
         """
         at_limit = log_p[..., EOS, None].expand(-1, -1, k).clone()
@@ -50,16 +50,16 @@ class Limits:
         log_p[..., PAD].fill_(-torch.inf)
         log_p[..., BOS].fill_(-torch.inf)
         if self.is_exact:
-            log_p[..., EOS].masked_fill_((n < self.longest)[:, None], -torch.inf)
+            log_p[..., EOS].masked_fill_((step < self.max_lens)[:, None], -torch.inf)
         best, tokens = largest(log_p, k)
-        is_last = (n >= self.longest)[:, None, None]
+        is_last = (step >= self.max_lens)[:, None, None]
         return torch.where(is_last, at_limit, best), tokens.masked_fill(is_last, EOS)
 
 
 def candidates(
-    embedding: Embedding, hidden: Tensor, limits: Limits, n: Tensor, n_candidates: int
+    embedding: Embedding, hidden: Tensor, limits: Limits, step: Tensor, n_candidates: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the likeliest as token number ``n``: their log-probabilities, and which, (B, K, C).
+    """Return the likeliest as token number ``step``: their log-probabilities, and which, (B, K, C).
 
     Logits are made, used and freed a part at a time.
 
@@ -67,7 +67,7 @@ def candidates(
         embedding: makes logits.
         hidden: from these, (B, K, D).
         limits: of the sentences.
-        n: which token, from 1, (1,).
+        step: number of the token, from 1, on the device, (1,).
         n_candidates: C; V if there are fewer.
     """
     at_once = max(1, embedding.rows_at_once(hidden.device) // hidden.size(1))
@@ -76,7 +76,7 @@ def candidates(
     for begin, chunk in zip(range(0, len(hidden), at_once), hidden.split(at_once), strict=True):
         log_p = embedding.logits(chunk).float().log_softmax(dim=-1)  # (b, K, V)
         some = limits.select(slice(begin, begin + at_once))
-        of_chunks.append(some.likeliest(log_p, n, n_candidates))
+        of_chunks.append(some.likeliest(log_p, step, n_candidates))
     log_p, tokens = (torch.cat(parts) for parts in zip(*of_chunks, strict=True))
     return log_p, tokens
 

@@ -17,9 +17,9 @@ from ablate.decoding.search_state import Hypothesis, SearchSetup
 from ablate.errors import EngineError
 from ablate.model import Transformer
 
-_MANY = 0.75  # of the sentences: to drop fewer is not worth a copy, unless all are copied anyway
-_FEW = 0.25  # of the sentences: to drop those that are done is worth another capture
-_ROOM = 64  # tokens, at first
+_KEEP_ABOVE = 0.75  # of the sentences: to drop fewer is worth a copy only if all are copied anyway
+_RECAPTURE_BELOW = 0.25  # of the sentences: to drop those that are done is worth another capture
+_INITIAL_CAPACITY = 64  # tokens, at first
 
 
 class DecodeLoop:
@@ -35,8 +35,8 @@ class DecodeLoop:
         self.setup = setup
         self.model = model
         self.limits = setup.limits
-        self.most = int(self.limits.longest.max())
-        self.state = model.begin(model.encode(src), self.most)
+        self.max_len = int(self.limits.max_lens.max())
+        self.state = model.begin(model.encode(src), self.max_len)
         self.search_state = setup.start
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in range(len(src))]
         self.sentences = list(range(len(src)))  # those that are not done, by their index
@@ -49,22 +49,23 @@ class DecodeLoop:
         while True:
             parents = self._write()
             left = self._left(self.search_state.is_done())
-            most = len(self.sentences) - 1 if parents is not None else _MANY * len(self.sentences)
-            if len(left) > most:
+            n = len(self.sentences)
+            if len(left) > (n - 1 if parents is not None else _KEEP_ABOVE * n):
                 self._reorder(parents)
             elif not self._drop_all_but(left, parents):
                 return self.hypotheses
 
     def _write(self) -> Tensor | None:
         """Write one token more; return which beams the new ones continue."""
-        state, n = self.state, self.state.next_position + 1
-        last = self.search_state.last(n)[:, : state.n_beams]  # at first all beams are alike
+        state, step = self.state, self.state.next_position + 1
+        last = self.search_state.last_tokens(step)
+        last = last[:, : state.n_beams]  # at first all beams are alike
         hidden = self.model.feed(last.flatten(), state).unflatten(0, (-1, state.n_beams))
         log_p, tokens = candidates(
-            self.model.embedding, hidden, self.limits, n, self.setup.n_candidates
+            self.model.embedding, hidden, self.limits, step, self.setup.n_candidates
         )
         shape = -1, self.setup.n_beams, -1
-        parents = self.search_state.advance(log_p.expand(shape), tokens.expand(shape), n)
+        parents = self.search_state.advance(log_p.expand(shape), tokens.expand(shape), step)
         if state.n_beams < self.setup.n_beams:
             state.widen(self.setup.n_beams)
         return parents
@@ -148,22 +149,23 @@ class CapturedDecodeLoop(DecodeLoop):
         is_done = self.search_state.is_done()
         while True:
             left = self._left(is_done)
-            if len(left) <= _FEW * len(self.sentences):
+            if len(left) <= _RECAPTURE_BELOW * len(self.sentences):
                 if not self._drop_all_but(left):
                     return self.hypotheses
-                self._forget()
+                self._drop_capture()
             is_done = self._write_pair()
 
     def _write_pair(self) -> Tensor:
         """Write two tokens, or the last one; return which sentences are done, (B,)."""
         length = self.state.length
-        if length + 2 > self.most:
+        if length + 2 > self.max_len:
             self._reorder(self._write())
             return self.search_state.is_done()
         capacity = self.state.capacity
         if length + 2 > (capacity or 0):
-            self.state.fix_buffers(min(self.most, 2 * capacity if capacity else _ROOM))
-            self._forget()
+            wanted = 2 * capacity if capacity else _INITIAL_CAPACITY
+            self.state.fix_buffers(min(self.max_len, wanted))
+            self._drop_capture()
         if not self._is_warm:
             self._is_warm = True
             return self._warm_up()
@@ -202,5 +204,5 @@ class CapturedDecodeLoop(DecodeLoop):
         self.state, self.search_state = before  # nothing was done yet
         return replay
 
-    def _forget(self) -> None:
+    def _drop_capture(self) -> None:
         self._is_warm, self._replay = False, None

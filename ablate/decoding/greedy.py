@@ -25,11 +25,11 @@ class Greedy(Search):
     def __init__(self, *, max_extra: NonNegativeInt = 50) -> None:
         super().__init__(max_extra)
 
-    def start(self, longest: Tensor) -> SearchState:
-        tokens = longest.new_full((len(longest), int(longest.max()) + 1), PAD)
+    def start(self, max_lens: Tensor) -> SearchState:
+        tokens = max_lens.new_full((len(max_lens), int(max_lens.max()) + 1), PAD)
         tokens[:, 0] = BOS
-        log_p = torch.zeros(len(longest), device=longest.device)
-        return _Path(tokens, log_p, has_ended=torch.zeros_like(longest, dtype=torch.bool))
+        log_p = torch.zeros(len(max_lens), device=max_lens.device)
+        return _Path(tokens, log_p, has_ended=torch.zeros_like(max_lens, dtype=torch.bool))
 
 
 @dataclass
@@ -46,13 +46,13 @@ class _Path(SearchState):
     log_p: Tensor
     has_ended: Tensor
 
-    def last(self, n: Tensor) -> Tensor:
-        return self.tokens.index_select(1, n - 1)
+    def last_tokens(self, step: Tensor) -> Tensor:
+        return self.tokens.index_select(1, step - 1)
 
-    def advance(self, log_p: Tensor, tokens: Tensor, n: Tensor) -> None:
+    def advance(self, log_p: Tensor, tokens: Tensor, step: Tensor) -> None:
         best, token = log_p[:, 0, 0], tokens[:, 0, 0]  # (B,)
         self.log_p = torch.where(self.has_ended, self.log_p, self.log_p + best)
-        self.tokens.index_copy_(1, n, token.masked_fill(self.has_ended, PAD)[:, None])
+        self.tokens.index_copy_(1, step, token.masked_fill(self.has_ended, PAD)[:, None])
         self.has_ended = self.has_ended | (token == EOS)
 
     def is_done(self) -> Tensor:

@@ -39,11 +39,11 @@ class Search(Part, slot="decoding"):
         self.n_candidates = n_candidates
 
     @abstractmethod
-    def start(self, longest: Tensor) -> SearchState:
+    def start(self, max_lens: Tensor) -> SearchState:
         """Return the state before the first token.
 
         Args:
-            longest: the most tokens of each translation, EOS included, (B,).
+            max_lens: the most tokens of each translation, EOS included, (B,).
         """
 
     def search(
@@ -66,9 +66,9 @@ class Search(Part, slot="decoding"):
         Raises:
             EngineError: if the work of a token cannot be captured.
         """
-        longest = self._longest(model, src) if n_tokens is None else n_tokens
-        limits = Limits(longest, is_exact=n_tokens is not None)
-        setup = SearchSetup(self.start(longest), limits, self.n_beams, self.n_candidates)
+        max_lens = self._max_lens(model, src) if n_tokens is None else n_tokens
+        limits = Limits(max_lens, is_exact=n_tokens is not None)
+        setup = SearchSetup(self.start(max_lens), limits, self.n_beams, self.n_candidates)
         if capturer is None or self.capture_blocker:
             loop = DecodeLoop(setup, model, src)
         else:
@@ -76,7 +76,7 @@ class Search(Part, slot="decoding"):
         with _usual_kernels():
             return loop.run()
 
-    def _longest(self, model: Transformer, src: Tensor) -> Tensor:
+    def _max_lens(self, model: Transformer, src: Tensor) -> Tensor:
         return ((src != PAD).sum(dim=1) + self.max_extra).clamp(max=model.max_len)
 
 

@@ -42,17 +42,17 @@ class SearchState(ABC):
     """
 
     @abstractmethod
-    def last(self, n: Tensor) -> Tensor:
-        """Return the token before token number ``n``, from 1, (1,), of every beam, (B, K)."""
+    def last_tokens(self, step: Tensor) -> Tensor:
+        """Return the token before number ``step`` (1,), from 1, of every beam, (B, K)."""
 
     @abstractmethod
-    def advance(self, log_p: Tensor, tokens: Tensor, n: Tensor) -> Tensor | None:
-        """Write token number ``n``; sentences that are done must not change any more.
+    def advance(self, log_p: Tensor, tokens: Tensor, step: Tensor) -> Tensor | None:
+        """Write token number ``step``; sentences that are done must not change any more.
 
         Args:
             log_p: of the C likeliest tokens after every beam, likeliest first, (B, K, C).
             tokens: which they are, (B, K, C).
-            n: which token, from 1, (1,).
+            step: number of the token, from 1, on the device, (1,).
 
         Returns:
             Which of its sentence's old beams each new one continues, (B, K); None if each
@@ -73,7 +73,7 @@ class SearchState(ABC):
         return {name: x for name, x in values.items() if isinstance(x, Tensor)}
 
     def select(self, sentences: Tensor) -> Self:
-        """Return the frontier of some of the ``sentences`` (B',), by number."""
+        """Return the search state of the ``sentences`` with these indices, (B',)."""
         kept = {name: x.index_select(0, sentences) for name, x in self.tensors().items()}
         return replace(self, **kept)
 

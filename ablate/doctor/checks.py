@@ -45,7 +45,7 @@ CHECKS = (
     Check("bf16", computing.bf16, _MINUTE_S, ("cpu", "cuda")),
     Check("graph capture", computing.capture, _MINUTE_S, _GPU),
     Check("engine as eager", computing.engines, _MINUTE_S, ("cpu", "cuda")),
-    Check("runs side by side", computing.company, _MINUTE_S, ("cpu", "cuda")),
+    Check("runs side by side", computing.side_by_side, _MINUTE_S, ("cpu", "cuda")),
     Check("determinism", computing.determinism, _MINUTE_S, ("cpu", "cuda")),
     Check("speed", computing.speed, _MINUTE_S, ("cpu", "cuda")),
     Check("compile", computing.compiler, 2 * _MINUTE_S, ("cpu", "cuda")),

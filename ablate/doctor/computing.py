@@ -1,4 +1,4 @@
-"""What a device computes: precision, captures, engines, company, repetition, speed."""
+"""What a device computes: precision, captures, engines, runs side by side, repetition, speed."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def engines(target: Target) -> CheckResult:
     return ok(text, **figures)
 
 
-def company(target: Target) -> CheckResult:
+def side_by_side(target: Target) -> CheckResult:
     """Check that two runs in one process have the numbers that each has alone."""
     device, place = _device(target)
     name = resolve("auto", place.kind)

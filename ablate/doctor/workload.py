@@ -24,8 +24,8 @@ from ablate.data.tokenizer import EOS, PAD
 from ablate.hashing import sha256
 from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
-from ablate.training.engines import Engine, choose
-from ablate.training.step import StepConfig, make_optimizer, set_rate
+from ablate.training.engines import Engine, make_engine
+from ablate.training.step import StepConfig, make_optimizer, set_lr
 
 _N_PAIRS = 2000
 _EPS = 1e-4  # large, or gradients that are rounding alone would move weights as others do
@@ -44,7 +44,7 @@ class Size:
 
 
 SMALL = Size(d_model=32, n_layers=1, n_ids=200, batch_tokens=3072)
-"""Of checks; the batch is so large that a CPU does it in two micro-batches."""
+"""Of checks; the batch is so large that a CPU does it in two shards."""
 
 TINY = Size(d_model=128, n_layers=4, n_ids=10_000, batch_tokens=4096)
 """Of speeds on a GPU: Transformer-Tiny, as `experiments/presets/tiny.yaml` has it."""
@@ -105,9 +105,9 @@ def engine(
     model = assemble(run.model, Vocabulary(size.n_ids, size.n_ids, is_joint=True), PAD)
     model = model.to(device).train()
     optimizer = make_optimizer(run, model)
-    set_rate(optimizer, LEARNING_RATE)
+    set_lr(optimizer, LEARNING_RATE)
     step_config = StepConfig.of(run.training, precision)
-    made = choose(name, model, step_config, optimizer)
+    made = make_engine(name, model, step_config, optimizer)
     made.cores = cores
     try:
         yield made

@@ -16,8 +16,8 @@ from ablate.decoding import Search
 from ablate.errors import EngineError
 from ablate.model import Transformer, assemble
 from ablate.registry import build
-from ablate.training.engines import Engine, capturer_for, choose
-from ablate.training.step import StepConfig, make_optimizer, set_rate
+from ablate.training.engines import Engine, capturer_for, make_engine
+from ablate.training.step import StepConfig, make_optimizer, set_lr
 
 _N_BATCHES = 4  # to train on, spread over the lengths
 _N_SENTENCES = 64  # of dev, to decode
@@ -35,7 +35,7 @@ class Workload:
         spec: the run.
         prepared: its corpus.
         device: where the work is done.
-        engine: with what.
+        engine: makes the steps.
         micro_batch_factor: how many times smaller than usual the parts of a batch are.
 
     Attributes:
@@ -91,8 +91,8 @@ class Workload:
         """Return what makes optimizer steps, which accumulate as many batches as the run's do."""
         step_config = StepConfig.of(self.spec.training, precision)
         optimizer = make_optimizer(self.spec, model)
-        set_rate(optimizer, _LEARNING_RATE)
-        engine = choose(self.engine, model.train(), step_config, optimizer)
+        set_lr(optimizer, _LEARNING_RATE)
+        engine = make_engine(self.engine, model.train(), step_config, optimizer)
         return TrainingWork(engine, self.micro_batch_factor)
 
 
@@ -100,7 +100,7 @@ class TrainingWork:
     """Makes optimizer steps.
 
     Args:
-        engine: with what.
+        engine: makes the steps.
         micro_batch_factor: how many times smaller than usual the parts of a batch are.
     """
 

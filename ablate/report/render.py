@@ -35,7 +35,7 @@ def render(
 
     Args:
         table: what to write.
-        format_: how.
+        format_: name of the format.
         width: for ``terminal``, its columns; None has room for everything.
         is_coloured: for ``terminal``, whether it has bold and faint faces.
     """

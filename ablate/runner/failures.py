@@ -11,13 +11,13 @@ import torch
 
 from ablate.errors import AblateError, DivergedError, EngineError
 
-Failure = Literal["memory", "killed", "engine", "company", "other"]
+Failure = Literal["memory", "killed", "engine", "process_lost", "other"]
 """Why a task left no result:
 
 ``memory``   the process or the device ran out of it
 ``killed``   signal 9, which Linux sends when memory is short, and people may
 ``engine``   the process could not go on with this engine
-``company``  another task failed so that the process they shared had to end
+``process_lost``  another task failed so that the process they shared had to end
 ``other``    anything else
 """
 
@@ -44,7 +44,7 @@ def failure_of(error: BaseException) -> Failure:
     if any(_is_out_of_memory(each) for each in _chain(error)):
         return "memory"
     if isinstance(error, EngineError):
-        return "engine" if error.is_own else "company"
+        return "engine" if error.is_own else "process_lost"
     return "other"
 
 

@@ -22,7 +22,7 @@ class Needs:
     """What a run needs of a device, as far as its row has been probed.
 
     Attributes:
-        runs_at_once: of how many such runs at once the device makes more than of one after another.
+        runs_at_once: how many such runs finish sooner side by side than one after another.
         memory_mib: the most memory that it reserves; infinite if that is not known.
     """
 

@@ -20,8 +20,8 @@ from ablate.runner.devices import Device
 from ablate.runner.failures import Failure, failure_of_exit
 from ablate.runner.listener import ProgressListener
 from ablate.runner.packing import TaskGroup
-from ablate.runner.retries import Ended
-from ablate.runner.task import Ending, Exit, Heartbeat, Message, Task, parse_message
+from ablate.runner.retries import TaskOutcome
+from ablate.runner.task import Heartbeat, Message, ProcessExited, Task, TaskFinished, parse_message
 
 WORKER = (sys.executable, "-P", "-m", "ablate.runner")
 GRACE_S = 5.0
@@ -72,7 +72,7 @@ class Pool:
 
     def run(
         self, groups: Iterable[TaskGroup], *, is_alone: bool = False, shares_cores: bool = True
-    ) -> Iterator[Ended]:
+    ) -> Iterator[TaskOutcome]:
         """Do all tasks, the first groups first; yield each when it has ended.
 
         Args:
@@ -89,13 +89,13 @@ class Pool:
             worker, process, message = self._messages.get()
             if worker not in self._busy or worker.process is not process:
                 continue  # a process has ended that had nothing to do
-            if isinstance(message, Exit):
+            if isinstance(message, ProcessExited):
                 self._busy.remove(worker)
                 self._idle.append(worker)
                 yield from worker.exited(message)
             elif message.key not in worker.left:
                 continue
-            elif isinstance(message, Ending):
+            elif isinstance(message, TaskFinished):
                 yield worker.ended(message)
             else:
                 worker.heartbeat(message)
@@ -115,12 +115,12 @@ class Pool:
         return max(free, key=lambda worker: worker.is_ready, default=None)
 
     def _start(self, group: TaskGroup, worker: _Worker) -> None:
-        company = [other for other in self._busy if other.device == worker.device]
+        others = [other for other in self._busy if other.device == worker.device]
         self._idle.remove(worker)
         self._busy.append(worker)
         worker.begin(group)
-        for each in (*company, worker):
-            each.had_company |= bool(company)
+        for each in (*others, worker):
+            each.shared_device |= bool(others)
         for task in group:
             self._listener.started(task, worker.device)
 
@@ -133,13 +133,13 @@ class _Worker:
     Attributes:
         device: what the process sees.
         left: the tasks that have not ended yet, by their keys.
-        had_company: whether anything else has been at work on the device since the group began.
+        shared_device: whether anything else has been at work on the device since the group began.
     """
 
     def __init__(self, device: Device, command: Sequence[str], messages: _Messages) -> None:
         self.device = device
         self.left: dict[str, Task] = {}
-        self.had_company = False
+        self.shared_device = False
         self._largest: dict[str, int] = {}  # sentences in the largest batch of each task
         self._ender: Task | None = None  # whose failure ends the process under the others
         self._must_restart = False
@@ -162,7 +162,7 @@ class _Worker:
     def begin(self, group: TaskGroup) -> None:
         """Send the tasks, and leave the pipe open: its end tells the worker of ours."""
         self.left = {task.key: task for task in group}
-        self.had_company = len(group) > 1
+        self.shared_device = len(group) > 1
         self._largest, self._ender, self._must_restart = {}, None, False
         self._cores = 1
         self._log = group[0].log
@@ -191,7 +191,7 @@ class _Worker:
         if heartbeat.largest_batch is not None:
             self._largest[heartbeat.key] = heartbeat.largest_batch
 
-    def ended(self, ending: Ending) -> Ended:
+    def ended(self, ending: TaskFinished) -> TaskOutcome:
         """Return how a task of the group ended."""
         task = self.left.pop(ending.key)
         if ending.failure in ("memory", "engine"):
@@ -199,7 +199,7 @@ class _Worker:
             self._must_restart |= ending.failure == "engine"
         return self._ended(task, ending.failure, ending.reason)
 
-    def exited(self, message: Exit) -> list[Ended]:
+    def exited(self, message: ProcessExited) -> list[TaskOutcome]:
         """Return how the tasks ended that had not when the process of the group did.
 
         After an engine has failed, the worker ends too: whatever comes next gets a fresh process,
@@ -212,7 +212,7 @@ class _Worker:
             return [self._ended(task, None, None) for task in left]
         if self._ender is not None:
             reason = f"its process was ended by a failure of {self._ender.variant}"
-            return [self._ended(task, "company", reason) for task in left]
+            return [self._ended(task, "process_lost", reason) for task in left]
         log = self._log.read_text(encoding="utf-8", errors="replace").strip()
         failure = failure_of_exit(message.status, log)
         return [self._ended(task, failure, _reason(message.status, log)) for task in left]
@@ -231,8 +231,8 @@ class _Worker:
             process.stdin.close()
         process.stdout.close()
 
-    def _ended(self, task: Task, failure: Failure | None, reason: str | None) -> Ended:
-        return Ended(task, failure, reason, self.had_company, self._largest.get(task.key))
+    def _ended(self, task: Task, failure: Failure | None, reason: str | None) -> TaskOutcome:
+        return TaskOutcome(task, failure, reason, self.shared_device, self._largest.get(task.key))
 
     def _send(self, text: str) -> None:
         """Write to the process, unless it has died; then `_listen` notices."""
@@ -269,7 +269,7 @@ class _Worker:
                 self._messages.put((self, process, parse_message(line)))
             except ValueError:
                 continue
-        self._messages.put((self, process, Exit(process.wait())))
+        self._messages.put((self, process, ProcessExited(process.wait())))
 
 
 def _reason(status: int, log: str) -> str:

@@ -93,7 +93,7 @@ def probe_one(task: Task, store: Store, report: Report) -> None:
         rounds = {name: [speed] for name, speed in speeds.items()}
         of_corpus = _of_corpus(prepared, batches)
         of_rounds = {"session": task.session, "rounds": rounds}
-        store.save_probe(task.key, {**measured, **of_corpus, **of_rounds, **task.changes})
+        store.save_probe(task.key, {**measured, **of_corpus, **of_rounds, **task.fallbacks})
         return
     before = store.load_probe(task.key) or {}
     if before.get("session") != task.session:

@@ -33,10 +33,10 @@ def resume(task: Task, folder: Path) -> Task:
     if task.fresh:
         _remove_all(folder)
     begun = _read(folder)
-    if task.changes and task.changes != begun:
+    if task.fallbacks and task.fallbacks != begun:
         _remove_all(folder)
-        write_whole(folder / _FILE, json.dumps(task.changes) + "\n")
-    return task.changed(begun) if not task.changes else task
+        write_whole(folder / _FILE, json.dumps(task.fallbacks) + "\n")
+    return task.with_fallbacks(begun) if not task.fallbacks else task
 
 
 def tidy(folder: Path) -> None:

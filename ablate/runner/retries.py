@@ -20,14 +20,14 @@ _EAGER = "eager"
 
 
 @dataclass(frozen=True)
-class Ended:
+class TaskOutcome:
     """How a task ended.
 
     Attributes:
         task: as it was given to a worker.
         failure: the kind of failure; None if the task has left its result.
         reason: of the failure, in one line.
-        had_company: whether anything else was at work on its device meanwhile.
+        shared_device: whether anything else was at work on its device meanwhile.
         largest_batch: sentences in the largest batch that it worked on; None if it had not begun
             to work on batches.
     """
@@ -35,7 +35,7 @@ class Ended:
     task: Task
     failure: Failure | None = None
     reason: str | None = None
-    had_company: bool = False
+    shared_device: bool = False
     largest_batch: int | None = None
 
 
@@ -52,7 +52,7 @@ class Retry:
     how: str
 
 
-def retry(ended: Ended) -> Retry | None:
+def retry(ended: TaskOutcome) -> Retry | None:
     """Return how a task is repeated; None if its outcome stands."""
     if ended.failure is None:
         return None
@@ -61,24 +61,24 @@ def retry(ended: Ended) -> Retry | None:
         return _with_more_memory(task, ended)
     if ended.failure == "engine":
         return _with_eager(task, ended.reason or "")
-    if ended.failure == "company":
+    if ended.failure == "process_lost":
         return Retry(task, "in another process")
     if task.runs_per_process > 1:
         return Retry(replace(task, isolation="process"), "in a process of its own")
     return None
 
 
-def _with_more_memory(task: Task, ended: Ended) -> Retry | None:
+def _with_more_memory(task: Task, ended: TaskOutcome) -> Retry | None:
     """Return the next step for lack of memory.
 
     Signal 9 is only a guess at it, so that the task is repeated as it is before it is divided.
     """
-    if task.isolation != "device" and (ended.had_company or ended.failure == "killed"):
+    if task.isolation != "device" and (ended.shared_device or ended.failure == "killed"):
         return Retry(replace(task, isolation="device"), "alone on its device")
     if ended.largest_batch is None or task.micro_batch_factor >= ended.largest_batch:
         return None
     factor = 2 * task.micro_batch_factor
-    divided = task.changed({"micro_batch_factor": factor})
+    divided = task.with_fallbacks({"micro_batch_factor": factor})
     return Retry(divided, f"in micro-batches 1/{factor} of the usual size")
 
 
@@ -86,4 +86,4 @@ def _with_eager(task: Task, reason: str) -> Retry | None:
     if task.engine == _EAGER:
         return None
     changes = {"engine": _EAGER, "engine_note": f"not {task.engine}: {reason}"}
-    return Retry(task.changed(changes), "in a fresh process with the eager engine")
+    return Retry(task.with_fallbacks(changes), "in a fresh process with the eager engine")

@@ -14,7 +14,7 @@ from ablate.runner.packing import Needs, TaskGroup, one_per_process, pack_tasks
 from ablate.runner.pool import WORKER, Pool
 from ablate.runner.probe import n_rounds_of
 from ablate.runner.provenance import now
-from ablate.runner.retries import Ended, retry
+from ablate.runner.retries import TaskOutcome, retry
 from ablate.runner.run import micro_batching
 from ablate.runner.task import Task
 from ablate.store import FINISHED, Store
@@ -70,10 +70,10 @@ def schedule(
     todo = missing(tasks, store)
     with Pool(worker_slots, listener, command) as pool:
         n_devices = len(set(worker_slots))
-        rows = _unmeasured(todo, store)
+        rows = _rows_to_probe(todo, store)
         each = PROBE_SECONDS if limits.probe_seconds is None else limits.probe_seconds
         attempts = _measure(rows, pool, listener, n_devices, each * len(rows) / n_devices)
-        todo = [task.changed(_changes(task, attempts, store)) for task in todo]
+        todo = [task.with_fallbacks(_fallbacks(task, attempts, store)) for task in todo]
         what = "training"
         while todo:
             groups = _pack(todo, worker_slots, store, limits.runs_per_process)
@@ -94,7 +94,9 @@ def _measure(
     n_devices: int,
     seconds: float,
 ) -> dict[str, Task]:
-    """Measure ``rows`` by turns, forwards and backwards; one that fails gets no more of them.
+    """Measure ``rows`` round-robin, in reverse order every other round.
+
+    A row that fails is left out of later rounds.
 
     After `FEWEST_ROUNDS` no round begins later than ``seconds`` after the first has ended. In the
     first round a row that fails is repeated as `retry` says, and goes on as it succeeded.
@@ -115,8 +117,9 @@ def _measure(
         todo = [replace(attempts[key], round=number) for key in left]
         while todo:
             listener.expect(todo, what, n_devices)
-            what, again = "", dict[str, Task]()
-            groups = one_per_process(todo[:: -1 if number % 2 else 1])
+            what = ""
+            again: dict[str, Task] = {}
+            groups = one_per_process(todo[::-1] if number % 2 else todo)
             for ended in pool.run(groups, is_alone=True, shares_cores=False):
                 again |= _settle_probe(ended, left, listener)
             attempts |= again
@@ -124,7 +127,9 @@ def _measure(
     return attempts
 
 
-def _settle_probe(ended: Ended, left: list[str], listener: ProgressListener) -> dict[str, Task]:
+def _settle_probe(
+    ended: TaskOutcome, left: list[str], listener: ProgressListener
+) -> dict[str, Task]:
     """Announce how a probe ended, and take its row from those ``left`` if it failed for good.
 
     Returns:
@@ -140,13 +145,13 @@ def _settle_probe(ended: Ended, left: list[str], listener: ProgressListener) -> 
     return {} if again is None else {task.key: again.task}
 
 
-def _changes(task: Task, rows: dict[str, Task], store: Store) -> dict[str, Any]:
-    """Return how a run's row was executed when it was probed, where not as was asked for.
+def _fallbacks(task: Task, rows: dict[str, Task], store: Store) -> dict[str, Any]:
+    """Return the fallbacks that a run's row came to when it was probed.
 
-    So all seeds of a row are executed alike, and do not begin with what has failed.
+    All seeds of a row are then executed alike, and none begins with what has failed.
     """
     if task.probe in rows:
-        return rows[task.probe].changes
+        return rows[task.probe].fallbacks
     return store.load_probe(task.probe) or {}
 
 
@@ -230,8 +235,11 @@ def outcome(record: dict[str, Any]) -> str:
     return f"done, BLEU {', '.join(scores)}"
 
 
-def _unmeasured(tasks: Iterable[Task], store: Store) -> list[Task]:
-    """Return a probe of every row if one needs it: by turns alone can they be compared."""
+def _rows_to_probe(tasks: Iterable[Task], store: Store) -> list[Task]:
+    """Return a probe task per row, or none if all rows are measured.
+
+    One row without a measurement has all measured again: speeds compare only within a session.
+    """
     rows: dict[str, Task] = {}
     for task in tasks:
         rows.setdefault(task.probe, task)
@@ -243,7 +251,7 @@ def _unmeasured(tasks: Iterable[Task], store: Store) -> list[Task]:
     return [replace(task, action="probe", key=key) for key, task in rows.items()]
 
 
-def _settle(ended: Ended, store: Store) -> dict[str, Any]:
+def _settle(ended: TaskOutcome, store: Store) -> dict[str, Any]:
     """Return the record that a worker left, or write the one that it could not.
 
     If a worker dies at once, what there is may be the record of an earlier attempt.

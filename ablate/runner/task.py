@@ -72,7 +72,7 @@ class Task:
         return self.spec["seed"]
 
     @property
-    def changes(self) -> dict[str, Any]:
+    def fallbacks(self) -> dict[str, Any]:
         """Return what is executed otherwise than was asked for, because that failed."""
         changes: dict[str, Any] = {}
         if self.micro_batch_factor > 1:
@@ -81,7 +81,7 @@ class Task:
             changes |= {"engine": self.engine, "engine_note": self.engine_note}
         return changes
 
-    def changed(self, changes: Mapping[str, Any]) -> Task:
+    def with_fallbacks(self, changes: Mapping[str, Any]) -> Task:
         """Return the task with ``changes`` of another one, and the isolation that they ask for."""
         task = self
         if changes.get("engine_note"):
@@ -145,7 +145,7 @@ class Heartbeat:
 
 
 @dataclass(frozen=True)
-class Ending:
+class TaskFinished:
     """A task is over.
 
     Attributes:
@@ -160,7 +160,7 @@ class Ending:
 
 
 @dataclass(frozen=True)
-class Exit:
+class ProcessExited:
     """The process that a group of tasks shared has ended.
 
     Attributes:
@@ -170,7 +170,7 @@ class Exit:
     status: int
 
 
-Message = Heartbeat | Ending | Exit
+Message = Heartbeat | TaskFinished | ProcessExited
 """What a worker sends."""
 
 
@@ -195,7 +195,9 @@ def parse_message(line: str) -> Message:
         raise ValueError(f"not a message of a worker: {line!r}") from error
 
 
-_MESSAGES: dict[str, type[Message]] = {kind.__name__: kind for kind in (Heartbeat, Ending, Exit)}
+_MESSAGES: dict[str, type[Message]] = {
+    kind.__name__: kind for kind in (Heartbeat, TaskFinished, ProcessExited)
+}
 
 
 def _used(spec: dict[str, Any]) -> tuple[Plugin, ...]:

@@ -37,7 +37,7 @@ from ablate.runner.failures import failure_of, reason_of
 from ablate.runner.interleaving import Interleaver
 from ablate.runner.probe import probe_one
 from ablate.runner.run import run_one
-from ablate.runner.task import Ending, Exit, Heartbeat, Message, Task, to_line
+from ablate.runner.task import Heartbeat, Message, ProcessExited, Task, TaskFinished, to_line
 from ablate.store import Store
 from ablate.training import Progress
 
@@ -60,7 +60,7 @@ def main() -> int:
         status, is_stopped = _wait_for(fork)
         if is_stopped:
             return StoppedError.exit_status
-        send(Exit(status))
+        send(ProcessExited(status))
     return 0
 
 
@@ -163,7 +163,7 @@ def _do(tasks: Sequence[Task], send: _Send, is_stopped: Callable[[], bool], core
 
 def _do_one(
     task: Task, send: _Send, should_stop: Callable[[], bool], cores: Callable[[], int]
-) -> Ending:
+) -> TaskFinished:
     """Do a task; return how it ended.
 
     Raises:
@@ -185,8 +185,8 @@ def _do_one(
         raise
     except Exception as error:
         traceback.print_exc()
-        return Ending(task.key, failure_of(error), reason_of(error))
-    return Ending(task.key)
+        return TaskFinished(task.key, failure_of(error), reason_of(error))
+    return TaskFinished(task.key)
 
 
 def _message_channel() -> _Send:

@@ -21,7 +21,7 @@ class Pending:
 
     Attributes:
         step: its number.
-        result: of it.
+        result: of the step.
         target_tokens: of all steps so far.
         rate: learning rate.
         seconds: of the run so far.

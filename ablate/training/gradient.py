@@ -27,8 +27,8 @@ class StepInputs:
 
     Attributes:
         src: source ids, (B, S).
-        tgt_in: what the decoder reads, (B, T).
-        tgt_out: what it shall write, (B, T).
+        tgt_in: decoder input, shifted right, (B, T).
+        tgt_out: labels, (B, T).
         n_tokens: target tokens that are not padding; a number, or a tensor ().
         normalizer: what the summed losses are divided by before the gradient is taken; likewise.
         token_index: where those tokens are among all B T, (n_tokens,); None: logits are made of
@@ -64,22 +64,22 @@ def forward_hidden(model: Transformer, src: Tensor, tgt: Tensor) -> tuple[Tensor
     return model.hidden(tgt, model.encode(src, aux_losses), aux_losses), aux_losses
 
 
-def add_gradient(
+def forward_backward(
     model: Transformer,
     step_config: StepConfig,
     inputs: StepInputs,
     forward_hidden: ForwardHidden = forward_hidden,
 ) -> Tensor:
-    """Add the gradient of the losses of some pairs to that of the parameters.
+    """Run forward and backward on a batch, adding to the gradients of the parameters.
 
     The logits of all tokens together would be the largest tensor of a step by far, so they are
     made, used and freed a part at a time.
 
     Args:
         model: on the device of the inputs.
-        step_config: how.
-        inputs: some pairs.
-        forward_hidden: how to go through the stacks.
+        step_config: objective and precision.
+        inputs: the batch.
+        forward_hidden: goes through the stacks.
 
     Returns:
         Two losses, both summed over the target tokens, (2,): the objective's, and what parts of

@@ -26,10 +26,10 @@ from ablate.registry import build
 from ablate.training import checkpoint
 from ablate.training.averaging import MovingAverage, Snapshots
 from ablate.training.curve import Curve, Pending, Row, wants_row
-from ablate.training.engines import SelfCheck, choose
+from ablate.training.engines import SelfCheck, make_engine
 from ablate.training.micro_batching import most_parts
 from ablate.training.plan import Stream, count_steps
-from ablate.training.step import StepConfig, make_optimizer, set_rate
+from ablate.training.step import StepConfig, make_optimizer, set_lr
 
 _CHECKPOINT_SECONDS = 20.0
 _WAIT_STEPS = 20  # on CUDA, how far the host runs ahead before it reads the losses
@@ -186,7 +186,9 @@ class _Loop:
         )
         self.optimizer = make_optimizer(job.spec, model)
         step_config = StepConfig.of(training, job.precision)
-        self.engine = choose(job.engine, model.train(), step_config, self.optimizer, job.capturer)
+        self.engine = make_engine(
+            job.engine, model.train(), step_config, self.optimizer, job.capturer
+        )
         self.self_check = SelfCheck(self.engine)
         self.generator = generator_of(job.device)
         self.file = job.folder / "checkpoint.pt"
@@ -229,7 +231,7 @@ class _Loop:
             self._save_if_due()
 
     def _calibrate(self) -> None:
-        """Show the model a batch before the first step, for the wirings that ask for it."""
+        """Show the model a batch before the first step, if a residual scheme needs calibration."""
         self._seed_dropout()
         stream = Stream(self.job.batches, self.job.spec.seed)
         for batch in stream.take(1):
@@ -244,7 +246,7 @@ class _Loop:
         state.step += 1
         self._seed_dropout()
         rate = self.schedule.rate(state.step, self.curve.dev_nlls)
-        set_rate(self.optimizer, rate)
+        set_lr(self.optimizer, rate)
         self.epochs_before = self.stream.finished_epochs
         self.engine.cores = self.job.cores()
         batches = list(self.stream.take(training.accumulate))

@@ -63,7 +63,7 @@ class StepConfig:
 
 
 def make_optimizer(spec: RunSpec, model: Transformer) -> torch.optim.Optimizer:
-    """Return a run's optimizer, of all weights of its model; `set_rate` sets the learning rate."""
+    """Return a run's optimizer, of all weights of its model; `set_lr` sets the learning rate."""
     initialisation = build(Initialisation, spec.model.initialisation, spec.model.dims)
     maker = build(Optimizer, spec.training.optimizer, at="training.optimizer")
     return maker.make(parameter_groups(model, initialisation))
@@ -86,7 +86,7 @@ def parameter_groups(model: Transformer, initialisation: Initialisation) -> list
     return [Group(parameters, *kind) for kind, parameters in groups.items()]
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+def set_lr(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Set the learning rate: each group's own factor times ``rate``."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group["rate"]

@@ -18,7 +18,7 @@ from ablate.data.tokenizer import PAD
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose, slots
 from ablate.training.engines import Engine
-from ablate.training.step import StepConfig, make_optimizer, set_rate
+from ablate.training.step import StepConfig, make_optimizer, set_lr
 from gpu.script import Item, Result, Setting, WrongError, answer
 from gpu.work import engine_of, n_captures, relative_difference
 from tests.tiny import PARTS, TINY, fitted, ids, some_batch, tiny
@@ -38,7 +38,7 @@ def gradient(slot: str, name: str, objective: str, setting: Setting) -> Result:
         for _ in range(2):
             made.step([batch])
         model.zero_grad(set_to_none=False)
-        made.add_gradient(batch, 7)
+        made.forward_backward(batch, 7)
         weights = list(model.parameters())
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in weights]
         made.close()
@@ -69,7 +69,7 @@ def optimizer(name: str, setting: Setting) -> Result:
         step_config = StepConfig.of(run.training, "fp32")
         made = engine_of(engine_name, model, step_config, updater)
         for rate in (1e-3, 2e-3, 3e-3, 4e-3):
-            set_rate(updater, rate)
+            set_lr(updater, rate)
             made.step([batch])
         weights = [p.detach().clone() for p in model.parameters()]
         made.close()

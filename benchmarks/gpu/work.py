@@ -28,8 +28,8 @@ from ablate.decoding import Hypothesis, Search, translate
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import build
-from ablate.training.engines import Engine, capturer_for, choose
-from ablate.training.step import StepConfig, make_optimizer, set_rate
+from ablate.training.engines import Engine, capturer_for, make_engine
+from ablate.training.step import StepConfig, make_optimizer, set_lr
 from gpu.script import Setting
 
 FIRST_ID = 4  # after those with a meaning of their own
@@ -104,7 +104,7 @@ class Work:
         """Yield an engine with a fresh model, and close it."""
         model = self.model(seed).train()
         optimizer = make_optimizer(self.run, model)
-        set_rate(optimizer, LEARNING_RATE)
+        set_lr(optimizer, LEARNING_RATE)
         step_config = StepConfig.of(self.run.training, precision)
         made = engine_of(name, model, step_config, optimizer)
         try:
@@ -134,7 +134,7 @@ def engine_of(
     name: str, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
 ) -> Engine:
     """Return an engine of that name."""
-    return choose(name, model, step_config, optimizer)
+    return make_engine(name, model, step_config, optimizer)
 
 
 def captured(capturer: GraphCapturer, work: Callable[[], Tensor]) -> Callable[[], Tensor]:

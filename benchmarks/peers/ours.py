@@ -16,8 +16,8 @@ from ablate.decoding import Search, translate
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import build
-from ablate.training.engines import capturer_for, choose, resolve
-from ablate.training.step import StepConfig, make_optimizer, set_rate
+from ablate.training.engines import capturer_for, make_engine, resolve
+from ablate.training.step import StepConfig, make_optimizer, set_lr
 from peers.protocol import PAD, Batch, Clock, Ids, Session, count_parameters, serve
 
 
@@ -37,9 +37,9 @@ def train(session: Session, spec: RunSpec, model: Transformer) -> None:
     device = session.job.device
     step_config = StepConfig.of(spec.training, session.training.precision)
     optimizer = make_optimizer(spec, model)
-    set_rate(optimizer, session.training.lr)
+    set_lr(optimizer, session.training.lr)
     name = (session.job.options or {}).get("engine", "auto")
-    engine = choose(resolve(name, device), model.train(), step_config, optimizer)
+    engine = make_engine(resolve(name, device), model.train(), step_config, optimizer)
     if device == "cpu":
         engine.cores = session.job.threads
         torch.set_num_threads(1)  # as our runner has it, which gives a run cores, not threads

@@ -17,7 +17,15 @@ from torch import Tensor
 from ablate.cuda_graphs import GraphCapturer
 from ablate.doctor import __main__ as process
 from ablate.doctor import computing
-from ablate.doctor.computing import bf16, capture, company, compiler, determinism, engines, speed
+from ablate.doctor.computing import (
+    bf16,
+    capture,
+    compiler,
+    determinism,
+    engines,
+    side_by_side,
+    speed,
+)
 from ablate.doctor.results import CheckResult, Target
 from ablate.doctor.workload import SMALL, matrix_rate
 from ablate.errors import EngineError
@@ -91,7 +99,7 @@ def test_engines_agree(target: Target) -> None:
 
 
 def test_an_engine_that_is_wrong_is_broken(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
-    add = DataParallel.add_gradient
+    add = DataParallel.forward_backward
 
     def wrong(self: DataParallel, *args: Any) -> Tensor:
         losses = add(self, *args)
@@ -100,7 +108,7 @@ def test_an_engine_that_is_wrong_is_broken(monkeypatch: pytest.MonkeyPatch, targ
         weight.grad *= 1.01
         return losses
 
-    monkeypatch.setattr(DataParallel, "add_gradient", wrong)
+    monkeypatch.setattr(DataParallel, "forward_backward", wrong)
     result = engines(target)
     assert result.outcome == "broken"
     assert "say --engine eager" in result.sentence
@@ -123,7 +131,7 @@ def test_an_engine_that_gives_up_is_a_warning(
 
 
 def test_runs_side_by_side_are_as_alone(target: Target) -> None:
-    assert company(target).outcome == "ok"
+    assert side_by_side(target).outcome == "ok"
 
 
 def test_runs_that_disturb_each_other_are_broken(
@@ -131,7 +139,7 @@ def test_runs_that_disturb_each_other_are_broken(
 ) -> None:
     """Runs that share one generator draw each other's dropout."""
     monkeypatch.setattr("ablate.runner.interleaving._RandomState.restore", lambda _: None)
-    result = company(target)
+    result = side_by_side(target)
     assert result.outcome == "broken"
     assert "say --jobs 1" in result.sentence
 
@@ -170,7 +178,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaMachine]:
         yield machine
 
 
-@pytest.mark.parametrize("check", [capture, engines, company, determinism])
+@pytest.mark.parametrize("check", [capture, engines, side_by_side, determinism])
 def test_a_gpu_is_ok_and_its_graphs_are_replayed(
     check: Callable[[Target], CheckResult], gpu: CudaMachine, target: Target
 ) -> None:

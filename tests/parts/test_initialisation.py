@@ -15,7 +15,7 @@ from ablate.parts.dims import Dims
 from ablate.parts.initialisation import Initialisation, roles
 from ablate.parts.optimizer import Optimizer
 from ablate.registry import build, choose, lookup, slots
-from ablate.training.step import parameter_groups, set_rate
+from ablate.training.step import parameter_groups, set_lr
 from tests.tiny import PAD, PARTS, TINY, VOCABULARY, alternatives, companion, fitted, tiny
 
 NAMES = sorted(slots()["initialisation"])
@@ -378,7 +378,7 @@ def moved(initialisation: dict[str, Any], d_model: int) -> tuple[float, float]:
     model = assemble(spec, VOCABULARY, PAD)
     chosen = build(Initialisation, spec.initialisation, spec.dims)
     optimizer = build(Optimizer, choose(Optimizer, "adam")).make(parameter_groups(model, chosen))
-    set_rate(optimizer, 1e-2)
+    set_lr(optimizer, 1e-2)
     src, tgt = torch.randint(4, 50, (2, 8, 6))
 
     def outputs() -> tuple[Tensor, Tensor]:

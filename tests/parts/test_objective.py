@@ -13,7 +13,7 @@ from torch import Tensor
 from ablate.data.batches import Batch
 from ablate.parts.objective import Objective, _SmoothedCrossEntropy
 from ablate.registry import build, choose, lookup, slots
-from ablate.training.gradient import StepInputs, add_gradient
+from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig
 from tests.tiny import alternatives, ids, tiny
 
@@ -243,7 +243,7 @@ def test_r_drop_sends_every_sentence_through_two_dropout_masks() -> None:
 
     def loss(seed: int) -> float:
         torch.manual_seed(seed)
-        return add_gradient(model, step_config, StepInputs.of(batch, 1))[0].item()
+        return forward_backward(model, step_config, StepInputs.of(batch, 1))[0].item()
 
     torch.manual_seed(5)
     logits = model(src.repeat(2, 1), batch.tgt_in.repeat(2, 1))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ablate.parts.optimizer import Group, Optimizer
 from ablate.registry import RefusedError, build, choose, lookup, slots
 from ablate.training import checkpoint
-from ablate.training.step import set_rate
+from ablate.training.step import set_lr
 from tests.tiny import alternatives
 
 NAMES = sorted(slots()["optimizer"])
@@ -59,7 +59,7 @@ def descend(bowl: Bowl, optimizer: torch.optim.Optimizer, n: int = 6) -> list[Te
 def ours(name: str, n: int = 6, lr: float = LR, **options: Any) -> list[Tensor]:
     bowl = Bowl()
     optimizer = make(bowl, name, **options)
-    set_rate(optimizer, lr)
+    set_lr(optimizer, lr)
     return descend(bowl, optimizer, n)
 
 
@@ -115,12 +115,12 @@ def test_a_rate_set_at_every_step_is_used(name: str) -> None:
     """The first group's rate alone moves it; the second has half the rate and keeps it."""
     bowl = Bowl()
     optimizer = make(bowl, name)
-    set_rate(optimizer, 0.3)
+    set_lr(optimizer, 0.3)
     rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     assert rates == {id(bowl.matrix): 0.3, id(bowl.vector): 0.15}
-    set_rate(optimizer, LR)
+    set_lr(optimizer, LR)
     assert_same(descend(bowl, optimizer), ours(name))
-    set_rate(optimizer, 0.0)
+    set_lr(optimizer, 0.0)
     before = [p.detach().clone() for p in bowl.parameters()]
     assert_same(descend(bowl, optimizer), before)
 
@@ -130,7 +130,7 @@ def test_the_loss_decreases(name: str) -> None:
     bowl = Bowl()
     start = bowl().item()
     optimizer = make(bowl, name)
-    set_rate(optimizer, 0.01)
+    set_lr(optimizer, 0.01)
     descend(bowl, optimizer, 30)
     assert bowl().item() < start - 0.5
 
@@ -142,14 +142,14 @@ def test_a_checkpoint_continues_bit_for_bit(name: str, dtype: torch.dtype, tmp_p
     whole, first, second = Bowl(dtype), Bowl(dtype), Bowl(dtype)
     for bowl, n in ((whole, 7), (first, 4)):
         optimizer = make(bowl, name)
-        set_rate(optimizer, 0.01)
+        set_lr(optimizer, 0.01)
         descend(bowl, optimizer, n)
     checkpoint.save(file, first, optimizer, {"step": 4})
     restored = make(second, name)
     assert checkpoint.restore(file, second, restored) == {"step": 4}
     assert sorted(group["rate"] for group in restored.param_groups) == [0.5, 1.0]
-    set_rate(restored, 7.0)  # the schedule sets the rate, not the checkpoint
-    set_rate(restored, 0.01)
+    set_lr(restored, 7.0)  # the schedule sets the rate, not the checkpoint
+    set_lr(restored, 0.01)
     descend(second, restored, 3)
     assert all(bool(p.isfinite().all()) for p in whole.parameters())
     assert all(
@@ -167,7 +167,7 @@ def test_a_parameter_without_a_gradient_stays_where_it_is(name: str) -> None:
         Group([nn.Parameter(torch.ones(5))], is_matrix=False, rate=0.1),
     ]
     optimizer = build(Optimizer, choose(Optimizer, name)).make(groups)
-    set_rate(optimizer, LR)
+    set_lr(optimizer, LR)
     assert_same(descend(bowl, optimizer), ours(name))
     left = [*idle, *groups[2].parameters]
     assert all(bool((p == 1).all()) for p in left)
@@ -178,7 +178,7 @@ def test_a_parameter_without_a_gradient_stays_where_it_is(name: str) -> None:
 def test_one_kind_of_parameter_is_enough(name: str, is_matrix: bool) -> None:
     x = nn.Parameter(torch.ones(2, 3))
     optimizer = build(Optimizer, choose(Optimizer, name)).make([Group([x], is_matrix=is_matrix)])
-    set_rate(optimizer, LR)
+    set_lr(optimizer, LR)
     x.sum().backward()
     optimizer.step()
     assert bool((x < 1).all())
@@ -299,7 +299,7 @@ def test_adafactor_divides_by_no_less_than_the_root_of_1e_30(shape: tuple[int, .
     """A gradient of 1e-17 is smaller than that, and its update is 1e-17 / 1e-15."""
     p = nn.Parameter(torch.ones(shape, dtype=torch.float64))
     optimizer = build(Optimizer, choose(Optimizer, "adafactor")).make([Group([p], False)])
-    set_rate(optimizer, LR)
+    set_lr(optimizer, LR)
     p.grad = torch.full_like(p, 1e-17)
     optimizer.step()
     torch.testing.assert_close(p.detach(), torch.full_like(p, 1 - LR * 0.01))

@@ -60,7 +60,7 @@ def heartbeat(phase, **fields):
     send("Heartbeat", key=task["key"], phase=phase, **fields)
 
 def end(failure=None, reason=None):
-    send("Ending", key=task["key"], failure=failure, reason=reason)
+    send("TaskFinished", key=task["key"], failure=failure, reason=reason)
     if failure in ("memory", "engine") and len(tasks) > 1:
         sys.exit(1)
 

@@ -48,15 +48,15 @@ from ablate.errors import EngineError
 from ablate.runner import worker
 from ablate.training.engines.cuda_graph import CudaGraph
 
-add_gradient, calls = CudaGraph.add_gradient, []
+forward_backward, calls = CudaGraph.forward_backward, []
 
 def fail(self, batch, normalizer):
     calls.append(batch)
     if len(calls) == 5:
         raise EngineError("a training step could not be captured")
-    return add_gradient(self, batch, normalizer)
+    return forward_backward(self, batch, normalizer)
 
-CudaGraph.add_gradient = fail
+CudaGraph.forward_backward = fail
 sys.exit(worker.main())
 """
 
@@ -67,14 +67,14 @@ import torch._dynamo  # once, and not in every fork
 from ablate.runner import worker
 from ablate.training.engines.eager import Eager
 
-add_gradient = Eager.add_gradient
+forward_backward = Eager.forward_backward
 
 def fail(self, batch, normalizer):
     if batch.tgt_out.numel() > 120:
         raise torch.OutOfMemoryError("CUDA out of memory.")
-    return add_gradient(self, batch, normalizer)
+    return forward_backward(self, batch, normalizer)
 
-Eager.add_gradient = fail
+Eager.forward_backward = fail
 sys.exit(worker.main())
 """
 
@@ -157,7 +157,7 @@ def test_a_run_whose_capture_fails_ends_with_the_numbers_of_the_eager_engine(
 ) -> None:
     (tmp_path / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(schedule_module, "_unmeasured", lambda tasks, store: [])  # saves seconds
+    monkeypatch.setattr(schedule_module, "_rows_to_probe", lambda tasks, store: [])  # saves seconds
     eager = _run(tmp_path, "eager", "eager")
     worker = [sys.executable, "-c", UNCAPTURED]
     monkeypatch.setattr(running, "schedule", partial(schedule, command=worker))

@@ -44,28 +44,28 @@ def test_a_run_that_is_changed_begins_anew_and_goes_on_as_it_was_begun(
     changes: dict[str, Any], folder: Path, task: MakeTask
 ) -> None:
     asked = task("row", engine="cuda_graph")
-    changed = asked.changed(changes)
-    assert changed.changes == changes
+    changed = asked.with_fallbacks(changes)
+    assert changed.fallbacks == changes
     assert resume(changed, folder) == changed
     assert _names(folder) == ["changed.json", "log.txt"]
     (folder / "checkpoint.pt").touch()
     for again in (changed, asked):  # at once, and after it was stopped
         resumed = resume(again, folder)
-        assert (resumed.changes, resumed.engine) == (changes, changed.engine)
+        assert (resumed.fallbacks, resumed.engine) == (changes, changed.engine)
         assert _names(folder) == ["changed.json", "checkpoint.pt", "log.txt"]
-    further = changed.changed({"micro_batch_factor": 4})
+    further = changed.with_fallbacks({"micro_batch_factor": 4})
     assert resume(further, folder) == further
     assert _names(folder) == ["changed.json", "log.txt"]
 
 
 def test_without_a_checkpoint_it_is_tried_as_it_was_asked_for(folder: Path, task: MakeTask) -> None:
-    resume(task("row").changed(HALVES), folder)
+    resume(task("row").with_fallbacks(HALVES), folder)
     assert resume(task("row"), folder) == task("row")
     assert _names(folder) == ["log.txt"]
 
 
 def test_nothing_of_it_is_left_behind(folder: Path, task: MakeTask) -> None:
-    resume(task("row").changed(HALVES), folder)
+    resume(task("row").with_fallbacks(HALVES), folder)
     (folder / "checkpoint.pt").touch()
     tidy(folder)
     assert _names(folder) == ["log.txt"]

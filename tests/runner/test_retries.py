@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from ablate.runner.failures import Failure
-from ablate.runner.retries import Ended, retry
+from ablate.runner.retries import TaskOutcome, retry
 from tests.runner.conftest import MakeTask
 
 ALONE = {"isolation": "device"}
 
 
 @pytest.mark.parametrize(
-    ("failure", "task_was", "company", "largest", "next_is"),
+    ("failure", "task_was", "shared_device", "largest", "next_is"),
     [
         # Memory: alone, then in smaller and smaller parts, down to single sentences
         ("memory", {"runs_per_process": 4}, True, 40, ALONE),
@@ -37,7 +37,7 @@ ALONE = {"isolation": "device"}
         ("engine", {"engine": "compile"} | ALONE, False, 40, {"engine": "eager"}),
         ("engine", {"engine": "eager"}, False, 40, None),
         # The rest
-        ("company", {"runs_per_process": 4}, True, 40, {}),
+        ("process_lost", {"runs_per_process": 4}, True, 40, {}),
         ("other", {"runs_per_process": 4}, True, 40, {"isolation": "process"}),
         ("other", {"runs_per_process": 1}, True, 40, None),
         (None, {}, True, 40, None),
@@ -46,13 +46,13 @@ ALONE = {"isolation": "device"}
 def test_what_comes_next(
     failure: Failure | None,
     task_was: dict[str, Any],
-    company: bool,
+    shared_device: bool,
     largest: int | None,
     next_is: dict[str, Any] | None,
     task: MakeTask,
 ) -> None:
     before = task("row", **task_was)
-    again = retry(Ended(before, failure, "no luck", company, largest))
+    again = retry(TaskOutcome(before, failure, "no luck", shared_device, largest))
     if next_is is None:
         assert again is None
         return
@@ -64,7 +64,7 @@ def test_what_comes_next(
 @pytest.mark.parametrize("failure", ["memory", "killed", "engine", "other"])
 def test_there_is_an_end_to_it_whatever_happens(failure: Failure, task: MakeTask) -> None:
     attempts = [task("row", engine="cuda_graph", runs_per_process=8)]
-    while again := retry(Ended(attempts[-1], failure, "", True, largest_batch=200)):
+    while again := retry(TaskOutcome(attempts[-1], failure, "", True, largest_batch=200)):
         assert len(attempts) < 20
         attempts.append(replace(again.task, runs_per_process=1))
     n_expected = {"memory": 10, "killed": 10, "engine": 2, "other": 2}
@@ -72,12 +72,12 @@ def test_there_is_an_end_to_it_whatever_happens(failure: Failure, task: MakeTask
 
 
 def test_what_is_fresh_begins_anew_once(task: MakeTask) -> None:
-    again = retry(Ended(task("row", fresh=True), "killed", "", largest_batch=2))
+    again = retry(TaskOutcome(task("row", fresh=True), "killed", "", largest_batch=2))
     assert again is not None
     assert not again.task.fresh
 
 
 def test_it_is_said_how(task: MakeTask) -> None:
-    again = retry(Ended(task("row", **ALONE), "memory", "", largest_batch=2))
+    again = retry(TaskOutcome(task("row", **ALONE), "memory", "", largest_batch=2))
     assert again is not None
     assert again.how == "in micro-batches 1/2 of the usual size"

@@ -118,7 +118,7 @@ with open(sys.argv[1], "a") as file:
     print("started", file=file)
 for line in sys.stdin:
     if not line.strip():
-        print('{"message": "Exit", "status": 0}', flush=True)
+        print('{"message": "ProcessExited", "status": 0}', flush=True)
 """
 
 
@@ -401,8 +401,8 @@ for line in iter(sys.stdin.readline, ""):
     if not line.strip():
         failure = '"engine"' if "cuda_graph" in before else "null"
         key = before.split('"key": "')[1].split('"')[0]
-        print(f'{{"message": "Ending", "key": "{key}", "failure": {failure}}}', flush=True)
-        print('{"message": "Exit", "status": 0}', flush=True)
+        print(f'{{"message": "TaskFinished", "key": "{key}", "failure": {failure}}}', flush=True)
+        print('{"message": "ProcessExited", "status": 0}', flush=True)
     before = line
 """
 

@@ -19,7 +19,15 @@ from ablate.config import RunSpec
 from ablate.registry import Plugin
 from ablate.runner.devices import Device, n_cores
 from ablate.runner.schedule import schedule
-from ablate.runner.task import Ending, Exit, Heartbeat, Message, Task, parse_message, to_line
+from ablate.runner.task import (
+    Heartbeat,
+    Message,
+    ProcessExited,
+    Task,
+    TaskFinished,
+    parse_message,
+    to_line,
+)
 from ablate.runner.worker import has_open
 from ablate.store import Store
 from ablate.training import Progress
@@ -201,10 +209,10 @@ def test_what_is_open_is_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        Exit(-9),
-        Exit(0),
-        Ending("key"),
-        Ending("key", "memory", "no room"),
+        ProcessExited(-9),
+        ProcessExited(0),
+        TaskFinished("key"),
+        TaskFinished("key", "memory", "no room"),
         Heartbeat("key", "training", largest_batch=7),
         Heartbeat("key", "training", Progress(1, 2, 0.5, None, 10.0, 3.0)),
     ],
@@ -216,9 +224,9 @@ def test_a_message_survives_the_way_from_its_worker(message: Message) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *["", "{}", "[]", "1", '"Exit"', '{"status": 1}', '{"message": []}'],
-        '{"message": "Exit"}',
-        '{"message": "Exit", "status": 1, "more": 2}',
+        *["", "{}", "[]", "1", '"ProcessExited"', '{"status": 1}', '{"message": []}'],
+        '{"message": "ProcessExited"}',
+        '{"message": "ProcessExited", "status": 1, "more": 2}',
     ],
 )
 def test_what_libraries_print_is_no_message(line: str) -> None:

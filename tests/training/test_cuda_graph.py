@@ -179,7 +179,7 @@ def test_the_self_check_agrees(slot: str, name: str, optimizer: str, machine: Cu
     for _ in range(2):
         made.step([batch(machine)])
     compare(made, batch(machine))
-    assert made.own_way is not None
+    assert made.last_engine_batch is not None
     made.step([batch(machine)])
 
 

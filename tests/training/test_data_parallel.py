@@ -26,16 +26,15 @@ from ablate.parts.objective import Objective
 from ablate.parts.position.absolute import Shifted
 from ablate.registry import build, choose, slots
 from ablate.training import train
-from ablate.training.engines import Engine
-from ablate.training.engines import choose as engine_of
-from ablate.training.engines import micro_batches as micro_batches_module
+from ablate.training.engines import Engine, make_engine
+from ablate.training.engines import shards as shards_module
 from ablate.training.engines.data_parallel import DataParallel
 from ablate.training.engines.grad_worker import GradWorker, share_weights
-from ablate.training.engines.micro_batches import (
-    MicroBatch,
-    MicroBatchResult,
-    n_micro_batches,
-    split_batch,
+from ablate.training.engines.shards import (
+    Shard,
+    ShardResult,
+    n_shards,
+    shard_batch,
 )
 from ablate.training.step import StepConfig
 from tests.tiny import PARTS, fitted, some_batch
@@ -48,8 +47,8 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="helpers are forks
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of a few tokens in pieces too."""
-    monkeypatch.setattr(micro_batches_module, "_FEWEST_TOKENS", 4)
-    monkeypatch.setattr(micro_batches_module, "MOST", 4)
+    monkeypatch.setattr(shards_module, "_FEWEST_TOKENS", 4)
+    monkeypatch.setattr(shards_module, "MAX_SHARDS", 4)
 
 
 def engine(
@@ -57,13 +56,13 @@ def engine(
 ) -> Engine:
     step_config = StepConfig(build(Objective, choose(Objective, objective), PAD), clip=1.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    return engine_of(name, model.train(), step_config, optimizer)
+    return make_engine(name, model.train(), step_config, optimizer)
 
 
 def gradient(made: Engine) -> list[Tensor | None]:
     """Return the gradient of a batch, behind the sums of the losses."""
     with closing(made):
-        found = made.add_gradient(some_batch(), 20)
+        found = made.forward_backward(some_batch(), 20)
     return [found, *(p.grad for p in made.model.parameters())]
 
 
@@ -87,12 +86,12 @@ def of_shape(n_rows: int, n_src: int, n_tgt: int) -> Batch:
     ],
 )
 def test_only_large_batches_are_cut(shape: tuple[int, int, int], expected: int) -> None:
-    assert n_micro_batches(of_shape(*shape)) == expected
+    assert n_shards(of_shape(*shape)) == expected
 
 
 def test_pieces_are_the_batch(small_pieces: None) -> None:
     batch = some_batch()
-    pieces = split_batch(batch, 20, is_training=True)
+    pieces = shard_batch(batch, 20, is_training=True)
     assert len(pieces) == len({piece.seed for piece in pieces}) == 4
     for name in ("src", "tgt_in", "tgt_out"):
         whole = torch.cat([torch.from_numpy(getattr(piece, name)) for piece in pieces])
@@ -104,7 +103,7 @@ def test_pieces_are_the_batch(small_pieces: None) -> None:
 def test_pieces_learn_as_eager_does(
     accumulate: int, loss_per: str, small_pieces: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(micro_batches_module, "MOST", 2)
+    monkeypatch.setattr(shards_module, "MAX_SHARDS", 2)
     expected, _ = losses("eager", accumulate=accumulate, loss_per=loss_per)
     found, made = losses("data_parallel", accumulate=accumulate, loss_per=loss_per)
     assert (made.name, made.note) == ("data_parallel", "")
@@ -215,7 +214,7 @@ def test_a_helper_that_dies_is_an_error_that_says_so(is_at_work: bool, small_pie
     model = fitted("position", "none").train()
     share_weights(model)
     worker = GradWorker(model, engine(model).step_config)
-    pieces = split_batch(some_batch(), 20, is_training=True)
+    pieces = shard_batch(some_batch(), 20, is_training=True)
     try:
         if is_at_work:
             worker.begin(pieces * 200)
@@ -226,7 +225,7 @@ def test_a_helper_that_dies_is_an_error_that_says_so(is_at_work: bool, small_pie
         worker.close()
 
 
-def told(worker: GradWorker, pieces: Sequence[MicroBatch]) -> MicroBatchResult:
+def told(worker: GradWorker, pieces: Sequence[Shard]) -> ShardResult:
     """Return what a helper says of pieces, after all that it was told before."""
     worker.begin(pieces)
     return worker.result()
@@ -270,9 +269,9 @@ def test_what_goes_wrong_in_a_helper_goes_wrong_here(
 
 ORPHANED = """
 import os, signal
-from tests.training.test_data_parallel import engine, fitted, micro_batches_module, workers
+from tests.training.test_data_parallel import engine, fitted, shards_module, workers
 from tests.tiny import some_batch
-micro_batches_module._FEWEST_TOKENS = 4
+shards_module._FEWEST_TOKENS = 4
 made = engine(fitted("position", "none"))
 made.cores = 4
 made.step([some_batch()])
@@ -312,7 +311,7 @@ def test_a_gpu_does_batches_whole() -> None:
     step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
     optimizer = torch.optim.Adam(model.parameters())
     with pytest.warns(UserWarning, match="a GPU computes batches whole"):
-        made = engine_of("data_parallel", model, step_config, optimizer)
+        made = make_engine("data_parallel", model, step_config, optimizer)
     assert made.name == "eager"
 
 

@@ -22,13 +22,12 @@ from ablate.parts.feed_forward import Relu
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose, slots
 from ablate.training import Progress, train
-from ablate.training.engines import Eager, Engine, capturer_for, resolve
-from ablate.training.engines import choose as engine_of
+from ablate.training.engines import Eager, Engine, capturer_for, make_engine, resolve
 from ablate.training.engines import cuda_graph as graph_module
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.self_check import compare
 from ablate.training.plan import Stream
-from ablate.training.step import StepConfig, make_optimizer, set_rate
+from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests import tape
 from tests.tiny import PARTS, fitted, some_batch
 from tests.training.reversal import fresh, job, pairs, run_spec
@@ -41,10 +40,10 @@ def prepared(name: str, spec: RunSpec, device: torch.device = CPU) -> tuple[Engi
     """Return an engine with a fresh model, and the batches to train it on."""
     model = fresh(spec).to(device).train()
     optimizer = make_optimizer(spec, model)
-    set_rate(optimizer, 1e-3)
+    set_lr(optimizer, 1e-3)
     batches = Batches(pairs(), spec.training.batch_tokens, PAD)
     step_config = StepConfig.of(spec.training, "fp32")
-    return engine_of(name, model, step_config, optimizer), batches
+    return make_engine(name, model, step_config, optimizer), batches
 
 
 def losses(name: str, device: torch.device = CPU, **training: Any) -> tuple[list[float], Engine]:
@@ -84,7 +83,7 @@ def test_no_optimizer_moves_the_weights_elsewhere_from_a_graph(
         made, batches = prepared(engine, run_spec(0.0, optimizer={"name": name}, clip=1.0))
         batch = batches.make(batches.epoch(1, 0)[0])
         for rate in (1e-3, 2e-3, 3e-3, 4e-3):
-            set_rate(made.optimizer, rate)
+            set_lr(made.optimizer, rate)
             norm = made.step([batch]).gradient_norm
         n_captures = made.n_captures if isinstance(made, CudaGraph) else 0
         return [norm, *made.model.parameters()], n_captures
@@ -170,7 +169,7 @@ def gradients(cls: type[Engine], model: Transformer, batch: Batch) -> tuple[Tens
     for _ in range(2):
         engine.step([batch])
     model.zero_grad(set_to_none=False)
-    found = engine.add_gradient(batch, 7)
+    found = engine.forward_backward(batch, 7)
     assert not isinstance(engine, CudaGraph) or (engine.n_captures, engine.note) == (1, "")
     return found, [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
 
@@ -219,9 +218,9 @@ def test_sources_of_almost_one_length_share_a_capture() -> None:
     engine, _ = prepared("cuda_graph", run_spec(dropout=0.0))
     assert isinstance(engine, CudaGraph)
     for n_src in (7, 8, 7, 9, 10):
-        engine.add_gradient(of_length(n_src), 10)
+        engine.forward_backward(of_length(n_src), 10)
     assert engine.n_captures == 2
-    engine.add_gradient(of_length(engine.model.max_len), 10)
+    engine.forward_backward(of_length(engine.model.max_len), 10)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ablate.model import Transformer
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose
 from ablate.training.engines.fused_accumulation import FusedGradAccumulator
-from ablate.training.gradient import StepInputs, add_gradient
+from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig
 from tests.tape import Tape
 from tests.tiny import PARTS, fitted, some_batch
@@ -40,7 +40,7 @@ def test_no_part_comes_out_differently(slot: str, name: str) -> None:
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(0.05)
-    add = partial(add_gradient, model, step_config("bf16"), load())
+    add = partial(forward_backward, model, step_config("bf16"), load())
 
     def sums(*, is_wanted: bool) -> list[Tensor | None]:
         model.zero_grad()
@@ -56,7 +56,7 @@ def test_no_part_comes_out_differently(slot: str, name: str) -> None:
 def test_no_weight_has_a_kernel_of_its_own(precision: str, n: tuple[int, int]) -> None:
     model = fitted("position", "sinusoidal").train()
     at_once = FusedGradAccumulator(model, precision)
-    add = partial(at_once, partial(add_gradient, model, step_config(precision), load()))
+    add = partial(at_once, partial(forward_backward, model, step_config(precision), load()))
     add(is_captured=False)
     linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
     weights = [weight for linear in linears for weight in linear.parameters()]
@@ -111,7 +111,7 @@ def test_a_weight_that_is_not_trained_stays_so() -> None:
 
 def test_a_first_gradient_is_not_captured() -> None:
     model: Transformer = fitted("position", "sinusoidal").train()
-    add = partial(add_gradient, model, step_config("fp32"), load())
+    add = partial(forward_backward, model, step_config("fp32"), load())
     with pytest.raises(RuntimeError, match="first gradient in a capture"):
         FusedGradAccumulator(model, "fp32")(add, is_captured=True)
     assert set(gradients(model)) == {None}

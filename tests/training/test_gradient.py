@@ -11,7 +11,7 @@ from ablate.parts import embedding as embedding_module
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose, slots
 from ablate.training import gradient
-from ablate.training.gradient import StepInputs, add_gradient
+from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig
 from tests.tiny import ids, tiny
 
@@ -37,7 +37,7 @@ def test_the_loss_in_pieces_is_that_of_all_logits_at_once(
         monkeypatch.setattr(embedding_module, "_MIN_ROWS", n_fewest)
         monkeypatch.setattr(embedding_module, "_LOGITS_BYTES", {"cpu": 0})
         pieces = tiny(feed_forward=feed_forward).double()
-        found = add_gradient(pieces, step_config, StepInputs.of(batch, 7))
+        found = forward_backward(pieces, step_config, StepInputs.of(batch, 7))
         torch.testing.assert_close(found, torch.stack((loss, added.to(loss.dtype))).detach())
         for a, b in zip(pieces.parameters(), whole.parameters(), strict=True):
             torch.testing.assert_close(a.grad, b.grad, atol=1e-13, rtol=1e-10)
@@ -60,7 +60,7 @@ def test_the_loss_of_few_rows_at_a_time_is_that_of_all(
     step_config = StepConfig(build(Objective, choose(Objective, name), PAD), precision="bf16")
     whole, cut = tiny(), tiny()
     monkeypatch.setattr(gradient, "_CACHED", 10**6)
-    wanted = add_gradient(whole, step_config, StepInputs.of(batch, 7))
+    wanted = forward_backward(whole, step_config, StepInputs.of(batch, 7))
     counted: list[int] = []
     loss = type(step_config.objective).loss
 
@@ -71,7 +71,7 @@ def test_the_loss_of_few_rows_at_a_time_is_that_of_all(
     monkeypatch.setattr(type(step_config.objective), "loss", count)
     n = step_config.objective.n_passes
     monkeypatch.setattr(gradient, "_CACHED", 3 * n * cut.embedding.n_tgt)
-    found = add_gradient(cut, step_config, StepInputs.of(batch, 7))
+    found = forward_backward(cut, step_config, StepInputs.of(batch, 7))
     assert set(counted[:-1]) == {3 * n}
     assert sum(counted) == n * batch.n_tokens
     torch.testing.assert_close(found, wanted)

@@ -18,7 +18,7 @@ from ablate.parts.schedule import Schedule
 from ablate.registry import build, lookup, slots
 from ablate.training.engines import Eager
 from ablate.training.plan import Stream
-from ablate.training.step import StepConfig, make_optimizer, set_rate
+from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests.tiny import MODEL_SLOTS, PARTS, TINY, choices
 
 TRAINING_SLOTS = [slot for slot in slots() if slot in TrainingSpec.model_fields]
@@ -61,7 +61,7 @@ def losses(spec: RunSpec, rate: float = 1.0) -> list[float]:
     engine = Eager(model, StepConfig.of(training, "fp32"), optimizer)
     found = []
     for step in range(1, N_STEPS + 1):
-        set_rate(optimizer, rate * schedule.rate(step))
+        set_lr(optimizer, rate * schedule.rate(step))
         batches = list(stream.take(1))
         if step == 1:
             model.calibrate(batches[0].src, batches[0].tgt_in)

@@ -16,9 +16,8 @@ from ablate.data.tokenizer import PAD
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose, slots
 from ablate.training import train
-from ablate.training.engines import Engine
-from ablate.training.engines import choose as engine_of
-from ablate.training.engines import micro_batches as micro_batches_module
+from ablate.training.engines import Engine, make_engine
+from ablate.training.engines import shards as shards_module
 from ablate.training.micro_batching import divide
 from ablate.training.step import StepConfig, StepResult
 from tests.tiny import fitted
@@ -30,7 +29,7 @@ ENGINES = ("eager", "data_parallel", "cuda_graph")
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the engine `data_parallel` cut batches of a few tokens too."""
-    monkeypatch.setattr(micro_batches_module, "_FEWEST_TOKENS", 24)
+    monkeypatch.setattr(shards_module, "_FEWEST_TOKENS", 24)
 
 
 def _batches() -> list[Batch]:
@@ -45,7 +44,7 @@ def _step(
     model = fresh(run_spec(dropout=0.0)).train()
     before = [weight.detach().clone() for weight in model.parameters()]
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    with closing(engine_of(engine, model, step_config, optimizer)) as made:
+    with closing(make_engine(engine, model, step_config, optimizer)) as made:
         assert (made.name, made.note) == (engine, "")
         result = made.step(made.divided(batches, factor))
     after = [weight.detach() for weight in model.parameters()]
@@ -100,7 +99,7 @@ def test_parts_are_smaller_than_those_that_the_engine_makes_anyway() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     batch = max(_batches(), key=lambda batch: batch.tgt_out.numel())
     for engine, n_usual in (("eager", 1), ("data_parallel", 2)):
-        made: Engine = engine_of(engine, model, step_config, optimizer)
+        made: Engine = make_engine(engine, model, step_config, optimizer)
         assert made.divided([batch], 1) == [batch]
         for factor in (2, 4):
             assert len(made.divided([batch], factor)) == factor * n_usual

@@ -7,7 +7,7 @@ import torch
 
 from ablate.data.batches import Batch
 from ablate.training.engines import NAMES, random_draws
-from ablate.training.engines.micro_batches import largest_n_micro_batches, n_micro_batches
+from ablate.training.engines.shards import max_n_shards, n_shards
 from tests.training.reversal import run_spec
 
 
@@ -30,7 +30,7 @@ def test_batches_that_are_never_split_draw_as_the_eager_engine_does(
 
 
 @pytest.mark.parametrize("n_tokens", [10, 2990, 3000, 4090, 6000, 12_000, 100_000])
-def test_no_batch_is_split_into_more_micro_batches_than_its_limit_says(n_tokens: int) -> None:
+def test_no_batch_is_split_into_more_shards_than_its_limit_says(n_tokens: int) -> None:
     ids = torch.ones(n_tokens // 10, 10, dtype=torch.long)
     batch = Batch(ids, ids, ids, n_tokens=ids.numel(), index=ids[:, 0])
-    assert n_micro_batches(batch) == largest_n_micro_batches(ids.numel())
+    assert n_shards(batch) == max_n_shards(ids.numel())

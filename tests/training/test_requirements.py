@@ -15,7 +15,7 @@ from ablate.parts.feed_forward import Relu
 from ablate.parts.norm import LayerNorm
 from ablate.parts.objective import LabelSmoothing, Objective
 from ablate.registry import build, choose, slots
-from ablate.training.engines import choose as engine_of
+from ablate.training.engines import make_engine
 from ablate.training.engines.requirements import batch_dependence, capture_blocker
 from ablate.training.step import StepConfig
 from tests.observed import observed_batch_dependence, observed_capture_blocker
@@ -98,7 +98,7 @@ def test_a_part_that_depends_on_numbers_is_noticed(
 def engine_name_and_note(model: Transformer, name: str) -> tuple[str, str]:
     optimizer = torch.optim.Adam(model.parameters())
     with pytest.warns(UserWarning, match=f"training goes on eagerly, not as {name}"):
-        engine = engine_of(name, model.train(), StepConfig(objective()), optimizer)
+        engine = make_engine(name, model.train(), StepConfig(objective()), optimizer)
     return engine.name, engine.note
 
 

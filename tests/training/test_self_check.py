@@ -19,20 +19,19 @@ from ablate.errors import EngineError
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose, lookup, slots
 from ablate.training import train
-from ablate.training.engines import Engine, SelfCheck
-from ablate.training.engines import choose as engine_of
-from ablate.training.engines import micro_batches as micro_batches_module
+from ablate.training.engines import Engine, SelfCheck, make_engine
+from ablate.training.engines import shards as shards_module
 from ablate.training.engines.data_parallel import DataParallel
 from ablate.training.engines.self_check import compare
-from ablate.training.step import StepConfig, make_optimizer, set_rate
+from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests.tiny import PARTS, fitted, some_batch
 from tests.training.reversal import fresh, job, pairs, run_spec
 
 
 @pytest.fixture(autouse=True)
-def _small_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Split batches of a few tokens too."""
-    monkeypatch.setattr(micro_batches_module, "_FEWEST_TOKENS", 4)
+    monkeypatch.setattr(shards_module, "_FEWEST_TOKENS", 4)
 
 
 def engine(
@@ -78,8 +77,8 @@ class _Wrong(DataParallel):
 
     mistake = ""
 
-    def add_gradient(self, batch: Batch, normalizer: int) -> Tensor:
-        losses = super().add_gradient(batch, normalizer)
+    def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:
+        losses = super().forward_backward(batch, normalizer)
         gradient = self._weight.grad
         assert gradient is not None
         if self.mistake == "gradient":
@@ -141,8 +140,8 @@ def test_it_leaves_no_trace(name: str) -> None:
     def after_two_steps(*, is_checked: bool) -> list[Any]:
         model = fresh(spec).train()
         optimizer = make_optimizer(spec, model)
-        set_rate(optimizer, 1e-3)
-        made = engine_of("data_parallel", model, StepConfig.of(spec.training, "fp32"), optimizer)
+        set_lr(optimizer, 1e-3)
+        made = make_engine("data_parallel", model, StepConfig.of(spec.training, "fp32"), optimizer)
         torch.manual_seed(3)
         made.step([reversal_batch()])
         if is_checked:
@@ -162,12 +161,12 @@ def test_workers_follow_into_evaluation_mode_and_back() -> None:
     spec = run_spec(dropout=0.3)
     model = fresh(spec).train()
     optimizer = make_optimizer(spec, model)
-    set_rate(optimizer, 1e-3)
+    set_lr(optimizer, 1e-3)
     step_config = StepConfig.of(spec.training, "fp32")
     losses = []
     for n_checks in (0, 1):
         torch.manual_seed(spec.seed)
-        with closing(engine_of("data_parallel", model, step_config, optimizer)) as made:
+        with closing(make_engine("data_parallel", model, step_config, optimizer)) as made:
             made.cores = 4
             made.step([reversal_batch()])
             for _ in range(n_checks):
@@ -223,7 +222,7 @@ def test_the_eager_engine_is_not_checked(tmp_path: Path, checks: list[Engine]) -
 def test_an_engine_that_is_wrong_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    accumulate = DataParallel.add_gradient
+    accumulate = DataParallel.forward_backward
 
     def wrong(self: DataParallel, batch: Batch, normalizer: int) -> Tensor:
         losses = accumulate(self, batch, normalizer)
@@ -232,7 +231,7 @@ def test_an_engine_that_is_wrong_ends_the_run(
         weight.grad *= 1.01
         return losses
 
-    monkeypatch.setattr(DataParallel, "add_gradient", wrong)
+    monkeypatch.setattr(DataParallel, "forward_backward", wrong)
     with pytest.raises(EngineError, match=r"feed_forward.up.weight differs by 1.00%"):
         trained(tmp_path, "data_parallel")
     assert not list(tmp_path.glob("curve.csv"))

@@ -1,8 +1,8 @@
 """Engines: how the steps of a training run are executed. What they compute is the same."""
 
-from ablate.training.engines.choice import NAMES, capturer_for, choose, resolve
 from ablate.training.engines.contract import Engine
 from ablate.training.engines.eager import Eager
+from ablate.training.engines.factory import NAMES, capturer_for, make_engine, resolve
 from ablate.training.engines.random_draws import random_draws
 from ablate.training.engines.self_check import SelfCheck
 
@@ -12,7 +12,7 @@ __all__ = [
     "Engine",
     "SelfCheck",
     "capturer_for",
-    "choose",
+    "make_engine",
     "random_draws",
     "resolve",
 ]

@@ -11,7 +11,7 @@ from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.engines.contract import Engine
-from ablate.training.gradient import StepInputs, add_gradient, forward_hidden
+from ablate.training.gradient import StepInputs, forward_backward, forward_hidden
 from ablate.training.step import StepConfig
 
 
@@ -40,13 +40,13 @@ class Compiled(Engine):
             forward_hidden, dynamic=True, options={"fallback_random": True}
         )
 
-    def add_gradient(self, batch: Batch, normalizer: int) -> Tensor:
+    def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:
         n_before, began = _n_compiled(), time.perf_counter()
         inputs = StepInputs.of(batch, normalizer)
-        losses = add_gradient(self.model, self.step_config, inputs, self._forward_hidden)
+        losses = forward_backward(self.model, self.step_config, inputs, self._forward_hidden)
         if _n_compiled() > n_before:
             self.seconds_preparing += time.perf_counter() - began
-        self.own_way = batch
+        self.last_engine_batch = batch
         return losses
 
 

@@ -34,8 +34,8 @@ class Engine(ABC):
         captures: whether decoding is captured in CUDA graphs where training uses the engine.
         shares_draws: whether it draws the random numbers of the eager engine from the same seed.
         note: why it is not the engine that was asked for; empty if it is.
-        own_way: the last batch whose gradient it computed in its own way, by a replay, say; None
-            as long as all were computed as by the eager engine.
+        last_engine_batch: the last batch that was not computed as by the eager engine, but by a
+            replay, say; what the self-check repeats. None while there is none.
         seconds_preparing: wall time that went into captures, compilation and the self-check, and
             not into steps.
         cores: how many of a CPU it may keep busy, from the next step on.
@@ -58,12 +58,12 @@ class Engine(ABC):
         self.optimizer = optimizer
         self.capturer = capturer
         self.note = ""
-        self.own_way: Batch | None = None
+        self.last_engine_batch: Batch | None = None
         self.seconds_preparing = 0.0
         self.cores = 1
 
     def n_parts(self, batch: Batch) -> int:
-        """Return in how many parts `add_gradient` does a batch by itself."""
+        """Return in how many parts `forward_backward` does a batch by itself."""
         return 1
 
     def divided(self, batches: Sequence[Batch], factor: int) -> list[Batch]:
@@ -77,11 +77,11 @@ class Engine(ABC):
         return [part for batch in batches for part in divide(batch, factor * self.n_parts(batch))]
 
     @abstractmethod
-    def add_gradient(self, batch: Batch, normalizer: int) -> Tensor:
+    def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:
         """Add the gradient of a batch to that of the parameters.
 
         Args:
-            batch: some pairs.
+            batch: sentence pairs.
             normalizer: what the summed losses are divided by before the gradient is taken.
 
         Returns:
@@ -115,11 +115,11 @@ class Engine(ABC):
         per_token = self.step_config.loss_per == "token"
         n_tokens = sum(batch.n_tokens for batch in batches)
         normalizer = n_tokens if per_token else sum(batch.src.size(0) for batch in batches)
-        losses = [self.add_gradient(batch, normalizer) for batch in batches]
+        losses = [self.forward_backward(batch, normalizer) for batch in batches]
         return torch.stack(losses).sum(dim=0), n_tokens
 
     def update(self) -> Tensor:
-        """Clip the gradient, move the weights along it, and forget it.
+        """Clip the gradient, step the optimizer, and zero the gradients.
 
         Returns:
             The norm of the whole gradient before clipping, (). The tensor is the caller's own.
@@ -133,7 +133,7 @@ class Engine(ABC):
         """Return a batch with the padding that it has where this engine computes it."""
         return batch
 
-    def run_eagerly(self, work: Callable[[], Tensor]) -> Tensor:
+    def run_on_engine_stream(self, work: Callable[[], Tensor]) -> Tensor:
         """Do work that is no step, where it takes the least memory that steps do not use."""
         return work()
 

@@ -23,7 +23,7 @@ from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
 from ablate.training.engines.contract import Engine
 from ablate.training.engines.fused_accumulation import FusedGradAccumulator
-from ablate.training.gradient import StepInputs, add_gradient
+from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig
 
 _MOST_CAPTURES = 512  # each takes some MiB of the device
@@ -71,12 +71,12 @@ class CudaGraph(Engine):
         self._captures_updates = _is_on_device(optimizer)
         self._update, self._n_updated = self._new_update(), 0
 
-    def add_gradient(self, batch: Batch, normalizer: int) -> Tensor:
+    def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:
         buffers = self._buffers_for(batch)
         buffers.fill(batch, normalizer)
-        losses = self._do(buffers.gradient)
+        losses = self._run(buffers.gradient)
         if buffers.gradient.replay is not None:
-            self.own_way = batch
+            self.last_engine_batch = batch
         return losses
 
     def update(self) -> Tensor:
@@ -87,13 +87,13 @@ class CudaGraph(Engine):
             self._update, self._n_updated = self._new_update(), n_updated
         for buffer, group in zip(self._rates, self.optimizer.param_groups, strict=True):
             buffer.fill_(group["lr"])
-        return self._do(self._update)
+        return self._run(self._update)
 
     def as_computed(self, batch: Batch) -> Batch:
         n_missing = self._shape(batch)[1] - batch.src.size(1)
         return replace(batch, src=functional.pad(batch.src, (0, n_missing), value=PAD))
 
-    def run_eagerly(self, work: Callable[[], Tensor]) -> Tensor:
+    def run_on_engine_stream(self, work: Callable[[], Tensor]) -> Tensor:
         return self._capturer.warm_up(work)
 
     def close(self) -> None:
@@ -101,11 +101,11 @@ class CudaGraph(Engine):
         self._update = self._new_update()
         self._capturer.clear()
 
-    def _new_update(self) -> CapturableWork:
-        return CapturableWork("the update", self._update_by_buffers, super().update)
+    def _new_update(self) -> GraphedCallable:
+        return GraphedCallable("the update", self._update_with_tensor_lr, super().update)
 
-    def _update_by_buffers(self) -> Tensor:
-        """Update with rates that are read where they are: a capture would keep a number for good.
+    def _update_with_tensor_lr(self) -> Tensor:
+        """Update with learning rates in tensors: a capture would keep a number for good.
 
         Where nothing is captured PyTorch warns of optimizers that could be.
         """
@@ -119,18 +119,18 @@ class CudaGraph(Engine):
             for group, (rate, is_capturable) in zip(groups, before, strict=True):
                 group["lr"], group["capturable"] = rate, is_capturable
 
-    def _do(self, work: CapturableWork) -> Tensor:
-        """Do some work, by a replay if it has been done before.
+    def _run(self, work: GraphedCallable) -> Tensor:
+        """Run some work: eagerly, then captured, from then on by a replay.
 
         Raises:
             EngineError: if it cannot be captured.
         """
         if work.replay is None:
-            if not work.has_run or self.n_captures == _MOST_CAPTURES:
-                work.has_run = True
-                return self._capturer.warm_up(work.plain)
+            if not work.is_warm or self.n_captures == _MOST_CAPTURES:
+                work.is_warm = True
+                return self._capturer.warm_up(work.eager_fn)
             began = time.perf_counter()
-            work.replay = self._capturer.capture(work.name, work.do)
+            work.replay = self._capturer.capture(work.name, work.capture_fn)
             self.seconds_preparing += time.perf_counter() - began
             self.n_captures += 1
         return work.replay().clone()
@@ -144,11 +144,11 @@ class CudaGraph(Engine):
         shape = self._shape(batch)
         if shape not in self._buffers:
             inputs = _padding(*shape, batch.src.device)
-            add = partial(add_gradient, self.model, self.step_config, inputs)
+            add = partial(forward_backward, self.model, self.step_config, inputs)
             captured, plain = (
                 partial(self._accumulator, add, is_captured=is_so) for is_so in (True, False)
             )
-            work = CapturableWork("a training step", captured, plain)
+            work = GraphedCallable("a training step", captured, plain)
             self._buffers[shape] = StaticBuffers(inputs, work)
         return self._buffers[shape]
 
@@ -159,21 +159,21 @@ def _is_on_device(optimizer: torch.optim.Optimizer) -> bool:
 
 
 @dataclass
-class CapturableWork:
+class GraphedCallable:
     """What is to be captured when it is done for the second time.
 
     Attributes:
         name: of the work, for errors.
-        do: does it, on tensors that stay where they are.
-        plain: does the same where nothing is captured.
-        has_run: whether it has been done.
+        capture_fn: does it, on tensors that stay where they are.
+        eager_fn: does the same where nothing is captured.
+        is_warm: whether it has been done.
         replay: replays the capture; None before.
     """
 
     name: str
-    do: Callable[[], Tensor]
-    plain: Callable[[], Tensor]
-    has_run: bool = False
+    capture_fn: Callable[[], Tensor]
+    eager_fn: Callable[[], Tensor]
+    is_warm: bool = False
     replay: Callable[[], Tensor] | None = None
 
 
@@ -198,7 +198,7 @@ class StaticBuffers:
     """
 
     inputs: StepInputs
-    gradient: CapturableWork
+    gradient: GraphedCallable
 
     def fill(self, batch: Batch, normalizer: int) -> None:
         """Write a batch into the buffers; the source is filled up with padding."""

@@ -1,8 +1,8 @@
-"""A step on a CPU: the batch in micro-batches, computed by as many processes as there are cores.
+"""A step on a CPU: the batch in shards, computed by as many processes as there are cores.
 
-To have threads share every single operation is worth little where most are small: on two cores, a
+Threads within single operations gain little when most operations are small: on two cores, a
 plain loop at the sizes of Transformer-Tiny makes a fifth fewer steps with two threads than as two
-processes with one thread each (results/benchmarks/training_speed_runs_avx2.json). In micro-batches,
+processes with one thread each (results/benchmarks/training_speed_runs_avx2.json). In shards,
 one run makes as many as two.
 """
 
@@ -18,23 +18,23 @@ from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.engines.contract import Engine
 from ablate.training.engines.grad_worker import GradWorker, share_weights
-from ablate.training.engines.micro_batches import (
-    MicroBatchResult,
+from ablate.training.engines.shards import (
+    ShardResult,
     compute_gradients,
-    n_micro_batches,
-    split_batch,
+    n_shards,
+    pop_gradients,
+    shard_batch,
     sum_results,
-    take_gradients,
     trainable_parameters,
 )
-from ablate.training.gradient import StepInputs, add_gradient
+from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig
 
 
 class DataParallel(Engine):
-    """Splits every batch into micro-batches, and adds up their gradients in a fixed order.
+    """Splits every batch into shards, and adds up their gradients in a fixed order.
 
-    Each micro-batch draws dropout of its own, from a seed of its own, as with accumulation. The
+    Each shard draws dropout of its own, from a seed of its own, as with accumulation. The
     result depends neither on the number of processes nor on which of them computes what. Batches
     that are too small to be split are computed whole, as by the eager engine.
 
@@ -55,18 +55,18 @@ class DataParallel(Engine):
         self._workers: list[GradWorker] = []
 
     def n_parts(self, batch: Batch) -> int:
-        return n_micro_batches(batch)
+        return n_shards(batch)
 
-    def add_gradient(self, batch: Batch, normalizer: int) -> Tensor:
-        if n_micro_batches(batch) == 1:
-            return add_gradient(self.model, self.step_config, StepInputs.of(batch, normalizer))
-        self.own_way = batch
-        earlier = take_gradients(self.model)
-        micro_batches = split_batch(batch, normalizer, is_training=self.model.training)
+    def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:
+        if n_shards(batch) == 1:
+            return forward_backward(self.model, self.step_config, StepInputs.of(batch, normalizer))
+        self.last_engine_batch = batch
+        accumulated = pop_gradients(self.model)
+        shards = shard_batch(batch, normalizer, is_training=self.model.training)
         generator_state = torch.default_generator.get_state()
-        workers = self._workers_for(len(micro_batches))
-        n_each = len(micro_batches) // (1 + len(workers))
-        own, *others = (micro_batches[i : i + n_each] for i in range(0, len(micro_batches), n_each))
+        workers = self._workers_for(len(shards))
+        n_each = len(shards) // (1 + len(workers))
+        own, *others = (shards[i : i + n_each] for i in range(0, len(shards), n_each))
         for worker, of_worker in zip(workers, others, strict=True):
             worker.begin(of_worker)
         result = compute_gradients(self.model, self.step_config, own)
@@ -74,8 +74,9 @@ class DataParallel(Engine):
         # How many of them this process has computed must not show in later draws
         torch.default_generator.set_state(generator_state)
         losses = result.losses
-        if any(gradient is not None for gradient in earlier):  # of batches that this one adds to
-            result = MicroBatchResult(losses, earlier).plus(result)
+        # Of the batches before, in the same update
+        if any(gradient is not None for gradient in accumulated):
+            result = ShardResult(losses, accumulated).add_(result)
         for weight, gradient in zip(trainable_parameters(self.model), result.gradient, strict=True):
             weight.grad = gradient
         return losses
@@ -86,7 +87,7 @@ class DataParallel(Engine):
         self._workers.clear()
 
     def _workers_for(self, n: int) -> list[GradWorker]:
-        """Return the workers that compute some of ``n`` micro-batches; all compute as many."""
+        """Return the workers that compute some of ``n`` shards; all compute as many."""
         n_processes = 1
         while 2 * n_processes <= min(n, self.cores) and sys.platform == "linux":
             n_processes *= 2

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ablate.data.batches import Batch
 from ablate.training.engines.contract import Engine
-from ablate.training.gradient import StepInputs, add_gradient
+from ablate.training.gradient import StepInputs, forward_backward
 
 
 class Eager(Engine):
@@ -14,5 +14,5 @@ class Eager(Engine):
 
     name = "eager"
 
-    def add_gradient(self, batch: Batch, normalizer: int) -> Tensor:
-        return add_gradient(self.model, self.step_config, StepInputs.of(batch, normalizer))
+    def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:
+        return forward_backward(self.model, self.step_config, StepInputs.of(batch, normalizer))

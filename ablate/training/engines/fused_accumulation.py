@@ -37,11 +37,11 @@ class FusedGradAccumulator:
             for weight in (of_linears if precision == "bf16" else ())
         }
 
-    def __call__(self, add_gradient: Callable[[], Tensor], *, is_captured: bool) -> Tensor:
-        """Add a gradient, and return what ``add_gradient`` returns.
+    def __call__(self, backward_fn: Callable[[], Tensor], *, is_captured: bool) -> Tensor:
+        """Add a gradient, and return what ``backward_fn`` returns.
 
         Args:
-            add_gradient: adds to the gradients of the weights.
+            backward_fn: adds to the gradients of the weights.
             is_captured: whether this is being captured, so that the weights must have gradients
                 already, which stay where they are.
 
@@ -49,15 +49,15 @@ class FusedGradAccumulator:
             RuntimeError: if a weight has its first gradient in a capture.
         """
         sums: _Gradients = {weight: weight.grad for weight in self._weights}
-        _forget(self._weights)
+        _clear_gradients(self._weights)
         try:
             with self._copies_in_place():
-                losses = add_gradient()
+                losses = backward_fn()
             self._add({weight: weight.grad for weight in self._weights}, sums, is_captured)
             copied = {weight: copy.grad for weight, copy in self._copies.items()}
             self._add(copied, sums, is_captured)
         finally:
-            _forget(self._copies.values())
+            _clear_gradients(self._copies.values())
             for weight, total in sums.items():
                 weight.grad = total
         return losses
@@ -109,6 +109,6 @@ def _linear(layer: nn.Linear, weight: Tensor, bias: Tensor | None, x: Tensor) ->
     return functional.linear(x, weight, bias)
 
 
-def _forget(weights: Iterable[Tensor]) -> None:
+def _clear_gradients(weights: Iterable[Tensor]) -> None:
     for weight in weights:
         weight.grad = None

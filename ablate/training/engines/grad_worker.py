@@ -16,19 +16,19 @@ from torch import Tensor, nn
 
 from ablate.model import Transformer
 from ablate.processes import die_with_parent
-from ablate.training.engines.micro_batches import (
-    MicroBatch,
-    MicroBatchResult,
+from ablate.training.engines.shards import (
+    Shard,
+    ShardResult,
     compute_gradients,
     trainable_parameters,
 )
 from ablate.training.step import StepConfig
 
-_ALIGNED = 64  # bytes, as PyTorch's own memory: what is added in which order depends on it
+_ALIGNED = 64  # bytes, as PyTorch's allocator: at another alignment sums round differently
 
 
 class GradWorker:
-    """Computes micro-batches in a process of its own, which ends with this one at the latest.
+    """Computes shards in a process of its own, which ends with this one at the latest.
 
     The process is a fork: it has the model as it is now, sees every change of weights that are
     shared (`share_weights`), and no other change. It works on Linux; on other systems libraries do
@@ -53,20 +53,20 @@ class GradWorker:
             self._process.start()
         other.close()
 
-    def begin(self, micro_batches: Sequence[MicroBatch]) -> None:
-        """Begin to compute micro-batches; `result` waits for them.
+    def begin(self, shards: Sequence[Shard]) -> None:
+        """Begin to compute shards; `result` waits for them.
 
         Raises:
             MemoryError: if the process was killed by signal 9, as Linux does when memory is short.
             RuntimeError: if the process has died otherwise.
         """
         try:
-            self._connection.send(micro_batches)
+            self._connection.send(shards)
         except OSError:
             raise self._death() from None
 
-    def result(self) -> MicroBatchResult:
-        """Return the result of the micro-batches; its gradient lasts until the next ones.
+    def result(self) -> ShardResult:
+        """Return the result of the shards; its gradient lasts until the next ones.
 
         Raises:
             MemoryError: if the process was killed by signal 9, as Linux does when memory is short.
@@ -81,9 +81,7 @@ class GradWorker:
             raise answer
         losses, has_gradient = answer
         pairs = zip(self._gradient, has_gradient, strict=True)
-        return MicroBatchResult(
-            torch.from_numpy(losses), [x if is_so else None for x, is_so in pairs]
-        )
+        return ShardResult(torch.from_numpy(losses), [x if is_so else None for x, is_so in pairs])
 
     def close(self) -> None:
         """End the process, whatever it does."""
@@ -146,12 +144,12 @@ def _serve(
 def _answer(
     model: Transformer,
     step_config: StepConfig,
-    micro_batches: Sequence[MicroBatch],
+    shards: Sequence[Shard],
     gradient: Sequence[Tensor],
 ) -> object:
-    """Write the gradient of micro-batches to shared memory; return the rest of their result."""
+    """Write the gradient of shards to shared memory; return the rest of their result."""
     try:
-        result = compute_gradients(model, step_config, micro_batches)
+        result = compute_gradients(model, step_config, shards)
     except Exception as error:  # the other process raises it
         return _picklable(error)
     for own, shared in zip(result.gradient, gradient, strict=True):

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from ablate.config.experiment import TrainingSpec
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.data_parallel import DataParallel
-from ablate.training.engines.micro_batches import largest_n_micro_batches
+from ablate.training.engines.shards import max_n_shards
 
 RandomDraws = Literal["whole_batch", "micro_batches", "padded_batch"]
 SCHEMES: tuple[RandomDraws, ...] = get_args(RandomDraws)
@@ -26,9 +26,9 @@ def random_draws(engine: str, training: TrainingSpec) -> RandomDraws:
 
     Returns:
         ``whole_batch``, each mask for all pairs of a batch at once; ``micro_batches``, for each
-        micro-batch from a seed of its own; ``padded_batch``, for sources padded to the length that
+        shard from a seed of its own; ``padded_batch``, for sources padded to the length that
         was captured.
     """
-    if engine == DataParallel.name and largest_n_micro_batches(training.batch_tokens) > 1:
+    if engine == DataParallel.name and max_n_shards(training.batch_tokens) > 1:
         return "micro_batches"
     return "padded_batch" if engine == CudaGraph.name else "whole_batch"

@@ -12,7 +12,7 @@ from ablate.registry import Part, label
 def batch_dependence(model: Transformer, objective: Objective) -> str:
     """Return why the pairs of a batch depend on each other; empty if they do not.
 
-    Such a batch must not be computed in micro-batches.
+    Such a batch must not be computed in parts.
     """
     if model.encoder.layer_dropout or model.decoder.layer_dropout:
         return "layer dropout leaves out a layer for the whole batch"
@@ -25,7 +25,7 @@ def capture_blocker(model: Transformer, objective: Objective | None = None) -> s
     """Return why a pass through a model cannot be captured in a CUDA graph; empty if it can.
 
     Args:
-        model: any.
+        model: in any mode.
         objective: what the model is trained with, if it is.
     """
     parts = [*_parts_of(model), *([] if objective is None else [objective])]

@@ -18,7 +18,7 @@ from ablate.data.batches import Batch
 from ablate.errors import EngineError
 from ablate.training.engines.contract import Engine
 from ablate.training.engines.eager import Eager
-from ablate.training.step import set_rate
+from ablate.training.step import set_lr
 
 TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2}
 """How far the loss and the gradient of a weight may differ, relative to their size."""
@@ -54,7 +54,7 @@ class SelfCheck:
         Raises:
             EngineError: if the steps differ.
         """
-        batch = self._engine.own_way
+        batch = self._engine.last_engine_batch
         if batch is None or not self._is_due:
             return
         self._is_due = False
@@ -86,7 +86,7 @@ def compare(engine: Engine, batch: Batch) -> None:
         own, own_update = _Gradient.of(engine, batch), _Update.of(engine)
     with snapshot.restored():
         engine.model.zero_grad(set_to_none=True)
-        engine.run_eagerly(step_eagerly)
+        engine.run_on_engine_stream(step_eagerly)
     names = [name for name, _ in engine.model.named_parameters()]
     difference = _gradients_differ(
         names, own, expected[0][0], TOLERANCE[engine.step_config.precision]
@@ -140,13 +140,13 @@ class _Update:
         """Make an update with the learning rate of the check.
 
         Args:
-            engine: with what.
+            engine: makes the update.
             gradients: of each weight, or nothing for those that the model has.
         """
         weights = list(engine.model.parameters())
         for weight, gradient in zip(weights, gradients, strict=bool(gradients)):
             weight.grad = None if gradient is None else gradient.to(weight.device, copy=True)
-        set_rate(engine.optimizer, _RATE)
+        set_lr(engine.optimizer, _RATE)
         norm = float(engine.update())
         return cls(norm, [_on_host(weight) for weight in weights])
 

@@ -46,7 +46,7 @@ def capturer_for(name: str, model: Transformer, device: torch.device) -> GraphCa
 
     Args:
         name: of the engine, as `resolve` returns it.
-        model: any.
+        model: in any mode.
         device: where the model is, or will be.
     """
     if not _ENGINES[name].captures or capture_blocker(model):
@@ -54,7 +54,7 @@ def capturer_for(name: str, model: Transformer, device: torch.device) -> GraphCa
     return GraphCapturer(device)
 
 
-def choose(
+def make_engine(
     name: str,
     model: Transformer,
     step_config: StepConfig,
@@ -72,7 +72,7 @@ def choose(
         optimizer: of the model's parameters.
         capturer: of the run; an engine that needs one has its own by default.
     """
-    reason = _reason(name, model, step_config)
+    reason = _unsupported_reason(name, model, step_config)
     if not reason:
         return _ENGINES[name](model, step_config, optimizer, capturer)
     engine = Eager(model, step_config, optimizer)
@@ -81,7 +81,7 @@ def choose(
     return engine
 
 
-def _reason(name: str, model: Transformer, step_config: StepConfig) -> str:
+def _unsupported_reason(name: str, model: Transformer, step_config: StepConfig) -> str:
     """Return what rules an engine out; empty if nothing does."""
     if name == Eager.name:
         return ""

@@ -1,4 +1,4 @@
-"""A batch in micro-batches, their gradients, and the sum of these, whose order is fixed.
+"""A batch in shards, their gradients, and the sum of these, whose order is fixed.
 
 B batch, S source tokens, T target tokens.
 """
@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
-from ablate.training.gradient import StepInputs, add_gradient
+from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig
 
-MOST = 8
-_FEWEST_TOKENS = 1500  # of a micro-batch; with fewer, one core would do the batch faster whole
+MAX_SHARDS = 8
+_FEWEST_TOKENS = 1500  # of a shard; with fewer, one core would do the batch faster whole
 
 Ids = NDArray[np.int64]
 Gradient = list[Tensor | None]
@@ -28,13 +28,13 @@ Gradient = list[Tensor | None]
 
 
 @dataclass(frozen=True)
-class MicroBatch:
+class Shard:
     """Some pairs of a batch, as one process can send them to another.
 
     Attributes:
         src: source ids, (B, S).
-        tgt_in: what the decoder reads, (B, T).
-        tgt_out: what it shall write, (B, T).
+        tgt_in: decoder input, shifted right, (B, T).
+        tgt_out: labels, (B, T).
         normalizer: what the summed losses are divided by before the gradient is taken.
         seed: of all random numbers of its pass.
         is_training: whether the model is in training mode.
@@ -55,52 +55,52 @@ class MicroBatch:
         return StepInputs.of(Batch(src, tgt_in, tgt_out, n_tokens, rows), self.normalizer)
 
 
-def n_micro_batches(batch: Batch) -> int:
-    """Return how many micro-batches a batch is split into: a power of two.
+def n_shards(batch: Batch) -> int:
+    """Return how many shards a batch is split into: a power of two.
 
     It depends on the batch's shape alone, so that results do not depend on the number of cores.
     """
     return _power_of_two(min(batch.src.size(0), batch.tgt_out.numel() // _FEWEST_TOKENS))
 
 
-def largest_n_micro_batches(batch_tokens: int) -> int:
-    """Return the most micro-batches that batches of at most ``batch_tokens`` are split into."""
+def max_n_shards(batch_tokens: int) -> int:
+    """Return the most shards that batches of at most ``batch_tokens`` are split into."""
     return _power_of_two(batch_tokens // _FEWEST_TOKENS)
 
 
 def _power_of_two(n_most: int) -> int:
-    """Return the largest power of two up to ``n_most`` and `MOST`, 1 at least."""
+    """Return the largest power of two up to ``n_most`` and `MAX_SHARDS`, 1 at least."""
     n = 1
-    while 2 * n <= min(MOST, n_most):
+    while 2 * n <= min(MAX_SHARDS, n_most):
         n *= 2
     return n
 
 
-def split_batch(batch: Batch, normalizer: int, *, is_training: bool) -> list[MicroBatch]:
-    """Split a batch into micro-batches of about as many rows each; draws a seed for each."""
-    n, ids = n_micro_batches(batch), (batch.src, batch.tgt_in, batch.tgt_out)
+def shard_batch(batch: Batch, normalizer: int, *, is_training: bool) -> list[Shard]:
+    """Split a batch into shards of about as many rows each; draws a seed for each."""
+    n, ids = n_shards(batch), (batch.src, batch.tgt_in, batch.tgt_out)
     seeds = torch.randint(2**62, (n,)).tolist()
     sides = ([x.numpy() for x in side.tensor_split(n)] for side in ids)
     return [
-        MicroBatch(src, tgt_in, tgt_out, normalizer, seed, is_training)
+        Shard(src, tgt_in, tgt_out, normalizer, seed, is_training)
         for src, tgt_in, tgt_out, seed in zip(*sides, seeds, strict=True)
     ]
 
 
 @dataclass(frozen=True)
-class MicroBatchResult:
-    """The result of one micro-batch, or of several.
+class ShardResult:
+    """The result of one shard, or of several.
 
     Attributes:
-        losses: as `add_gradient` returns them, summed, (2,).
+        losses: as `forward_backward` returns them, summed, (2,).
         gradient: likewise summed.
     """
 
     losses: Tensor
     gradient: Gradient
 
-    def plus(self, other: MicroBatchResult) -> MicroBatchResult:
-        """Return the sum; the tensors of this one hold it."""
+    def add_(self, other: ShardResult) -> ShardResult:
+        """Add ``other`` in place and return the sum."""
         both = [
             (own, added)
             for own, added in zip(self.gradient, other.gradient, strict=True)
@@ -112,13 +112,13 @@ class MicroBatchResult:
             own if own is not None or added is None else added.clone()
             for own, added in zip(self.gradient, other.gradient, strict=True)
         ]
-        return MicroBatchResult(self.losses + other.losses, gradient)
+        return ShardResult(self.losses + other.losses, gradient)
 
 
 def compute_gradients(
-    model: Transformer, step_config: StepConfig, micro_batches: Sequence[MicroBatch]
-) -> MicroBatchResult:
-    """Return the sum of the gradients of some micro-batches.
+    model: Transformer, step_config: StepConfig, shards: Sequence[Shard]
+) -> ShardResult:
+    """Return the sum of the gradients of some shards.
 
     Halves of them are added up, and halves of these, so that the sum is the same to the last digit
     if another process has computed one of the halves.
@@ -126,24 +126,24 @@ def compute_gradients(
     Args:
         model: whose gradients are None.
         step_config: how a gradient is computed.
-        micro_batches: a power of two.
+        shards: a power of two.
     """
-    if len(micro_batches) > 1:
-        middle = len(micro_batches) // 2
-        first, second = micro_batches[:middle], micro_batches[middle:]
-        return compute_gradients(model, step_config, first).plus(
+    if len(shards) > 1:
+        middle = len(shards) // 2
+        first, second = shards[:middle], shards[middle:]
+        return compute_gradients(model, step_config, first).add_(
             compute_gradients(model, step_config, second)
         )
-    (micro_batch,) = micro_batches
-    if model.training != micro_batch.is_training:  # in a worker: the mode of the other process
-        model.train(micro_batch.is_training)
-    torch.default_generator.manual_seed(micro_batch.seed)
-    losses = add_gradient(model, step_config, micro_batch.inputs())
-    return MicroBatchResult(losses, take_gradients(model))
+    (shard,) = shards
+    if model.training != shard.is_training:  # in a worker: the mode of the other process
+        model.train(shard.is_training)
+    torch.default_generator.manual_seed(shard.seed)
+    losses = forward_backward(model, step_config, shard.inputs())
+    return ShardResult(losses, pop_gradients(model))
 
 
-def take_gradients(model: nn.Module) -> Gradient:
-    """Return the gradient of a model, and leave it without."""
+def pop_gradients(model: nn.Module) -> Gradient:
+    """Return the gradient of a model, and set its own to None."""
     weights = trainable_parameters(model)
     gradient = [weight.grad for weight in weights]
     for weight in weights:
@@ -156,9 +156,9 @@ def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
     return [weight for weight in model.parameters() if weight.requires_grad]
 
 
-def sum_results(results: Sequence[MicroBatchResult]) -> MicroBatchResult:
-    """Add up results of as many micro-batches each, in the order of `compute_gradients`."""
+def sum_results(results: Sequence[ShardResult]) -> ShardResult:
+    """Add up results of as many shards each, in the order of `compute_gradients`."""
     if len(results) == 1:
         return results[0]
     middle = len(results) // 2
-    return sum_results(results[:middle]).plus(sum_results(results[middle:]))
+    return sum_results(results[:middle]).add_(sum_results(results[middle:]))
