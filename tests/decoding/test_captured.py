@@ -31,8 +31,8 @@ def _captures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Captures as they are on a CPU, and such that Python does not run again."""
     if request.param == "tape":
         monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
-    monkeypatch.setattr(decode_loop, "_INITIAL_CAPACITY", 6)  # so that it is doubled now and then
-    monkeypatch.setattr(decode_loop, "_RECAPTURE_BELOW", 0.5)  # so that sentences leave before the end
+    monkeypatch.setattr(decode_loop, "_INITIAL_CAPACITY", 6)  # doubled now and then
+    monkeypatch.setattr(decode_loop, "_RECAPTURE_BELOW", 0.5)  # sentences leave early
 
 
 @pytest.fixture
