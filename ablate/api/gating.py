@@ -171,8 +171,8 @@ def bless(
 
     Raises:
         SpecError: with every mistake of either file.
-        BlessingError: if the runs cannot give what the checks promise; it says what it would take.
-            As soon as that is certain, nothing more is trained.
+        BlessingError: if the runs can bless no check, or not one that had been; it says what it
+            would take. As soon as that is certain, nothing more is trained.
         LooseningError: if a check would become looser and ``widen`` does not allow it.
         StaleRecordError: as for `gate`.
         StoreError: as for `gate`, or if the file cannot be written.
@@ -186,8 +186,8 @@ def bless(
         file.refuse(flaws=flaws, rows=[row.name for row in experiment.rows])
     runs = _Runs(path, options, is_stored=is_stored)
     first = Evidence({}, {}, runs.repeats(file.reference if file else None, seeds, repeats))
-    asked, evidence = _run_and_forecast(file, experiment.rows[0].name, runs, seeds, first)
-    blessings = blessing.bless(asked, experiment, evidence, seeds, may_weaken=file is None)
+    asked, evidence, refused = _run_and_forecast(file, experiment.rows[0].name, runs, seeds, first)
+    blessings = blessing.bless(asked, experiment, evidence, seeds, refused, may_weaken=file is None)
     old, new = file.reference if file else None, blessings.reference
     looser = new.loosened(old) if old else []
     if looser and not widen:
@@ -279,16 +279,23 @@ class _Runs:
 
 def _run_and_forecast(
     file: ReferenceFile | None, baseline: str, runs: _Runs, seeds: Sequence[int], first: Evidence
-) -> tuple[Reference, Evidence]:
+) -> tuple[Reference, Evidence, dict[str, str]]:
     """Make the runs that bless, in two parts if there are many; say before each what is promised.
 
+    Returns:
+        The checks; the runs; the checks that they cannot bless, with the reason.
+
     Raises:
-        BlessingError: as soon as some check cannot be blessed whatever the other runs will be.
+        BlessingError: as soon as no check can be blessed whatever the other runs will be.
     """
     asked, evidence = file.reference if file else None, first
+    refused: dict[str, str] = {}
 
     def needed(seeds: Sequence[int]) -> Runs:
-        return asked.runs_to_bless(seeds) if asked else {(baseline, seed) for seed in seeds}
+        if asked is None:
+            return {(baseline, seed) for seed in seeds}
+        left = {name: check for name, check in asked.checks.items() if name not in refused}
+        return asked.model_copy(update={"checks": left}).runs_to_bless(seeds)
 
     records, announced = runs.known(needed(seeds)), set[str]()
     for part in ((), seeds[:_FIRST], seeds):
@@ -299,12 +306,14 @@ def _run_and_forecast(
             file.refuse(records=records)
         evidence = replace(first, records=records, losses=runs.losses(records))
         asked = asked or (blessing.first_reference(baseline, records) if records else None)
-        if asked and needed(seeds) - records.keys():
-            forecast = blessing.forecast(asked, evidence, seeds, may_weaken=file is None)
-            _announce(sentence for sentence in forecast if sentence not in announced)
-            announced |= set(forecast)
+        if needed(seeds) - records.keys():
+            checks = asked or blessing.provisional_reference(baseline)
+            forecast = blessing.forecast(checks, evidence, seeds, may_weaken=file is None)
+            _announce(sentence for sentence in forecast.sentences if sentence not in announced)
+            announced |= set(forecast.sentences)
+            refused = forecast.refused if asked else {}
     assert asked is not None, "a blessing has runs"
-    return asked, evidence
+    return asked, evidence, refused
 
 
 def _all_stored(selection: Selection, store: Store) -> Records:

@@ -35,8 +35,12 @@ if TYPE_CHECKING:
 def gate(  # noqa: PLR0913 - one argument for every option of the command
     spec: Spec,
     reference: Annotated[
-        Path, typer.Option(metavar="FILE", help="The reference; --bless writes it.")
-    ],
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The reference, which --bless writes; else SPEC.reference.yaml in this folder.",
+        ),
+    ] = None,
     bless: Annotated[
         bool, typer.Option("--bless", help="Write what the runs measure into the reference.")
     ] = False,
@@ -72,9 +76,9 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
     What is missing is trained first.
 
     Examples:
-      ablate gate experiments/pe.yaml --reference pe.reference.yaml --bless --seeds 1,2,3,4,5,6,7
+      ablate gate experiments/pe.yaml --bless --seeds 1,2,3,4,5,6,7
 
-      ablate gate experiments/pe.yaml --reference pe.reference.yaml --junit gate.xml
+      ablate gate experiments/pe.yaml --junit gate.xml
     """
     _refuse("--fresh", "--stored", are_both=fresh and stored)
     _refuse("--junit", "--bless", are_both=bless and junit is not None)
@@ -85,6 +89,7 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
     from ablate.api.options import RunOptions
 
     load(plugins)
+    reference = reference or Path(f"{spec.stem}.reference.yaml")
     options = RunOptions(
         seeds=numbers(seeds),
         overrides=overrides or (),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.analysis.summary import Records, evaluated_sets
 from ablate.config import Experiment
-from ablate.gate.check import Check
+from ablate.gate.check import Check, Context
 from ablate.gate.checks.exact import Exact
 from ablate.gate.checks.statistical import Statistical
 from ablate.gate.evidence import Evidence, UnfitError, machine
@@ -49,10 +49,29 @@ def first_reference(baseline: str, records: Records) -> Reference:
     return Reference(checks=checks)
 
 
+def provisional_reference(baseline: str) -> Reference:
+    """Return what a first reference will ask for, as far as that is known before any run."""
+    of_bleu = Statistical.model_validate({"row": baseline, "measure": "test.test.bleu"})
+    return Reference(checks={"losses": Exact.model_validate({"row": baseline}), "bleu": of_bleu})
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What so many seeds can promise, as far as the runs so far tell.
+
+    Attributes:
+        sentences: for people.
+        refused: why a check cannot be blessed whatever the other runs will be, by its name.
+    """
+
+    sentences: tuple[str, ...]
+    refused: dict[str, str]
+
+
 def forecast(
     asked: Reference, evidence: Evidence, seeds: Sequence[int], *, may_weaken: bool
-) -> tuple[str, ...]:
-    """Return what so many seeds can promise, as far as the runs so far tell, in sentences.
+) -> Forecast:
+    """Return what so many seeds can promise, as far as the runs so far tell.
 
     Args:
         asked: the checks.
@@ -61,21 +80,22 @@ def forecast(
         may_weaken: whether a check may promise less than it asks for, if it can be blessed then.
 
     Raises:
-        BlessingError: if they cannot bless some check, whatever the other runs will be.
+        BlessingError: if they can bless no check, or not one that had been.
     """
-    sentences, refused = [], []
+    sentences, refused = [], {}
     for name, check in asked.checks.items():
         try:
             sentence = check.forecast(evidence, asked.context(name, seeds))
         except UnfitError as error:
-            is_weaker = may_weaken and isinstance(error, TooWeakError)
-            what = "will promise less than was asked" if is_weaker else "cannot be blessed"
-            refused.append(f"{name} {what}: {error}")
+            if may_weaken and isinstance(error, TooWeakError):
+                sentences.append(f"{name} will promise less than was asked: {error}")
+            else:
+                refused[name] = f"{name} cannot be blessed: {error}"
         else:
             sentences += [f"{name}: {sentence}"] if sentence else []
-    if refused and not may_weaken:
-        raise BlessingError("\n".join(refused))
-    return (*sentences, *refused)
+    if len(refused) == len(asked.checks) or any(asked.checks[name].blessed for name in refused):
+        raise BlessingError("\n".join(refused.values()))
+    return Forecast((*sentences, *refused.values()), refused)
 
 
 def bless(
@@ -83,6 +103,7 @@ def bless(
     experiment: Experiment,
     evidence: Evidence,
     seeds: Sequence[int],
+    forecast: Mapping[str, str],
     *,
     may_weaken: bool,
 ) -> Blessings:
@@ -93,28 +114,26 @@ def bless(
         experiment: whose runs they are.
         evidence: the runs.
         seeds: of them.
+        forecast: the checks that were refused before all their runs were made, with the reason.
         may_weaken: whether a check may promise less than it asks for, if it can be blessed then.
 
     Raises:
         BlessingError: if no check can be blessed, or one cannot that had been.
     """
     blessed: dict[str, Check] = {}
-    refused: list[str] = []
+    refused = [*forecast.values()]
     weakened: list[str] = []
     for name, check in asked.checks.items():
-        context, instead = asked.context(name, seeds), check
+        if name in forecast:
+            continue
         try:
-            try:
-                blessing = check.bless(evidence, context)
-            except TooWeakError as error:
-                if not may_weaken:
-                    raise
-                instead, blessing = error.instead, error.instead.bless(evidence, context)
-                weakened.append(f"{name} promises less than was asked: {error}")
+            blessed[name], weaker = _blessed(
+                check, evidence, asked.context(name, seeds), may_weaken
+            )
         except UnfitError as error:
             refused.append(f"{name} cannot be blessed: {error}")
         else:
-            blessed[name] = instead.model_copy(update={"blessed": blessing})
+            weakened += [f"{name} promises less than was asked: {weaker}"] if weaker else []
     if not blessed or any(asked.checks[name].blessed for name in asked.checks.keys() - blessed):
         raise BlessingError("\n".join(refused))
     test_set = next(iter(evaluated_sets(evidence.records)), None)
@@ -129,3 +148,22 @@ def bless(
         }
     )
     return Blessings(reference, tuple(refused), tuple(weakened))
+
+
+def _blessed(
+    check: Check, evidence: Evidence, context: Context, may_weaken: bool
+) -> tuple[Check, str]:
+    """Return a check with what the runs bless, and why it promises less, if it does.
+
+    Raises:
+        UnfitError: if they do not bless it.
+    """
+    reason = ""
+    try:
+        blessing = check.bless(evidence, context)
+    except TooWeakError as error:
+        if not may_weaken:
+            raise
+        check, reason = error.instead, str(error)
+        blessing = check.bless(evidence, context)
+    return check.model_copy(update={"blessed": blessing}), reason

@@ -88,6 +88,32 @@ def test_what_cannot_be_promised_ends_after_three_seeds(
     assert trained.trained == [[1, 2, 3]]
 
 
+def test_what_cannot_be_promised_leaves_the_other_checks_to_be_blessed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.reference.write_text(ASKED.replace("}}", "}, losses: {kind: exact}}"), encoding="utf-8")
+    trained = trainer(bench, WIDE, monkeypatch)
+    made = bless(bench)
+    assert trained.trained == [[1, 2, 3]]
+    assert "bleu cannot be blessed: 7 seeds with a std of 2.52" in capsys.readouterr().err
+    assert made.exit_status == 1
+    assert made.refused[0].endswith("min_effect: 9.3")
+    kept = read(bench.reference).reference.checks
+    assert [name for name, check in kept.items() if check.blessed] == ["losses"]
+
+
+def test_a_first_reference_is_forecast_before_anything_is_trained(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.reference.unlink()
+    monkeypatch.setattr(gating, "complete", lambda *_: pytest.fail("something was trained"))
+    with pytest.raises(pytest.fail.Exception):
+        bless(bench)
+    assert capsys.readouterr().err == (
+        "bleu: 7 seeds can promise to catch a loss of 1.5 if their std is at most 0.407\n"
+    )
+
+
 def test_what_stored_runs_rule_out_is_not_trained(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
