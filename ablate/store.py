@@ -68,6 +68,18 @@ class Store:
         """Write the measurements of a probe."""
         write_whole(self._probe(key), _dump(probe))
 
+    def load_match(self, key: str) -> dict[str, Any] | None:
+        """Return what was measured to make a row as slow as its baseline; None if nothing was.
+
+        Raises:
+            StoreError: if the file cannot be read.
+        """
+        return _read(self._match(key))
+
+    def save_match(self, key: str, match: dict[str, Any]) -> None:
+        """Write what was measured to make a row as slow as its baseline."""
+        write_whole(self._match(key), _dump(match))
+
     @contextmanager
     def lock(self, run: str, should_stop: Callable[[], bool] = lambda: False) -> Iterator[bool]:
         """Lock the run with this hash against every other process.
@@ -129,6 +141,9 @@ class Store:
 
     def _probe(self, key: str) -> Path:
         return self.results / "probes" / f"{key}.json"
+
+    def _match(self, key: str) -> Path:
+        return self.results / "matches" / f"{key}.json"
 
 
 def write_whole(path: Path, text: str) -> None:

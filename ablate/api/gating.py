@@ -10,10 +10,12 @@ from rich.console import Console
 
 from ablate import config
 from ablate.analysis.wording import listed
+from ablate.api.choosing import ready
+from ablate.api.completing import complete
 from ablate.api.options import DEFAULT, RunOptions
-from ablate.api.running import complete
 from ablate.api.selecting import (
     Fingerprints,
+    MadeBy,
     Records,
     Selection,
     key_of,
@@ -138,7 +140,7 @@ def gate(
     assert blessed is not None, "a reference without it has a flaw"
     verdicts = file.reference.judge(Evidence(records, runs.losses(records)), seeds)
     changed = (f"{note.label}: {note.text}" for note in execution(records))
-    about = (*remarks(blessed, experiment, records, Fingerprints().of), *changed)
+    about = (*remarks(blessed, runs.experiment, records, Fingerprints().of), *changed)
     if junit is not None:
         write_whole(Path(junit), junit_xml(experiment.name, verdicts, about))
     return Gated(experiment.name, verdicts, about)
@@ -208,10 +210,14 @@ class _Runs:
         path: the experiment file.
         options: which runs, and how they are made.
         is_stored: whether nothing is trained.
+
+    Attributes:
+        experiment: with what is chosen for its rows, once that is known.
     """
 
     def __init__(self, path: Path | str, options: RunOptions, *, is_stored: bool) -> None:
         self._path, self._options, self._is_stored = path, options, is_stored
+        self.experiment = config.load(Path(path), options.overrides)
 
     def known(self, runs: Runs) -> Records:
         """Return the records of runs that need not be trained.
@@ -272,7 +278,16 @@ class _Runs:
 
     def _select(self, runs: Runs) -> Selection:
         seeds, rows = sorted({seed for _, seed in runs}), sorted({row for row, _ in runs})
-        whole = select(self._path, self._options.overrides, seeds, rows)
+        options = replace(self._options, seeds=seeds)
+        if self._is_stored:
+            by = MadeBy(options.store)
+            whole = select(self._path, options.overrides, seeds, rows, by)
+            if whole.pending:
+                names = listed(whole.pending)
+                raise StoreError(f"{options.results} has not all that is chosen for {names}")
+        else:
+            whole = ready(self._path, options, rows)
+        self.experiment = whole.whole
         wanted = tuple(run for run in whole.runs if key_of(run) in runs)
         return replace(whole, runs=wanted, shown=wanted)
 

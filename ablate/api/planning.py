@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ablate import measuring
-from ablate.api.selecting import Fingerprints, Records, hash_of, select
-from ablate.config import ModelSpec, Published, Row, Run, RunSpec
+from ablate.api.selecting import (
+    Fingerprints,
+    MadeBy,
+    Records,
+    Selection,
+    hash_of,
+    select,
+    tuning_runs,
+)
+from ablate.config import ModelSpec, Row, Run, RunSpec, tuning_of
 from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD, Tokenizer
 from ablate.measuring.flops import FlopCounter
@@ -22,6 +30,7 @@ from ablate.runner import devices
 from ablate.runner.check import check
 from ablate.runner.devices import Device
 from ablate.runner.display import clock
+from ablate.runner.matching import target_tokens
 from ablate.runner.probe import probe_key
 from ablate.runner.schedule import is_finished
 from ablate.runner.staleness import stale_remarks
@@ -55,6 +64,9 @@ class PlannedRow:
         train_peak_mib: from the row's probe; None until it has been probed.
         seconds_per_run: of training, at the speed of the row's probe; None likewise.
         published: what others have printed of the row: name of the measure to value.
+        chosen: paths whose value is matched or tuned, and which of the two.
+        pending: paths whose value is still to be matched or tuned.
+        tuning: the runs by which it is tuned.
     """
 
     name: str
@@ -68,11 +80,19 @@ class PlannedRow:
     runs_at_once: int
     runs: tuple[PlannedRun, ...]
     published: dict[str, float]
+    chosen: dict[str, str] = field(default_factory=dict)
+    pending: tuple[str, ...] = ()
+    tuning: tuple[PlannedRun, ...] = ()
 
     @property
     def n_done(self) -> int:
         """Return how many runs are done."""
         return sum(run.is_done for run in self.runs)
+
+    @property
+    def n_missing(self) -> int:
+        """Return how many runs are still to be done, those of tuning included."""
+        return sum(not run.is_done for run in (*self.runs, *self.tuning))
 
 
 @dataclass(frozen=True)
@@ -95,7 +115,7 @@ class Plan:
     @property
     def n_missing(self) -> int:
         """Return how many runs are still to be done."""
-        return sum(len(row.runs) - row.n_done for row in self.rows)
+        return sum(row.n_missing for row in self.rows)
 
     @property
     def seconds_left(self) -> float | None:
@@ -105,21 +125,24 @@ class Plan:
         """
         total = 0.0
         for row in self.rows:
-            n_missing = len(row.runs) - row.n_done
-            if n_missing and row.seconds_per_run is None:
+            if row.n_missing and row.seconds_per_run is None:
                 return None
-            total += n_missing * (row.seconds_per_run or 0.0)
+            total += row.n_missing * (row.seconds_per_run or 0.0)
         return total / self.n_worker_slots
 
     def remarks(self) -> list[str]:
         """Return what stands below the table of rows."""
-        n_runs = sum(len(row.runs) for row in self.rows)
+        n_tuning = sum(len(row.tuning) for row in self.rows)
+        n_runs = sum(len(row.runs) for row in self.rows) + n_tuning
         left = self.seconds_left
         n_sharing = max((row.runs_at_once for row in self.rows), default=1)
         lines = [
             f"{n_runs - self.n_missing} of {n_runs} runs are done, {self.n_missing} are missing; "
             f"{self.n_worker_slots * n_sharing} at a time on {self.device}"
         ]
+        if n_tuning:
+            n_done = sum(run.is_done for row in self.rows for run in row.tuning)
+            lines.append(f"{n_tuning} of the runs tune the rows on dev; {n_done} of them are done")
         if self.n_missing and left is not None:
             about = "about" if n_sharing == 1 else "at most"
             lines.append(f"{about} {clock(left)} of training are left")
@@ -160,18 +183,15 @@ def plan(
         SpecError: with every mistake of the file.
         DeviceError: if the machine lacks the device.
     """
-    selection = select(path, overrides, seeds, only)
-    check(selection.whole)
     worker_slots = devices.worker_slots(devices.find(device), None)
+    precision = devices.resolve("auto", worker_slots[0])
+    by = MadeBy(Store(Path(results)), precision, resolve_engine("auto", worker_slots[0].kind))
+    selection = select(path, overrides, seeds, only, by)
+    check(selection.whole)
     experiment = selection.experiment
     published = experiment.published
-    planner = _Planner(worker_slots[0], Store(Path(results)), published)
-    baseline = experiment.rows[0].spec
-    rows = [
-        planner.row(row, runs, baseline)
-        for row in experiment.rows
-        if (runs := [run for run in selection.runs if run.variant == row.name])
-    ]
+    planner = _Planner(worker_slots[0], by.store, selection)
+    rows = [planner.row(row) for row in experiment.rows if not only or row.name in only]
     return Plan(
         experiment=experiment.name,
         question=experiment.question,
@@ -184,22 +204,31 @@ def plan(
 
 
 class _Planner:
-    def __init__(self, device: Device, store: Store, published: Published | None) -> None:
+    def __init__(self, device: Device, store: Store, selection: Selection) -> None:
         self._device = device
         self._engine = resolve_engine("auto", device.kind)
         self._store = store
-        self._published = published
+        self._selection = selection
+        self._published = selection.experiment.published
+        self._baseline = selection.experiment.rows[0].spec
+        self._tuning = tuning_of(selection.whole) if selection.whole.tune else None
         self._fingerprints = Fingerprints()
         self._flops = FlopCounter()
         self.finished: Records = {}
         self._counted: dict[tuple[str, Vocabulary], tuple[int, float]] = {}
 
-    def row(self, row: Row, runs: Sequence[Run], baseline: RunSpec) -> PlannedRow:
+    def row(self, row: Row) -> PlannedRow:
         precision = devices.resolve(row.spec.training.precision, self._device)
         probe = self._probe(row.spec, precision)
         vocabulary = _vocabulary(row.spec, probe)
         params, flops = self._counts(row.spec.model, vocabulary)
-        of_baseline, _ = self._counts(baseline.model, vocabulary)
+        of_baseline, _ = self._counts(self._baseline.model, vocabulary)
+        runs = [run for run in self._selection.runs if run.variant == row.name]
+        planned = [self._run(run, precision) for run in runs]
+        if row.pending:
+            seeds = self._selection.experiment.seeds
+            planned = [PlannedRun(seed, None, is_done=False) for seed in seeds]
+        tuning = tuning_runs(self._tuning, [row.name]).runs if self._tuning else ()
         return PlannedRow(
             name=row.name,
             changes=row.changes,
@@ -210,8 +239,11 @@ class _Planner:
             train_peak_mib=probe.get("train_peak_mib"),
             seconds_per_run=_seconds(row.spec, probe),
             runs_at_once=int(probe.get("runs_at_once", 1)),
-            runs=tuple(self._run(run, precision) for run in runs),
+            runs=tuple(planned),
             published=self._published.of(row.name) if self._published else {},
+            chosen=row.chosen,
+            pending=row.pending,
+            tuning=tuple(self._run(run, precision, is_tuning=True) for run in tuning),
         )
 
     def _counts(self, spec: ModelSpec, vocabulary: Vocabulary) -> tuple[int, float]:
@@ -228,14 +260,15 @@ class _Planner:
         key = probe_key(spec, self._device, precision, self._engine)
         return self._store.load_probe(key) or {}
 
-    def _run(self, run: Run, precision: str) -> PlannedRun:
+    def _run(self, run: Run, precision: str, *, is_tuning: bool = False) -> PlannedRun:
         fingerprint = self._fingerprints.of(run.spec.corpus)
         if fingerprint is None:
             return PlannedRun(run.seed, None, is_done=False)
         key = hash_of(run.spec, fingerprint, precision, self._engine)
         record = self._store.load(key)
         if record is not None and is_finished(record):
-            self.finished[run.variant, run.seed] = record
+            if not is_tuning:
+                self.finished[run.variant, run.seed] = record
             return PlannedRun(run.seed, key, is_done=True)
         return PlannedRun(run.seed, key, is_done=False)
 
@@ -257,12 +290,6 @@ def _seconds(spec: RunSpec, probe: Mapping[str, float]) -> float | None:
     """Estimate the training time of a run from the speed of its row."""
     if not probe:
         return None
-    training, per_batch = spec.training, probe["target_tokens_per_batch"]
-    if training.target_tokens is not None:
-        n_tokens = float(training.target_tokens)
-    elif training.epochs is not None:
-        n_tokens = training.epochs * probe["batches_per_epoch"] * per_batch
-    else:
-        assert training.steps is not None, "the spec asks for one of the three"
-        n_tokens = training.steps * training.accumulate * per_batch
+    n_batches, per_batch = probe["batches_per_epoch"], probe["target_tokens_per_batch"]
+    n_tokens = target_tokens(spec.training, per_batch, n_batches)
     return n_tokens / probe["train_target_tokens_per_second"]

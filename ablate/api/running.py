@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -12,21 +12,17 @@ from rich.console import Console
 from ablate import report as reporting
 from ablate.analysis import Sentences
 from ablate.api import trials
+from ablate.api.choosing import ready
+from ablate.api.completing import complete
 from ablate.api.options import DEFAULT, RunOptions
-from ablate.api.selecting import Records, Selection, key_of, select, stored, tasks, unfinished
+from ablate.api.selecting import MadeBy, Records, Selection, key_of, select, stored
 from ablate.config import Experiment
-from ablate.data.corpus import Corpus
 from ablate.errors import RunError, StoreError
 from ablate.measuring import SentenceStatistics
-from ablate.registry import build
 from ablate.runner import devices
-from ablate.runner.check import check
-from ablate.runner.devices import Device
-from ablate.runner.display import display
-from ablate.runner.schedule import Limits, is_finished, schedule
+from ablate.runner.schedule import is_finished
 from ablate.runner.staleness import stale_remarks
 from ablate.store import Store
-from ablate.training import engines
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
         DeviceError: if the machine lacks the device.
         KeyboardInterrupt: if the user stops it; the next call continues.
     """
-    selection, store = select(path, options.overrides, options.seeds, only), options.store
+    selection, store = ready(path, options, only), options.store
     records, is_new = complete(selection, options)
     kind = devices.find(options.device)[0].kind
     for remark in stale_remarks({k: r for k, r in records.items() if is_finished(r)}, kind):
@@ -84,29 +80,6 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
     is_done = all(records[key_of(run)]["status"] == "done" for run in selection.runs)
     exit_status = 0 if is_done else RunError.exit_status
     return Outcome(selection.experiment, records, table, exit_status)
-
-
-def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
-    """Train what is missing of a selection; return all its records, and whether any is new.
-
-    Args:
-        selection: the runs that must be there.
-        options: how they are made, and where they are kept.
-
-    Raises:
-        SpecError: if there is no such engine.
-        DataError: if a corpus cannot be had.
-        DeviceError: if the machine lacks the device.
-    """
-    worker_slots = devices.worker_slots(devices.find(options.device), options.jobs)
-    engine = engines.resolve(options.engine, worker_slots[0].kind)
-    precision = devices.resolve("auto", worker_slots[0])
-    records = stored(selection, options.store, precision, engine)
-    if not options.fresh and not unfinished(selection, records):
-        return records, False
-    check(selection.whole)
-    _train(selection, worker_slots, replace(options, engine=engine))
-    return stored(selection, options.store, precision, engine), True
 
 
 def report(
@@ -129,8 +102,8 @@ def report(
     Raises:
         StoreError: if nothing is stored; it says under which overrides and seeds runs are.
     """
-    selection = select(path, overrides, seeds, only)
     store = Store(Path(results))
+    selection = select(path, overrides, seeds, only, MadeBy(store))
     records = stored(selection, store)
     if not records:
         about = "".join(f", {remark}" for remark in trials.remarks(selection))
@@ -163,25 +136,6 @@ def _read_sentences(path: Path) -> SentenceStatistics:
         raise StoreError(
             f"{path}: cannot be read: {error}; `ablate run --fresh` makes it anew"
         ) from error
-
-
-def _train(selection: Selection, worker_slots: Sequence[Device], options: RunOptions) -> None:
-    console, store = Console(stderr=True), options.store
-    for choice in selection.corpora():  # before several workers want them at once
-        corpus = build(Corpus, choice, at="corpus")
-        if not corpus.is_available():
-            corpus.fetch(lambda line: console.print(line, markup=False, highlight=False))
-    todo = tasks(
-        selection.runs,
-        worker_slots[0],
-        store.results,
-        engine=options.engine,
-        is_fresh=options.fresh,
-    )
-    runs_per_process = options.jobs if worker_slots[0].kind == "cuda" else 1
-    limits = Limits(runs_per_process, options.probe_seconds)
-    with display(console) as shown:
-        schedule(todo, worker_slots, store, shown, limits=limits)
 
 
 def _table(selection: Selection, records: Records, store: Store) -> reporting.Table:

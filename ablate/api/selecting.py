@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ablate import config
-from ablate.config import Experiment, Run, RunSpec
+from ablate.config import Experiment, Run, RunSpec, Tuning
 from ablate.data.corpus import Corpus
-from ablate.errors import DataError
+from ablate.errors import DataError, SpecError
 from ablate.registry import Choice, RefusedError, build
+from ablate.runner.check import check
 from ablate.runner.devices import Device, resolve
+from ablate.runner.matching import counted, match_key, matched_rows
 from ablate.runner.probe import probe_key
 from ablate.runner.schedule import is_finished
 from ablate.runner.task import Task
@@ -47,13 +50,15 @@ class Selection:
     shown: tuple[Run, ...]
     overrides: tuple[str, ...] = ()
 
-    def corpora(self) -> list[Choice]:
-        """Return the distinct corpora of the runs."""
-        distinct: list[Choice] = []
-        for run in self.runs:
-            if run.spec.corpus not in distinct:
-                distinct.append(run.spec.corpus)
-        return distinct
+    @property
+    def corpus(self) -> Choice:
+        """The corpus, which all rows share."""
+        return self.whole.rows[0].spec.corpus
+
+    @property
+    def pending(self) -> list[str]:
+        """The wanted rows for which some value is still to be chosen."""
+        return [row.name for row in self.experiment.rows if row.pending]
 
 
 def select(
@@ -61,23 +66,108 @@ def select(
     overrides: Sequence[str] = (),
     seeds: Sequence[int] | None = None,
     only: Sequence[str] = (),
+    made_by: MadeBy | None = None,
 ) -> Selection:
     """Read an experiment and pick runs.
+
+    Args:
+        path: the experiment file.
+        overrides: ``path=value``, changes of the baseline.
+        seeds: in place of those of the experiment.
+        only: names of rows; all unless given.
+        made_by: the runs that values of rows are chosen by (``match``, ``tune``); rows are pending
+            without it.
 
     Raises:
         SpecError: with every mistake of the file.
     """
-    experiment = config.load(Path(path), overrides)
+    experiment = _chosen(config.load(Path(path), overrides), made_by)
+    shared = set(seeds or ()) & set(experiment.tune.seeds if experiment.tune else ())
+    if shared:
+        raise SpecError(f"the experiment {config.seeds_are_shared(sorted(shared))}")
     baseline = experiment.rows[0].name
     runs = config.expand(experiment, seeds, only or None)
     shown = config.expand(experiment, seeds, [baseline, *only] if only else None)
-    names = {run.variant for run in shown}
+    names = {baseline, *only} if only else {row.name for row in experiment.rows}
     narrowed = replace(
         experiment,
         rows=tuple(row for row in experiment.rows if row.name in names),
-        seeds=tuple(dict.fromkeys(run.seed for run in shown)),
+        seeds=tuple(experiment.seeds if seeds is None else seeds),
     )
     return Selection(experiment, narrowed, runs, shown, tuple(overrides))
+
+
+@dataclass(frozen=True)
+class MadeBy:
+    """Where the runs are by which values are chosen, and what ``auto`` means for them.
+
+    Attributes:
+        store: holds them.
+        precision: what ``precision: auto`` means; None: that of which the store holds most.
+        engine: the resolved engine, or None likewise.
+    """
+
+    store: Store
+    precision: str | None = None
+    engine: str | None = None
+
+
+def tuning_runs(tuning: Tuning, rows: Iterable[str]) -> Selection:
+    """Return the tuning runs of some rows, as a selection of the candidates' own experiment."""
+    names = [name for row in rows for name in tuning.candidates[row]]
+    runs = config.expand(tuning.experiment, only=names)
+    return Selection(tuning.experiment, tuning.experiment, runs, runs)
+
+
+def _chosen(experiment: Experiment, made_by: MadeBy | None) -> Experiment:
+    """Return an experiment with the values that are chosen for its rows."""
+    if experiment.match is None and experiment.tune is None:
+        return experiment
+    check(experiment)
+    if experiment.match is not None:
+        is_timed = experiment.match.on == "time"
+        experiment = timed(experiment, made_by) if is_timed else counted(experiment)
+    return tuned(experiment, made_by) if experiment.tune is not None else experiment
+
+
+def timed(experiment: Experiment, made_by: MadeBy | None) -> Experiment:
+    """Return an experiment with the values by which rows were measured to take equal times."""
+    values: dict[str, int | None] = {}
+    for row in matched_rows(experiment):
+        known = made_by.store.load_match(match_key(experiment, row)) if made_by else None
+        if known is None or known["value"] is not None:
+            values[row.name] = known["value"] if known else None
+    return config.with_match(experiment, values)
+
+
+def tuned(experiment: Experiment, made_by: MadeBy | None) -> Experiment:
+    """Return an experiment in which every row has its best values on dev, as far as it is tuned."""
+    tuning = config.tuning_of(experiment)
+    ready = [row.name for row in experiment.rows if not row.pending]
+    records: Records = {}
+    if made_by:
+        runs = tuning_runs(tuning, ready)
+        records = stored(runs, made_by.store, made_by.precision, made_by.engine)
+    winners = {name: _winner(tuning, name, records) for name in ready}
+    return config.with_tuning(experiment, tuning, winners)
+
+
+def _winner(tuning: Tuning, row: str, records: Records) -> str | None:
+    """Return the candidate with the lowest mean NLL on dev, the first of equals.
+
+    A run that diverged counts as infinitely bad.
+
+    Returns:
+        Its name; None if some run of the row has not ended.
+    """
+    losses: dict[str, float] = {}
+    for name in tuning.candidates[row]:
+        of_seeds = [records.get((name, seed)) for seed in tuning.experiment.seeds]
+        if not all(is_finished(record) for record in of_seeds):
+            return None
+        done = [record["dev"]["nll"] for record in of_seeds if record and record.get("dev")]
+        losses[name] = sum(done) / len(done) if len(done) == len(of_seeds) else math.inf
+    return min(losses, key=lambda name: losses[name])
 
 
 class Fingerprints:

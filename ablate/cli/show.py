@@ -161,7 +161,7 @@ def _cells(row: PlannedRow, *, is_published: bool) -> list[str]:
     memory, seconds = row.train_peak_mib, row.seconds_per_run
     return [
         row.name,
-        ", ".join(f"{path}={in_yaml(value)}" for path, value in row.changes.items()),
+        ", ".join(_change(row, path) for path in row.changes),
         f"{about}{row.params:,}{delta}",
         *([_size(row.published.get("params"))] if is_published else []),
         f"{about}{row.flops_per_target_token / 1e6:,.3g}",
@@ -169,6 +169,13 @@ def _cells(row: PlannedRow, *, is_published: bool) -> list[str]:
         "?" if seconds is None else clock(seconds),
         f"{row.n_done} of {len(row.runs)}",
     ]
+
+
+def _change(row: PlannedRow, path: str) -> str:
+    value, how = row.changes[path], row.chosen.get(path)
+    if path in row.pending:
+        return f"{path}=?"
+    return f"{path}={in_yaml(value)}{f' ({how})' if how else ''}"
 
 
 def _size(params: float | None) -> str:

@@ -1,18 +1,31 @@
 """The language of an experiment: a YAML file in, a baseline with its rows and runs out."""
 
+from ablate.config.choices import (
+    Tuning,
+    seeds_are_shared,
+    tuning_of,
+    unmatched,
+    with_match,
+    with_tuning,
+)
 from ablate.config.experiment import ModelSpec, RunSpec, TrainingSpec
 from ablate.config.identity import identity
+from ablate.config.inheritance import value_at
 from ablate.config.json_schema import schema
 from ablate.config.load import expand, load, load_corpus, mistakes
+from ablate.config.match import Match
 from ablate.config.messages import MistakesError
 from ablate.config.negligible import Negligible
 from ablate.config.published import Published
-from ablate.config.runs import Experiment, Row, Run
+from ablate.config.rows import BASELINE
+from ablate.config.runs import Experiment, Row, Run, Tune
 from ablate.config.source import Mark, Mistake
 
 __all__ = [
+    "BASELINE",
     "Experiment",
     "Mark",
+    "Match",
     "Mistake",
     "MistakesError",
     "ModelSpec",
@@ -22,10 +35,18 @@ __all__ = [
     "Run",
     "RunSpec",
     "TrainingSpec",
+    "Tune",
+    "Tuning",
     "expand",
     "identity",
     "load",
     "load_corpus",
     "mistakes",
     "schema",
+    "seeds_are_shared",
+    "tuning_of",
+    "unmatched",
+    "value_at",
+    "with_match",
+    "with_tuning",
 ]

@@ -21,7 +21,7 @@ SECTIONS = ("variants", "grid", "leave_one_out")
 VARYING = ("tokenizer", "model", "training", "decoding")
 """The keys that rows may change."""
 
-HEADER = ("question", "seeds", "negligible", "published")
+HEADER = ("question", "seeds", "negligible", "published", "match", "tune")
 _FILES = ("extends", "plugins")
 
 
@@ -153,7 +153,7 @@ def override(text: str, mistakes: list[Mistake]) -> list[Node]:
         return []
     value_start = Mark(source, 1, len(path) + 2)
     node = node or Node(None, value_start, start, path)
-    steps = path.split(".", maxsplit=1 if path.startswith("grid.") else -1)
+    steps = path.split(".", maxsplit=1 if path.startswith(("grid.", "tune.")) else -1)
     return [prepared(nested(steps, replace(node, key=start), offset=0), mistakes)]
 
 
@@ -166,6 +166,8 @@ def prepared(root: Node, mistakes: list[Mistake]) -> Node:
             kept |= _section(node, key, mistakes)
         elif key in merge_schema().children:
             kept[key] = normalize(node, merge_schema().at(key))
+        elif key == "tune" and node.value is not None:
+            kept |= _tune(node, mistakes)
         elif key in HEADER:
             kept[key] = node
         elif key == "plugins":
@@ -204,6 +206,15 @@ def _section(node: Node, kind: str, mistakes: list[Mistake]) -> dict[str, Node]:
         return {kind: replace(node, value=[item for item in changes if item])}
     by_name = {key: _change(item, mistakes) for key, item in node.items()}
     return {kind: replace(node, value={key: item for key, item in by_name.items() if item})}
+
+
+def _tune(node: Node, mistakes: list[Mistake]) -> dict[str, Node]:
+    """Return a section of values to choose from under its name, or nothing if it has none."""
+    if not isinstance(node.value, dict) or not node.value:
+        mistakes.append(Mistake(node.mark, node.path, "needs a mapping from paths to lists"))
+        return {}
+    kept = {k: item for k, item in node.items() if k == "seeds" or _is_axis(k, item, mistakes)}
+    return {"tune": replace(node, value=kept)}
 
 
 def _is_axis(path: str, node: Node, mistakes: list[Mistake]) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ablate.parts.dims import Side
 
@@ -24,3 +25,24 @@ def inherited(path: Steps) -> Iterator[tuple[str | int, ...]]:
             yield from inherited(["model", side, "attention", *rest])
         case ["model", "encoder" | "decoder", *rest]:
             yield ("model", *rest)
+
+
+def value_at(spec: Mapping[str, Any], path: str) -> Any:
+    """Return what a run has at a dotted path, inherited or its own; None if there is nothing.
+
+    Args:
+        spec: of the run, dumped whole.
+        path: as ``model.decoder.feed_forward.d_ff``.
+    """
+    values = (_walk(spec, way) for way in inherited(path.split(".")))
+    return next((value for value in values if value is not None), None)
+
+
+def _walk(value: Any, steps: Steps) -> Any:
+    for at, step in enumerate(steps):
+        if at and steps[at - 1] == "n_layers" and isinstance(value, int):
+            return value  # one number for both stacks
+        if not isinstance(value, Mapping) or step not in value:
+            return None
+        value = value[step]
+    return value

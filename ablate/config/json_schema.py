@@ -20,7 +20,8 @@ from pydantic.fields import FieldInfo
 
 from ablate.config.experiment import Layers, OneOf, PerSide, RunSpec, slot_of
 from ablate.config.files import VARYING
-from ablate.config.load import Header
+from ablate.config.load import Header, TuneSeeds
+from ablate.config.match import Match
 from ablate.config.merge import model_of
 from ablate.config.negligible import Negligible
 from ablate.config.published import Measures, Published
@@ -49,6 +50,8 @@ def schema() -> Schema:
                 "seeds": _seeds(),
                 "negligible": _of_model(Negligible),
                 "published": _published(),
+                "match": {"anyOf": [_match(), {"type": "null"}]},
+                "tune": {"anyOf": [_tune(axes), {"type": "null"}]},
                 "variants": {
                     "type": "object",
                     "minProperties": 1,
@@ -101,6 +104,24 @@ def _published() -> Schema:
         "description": published["properties"]["rows"]["description"],
     }
     return {"anyOf": [published, {"type": "null"}]}
+
+
+def _match() -> Schema:
+    """Return the schema of what rows are matched by; a tolerance may be a text, as in 1%."""
+    match = _of_model(Match)
+    properties = match["properties"]
+    share = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
+    kinds = [share, {"type": "string", "pattern": r"^[^\s%]+\s*%$"}]
+    kinds.append({"type": "string", "pattern": _NUMBER_AS_STRING})
+    properties["tolerance"] = {**properties["tolerance"], "anyOf": kinds}
+    properties["tolerance"].pop("type", None)
+    return {**match, "required": ["on", "via"]}
+
+
+def _tune(axes: Schema) -> Schema:
+    seeds = {**_of_field(TuneSeeds.model_fields["seeds"]), "uniqueItems": True}
+    about = "values to try for every row, the baseline included; the best on dev is chosen"
+    return {**_object({**axes, "seeds": seeds}), "minProperties": 1, "description": about}
 
 
 def _definitions() -> Schema:

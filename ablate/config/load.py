@@ -5,45 +5,66 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, NonNegativeInt, ValidationError, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, ValidationError
 
+from ablate.config.choices import mistakes_of_choices
 from ablate.config.experiment import RunSpec
 from ablate.config.files import HEADER, override, read
+from ablate.config.match import Match
 from ablate.config.merge import LEAF, MergeSchema, merge, merge_schema
 from ablate.config.messages import MistakesError, validated
 from ablate.config.negligible import Negligible
 from ablate.config.published import Measures, Published
 from ablate.config.rows import BASELINE, at_row, in_row, requested_names, rows
-from ablate.config.runs import Experiment, Run, locate
+from ablate.config.runs import Experiment, Run, Tune, locate
 from ablate.config.source import Mark, Mistake, Node, Source, UnreadableError
 from ablate.errors import SpecError
 from ablate.registry import Choice, Frozen
 from ablate.wording import no_such
 
 
+def _a_list(data: object) -> object:
+    if isinstance(data, int):
+        raise ValueError("needs a list of seeds, as in [1, 2, 3]")
+    return data
+
+
+def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    twice = next((seed for seed in seeds if seeds.count(seed) > 1), None)
+    if twice is not None:
+        raise ValueError(f"the seed {twice} is given twice; remove one")
+    return seeds
+
+
+Seeds = Annotated[
+    tuple[NonNegativeInt, ...],
+    Field(min_length=1),
+    BeforeValidator(_a_list),
+    AfterValidator(_distinct),
+]
+
+
+class TuneSeeds(Frozen):
+    """What tuning has beside its grid.
+
+    Attributes:
+        seeds: of the tuning runs; they must not be seeds of the table.
+    """
+
+    seeds: Seeds = (1001,)
+
+
 class Header(Frozen):
     """An experiment beside its rows."""
 
     question: str = ""
-    seeds: tuple[NonNegativeInt, ...] = Field(default=(1, 2, 3), min_length=1)
+    seeds: Seeds = (1, 2, 3)
     negligible: Negligible = Negligible()
     published: Published | None = None
-
-    @field_validator("seeds", mode="before")
-    @classmethod
-    def _a_list(cls, data: object) -> object:
-        if isinstance(data, int):
-            raise ValueError("needs a list of seeds, as in [1, 2, 3]")
-        return data
-
-    @field_validator("seeds")
-    @classmethod
-    def _distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        twice = next((seed for seed in seeds if seeds.count(seed) > 1), None)
-        if twice is not None:
-            raise ValueError(f"the seed {twice} is given twice; remove one")
-        return seeds
+    match: Match | None = None
+    tune: TuneSeeds | None = None
 
 
 def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
@@ -71,7 +92,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
     seeded = [
         replace(row, spec=row.spec.model_copy(update={"seed": header.seeds[0]})) for row in made
     ]
-    return Experiment(
+    experiment = Experiment(
         name=_name(path),
         question=header.question or None,
         path=path,
@@ -80,7 +101,13 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         origins=origins,
         negligible=header.negligible,
         published=header.published,
+        match=header.match,
+        tune=_tune(tree, header),
+        sections={key: node for key in ("match", "tune") if (node := tree.get(key))},
     )
+    if wrong := list(mistakes_of_choices(experiment)):
+        raise MistakesError(wrong)
+    return experiment
 
 
 def load_corpus(name: str, options: Sequence[str]) -> Choice:
@@ -110,6 +137,8 @@ def expand(
 ) -> tuple[Run, ...]:
     """Return the runs of an experiment, row by row, and for each row seed by seed.
 
+    A row for which some value is still to be chosen has none.
+
     Args:
         experiment: as `load` returns it.
         seeds: instead of the experiment's own.
@@ -133,7 +162,7 @@ def expand(
     return tuple(
         Run(experiment.name, row.name, row.spec.model_copy(update={"seed": seed}))
         for row in experiment.rows
-        if only is None or row.name in only
+        if (only is None or row.name in only) and not row.pending
         for seed in chosen
     )
 
@@ -164,14 +193,28 @@ def mistakes(experiment: Experiment, refusals: Iterable[tuple[str, str, str]]) -
 
 
 def _header(tree: Node, mistakes: list[Mistake]) -> Header | None:
-    given = replace(tree, value={key: node for key, node in tree.items() if key in HEADER})
+    sections = {key: node for key, node in tree.items() if key in HEADER}
+    if (tune := sections.get("tune")) and isinstance(tune.value, dict):
+        seeds = {key: node for key, node in tune.items() if key == "seeds"}
+        sections["tune"] = replace(tune, value=seeds)
+    given = replace(tree, value=sections)
     header, more = validated(Header, given, _SCHEMA)
     mistakes += more
     return header
 
 
+def _tune(tree: Node, header: Header) -> Tune | None:
+    node = tree.get("tune")
+    if node is None or header.tune is None:
+        return None
+    axes = {path: tuple(axis.elements) for path, axis in node.items() if path != "seeds"}
+    return Tune(axes, header.tune.seeds)
+
+
 _SCHEMA = MergeSchema(
     children={
+        "match": MergeSchema(children=dict.fromkeys(Match.model_fields, LEAF), has_required=True),
+        "tune": MergeSchema(children={"seeds": LEAF}),
         "negligible": MergeSchema(children=dict.fromkeys(Negligible.model_fields, LEAF)),
         "published": MergeSchema(
             children={

@@ -125,7 +125,7 @@ def _changes(base: Node, layer: Node, spec: RunSpec) -> dict[str, Any]:
     for path, node in values:
         others = [value for value in values if value[0] != path]
         if len(values) == 1 or _run(base, others) != spec:
-            effective[path] = _plain(node)
+            effective[path] = node.as_written()
     return effective
 
 
@@ -137,17 +137,6 @@ def _run(base: Node, values: Sequence[tuple[str, Node]]) -> RunSpec | None:
         return RunSpec.model_validate(with_file_paths(tree, merge_schema()).plain())
     except ValidationError:
         return None
-
-
-def _plain(node: Node) -> Any:
-    """Return a value as the YAML has it: a part without options is its name, lists are lists."""
-    if isinstance(node.value, dict):
-        if list(node.value) == ["name"]:
-            return node.value["name"].value
-        return {key: _plain(item) for key, item in node.items()}
-    if isinstance(node.value, list):
-        return [_plain(item) for item in node.value]
-    return node.value
 
 
 def _requests(tree: Node) -> Iterator[RowRequest]:
@@ -163,13 +152,13 @@ def _requests(tree: Node) -> Iterator[RowRequest]:
 
 def _grid(grid: Node) -> Iterator[RowRequest]:
     """Yield a row for every point of the product of all axes, the last axis fastest."""
-    labels = _labels([path for path, _ in grid.items()])
+    labels = labels_of([path for path, _ in grid.items()])
     for point in product(*(axis.elements for _, axis in grid.items())):
         layer, name = replace(grid, value={}), []
         for label, (path, axis), node in zip(labels, grid.items(), point, strict=True):
             step = nested(path.split("."), replace(node, key=axis.key))
             layer = merge(layer, normalize(step, merge_schema()), merge_schema())
-            name.append(f"{label}={_label(node)}")
+            name.append(f"{label}={label_of(node)}")
         yield RowRequest(" ".join(name), point[-1].start, point[-1].path, layer, is_grid=True)
 
 
@@ -189,28 +178,28 @@ def _leave_one_out(section: Node) -> Iterator[RowRequest]:
 
 def _name_of(layer: Node) -> str:
     values = list(leaves(layer, merge_schema()))
-    labels = _labels([path for path, _ in values])
+    labels = labels_of([path for path, _ in values])
     return " ".join(
-        f"{label}={_label(node)}" for label, (_, node) in zip(labels, values, strict=True)
+        f"{label}={label_of(node)}" for label, (_, node) in zip(labels, values, strict=True)
     )
 
 
-def _label(node: Node) -> str:
+def label_of(node: Node) -> str:
     """Return a value as part of a row's name: ``sinusoidal(base=500)``."""
     value = node.value
     if isinstance(value, dict):
-        options = [f"{key}={_label(item)}" for key, item in value.items() if key != "name"]
+        options = [f"{key}={label_of(item)}" for key, item in value.items() if key != "name"]
         inner = ", ".join(options)
         name = value.get("name")
-        return f"{_label(name)}({inner})" if name and inner else _label(name) if name else inner
+        return f"{label_of(name)}({inner})" if name and inner else label_of(name) if name else inner
     if isinstance(value, list):
-        return f"[{', '.join(_label(item) for item in value)}]"
+        return f"[{', '.join(label_of(item) for item in value)}]"
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _labels(paths: Sequence[str]) -> list[str]:
+def labels_of(paths: Sequence[str]) -> list[str]:
     """Return the shortest distinct ends of dotted paths."""
     split = [path.split(".") for path in paths]
     return [

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from ablate.config.experiment import RunSpec
 from ablate.config.inheritance import Steps, inherited
+from ablate.config.match import Match
 from ablate.config.negligible import Negligible
 from ablate.config.published import Published
 from ablate.config.source import Mark, Node
@@ -20,12 +22,39 @@ class Row:
     Attributes:
         name: ``baseline``, or its name in the experiment.
         spec: of its run with the first seed.
-        changes: its differences from the baseline: dotted path to value, as in the YAML.
+        changes: its differences from the baseline: dotted path to value, as in the YAML; and what
+            was chosen for it, None until it is.
+        chosen: paths whose value is not the file's, and how it was chosen: matched or tuned.
+        pending: paths whose value is still to be chosen, so that it has no runs yet.
     """
 
     name: str
     spec: RunSpec
     changes: dict[str, Any]
+    chosen: dict[str, str] = field(default_factory=dict)
+    pending: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tune:
+    """A grid of values, the best of which on dev is chosen for every row, the baseline included.
+
+    Attributes:
+        axes: dotted path to the values to try.
+        seeds: of the tuning runs; none of them is a seed of the table.
+    """
+
+    axes: dict[str, tuple[Node, ...]] = field(repr=False, compare=False)
+    seeds: tuple[int, ...]
+
+    @property
+    def n_candidates(self) -> int:
+        """How many points the grid has."""
+        return prod(map(len, self.axes.values()))
+
+    def values(self) -> dict[str, list[Any]]:
+        """Return the grid as the YAML has it."""
+        return {path: [node.as_written() for node in axis] for path, axis in self.axes.items()}
 
 
 @dataclass(frozen=True)
@@ -54,6 +83,9 @@ class Experiment:
         origins: of the rows, by name.
         negligible: the largest differences that are called none.
         published: printed numbers of the same rows, to stand beside our own.
+        match: what rows are made to have as much of as the baseline.
+        tune: what is chosen for every row on dev.
+        sections: where the file says these two.
     """
 
     name: str
@@ -64,6 +96,9 @@ class Experiment:
     origins: dict[str, Origin] = field(default_factory=dict, repr=False, compare=False)
     negligible: Negligible = field(default_factory=Negligible)
     published: Published | None = None
+    match: Match | None = None
+    tune: Tune | None = None
+    sections: dict[str, Node] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,16 @@ class Node:
             return tuple(node.plain() for node in self.value)
         return self.value
 
+    def as_written(self) -> Any:
+        """Return the value as the YAML has it: a part without options is its name."""
+        if isinstance(self.value, dict):
+            if list(self.value) == ["name"]:
+                return self.value["name"].value
+            return {key: item.as_written() for key, item in self.items()}
+        if isinstance(self.value, list):
+            return [item.as_written() for item in self.value]
+        return self.value
+
     def descend(self, path: Sequence[str | int]) -> tuple[Node, int]:
         """Follow ``path`` as far as it exists; return the last node and its depth."""
         node = self

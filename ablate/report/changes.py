@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ablate.config.inheritance import Steps, inherited
 from ablate.registry import slots
 from ablate.report.cells import NOTHING
 
@@ -19,16 +18,6 @@ def labels(paths: Sequence[str]) -> list[str]:
     """Return the shortest ends of dotted ``paths`` that tell them apart."""
     parts = [path.split(".") for path in paths]
     return [_shortest(own, [other for other in parts if other != own]) for own in parts]
-
-
-def value_at(spec: Mapping[str, Any], path: str) -> Any:
-    """Return what the baseline, whose ``spec`` is dumped whole, has at ``path``.
-
-    Where a stack says nothing of its own it is what both stacks share; what is not there, as an
-    option of another part, is None.
-    """
-    values = (_walk(spec, way) for way in inherited(path.split(".")))
-    return next((value for value in values if value is not None), None)
 
 
 def shown(value: Any, path: str = "") -> str:
@@ -57,16 +46,6 @@ def _shortest(own: Sequence[str], others: Sequence[Sequence[str]]) -> str:
         if all(list(other[-n:]) != list(own[-n:]) for other in others):
             return ".".join(own[-n:])
     return ".".join(own)
-
-
-def _walk(value: Any, steps: Steps) -> Any:
-    for at, step in enumerate(steps):
-        if at and steps[at - 1] == "n_layers" and isinstance(value, int):
-            return value  # one number for both stacks
-        if not isinstance(value, Mapping) or step not in value:
-            return None
-        value = value[step]
-    return value
 
 
 def _shown_choice(value: Mapping[str, Any], path: str) -> str:

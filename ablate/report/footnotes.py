@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ablate.analysis import Record, Records, Summary
@@ -18,12 +18,18 @@ from ablate.wording import counted
 _MOST_REASON = 300  # characters of an error message that a footnote has room for
 
 
-def footnotes(results: Results) -> Iterator[Footnote]:
-    """Yield the remarks in the order in which a reader needs them."""
+def footnotes(results: Results, choices: Iterable[Footnote] = ()) -> Iterator[Footnote]:
+    """Yield the remarks in the order in which a reader needs them.
+
+    Args:
+        results: of the experiment.
+        choices: how the values were chosen that the file does not give.
+    """
     summaries = results.summaries
     yield from intervals(results)
     if line := budget(summaries):
         yield Footnote("budget", line)
+    yield from choices
     yield from exceptions(results)
     yield from _partial(summaries)
     yield from _reasons(summaries)

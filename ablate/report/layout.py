@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ablate.analysis import Records, Sentences
-from ablate.config import Experiment
+from ablate.config import BASELINE, Experiment, Row, value_at
 from ablate.report.cells import Cell, Column, Footnote, Line, Table
-from ablate.report.changes import changed_paths, labels, shown, value_at
+from ablate.report.changes import changed_paths, labels, shown
+from ablate.report.choices import choices
 from ablate.report.conclusion import conclusion
 from ablate.report.footnotes import footnotes
 from ablate.report.measures import Block, costs, more, quality
@@ -42,7 +43,10 @@ def table(
     second = _laid_out(experiment, results, [again, *beside]) if beside else None
     return replace(
         _laid_out(experiment, results, first),
-        footnotes=(*_trial(trial), *footnotes(results)),
+        footnotes=(
+            *_trial(trial),
+            *footnotes(results, list(choices(experiment, results.summaries))),
+        ),
         conclusion=conclusion(results),
         more=second,
         trial=tuple(trial),
@@ -81,9 +85,17 @@ def _changes(experiment: Experiment) -> list[Block]:
         (
             Column(path, label, kind="change"),
             [
-                Cell(shown(value_at(baseline, path), path)),
-                *(Cell(shown(r.changes[path])) if path in r.changes else Cell() for r in rows[1:]),
+                _change(rows[0], path, shown(value_at(baseline, path), path)),
+                *(_change(r, path, shown(r.changes.get(path))) for r in rows[1:]),
             ],
         )
         for path, label in zip(paths, labels(paths), strict=True)
     ]
+
+
+def _change(row: Row, path: str, value: str) -> Cell:
+    """Return what a row has at a path: the file's value, or one that was chosen for it."""
+    if path in row.pending:
+        return Cell("?")
+    is_said = path in row.changes or row.name == BASELINE
+    return Cell(value, row.chosen.get(path, "")) if is_said else Cell()

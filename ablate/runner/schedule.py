@@ -87,6 +87,20 @@ def schedule(
             what = "repeating"
 
 
+def measure(
+    tasks: Iterable[Task],
+    worker_slots: Sequence[Device],
+    listener: ProgressListener,
+    command: Sequence[str] = WORKER,
+) -> None:
+    """Measure the rows of ``tasks`` by turns, those too that were measured before."""
+    rows = _probes(tasks)
+    with Pool(worker_slots, listener, command) as pool:
+        n_devices = len(set(worker_slots))
+        seconds = PROBE_SECONDS * len(rows) / n_devices
+        _measure(list(rows.values()), pool, listener, n_devices, seconds)
+
+
 def _measure(
     rows: Sequence[Task],
     pool: Pool,
@@ -240,15 +254,21 @@ def _rows_to_probe(tasks: Iterable[Task], store: Store) -> list[Task]:
 
     One row without a measurement has all measured again: speeds compare only within a session.
     """
-    rows: dict[str, Task] = {}
-    for task in tasks:
-        rows.setdefault(task.probe, task)
+    rows = _probes(tasks)
     if all(
         not task.fresh and n_rounds_of(store.load_probe(key)) >= FEWEST_ROUNDS
         for key, task in rows.items()
     ):
         return []
-    return [replace(task, action="probe", key=key) for key, task in rows.items()]
+    return list(rows.values())
+
+
+def _probes(tasks: Iterable[Task]) -> dict[str, Task]:
+    """Return a probe of every row, by its key."""
+    rows: dict[str, Task] = {}
+    for task in tasks:
+        rows.setdefault(task.probe, replace(task, action="probe", key=task.probe))
+    return rows
 
 
 def _settle(ended: TaskOutcome, store: Store) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from records import ROOT
 
+from ablate.api.completing import complete
 from ablate.api.options import RunOptions
-from ablate.api.running import complete
 from ablate.api.selecting import select
 from gpu.script import Item, Result, Setting, WrongError, answer
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ablate.parts  # noqa: F401  (parts enter the registry when their room is imported)
-from ablate.report.changes import labels, shown, value_at
+from ablate.config import value_at
+from ablate.report.changes import labels, shown
 from ablate.report.numbers import MINUS, decimals_for, number, percent, signed
 
 

@@ -1,0 +1,151 @@
+"""Choosing what an experiment leaves open: values by measured time, and values tuned on dev."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from ablate import config
+from ablate.api.completing import complete, fetch, workers
+from ablate.api.options import RunOptions
+from ablate.api.selecting import MadeBy, Selection, key_of, select, tasks, tuning_runs
+from ablate.config import Row, Run, RunSpec
+from ablate.errors import RunError
+from ablate.runner.devices import Device
+from ablate.runner.display import display
+from ablate.runner.matching import UnmatchedError, match_key, solve, solved, target_tokens
+from ablate.runner.provenance import hardware
+from ablate.runner.schedule import is_finished, measure
+from ablate.wording import counted
+
+_SPEED = "train_target_tokens_per_second"
+
+
+def ready(path: Path | str, options: RunOptions, only: Sequence[str] = ()) -> Selection:
+    """Return a selection in which no wanted row is pending; measure and tune what that takes.
+
+    Args:
+        path: the experiment file.
+        options: which runs, and how they are made.
+        only: names of rows; all unless given.
+
+    Raises:
+        SpecError: with every mistake of the file; also if rows cannot be matched.
+        RunError: if a tuning run has failed, so that nothing can be chosen.
+    """
+    worker_slots, by = workers(options)
+    chosen = partial(select, path, options.overrides, options.seeds, only, by)
+    selection = chosen()
+    if not _open(selection, only):
+        return selection
+    fetch(selection.corpus)
+    match = selection.whole.match
+    if match is not None and match.on == "time":
+        _Timing(selection, worker_slots, by).match(_open(selection, only))
+    selection = chosen()
+    if rows := _open(selection, only):
+        _tune(selection, rows, options)
+        selection = chosen()
+    return selection
+
+
+def _open(selection: Selection, only: Sequence[str]) -> list[str]:
+    """Return the rows to be trained for which some value is still to be chosen."""
+    return [name for name in selection.pending if not only or name in only]
+
+
+def _tune(selection: Selection, rows: Sequence[str], options: RunOptions) -> None:
+    """Make the tuning runs of some rows."""
+    tuning = config.tuning_of(selection.whole)
+    wanted = tuning_runs(tuning, rows)
+    _say(
+        f"tuning {counted(len(rows), 'row')} on dev: {counted(len(wanted.runs), 'run')}, with "
+        f"{counted(len(tuning.experiment.seeds), 'seed')} of their own"
+    )
+    records, _ = complete(wanted, options)
+    failed = [run for run in wanted.runs if not is_finished(records.get(key_of(run)))]
+    if failed:
+        first = failed[0]
+        error = (records.get(key_of(first)) or {}).get("error")
+        raise RunError(
+            f"{counted(len(failed), 'tuning run')} failed, so that nothing is chosen for the rows: "
+            f"{first.variant}, seed {first.seed}: {error}; `ablate run` tries again"
+        )
+
+
+class _Timing:
+    """Measures rows by turns with their baseline until they take as long as it does.
+
+    Args:
+        selection: with a ``match`` on time.
+        worker_slots: where to measure.
+        by: where what was measured is kept.
+    """
+
+    def __init__(self, selection: Selection, worker_slots: Sequence[Device], by: MadeBy) -> None:
+        self._experiment, self._match = selection.whole, selection.whole.match
+        self._worker_slots, self._by = worker_slots, by
+        self._measured: dict[str, list[float]] = {}  # seconds per token over the baseline's
+        self._ratios: list[float] = []  # of times of training, of the last run asked for
+
+    def match(self, rows: Sequence[str]) -> None:
+        """Choose the values of some rows and keep them.
+
+        Raises:
+            SpecError: with every row that cannot be matched.
+        """
+        _say(
+            f"matching the training time of {counted(len(rows), 'row')}: every value that is tried "
+            "is measured by turns with the baseline, which takes about half a minute"
+        )
+        solved(self._experiment, lambda row: self._value(row) if row.name in rows else None)
+
+    def _value(self, row: Row) -> int | None:
+        assert self._match is not None
+        value = solve(self._experiment, row, self._ratio, 1.0, is_measured=True)
+        logs = [math.log(ratio) for ratio in self._ratios]
+        error = statistics.stdev(logs) / math.sqrt(len(logs))
+        if error > self._match.tolerance:
+            raise UnmatchedError(
+                f"this machine's speed varies too much for a tolerance of {self._match.tolerance}: "
+                f"the ratio of times has a standard error of {error:.3f} in {len(logs)} rounds"
+            )
+        found = {
+            "value": value,
+            "ratio": statistics.median(self._ratios),
+            "standard_error": error,
+            "n_rounds": len(logs),
+            "hardware": hardware(str(self._worker_slots[0])),
+        }
+        self._by.store.save_match(match_key(self._experiment, row), found)
+        return value
+
+    def _ratio(self, spec: RunSpec) -> float:
+        """Return how many times as long as the baseline's the training of a run takes."""
+        baseline = self._experiment.rows[0].spec
+        runs = [Run(self._experiment.name, name, s) for name, s in (("", baseline), ("row", spec))]
+        store = self._by.store
+        base, ours = tasks(
+            runs, self._worker_slots[0], store.results, engine=self._by.engine or "eager"
+        )
+        if ours.probe not in self._measured:
+            with display(Console(stderr=True)) as shown:
+                measure([base, ours], self._worker_slots, shown)
+            speeds = (
+                (store.load_probe(task.probe) or {})["rounds"][_SPEED] for task in (base, ours)
+            )
+            self._measured[ours.probe] = [a / b for a, b in zip(*speeds, strict=False)]
+        probe = store.load_probe(ours.probe) or {}
+        per_batch, n_batches = probe["target_tokens_per_batch"], probe["batches_per_epoch"]
+        amounts = [target_tokens(s.training, per_batch, n_batches) for s in (spec, baseline)]
+        self._ratios = [each * amounts[0] / amounts[1] for each in self._measured[ours.probe]]
+        return statistics.median(self._ratios)
+
+
+def _say(text: str) -> None:
+    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)

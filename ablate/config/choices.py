@@ -1,0 +1,247 @@
+"""Values that are not written in the file but chosen for each row: matched or tuned.
+
+A candidate of tuning is a row like any other, of an experiment of its own: so its runs are checked,
+trained and stored as those of a table are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Literal
+
+from ablate.config.experiment import RunSpec
+from ablate.config.match import Match
+from ablate.config.merge import merge, merge_schema, nested, normalize
+from ablate.config.messages import MistakesError, validated
+from ablate.config.paths import with_file_paths
+from ablate.config.rows import BASELINE, label_of, labels_of
+from ablate.config.runs import Experiment, Origin, Row, Tune
+from ablate.config.source import Mark, Mistake, Node
+from ablate.wording import no_such
+
+How = Literal["matched", "tuned"]
+
+
+@dataclass
+class _Point:
+    """Values for some paths, with the nodes that they come from."""
+
+    values: dict[str, Node]
+    known: set[tuple[Mark, str]] = field(default_factory=set)  # mistakes that are reported
+
+    def applied(self, row: Row, origin: Origin, how: How, mistakes: list[Mistake]) -> _Made | None:
+        """Return a row with these values; None if that is invalid."""
+        layer = replace(origin.tree, value={})
+        for path, node in self.values.items():
+            layer = merge(layer, normalize(nested(path.split("."), node), _schema()), _schema())
+        tree = merge(origin.tree, layer, _schema())
+        spec, more = validated(RunSpec, with_file_paths(tree, _schema()), _schema())
+        for each in more:
+            if (each.mark, each.reason) not in self.known:
+                self.known.add((each.mark, each.reason))
+                mistakes.append(_of_row(each, row.name))
+        if spec is None:
+            return None
+        chosen = {path: node.as_written() for path, node in self.values.items()}
+        made = replace(
+            row,
+            spec=spec.model_copy(update={"seed": row.spec.seed}),
+            changes={**row.changes, **chosen},
+            chosen={**row.chosen, **dict.fromkeys(chosen, how)},
+            pending=tuple(path for path in row.pending if path not in chosen),
+        )
+        return made, replace(origin, tree=tree, layer=merge(origin.layer, layer, _schema()))
+
+
+_Made = tuple[Row, Origin]
+_schema = merge_schema
+
+
+def with_match(experiment: Experiment, values: Mapping[str, int | None]) -> Experiment:
+    """Return an experiment with the values that its rows are matched by.
+
+    Args:
+        experiment: with a ``match``.
+        values: by row; None: not known yet. Rows without one stay as they are.
+
+    Raises:
+        MistakesError: if a row cannot have such a value.
+    """
+    match, node = _match_of(experiment)
+    mistakes: list[Mistake] = []
+    made: dict[str, _Made] = {}
+    for row in experiment.rows:
+        value = values.get(row.name)
+        if value is None:
+            unknown = _open(row, [match.via])
+            made[row.name] = unknown if row.name in values else row, experiment.origins[row.name]
+            continue
+        via = node.find(["via"]) or node
+        point = _Point({match.via: replace(via, value=value)})
+        with_value = point.applied(row, experiment.origins[row.name], "matched", mistakes)
+        made[row.name] = with_value or (row, experiment.origins[row.name])
+    return _with_rows(experiment, made, mistakes)
+
+
+def unmatched(experiment: Experiment, reasons: Mapping[str, str]) -> MistakesError:
+    """Return an error that says of each row why it cannot be matched."""
+    _, node = _match_of(experiment)
+    via = node.find(["via"]) or node
+    mistakes = [Mistake(via.mark, "match.via", reason) for reason in reasons.values()]
+    return MistakesError([_of_row(each, row) for each, row in zip(mistakes, reasons, strict=True)])
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The runs by which every row's values are chosen.
+
+    Attributes:
+        experiment: its rows are the candidates, its seeds those of tuning.
+        candidates: names of the candidates of each row.
+    """
+
+    experiment: Experiment
+    candidates: Mapping[str, tuple[str, ...]]
+
+
+def tuning_of(experiment: Experiment) -> Tuning:
+    """Return the candidates of an experiment with a ``tune``.
+
+    Raises:
+        MistakesError: if a row cannot have one of the values.
+    """
+    mistakes: list[Mistake] = []
+    assert experiment.tune is not None
+    made: dict[str, _Made] = {}
+    names: dict[str, tuple[str, ...]] = {}
+    points = list(_points(experiment.tune))
+    for row in experiment.rows:
+        of_row = {}
+        for label, point in points:
+            found = point.applied(row, experiment.origins[row.name], "tuned", mistakes)
+            if found:
+                name = f"{row.name} {label}"
+                of_row[name] = replace(found[0], name=name), found[1]
+        made |= of_row
+        names[row.name] = tuple(of_row)
+    seeded = replace(experiment, seeds=experiment.tune.seeds, match=None, tune=None)
+    return Tuning(_with_rows(seeded, made, mistakes), names)
+
+
+def with_tuning(
+    experiment: Experiment, tuning: Tuning, winners: Mapping[str, str | None]
+) -> Experiment:
+    """Return an experiment whose rows have the values of their best candidates.
+
+    Args:
+        experiment: that the candidates are of.
+        tuning: the candidates.
+        winners: name of the best candidate of each row; None: not known yet.
+    """
+    candidates = {row.name: row for row in tuning.experiment.rows}
+    assert experiment.tune is not None
+    made: dict[str, _Made] = {}
+    for row in experiment.rows:
+        winner = winners.get(row.name)
+        if winner is None:
+            made[row.name] = _open(row, experiment.tune.axes), experiment.origins[row.name]
+        else:
+            best = replace(candidates[winner], name=row.name)
+            made[row.name] = best, tuning.experiment.origins[winner]
+    return _with_rows(experiment, made, [])
+
+
+def mistakes_of_choices(experiment: Experiment) -> Iterator[Mistake]:
+    """Yield what is wrong about ``match`` and ``tune``, as far as no model need be built for it."""
+    if experiment.match is not None:
+        yield from _mistakes_of_match(experiment)
+    if experiment.tune is not None:
+        yield from _mistakes_of_tune(experiment, experiment.tune)
+
+
+def seeds_are_shared(seeds: list[int]) -> str:
+    """Return what to do about seeds of tuning that are seeds of the table."""
+    listed = ", ".join(map(str, seeds))
+    return (
+        f"tunes with seed {listed}, which the table reports; what a row was chosen by cannot judge "
+        "it too: give other seeds, as in tune: {seeds: [1001]}"
+    )
+
+
+def _mistakes_of_match(experiment: Experiment) -> Iterator[Mistake]:
+    match, node = _match_of(experiment)
+    names = [row.name for row in experiment.rows[1:]]
+    for name in match.named():
+        if name not in names:
+            yield Mistake(node.mark, "match", no_such("variant", name, names))
+    for row in experiment.rows[1:]:
+        if match.applies_to(row.name):
+            yield from _set_by(row, experiment, [match.via], "match")
+
+
+def _mistakes_of_tune(experiment: Experiment, tune: Tune) -> Iterator[Mistake]:
+    node = experiment.sections["tune"]
+    if not tune.axes:
+        reason = "needs a path with the values to try, as in training.schedule.lr: [1e-3, 2e-3]"
+        yield Mistake(node.mark, "tune", reason)
+        return
+    try:
+        tuning_of(experiment)
+    except MistakesError as error:
+        yield from error.mistakes
+    for row in experiment.rows[1:]:
+        yield from _set_by(row, experiment, list(tune.axes), "tune")
+    via = experiment.match.via if experiment.match else None
+    if via in tune.axes:
+        yield Mistake(tune.axes[via][0].mark, f"tune.{via}", "is what the rows are matched by")
+    shared = [seed for seed in tune.seeds if seed in experiment.seeds]
+    if shared:
+        yield Mistake(node.mark, "tune", seeds_are_shared(shared))
+
+
+def _set_by(row: Row, experiment: Experiment, paths: list[str], section: str) -> Iterator[Mistake]:
+    """Yield that a variant sets itself what is to be chosen for it."""
+    for path in paths:
+        node = experiment.origins[row.name].layer.find(path.split("."))
+        if node is not None:
+            way_out = f"{row.name!r} in match.exclude" if section == "match" else "another path"
+            reason = f"is what `{section}` chooses for every row; leave it out, or give {way_out}"
+            yield Mistake(node.key, path, f"{reason} (in the row {row.name!r})")
+
+
+def _points(tune: Tune) -> Iterator[tuple[str, _Point]]:
+    """Yield every point of the grid with its name, the last axis fastest."""
+    known: set[tuple[Mark, str]] = set()
+    labels = labels_of(list(tune.axes))
+    for nodes in product(*tune.axes.values()):
+        name = " ".join(
+            f"{label}={label_of(node)}" for label, node in zip(labels, nodes, strict=True)
+        )
+        yield name, _Point(dict(zip(tune.axes, nodes, strict=True)), known)
+
+
+def _match_of(experiment: Experiment) -> tuple[Match, Node]:
+    assert experiment.match is not None
+    return experiment.match, experiment.sections["match"]
+
+
+def _with_rows(
+    experiment: Experiment, made: Mapping[str, _Made], mistakes: list[Mistake]
+) -> Experiment:
+    if mistakes:
+        raise MistakesError(mistakes)
+    rows = tuple(row for row, _ in made.values())
+    return replace(experiment, rows=rows, origins={name: at for name, (_, at) in made.items()})
+
+
+def _open(row: Row, paths: Iterable[str]) -> Row:
+    """Return a row for which some values are still to be chosen."""
+    changes = {**row.changes, **dict.fromkeys(paths)}
+    return replace(row, changes=changes, pending=(*row.pending, *paths))
+
+
+def _of_row(mistake: Mistake, row: str) -> Mistake:
+    where = "" if row == BASELINE else f" (in the row {row!r})"
+    return replace(mistake, reason=f"{mistake.reason}{where}")

@@ -1,0 +1,287 @@
+"""Solving for the whole number by which a row has as much of something as the baseline.
+
+Parameters are counted on the built model with the vocabulary of the corpus. FLOPs of training are
+those of a step on the corpus's first batch, which every record holds too, times the target tokens
+that the row trains on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import torch
+
+from ablate import measuring
+from ablate.config import Experiment, Row, RunSpec, unmatched, value_at, with_match
+from ablate.config.experiment import TrainingSpec
+from ablate.data.batches import Batches
+from ablate.data.corpus import Corpus
+from ablate.data.prepare import Prepared, prepare
+from ablate.data.tokenizer import PAD
+from ablate.errors import DataError, SpecError
+from ablate.hashing import digest
+from ablate.measuring.flops import FlopCounter
+from ablate.model import assemble
+from ablate.registry import build
+
+Cost = Callable[[RunSpec], float]
+"""How much of something a run has.
+
+Raises:
+    SpecError: if there is no such run.
+"""
+
+_MOST = 2**24
+_WIDEST = 128  # multiples on either side of a value that is refused
+_MOST_TRIES = 60
+
+
+class UnmatchedError(Exception):
+    """No value brings a row near enough to the baseline."""
+
+
+def matched_rows(experiment: Experiment) -> Iterator[Row]:
+    """Return the rows that the experiment's ``match`` is about."""
+    match = experiment.match
+    assert match is not None
+    return (row for row in experiment.rows[1:] if match.applies_to(row.name))
+
+
+def match_key(experiment: Experiment, row: Row) -> str:
+    """Return 16 hex digits for all that a value depends on which was found by measuring."""
+    assert experiment.match is not None
+    specs = (each.spec.model_dump(mode="json") for each in (experiment.rows[0], row))
+    known = {
+        "match": experiment.match.model_dump(exclude={"rows", "exclude"}),
+        "specs": [{**spec, "seed": None} for spec in specs],
+    }
+    return digest([json.dumps(known, sort_keys=True)])[:16]
+
+
+def counted(experiment: Experiment) -> Experiment:
+    """Return an experiment whose rows have as many parameters or FLOPs as its ``match`` says.
+
+    Where the corpus is not on this machine yet, the rows are pending.
+
+    Raises:
+        SpecError: with every row that cannot be matched.
+        DataError: if the corpus is malformed.
+    """
+    match = experiment.match
+    assert match is not None
+    if not is_available(experiment.rows[0].spec):
+        return with_match(experiment, {row.name: None for row in matched_rows(experiment)})
+    cost = Counts(match.on)
+    target = cost(experiment.rows[0].spec)
+    return solved(experiment, lambda row: solve(experiment, row, cost, target))
+
+
+def solved(experiment: Experiment, value_for: Callable[[Row], int | None]) -> Experiment:
+    """Return an experiment whose rows have the values that bring them near enough.
+
+    Args:
+        experiment: with a ``match``.
+        value_for: returns the value of a row, or None if it is to stay as it is; raises
+            `UnmatchedError`.
+
+    Raises:
+        SpecError: with every row that cannot be matched.
+    """
+    values: dict[str, int | None] = {}
+    reasons: dict[str, str] = {}
+    for row in matched_rows(experiment):
+        try:
+            if (value := value_for(row)) is not None:
+                values[row.name] = value
+        except UnmatchedError as error:
+            reasons[row.name] = str(error)
+    if reasons:
+        raise unmatched(experiment, reasons)
+    return with_match(experiment, values)
+
+
+def solve(
+    experiment: Experiment, row: Row, cost: Cost, target: float, *, is_measured: bool = False
+) -> int | None:
+    """Return the value of ``match.via`` that brings a row nearest to the baseline.
+
+    Args:
+        experiment: with a ``match``.
+        row: one of its variants.
+        cost: of a run.
+        target: that of the baseline.
+        is_measured: whether a cost is slow to know, and never exact: the first value within the
+            tolerance is returned.
+
+    Returns:
+        The value; None if the row is within the tolerance as it is.
+
+    Raises:
+        UnmatchedError: if no value is within the tolerance.
+    """
+    match = experiment.match
+    assert match is not None
+    specs = (each.spec.model_dump(mode="json") for each in (row, experiment.rows[0]))
+    values = (value_at(spec, match.via) for spec in specs)
+    start = next((value for value in values if value is not None), None)
+    if start is None:
+        _with_value(experiment, row, 1)  # says which option there is none of
+    if isinstance(start, bool) or not isinstance(start, int) or start < 1:
+        raise UnmatchedError(f"needs the path of a whole number; {match.via} is {start!r}")
+
+    def at(value: int) -> float:
+        return cost(_with_value(experiment, row, value).spec)
+
+    if abs(cost(row.spec) / target - 1) <= match.tolerance:
+        return None
+    search = _Search(at, target, match.multiple_of, match.tolerance if is_measured else 0.0)
+    best = search.nearest(start)
+    known = search.known
+    if best is not None and abs(known[best] / target - 1) <= match.tolerance:
+        return best
+    raise UnmatchedError(_why_not(experiment, known, target))
+
+
+def _with_value(experiment: Experiment, row: Row, value: int) -> Row:
+    changed = with_match(experiment, {row.name: value})
+    return next(each for each in changed.rows if each.name == row.name)
+
+
+@dataclass
+class _Search:
+    """Finds where a cost passes its target, by regula falsi on multiples.
+
+    Attributes:
+        cost: of a value; raises `SpecError` where no model can have it.
+        target: the cost to reach.
+        step: values are multiples of this.
+        enough: the search ends at a value that is as near as this share.
+        known: costs by value.
+    """
+
+    cost: Callable[[int], float]
+    target: float
+    step: int
+    enough: float
+    known: dict[int, float] = field(default_factory=dict)
+
+    def nearest(self, start: int) -> int | None:
+        """Return the value whose cost is nearest to the target; None if none is possible."""
+        if self._bracket(start):
+            self._narrow()
+        return min(self.known, key=lambda v: (abs(self.known[v] - self.target), v), default=None)
+
+    def _bracket(self, start: int) -> bool:
+        """Double or halve the value until its cost has passed the target; return whether it has."""
+        value = self._try_near(start, 0, 2 * _MOST)
+        is_low = value is not None and self.known[value] < self.target
+        while value is not None and not self._is_enough() and not self._ends():
+            wanted = value * 2 if is_low else value // 2
+            if not 0 < wanted <= _MOST:
+                break
+            value = self._try_near(wanted, 0, 2 * _MOST)
+        return bool(self._ends())
+
+    def _narrow(self) -> None:
+        for _ in range(_MOST_TRIES):
+            ends = self._ends()
+            if len(ends) < 2 or self._is_enough():
+                return
+            low, high = ends
+            at_low, at_high = self.known[low], self.known[high]
+            share = (self.target - at_low) / (at_high - at_low)
+            guess = low + round(share * (high - low) / self.step) * self.step
+            guess = min(max(guess, low + self.step), high - self.step)
+            if not low < guess < high or self._try_near(guess, low, high) is None:
+                return
+
+    def _ends(self) -> list[int]:
+        """Return the two neighbours between which the target lies, if there are any."""
+        values = sorted(self.known)
+        for low, high in pairwise(values):
+            if (self.known[low] - self.target) * (self.known[high] - self.target) < 0:
+                return [low, high]
+        return []
+
+    def _is_enough(self) -> bool:
+        off = (abs(cost / self.target - 1) for cost in self.known.values())
+        return min(off, default=1.0) <= self.enough
+
+    def _try_near(self, wanted: int, low: int, high: int) -> int | None:
+        """Ask for the cost of the possible value that is nearest to one, between two ends."""
+        middle = max(1, round(wanted / self.step)) * self.step
+        for away in range(_WIDEST):
+            for value in dict.fromkeys((middle + away * self.step, middle - away * self.step)):
+                if low < value < high and value not in self.known:
+                    try:
+                        self.known[value] = self.cost(value)
+                    except (SpecError, DataError):
+                        continue
+                    return value
+        return None
+
+
+def _why_not(experiment: Experiment, known: Mapping[int, float], target: float) -> str:
+    match = experiment.match
+    assert match is not None
+    name = match.via.rpartition(".")[2]
+    near = sorted(known, key=lambda value: abs(known[value] - target))[:2]
+    tried = "; ".join(f"{value} gives {known[value] / target - 1:+.1%}" for value in sorted(near))
+    if len({round(known[value]) for value in known}) < 2:
+        return f"{name} does not change the {match.what}: {tried}"
+    return (
+        f"no {name} gives the baseline's {match.what} within {match.tolerance:.3g}: {tried}; raise "
+        "match.tolerance, match via another path, or name the row in match.exclude"
+    )
+
+
+def is_available(run: RunSpec) -> bool:
+    """Return whether the corpus of a run is on this machine."""
+    return build(Corpus, run.corpus, at="corpus").is_available()
+
+
+class Counts:
+    """Counts the parameters of runs, or the floating-point operations of their whole trainings.
+
+    Args:
+        on: which of the two: ``params`` or ``flops``.
+    """
+
+    def __init__(self, on: str) -> None:
+        self._on = on
+        self._flops = FlopCounter()
+        self._prepared: dict[tuple[str, str, int, int], tuple[Prepared, Batches]] = {}
+
+    def __call__(self, run: RunSpec) -> float:
+        """Return the count of one run, of the model that it would train."""
+        prepared, batches = self._of_corpus(run)
+        with torch.device("meta"):
+            model = assemble(run.model, prepared.tokenizers.vocabulary, PAD)
+        if self._on == "params":
+            return float(measuring.count_parameters(model)["total"])
+        batch = batches.make(batches.epoch(0, 0)[0])
+        per_batch = int(prepared.train.tgt.lengths.sum()) / batches.n_per_epoch
+        n_tokens = target_tokens(run.training, per_batch, batches.n_per_epoch)
+        return self._flops.count(model, batch) * n_tokens
+
+    def _of_corpus(self, run: RunSpec) -> tuple[Prepared, Batches]:
+        max_len, batch_tokens = run.model.dims.max_len, run.training.batch_tokens
+        choices = run.corpus.model_dump_json(), run.tokenizer.model_dump_json()
+        key = (*choices, max_len, batch_tokens)
+        if key not in self._prepared:
+            prepared = prepare(run)
+            self._prepared[key] = prepared, Batches(prepared.train, batch_tokens, PAD)
+        return self._prepared[key]
+
+
+def target_tokens(training: TrainingSpec, per_batch: float, batches_per_epoch: float) -> float:
+    """Return how many target tokens a training lasts for."""
+    if training.target_tokens is not None:
+        return float(training.target_tokens)
+    if training.epochs is not None:
+        return training.epochs * batches_per_epoch * per_batch
+    assert training.steps is not None, "the spec asks for one of the three"
+    return training.steps * training.accumulate * per_batch

@@ -1,0 +1,105 @@
+"""What ``match`` and ``tune`` may say, and the candidates that they make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ablate.parts  # noqa: F401  (parts enter the registry when their package is imported)
+from ablate import config
+from ablate.config import tuning_of, with_match, with_tuning
+
+ROWS = "variants: {rms: {model.norm: rms}, pre: {model.residual: pre}}\n"
+MATCH = "match: {on: params, via: model.feed_forward.d_ff, tolerance: 2%}\n"
+TUNE = "tune: {training.schedule.warmup: [10, 20], model.dropout.embedding: [0.0, 0.1]}\n"
+
+
+def load(folder: Path, text: str, *overrides: str) -> config.Experiment:
+    path = folder / "own.yaml"
+    path.write_text(text)
+    return config.load(path, overrides)
+
+
+def test_a_tolerance_is_a_share_or_a_percentage(tmp_path: Path) -> None:
+    for text, share in (("2%", 0.02), ("0.05", 0.05), ("'0.5 %'", 0.005)):
+        match = load(tmp_path, ROWS + MATCH.replace("2%", text)).match
+        assert match is not None
+        assert match.tolerance == pytest.approx(share)
+
+
+def test_rows_opt_in_or_out(tmp_path: Path) -> None:
+    for more, matched in (("", "rms pre"), (", rows: [pre]", "pre"), (", exclude: [pre]", "rms")):
+        match = load(tmp_path, ROWS + MATCH.replace("2%", f"2%{more}")).match
+        assert match is not None
+        assert " ".join(row for row in ("rms", "pre") if match.applies_to(row)) == matched
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("match: {on: params}", r"match: needs 'via'"),
+        ("match: {on: sizes, via: model.n_layers}", r"match\.on: needs 'params'"),
+        (MATCH.replace("2%", "two"), r"match\.tolerance: needs a share .*1% or 0\.01"),
+        (MATCH.replace("2%", "120%"), r"match\.tolerance: must be less than 1"),
+        (MATCH.replace("2%", "2%, rows: [post]"), r"match: no variant is called 'post'"),
+        (MATCH.replace("2%", "2%, rows: [pre], exclude: [rms]"), r"match: 'rows' and 'exclude'"),
+        ("match: {on: params, via: model.norm}", r"model\.norm: is what `match` chooses .*'rms'"),
+        ("tune: {training.schedule.lr: 1}", r"tune\.training\.schedule\.lr: needs a list"),
+        ("tune: {seeds: [7]}", r"tune: needs a path with the values to try"),
+        ("tune: {training.schedule.warm: [1]}", r"warm: unknown option; did you mean 'warmup'\?"),
+        ("tune: {corpus.size: [300]}", r"all rows share one corpus"),
+        ("tune: {model.norm: [rms, layer]}", r"model\.norm: is what `tune` chooses"),
+        (TUNE.replace("}", ", seeds: [3]}"), r"tune: tunes with seed 3, which the table reports"),
+    ],
+)
+def test_mistakes_are_located(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(config.MistakesError, match=rf"own\.yaml:\d+:\d+: .*{reason}|{reason}"):
+        load(tmp_path, f"{ROWS}{text}\n")
+
+
+def test_null_takes_back_what_a_parent_chooses(tmp_path: Path) -> None:
+    (tmp_path / "parent.yaml").write_text(ROWS + MATCH + TUNE)
+    experiment = load(tmp_path, "extends: parent.yaml\nmatch: null\ntune: null\n")
+    assert (experiment.match, experiment.tune) == (None, None)
+
+
+def test_every_row_has_the_same_candidates(tmp_path: Path) -> None:
+    experiment = load(tmp_path, ROWS + TUNE)
+    tuning = tuning_of(experiment)
+    assert {row: len(names) for row, names in tuning.candidates.items()} == {
+        "baseline": 4,
+        "rms": 4,
+        "pre": 4,
+    }
+    assert tuning.experiment.seeds == (1001,)
+    candidates = {row.name: row for row in tuning.experiment.rows}
+    one = candidates["rms warmup=20 embedding=0"].spec
+    assert one.model.norm.name == "rms"
+    assert one.training.schedule.options["warmup"] == 20
+    assert not {run.seed for run in config.expand(tuning.experiment)} & set(experiment.seeds)
+
+
+def test_a_row_without_its_choice_has_no_runs(tmp_path: Path) -> None:
+    experiment = load(tmp_path, ROWS + TUNE)
+    tuning = tuning_of(experiment)
+    best = "rms warmup=20 embedding=0.1"
+    chosen = with_tuning(experiment, tuning, {"rms": best})
+    assert {run.variant for run in config.expand(chosen)} == {"rms"}
+    (row,) = (row for row in chosen.rows if row.name == "rms")
+    assert row.spec.model.dropout.embedding == 0.1
+    assert row.changes == {
+        "model.norm": "rms",
+        "training.schedule.warmup": 20,
+        "model.dropout.embedding": 0.1,
+    }
+    assert set(row.chosen.values()) == {"tuned"}
+
+
+def test_a_matched_value_is_part_of_the_run(tmp_path: Path) -> None:
+    experiment = load(tmp_path, ROWS + MATCH)
+    with_value = with_match(experiment, {"rms": 100})
+    by_hand = load(tmp_path, "variants: {rms: {model.norm: rms, model.feed_forward.d_ff: 100}}\n")
+    assert with_value.rows[1].spec == by_hand.rows[1].spec
+    assert with_value.rows[1].chosen == {"model.feed_forward.d_ff": "matched"}
+    assert with_value.rows[2] == experiment.rows[2]

@@ -1,0 +1,123 @@
+"""Rows that have as much of something as the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablate import config
+from ablate.config import Experiment, RunSpec
+from ablate.errors import SpecError
+from ablate.runner.matching import Counts, UnmatchedError, counted, solve, target_tokens
+from tests.presets import ROOT
+
+TEXT = """\
+extends: {laptop}
+corpus: {{size: 240}}
+match: {{on: params, via: model.feed_forward.d_ff, tolerance: 1%}}
+variants:
+  learned: {{model.position: learned}}
+  deep: {{model.n_layers: 3}}
+  swiglu: {{model.feed_forward: swiglu, model.n_layers: 1}}
+"""
+
+
+def experiment(folder: Path, **match: Any) -> Experiment:
+    path = folder / "own.yaml"
+    path.write_text(TEXT.format(laptop=ROOT / "presets/laptop.yaml"))
+    return with_terms(config.load(path), **match)
+
+
+def with_terms(loaded: Experiment, **match: Any) -> Experiment:
+    assert loaded.match is not None
+    return replace(loaded, match=loaded.match.model_copy(update=match))
+
+
+def affine(per_unit: float, fixed: float) -> Callable[[RunSpec], float]:
+    return lambda run: fixed + per_unit * run.model.feed_forward.options["d_ff"]
+
+
+@pytest.mark.parametrize("on", ["params", "flops"])
+def test_rows_have_equal_budgets(tmp_path: Path, on: str) -> None:
+    matched = counted(experiment(tmp_path, on=on))
+    count = Counts(on)
+    budget = count(matched.rows[0].spec)
+    for row in matched.rows[1:]:
+        assert count(row.spec) == pytest.approx(budget, rel=0.01), row.name
+    assert matched.rows[2].chosen == {"model.feed_forward.d_ff": "matched"}
+
+
+def test_the_shipped_study_has_equal_budgets() -> None:
+    matched = counted(config.load(ROOT / "matched.yaml", ["corpus.size=240"]))
+    count = Counts("params")
+    budget = count(matched.rows[0].spec)
+    assert all(abs(count(row.spec) / budget - 1) <= 0.01 for row in matched.rows)
+    assert len({row.spec.model.feed_forward.options["d_ff"] for row in matched.rows}) == 4
+
+
+def test_steps_make_up_for_a_larger_model(tmp_path: Path) -> None:
+    matched = counted(experiment(tmp_path, on="flops", via="training.steps", tolerance=0.002))
+    steps = {row.name: row.spec.training.steps or 0 for row in matched.rows}
+    assert steps["deep"] < steps["baseline"] < steps["swiglu"]
+
+
+def test_a_row_within_the_tolerance_stays_as_it_is(tmp_path: Path) -> None:
+    loaded = experiment(tmp_path)
+    assert solve(loaded, loaded.rows[1], affine(0.0, 100.0), 100.9) is None
+
+
+@pytest.mark.parametrize(("per_unit", "fixed"), [(1, 10), (3, 5000), (0.25, 1000)])
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_the_nearest_value_is_chosen(
+    tmp_path: Path, per_unit: float, fixed: float, multiple: int
+) -> None:
+    loaded = experiment(tmp_path, multiple_of=multiple)
+    cost, wanted = affine(per_unit, fixed), 1000 * multiple
+    target = fixed + per_unit * (wanted + 0.3 * multiple)
+    loaded = with_terms(loaded, tolerance=abs(per_unit * multiple / target) + 1e-6)
+    assert solve(loaded, loaded.rows[1], cost, target) == wanted
+
+
+def test_values_that_a_part_refuses_are_passed_over(tmp_path: Path) -> None:
+    loaded = experiment(tmp_path, tolerance=0.1)
+
+    def cost(run: RunSpec) -> float:
+        d_ff = run.model.feed_forward.options["d_ff"]
+        if d_ff % 16:
+            raise SpecError("needs a multiple of 16")
+        return float(d_ff)
+
+    assert solve(loaded, loaded.rows[1], cost, 1009.0) == 1008
+
+
+def test_a_row_that_cannot_be_matched_says_why(tmp_path: Path) -> None:
+    loaded = experiment(tmp_path, tolerance=0.001)
+    with pytest.raises(
+        UnmatchedError, match=r"no d_ff gives .* within 0\.001: 9 gives -2\.0%; 10 gives \+8\.0%"
+    ):
+        solve(loaded, loaded.rows[1], affine(500, 400), 5000.0)
+    with pytest.raises(UnmatchedError, match=r"d_ff does not change the parameters"):
+        solve(loaded, loaded.rows[1], affine(0, 400), 5000.0)
+
+
+def test_the_mistake_is_located(tmp_path: Path) -> None:
+    via = "model.dims.n_heads"
+    with pytest.raises(SpecError, match=r"own\.yaml:3:26: match\.via: .*\(in the row 'deep'\)"):
+        counted(experiment(tmp_path, via=via, rows=("deep",)))
+    with pytest.raises(SpecError, match=r"unknown option; did you mean 'd_ff'\?"):
+        counted(experiment(tmp_path, via="model.feed_forward.dff", rows=("deep",)))
+
+
+def test_a_training_lasts_for_steps_epochs_or_tokens() -> None:
+    training = config.load(ROOT / "presets/laptop.yaml").rows[0].spec.training
+    for changes, tokens in (
+        ({"steps": 10, "accumulate": 2}, 2000),
+        ({"steps": None, "epochs": 3}, 1500),
+        ({"steps": None, "target_tokens": 777}, 777),
+    ):
+        changed = training.model_copy(update=changes)
+        assert target_tokens(changed, per_batch=100, batches_per_epoch=5) == tokens

@@ -1,0 +1,123 @@
+"""How tuning and measured times choose what a table trains, from stored runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablate import config, report
+from ablate.api.planning import plan
+from ablate.api.selecting import MadeBy, select, tasks, tuning_runs
+from ablate.config import Row, tuning_of
+from ablate.errors import SpecError
+from ablate.report.numbers import TIMES
+from ablate.runner.devices import Device
+from ablate.runner.matching import match_key
+from ablate.store import Store
+from tests.presets import ROOT
+
+TEXT = f"""\
+extends: {ROOT / "presets/laptop.yaml"}
+corpus: {{size: 240}}
+seeds: [1, 2]
+tune: {{training.schedule.lr: [1e-3, 2e-3, 4e-3], seeds: [8, 9]}}
+variants:
+  pre: {{model.residual: pre}}
+"""
+NLL = {"lr=0.001": (2.0, 2.1), "lr=0.002": (1.5, 1.9), "lr=0.004": (1.4, 1.8)}
+
+
+class Bench:
+    """An experiment whose tuning runs are made up."""
+
+    def __init__(self, folder: Path, text: str = TEXT) -> None:
+        self.spec, self.store = folder / "own.yaml", Store(folder / "results")
+        self.spec.write_text(text)
+
+    def tuned(self, nll: Mapping[str, tuple[float | None, float | None]], *rows: str) -> None:
+        """Store the tuning runs of rows; None diverged."""
+        tuning = tuning_of(config.load(self.spec))
+        runs = tuning_runs(tuning, rows).runs
+        todo = tasks(runs, Device("cpu"), self.store.results)
+        for run, task in zip(runs, todo, strict=True):
+            value = nll[run.variant.split()[1]][run.seed - 8]
+            known: dict[str, Any] = {"dev": {"nll": value}} if value else {}
+            self.store.save(task.record("done" if value else "diverged", **known))
+
+    def row(self, name: str) -> Row:
+        chosen = select(self.spec, made_by=MadeBy(self.store)).experiment
+        return next(row for row in chosen.rows if row.name == name)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_row_has_the_candidate_of_the_lowest_mean_loss_on_dev(bench: Bench) -> None:
+    bench.tuned(NLL, "baseline")
+    bench.tuned(NLL | {"lr=0.004": (1.3, None)}, "pre")
+    assert bench.row("baseline").spec.training.schedule.options["lr"] == 4e-3
+    assert bench.row("pre").spec.training.schedule.options["lr"] == 2e-3  # 4e-3 diverged once
+
+
+def test_the_first_of_equals_is_chosen(bench: Bench) -> None:
+    bench.tuned(dict.fromkeys(NLL, (None, None)), "baseline")
+    assert bench.row("baseline").spec.training.schedule.options["lr"] == 1e-3
+
+
+def test_a_row_waits_for_all_of_its_tuning_runs(bench: Bench) -> None:
+    bench.tuned(NLL, "baseline")
+    assert bench.row("pre").pending == ("training.schedule.lr",)
+    runs = select(bench.spec, made_by=MadeBy(bench.store)).runs
+    assert {run.variant for run in runs} == {"baseline"}
+
+
+def test_the_plan_counts_tuning_runs(bench: Bench) -> None:
+    planned = plan(bench.spec, device="cpu", results=bench.store.results)
+    assert [len(row.tuning) for row in planned.rows] == [6, 6]  # the same budget for every row
+    assert planned.n_missing == 2 * (6 + 2)
+    assert planned.remarks()[0].startswith("0 of 16 runs are done")
+    assert planned.remarks()[1] == "12 of the runs tune the rows on dev; 0 of them are done"
+
+
+def test_seeds_of_tuning_are_not_those_of_the_table(bench: Bench) -> None:
+    with pytest.raises(SpecError, match=r"tunes with seed 9, which the table reports"):
+        select(bench.spec, seeds=[1, 9])
+
+
+def test_the_table_says_what_was_chosen_and_what_it_cost(bench: Bench) -> None:
+    bench.tuned(NLL | {"lr=0.004": (1.9, 1.9)}, "baseline")
+    bench.tuned(NLL, "pre")
+    experiment = select(bench.spec, made_by=MadeBy(bench.store)).experiment
+    table = report.table(experiment, {})
+    assert [cell.text for cell in table.column("training.schedule.lr")] == [
+        "0.002 (tuned)",
+        "0.004 (tuned)",
+    ]
+    notes = {note.label: note.text for note in table.footnotes}
+    budget = f"3 candidates {TIMES} 2 seeds (8 and 9) = 6 runs of full length for each row"
+    assert budget in notes["tuned"]
+    assert notes["edge of the grid"].endswith("lr: pre")
+
+
+def test_what_is_not_chosen_yet_is_a_question_mark(bench: Bench) -> None:
+    bench.tuned(NLL, "baseline")
+    table = report.table(select(bench.spec, made_by=MadeBy(bench.store)).experiment, {})
+    assert table.column("training.schedule.lr")[1].text == "?"
+    assert {n.label: n.text for n in table.footnotes}["tuned"].endswith("not done yet: pre")
+
+
+def test_a_measured_time_is_measured_once(tmp_path: Path) -> None:
+    match = "match: {on: time, via: model.feed_forward.d_ff, tolerance: 5%}"
+    tune = next(line for line in TEXT.splitlines() if line.startswith("tune"))
+    bench = Bench(tmp_path, TEXT.replace(tune, match))
+    assert bench.row("pre").pending == ("model.feed_forward.d_ff",)
+    loaded = config.load(bench.spec)
+    bench.store.save_match(match_key(loaded, loaded.rows[1]), {"value": 200})
+    assert bench.row("pre").spec.model.feed_forward.options["d_ff"] == 200
+    bench.store.save_match(match_key(loaded, loaded.rows[1]), {"value": None})
+    assert bench.row("pre").spec == loaded.rows[1].spec  # within the tolerance as it is
