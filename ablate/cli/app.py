@@ -54,17 +54,6 @@ corpora_app = typer.Typer(help="List the corpora; fetch or show one.")
 app.add_typer(corpora_app, name="corpora")
 
 
-class Format(StrEnum):
-    """Formats of a table."""
-
-    terminal = "terminal"
-    markdown = "markdown"
-    latex = "latex"
-    csv = "csv"
-    json = "json"
-    html = "html"
-
-
 class Catalogue(StrEnum):
     """Formats of the catalogue of parts."""
 
@@ -178,8 +167,13 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
 def report(  # noqa: PLR0913 - one argument for every option of the command
     spec: Spec,
     form: Annotated[
-        Format, typer.Option("--format", help="The format of the output.")
-    ] = Format.terminal,
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="terminal, markdown, latex, csv, json, html, or what a plugin adds.",
+        ),
+    ] = "terminal",
     output: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write to this file, not to standard output."),
@@ -205,7 +199,7 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
         overrides=overrides or (),
         results=results,
     )
-    show.table(outcome.table, form.value, output)
+    show.table(outcome.table, form, output)
 
 
 app.command()(gate)

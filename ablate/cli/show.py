@@ -36,9 +36,7 @@ _SEVERAL = 2
 _STYLES = {"ok": "green", "warning": "yellow", "broken": "bold red", "not applicable": "dim"}
 
 
-def table(
-    content: report.Table, form: report.Format = "terminal", output: Path | None = None
-) -> None:
+def table(content: report.Table, form: str = "terminal", output: Path | None = None) -> None:
     """Print a table of results, or write it to a file."""
     if output is not None:
         write_whole(output, report.render(content, form))

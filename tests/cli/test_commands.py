@@ -35,7 +35,7 @@ from tests.cli.conftest import COMMAND, Ablate, environment
         (["run"], "SPEC|spec"),
         (["plan", "missing.yaml"], r"missing\.yaml"),
         (["report", "pe.yaml"], "holds no run of pe"),
-        (["report", "pe.yaml", "--format", "pdf"], "'--format': 'pdf' is not one of 'terminal'"),
+        (["report", "pe.yaml", "--format", "pdf"], "no format is called 'pdf'; known: .*terminal"),
         (["parts", "--json", "--format", "markdown"], "exclude each other"),
         (["parts", "positon"], "no slot or part is called 'positon'; did you mean 'position'"),
         (["parts", "rope"], "did you mean 'rotary'"),

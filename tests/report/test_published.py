@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.report import FORMATS, Format, Table, render, table
+from ablate.report import FORMATS, Table, render, table
 from ablate.report.numbers import decimals_of
 from tests.report import made_up
 
@@ -50,7 +50,7 @@ def test_source_and_note_are_footnotes(compared: Table, whole: Table) -> None:
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_every_format_has_the_numbers_and_their_source(format_: Format, compared: Table) -> None:
+def test_every_format_has_the_numbers_and_their_source(format_: str, compared: Table) -> None:
     text = render(compared, format_)
     for said in ("published", SOURCE, NOTE, "25.8", "4.92", "41.02"):
         assert said in text

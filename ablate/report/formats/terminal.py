@@ -10,12 +10,22 @@ from rich.cells import cell_len, chop_cells
 from rich.style import Style
 
 from ablate.report.cells import Cell, Column, Footnote, Line, Table, aligned
+from ablate.report.table_format import TableFormat
 
 _GAP = "  "
 _FOLDS = (24, 14, 10)  # what a text should fit in: before numbers are left out, and after
 _MOST_CHANGES = 2  # columns of changed paths, where the terminal is too narrow for all
 _WIDEST_PROSE = 110
 _BOLD, _DIM = Style(bold=True), Style(dim=True)
+
+
+class Terminal(TableFormat):
+    """Lines that fit the width of a terminal."""
+
+    name = "terminal"
+
+    def text(self, table: Table) -> str:
+        return terminal(table, self.screen.width, is_coloured=self.screen.is_coloured)
 
 
 def terminal(table: Table, width: int | None = None, *, is_coloured: bool = False) -> str:

@@ -9,6 +9,7 @@ import re
 
 from ablate.report.cells import NOTHING, Cell, Table
 from ablate.report.numbers import MINUS, TIMES
+from ablate.report.table_format import TableFormat
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -40,6 +41,16 @@ _SPECIAL = {
     "…": r"\dots{}",
 }
 _FIRST_COST = 3  # rank: from here on columns go below the others
+
+
+class Latex(TableFormat):
+    """A table of the package booktabs."""
+
+    name = "latex"
+    file_name = "table.tex"
+
+    def text(self, table: Table) -> str:
+        return latex(table)
 
 
 def latex(table: Table) -> str:

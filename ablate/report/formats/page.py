@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from ablate.report.cells import Cell, Column, Line, Table
+from ablate.report.table_format import TableFormat
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1f; --soft: #5c5c66; --rule: #d9d9de;
@@ -40,6 +41,15 @@ dd { margin: 0; overflow-wrap: anywhere; }
 @media (max-width: 40rem) { dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; } }
 @media print { body { padding: 0; } .scroll { overflow: visible; } }
 """
+
+
+class Html(TableFormat):
+    """A page of its own."""
+
+    name = "html"
+
+    def text(self, table: Table) -> str:
+        return html(table)
 
 
 def html(table: Table) -> str:

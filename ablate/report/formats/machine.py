@@ -23,6 +23,17 @@ from ablate.analysis import (
 from ablate.report.cells import Line, Table
 from ablate.report.changes import changed_paths
 from ablate.report.results import verdict_on
+from ablate.report.table_format import TableFormat
+
+
+class Csv(TableFormat):
+    """A line per row, for spreadsheets."""
+
+    name = "csv"
+    file_name = "table.csv"
+
+    def text(self, table: Table) -> str:
+        return comma_separated(table)
 
 
 def comma_separated(table: Table) -> str:
@@ -49,6 +60,15 @@ def comma_separated(table: Table) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+class Json(TableFormat):
+    """Everything that is known, for programs."""
+
+    name = "json"
+
+    def text(self, table: Table) -> str:
+        return json_text(table)
 
 
 def json_text(table: Table) -> str:

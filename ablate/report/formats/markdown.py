@@ -5,11 +5,22 @@ from __future__ import annotations
 import re
 
 from ablate.report.cells import Table, aligned
+from ablate.report.table_format import TableFormat
 
 _ESCAPED = str.maketrans(
     {character: f"\\{character}" for character in "\\`*[]|~#"} | {"<": "&lt;", ">": "&gt;"}
 )
 _LOOSE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")  # may begin or end emphasis
+
+
+class Markdown(TableFormat):
+    """A pipe table, as GitHub reads it."""
+
+    name = "markdown"
+    file_name = "table.md"
+
+    def text(self, table: Table) -> str:
+        return markdown(table)
 
 
 def markdown(table: Table) -> str:

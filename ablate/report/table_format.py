@@ -1,0 +1,49 @@
+"""The contract of a format of tables."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ablate.report.cells import Table
+
+FORMATS: dict[str, type[TableFormat]] = {}
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Where a table is read.
+
+    Attributes:
+        width: in columns; None has room for everything.
+        is_coloured: whether it has bold and faint faces.
+    """
+
+    width: int | None = None
+    is_coloured: bool = False
+
+
+class TableFormat(ABC):
+    """A way to write a table as text; a class that inherits from it enters `FORMATS`.
+
+    Attributes:
+        name: as ``ablate report --format`` has it.
+        file_name: of the file that every run of an experiment writes; None writes none.
+        screen: where the text is read, for those that depend on it.
+    """
+
+    name: ClassVar[str]
+    file_name: ClassVar[str | None] = None
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+
+    def __init_subclass__(cls) -> None:
+        if cls.name in FORMATS:
+            raise TypeError(f"two formats are called {cls.name!r}")
+        FORMATS[cls.name] = cls
+
+    @abstractmethod
+    def text(self, table: Table) -> str:
+        """Return ``table``, ending in a newline."""

@@ -1,0 +1,64 @@
+"""A new format is one class in one file: it is chosen, written with every run, and suggested."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ablate.errors import SpecError
+from ablate.registry import load_plugin, temporary_registrations
+from ablate.report import FORMATS, Table, TableFormat, render, write_tables
+
+FORMAT = '''\
+"""The table as Org mode has it."""
+
+from ablate.report import Table, TableFormat
+
+
+class Org(TableFormat):
+    """Lines between bars."""
+
+    name = "org"
+    file_name = "table.org"
+
+    def text(self, table: Table) -> str:
+        rows = [[cell.text for cell in line.cells] for line in table.lines]
+        return "".join(f"| {' | '.join(row)} |\\n" for row in rows)
+'''
+
+
+@pytest.fixture
+def org(tmp_path: Path) -> Iterator[None]:
+    (tmp_path / "org.py").write_text(FORMAT, encoding="utf-8")
+    with temporary_registrations():
+        load_plugin(tmp_path / "org.py")
+        yield
+    del FORMATS["org"]
+
+
+@pytest.mark.usefixtures("org")
+def test_it_is_chosen_by_its_name(whole: Table) -> None:
+    text = render(whole, "org")
+    assert text.startswith("| baseline | ")
+    assert len(text.splitlines()) == len(whole.lines)
+
+
+@pytest.mark.usefixtures("org")
+def test_every_run_writes_its_file(whole: Table, tmp_path: Path) -> None:
+    paths = write_tables(whole, tmp_path / "results")
+    assert {path.name for path in paths} == {"table.md", "table.tex", "table.csv", "table.org"}
+    assert (tmp_path / "results" / "table.org").read_text("utf-8") == render(whole, "org")
+
+
+@pytest.mark.usefixtures("org")
+def test_a_name_is_taken_once() -> None:
+    with pytest.raises(TypeError, match="two formats are called 'org'"):
+        type("Other", (TableFormat,), {"name": "org"})
+
+
+@pytest.mark.usefixtures("org")
+def test_it_is_suggested(whole: Table) -> None:
+    with pytest.raises(SpecError, match="no format is called 'orgg'; did you mean 'org'"):
+        render(whole, "orgg")
