@@ -113,7 +113,7 @@ def _gradient_mutants(file: Path, numbers: set[int]) -> Iterator[Mutant]:
 
 
 def instrumented(file: Path) -> str:
-    """Return the source of a file in which `NOTE` gets every expression with a gradient."""
+    """Return the source of a file in which `NOTE` gets all expressions that may have a gradient."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     numbers = {id(node): number for number, node in enumerate(_operands(tree))}
 

@@ -37,11 +37,11 @@ import torch
 
 from ablate.registry.table import TABLE, options_model
 from tests.mutants import NOTE, PARTS, Mutant, instrumented, mutants
-from tests.mutants_equivalent import EQUIVALENT
+from tests.mutants_equivalent import is_equivalent
 
 TESTS = Path(__file__).parent
 SECONDS = 120  # of processor time for one mutant; one that hangs is noticed
-VISITORS = ["test_gradients", "test_model"]
+VISITORS = ["parts/test_defaults", "test_gradients", "test_model"]
 
 
 class MutantRunner:
@@ -62,12 +62,12 @@ class MutantRunner:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Take the place of pytest's own loop."""
-        order = {stem: number for number, stem in enumerate(VISITORS, start=1)}
-        session.items.sort(key=lambda item: order.get(item.path.stem, 0))  # the fastest first
+        order = {TESTS / f"{name}.py": number for number, name in enumerate(VISITORS, start=1)}
+        session.items.sort(key=lambda item: order.get(item.path, 0))  # the fastest first
         files = _files(self.slot)
         usage = _observe(session.items, files)
         made = [mutant for file in files for mutant in mutants(file, usage.with_gradient[file])]
-        kept = [mutant for mutant in made if mutant.key not in EQUIVALENT]
+        kept = [mutant for mutant in made if not is_equivalent(mutant)]
         self.n_equivalent = len(made) - len(kept)
         for mutant in kept[self.first - 1 :: self.every]:
             self.n_mutants += 1
@@ -260,7 +260,7 @@ def main() -> None:
     for slot in arguments.slots:
         runner = MutantRunner(slot, (first, every))
         files = sorted((TESTS / "parts").glob(f"test_{slot}*.py"))
-        visitors = [TESTS / f"{stem}.py" for stem in VISITORS]
+        visitors = [TESTS / f"{name}.py" for name in VISITORS]
         words = ["-s", "-p", "no:terminal", "-p", "no:cacheprovider", "-o", "addopts="]
         selected = ["-k", f"test_{slot} or {slot} or torch_nn"]
         pytest.main([*words, *selected, *map(str, (*files, *visitors))], plugins=[runner])

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from ablate.model import Transformer
+from ablate.parts.attention import Attention, AttentionContext
 from ablate.parts.dims import Dims, Dropout
 from ablate.parts.embedding import Embedding, Vocabulary
 from ablate.parts.objective import Objective
+from ablate.parts.scaling import Scaling
 from ablate.registry import build, choose, lookup, slots
 from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig
@@ -88,6 +90,32 @@ def test_the_gradient_of_a_model_is_that_of_differences(slot: str, name: str, op
     by_autograd, by_differences = derivatives(lambda: output(model), model.parameters())
     is_near = by_autograd == pytest.approx(by_differences, rel=1e-5)
     assert is_near != ((slot, name) in STOPS_GRADIENT), (by_autograd, by_differences)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", sorted(slots()["attention"]))
+def test_the_gradient_of_an_attention_over_beams_is_that_of_differences(name: str) -> None:
+    """With keys and values of one row for two rows of queries, and everything that adds to them."""
+    dims = Dims.model_validate({"d_model": 8, "n_heads": 4, "max_len": 8})
+    torch.manual_seed(0)
+    scaling = build(Scaling, choose(Scaling, "learned"), dims)
+    part = build(Attention, choose(Attention, name), dims, scaling, Dropout())
+    part.scale_heads()
+    part.add_previous_scores()
+    part.double()
+    for parameter in part.parameters():
+        nn.init.normal_(parameter)
+    x, memory = (torch.randn(n, 3, 8, dtype=torch.float64) for n in (4, 2))
+    below = nn.Parameter(torch.randn(2, 4, 6, 3, dtype=torch.float64))
+    mask, where = torch.ones(1, dtype=torch.bool), torch.arange(3)
+
+    def run() -> Tensor:
+        memory_kv = part.keys_values(memory)
+        context = AttentionContext(mask, where, where, memory_kv=memory_kv, previous_scores=[below])
+        return part(x, context).sin().sum() + context.previous_scores[0].cos().sum()
+
+    by_autograd, by_differences = derivatives(run, [*part.parameters(), below])
+    assert by_autograd == pytest.approx(by_differences, rel=1e-5)
 
 
 def batch_of(n_passes: int) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.parts.attention import Attention, AttentionContext, Cache
+from ablate.parts.attention import Attention, AttentionContext, Cache, FixedCache
 from ablate.parts.dims import Dims, Dropout, StackInfo
 from ablate.parts.position import Position
 from ablate.parts.scaling import Scaling
@@ -189,6 +189,40 @@ def test_a_cache_keeps_the_selected_rows() -> None:
     cache.select(torch.tensor([3, 0, 0]), 3)
     for kept, whole in zip(cache.first(2), (k, v), strict=True):
         assert torch.equal(kept, whole[[3, 0, 0], :, :2])
+
+
+@pytest.mark.parametrize("is_fixed", [False, True])
+def test_a_cache_holds_what_was_written_and_selected(is_fixed: bool) -> None:
+    """Past its first capacity, with rows in another order, repeated and removed."""
+    generator = torch.Generator().manual_seed(5)
+    cache = Cache(40)
+    history: list[Tensor] = [torch.empty(4, 2, 0, 5), torch.empty(4, 2, 0, 6)]
+    selections = {3: [1, 0, 3, 2], 4: [0, 0, 1, 3], 17: [3, 2, 1, 0], 19: [2, 0], 30: [1, 0, 0]}
+    for n in range(1, 41):
+        n_rows = history[0].size(0)
+        new = [torch.randn(n_rows, 2, 1, width, generator=generator) for width in (5, 6)]
+        history = [torch.cat(pair, dim=2) for pair in zip(history, new, strict=True)]
+        extended = cache.extend(new[0], new[1], torch.tensor([n - 1]), n)
+        for returned, kept, expected in zip(extended, cache.first(n), history, strict=True):
+            assert torch.equal(returned, expected)
+            assert torch.equal(kept, expected)
+        if n == 2 and is_fixed:
+            cache = FixedCache(cache, n, 40)
+        if n in selections:
+            rows = torch.tensor(selections[n])
+            history = [x[rows] for x in history]
+            cache.select(rows, n)
+
+
+def test_a_fixed_cache_has_its_first_addresses_after_two_selections() -> None:
+    grown = Cache.of(torch.randn(4, 2, 3, 5), torch.randn(4, 2, 3, 6))
+    cache, swap = FixedCache(grown, 3, 8), torch.tensor([1, 0, 3, 2])
+    addresses = []
+    for _ in range(5):
+        addresses.append([x.data_ptr() for x in cache.first(8)])
+        cache.select(swap, 3)
+    assert addresses[0] == addresses[2] == addresses[4] != addresses[1] == addresses[3]
+    assert all(not x[:, :, 3:].any() for x in FixedCache(grown, 3, 8).first(8))
 
 
 def test_a_cache_of_given_keys_and_values_is_full() -> None:

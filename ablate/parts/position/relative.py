@@ -93,7 +93,7 @@ class T5(Position):
         ValueError: if max_distance is not larger than the buckets of one distance each.
     """
 
-    begins: Tensor  # the first distance of each bucket but the first, ascending
+    bucket_starts: Tensor  # the first distance of each bucket but the first, ascending
 
     def __init__(
         self,
@@ -112,8 +112,8 @@ class T5(Position):
                 f"bucket each in the {stack_info.side}, so max_distance ({max_distance}) must be "
                 f"larger than that; choose fewer buckets (n_buckets) or a larger max_distance"
             )
-        begins = torch.tensor(_begins(self.n_before, max_distance))
-        self.register_buffer("begins", begins, persistent=False)
+        starts = torch.tensor(_bucket_starts(self.n_before, max_distance))
+        self.register_buffer("bucket_starts", starts, persistent=False)
         self.table = nn.Parameter(torch.empty(n_buckets, dims.n_heads))
         nn.init.normal_(self.table, std=dims.d_model**-0.5)
 
@@ -123,8 +123,8 @@ class T5(Position):
 
     def _bucket(self, distance: Tensor) -> Tensor:
         if self.is_causal:
-            return torch.bucketize((-distance).clamp(min=0), self.begins, right=True)
-        bucket = torch.bucketize(distance.abs(), self.begins, right=True)
+            return torch.bucketize((-distance).clamp(min=0), self.bucket_starts, right=True)
+        bucket = torch.bucketize(distance.abs(), self.bucket_starts, right=True)
         return torch.where(distance > 0, bucket + self.n_before, bucket)
 
 
@@ -198,7 +198,7 @@ def _vectors(n_layers: int, k: int, width: int) -> nn.Parameter:
     return vectors
 
 
-def _begins(n_buckets: int, max_distance: int) -> list[int]:
+def _bucket_starts(n_buckets: int, max_distance: int) -> list[int]:
     """Return the first distance of each bucket but the first."""
     n_single = n_buckets // 2
     n_wide = n_buckets - n_single
