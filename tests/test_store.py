@@ -71,6 +71,7 @@ def test_a_record_is_replaced_and_nothing_else_stays_behind(store: Store) -> Non
     assert [path.name for path in store.path(RUN).iterdir()] == ["record.json"]
 
 
+@pytest.mark.e2e
 def test_a_kill_at_any_moment_leaves_a_whole_record(store: Store) -> None:
     process = _python(SAVE_FOR_EVER, str(store.results), RUN)
     file = store.path(RUN) / "record.json"
@@ -113,6 +114,7 @@ def test_a_folder_that_is_a_file_is_an_error_of_the_store(tmp_path: Path) -> Non
         Store(tmp_path / "results").save({"hash": RUN})
 
 
+@pytest.mark.e2e
 def test_a_second_process_waits_until_the_first_has_died(store: Store) -> None:
     process = _python(HOLD, str(store.results), RUN)
     assert process.stdout is not None

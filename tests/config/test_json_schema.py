@@ -113,6 +113,7 @@ def test_they_agree_on_every_value(path: str, tmp_path: Path) -> None:
     assert not disagreements(documents(), tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("slot", "name"), [(slot, name) for slot, parts in slots().items() for name in parts]
 )

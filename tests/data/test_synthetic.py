@@ -143,6 +143,7 @@ def test_the_text_is_lower_case_with_its_tokens_apart(text: CorpusText) -> None:
         assert all(token.isalpha() or token in ".,?" for token in line.split(" "))
 
 
+@pytest.mark.e2e
 def test_a_fresh_process_makes_the_same_text() -> None:
     program = (
         "from ablate.data.synthetic import Synthetic; "

@@ -64,6 +64,7 @@ def test_training_twice_gives_the_same_codec(name: str) -> None:
     assert one == other
 
 
+@pytest.mark.e2e
 def test_training_in_another_process_gives_the_same_codec() -> None:
     code = (
         "from tests.data.test_tokenizer import NAMES, codec_of, corpus_text\n"

@@ -35,6 +35,8 @@ from ablate.training.engines.data_parallel import DataParallel
 from tests import tape
 from tests.fake_cuda import CudaMachine
 
+pytestmark = pytest.mark.train
+
 
 @pytest.fixture(autouse=True)
 def _same_threads() -> Iterator[None]:

@@ -12,6 +12,8 @@ import pytest
 from ablate.doctor.isolation import in_a_process
 from ablate.doctor.results import CheckResult, Target, ok
 
+pytestmark = pytest.mark.e2e
+
 
 def _of(code: str, target: Target, limit_s: float = 30.0, **environment: str) -> CheckResult:
     return in_a_process("speed", target, limit_s, environment, [sys.executable, "-c", code])

@@ -53,6 +53,7 @@ def prepared() -> Prepared:
     return prepare(narrow())
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(
     sys.platform != "linux",
     reason="one process tells two peaks apart by /proc/self/clear_refs, which only Linux has",

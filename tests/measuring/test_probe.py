@@ -20,6 +20,8 @@ from ablate.measuring.probe import runs_at_once
 from ablate.training.engines.cuda_graph import CudaGraph
 from tests.fake_cuda import GRAPH_MIB, CudaMachine
 
+pytestmark = pytest.mark.train
+
 CPU = torch.device("cpu")
 probe_module = importlib.import_module("ablate.measuring.probe")  # its name is the function's
 

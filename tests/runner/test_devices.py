@@ -156,6 +156,7 @@ def test_a_gpu_keeps_the_name_that_the_outer_world_gave_it(monkeypatch: pytest.M
     assert Device("cuda", 1).environment()["CUDA_VISIBLE_DEVICES"] == "1"
 
 
+@pytest.mark.e2e
 def test_tests_do_not_use_the_gpus_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     _with_gpus(monkeypatch, 2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -82,6 +82,7 @@ def test_the_kind_of_an_exit(status: int, log: str, failure: str) -> None:
     assert failure_of_exit(status, log) == failure
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are kept there")
 def test_memory_that_a_limit_refuses_is_lack_of_memory() -> None:
     code = (

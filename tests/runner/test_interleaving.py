@@ -28,6 +28,8 @@ from ablate.store import Store
 from tests.fake_cuda import STREAMS, CudaMachine
 from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
 
+pytestmark = pytest.mark.e2e
+
 CPU = torch.device("cpu")
 
 

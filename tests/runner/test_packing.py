@@ -111,6 +111,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Device]]:
     return make
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("memories", "runs_per_process", "expected"),
     [

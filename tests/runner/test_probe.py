@@ -19,6 +19,8 @@ from ablate.store import Store
 from ablate.training import Progress
 from tests.runner.conftest import SMALL, SPEEDS, Diary, MakeTask
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.fixture
 def probe(task: MakeTask) -> Task:

@@ -22,6 +22,8 @@ from ablate.store import Store
 from ablate.training import Progress
 from tests.runner.conftest import MakeTask
 
+pytestmark = pytest.mark.e2e
+
 KEY = "0123456789abcdef"
 SPEC = {
     "corpus": "synthetic",

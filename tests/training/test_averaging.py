@@ -120,6 +120,7 @@ def never() -> Iterator[bool]:
     return itertools.repeat(False)
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("training", [{"steps": 12}, {"steps": 90, "patience": 1}])
 def test_a_run_ends_with_the_average_of_all_its_steps(
     tmp_path: Path, training: dict[str, Any]
@@ -134,6 +135,7 @@ def test_a_run_ends_with_the_average_of_all_its_steps(
     assert any(not torch.allclose(w, steps[-1][name], atol=1e-3) for name, w in weights.items())
 
 
+@pytest.mark.train
 def test_averaging_does_not_show_in_training(tmp_path: Path) -> None:
     curves = []
     for folder, average in (("moving", {"ema": 0.8}), ("last", {"last": 1})):
@@ -144,6 +146,7 @@ def test_averaging_does_not_show_in_training(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(curves[0], curves[1])
 
 
+@pytest.mark.train
 def test_an_interrupted_run_ends_bit_for_bit_like_one_that_was_not(tmp_path: Path) -> None:
     spec = run_spec(average={"ema": 0.9}, accumulate=2, evaluate_every="epoch", clip=1.0)
     _, whole, _ = go(spec, tmp_path / "whole", never())
@@ -162,6 +165,7 @@ def test_an_interrupted_run_ends_bit_for_bit_like_one_that_was_not(tmp_path: Pat
     assert all(torch.equal(w, again[name]) for name, w in whole.items())
 
 
+@pytest.mark.train
 def test_the_decay_changes_the_outcome(tmp_path: Path) -> None:
     one, other = (
         go(run_spec(steps=5, average={"ema": decay}), tmp_path / str(decay), never())[1]

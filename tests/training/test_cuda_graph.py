@@ -29,6 +29,8 @@ from tests.training import test_engines
 from tests.training.reversal import fresh, job, pairs, run_spec
 from tests.training.test_engines import of_length
 
+pytestmark = pytest.mark.train
+
 
 @pytest.fixture
 def machine() -> Iterator[CudaMachine]:
@@ -183,7 +185,6 @@ def test_the_self_check_agrees(slot: str, name: str, optimizer: str, machine: Cu
     made.step([batch(machine)])
 
 
-@pytest.mark.train
 @pytest.mark.parametrize(("slot", "name"), PARTS)
 def test_every_part_agrees_with_eager_steps(slot: str, name: str, machine: CudaMachine) -> None:
     made = engine(machine, slot, name)

@@ -41,6 +41,8 @@ from tests.tiny import PARTS, fitted, some_batch
 from tests.training.reversal import fresh, job, run_spec
 from tests.training.test_engines import losses
 
+pytestmark = pytest.mark.train
+
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="helpers are forks")
 
 

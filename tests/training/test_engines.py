@@ -32,6 +32,8 @@ from tests import tape
 from tests.tiny import PARTS, fitted, some_batch
 from tests.training.reversal import fresh, job, pairs, run_spec
 
+pytestmark = pytest.mark.train
+
 N_STEPS = 100
 CPU = torch.device("cpu")
 
@@ -123,7 +125,6 @@ def test_weights_that_are_met_late_are_moved(monkeypatch: pytest.MonkeyPatch) ->
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.train
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # where it cannot compile
 def test_compiled_code_learns_as_eager_does_with_the_same_dropout() -> None:

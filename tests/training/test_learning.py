@@ -21,6 +21,8 @@ from ablate.training.plan import Stream
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests.tiny import MODEL_SLOTS, PARTS, TINY, choices
 
+pytestmark = pytest.mark.train
+
 TRAINING_SLOTS = [slot for slot in slots() if slot in TrainingSpec.model_fields]
 TRAINING_PARTS = [(slot, name) for slot in TRAINING_SLOTS for name in slots()[slot]]
 N_STEPS = 30

@@ -19,6 +19,8 @@ from ablate.errors import DivergedError, StoppedError
 from ablate.training import Progress, TrainingResult, checkpoint, train
 from tests.training.reversal import fresh, job, nll, run_spec
 
+pytestmark = pytest.mark.train
+
 
 def go(
     spec: RunSpec, folder: Path, stops: Iterator[bool] | None = None

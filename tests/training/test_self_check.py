@@ -27,6 +27,8 @@ from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests.tiny import PARTS, fitted, some_batch
 from tests.training.reversal import fresh, job, pairs, run_spec
 
+pytestmark = pytest.mark.train
+
 
 @pytest.fixture(autouse=True)
 def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
