@@ -58,7 +58,7 @@ def test_a_trial_leaves_the_table_of_the_whole_experiment(
 def test_every_format_names_overrides_and_what_is_left_out(format_: str, path: Path) -> None:
     finish(path, Path("results"), (STEPS,), [1], ["none"])
     table = run(path, STEPS, seeds=[1], only=["none"]).table
-    text = render(table, format_)  # type: ignore[arg-type]
+    text = render(table, format_)
     plain = " ".join(text.replace("\\_", "_").split())
     for said in table.trial:
         assert said in plain, (format_, said)

@@ -8,6 +8,15 @@ from ablate.api.options import RunOptions
 from ablate.api.planning import Plan, PlannedRow, plan
 from ablate.api.running import Outcome, report, run
 from ablate.api.starting import init
+from ablate.api.stored import (
+    RunningTask,
+    Session,
+    StoredRun,
+    collect_garbage,
+    remove,
+    runs,
+    status,
+)
 from ablate.api.texts import CorpusListing, CorpusStatistics, corpora, fetch_corpus, show_corpus
 from ablate.api.translating import Translation, Translator, decoded
 
@@ -24,10 +33,14 @@ __all__ = [
     "Plan",
     "PlannedRow",
     "RunOptions",
+    "RunningTask",
+    "Session",
+    "StoredRun",
     "Translation",
     "Translator",
     "bless",
     "check",
+    "collect_garbage",
     "corpora",
     "decoded",
     "doctor",
@@ -36,8 +49,11 @@ __all__ = [
     "init",
     "parts",
     "plan",
+    "remove",
     "report",
     "run",
+    "runs",
     "schema",
     "show_corpus",
+    "status",
 ]

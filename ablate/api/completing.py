@@ -16,6 +16,7 @@ from ablate.runner.check import check
 from ablate.runner.devices import Device
 from ablate.runner.display import display
 from ablate.runner.schedule import Limits, schedule
+from ablate.runner.sessions import session_file
 from ablate.training import engines
 
 
@@ -71,5 +72,9 @@ def _train(selection: Selection, worker_slots: Sequence[Device], options: RunOpt
     )
     runs_per_process = options.jobs if worker_slots[0].kind == "cuda" else 1
     limits = Limits(runs_per_process, options.probe_seconds)
-    with display(Console(stderr=True)) as shown:
-        schedule(todo, worker_slots, store, shown, limits=limits)
+    name = selection.experiment.name
+    with (
+        display(Console(stderr=True)) as shown,
+        session_file(store.results, name, shown) as listener,
+    ):
+        schedule(todo, worker_slots, store, listener, limits=limits)

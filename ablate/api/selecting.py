@@ -28,8 +28,8 @@ Record = dict[str, Any]
 Records = dict[tuple[str, int], Record]
 """By the name of the row and the seed."""
 
-_PRECISIONS = ("fp32", "bf16")
-_ENGINES = tuple(name for name in engines.NAMES if name != "auto")
+PRECISIONS = ("fp32", "bf16")
+ENGINES = tuple(name for name in engines.NAMES if name != "auto")
 
 
 @dataclass(frozen=True)
@@ -253,8 +253,8 @@ def stored(
         DataError: if a corpus is malformed.
     """
     fingerprints = Fingerprints()
-    precisions = _PRECISIONS if auto is None else (auto,)
-    kinds = product(precisions, _ENGINES if engine is None else (engine,))
+    precisions = PRECISIONS if auto is None else (auto,)
+    kinds = product(precisions, ENGINES if engine is None else (engine,))
     by_kind = [_stored(selection.shown, *kind, store, fingerprints) for kind in kinds]
     return max(by_kind, key=len)
 

@@ -35,6 +35,7 @@ from ablate.cli.options import (
     load,
     numbers,
 )
+from ablate.cli.runs import runs_app, status
 from ablate.errors import SpecError
 from ablate.version import __version__
 
@@ -52,6 +53,7 @@ app = typer.Typer(
 )
 corpora_app = typer.Typer(help="List the corpora; fetch or show one.")
 app.add_typer(corpora_app, name="corpora")
+app.add_typer(runs_app, name="runs")
 
 
 class Catalogue(StrEnum):
@@ -205,6 +207,7 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
 app.command()(gate)
 app.command()(check)
 app.command()(doctor)
+app.command()(status)
 
 
 @app.command()

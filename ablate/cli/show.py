@@ -23,11 +23,15 @@ from ablate.api import (
     PartListing,
     Plan,
     PlannedRow,
+    RunningTask,
+    Session,
+    StoredRun,
 )
 from ablate.cli import catalogue
 from ablate.report.changes import shown as in_yaml
 from ablate.runner.display import clock
 from ablate.store import write_whole
+from ablate.wording import counted
 
 _WIDE = 1000
 """The width of a pipe, so that lines are not wrapped."""
@@ -178,3 +182,52 @@ def _change(row: PlannedRow, path: str) -> str:
 
 def _size(params: float | None) -> str:
     return "" if params is None else f"{params / 1e6:,.4g} M"
+
+
+def stored_runs(found: Sequence[StoredRun], *, has_experiments: bool) -> None:
+    """Print stored runs, one per line."""
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for header in ("hash", "experiment", "row"):
+        grid.add_column(header, overflow="fold")
+    for header in ("seed", "status", "BLEU", "MiB"):
+        grid.add_column(header, justify="left" if header == "status" else "right", no_wrap=True)
+    grid.add_column("finished", no_wrap=True)
+    if has_experiments:
+        grid.add_column("needed by")
+    for run in found:
+        cells = [
+            run.run,
+            run.experiment or "",
+            run.row or "",
+            "" if run.seed is None else str(run.seed),
+            "at work" if run.is_at_work else run.status,
+            "" if run.bleu is None else f"{run.bleu:.2f}",
+            f"{run.n_bytes / 2**20:,.1f}",
+            (run.finished or "")[:16].replace("T", " "),
+        ]
+        grid.add_row(*cells, *([", ".join(run.experiments)] if has_experiments else []))
+    _console().print(grid)
+    n_mib = sum(run.n_bytes for run in found) / 2**20
+    typer.echo(f"{counted(len(found), 'run')}, {n_mib:,.1f} MiB")
+
+
+def sessions(known: Sequence[Session], results: Path) -> None:
+    """Print what each call of ``ablate run`` is doing."""
+    if not known:
+        typer.echo(f"nothing is at work on {results}")
+    for session in known:
+        where = f"{session.experiment}, process {session.pid} on {session.host}"
+        if not session.is_alive:
+            typer.echo(f"{where}: was killed, last heard of {session.updated}")
+            continue
+        typer.echo(f"{where}: {session.stage}, {session.n_ended} of {session.n_tasks} done")
+        for running in session.running:
+            typer.echo(f"  {running.task} on {running.device}: {_progress(running)}")
+        for failure in session.failures:
+            typer.echo(f"  failed: {failure}")
+
+
+def _progress(running: RunningTask) -> str:
+    if running.step is None or running.seconds_left is None:
+        return running.phase
+    return f"step {running.step:,} of {running.n_steps:,}, {clock(running.seconds_left)} left"

@@ -19,6 +19,7 @@ from ablate.training import Progress
 
 _LINE_EVERY_S = 15.0
 _LINE_EVERY_SHARE = 0.1
+_SILENT_AT_MOST_S = 120.0
 _WIDE = 110  # columns of a terminal that has room for everything
 
 
@@ -109,7 +110,10 @@ class Display:
 
 
 class PlainDisplay(Display):
-    """Lines for a file or a pipe: a run's start, its progress in tenths, its end."""
+    """Lines for a file or a pipe: a run's start, its progress, its end.
+
+    Progress is told in tenths, and every two minutes at least.
+    """
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -125,9 +129,9 @@ class PlainDisplay(Display):
         super().heartbeat(task, heartbeat)
         share, now = self._running[task.key].share, time.monotonic()
         last_share, last_time = self._last_line[task.key]
-        if share - last_share >= _LINE_EVERY_SHARE and now - last_time >= _LINE_EVERY_S:
+        is_next_tenth = share - last_share >= _LINE_EVERY_SHARE and now - last_time >= _LINE_EVERY_S
+        if heartbeat.progress and (is_next_tenth or now - last_time >= _SILENT_AT_MOST_S):
             self._last_line[task.key] = share, now
-            assert heartbeat.progress is not None, "there is a share of it"
             self.note(f"{label(task)}: {'  '.join(filter(None, _figures(heartbeat.progress)))}")
 
 

@@ -77,10 +77,10 @@ def test_lines_are_few(watch: Clock, task: MakeTask) -> None:
         watch.now = 0.6 * step
         shown.heartbeat(job, _at(step))
     assert _text(shown).count("step") == 4
-    for step in range(1, 101):  # a day: at most one line every tenth
-        watch.now = 864.0 * step
-        shown.heartbeat(job, _at(step))
-    assert _text(shown).count("step") <= 4 + 10
+    for minute in range(1, 61):  # an hour in which it gets on by little: one every two minutes
+        watch.now = 60.0 + 60.0 * minute
+        shown.heartbeat(job, _at(100))
+    assert _text(shown).count("step") == 4 + 30
 
 
 def test_the_live_table_has_a_line_per_running_run(watch: Clock, task: MakeTask) -> None:
@@ -121,3 +121,12 @@ def test_the_time_left_counts_what_waits(watch: Clock, task: MakeTask) -> None:
 )
 def test_durations_are_short(seconds: float, text: str) -> None:
     assert clock(seconds) == text
+
+
+def test_no_line_is_more_than_two_minutes_away(watch: Clock, task: MakeTask) -> None:
+    shown, job = PlainDisplay(_console()), task("none")
+    shown.started(job, CPU)
+    for now, n_lines in ((60.0, 1), (119.0, 1), (121.0, 2), (200.0, 2), (242.0, 3)):
+        watch.now = now
+        shown.heartbeat(job, _at(step=1))
+        assert len(_text(shown).splitlines()) == n_lines

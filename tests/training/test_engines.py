@@ -134,7 +134,8 @@ def test_compiled_code_learns_as_eager_does_with_the_same_dropout() -> None:
     assert (engine.name, engine.note) == ("compile", "")
     assert engine.seconds_preparing > 0.1
     assert found == pytest.approx(expected, abs=1e-4)
-    compare(engine, engine.own_way)
+    assert engine.last_engine_batch is not None
+    compare(engine, engine.last_engine_batch)
 
 
 @pytest.mark.gpu

@@ -1,0 +1,244 @@
+"""``ablate runs`` and ``ablate status``: what the folder of results holds, and what is going on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ablate import config
+from ablate.api.selecting import (
+    ENGINES,
+    PRECISIONS,
+    Fingerprints,
+    MadeBy,
+    hash_of,
+    select,
+    tuning_runs,
+)
+from ablate.errors import StoreError
+from ablate.runner.sessions import RunningTask, Session, sessions
+from ablate.store import Store
+
+__all__ = [
+    "RunningTask",
+    "Session",
+    "StoredRun",
+    "collect_garbage",
+    "remove",
+    "runs",
+    "status",
+]
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run in the folder of results.
+
+    Attributes:
+        run: its hash.
+        experiment: that it was first trained for; None while it has no record.
+        row: likewise.
+        seed: likewise.
+        status: of its record; ``unfinished`` if it has none, ``unreadable`` if it is garbled.
+        bleu: on its first test set; None if it has none.
+        finished: when.
+        n_bytes: of its folder.
+        experiments: of those that were given, which need it.
+        is_at_work: whether a worker holds it now.
+    """
+
+    run: str
+    experiment: str | None
+    row: str | None
+    seed: int | None
+    status: str
+    bleu: float | None
+    finished: str | None
+    n_bytes: int
+    experiments: tuple[str, ...] = ()
+    is_at_work: bool = False
+
+    @property
+    def label(self) -> str:
+        """Return the name by which commands find it, as in ``pe:none:1``; else its hash."""
+        if self.experiment is None:
+            return self.run
+        return f"{self.experiment}:{self.row}:{self.seed}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+
+def runs(
+    results: Path | str = "results",
+    *,
+    specs: Sequence[Path | str] = (),
+    statuses: Collection[str] = (),
+    labels: Collection[str] = (),
+) -> list[StoredRun]:
+    """Return the stored runs, by experiment, row and seed.
+
+    Args:
+        results: the folder of results.
+        specs: experiment files; each run names those that need it.
+        statuses: only runs with one of these; all by default.
+        labels: only runs of which a hash begins so, or of ``experiment``, ``experiment:row`` or
+            ``experiment:row:seed``; all by default.
+
+    Raises:
+        SpecError: with every mistake of a file.
+        DataError: if a corpus of one is malformed.
+    """
+    store = Store(Path(results))
+    needed = {Path(spec).stem: _hashes(spec, store) for spec in specs}
+    found = [
+        _stored_run(store, folder, needed)
+        for folder in sorted((store.results / "runs").glob("*"))
+        if folder.is_dir()
+    ]
+    kept = [
+        run
+        for run in found
+        if (not statuses or run.status in statuses)
+        and (not labels or any(_fits(run, label) for label in labels))
+    ]
+    return sorted(kept, key=lambda run: (run.experiment or "", run.row or "", run.seed or 0))
+
+
+def remove(
+    results: Path | str, labels: Sequence[str], *, is_trial: bool = False
+) -> list[StoredRun]:
+    """Remove stored runs with all their files, and return them.
+
+    Args:
+        results: the folder of results.
+        labels: of the runs, as `runs` takes them.
+        is_trial: to return what would be removed.
+
+    Raises:
+        StoreError: if a label fits no run; nothing is removed then. Runs at work are left.
+    """
+    known = runs(results)
+    for label in labels:
+        if not any(_fits(run, label) for run in known):
+            raise StoreError(
+                f"{Path(results) / 'runs'} holds no run {label!r}; `ablate runs list` shows them"
+            )
+    chosen = [run for run in known if any(_fits(run, label) for label in labels)]
+    return _remove(Path(results), chosen, is_trial=is_trial)
+
+
+def collect_garbage(
+    results: Path | str, specs: Sequence[Path | str], *, is_trial: bool = False
+) -> list[StoredRun]:
+    """Remove the runs that none of the experiments needs, and return them.
+
+    Args:
+        results: the folder of results.
+        specs: the experiment files whose runs are kept.
+        is_trial: to return what would be removed.
+
+    Raises:
+        SpecError: with every mistake of a file.
+        StoreError: without an experiment, which would remove everything.
+    """
+    if not specs:
+        raise StoreError("no experiment was given, so every run would go; name those to keep")
+    unused = [run for run in runs(results, specs=specs) if not run.experiments]
+    return _remove(Path(results), unused, is_trial=is_trial)
+
+
+def status(results: Path | str = "results") -> list[Session]:
+    """Return what each call of ``ablate run`` on a folder of results is doing, oldest first."""
+    return sessions(Path(results))
+
+
+def _hashes(spec: Path | str, store: Store) -> set[str]:
+    """Return the hashes that the runs of an experiment have on any machine, by any engine.
+
+    Those by which values are chosen (``tune``) are among them.
+    """
+    fingerprints, hashes = Fingerprints(), set()
+    selection = select(spec, made_by=MadeBy(store))
+    runs = list(selection.runs)
+    if selection.whole.tune is not None:
+        names = [row.name for row in selection.whole.rows]
+        runs += tuning_runs(config.tuning_of(selection.whole), names).runs
+    for run in runs:
+        fingerprint = fingerprints.of(run.spec.corpus)
+        if fingerprint is None:
+            raise StoreError(
+                f"{spec}: its corpus {run.spec.corpus.name!r} is not there, so its runs cannot be "
+                "told from others; fetch it first"
+            )
+        for precision, engine in product(PRECISIONS, ENGINES):
+            wanted = run.spec.training.precision
+            resolved = precision if wanted == "auto" else wanted
+            hashes.add(hash_of(run.spec, fingerprint, resolved, engine))
+    return hashes
+
+
+def _stored_run(store: Store, folder: Path, needed: dict[str, set[str]]) -> StoredRun:
+    try:
+        record = store.load(folder.name)
+        state = "unfinished" if record is None else str(record["status"])
+    except StoreError:
+        record, state = None, "unreadable"
+    known = record or {}
+    scores = [scores.get("bleu") for scores in known.get("test", {}).values()]
+    return StoredRun(
+        run=folder.name,
+        experiment=known.get("experiment"),
+        row=known.get("variant"),
+        seed=known.get("seed"),
+        status=state,
+        bleu=scores[0] if scores else None,
+        finished=known.get("finished"),
+        n_bytes=sum(_sizes(folder)),
+        experiments=tuple(name for name, hashes in needed.items() if folder.name in hashes),
+        is_at_work=_is_locked(folder),
+    )
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    """Yield the sizes of the files in a folder, which others may change meanwhile."""
+    for path in folder.rglob("*"):
+        try:
+            yield path.stat().st_size if path.is_file() else 0
+        except FileNotFoundError:
+            continue
+
+
+def _is_locked(folder: Path) -> bool:
+    file = folder / "lock"
+    if not file.exists():
+        return False
+    try:
+        with FileLock(file, thread_local=False, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:
+        return False
+
+
+def _fits(run: StoredRun, label: str) -> bool:
+    names = (run.experiment, f"{run.experiment}:{run.row}", run.label)
+    return label in names or (bool(label) and run.run.startswith(label))
+
+
+def _remove(results: Path, chosen: Sequence[StoredRun], *, is_trial: bool) -> list[StoredRun]:
+    gone = [run for run in chosen if not run.is_at_work]
+    for run in () if is_trial else gone:
+        try:
+            shutil.rmtree(results / "runs" / run.run)
+        except OSError as error:
+            raise StoreError(f"{error.filename}: cannot be removed: {error.strerror}") from error
+    return gone

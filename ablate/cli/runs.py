@@ -1,0 +1,140 @@
+"""``ablate runs`` and ``ablate status``; cheap to import, as every command is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ablate.cli.guard import guarded
+from ablate.cli.options import RESULTS, AsJson, Results
+from ablate.errors import SpecError
+from ablate.wording import counted
+
+if TYPE_CHECKING:
+    from ablate.api import StoredRun
+
+runs_app = typer.Typer(help="List, show and remove the runs in the folder of results.")
+
+Labels = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="RUN...",
+        help="As in [b]pe[/b], [b]pe:none[/b] or [b]pe:none:1[/b], or the first characters of a "
+        "run's hash.",
+    ),
+]
+Statuses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--status",
+        metavar="STATUS",
+        help="Only runs that are done, diverged, failed, oom, unfinished or unreadable; "
+        "repeatable.",
+    ),
+]
+Specs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--experiment",
+        metavar="SPEC",
+        help="An experiment file: say which runs it needs; repeatable.",
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Remove them; else only say which.")]
+
+
+@runs_app.command("list")
+@guarded
+def list_runs(
+    labels: Labels = None,
+    statuses: Statuses = None,
+    specs: Specs = None,
+    results: Results = RESULTS,
+    as_json: AsJson = False,
+) -> None:
+    """List stored runs with status, BLEU and size.
+
+    Examples:
+      ablate runs list --status failed --status oom
+
+      ablate runs list pe --experiment experiments/pe.yaml
+    """
+    from ablate import api
+    from ablate.cli import show
+
+    found = api.runs(results, specs=specs or (), statuses=statuses or (), labels=labels or ())
+    if as_json:
+        show.as_json([run.to_json() for run in found])
+    else:
+        show.stored_runs(found, has_experiments=bool(specs))
+
+
+@runs_app.command("show")
+@guarded
+def show_run(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="As in [b]pe:none:1[/b], or a hash.")],
+    results: Results = RESULTS,
+) -> None:
+    """Print the record of one run, as JSON."""
+    from ablate.cli import show
+    from ablate.store import Store
+
+    show.as_json(Store(results).find(run))
+
+
+@runs_app.command("remove")
+@guarded
+def remove_runs(
+    labels: Annotated[list[str], typer.Argument(metavar="RUN...", help="As `list` takes them.")],
+    results: Results = RESULTS,
+    is_wanted: Yes = False,
+) -> None:
+    """Remove runs with all their files; those at work stay."""
+    from ablate import api
+
+    _say(api.remove(results, labels, is_trial=not is_wanted), is_wanted=is_wanted)
+
+
+@runs_app.command("gc")
+@guarded
+def collect_garbage(
+    specs: Annotated[
+        list[Path], typer.Argument(metavar="SPEC...", help="The experiments whose runs are kept.")
+    ],
+    results: Results = RESULTS,
+    is_wanted: Yes = False,
+) -> None:
+    """Remove the runs that none of the experiments needs.
+
+    Example: ablate runs gc experiments/*.yaml
+    """
+    from ablate import api
+
+    if not specs:
+        raise SpecError("name the experiments whose runs are kept")
+    _say(api.collect_garbage(results, specs, is_trial=not is_wanted), is_wanted=is_wanted)
+
+
+@guarded
+def status(results: Results = RESULTS, as_json: AsJson = False) -> None:
+    """Say what every `ablate run` on the folder of results is doing, from another terminal."""
+    from ablate import api
+    from ablate.cli import show
+
+    sessions = api.status(results)
+    if as_json:
+        show.as_json([session.to_json() for session in sessions])
+    else:
+        show.sessions(sessions, results)
+
+
+def _say(gone: Sequence[StoredRun], *, is_wanted: bool) -> None:
+    for run in gone:
+        typer.echo(f"{run.run}  {run.label}  {run.status}")
+    mib = sum(run.n_bytes for run in gone) / 2**20
+    what = "removed" if is_wanted else "would be removed"
+    hint = "" if is_wanted or not gone else "; --yes removes them"
+    typer.echo(f"{counted(len(gone), 'run')}, {mib:,.1f} MiB, {what}{hint}")

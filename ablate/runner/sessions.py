@@ -1,0 +1,220 @@
+"""Files by which another terminal sees what each call of ``ablate run`` is doing.
+
+<results>/sessions/<host>-<pid>.json   rewritten every few seconds, removed when the call ends
+<results>/sessions/<host>-<pid>.lock   held by the call: a file whose lock is free is of a call that
+                                       was killed
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ablate.errors import StoreError
+from ablate.runner.devices import Device
+from ablate.runner.listener import ProgressListener
+from ablate.runner.provenance import now
+from ablate.runner.task import Heartbeat, Task
+from ablate.store import write_whole
+
+_EVERY_S = 2.0
+_MOST_FAILURES = 20
+
+
+@dataclass
+class RunningTask:
+    """A task at work.
+
+    Attributes:
+        task: experiment, row and seed.
+        run: its hash.
+        device: as a user names it.
+        phase: what the worker is doing, in a word or two.
+        step: optimizer steps done; None before training.
+        n_steps: of all.
+        seconds_left: of its training; None until it is known.
+        since: when it began.
+    """
+
+    task: str
+    run: str
+    device: str
+    since: str
+    phase: str = "starting"
+    step: int | None = None
+    n_steps: int | None = None
+    seconds_left: float | None = None
+
+
+@dataclass
+class Session:
+    """A call of ``ablate run``, as its file tells.
+
+    Attributes:
+        host: the machine that it runs on.
+        pid: of its process there.
+        experiment: the name of the experiment.
+        began: when.
+        updated: when the file was last written.
+        stage: what is being done, in words.
+        n_tasks: tasks of this stage.
+        n_ended: how many of them have ended.
+        running: what is at work.
+        failures: the last tasks that failed, with the reason.
+        is_alive: whether the call goes on; if not, it was killed.
+    """
+
+    host: str
+    pid: int
+    experiment: str
+    began: str
+    updated: str
+    stage: str = "starting"
+    n_tasks: int = 0
+    n_ended: int = 0
+    running: list[RunningTask] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    is_alive: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+
+class SessionFile:
+    """A `ProgressListener` that writes what it hears to a file, and passes it on.
+
+    Args:
+        listener: hears everything too.
+        file: of the session.
+        experiment: its name.
+        clock: seconds of a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        listener: ProgressListener,
+        file: Path,
+        experiment: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._listener, self._file, self._clock = listener, file, clock
+        self._session = Session(socket.gethostname(), os.getpid(), experiment, now(), now())
+        self._running: dict[str, RunningTask] = {}
+        self._next_at = clock()
+
+    def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
+        self._session.n_tasks, self._session.n_ended = len(tasks), 0
+        self._session.stage = what or self._session.stage
+        self._write()
+        self._listener.expect(tasks, what, n_at_once)
+
+    def started(self, task: Task, device: Device) -> None:
+        self._running[task.key] = RunningTask(_name(task), task.key, str(device), now())
+        self._write()
+        self._listener.started(task, device)
+
+    def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
+        running, progress = self._running[task.key], heartbeat.progress
+        running.phase = heartbeat.phase
+        if progress is not None:
+            running.step, running.n_steps = progress.step, progress.n_steps
+            running.seconds_left = progress.seconds_left
+        if self._clock() >= self._next_at:
+            self._write()
+        self._listener.heartbeat(task, heartbeat)
+
+    def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
+        self._session.n_ended += 1
+        self._running.pop(task.key, None)
+        if not is_good:
+            failures = [*self._session.failures, f"{_name(task)}: {outcome}"]
+            self._session.failures = failures[-_MOST_FAILURES:]
+        self._write()
+        self._listener.ended(task, outcome, is_good=is_good)
+
+    def _write(self) -> None:
+        self._session.running, self._session.updated = list(self._running.values()), now()
+        write_whole(self._file, json.dumps(self._session.to_json(), indent=1) + "\n")
+        self._next_at = self._clock() + _EVERY_S
+
+
+@contextmanager
+def session_file(
+    results: Path, experiment: str, listener: ProgressListener
+) -> Iterator[ProgressListener]:
+    """Yield a listener that others can follow while the block goes on, and that passes all on.
+
+    Args:
+        results: the folder of results.
+        experiment: its name.
+        listener: hears everything too.
+
+    Raises:
+        StoreError: if the folder cannot be written to.
+    """
+    file = _folder(results) / f"{socket.gethostname()}-{os.getpid()}.json"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(file.with_suffix(".lock"), thread_local=False)
+        lock.acquire(timeout=0)
+    except (OSError, Timeout) as error:
+        raise StoreError(f"{file}: cannot be written: {error}") from error
+    try:
+        yield SessionFile(listener, file, experiment)
+    finally:
+        _remove(file)
+        lock.release()
+
+
+def sessions(results: Path) -> list[Session]:
+    """Return the calls of ``ablate run`` on a folder of results, the oldest first.
+
+    Of a call that was killed the file is returned once, with ``is_alive`` False, and removed.
+    """
+    known = (_read(file) for file in _folder(results).glob("*.json"))
+    return sorted(filter(None, known), key=lambda session: (session.began, session.pid))
+
+
+def _read(file: Path) -> Session | None:
+    """Return the session of a file; None if it has ended or been written by another version."""
+    try:
+        data = json.loads(file.read_bytes())
+        running = [RunningTask(**task) for task in data.pop("running")]
+        session = Session(**data, running=running)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    lock = FileLock(file.with_suffix(".lock"), thread_local=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return session
+    except OSError:
+        return session  # on a folder without locks or rights nothing else is known
+    session.is_alive = False
+    _remove(file)
+    lock.release()
+    return session
+
+
+def _folder(results: Path) -> Path:
+    return results / "sessions"
+
+
+def _remove(file: Path) -> None:
+    file.unlink(missing_ok=True)
+    file.with_suffix(".lock").unlink(missing_ok=True)
+
+
+def _name(task: Task) -> str:
+    name = f"{task.experiment}:{task.variant}:{task.seed}"
+    return f"{name} (probe)" if task.action == "probe" else name

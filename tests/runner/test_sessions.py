@@ -1,0 +1,118 @@
+"""What another terminal sees of a call that is at work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ablate.errors import StoreError
+from ablate.runner.devices import Device
+from ablate.runner.listener import ProgressListener
+from ablate.runner.sessions import SessionFile, session_file, sessions
+from ablate.runner.task import Heartbeat
+from ablate.training import Progress
+from tests.runner.conftest import MakeTask
+
+CPU = Device("cpu")
+
+
+class Calls:
+    """A listener that keeps what it is called with."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def expect(self, *args: object) -> None:
+        self.calls.append(("expect", *args))
+
+    def started(self, *args: object) -> None:
+        self.calls.append(("started", *args))
+
+    def heartbeat(self, *args: object) -> None:
+        self.calls.append(("heartbeat", *args))
+
+    def ended(self, *args: object, is_good: bool) -> None:
+        self.calls.append(("ended", *args, is_good))
+
+
+def _heartbeat(step: int) -> Heartbeat:
+    return Heartbeat("none", "training", Progress(step, 100, 3.21, None, 12_345.6, 30.0))
+
+
+def test_the_session_tells_what_is_at_work(tmp_path: Path, task: MakeTask) -> None:
+    calls: ProgressListener = Calls()
+    good, bad = task("none"), task("learned")
+    with session_file(tmp_path, "pe", calls) as listener:
+        listener.expect([good, bad], "training 2 runs", 2)
+        listener.started(good, CPU)
+        listener.started(bad, CPU)
+        listener.ended(bad, "failed: no luck", is_good=False)
+        (session,) = sessions(tmp_path)
+        assert session.is_alive
+        assert (session.experiment, session.stage) == ("pe", "training 2 runs")
+        assert (session.n_tasks, session.n_ended) == (2, 1)
+        (running,) = session.running
+        assert (running.task, running.run, running.device, running.phase, running.step) == (
+            f"{good.experiment}:none:{good.seed}",
+            good.key,
+            "cpu",
+            "starting",
+            None,
+        )
+        assert session.failures == [f"{bad.experiment}:learned:{bad.seed}: failed: no luck"]
+    assert sessions(tmp_path) == []
+    assert not list((tmp_path / "sessions").iterdir())
+
+
+def test_all_is_passed_on(tmp_path: Path, task: MakeTask) -> None:
+    calls, job, heartbeat = Calls(), task("none"), _heartbeat(1)
+    with session_file(tmp_path, "pe", calls) as listener:
+        listener.expect([job], "training", 1)
+        listener.started(job, CPU)
+        listener.heartbeat(job, heartbeat)
+        listener.ended(job, "done", is_good=True)
+    assert calls.calls == [
+        ("expect", [job], "training", 1),
+        ("started", job, CPU),
+        ("heartbeat", job, heartbeat),
+        ("ended", job, "done", True),
+    ]
+
+
+def test_heartbeats_are_written_every_two_seconds(tmp_path: Path, task: MakeTask) -> None:
+    now, job, file = [0.0], task("none"), tmp_path / "session.json"
+    listener = SessionFile(Calls(), file, "pe", clock=lambda: now[0])
+    listener.started(job, CPU)
+    for second, step_written in ((1.0, None), (2.0, 20), (3.5, 20), (4.0, 40)):
+        now[0] = second
+        listener.heartbeat(job, _heartbeat(int(10 * second)))
+        assert json.loads(file.read_text())["running"][0]["step"] == step_written
+
+
+def test_a_killed_call_is_told_once(tmp_path: Path) -> None:
+    with session_file(tmp_path, "pe", Calls()) as listener:
+        listener.expect([], "training", 1)
+        (file,) = (tmp_path / "sessions").glob("*.json")
+        content = file.read_text()
+    file.write_text(content)  # as a call leaves it that could not remove it
+    (session,) = sessions(tmp_path)
+    assert not session.is_alive
+    assert sessions(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"running": 1}', '{"running": [{"a": 1}]}'])
+def test_a_garbled_session_is_left_out(content: str, tmp_path: Path) -> None:
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / "here-1.json").write_text(content)
+    assert sessions(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "sessions").write_text("a file where the folder should be")
+    with (
+        pytest.raises(StoreError, match=r"sessions.*cannot be written"),
+        session_file(tmp_path, "pe", Calls()),
+    ):
+        pass

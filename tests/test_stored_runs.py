@@ -1,0 +1,144 @@
+"""`ablate runs`: what the store holds, and what may go."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ablate import api, config
+from ablate.api.selecting import Fingerprints, hash_of
+from ablate.cli.app import app
+from ablate.errors import StoreError
+from ablate.record import SCHEMA
+from ablate.store import Store
+from tests.runner.conftest import SMALL
+
+SPEC = json.dumps(
+    {**SMALL, "seeds": [1, 2], "variants": {"learned": {"model.position": "learned"}}}
+)
+
+
+def _store(results: Path, run: str, **known: Any) -> None:
+    record = {"schema": SCHEMA, "hash": run, "status": "done", "error": None, **known}
+    Store(results).save(record)
+    (Store(results).path(run) / "model.safetensors").write_bytes(bytes(2**20))
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Return a folder with the two runs of a spec's baseline, one of another, one begun."""
+    spec = tmp_path / "small.yaml"
+    spec.write_text(SPEC)
+    folder, fingerprints = tmp_path / "results", Fingerprints()
+    for run in config.expand(config.load(spec)):
+        if run.variant == "baseline":
+            fingerprint = fingerprints.of(run.spec.corpus)
+            assert fingerprint is not None
+            key = hash_of(run.spec, fingerprint, "fp32", "eager")
+            test = {"test": {"bleu": 10.0 + run.seed}}
+            _store(folder, key, experiment="small", variant="baseline", seed=run.seed, test=test)
+    _store(folder, "f" * 16, experiment="other", variant="none", seed=1, status="failed")
+    (folder / "runs" / ("e" * 16)).mkdir()
+    (folder / "runs" / ("e" * 16) / "checkpoint.pt").write_bytes(b"half")
+    return folder
+
+
+def _spec(results: Path) -> Path:
+    return results.parent / "small.yaml"
+
+
+def test_runs_are_listed_with_what_is_known(results: Path) -> None:
+    begun, other, *small = api.runs(results, specs=[_spec(results)])
+    assert (begun.status, begun.experiment, begun.label, begun.n_bytes) == (
+        "unfinished",
+        None,
+        "e" * 16,
+        4,
+    )
+    assert [(run.label, run.status, run.bleu) for run in small] == [
+        ("small:baseline:1", "done", 11.0),
+        ("small:baseline:2", "done", 12.0),
+    ]
+    assert (other.label, other.status, other.bleu) == ("other:none:1", "failed", None)
+    assert other.n_bytes > 2**20
+    assert [run.experiments for run in (begun, other, *small)] == [
+        (),
+        (),
+        ("small",),
+        ("small",),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "labels"),
+    [
+        ({"statuses": ["failed"]}, ["other:none:1"]),
+        ({"labels": ["small"]}, ["small:baseline:1", "small:baseline:2"]),
+        ({"labels": ["small:baseline"]}, ["small:baseline:1", "small:baseline:2"]),
+        ({"labels": ["small:baseline:2", "other"]}, ["other:none:1", "small:baseline:2"]),
+        ({"labels": ["fff"]}, ["other:none:1"]),
+        ({"labels": ["sma"]}, []),
+    ],
+)
+def test_runs_are_chosen(wanted: dict[str, Any], labels: list[str], results: Path) -> None:
+    assert sorted(run.label for run in api.runs(results, **wanted)) == labels
+
+
+def test_garbage_is_what_no_experiment_needs(results: Path) -> None:
+    asked = api.collect_garbage(results, [_spec(results)], is_trial=True)
+    assert sorted(run.label for run in asked) == ["e" * 16, "other:none:1"]
+    assert len(api.runs(results)) == 4
+    assert api.collect_garbage(results, [_spec(results)]) == asked
+    assert [run.label for run in api.runs(results)] == ["small:baseline:1", "small:baseline:2"]
+
+
+def test_garbage_of_no_experiment_would_be_everything(results: Path) -> None:
+    with pytest.raises(StoreError, match="every run would go"):
+        api.collect_garbage(results, [])
+
+
+def test_runs_are_removed_unless_a_label_fits_none(results: Path) -> None:
+    with pytest.raises(StoreError, match="no run 'smal'"):
+        api.remove(results, ["other", "smal"])
+    assert len(api.runs(results)) == 4
+    api.remove(results, ["other", "small:baseline:2"])
+    assert [run.label for run in api.runs(results)] == ["e" * 16, "small:baseline:1"]
+
+
+def test_what_is_at_work_stays(results: Path) -> None:
+    with Store(results).lock("e" * 16):
+        assert [run.run for run in api.runs(results) if run.is_at_work] == ["e" * 16]
+        assert api.remove(results, ["eee"]) == []
+    assert [run.run for run in api.remove(results, ["eee"])] == ["e" * 16]
+
+
+def test_the_commands_say_what_they_would_do_and_do_it_when_told(results: Path) -> None:
+    def say(*words: str) -> str:
+        outcome = CliRunner().invoke(app, ["runs", *words, "--results", str(results)])
+        assert outcome.exit_code == 0, outcome.output
+        return outcome.output
+
+    spec = str(_spec(results))
+    listed = say("list", "--experiment", spec)
+    assert "4 runs, 3.0 MiB" in listed
+    assert "needed by" in listed
+    assert {run["status"] for run in json.loads(say("list", "--json"))} == {
+        "done",
+        "failed",
+        "unfinished",
+    }
+    assert json.loads(say("show", "other:none:1"))["status"] == "failed"
+    assert "2 runs, 1.0 MiB, would be removed; --yes removes them" in say("gc", spec)
+    assert "other:none:1  failed" in say("gc", spec, "--yes")
+    assert "2 runs, 2.0 MiB" in say("list")
+    assert "1 run, 1.0 MiB, removed" in say("remove", "small:baseline:1", "--yes")
+
+
+def test_status_of_a_quiet_folder(tmp_path: Path) -> None:
+    outcome = CliRunner().invoke(app, ["status", "--results", str(tmp_path)])
+    assert outcome.exit_code == 0
+    assert outcome.output == f"nothing is at work on {tmp_path}\n"
