@@ -36,6 +36,7 @@ from ablate.runner.schedule import is_finished
 from ablate.runner.staleness import stale_remarks
 from ablate.store import Store
 from ablate.training.engines import resolve as resolve_engine
+from ablate.training.step import count_passes
 
 _N_PAIRS, _N_TOKENS = 64, 32
 """The shape of the batch that FLOPs are counted on."""
@@ -221,7 +222,7 @@ class _Planner:
         precision = devices.resolve(row.spec.training.precision, self._device)
         probe = self._probe(row.spec, precision)
         vocabulary = _vocabulary(row.spec, probe)
-        params, flops = self._counts(row.spec.model, vocabulary)
+        params, flops_of_pass = self._counts(row.spec.model, vocabulary)
         of_baseline, _ = self._counts(self._baseline.model, vocabulary)
         runs = [run for run in self._selection.runs if run.variant == row.name]
         planned = [self._run(run, precision) for run in runs]
@@ -235,7 +236,7 @@ class _Planner:
             params=params,
             params_delta=params / of_baseline - 1,
             is_vocabulary_known=bool(probe),
-            flops_per_target_token=flops,
+            flops_per_target_token=flops_of_pass * count_passes(row.spec.training),
             train_peak_mib=probe.get("train_peak_mib"),
             seconds_per_run=_seconds(row.spec, probe),
             runs_at_once=int(probe.get("runs_at_once", 1)),
@@ -247,7 +248,7 @@ class _Planner:
         )
 
     def _counts(self, spec: ModelSpec, vocabulary: Vocabulary) -> tuple[int, float]:
-        """Return the parameters of a model, and its FLOPs per target token."""
+        """Return the parameters of a model, and its FLOPs per target token and pass."""
         key = spec.model_dump_json(), vocabulary
         if key not in self._counted:
             with torch.device("meta"):

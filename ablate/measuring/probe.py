@@ -20,6 +20,7 @@ from ablate.data.prepare import Prepared
 from ablate.measuring.flops import count_flops
 from ablate.measuring.workload import Workload
 from ablate.model import Transformer
+from ablate.training.step import count_passes
 
 _SECONDS = 0.25  # about, for each of the two measurements
 _FEWEST, _MOST = 2, 50  # repeats
@@ -82,7 +83,8 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
     }
     if device.type == "cuda":
         batches = [batch for step in work.steps for batch in step]
-        n_flops = sum(count_flops(model, batch) * batch.n_tokens for batch in batches)
+        n_passes = count_passes(spec.training)
+        n_flops = sum(count_flops(model, batch, n_passes) * batch.n_tokens for batch in batches)
         share = n_flops / train_seconds / _matrix_rate(device, precision)
         n_fitting = torch.cuda.mem_get_info(device)[1] / _MIB / train_peak_mib
         measured["runs_at_once"] = runs_at_once(share, n_fitting)

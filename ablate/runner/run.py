@@ -32,7 +32,7 @@ from ablate.store import FINISHED, Store, write_whole
 from ablate.training.engines import capturer_for
 from ablate.training.engines.requirements import batch_dependence
 from ablate.training.loop import Job, train
-from ablate.training.step import StepConfig
+from ablate.training.step import StepConfig, count_passes
 
 Record = dict[str, Any]
 _WIDER = {"cuda": 8}  # a GPU has the memory, and waits for Python between small batches
@@ -172,7 +172,7 @@ class _Attempt:
         write_whole(self.folder / "tokenizer.json", tokenizers.to_json())
         batches = self._batches(prepared.train)
         batch = batches.make(batches.epoch(0, 0)[0])  # the same for every variant and seed
-        flops = measuring.count_flops(model, batch)
+        flops = measuring.count_flops(model, batch, count_passes(self.spec.training))
         self.known |= {
             "corpus": {
                 "name": text.name,

@@ -62,6 +62,11 @@ class StepConfig:
         return cls(objective, training.clip, training.loss_per, precision)
 
 
+def count_passes(training: TrainingSpec) -> int:
+    """Return how many times a step of ``training`` sends each batch through the model."""
+    return build(Objective, training.objective, PAD, at="training.objective").n_passes
+
+
 def make_optimizer(spec: RunSpec, model: Transformer) -> torch.optim.Optimizer:
     """Return a run's optimizer, of all weights of its model; `set_lr` sets the learning rate."""
     initialisation = build(Initialisation, spec.model.initialisation, spec.model.dims)

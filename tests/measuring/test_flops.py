@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from ablate import api
 from ablate.data.batches import Batch
 from ablate.measuring.flops import FlopCounter, count_flops
 from ablate.model import Transformer, assemble
@@ -78,3 +81,13 @@ def test_a_counter_leaves_no_trace_on_a_real_model() -> None:
     for name, parameter in model.named_parameters():
         assert parameter.grad is None
         torch.testing.assert_close(parameter, before[name], rtol=0, atol=0)
+
+
+def test_every_pass_of_an_objective_is_counted(tmp_path: Path) -> None:
+    """A step of ``r_drop`` sends each batch through the model twice, forward and backward."""
+    model = on_meta()
+    assert count_flops(model, batch(), 2) == 2 * by_pytorch(model, batch())
+    file = tmp_path / "passes.yaml"
+    file.write_text("variants: {twice: {training.objective: r_drop}}", encoding="utf-8")
+    once, twice = api.plan(file, device="cpu", results=tmp_path).rows
+    assert twice.flops_per_target_token == 2 * once.flops_per_target_token
