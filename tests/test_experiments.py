@@ -285,6 +285,9 @@ def test_learning_rates_peak_where_they_should(name: str, peak_at: int, rate: fl
                 "model.embedding.init_std": 0.0057735,  # of their U(-0.01, 0.01)
                 "model.initialisation.name": "small",
                 "model.dropout.word": 0.1,
+                "model.dropout.word_form": "unknown",
+                "model.embedding.mask_unwritten": True,
+                "training.objective.form": "unmasked",
                 "model.dropout.attention": 0.3,
                 "training.clip": 1.0,
                 "training.schedule.name": "plateau",

@@ -12,14 +12,25 @@ from torch import Tensor, nn
 
 from ablate.model import Transformer
 from ablate.parts.attention import Attention, AttentionContext
-from ablate.parts.dims import Dims, Dropout
+from ablate.parts.dims import Dims
 from ablate.parts.embedding import Embedding, Vocabulary
 from ablate.parts.objective import Objective
 from ablate.parts.scaling import Scaling
 from ablate.registry import build, choose, lookup, slots
 from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig
-from tests.tiny import PAD, PARTS, accepted, alternatives, choices, ids, scrambled, some_batch, tiny
+from tests.tiny import (
+    PAD,
+    PARTS,
+    RATES,
+    accepted,
+    alternatives,
+    choices,
+    ids,
+    scrambled,
+    some_batch,
+    tiny,
+)
 
 H = 1e-7  # of the differences: so small that hardly any rectified unit changes its sign
 SMOOTH = {"name": "gelu", "d_ff": 48}  # the feed-forward, unless it is what is tested
@@ -60,7 +71,7 @@ OPTIONS = [
 
 def model_with(slot: str, name: str, option: str) -> Transformer:
     """Return a model with a part, and with a value of its option that is not the default."""
-    base = {"feed_forward": SMOOTH, "dropout": dict.fromkeys(Dropout.model_fields, 0.2)}
+    base = {"feed_forward": SMOOTH, "dropout": dict.fromkeys(RATES, 0.2)}
     base |= choices(slot, name) | ({"n_layers": 4} if slot == "sharing" else {})
     values = alternatives(lookup(slot, name), option) if option else [None]
     for value in values:
@@ -144,7 +155,12 @@ def tokens(logits: Tensor, targets: Tensor) -> list[tuple[Tensor, int]]:
 def label_smoothing(logits: Tensor, targets: Tensor, form: str, epsilon: float) -> Tensor:
     total = logits.new_zeros(())
     for row, target in tokens(logits, targets):
-        left_out = {"uniform": set(), "others": {target}, "annotated": {target, PAD}}[form]
+        left_out = {
+            "uniform": set(),
+            "others": {target},
+            "annotated": {target, PAD},
+            "unmasked": set(),
+        }[form]
         others = sorted(set(range(len(row))) - left_out)
         total = total + smoothed(row, target, epsilon, others)
         if form == "annotated":
@@ -181,7 +197,7 @@ PLAIN: dict[str, tuple[Callable[..., Tensor], list[dict[str, Any]]]] = {
     "cross_entropy": (cross_entropy, [{}]),
     "label_smoothing": (
         label_smoothing,
-        [{"form": form, "epsilon": 0.2} for form in ("uniform", "others", "annotated")],
+        [{"form": form, "epsilon": 0.2} for form in ("uniform", "others", "annotated", "unmasked")],
     ),
     "z_loss": (z_loss, [{"weight": 0.3, "epsilon": 0.0}, {"weight": 0.3, "epsilon": 0.2}]),
     "confidence_penalty": (confidence_penalty, [{"beta": 0.7, "epsilon": 0.2}]),

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from ablate.contracts.options import Portrait, differ
 from ablate.model import Transformer, assemble
-from ablate.parts.dims import Dropout
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import RefusedError, lookup
 from tests.tiny import (
     MODEL_SLOTS,
     PAD,
     PARTS,
+    RATES,
     VOCABULARY,
     fitted,
     ids,
@@ -42,9 +42,9 @@ def test_parts_of_one_slot_differ() -> None:
             assert differ(portraits[one], portraits[other]), (one, other)
 
 
-@pytest.mark.parametrize("name", list(Dropout.model_fields))
+@pytest.mark.parametrize("name", RATES)
 def test_every_dropout_acts_in_training_and_only_there(name: str) -> None:
-    none = dict.fromkeys(Dropout.model_fields, 0.0)
+    none = dict.fromkeys(RATES, 0.0)
     dropping = tiny(dropout=none | {name: 0.5})
     plain = tiny(dropout=none)
     src, tgt = ids(2, 7), ids(2, 5)
@@ -57,7 +57,8 @@ def test_every_dropout_acts_in_training_and_only_there(name: str) -> None:
 def test_word_dropout_drops_whole_tokens() -> None:
     stack = tiny(dropout={"word": 0.5}).encoder.train()
     torch.manual_seed(0)
-    dropped = stack.word_dropout(torch.ones(4, 50, 8))
+    words = torch.zeros(4, 50, dtype=torch.long)
+    dropped = stack.word_dropout(words, lambda ids: torch.ones(*ids.shape, 8))
     assert set(dropped.unique().tolist()) == {0.0, 2.0}
     assert torch.equal(dropped, dropped[..., :1].expand_as(dropped))
 

@@ -20,12 +20,14 @@ from ablate.contracts.tiny import (
     spec,
     tiny,
 )
+from ablate.parts.dims import Dropout
 from ablate.registry import slots
 
 __all__ = [
     "MODEL_SLOTS",
     "PAD",
     "PARTS",
+    "RATES",
     "TINY",
     "VOCABULARY",
     "accepted",
@@ -41,6 +43,7 @@ __all__ = [
     "tiny",
 ]
 
+RATES = [name for name, field in Dropout.model_fields.items() if isinstance(field.default, float)]
 PARTS = [(slot, name) for slot in MODEL_SLOTS for name in slots()[slot]]
 
 

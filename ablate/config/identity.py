@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from ablate.config.experiment import RunSpec, slot_of
 from ablate.hashing import sha256_of_text
-from ablate.registry import Choice, Entry, Plugin, lookup
+from ablate.registry import AddedOption, Choice, Entry, Plugin, lookup
 
 WHOLE_BATCH = "whole_batch"
 """The scheme of random draws of the eager engine, and of others where they draw alike."""
@@ -38,6 +38,7 @@ def identity(
     spec = run.model_dump(mode="json")
     spec["training"]["precision"] = precision
     parts = dict(_parts(run))
+    _leave_out_neutral(run, spec)
     for path, entry in parts.items():
         _leave_out(reduce(getitem, path.split("."), spec), entry)
     known = {
@@ -62,6 +63,17 @@ def outside(run: RunSpec) -> dict[str, Plugin]:
 def parts_outside(run: RunSpec) -> dict[str, Entry]:
     """Return every part that comes from a plugin, by the path of its choice."""
     return {path: entry for path, entry in _parts(run) if entry.origin}
+
+
+def _leave_out_neutral(model: BaseModel, dumped: dict[str, Any]) -> None:
+    """Remove from a dumped model, and those in it, the added fields at their neutral values."""
+    for key, info in type(model).model_fields.items():
+        value = getattr(model, key)
+        marks = [mark for mark in info.metadata if isinstance(mark, AddedOption)]
+        if any(value == mark.neutral for mark in marks):
+            del dumped[key]
+        elif isinstance(value, BaseModel) and not isinstance(value, Choice):
+            _leave_out_neutral(value, dumped[key])
 
 
 def _leave_out(choice: dict[str, Any], entry: Entry) -> None:

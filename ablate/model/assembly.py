@@ -7,6 +7,7 @@ from ablate.model.stack import Layer, Stack
 from ablate.model.transformer import Transformer
 from ablate.parts.attention import Attention
 from ablate.parts.dims import LayerInfo, Side, StackInfo
+from ablate.parts.dropout import WordDropout
 from ablate.parts.embedding import Embedding, Vocabulary
 from ablate.parts.feed_forward import FeedForward
 from ablate.parts.initialisation import Initialisation
@@ -35,8 +36,8 @@ def assemble(spec: ModelSpec, vocabulary: Vocabulary, pad: int) -> Transformer:
     """
     model = Transformer(
         embedding=build(Embedding, spec.embedding, spec.dims, vocabulary, at="model.embedding"),
-        encoder=_stack(spec, "encoder"),
-        decoder=_stack(spec, "decoder"),
+        encoder=_stack(spec, "encoder", vocabulary, pad),
+        decoder=_stack(spec, "decoder", vocabulary, pad),
         pad=pad,
         max_len=spec.dims.max_len,
     )
@@ -50,7 +51,7 @@ def assemble(spec: ModelSpec, vocabulary: Vocabulary, pad: int) -> Transformer:
     return model
 
 
-def _stack(spec: ModelSpec, side: Side) -> Stack:
+def _stack(spec: ModelSpec, side: Side, vocabulary: Vocabulary, pad: int) -> Stack:
     stack, dims = spec.stack(side), spec.dims
     depths = {f"n_{s}_layers": spec.stack(s).n_layers for s in ("encoder", "decoder")}
     stack_info = StackInfo(side=side, **depths)
@@ -95,6 +96,7 @@ def _stack(spec: ModelSpec, side: Side) -> Stack:
         input_transform=blocks[order[0]].residual.input_transform(norm),
         output_transform=blocks[order[-1]].residual.output_transform(norm),
         dropout=stack.dropout,
+        word_dropout=WordDropout(stack.dropout, unknown=vocabulary.unknown, pad=pad),
     )
 
 

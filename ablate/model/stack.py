@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ablate.parts.attention import Attention, AttentionContext
 from ablate.parts.dims import Dropout
-from ablate.parts.dropout import ElementDropout
+from ablate.parts.dropout import ElementDropout, WordDropout
 from ablate.parts.feed_forward import AuxLosses, FeedForward
 from ablate.parts.mask import Mask
 from ablate.parts.position import Position
@@ -61,10 +61,11 @@ class Stack(nn.Module):
         layers: from the bottom; several may be the same block of weights.
         input_transform: from embeddings to the residual stream.
         output_transform: from the residual stream to the stack's output.
-        dropout: rates for words, embeddings and layers.
+        dropout: rates for embeddings and layers.
+        word_dropout: makes embeddings of ids.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for each part of a stack
         self,
         *,
         position: Position,
@@ -73,6 +74,7 @@ class Stack(nn.Module):
         input_transform: nn.Module,
         output_transform: nn.Module,
         dropout: Dropout,
+        word_dropout: WordDropout,
     ) -> None:
         super().__init__()
         self.position = position
@@ -82,7 +84,7 @@ class Stack(nn.Module):
         self.order = tuple(blocks.index(layer) for layer in layers)
         self.add_module("opening", input_transform)  # the names in saved weights
         self.add_module("closing", output_transform)
-        self.word_dropout = nn.Dropout1d(dropout.word)
+        self.word_dropout = word_dropout
         self.dropout = ElementDropout(dropout.embedding)
         self.layer_dropout = dropout.layer
 
@@ -101,7 +103,7 @@ class Stack(nn.Module):
             contexts: for each layer, one for each of its attentions.
             aux_losses: receives the auxiliary losses of parts.
         """
-        x = self.dropout(self.position.embed(self.word_dropout(x), positions))
+        x = self.dropout(self.position.embed(x, positions))
         x = self.input_transform(x)
         score_lists: list[list[Tensor]] = [[] for _ in contexts[0]]
         for number, (block, layer_contexts) in enumerate(zip(self.order, contexts, strict=True)):

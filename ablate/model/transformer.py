@@ -63,7 +63,8 @@ class Transformer(nn.Module):
         mask = stack.mask.allowed(positions, positions, is_token)
         context = AttentionContext(mask, positions, positions, stack.position)
         contexts = [(context,)] * len(stack.order)
-        return Memory(stack(self.embedding.src(src), positions, contexts, aux_losses), is_token)
+        x = stack.word_dropout(src, self.embedding.src)
+        return Memory(stack(x, positions, contexts, aux_losses), is_token)
 
     def hidden(self, tgt: Tensor, memory: Memory, losses: list[Tensor] | None = None) -> Tensor:
         """Return the last hidden states (B, T, D) for all of ``tgt`` (B, T).
@@ -79,7 +80,8 @@ class Transformer(nn.Module):
         target = AttentionContext(mask, positions, positions, stack.position)
         source = AttentionContext(memory.mask, positions, source_positions, memory=memory.states)
         contexts = [(target, source)] * len(stack.order)
-        return stack(self.embedding.tgt(tgt), positions, contexts, aux_losses)
+        x = stack.word_dropout(tgt, self.embedding.tgt)
+        return stack(x, positions, contexts, aux_losses)
 
     def calibrate(self, src: Tensor, tgt: Tensor) -> None:
         """Run the profiling pass, on one batch, that some residual schemes require."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from ablate.registry import Frozen
+from ablate.registry import AddedOption, Frozen
 
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 """The probability with which dropout drops."""
@@ -62,20 +62,32 @@ class Dropout(Frozen):
     dropped.
 
     Attributes:
-        word: whole token embeddings, before positions are added (Gal & Ghahramani 2016, sec. 4.3).
+        word: whole words, before positions are added.
+        word_form: what is dropped. ``token``: the embedding of each token by itself becomes 0, and
+            the others are scaled up. ``type``: likewise, but all tokens of a sentence with the same
+            id share their fate (Gal & Ghahramani 2016, arXiv:1512.05287, sec. 4.2). ``unknown``: a
+            token becomes the unknown word and nothing is scaled (the code of Nguyen & Salazar 2019,
+            arXiv:1910.05895).
         embedding: the sum of token embedding and position.
         residual: the output of every sub-layer.
         attention: the attention weights.
-        head: whole attention heads, of each sentence separately (Zhou et al. 2020, DropHead).
+        head: whole attention heads, of each sentence separately.
+        head_form: ``independent``: each head by itself, the others scaled by 1 / (1 - rate).
+            ``drophead``: never all heads, and the others are scaled by heads / heads kept (Zhou et
+            al. 2020, arXiv:2004.13342, alg. 1).
         activation: the hidden layer of the feed-forward.
         layer: whole layers, of the whole batch (Fan et al. 2020, LayerDrop).
     """
 
     word: Rate = 0.0
+    word_form: Annotated[Literal["token", "type", "unknown"], AddedOption("token")] = "token"
     embedding: Rate = 0.1
     residual: Rate = 0.1
     attention: Rate = 0.0
     head: Rate = 0.0
+    head_form: Annotated[Literal["independent", "drophead"], AddedOption("independent")] = (
+        "independent"
+    )
     activation: Rate = 0.0
     layer: Rate = 0.0
 

@@ -1,11 +1,17 @@
-"""Dropout of single elements that is fast on a CPU too."""
+"""Dropout: of elements, fast on a CPU too, of words and of heads.
+
+B batch, T tokens, D d_model, H n_heads.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+
+from ablate.parts.dims import Dropout
 
 _STEPS = 2**16
 
@@ -32,3 +38,74 @@ class ElementDropout(nn.Dropout):
         mask = torch.empty_like(input)
         torch.ge(numbers, n_dropped - _STEPS // 2, out=mask)
         return input * mask.mul_(_STEPS / (_STEPS - n_dropped))
+
+
+class WordDropout(nn.Module):
+    """Embeds tokens and, in training, drops words in one of the forms of `Dropout.word_form`.
+
+    Args:
+        dropout: rate and form.
+        unknown: the id of the unknown word.
+        pad: the id of padding, which stays.
+    """
+
+    def __init__(self, dropout: Dropout, *, unknown: int, pad: int) -> None:
+        super().__init__()
+        self.form = dropout.word_form
+        self.rate = dropout.word
+        self.unknown = unknown
+        self.pad = pad
+        self.tokens = nn.Dropout1d(dropout.word)
+
+    def forward(self, ids: Tensor, embed: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the embeddings (B, T, D) of ``ids`` (B, T), some of them dropped.
+
+        Args:
+            ids: the words.
+            embed: makes embeddings of ids.
+        """
+        if self.form == "token" or not (self.training and self.rate):
+            return self.tokens(embed(ids))
+        draws = torch.rand(ids.shape, device=ids.device)
+        if self.form == "unknown":
+            is_dropped = (draws < self.rate) & (ids != self.pad)
+            return embed(ids.masked_fill(is_dropped, self.unknown))
+        first = (ids[:, :, None] == ids[:, None, :]).byte().argmax(dim=-1)  # token of the same type
+        is_kept = draws.gather(1, first) >= self.rate
+        x = embed(ids)
+        return x * (is_kept / (1 - self.rate))[:, :, None].to(x.dtype)
+
+
+class HeadDropout(nn.Module):
+    """Drops, in training, whole heads of a sentence, in one of the forms of `Dropout.head_form`.
+
+    Args:
+        dropout: rate and form.
+    """
+
+    def __init__(self, dropout: Dropout) -> None:
+        super().__init__()
+        self.form = dropout.head_form
+        self.rate = dropout.head
+        self.heads = nn.Dropout2d(dropout.head)
+
+    def forward(self, y: Tensor) -> Tensor:
+        """Return the heads' outputs ``y`` (B, H, T, V), some of them 0."""
+        if self.form == "independent" or not (self.training and self.rate):
+            return self.heads(y)
+        is_kept = self._some(y.size(0), y.size(1), y.device)
+        factors = is_kept * (y.size(1) / is_kept.sum(dim=1, keepdim=True))
+        return y * factors[:, :, None, None].to(y.dtype)
+
+    def _some(self, n_rows: int, n_heads: int, device: torch.device) -> Tensor:
+        """Draw which heads are kept, (B, H), under the condition that one is.
+
+        Instead of drawing again where none is, which asks the device for a number: the number of
+        the first head that is kept has a truncated geometric distribution, and those after it are
+        independent.
+        """
+        draws = torch.rand(n_rows, n_heads + 1, device=device, dtype=torch.float64)
+        below = 1 - draws[:, :1] * (1 - self.rate**n_heads)
+        first = (below.log() / math.log(self.rate)).floor().clamp(max=n_heads - 1)
+        head = torch.arange(n_heads, device=device)
+        return (head == first) | ((head > first) & (draws[:, 1:] >= self.rate))

@@ -6,7 +6,7 @@ B batch, T tokens, D d_model, E rank, V vocabulary size.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,16 +15,27 @@ from torch import Tensor, nn
 
 from ablate.parts.dims import Dims, StandardDeviation
 from ablate.parts.roles import Role, Roles
-from ablate.registry import Part, register
+from ablate.registry import AddedOption, Part, register
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Sizes of the two vocabularies, and whether they are the same one."""
+    """Sizes of the two vocabularies, and whether they are the same one.
+
+    Attributes:
+        n_unwritten: the first ids, which are never targets: padding, and the begin of a sentence.
+        unknown: the id of the unknown word.
+    """
 
     n_src: int
     n_tgt: int
     is_joint: bool
+    n_unwritten: int = 2
+    unknown: int = 3
+
+
+MASKED_LOGIT = -1e9
+"""The logit of a token that is masked out, from which no gradient comes."""
 
 
 Distribution = Literal["normal", "uniform", "xavier"]
@@ -124,6 +135,9 @@ class Embedding(nn.Module, Part, slot="embedding"):
             deviation of the tables, so that the norm does not change the initial size of
             embeddings.
         output_bias: whether the logits have one.
+        mask_unwritten: whether the logits of padding and of the begin of a sentence are constant,
+            so that their probabilities are 0 (the code of Nguyen & Salazar 2019). They must then be
+            left out of smoothing, too: label_smoothing has form unmasked for that.
 
     Attributes:
         n_tgt: size of the target vocabulary.
@@ -149,8 +163,10 @@ class Embedding(nn.Module, Part, slot="embedding"):
         rank: PositiveInt | None = None,
         norm: bool = False,
         output_bias: bool = False,
+        mask_unwritten: Annotated[bool, AddedOption(False)] = False,
     ) -> None:
         super().__init__()
+        self.n_masked = vocabulary.n_unwritten if mask_unwritten else 0
         self._check_sharing(vocabulary)
         if rank is not None and rank >= dims.d_model:
             raise ValueError(
@@ -191,12 +207,10 @@ class Embedding(nn.Module, Part, slot="embedding"):
 
     def logits(self, x: Tensor) -> Tensor:
         """Return the logits (B, T, V) of every target token for ``x`` (B, T, D)."""
-        x = x * self.output_multiplier
-        if self.output is None:
-            return self.tgt_table.scores(x, self.bias)
-        weight = self.output.weight
-        weight = F.normalize(weight, dim=-1) if self.fix_norm else weight
-        return F.linear(x, weight, self.output.bias)
+        logits = self._scores(x * self.output_multiplier)
+        if self.n_masked:
+            return F.pad(logits[..., self.n_masked :], (self.n_masked, 0), value=MASKED_LOGIT)
+        return logits
 
     def linear_roles(self) -> Roles:
         """Return the role of the output, if it is a matrix of its own."""
@@ -213,6 +227,13 @@ class Embedding(nn.Module, Part, slot="embedding"):
         """
         n_bytes = _LOGITS_BYTES.get(device.type, _DEFAULT_LOGITS_BYTES)
         return max(_MIN_ROWS, n_bytes // (dtype.itemsize * self.n_tgt))
+
+    def _scores(self, x: Tensor) -> Tensor:
+        if self.output is None:
+            return self.tgt_table.scores(x, self.bias)
+        weight = self.output.weight
+        weight = F.normalize(weight, dim=-1) if self.fix_norm else weight
+        return F.linear(x, weight, self.output.bias)
 
     def _check_sharing(self, vocabulary: Vocabulary) -> None:
         if self.shares_input and not vocabulary.is_joint:

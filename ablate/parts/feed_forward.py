@@ -280,7 +280,8 @@ class MixtureOfExperts(FeedForward):
 
     Differs from its papers in that all experts are computed for every token and the gates of the
     others are 0: the result is the same and no token is dropped for lack of capacity, but the cost
-    is that of all experts. The router has neither noise nor jitter.
+    is that of all experts. The router has neither noise nor jitter, and computes in single
+    precision under bf16, too (Fedus et al., sec. 2.4, selective precision).
 
     In training balance * E * sum over e of (share of the selections that are e) * (mean probability
     of e), over all tokens but padding, is added to the loss; it is lowest where both are uniform.
@@ -325,7 +326,7 @@ class MixtureOfExperts(FeedForward):
         self.balance = balance
 
     def forward(self, x: Tensor, aux_losses: AuxLosses | None = None) -> Tensor:
-        p = self.router(x).softmax(dim=-1)  # (B, T, E)
+        p = self._probabilities(x)
         selected = torch.zeros_like(p).scatter(-1, p.topk(self.top_k).indices, 1.0)
         gates = p * selected
         if self.top_k > 1:
@@ -347,6 +348,13 @@ class MixtureOfExperts(FeedForward):
         """Yield the matrices of the experts; the router only selects among them."""
         for expert in self._experts():
             yield from expert.weights()
+
+    def _probabilities(self, x: Tensor) -> Tensor:
+        """Return the router's probabilities (B, T, E), in single precision or better."""
+        device = "cpu" if x.is_meta else x.device.type  # which has no autocast
+        with torch.autocast(device, enabled=False):
+            wide = x.to(torch.promote_types(x.dtype, torch.float32))
+            return self.router(wide).softmax(dim=-1)
 
     def _experts(self) -> Iterator[FeedForward]:
         return (cast(FeedForward, expert) for expert in self.experts)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 import torch.nn.functional as F
 from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from ablate.parts.dims import Dims
-from ablate.registry import Part, register
+from ablate.registry import AddedOption, Part, register
 
 _MIN_LENGTH = 1e-5  # the smallest divisor of ScaleNorm, as in its authors' code
 
@@ -123,16 +125,24 @@ class AnnotatedNorm(Norm):
     source="Nguyen & Salazar 2019, arXiv:1910.05895, sec. 2.3",
 )
 class ScaleNorm(Norm):
-    """Scale every vector to the same length, which is trained."""
+    """Scale every vector to the same length, which is trained.
 
-    def __init__(self, dims: Dims) -> None:
+    Args:
+        dims: gives the width D.
+        unit: whether what is trained is g / sqrt(D), 1 at first, so that a step of Adam changes the
+            length by the same share at every width, as muP asks for; the paper trains g.
+    """
+
+    def __init__(self, dims: Dims, *, unit: Annotated[bool, AddedOption(False)] = False) -> None:
         super().__init__(dims)
-        self.length = nn.Parameter(torch.full((1,), self.width**0.5))
+        length = self.width**0.5
+        self.unit = length if unit else 1.0
+        self.length = nn.Parameter(torch.full((1,), 1.0 if unit else length))
 
     def forward(self, x: Tensor) -> Tensor:
         x = _at_least_float32(x)
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return self.length * x / length.clamp(min=_MIN_LENGTH)
+        return self.unit * self.length * x / length.clamp(min=_MIN_LENGTH)
 
 
 @register(

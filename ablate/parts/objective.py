@@ -15,6 +15,7 @@ from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from ablate.parts.embedding import MASKED_LOGIT
 from ablate.registry import Part, register
 
 Epsilon = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -64,7 +65,7 @@ class CrossEntropy(Objective):
 class LabelSmoothing(Objective):
     """Cross-entropy with a target distribution that gives epsilon to other tokens.
 
-    Three forms are published under one name. They differ in the tokens among which epsilon is
+    Four forms are published under one name. They differ in the tokens among which epsilon is
     divided, and so in the value of the loss and, a little, in its gradient.
 
     Args:
@@ -74,7 +75,9 @@ class LabelSmoothing(Objective):
             torch.nn.CrossEntropyLoss; fairseq to 2020). ``others``: among the V - 1 others, as in
             tensor2tensor, and so the paper's experiments, and fairseq since. ``annotated``: among
             the V - 2 others that are not padding, with the entropy of the target subtracted (a
-            Kullback-Leibler divergence), as in The Annotated Transformer.
+            Kullback-Leibler divergence), as in The Annotated Transformer. ``unmasked``: among
+            those, the target included, that the embedding does not mask (mask_unwritten), as in the
+            code of Nguyen & Salazar 2019.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class LabelSmoothing(Objective):
         pad: int,
         *,
         epsilon: Epsilon = 0.1,
-        form: Literal["uniform", "others", "annotated"] = "uniform",
+        form: Literal["uniform", "others", "annotated", "unmasked"] = "uniform",
     ) -> None:
         super().__init__(pad)
         self.epsilon = epsilon
@@ -93,6 +96,11 @@ class LabelSmoothing(Objective):
             return _smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)
         log_p = _at_least_float32(logits).log_softmax(dim=-1)  # (N, V)
         target = log_p.gather(1, targets[:, None])[:, 0]  # (N,)
+        if self.form == "unmasked":
+            is_masked = logits < MASKED_LOGIT / 2
+            mean = log_p.masked_fill(is_masked, 0.0).sum(dim=-1) / (~is_masked).sum(dim=-1)
+            loss = -(1 - self.epsilon) * target - self.epsilon * mean
+            return _sum_over_tokens(loss, targets, self.pad)
         others = log_p.sum(dim=-1) - target
         n_others = logits.size(-1) - 1
         if self.form == "annotated":

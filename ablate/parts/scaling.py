@@ -13,7 +13,7 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 
 from ablate.parts.dims import Dims
-from ablate.registry import Part, register
+from ablate.registry import AddedOption, Part, register
 
 TypicalLength = Annotated[int, Field(ge=2)]
 
@@ -112,11 +112,20 @@ class Dk(Scaling):
     source="Lee et al. 2021, arXiv:2112.13492, sec. 3.2 (learnable temperature)",
 )
 class Learned(Scaling):
-    """One trained factor for each attention, initialised to 1 / sqrt(d_k)."""
+    """Trained factors of the scores, initialised to 1 / sqrt(d_k).
 
-    def __init__(self, dims: Dims) -> None:
+    Args:
+        dims: gives d_k and the number of heads.
+        per_head: whether every head has a factor of its own, as in the paper, or one serves all
+            heads of an attention.
+    """
+
+    def __init__(
+        self, dims: Dims, *, per_head: Annotated[bool, AddedOption(False)] = False
+    ) -> None:
         super().__init__(dims)
-        self.factor = nn.Parameter(torch.full((1,), dims.d_k**-0.5))
+        shape = (dims.n_heads, 1, 1) if per_head else (1,)
+        self.factor = nn.Parameter(torch.full(shape, dims.d_k**-0.5))
 
     def query(self, q: Tensor) -> Tensor:
         return (q * self.factor).to(q.dtype)

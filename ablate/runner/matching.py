@@ -26,6 +26,7 @@ from ablate.hashing import digest
 from ablate.measuring.flops import FlopCounter
 from ablate.model import assemble
 from ablate.registry import build
+from ablate.training.step import count_passes
 
 Cost = Callable[[RunSpec], float]
 """How much of something a run has.
@@ -265,7 +266,7 @@ class Counts:
         batch = batches.make(batches.epoch(0, 0)[0])
         per_batch = int(prepared.train.tgt.lengths.sum()) / batches.n_per_epoch
         n_tokens = target_tokens(run.training, per_batch, batches.n_per_epoch)
-        return self._flops.count(model, batch) * n_tokens
+        return self._flops.count(model, batch, count_passes(run.training)) * n_tokens
 
     def _of_corpus(self, run: RunSpec) -> tuple[Prepared, Batches]:
         max_len, batch_tokens = run.model.dims.max_len, run.training.batch_tokens

@@ -46,7 +46,7 @@ def literals(annotation: Any) -> Iterator[str]:
 
 def words() -> Iterator[str]:
     """Yield every word that a spec may say: the names of parts, and of their options' values."""
-    yield "sentence"
+    yield from ("sentence", "type", "drophead")
     for parts in slots().values():
         yield from parts
         for entry in parts.values():
@@ -160,3 +160,15 @@ def test_the_neutral_value_of_an_added_option_is_its_default() -> None:
         for entry in parts.values():
             for option, neutral in entry.neutral_values.items():
                 assert entry.options.model_fields[option].default == neutral, entry.name
+
+
+@pytest.mark.parametrize("field", ["word_form", "head_form"])
+def test_a_field_of_the_spec_that_came_later_counts_where_it_makes_a_difference(field: str) -> None:
+    neutral, other = {
+        "word_form": ("token", "unknown"),
+        "head_form": ("independent", "drophead"),
+    }[field]
+    assert name(changed(PLAIN, ("model", "dropout"), {field: neutral})) == name(PLAIN)
+    assert name(changed(PLAIN, ("model", "dropout"), {field: other})) != name(PLAIN)
+    of_decoder = changed(PLAIN, ("model", "decoder"), {"dropout": {field: other}})
+    assert name(of_decoder) != name(PLAIN)

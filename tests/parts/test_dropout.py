@@ -1,14 +1,17 @@
-"""Dropout of single elements, against its definition and against torch.nn.Dropout."""
+"""Dropout of elements, words and heads, against their definitions."""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 
 import pytest
 import torch
 from torch import nn
 
-from ablate.parts.dropout import ElementDropout
+from ablate.parts.dims import Dropout
+from ablate.parts.dropout import ElementDropout, HeadDropout, WordDropout
 
 
 def dropped_ones(p: float, *shape: int, seed: int = 0) -> torch.Tensor:
@@ -86,3 +89,72 @@ def test_a_mask_compares_16_bits_of_as_few_integers_as_possible(n: int) -> None:
 
 def test_other_devices_use_that_of_torch() -> None:
     assert ElementDropout(0.5).train()(torch.ones(3, device="meta")).device.type == "meta"
+
+
+PAD, UNKNOWN = 0, 3
+
+
+def embed(ids: torch.Tensor) -> torch.Tensor:
+    """Return vectors that tell ids apart, (B, T, 2)."""
+    return torch.stack((ids + 1.0, 2.0 * ids), dim=-1)
+
+
+def words(form: str, rate: float = 0.3) -> WordDropout:
+    dropout = Dropout.model_validate({"word": rate, "word_form": form})
+    return WordDropout(dropout, unknown=UNKNOWN, pad=PAD).train()
+
+
+def test_a_word_may_become_unknown_and_padding_may_not() -> None:
+    ids = torch.randint(4, 90, (200, 50))
+    ids[:, 40:] = PAD
+    torch.manual_seed(0)
+    y = words("unknown")(ids, embed)
+    is_unknown = (y == embed(torch.tensor(UNKNOWN))).all(dim=-1)
+    assert not is_unknown[:, 40:].any()
+    assert is_unknown[:, :40].double().mean().item() == pytest.approx(0.3, abs=0.02)
+    assert torch.equal(y[~is_unknown], embed(ids)[~is_unknown])
+    assert torch.equal(words("unknown").eval()(ids, embed), embed(ids))
+
+
+def test_words_of_a_type_share_their_fate_in_a_sentence_alone() -> None:
+    ids = torch.tensor([[4, 5, 4, 6, 4, 5]]).repeat(4000, 1)
+    torch.manual_seed(0)
+    y = words("type")(ids, embed)
+    factors = y[..., 0] / embed(ids)[..., 0]
+    kept = factors > 0
+    torch.testing.assert_close(factors[kept], torch.full_like(factors[kept], 1 / 0.7))
+    torch.testing.assert_close(y, embed(ids) * factors[:, :, None])
+    assert torch.equal(kept[:, [0, 0, 1]], kept[:, [2, 4, 5]])
+    fates = Counter(map(tuple, kept[:, [0, 1, 3]].tolist()))
+    for fate in itertools.product((True, False), repeat=3):
+        expected = 0.7 ** sum(fate) * 0.3 ** (3 - sum(fate))
+        assert fates[fate] / 4000 == pytest.approx(expected, abs=0.03)
+    assert torch.equal(words("type").eval()(ids, embed), embed(ids))
+
+
+def heads(rate: float, n: int = 3) -> torch.Tensor:
+    """Return which heads of many sentences are kept, and check their factors."""
+    dropout = Dropout.model_validate({"head": rate, "head_form": "drophead"})
+    torch.manual_seed(0)
+    y = HeadDropout(dropout).train()(torch.ones(20_000, n, 2, 2))
+    torch.testing.assert_close(y, y[:, :, :1, :1].expand_as(y))
+    factors = y[:, :, 0, 0]
+    kept = factors > 0
+    expected = kept * n / kept.sum(dim=1, keepdim=True)
+    torch.testing.assert_close(factors, expected.float())
+    return kept
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.5, 0.8])
+def test_drophead_keeps_what_drawing_again_where_none_is_kept_would(rate: float) -> None:
+    shares = Counter(map(tuple, heads(rate).tolist()))
+    assert (False,) * 3 not in shares
+    for kept in itertools.product((True, False), repeat=3):
+        if any(kept):
+            n = sum(kept)
+            expected = (1 - rate) ** n * rate ** (3 - n) / (1 - rate**3)
+            assert shares[kept] / 20_000 == pytest.approx(expected, abs=0.015), kept
+
+
+def test_drophead_never_drops_the_only_head() -> None:
+    assert heads(0.9, n=1).all()

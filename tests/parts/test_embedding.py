@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.data.tokenizer import BOS, PAD
 from ablate.parts.dims import Dims
 from ablate.parts.embedding import Embedding, Vocabulary
 from ablate.registry import RefusedError, build, choose, lookup, slots
@@ -298,3 +299,18 @@ def test_every_option_changes_the_output(name: str, option: str) -> None:
     for value in values:
         other = outcome(embedding(name, **{option: value}))
         assert any(not torch.allclose(x, y) for x, y in zip(usual, other, strict=True)), value
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tokens_that_are_never_written_can_have_no_probability(name: str) -> None:
+    masked, plain = embedding(name, mask_unwritten=True), embedding(name)
+    x = states().requires_grad_()
+    logits = masked.logits(x)
+    assert (PAD, BOS) == (0, 1)
+    assert torch.equal(logits[:, 2:], plain.logits(x)[:, 2:])
+    p = logits.softmax(dim=-1)
+    assert p[:, [PAD, BOS]].tolist() == [[0.0, 0.0]] * 5
+    torch.testing.assert_close(p[:, 2:], plain.logits(x)[:, 2:].softmax(dim=-1))
+    logits[:, [PAD, BOS]].sum().backward()
+    assert x.grad is not None
+    assert not x.grad.any()

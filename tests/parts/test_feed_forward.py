@@ -351,3 +351,17 @@ def test_a_mixture_that_chooses_nothing_is_refused(n_experts: int, top_k: int) -
 def test_a_mixture_needs_two_experts() -> None:
     with pytest.raises(ValueError, match="greater than or equal to 2"):
         mixture(n_experts=1)
+
+
+def test_the_router_computes_in_single_precision_under_bf16(x: Tensor) -> None:
+    """And its experts in bf16."""
+    part, x = mixture().float(), x.float()
+    exact = part._probabilities(x)
+    kinds: list[torch.dtype] = []
+    part.experts[0].register_forward_hook(lambda *call: kinds.append(call[2].dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        p = part._probabilities(x)
+        part(x)
+    assert torch.equal(p, exact)
+    assert kinds == [torch.bfloat16]
+    assert part._probabilities(x.bfloat16()).dtype is torch.float32

@@ -116,6 +116,11 @@ def t_fixup(path: str, fan_in: int, fan_out: int) -> float:
         ({"name": "depth_scaled", "alpha": 0.5}, depth_scaled(0.5), "uniform"),
         ("t_fixup", t_fixup, "uniform"),
         (
+            {"name": "t_fixup", "queries_keys": "packed"},
+            lambda p, i, o: t_fixup(p, i, o) * (0.5**0.5 if is_in(p, "q", "k") else 1),
+            "uniform",
+        ),
+        (
             "mup",
             lambda p, i, o: 128**-0.5 if p == "embedding.output" else i**-0.5,
             "normal",

@@ -85,6 +85,17 @@ def test_scale_norm_by_hand(x: Tensor) -> None:
     close(part(x), part.length * x / (x**2).sum(dim=-1, keepdim=True) ** 0.5)
 
 
+def test_scale_norm_may_train_a_share_of_its_first_length(x: Tensor) -> None:
+    part, plain = norm("scale", unit=True), norm("scale")
+    with torch.no_grad():
+        part.length.fill_(1.25)
+        plain.length.fill_(1.25 * D**0.5)
+    close(part(x), plain(x))
+    dims = Dims.model_validate({"d_model": D, "n_heads": 1, "max_len": 4})
+    fresh = build(Norm, choose(Norm, "scale", unit=True), dims)
+    assert [p.tolist() for p in fresh.parameters()] == [[1.0]]
+
+
 def test_scale_norm_treats_short_vectors_as_a_hundred_thousandth_long() -> None:
     part = norm("scale")
     assert isinstance(part, Scale)

@@ -152,6 +152,8 @@ def test_narrow_logits_are_summed_in_single_precision(name: str, options: dict[s
 def test_every_option_changes_the_loss(name: str, option: str) -> None:
     usual = objective(name)
     logits, targets = _passes(usual)
+    if option == "form":
+        logits[:, 2] = -1e9  # a token that the embedding masks
     values = list(alternatives(lookup("objective", name), option))
     assert values
     for value in values:
@@ -314,3 +316,18 @@ def _batch() -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(6, 11, generator=generator)
     return logits, torch.tensor([4, PAD, 9, 1, PAD, 10])
+
+
+def test_unmasked_smooths_over_what_the_embedding_leaves() -> None:
+    """-(1 - e) log p(y) - e / (V - 2) sum over all but two, as in the code of Nguyen & Salazar."""
+    logits, targets = (x.double() if x.is_floating_point() else x for x in _batch())
+    targets[targets == 1] = 5  # the begin of a sentence is never a target
+    masked = torch.nn.functional.pad(logits[:, 2:], (2, 0), value=-1e9)
+    smoothed = objective("label_smoothing", epsilon=0.2, form="unmasked")
+    log_p = logits[:, 2:].log_softmax(dim=-1)
+    expected = sum(
+        -0.8 * log_p[n, target - 2] - 0.2 / 9 * log_p[n].sum()
+        for n, target in enumerate(targets.tolist())
+        if target != PAD
+    )
+    torch.testing.assert_close(smoothed.loss(masked, targets), expected)

@@ -143,6 +143,16 @@ def test_learned_trains_one_number_for_all_heads() -> None:
 
 
 @torch.no_grad()
+def test_learned_may_train_a_number_for_each_head() -> None:
+    part, q, k = make("learned", per_head=True), numbers(B, H, T, K), numbers(B, H, S, K, seed=2)
+    torch.testing.assert_close(scores(part, q, k), dots(q, k) / K**0.5, atol=1e-6, rtol=0)
+    factors = torch.tensor([0.2, 1.0, -3.0, 0.0], dtype=torch.float64)
+    parameter(part).copy_(factors[:, None, None])
+    expected = dots(q, k) * factors[:, None, None]
+    torch.testing.assert_close(scores(part, q, k), expected, atol=1e-13, rtol=0)
+
+
+@torch.no_grad()
 def test_qk_norm_is_a_trained_multiple_of_the_cosine() -> None:
     part, q, k = make("qk_norm"), 5 * numbers(B, H, T, K), 0.2 * numbers(B, H, S, K, seed=2)
     assert parameter(part).numel() == 1

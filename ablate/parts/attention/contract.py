@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ablate.parts.attention.cache import Cache
 from ablate.parts.dims import Dims, Dropout
-from ablate.parts.dropout import ElementDropout
+from ablate.parts.dropout import ElementDropout, HeadDropout
 from ablate.parts.position import Position
 from ablate.parts.roles import Role, Roles, linear_layers
 from ablate.parts.scaling import Scaling
@@ -75,7 +75,7 @@ class Attention(nn.Module, Part, slot="attention"):
         self.n_kv_heads = dims.n_heads
         self.scaling = scaling
         self.dropout = ElementDropout(dropout.attention)
-        self.head_dropout = nn.Dropout2d(dropout.head)
+        self.head_dropout = HeadDropout(dropout)
         self.head_scale: nn.Parameter | None = None
         self.adds_previous_scores = False
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import nn
@@ -10,7 +12,7 @@ from ablate.parts.dims import Dims
 from ablate.parts.initialisation.contract import Initialisation
 from ablate.parts.initialisation.roles import Model
 from ablate.parts.roles import Role
-from ablate.registry import register
+from ablate.registry import AddedOption, register
 
 
 @register(
@@ -94,7 +96,21 @@ class TFixup(Initialisation):
 
     Both are separate choices: norm: none, and a schedule with a warm-up of 0. A table that source
     and target share is scaled by the encoder's depth, as in the authors' code.
+
+    Args:
+        dims: not used.
+        queries_keys: their initial weights: ``xavier`` as in the paper; ``packed``: 1 / sqrt(2) of
+            that, from which the authors' code starts and which it undoes for values alone.
     """
+
+    def __init__(
+        self,
+        dims: Dims,
+        *,
+        queries_keys: Annotated[Literal["xavier", "packed"], AddedOption("xavier")] = "xavier",
+    ) -> None:
+        super().__init__(dims)
+        self.queries_keys = queries_keys
 
     def initialise(self, model: Model) -> None:
         super().initialise(model)
@@ -110,6 +126,8 @@ class TFixup(Initialisation):
         if role.is_value or role.kind == "feed_forward" or role.ends_branch:
             n = role.n_layers
             gain = 0.67 * n**-0.25 if role.side == "encoder" else (9 * n) ** -0.25
+        elif role.is_packed and self.queries_keys == "packed":
+            gain = 2**-0.5
         nn.init.xavier_uniform_(linear.weight, gain=gain)
 
 
@@ -125,9 +143,12 @@ class Mup(Initialisation):
     is multiplied by b / d_model, and so are the logits; a separate output matrix is initialised
     with N(0, 1 / b). All other parameters have the schedule's rate. At d_model = b the weights are
     N(0, 1 / fan_in) and nothing else changes. The rest of the method consists of options elsewhere:
-    scaling: dk, embeddings whose scale and init_std are numbers, d_ff in proportion to d_model, and
-    a schedule that does not depend on d_model. Decoupled weight decay decreases with the learning
-    rate; the authors' code compensates for that, and this part does not.
+    scaling: dk, embeddings and learned positions whose scale and init_std are numbers, d_ff and
+    n_heads d_k in proportion to d_model (whether heads become wider or more), norm: {name: scale,
+    unit: true} in place of scale, and a schedule that does not depend on d_model. Decoupled weight
+    decay decreases with the learning rate; the authors' code compensates for that, and this part
+    does not. The router of a mixture, whose outputs do not grow, has the rate of table 3's outputs,
+    which is that of matrices, and starts as wide as they do, where table 3 has N(0, b / d_model^2).
 
     Args:
         dims: gives d_model.

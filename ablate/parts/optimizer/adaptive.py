@@ -80,8 +80,10 @@ class AdamW(AdamLike):
 class RAdam(AdamLike):
     """Adam whose first steps are reduced while the variance of the second moment is large.
 
-    Weight decay is decoupled, as in the authors' code. The defaults are those of `adam`, so that
-    rectification is the only difference.
+    As PyTorch has it: it rectifies once the length of the moving mean is above 5, where algorithm 2
+    has 4 and the authors' code 5 or more, and it adds eps to the root of v before the correction of
+    its bias. Weight decay is decoupled, as in the authors' code. The defaults are those of `adam`,
+    so that rectification is the only difference.
     """
 
     torch_class = torch.optim.RAdam
