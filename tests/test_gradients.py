@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ablate.model import Transformer
 from ablate.parts.attention import Attention, AttentionContext
-from ablate.parts.dims import Dims
+from ablate.parts.dims import Dims, Dropout
 from ablate.parts.embedding import Embedding, Vocabulary
 from ablate.parts.objective import Objective
 from ablate.parts.scaling import Scaling
