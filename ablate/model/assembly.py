@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ablate.config.experiment import ModelSpec
+from ablate.config.inheritance import SIDES
 from ablate.model.stack import Layer, Stack
 from ablate.model.transformer import Transformer
 from ablate.parts.attention import Attention
@@ -52,8 +53,8 @@ def assemble(spec: ModelSpec, vocabulary: Vocabulary, pad: int) -> Transformer:
 
 
 def _stack(spec: ModelSpec, side: Side, vocabulary: Vocabulary, pad: int) -> Stack:
-    stack, dims = spec.stack(side), spec.dims
-    depths = {f"n_{s}_layers": spec.stack(s).n_layers for s in ("encoder", "decoder")}
+    stacks, dims = {s: spec.stack(s) for s in SIDES}, spec.dims
+    stack, depths = stacks[side], {f"n_{s}_layers": stacks[s].n_layers for s in SIDES}
     stack_info = StackInfo(side=side, **depths)
 
     def at(slot: str) -> str:
