@@ -22,7 +22,6 @@ from ablate.measuring.workload import Workload
 from ablate.model import Transformer
 from ablate.training.step import count_passes
 
-_SECONDS = 0.25  # about, for each of the two measurements
 _FEWEST, _MOST = 2, 50  # repeats
 _MIB = 2**20
 _HALF = 0.5
@@ -38,6 +37,7 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
     engine: str = "eager",
     micro_batch_factor: int = 1,
     before_training: Callable[[], None] = lambda: None,
+    seconds: float = 0.25,
 ) -> dict[str, float]:
     """Build the model of ``spec`` and measure decoding, then training.
 
@@ -53,6 +53,7 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
         engine: how steps are executed.
         micro_batch_factor: how many times smaller than usual the parts of a batch are.
         before_training: called before the first step.
+        seconds: about how long each measurement is repeated.
 
     Returns:
         ``train_target_tokens_per_second``, padding not counted; ``decode_sentences_per_second``;
@@ -66,13 +67,13 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
     _load_libraries(device)
     memory = _Memory(device)
     model = work.model()
-    decode_seconds = _decode_seconds(work, model)
+    decode_seconds = _decode_seconds(work, model, seconds)
     decode_peak_mib = memory.peak_mib()
     before_training()
     with closing(work.training(model, precision)) as training:
         training.warm_up([work.largest])
         training.warm_up(work.steps)
-        train_seconds = _median_seconds(lambda: training.run(work.steps), device)
+        train_seconds = _median_seconds(lambda: training.run(work.steps), device, seconds)
         train_peak_mib = memory.peak_mib()
     measured = {
         "train_target_tokens_per_second": work.n_target_tokens / train_seconds,
@@ -85,16 +86,16 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
         batches = [batch for step in work.steps for batch in step]
         n_passes = count_passes(spec.training)
         n_flops = sum(count_flops(model, batch, n_passes) * batch.n_tokens for batch in batches)
-        share = n_flops / train_seconds / _matrix_rate(device, precision)
+        share = n_flops / train_seconds / _matrix_rate(device, precision, seconds)
         n_fitting = torch.cuda.mem_get_info(device)[1] / _MIB / train_peak_mib
         measured["runs_at_once"] = runs_at_once(share, n_fitting)
     return measured
 
 
-def _decode_seconds(work: Workload, model: Transformer) -> float:
+def _decode_seconds(work: Workload, model: Transformer, seconds: float) -> float:
     decode = work.decoding(model)
     decode()
-    return _median_seconds(decode, work.device)
+    return _median_seconds(decode, work.device, seconds)
 
 
 def runs_at_once(share: float, n_fitting: float) -> int:
@@ -111,7 +112,7 @@ def runs_at_once(share: float, n_fitting: float) -> int:
     return int(max(1, min(_MOST_RUNS, _HALF / share, _HALF * n_fitting)))
 
 
-def _matrix_rate(device: torch.device, precision: str) -> float:
+def _matrix_rate(device: torch.device, precision: str, seconds: float) -> float:
     """Return the floating-point operations per second of a large matrix product."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     x = torch.zeros(_WIDE, _WIDE, dtype=dtype, device=device)
@@ -120,7 +121,7 @@ def _matrix_rate(device: torch.device, precision: str) -> float:
         torch.mm(x, x)
 
     multiply()
-    return 2 * _WIDE**3 / _median_seconds(multiply, device)
+    return 2 * _WIDE**3 / _median_seconds(multiply, device, seconds)
 
 
 def _load_libraries(device: torch.device) -> None:
@@ -134,16 +135,17 @@ def _load_libraries(device: torch.device) -> None:
     optimizer.step()
 
 
-def _median_seconds(work: Callable[[], None], device: torch.device) -> float:
-    """Return the median wall time of ``work``, repeated for about `_SECONDS`, at least twice.
+def _median_seconds(work: Callable[[], None], device: torch.device, budget: float) -> float:
+    """Return the median wall time of ``work``, repeated at least twice.
 
     Args:
         work: warmed up.
         device: on which it is done.
+        budget: about how many seconds to repeat it.
     """
     _wait(device)
     seconds = [timed(work, device)]
-    n = min(max(_FEWEST, int(_SECONDS / seconds[0])), _MOST)
+    n = min(max(_FEWEST, int(budget / seconds[0])), _MOST)
     seconds += [timed(work, device) for _ in range(n - 1)]
     return statistics.median(seconds)
 

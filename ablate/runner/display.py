@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -29,8 +29,8 @@ class _Running:
 
     task: Task
     device: Device
+    since: float
     heartbeat: Heartbeat = field(default_factory=lambda: Heartbeat("", "starting"))
-    since: float = field(default_factory=lambda: time.monotonic())
 
     @property
     def share(self) -> float:
@@ -49,10 +49,12 @@ class Display:
 
     Args:
         console: standard error.
+        timer: returns the present time in seconds.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, timer: Callable[[], float] = time.monotonic) -> None:
         self.console = console
+        self._timer = timer
         self._n_at_once = 1
         self._n_tasks = self._n_ended = 0
         self._running: dict[str, _Running] = {}
@@ -76,14 +78,14 @@ class Display:
             self.note(what)
 
     def started(self, task: Task, device: Device) -> None:
-        self._running[task.key] = _Running(task, device)
+        self._running[task.key] = _Running(task, device, self._timer())
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
         self._running[task.key].heartbeat = heartbeat
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         self._n_ended += 1
-        seconds = time.monotonic() - self._running.pop(task.key).since
+        seconds = self._timer() - self._running.pop(task.key).since
         self._seconds.append(seconds)
         if task.round == 0 or not is_good:
             self.note(f"{label(task)}: {outcome} ({clock(seconds)})", "" if is_good else "red")
@@ -94,7 +96,7 @@ class Display:
 
     def _seconds_left(self) -> float | None:
         """Estimate when all is done: what runs, and what waits as long as the others took."""
-        now = time.monotonic()
+        now = self._timer()
         known = {key: r.seconds_left for key, r in self._running.items()}
         rest = [seconds for seconds in known.values() if seconds is not None]
         per_run = self._seconds or [
@@ -115,19 +117,19 @@ class PlainDisplay(Display):
     Progress is told in tenths, and every two minutes at least.
     """
 
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
+    def __init__(self, console: Console, timer: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(console, timer)
         self._last_line: dict[str, tuple[float, float]] = {}  # share and time of each task
 
     def started(self, task: Task, device: Device) -> None:
         super().started(task, device)
-        self._last_line[task.key] = 0.0, time.monotonic()
+        self._last_line[task.key] = 0.0, self._timer()
         if task.round == 0:
             self.note(f"{label(task)}: started on {device}")
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
         super().heartbeat(task, heartbeat)
-        share, now = self._running[task.key].share, time.monotonic()
+        share, now = self._running[task.key].share, self._timer()
         last_share, last_time = self._last_line[task.key]
         is_next_tenth = share - last_share >= _LINE_EVERY_SHARE and now - last_time >= _LINE_EVERY_S
         if heartbeat.progress and (is_next_tenth or now - last_time >= _SILENT_AT_MOST_S):

@@ -25,7 +25,6 @@ from ablate.runner.task import Heartbeat, Message, ProcessExited, Task, TaskFini
 
 WORKER = (sys.executable, "-P", "-m", "ablate.runner")
 GRACE_S = 5.0
-"""How long workers that were asked to stop may take to save what they have."""
 
 
 class Pool:
@@ -35,6 +34,7 @@ class Pool:
         worker_slots: one device for each worker that may be at work at the same time.
         listener: hears of tasks that start and of what they do.
         command: starts a worker.
+        grace_s: how long workers that are asked to stop may take to save what they have.
     """
 
     def __init__(
@@ -42,7 +42,9 @@ class Pool:
         worker_slots: Iterable[Device],
         listener: ProgressListener,
         command: Sequence[str] = WORKER,
+        grace_s: float = GRACE_S,
     ) -> None:
+        self._grace_s = grace_s
         self._messages: _Messages = queue.SimpleQueue()
         self._idle = [_Worker(device, command, self._messages) for device in worker_slots]
         self._busy: list[_Worker] = []
@@ -57,11 +59,11 @@ class Pool:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Ask the workers to stop, and end those that do not within `GRACE_S` seconds."""
+        """Ask the workers to stop, and end those that do not within the grace period."""
         for worker in self._busy:
             worker.process.terminate()
         try:
-            deadline = time.monotonic() + GRACE_S
+            deadline = time.monotonic() + self._grace_s
             for worker in self._busy:
                 worker.process.wait(timeout=max(0.0, deadline - time.monotonic()))
         except (subprocess.TimeoutExpired, KeyboardInterrupt):

@@ -11,7 +11,7 @@ from typing import Any
 from ablate.runner.devices import Device, memory_mib
 from ablate.runner.listener import ProgressListener
 from ablate.runner.packing import Needs, TaskGroup, one_per_process, pack_tasks
-from ablate.runner.pool import WORKER, Pool
+from ablate.runner.pool import GRACE_S, WORKER, Pool
 from ablate.runner.probe import n_rounds_of
 from ablate.runner.provenance import now
 from ablate.runner.retries import TaskOutcome, retry
@@ -33,10 +33,12 @@ class Limits:
         runs_per_process: most runs that share a process; by default what the probe of a row
             advises.
         probe_seconds: how long each row is measured; by default `PROBE_SECONDS`.
+        grace_s: how long workers that are asked to stop may take to save what they have.
     """
 
     runs_per_process: int | None = None
     probe_seconds: float | None = None
+    grace_s: float = GRACE_S
 
 
 DEFAULT = Limits()
@@ -62,17 +64,15 @@ def schedule(
         store: of records and probes.
         listener: is called with what happens.
         command: starts a worker.
-        limits: how many runs share a process, and how long rows are measured.
+        limits: how many runs share a process, and how long measuring and stopping may take.
 
     Raises:
         KeyboardInterrupt: when the user stops it; by then every worker has ended.
     """
     todo = missing(tasks, store)
-    with Pool(worker_slots, listener, command) as pool:
+    with Pool(worker_slots, listener, command, limits.grace_s) as pool:
         n_devices = len(set(worker_slots))
-        rows = _rows_to_probe(todo, store)
-        each = PROBE_SECONDS if limits.probe_seconds is None else limits.probe_seconds
-        attempts = _measure(rows, pool, listener, n_devices, each * len(rows) / n_devices)
+        attempts = _measure(_rows_to_probe(todo, store), pool, listener, n_devices, limits)
         todo = [task.with_fallbacks(_fallbacks(task, attempts, store)) for task in todo]
         what = "training"
         while todo:
@@ -96,9 +96,7 @@ def measure(
     """Measure the rows of ``tasks`` by turns, those too that were measured before."""
     rows = _probes(tasks)
     with Pool(worker_slots, listener, command) as pool:
-        n_devices = len(set(worker_slots))
-        seconds = PROBE_SECONDS * len(rows) / n_devices
-        _measure(list(rows.values()), pool, listener, n_devices, seconds)
+        _measure(list(rows.values()), pool, listener, len(set(worker_slots)), DEFAULT)
 
 
 def _measure(
@@ -106,26 +104,27 @@ def _measure(
     pool: Pool,
     listener: ProgressListener,
     n_devices: int,
-    seconds: float,
+    limits: Limits,
 ) -> dict[str, Task]:
     """Measure ``rows`` round-robin, in reverse order every other round.
 
     A row that fails is left out of later rounds.
 
-    After `FEWEST_ROUNDS` no round begins later than ``seconds`` after the first has ended. In the
+    After `FEWEST_ROUNDS` no round begins after the time that each row has. In the
     first round a row that fails is repeated as `retry` says, and goes on as it succeeded.
 
     Returns:
         The last attempt at each row in the first round, by its key.
     """
     until = math.inf
+    seconds = PROBE_SECONDS if limits.probe_seconds is None else limits.probe_seconds
     attempts = {task.key: replace(task, session=now()) for task in rows}
     left = list(attempts)  # keys of the rows that have not failed
     by_turns = ", which take turns" if len(rows) > 1 else ""
     what = f"measuring the speed and memory of {counted(len(rows), 'row')}{by_turns}"
     for number in range(MOST_ROUNDS):
         if number == 1:
-            until = time.monotonic() + seconds
+            until = time.monotonic() + seconds * len(rows) / n_devices
         if number >= FEWEST_ROUNDS and time.monotonic() > until:
             break
         todo = [replace(attempts[key], round=number) for key in left]

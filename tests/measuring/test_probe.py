@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import importlib
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.config import RunSpec
 from ablate.data.prepare import Prepared, prepare
@@ -61,6 +61,19 @@ def test_rates_and_peaks_are_positive(prepared: Prepared) -> None:
     assert 100 < found["target_tokens_per_step"] <= 200
 
 
+@pytest.fixture
+def _work_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a floating-point operation take a second, whatever else the machine does."""
+
+    def timed(work: Callable[[], None], device: torch.device) -> float:
+        with FlopCounterMode(display=False) as counter:
+            work()
+        return float(counter.get_total_flops())
+
+    monkeypatch.setattr(probe_module, "timed", timed)
+
+
+@pytest.mark.usefixtures("_work_is_time")
 def test_a_wider_model_is_slower_and_needs_more(prepared: Prepared) -> None:
     small, large = (probe(run(d), prepared, CPU, "fp32") for d in (16, 512))
     for rate in ("train_target_tokens_per_second", "decode_sentences_per_second"):
@@ -68,6 +81,7 @@ def test_a_wider_model_is_slower_and_needs_more(prepared: Prepared) -> None:
     assert large["train_peak_mib"] > small["train_peak_mib"] + 20
 
 
+@pytest.mark.usefixtures("_work_is_time")
 def test_more_beams_decode_slower(prepared: Prepared) -> None:
     one, many = (
         probe(spec, prepared, CPU, "fp32")["decode_sentences_per_second"]
@@ -86,11 +100,11 @@ def test_a_process_measures_its_own_growth() -> None:
     del block
 
 
-def test_a_median_shrugs_off_one_slow_repeat() -> None:
-    from ablate.measuring.probe import _median_seconds
-
-    waits = iter([0.01, 0.3, *[0.01] * 200])
-    assert 0.009 < _median_seconds(lambda: time.sleep(next(waits)), CPU) < 0.02
+def test_a_median_shrugs_off_one_slow_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([0.01, 0.3, *[0.01] * 23])
+    monkeypatch.setattr(probe_module, "timed", lambda *_: next(seconds))
+    assert probe_module._median_seconds(lambda: None, CPU, 0.25) == 0.01
+    assert not list(seconds)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +125,6 @@ def test_runs_share_a_gpu_up_to_half_of_it(share: float, n_fitting: float, expec
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaMachine]:
     monkeypatch.setattr(probe_module, "_WIDE", 8)
-    monkeypatch.setattr(probe_module, "_SECONDS", 0.0)
     monkeypatch.setattr(probe_module, "count_flops", lambda *_: 1.0)  # no tensors of a device
     with CudaMachine() as machine:
         yield machine
@@ -131,7 +144,7 @@ def test_nothing_is_captured_while_training_is_timed(
         return seconds
 
     monkeypatch.setattr(probe_module, "timed", count)
-    found = probe(run(), prepared, machine.device, "fp32", "cuda_graph")
+    found = probe(run(), prepared, machine.device, "fp32", "cuda_graph", seconds=0.0)
     assert sum(n_captures[:2]) > 0, "decoding captures for every batch anew"
     assert n_captures[2:] == [0] * (len(n_captures) - 2)
     assert found["runs_at_once"] >= 1
@@ -140,7 +153,8 @@ def test_nothing_is_captured_while_training_is_timed(
 def test_the_memory_of_graphs_counts(machine: CudaMachine, prepared: Prepared) -> None:
     """PyTorch counts nothing of it as allocated, and the device has no other use for it."""
     eager, captured = (
-        probe(run(), prepared, machine.device, "fp32", engine) for engine in ("eager", "cuda_graph")
+        probe(run(), prepared, machine.device, "fp32", engine, seconds=0.0)
+        for engine in ("eager", "cuda_graph")
     )
     assert captured["train_peak_mib"] >= eager["train_peak_mib"] + 4 * GRAPH_MIB
     gc.collect()

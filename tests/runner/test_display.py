@@ -40,10 +40,8 @@ class Clock:
 
 
 @pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr("time.monotonic", clock)
-    return clock
+def watch() -> Clock:
+    return Clock()
 
 
 def test_a_terminal_gets_the_live_table_and_a_pipe_gets_lines() -> None:
@@ -52,7 +50,7 @@ def test_a_terminal_gets_the_live_table_and_a_pipe_gets_lines() -> None:
 
 
 def test_lines_tell_of_start_progress_and_end(watch: Clock, task: MakeTask) -> None:
-    shown = PlainDisplay(_console())
+    shown = PlainDisplay(_console(), watch)
     job = task("none")
     shown.expect([job], "training 1 run, 1 at a time", 1)
     shown.started(job, CPU)
@@ -69,7 +67,7 @@ def test_lines_tell_of_start_progress_and_end(watch: Clock, task: MakeTask) -> N
 
 
 def test_lines_are_few(watch: Clock, task: MakeTask) -> None:
-    shown = PlainDisplay(_console())
+    shown = PlainDisplay(_console(), watch)
     job = task("none")
     shown.expect([job], "training", 1)
     shown.started(job, CPU)
@@ -84,7 +82,7 @@ def test_lines_are_few(watch: Clock, task: MakeTask) -> None:
 
 
 def test_the_live_table_has_a_line_per_running_run(watch: Clock, task: MakeTask) -> None:
-    shown = LiveDisplay(_console(is_terminal=True))
+    shown = LiveDisplay(_console(is_terminal=True), watch)
     tasks = [task("one"), task("two"), task("three")]
     with shown:
         shown.expect(tasks, "training", 2)
@@ -101,7 +99,7 @@ def test_the_live_table_has_a_line_per_running_run(watch: Clock, task: MakeTask)
 
 
 def test_the_time_left_counts_what_waits(watch: Clock, task: MakeTask) -> None:
-    shown = Display(_console())
+    shown = Display(_console(), watch)
     tasks = [task(str(number)) for number in range(4)]
     shown.expect(tasks, "training", 2)
     for job in tasks[:2]:
