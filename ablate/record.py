@@ -87,13 +87,14 @@ class Training(TypedDict, total=False):
 
 
 class Speed(TypedDict, total=False):
-    """Medians over rounds, the values of the rounds, and the probe's session."""
+    """Medians over rounds, the values of the rounds, the probe's session, and how it computed."""
 
     train_target_tokens_per_second: float
     decode_sentences_per_second: float
     rounds: dict[str, list[float]]
     session: str
     micro_batch_factor: int
+    engine: str
 
 
 class Memory(TypedDict, total=False):
@@ -115,6 +116,8 @@ class Record(TypedDict, total=False):
 
     ``spec`` is the whole resolved spec; ``dev`` and each of ``test`` hold scores by name (NLL in
     nats per token, perplexity, BLEU, chrF, shares in percent) with the signatures of BLEU.
+    ``engine_note`` says why ``engine`` is not the one that was asked for: a part rules that out,
+    or, if ``is_fallback``, it failed. ``replaced_by``: the hash of the run that was made instead.
     """
 
     schema: int
@@ -131,6 +134,8 @@ class Record(TypedDict, total=False):
     git: Git
     engine: str
     engine_note: str | None
+    is_fallback: bool
+    replaced_by: str
     engine_seconds: float
     micro_batching: dict[str, Any] | None
     runs_per_process: int

@@ -48,6 +48,20 @@ class Store:
         """
         return _read_record(self.path(run) / "record.json")
 
+    def load_outcome(self, run: str) -> dict[str, Any] | None:
+        """Return the record of a run, or of the one that was made in its place; None if neither is.
+
+        The latter says why, if it was made for another reason too.
+
+        Raises:
+            StoreError: if a record cannot be read.
+        """
+        record = self.load(run)
+        if record is None or "replaced_by" not in record:
+            return record
+        other = self.load(record["replaced_by"])
+        return other and {**other, "engine_note": record["engine_note"], "is_fallback": True}
+
     def save(self, record: Mapping[str, Any]) -> None:
         """Write a record atomically.
 
@@ -126,11 +140,12 @@ class Store:
         matches = [name for name in hashes if run and name.startswith(run)]
         hint = ""
         if ":" in run:
-            labels = {name: _label(self.load(name) or {}) for name in hashes}
+            records = {name: self.load(name) or {} for name in hashes}
+            labels = {n: _label(r) for n, r in records.items() if "replaced_by" not in r}
             matches = [name for name, label in labels.items() if label == run]
             hint = suggest(run, labels.values())
         if len(matches) == 1:
-            return self.load(matches[0]) or {}
+            return self.load_outcome(matches[0]) or {}
         if matches:
             raise StoreError(f"{run!r} fits several runs: {', '.join(matches)}; give one of these")
         raise StoreError(

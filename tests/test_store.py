@@ -199,6 +199,19 @@ def test_a_run_that_is_not_one_run_is_an_error(store: Store, wanted: str, reason
         store.find(wanted)
 
 
+def test_a_run_that_was_made_in_place_of_another_is_its_outcome(named: Store) -> None:
+    replaced = {"experiment": "real/pe", "variant": "rms: all", "seed": 1}
+    failed = {"hash": "ccc0", "status": "failed", "engine_note": "not it", "replaced_by": "aab0"}
+    named.save(failed | replaced)
+    for found in (named.load_outcome("ccc0"), named.find("ccc"), named.find("real/pe:rms: all:1")):
+        assert found is not None
+        assert (found["hash"], found["status"]) == ("aab0", "done")
+    assert (named.load_outcome("ccc0") or {})["engine_note"] == "not it"
+    assert (named.load_outcome("aac0") or {})["hash"] == "aac0"
+    named.path("aab0").joinpath("record.json").unlink()
+    assert named.load_outcome("ccc0") is None
+
+
 def test_a_probe_is_kept_under_its_key(store: Store) -> None:
     assert store.load_probe("key") is None
     store.save_probe("key", {"train_peak_mib": 12.5})

@@ -87,6 +87,7 @@ class Blessed:
         loosened: what it lets through that the one before did not, in sentences.
         weakened: which checks promise less than was asked, and why, in sentences.
         refused: which checks are not blessed, and why, in sentences.
+        remarks: which runs were not executed as was asked for, and how they were.
     """
 
     path: Path
@@ -95,6 +96,7 @@ class Blessed:
     loosened: tuple[str, ...]
     weakened: tuple[str, ...]
     refused: tuple[str, ...]
+    remarks: tuple[str, ...]
 
     @property
     def exit_status(self) -> int:
@@ -139,8 +141,7 @@ def gate(
     blessed = file.reference.blessed
     assert blessed is not None, "a reference without it has a flaw"
     verdicts = file.reference.judge(Evidence(records, runs.losses(records)), seeds)
-    changed = (f"{note.label}: {note.text}" for note in execution(records))
-    about = (*remarks(blessed, runs.experiment, records, Fingerprints().of), *changed)
+    about = (*remarks(blessed, runs.experiment, records, Fingerprints().of), *_executed(records))
     if junit is not None:
         write_whole(Path(junit), junit_xml(experiment.name, verdicts, about))
     return Gated(experiment.name, verdicts, about)
@@ -200,7 +201,15 @@ def bless(
         )
     write(target, new)
     moved = tuple(new.moved(old)) if old else ()
-    return Blessed(target, new, moved, tuple(looser), blessings.weakened, blessings.refused)
+    return Blessed(
+        path=target,
+        reference=new,
+        moved=moved,
+        loosened=tuple(looser),
+        weakened=blessings.weakened,
+        refused=blessings.refused,
+        remarks=_executed(evidence.records),
+    )
 
 
 class _Runs:
@@ -230,7 +239,8 @@ class _Runs:
             return {}
         selection, store = self._select(runs), self._options.store
         if self._is_stored:
-            return _all_stored(selection, store)
+            asked = self._options.engine
+            return _all_stored(selection, store, None if asked == "auto" else asked)
         device = devices.find(self._options.device)[0]
         precision = devices.resolve("auto", device)
         engine = engines.resolve(self._options.engine, device.kind)
@@ -331,13 +341,18 @@ def _run_and_forecast(
     return asked, evidence, refused
 
 
-def _all_stored(selection: Selection, store: Store) -> Records:
-    records = stored(selection, store)
+def _all_stored(selection: Selection, store: Store, engine: str | None) -> Records:
+    records = stored(selection, store, engine=engine)
     missing = [run for run in selection.runs if key_of(run) not in records]
     if missing:
         names = listed(f"{run.variant} with seed {run.seed}" for run in missing)
         raise StoreError(f"{store.results} holds no run of {names}")
     return records
+
+
+def _executed(records: Records) -> tuple[str, ...]:
+    """Return which runs were not executed as was asked for, and how they were, in sentences."""
+    return tuple(f"{note.label}: {note.text}" for note in execution(records))
 
 
 def _announce(sentences: Iterable[str]) -> None:

@@ -266,11 +266,11 @@ class _Planner:
         if fingerprint is None:
             return PlannedRun(run.seed, None, is_done=False)
         key = hash_of(run.spec, fingerprint, precision, self._engine)
-        record = self._store.load(key)
+        record = self._store.load_outcome(key)
         if record is not None and is_finished(record):
             if not is_tuning:
                 self.finished[run.variant, run.seed] = record
-            return PlannedRun(run.seed, key, is_done=True)
+            return PlannedRun(run.seed, record["hash"], is_done=True)
         return PlannedRun(run.seed, key, is_done=False)
 
 

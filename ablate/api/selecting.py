@@ -22,14 +22,15 @@ from ablate.runner.schedule import is_finished
 from ablate.runner.task import Task
 from ablate.store import Store
 from ablate.training import engines
-from ablate.training.engines import random_draws
+from ablate.training.engines import Eager, random_draws
 
 Record = dict[str, Any]
 Records = dict[tuple[str, int], Record]
 """By the name of the row and the seed."""
 
 PRECISIONS = ("fp32", "bf16")
-ENGINES = tuple(name for name in engines.NAMES if name != "auto")
+ENGINES = tuple(name for name in reversed(engines.NAMES) if name != "auto")
+"""The eager one last: its records may stand for those of an engine that failed."""
 
 
 @dataclass(frozen=True)
@@ -221,6 +222,7 @@ def tasks(
                 results=results.absolute(),
                 probe=probe_key(run.spec, device, precision, engine),
                 engine=engine,
+                eager_key=hash_of(run.spec, fingerprint, precision, Eager.name),
                 fresh=is_fresh,
             )
         )
@@ -304,7 +306,9 @@ def _stored(
             continue
         wanted = run.spec.training.precision
         precision = auto if wanted == "auto" else wanted
-        record = store.load(hash_of(run.spec, fingerprint, precision, engine))
+        record = store.load_outcome(hash_of(run.spec, fingerprint, precision, engine))
         if record is not None:
+            if engine == Eager.name and record.get("is_fallback"):  # what is asked for here
+                record |= {"engine_note": "", "is_fallback": False}
             records[key_of(run)] = named(record, run)
     return records

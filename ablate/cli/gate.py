@@ -126,7 +126,7 @@ def _show(gated: Gated) -> None:
 
 
 def _show_blessed(blessed: Blessed) -> None:
-    for text in (*blessed.loosened, *blessed.moved, *blessed.weakened):
+    for text in (*blessed.loosened, *blessed.moved, *blessed.weakened, *blessed.remarks):
         typer.echo(text)
     for text in blessed.refused:
         typer.echo(text, err=True)

@@ -12,7 +12,12 @@ from ablate.gate.checks.exact import Exact
 from ablate.gate.checks.statistical import Statistical
 from ablate.gate.evidence import Evidence, UnfitError, machine
 from ablate.gate.mean import TooWeakError
-from ablate.gate.provenance import BlessingError, provenance_of, published_number
+from ablate.gate.provenance import (
+    BlessingError,
+    provenance_of,
+    published_number,
+    refuse_fallbacks,
+)
 from ablate.gate.reference import Reference
 
 
@@ -80,8 +85,10 @@ def forecast(
         may_weaken: whether a check may promise less than it asks for, if it can be blessed then.
 
     Raises:
-        BlessingError: if they can bless no check, or not one that had been.
+        BlessingError: if they can bless no check, or not one that had been; or if the engine of one
+            has failed.
     """
+    refuse_fallbacks(evidence.records)
     sentences, refused = [], {}
     for name, check in asked.checks.items():
         try:
@@ -118,8 +125,10 @@ def bless(
         may_weaken: whether a check may promise less than it asks for, if it can be blessed then.
 
     Raises:
-        BlessingError: if no check can be blessed, or one cannot that had been.
+        BlessingError: if no check can be blessed, or one cannot that had been; or if the engine of
+            a run has failed.
     """
+    refuse_fallbacks(evidence.records)
     blessed: dict[str, Check] = {}
     refused = [*forecast.values()]
     weakened: list[str] = []

@@ -46,6 +46,23 @@ class Provenance(Frozen):
     checks: tuple[str, ...]
 
 
+def refuse_fallbacks(records: Records) -> None:
+    """Refuse runs that were made eagerly because the engine that was asked for had failed.
+
+    Where it works, its numbers are others.
+
+    Raises:
+        BlessingError: naming the first of them.
+    """
+    for (row, seed), record in records.items():
+        if record.get("is_fallback"):
+            raise BlessingError(
+                f"{row} with seed {seed} was trained with the eager engine, "
+                f"{record['engine_note']}; say --engine eager to bless what it does, or "
+                "--fresh to try the other one again"
+            )
+
+
 def provenance_of(
     experiment: Experiment, records: Records, checks: Mapping[str, Check]
 ) -> Provenance:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -38,7 +39,7 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
     micro_batch_factor: int = 1,
     before_training: Callable[[], None] = lambda: None,
     seconds: float = 0.25,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Build the model of ``spec`` and measure decoding, then training.
 
     Every time is the median of repeats on the same work (`Workload`), after repeats that are not
@@ -60,8 +61,9 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
         ``train_peak_mib`` and ``decode_peak_mib``: on CUDA the most that PyTorch reserved, with the
         memory of captured graphs, of which nothing counts as allocated between replays; on the CPU
         by how much the process grew, model included, interpreter and libraries not;
-        ``target_tokens_per_step``, of the measured batches; and on CUDA ``runs_at_once``: of how
-        many such runs the device has more side by side than one after the other.
+        ``target_tokens_per_step``, of the measured batches; ``engine``, with which steps were
+        measured: not the one asked for if a part rules that out; and on CUDA ``runs_at_once``: of
+        how many such runs the device has more side by side than one after the other.
     """
     work = Workload(spec, prepared, device, engine, micro_batch_factor)
     _load_libraries(device)
@@ -75,7 +77,8 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
         training.warm_up(work.steps)
         train_seconds = _median_seconds(lambda: training.run(work.steps), device, seconds)
         train_peak_mib = memory.peak_mib()
-    measured = {
+    measured: dict[str, Any] = {
+        "engine": training.engine_name,
         "train_target_tokens_per_second": work.n_target_tokens / train_seconds,
         "decode_sentences_per_second": len(work.sentences.index) / decode_seconds,
         "train_peak_mib": train_peak_mib,

@@ -108,6 +108,11 @@ class TrainingWork:
         self._engine = engine
         self._micro_batch_factor = micro_batch_factor
 
+    @property
+    def engine_name(self) -> str:
+        """Return what the steps are executed with."""
+        return self._engine.name
+
     def warm_up(self, steps: Sequence[Step]) -> None:
         """Make steps until the engine captures and compiles nothing more for them.
 

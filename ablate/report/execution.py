@@ -42,5 +42,9 @@ def _micro_batching(record: Record) -> str:
 
 
 def _engine(record: Record) -> str:
-    note = record.get("engine_note")
-    return f"{record.get('engine', '')} engine, {note}" if note else ""
+    own, note = record.get("engine", ""), record.get("engine_note")
+    measured = record.get("speed", {}).get("engine", own)
+    texts = [f"{own} engine, {note}"] if note else []
+    if measured != own:
+        texts.append(f"speed and memory were measured with the {measured} engine")
+    return "; ".join(texts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def resume(task: Task, folder: Path) -> Task:
     if task.fallbacks and task.fallbacks != begun:
         _remove_all(folder)
         write_whole(folder / _FILE, json.dumps(task.fallbacks) + "\n")
-    return task.with_fallbacks(begun) if not task.fallbacks else task
+    return task if task.fallbacks else replace(task.with_fallbacks(begun), key=task.key)
 
 
 def tidy(folder: Path) -> None:

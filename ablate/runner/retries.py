@@ -5,8 +5,9 @@
     engine          in a fresh process, with the eager engine
     other           in a process of its own, if it shared one
 
-A run keeps its identity all the while. What it was done with stands in its record, and whatever
-shows its numbers says so.
+In micro-batches a run keeps its identity. With the eager engine it is the run that ``--engine
+eager`` makes, and kept as that one, since random numbers may be drawn in another way. What a run
+was done with stands in its record, and whatever shows its numbers says so.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def retry(ended: TaskOutcome) -> Retry | None:
     if ended.failure in ("memory", "killed"):
         return _with_more_memory(task, ended)
     if ended.failure == "engine":
-        return _with_eager(task, ended.reason or "")
+        return _with_eager(ended.task, ended.reason or "")
     if ended.failure == "process_lost":
         return Retry(task, "in another process")
     if task.runs_per_process > 1:
@@ -86,4 +87,6 @@ def _with_eager(task: Task, reason: str) -> Retry | None:
     if task.engine == _EAGER:
         return None
     changes = {"engine": _EAGER, "engine_note": f"not {task.engine}: {reason}"}
-    return Retry(task.with_fallbacks(changes), "in a fresh process with the eager engine")
+    again = task.with_fallbacks(changes)
+    is_fresh = task.fresh and again.key != task.key  # of another run nothing has been removed
+    return Retry(replace(again, fresh=is_fresh), "in a fresh process with the eager engine")

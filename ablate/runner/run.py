@@ -108,6 +108,7 @@ class _Attempt:
             "git": provenance.git() | {"code": staleness.code_digest()},
             "engine": task.engine,
             "engine_note": task.engine_note,
+            "is_fallback": bool(task.engine_note),
             "runs_per_process": task.runs_per_process,
             "micro_batching": micro_batching(task),
             "started": provenance.now(),
@@ -283,7 +284,7 @@ def micro_batching(task: Task) -> Record | None:
 
 def _columns(probe: Record) -> Record:
     """Sort what a probe measured into the record's sections."""
-    kept = ("session", "rounds", "micro_batch_factor")
+    kept = ("session", "rounds", "micro_batch_factor", "engine")
     how = {key: probe[key] for key in kept if key in probe}
     speeds = {key: value for key, value in probe.items() if key.endswith("_per_second")}
     return {

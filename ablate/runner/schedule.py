@@ -69,11 +69,12 @@ def schedule(
     Raises:
         KeyboardInterrupt: when the user stops it; by then every worker has ended.
     """
-    todo = missing(tasks, store)
+    todo = missing([_as_repeated(task, store) for task in tasks], store)
     with Pool(worker_slots, listener, command, limits.grace_s) as pool:
         n_devices = len(set(worker_slots))
         attempts = _measure(_rows_to_probe(todo, store), pool, listener, n_devices, limits)
-        todo = [task.with_fallbacks(_fallbacks(task, attempts, store)) for task in todo]
+        again = [task.with_fallbacks(_fallbacks(task, attempts, store)) for task in todo]
+        todo = [_replaced(*pair, store) for pair in zip(todo, again, strict=True)]
         what = "training"
         while todo:
             groups = _pack(todo, worker_slots, store, limits.runs_per_process)
@@ -168,6 +169,24 @@ def _fallbacks(task: Task, rows: dict[str, Task], store: Store) -> dict[str, Any
     return store.load_probe(task.probe) or {}
 
 
+def _as_repeated(task: Task, store: Store) -> Task:
+    """Return a run as it was repeated when its engine had failed; itself, if it has not failed."""
+    record = None if task.fresh else store.load(task.key)
+    is_replaced = record is not None and record.get("replaced_by") == task.eager_key != ""
+    return task.with_fallbacks(record or {}) if is_replaced else task
+
+
+def _replaced(task: Task, again: Task, store: Store) -> Task:
+    """Return how a run is made; if that is another run, the record of the first one says so."""
+    if again.key != task.key:
+        record = store.load(task.key)
+        if record is None or record["status"] != "failed":
+            record = task.record("failed", again.engine_note, finished=now())
+        note = {"engine": again.engine, "engine_note": again.engine_note}
+        store.save({**record, **note, "replaced_by": again.key})
+    return again
+
+
 def _pack(
     tasks: Sequence[Task],
     worker_slots: Sequence[Device],
@@ -208,7 +227,7 @@ def _train(
         record, again = _settle(ended, store), retry(ended)
         text = outcome(record)
         if again is not None:
-            todo.append(again.task)
+            todo.append(_replaced(ended.task, again.task, store))
             text += f"; once more, {again.how}"
         listener.ended(ended.task, text, is_good=record["status"] == "done")
     return todo
@@ -266,7 +285,8 @@ def _probes(tasks: Iterable[Task]) -> dict[str, Task]:
     """Return a probe of every row, by its key."""
     rows: dict[str, Task] = {}
     for task in tasks:
-        rows.setdefault(task.probe, replace(task, action="probe", key=task.probe))
+        probe = replace(task, action="probe", key=task.probe, eager_key="")
+        rows.setdefault(task.probe, probe)
     return rows
 
 

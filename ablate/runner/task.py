@@ -33,6 +33,7 @@ class Task:
         session: of a probe: when the rows began to take turns.
         round: of a probe: how often the row has had its turn; the first has a process of its own.
         engine: how training steps are executed, and tokens of translations written.
+        eager_key: the hash that a run has with the eager engine; empty: the same.
         engine_note: why with this engine, if another one was asked for and failed.
         micro_batch_factor: how many times smaller than usual the parts of a batch are, so that
             they fit into memory.
@@ -55,6 +56,7 @@ class Task:
     session: str = ""
     round: int = 0
     engine: str = "eager"
+    eager_key: str = ""
     engine_note: str = ""
     micro_batch_factor: int = 1
     isolation: Literal["none", "process", "device"] = "none"
@@ -82,12 +84,19 @@ class Task:
         return changes
 
     def with_fallbacks(self, changes: Mapping[str, Any]) -> Task:
-        """Return the task with ``changes`` of another one, and the isolation that they ask for."""
+        """Return the task with ``changes`` of another one, and the isolation that they ask for.
+
+        With the eager engine it is another run where that draws other random numbers.
+        """
         task = self
         if changes.get("engine_note"):
-            isolation = "process" if task.isolation == "none" else task.isolation
-            engine, note = changes["engine"], changes["engine_note"]
-            task = replace(task, engine=engine, engine_note=note, isolation=isolation)
+            task = replace(
+                task,
+                key=task.eager_key or task.key,
+                engine=changes["engine"],
+                engine_note=changes["engine_note"],
+                isolation="process" if task.isolation == "none" else task.isolation,
+            )
         if changes.get("micro_batch_factor", 1) > 1:
             factor = changes["micro_batch_factor"]
             task = replace(task, micro_batch_factor=factor, isolation="device")

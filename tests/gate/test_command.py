@@ -93,8 +93,10 @@ class Bench:
                 curve = self.store.path(task.key) / "curve.csv"
                 curve.write_text("\n".join(["step,train_loss", *lines, "9,1.0"]), encoding="utf-8")
 
-    def bless(self, seeds: Sequence[int] = SEEDS, **choices: Any) -> gating.Blessed:
-        options = RunOptions(seeds=seeds, results=self.store.results)
+    def bless(
+        self, seeds: Sequence[int] = SEEDS, engine: str = "auto", **choices: Any
+    ) -> gating.Blessed:
+        options = RunOptions(seeds=seeds, engine=engine, results=self.store.results)
         return gating.bless(self.spec, self.reference, options, **{"is_stored": True, **choices})
 
     def gate(self, is_stored: bool = True, **options: Any) -> gating.Gated:
@@ -178,6 +180,24 @@ def test_runs_that_were_not_executed_as_was_asked_for_are_reported(bench: Bench)
     bench.store_runs({"baseline": NEW["baseline"]}, first=6, **changes)
     remark = "baseline, seeds 6, 7, 8: eager engine, not cuda_graph: no capture"
     assert bench.gate().remarks == (remark,)
+
+
+def test_a_run_whose_engine_failed_blesses_nothing_unless_that_is_asked_for(bench: Bench) -> None:
+    changes: dict[str, Any] = {"engine": "eager", "engine_note": "not compile: no luck"}
+    bench.store_runs({"baseline": BLEU["baseline"][:1]}, is_fallback=True, **changes)
+    before = bench.reference.read_text(encoding="utf-8")
+    reason = "baseline with seed 1 was trained with the eager engine, not compile: no luck; say"
+    with pytest.raises(BlessingError, match=reason):
+        bench.bless(engine="compile")
+    assert bench.reference.read_text(encoding="utf-8") == before
+    assert bench.bless(engine="eager").remarks == ()
+
+
+def test_a_blessing_names_what_was_not_executed_as_was_asked_for(bench: Bench) -> None:
+    divided = {"n": 2, "factor": 2, "note": "each draws dropout of its own"}
+    bench.store_runs({"none": BLEU["none"][:1]}, micro_batching=divided)
+    (remark,) = bench.bless().remarks
+    assert remark.startswith("none, seed 1: out of memory with whole batches")
 
 
 def test_a_machine_of_another_kind_is_reported(bench: Bench) -> None:

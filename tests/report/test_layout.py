@@ -397,6 +397,11 @@ def test_a_footnote_names_rows_that_were_not_executed_as_was_asked_for(
         "eager engine, not compile: no luck",
     ]
     assert not any(label.startswith("baseline,") for label in told)
+    records["literal", 2]["speed"]["engine"] = "compile"
+    both = [note.text for note in table(experiment, records).footnotes if "literal" in note.label]
+    assert both[1] == (
+        "eager engine, not compile: no luck; speed and memory were measured with the compile engine"
+    )
     records["learned", 2] |= {"status": "oom", "error": "no room", "micro_batching": {"factor": 8}}
     texts = [note.text for note in table(experiment, records).footnotes]
     assert "tried in micro-batches 1/8 of the usual size too" in texts

@@ -23,6 +23,7 @@ from ablate.runner.probe import n_rounds_of
 from ablate.runner.schedule import Limits, schedule
 from ablate.runner.task import Task
 from ablate.store import Store
+from ablate.training.engines import micro_batches
 from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
 
 pytestmark = pytest.mark.e2e
@@ -60,6 +61,27 @@ CudaGraph.forward_backward = fail
 sys.exit(worker.main())
 """
 
+WRONG = """
+import sys
+
+import torch._dynamo  # once, and not in every fork
+from ablate.runner import worker
+from ablate.training.engines import micro_batches
+from ablate.training.engines.data_parallel import DataParallel
+
+micro_batches._FEWEST_TOKENS = 40
+update = DataParallel.update
+
+def err(self):
+    norm = update(self)
+    with torch.no_grad():
+        self.model.get_parameter("encoder.layers.0.feed_forward.up.weight").mul_(1.01)
+    return norm
+
+DataParallel.update = err
+sys.exit(worker.main())
+"""
+
 FULL = """
 import sys
 
@@ -85,6 +107,7 @@ model:
   dims: {d_model: 16, n_heads: 2, max_len: 32}
   n_layers: 1
   feed_forward: {name: relu, d_ff: 16}
+  dropout: {embedding: 0.1, residual: 0.1}
 training: {steps: 12, batch_tokens: 200, evaluate_every: 5, schedule: {name: constant, lr: 0.01}}
 decoding: greedy
 seeds: [1]
@@ -147,34 +170,63 @@ def test_a_probe_that_does_not_fit_is_measured_in_halves(
     assert record["speed"]["micro_batch_factor"] == 2
 
 
-def _run(folder: Path, results: str, engine: str) -> running.Outcome:
-    options = RunOptions(device="cpu", results=folder / results, jobs=1, engine=engine)
+def _run(folder: Path, engine: str) -> running.Outcome:
+    options = RunOptions(device="cpu", results=folder / "results", jobs=1, engine=engine)
     return running.run(folder / "pe.yaml", replace(options, probe_seconds=0.0))
 
 
-def test_a_run_whose_capture_fails_ends_with_the_numbers_of_the_eager_engine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def eager(tmp_path_factory: pytest.TempPathFactory) -> tuple[running.Outcome, Store]:
+    """Return the outcome of a run that was asked to be eager, and where it is."""
+    folder = tmp_path_factory.mktemp("eager")
+    (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ABLATE_CACHE", str(folder / "cache"))
+        patch.setattr(schedule_module, "_rows_to_probe", lambda tasks, store: [])  # saves seconds
+        return _run(folder, "eager"), Store(folder / "results")
+
+
+@pytest.mark.parametrize(
+    ("engine", "code", "reason"),
+    [
+        ("cuda_graph", UNCAPTURED, "a training step could not be captured"),
+        (
+            "data_parallel",
+            WRONG,
+            "a step of data_parallel is not that of the eager engine: "
+            "encoder.layers.0.feed_forward.up.weight differs after the update by 1.00%",
+        ),
+    ],
+)
+def test_a_run_whose_engine_fails_is_the_run_of_the_eager_engine(
+    engine: str,
+    code: str,
+    reason: str,
+    eager: tuple[running.Outcome, Store],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """It has its numbers, and its hash: either engine would have drawn other dropout masks."""
     (tmp_path / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(schedule_module, "_rows_to_probe", lambda tasks, store: [])  # saves seconds
-    eager = _run(tmp_path, "eager", "eager")
-    worker = [sys.executable, "-c", UNCAPTURED]
+    monkeypatch.setattr(schedule_module, "_rows_to_probe", lambda tasks, store: [])
+    monkeypatch.setattr(micro_batches, "_FEWEST_TOKENS", 40)
+    worker = [sys.executable, "-c", code]
     monkeypatch.setattr(running, "schedule", partial(schedule, command=worker))
-    outcome = _run(tmp_path, "failed", "cuda_graph")
+    (asked, asked_store), outcome = eager, _run(tmp_path, engine)
     assert outcome.exit_status == 0
-    note = "not cuda_graph: a training step could not be captured"
-    label = "baseline, seed 1"
+    note, label = f"not {engine}: {reason}", "baseline, seed 1"
     assert {each.label: each.text for each in outcome.table.footnotes}[label] == (
         f"eager engine, {note}"
     )
-    assert label not in {each.label for each in eager.table.footnotes}
-    (record,), (expected,) = outcome.records.values(), eager.records.values()
+    assert label not in {each.label for each in asked.table.footnotes}
+    (record,), (expected,) = outcome.records.values(), asked.records.values()
     assert (record["engine"], record["engine_note"]) == ("eager", note)
-    for key in ("status", "dev", "test"):
+    for key in ("hash", "status", "dev", "test"):
         assert record[key] == expected[key]
-    of_failed = _curve(Store(tmp_path / "failed"), record["hash"])
-    pd.testing.assert_frame_equal(of_failed, _curve(Store(tmp_path / "eager"), expected["hash"]))
+    stores = Store(tmp_path / "results"), asked_store
+    curves = [_curve(store, record["hash"]) for store in stores]
+    pd.testing.assert_frame_equal(*curves)
 
 
 def _curve(store: Store, key: str) -> Any:

@@ -390,6 +390,34 @@ def test_runs_do_not_try_an_engine_that_no_probe_could_use(
     ]
 
 
+@pytest.mark.parametrize("name", ["uncaptured", "uncompiled"])  # in training, in the probe
+def test_a_run_whose_engine_failed_is_kept_as_the_run_that_was_made(
+    name: str, store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    """The eager engine may draw other random numbers, and then its run has another hash."""
+    asked = task(name, engine="cuda_graph", eager_key="eager")
+    for _ in range(2):  # the second time there is nothing to do
+        _run([asked], store, diary, command)
+        assert _trained(store)[-1] == f"train {name} 1 eager"
+    assert len(_trained(store)) == 1 + (name == "uncaptured")
+    assert (_status(store, name), _status(store, "eager")) == ("failed", "done")
+    outcome = store.load_outcome(name) or {}
+    assert (outcome["hash"], outcome["is_fallback"]) == ("eager", True)
+    assert outcome["engine_note"] == "not cuda_graph: no capture"
+    _run([replace(asked, fresh=True)], store, diary, command)
+    again = [*_trained(store)][1 + (name == "uncaptured") :]
+    assert again == [*[f"train {name} 1"] * (name == "uncaptured"), f"train {name} 1 eager"]
+
+
+def test_a_run_that_was_made_eagerly_before_stands_in_for_one_whose_engine_fails(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    store.save({"hash": "eager", "status": "done", "error": None, "test": {}, "engine_note": ""})
+    _run([task("uncaptured", engine="cuda_graph", eager_key="eager")], store, diary, command)
+    outcome = store.load_outcome("uncaptured") or {}
+    assert (outcome["hash"], outcome["engine_note"]) == ("eager", "not cuda_graph: no capture")
+
+
 ENGINE_WORKER = """
 import os, sys
 with open(sys.argv[1], "a") as file:
