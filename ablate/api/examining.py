@@ -29,7 +29,7 @@ def doctor(
         DeviceError: if ``device`` is no name of a device.
     """
     if device.partition(":")[0] not in ("auto", "cpu", "cuda"):
-        devices.find(device)
+        devices.find_among(0, device)
     return examine(device, Path(results), listener)
 
 

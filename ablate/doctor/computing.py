@@ -220,8 +220,7 @@ def _device(target: Target) -> tuple[torch.device, Device]:
     """Return the device, the only one that this process sees, and make it compute as runs do."""
     kind = target.device.partition(":")[0]
     if kind == "cuda":
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        devices.compute_deterministically()
         return torch.device("cuda"), Device("cuda", 0)
     return torch.device("cpu"), Device("cpu")
 

@@ -53,16 +53,20 @@ def examine(
 
 
 def _devices(wanted: str, results: Sequence[CheckResult]) -> tuple[Device, ...]:
-    """Return the devices to check: as many as CUDA has reached."""
+    """Return the devices to check, of those that CUDA has reached.
+
+    A process that counts GPUs may be on them from then on; so the check of the GPUs has counted,
+    in a process that has ended, and the examination does not find itself there.
+    """
     gpus = next((result for result in results if result.name == "gpus"), None)
     if gpus is not None and gpus.outcome == "broken":
         return ()
+    n_gpus = 0 if gpus is None else int(gpus.figures.get("gpus_by_cuda", 0))
     try:
-        chosen = devices.find(wanted)
+        chosen = devices.find_among(n_gpus, wanted)
     except AblateError:
         return ()
-    n_cuda = None if gpus is None else gpus.figures.get("gpus_by_cuda")
-    return tuple(d for d in chosen if not d.index or n_cuda is None or d.index < int(n_cuda))
+    return chosen
 
 
 def _made(

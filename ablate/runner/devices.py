@@ -46,7 +46,7 @@ class Device:
         fresh from the system, page by page, at every step.
         """
         return {
-            "CUDA_VISIBLE_DEVICES": "" if self.index is None else _visible()[self.index],
+            "CUDA_VISIBLE_DEVICES": "" if self.index is None else _driver_name(self.index),
             "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # what deterministic matrix products need
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
@@ -57,6 +57,15 @@ class Device:
             "MALLOC_TRIM_THRESHOLD_": str(2**32),
             "MALLOC_TOP_PAD_": str(2**26),
         }
+
+
+def compute_deterministically() -> None:
+    """Have a GPU give the same numbers every time, at the price of some speed."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # Filling memory that is not read only helps to find mistakes
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    # Else parts of a long sum are rounded to bf16 before they are added up
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
 def memory_mib(device: Device) -> float:
@@ -76,10 +85,18 @@ def find(wanted: str) -> tuple[Device, ...]:
     Raises:
         DeviceError: if it names something that is not there; nothing else is used in its place.
     """
-    kind, colon, numbers = wanted.partition(":")
+    return (Device("cpu"),) if wanted == "cpu" else find_among(_n_gpus(), wanted)
+
+
+def find_among(n_gpus: int, wanted: str) -> tuple[Device, ...]:
+    """Return what `find` returns on a machine with ``n_gpus`` GPUs.
+
+    Raises:
+        DeviceError: as `find`.
+    """
     if wanted == "cpu":
         return (Device("cpu"),)
-    n_gpus = _n_gpus()
+    kind, colon, numbers = wanted.partition(":")
     gpus = tuple(Device("cuda", index) for index in range(n_gpus))
     if wanted == "auto":
         return gpus or (Device("cpu"),)
@@ -182,12 +199,10 @@ def _n_gpus() -> int:
     return torch.cuda.device_count()
 
 
-def _visible() -> list[str]:
-    """Return the names by which the driver knows the GPUs that this process may see."""
+def _driver_name(index: int) -> str:
+    """Return the name by which the driver knows a GPU that this process may see."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is None:
-        return [str(index) for index in range(_n_gpus())]
-    return [name.strip() for name in given.split(",")]
+    return str(index) if given is None else given.split(",")[index].strip()
 
 
 def _has_bf16(device: Device) -> bool:

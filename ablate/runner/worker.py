@@ -32,7 +32,7 @@ import torch
 from ablate.errors import RunError, StoppedError
 from ablate.processes import die_with_parent
 from ablate.registry import PluginError, adopt
-from ablate.runner.devices import n_cores
+from ablate.runner.devices import compute_deterministically, n_cores
 from ablate.runner.failures import failure_of, reason_of
 from ablate.runner.interleaving import Interleaver
 from ablate.runner.probe import probe_one
@@ -129,7 +129,7 @@ def _work(tasks: Sequence[Task], send: _Send) -> int:
     threading.Thread(target=cores.listen, daemon=True).start()
     torch.set_num_threads(1)
     if tasks[0].device == "cuda":
-        _compute_deterministically()
+        compute_deterministically()
     try:
         for plugin in tasks[0].plugins or ():
             adopt(plugin)
@@ -208,15 +208,6 @@ def _log_to(file: Path) -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
             os.dup2(log.fileno(), stream.fileno())
-
-
-def _compute_deterministically() -> None:
-    """Have the same numbers every time, at the price of some speed on a GPU."""
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    # Filling memory that is not read only helps to find mistakes
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    # Else parts of a long sum are rounded to bf16 before they are added up
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
 class _Cores:

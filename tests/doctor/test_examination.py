@@ -68,11 +68,14 @@ def test_checks_of_gpus_are_not_made_on_a_cpu(tmp_path: Path) -> None:
 def test_each_device_is_checked_in_a_process_that_sees_no_other(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    _with_gpus(monkeypatch, 3)
-    checks = (Check("one", _fails, 30.0, ("cuda",)), Check("two", _fails, 30.0, ("cuda",)))
+    monkeypatch.setattr(torch.cuda, "init", _fails)  # or the examination would find itself there
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    gpus = Check("gpus", lambda _: ok("three", gpus_by_cuda=3))
+    checks = (gpus, Check("one", _fails, 30.0, ("cuda",)), Check("two", _fails, 30.0, ("cuda",)))
     heard: list[CheckResult] = []
     diagnosis = examine("cuda:0,2", tmp_path, heard.append, checks, ECHO)
     assert [(r.name, r.sentence) for r in diagnosis.results] == [
+        ("gpus", "three"),
         ("one", "cuda:0 0"),
         ("two", "cuda:0 0"),
         ("one", "cuda:2 2"),
@@ -90,9 +93,8 @@ def test_each_device_is_checked_in_a_process_that_sees_no_other(
     ],
 )
 def test_only_devices_that_cuda_reaches_are_checked(
-    gpus: CheckResult, n_checked: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    gpus: CheckResult, n_checked: int, tmp_path: Path
 ) -> None:
-    _with_gpus(monkeypatch, 2)
     checks = (Check("gpus", lambda _: gpus), Check("one", _fails, 30.0, ("cuda",)))
     diagnosis = examine("auto", tmp_path, checks=checks, command=ECHO)
     assert len(diagnosis.results) == 1 + n_checked

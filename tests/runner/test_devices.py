@@ -152,7 +152,6 @@ def test_a_gpu_keeps_the_name_that_the_outer_world_gave_it(monkeypatch: pytest.M
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-aa, GPU-bb")
     assert Device("cuda", 1).environment()["CUDA_VISIBLE_DEVICES"] == "GPU-bb"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    _with_gpus(monkeypatch, 2)
     assert Device("cuda", 1).environment()["CUDA_VISIBLE_DEVICES"] == "1"
 
 
