@@ -23,7 +23,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +56,8 @@ def main() -> int:
     _be_like_a_run(place.environment())
     torch.set_num_threads(1)  # as our runner has it, which gives a run cores, not threads
     device = torch.device(place.kind)
+    if place.kind == "cuda":
+        devices.compute_deterministically()
     run, corpus = prepared(options)
     precision = devices.resolve(options.precision, place)
     torch.manual_seed(1)
@@ -172,19 +174,28 @@ def operations(engine: Engine, batches: list[Batch]) -> list[dict[str, Any]]:
     with profile(activities=activities) as seen:
         for batch in batches:
             engine.step([batch])
+    return _longest(seen.key_averages(), len(batches), is_cuda=is_cuda)
+
+
+def _longest(events: Iterable[Any], n_steps: int, *, is_cuda: bool) -> list[dict[str, Any]]:
+    """Return the operations that take most of the time; none if no kernel could be observed.
+
+    On CUDA the time of a kernel is counted twice, by itself and with the operation that has
+    launched it, so that kernels alone are looked at.
+    """
 
     def own(event: Any) -> float:
         return float(event.self_device_time_total if is_cuda else event.self_cpu_time_total)
 
-    events = sorted(seen.key_averages(), key=own, reverse=True)
-    whole = sum(map(own, events))
+    if is_cuda:
+        of_device = (event for event in events if event.device_type.name == "CUDA")
+        events = [event for event in of_device if not event.is_user_annotation]
+    longest = sorted(events, key=own, reverse=True)
+    whole = sum(map(own, longest))
     return [
-        {
-            "name": event.key,
-            "share": own(event) / whole,
-            "calls_per_step": event.count / len(batches),
-        }
-        for event in events[:TOP]
+        {"name": event.key, "share": own(event) / whole, "calls_per_step": event.count / n_steps}
+        for event in longest[:TOP]
+        if whole > 0
     ]
 
 

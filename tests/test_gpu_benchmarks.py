@@ -116,6 +116,58 @@ def test_our_rounds_are_replays(own_batches: bool, machine: CudaMachine) -> None
     ]
 
 
+def asked(name: str, machine: CudaMachine) -> str:
+    """Return the line that an item about captures answers."""
+    setting = module("gpu.script").Setting(machine.device, reduced=True, output=Path())
+    line = module("gpu.capture_rules").ITEMS[name](setting).line
+    assert isinstance(line, str)
+    return line
+
+
+@pytest.mark.usefixtures("_benchmarks")
+def test_questions_about_captures_are_asked_of_a_gpu_that_has_their_rules(
+    machine: CudaMachine,
+) -> None:
+    assert asked("captured_again", machine) == "three captures, one after the other, from one pool"
+    assert asked("no_longer_used", machine) == "replays differ by 0.0e+00"
+    assert "illegal memory access" in asked("destroyed_beside_others", machine)
+    assert (
+        asked("dropout_draws", machine) == "each replay draws anew, and the same from the same seed"
+    )
+
+
+@pytest.mark.usefixtures("_benchmarks")
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("collected_during_a_capture", "a graph must not be collected during a capture: the work"),
+        ("after_a_failure", "not possible after a failed capture: the capture that asks for a num"),
+    ],
+)
+def test_what_spoils_a_capture_is_an_answer(name: str, line: str, machine: CudaMachine) -> None:
+    assert asked(name, machine).startswith(line)
+
+
+@pytest.mark.usefixtures("_benchmarks")
+def test_kernels_are_counted_once_and_their_lack_is_no_failure() -> None:
+    """The profiler gives their time to the operation too that has launched them."""
+    profile = module("step_profile")
+
+    def event(key: str, device: str, us: float) -> SimpleNamespace:
+        of_device = {"device_type": SimpleNamespace(name=device), "is_user_annotation": False}
+        return SimpleNamespace(
+            key=key, count=4, self_device_time_total=us, self_cpu_time_total=1.0, **of_device
+        )
+
+    events = [event("mm", "CPU", 30), event("gemm", "CUDA", 30), event("add", "CUDA", 10)]
+    assert profile._longest(events, 2, is_cuda=True) == [
+        {"name": "gemm", "share": 0.75, "calls_per_step": 2},
+        {"name": "add", "share": 0.25, "calls_per_step": 2},
+    ]
+    assert profile._longest(events[:1], 2, is_cuda=True) == []
+    assert profile._longest(events[:1], 2, is_cuda=False)[0]["share"] == 1.0
+
+
 @pytest.mark.usefixtures("_benchmarks")
 def test_a_cpu_is_warm_after_as_many_steps_as_a_round_has() -> None:
     options = Namespace(device="cpu", steps=20, own_batches=True)

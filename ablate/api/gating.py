@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -350,7 +351,7 @@ def _all_stored(selection: Selection, store: Store, engine: str | None) -> Recor
     return records
 
 
-def _executed(records: Records) -> tuple[str, ...]:
+def _executed(records: Mapping[tuple[str, int], Mapping[str, Any]]) -> tuple[str, ...]:
     """Return which runs were not executed as was asked for, and how they were, in sentences."""
     return tuple(f"{note.label}: {note.text}" for note in execution(records))
 

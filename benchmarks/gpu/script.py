@@ -9,6 +9,7 @@ be learned from; `first_hour` starts another one for the rest.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -97,8 +98,7 @@ def answer(items: Mapping[str, Item], *, in_fresh_processes: bool = False) -> in
     device = torch.device(place.kind)
     torch.set_num_threads(1)
     if place.kind == "cuda":
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        devices.compute_deterministically()
     setting = Setting(device, options.reduced, options.output)
     _tell({"expected": list(items), "origin": origin(place.kind) | {"command": _command()}})
     for name, item in items.items():
@@ -113,6 +113,7 @@ def answer(items: Mapping[str, Item], *, in_fresh_processes: bool = False) -> in
 
 def _one(name: str, item: Item, setting: Setting) -> bool:
     """Answer one item; return whether the process may go on."""
+    gc.collect()  # else graphs of an earlier item may end while this one uses their stream
     _tell({"begins": name})
     began = time.perf_counter()
     try:

@@ -17,10 +17,11 @@ def profiled(preset: str, setting: Setting) -> Result:
     words = ["--preset", preset, "--steps", str(setting.pick(8, 1))]
     words += ["--repeats", str(setting.pick(5, 1))]
     measured = raced("step_profile.py", words, setting)
-    top = (f"{kernel['name'][:40]} {kernel['share']:.0%}" for kernel in measured["top"][:3])
+    top = [f"{kernel['name'][:40]} {kernel['share']:.0%}" for kernel in measured["top"][:3]]
     line = (
         f"{1e3 * measured['seconds_per_step']:.2f} ms a step, "
-        f"{measured['times_the_floor']:.1f} times the floor; most of it {', '.join(top)}"
+        f"{measured['times_the_floor']:.1f} times the floor; "
+        f"most of it {', '.join(top) or 'in kernels that the profiler may not observe'}"
     )
     return Result(line, measured)
 

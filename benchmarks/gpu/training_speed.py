@@ -1,7 +1,7 @@
 """How fast is training beside an eager ``nn.Transformer``? Answered by `first_hour`.
 
-The race of `benchmarks/training_speed.py`, with the one contender that needs no environment of its
-own. The warm-up is three times over the batches, so that what is measured is replayed.
+The race of `benchmarks/training_speed.py`, which warms up until everything is captured, with the
+one contender that needs no environment of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def against_plain(preset: str, setting: Setting) -> Result:
     """Let a loop by hand and ours take turns."""
     n_steps = setting.pick(20, 1)
     words = ["--only", "plain", "--preset", preset, "--steps", str(n_steps)]
-    words += ["--warm-up", str(setting.pick(3 * n_steps, 1)), "--repeats", str(setting.pick(5, 1))]
+    words += ["--repeats", str(setting.pick(5, 1))]
     measured = raced("training_speed.py", words, setting)
     lines = []
     for entry in measured["contenders"]:

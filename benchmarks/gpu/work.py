@@ -28,7 +28,7 @@ from ablate.decoding import Hypothesis, Search, translate
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import build
-from ablate.training.engines import Engine, capturer_for, make_engine
+from ablate.training.engines import Engine, make_engine
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 from gpu.script import Setting
 
@@ -121,12 +121,11 @@ class Work:
         return build(Search, run.decoding, at="decoding")
 
     def translations(
-        self, model: Transformer, search: Search, n: int, engine: str
+        self, model: Transformer, search: Search, n: int, capturer: GraphCapturer | None
     ) -> list[list[Hypothesis]]:
-        """Translate the first ``n`` sources, tokens captured if training with ``engine`` is."""
+        """Translate the first ``n`` sources, with the capturer of a run or without any."""
         sources = [self.pairs.src[row] for row in range(n)]
         n_tokens = 8 * self.run.training.batch_tokens
-        capturer = capturer_for(engine, model, self.setting.device)
         return translate(model, search, sources, n_tokens, self.setting.device, capturer)
 
 

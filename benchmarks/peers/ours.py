@@ -16,6 +16,7 @@ from ablate.decoding import Search, translate
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import build
+from ablate.runner.devices import compute_deterministically
 from ablate.training.engines import capturer_for, make_engine, resolve
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 from peers.protocol import PAD, Batch, Clock, Ids, Session, count_parameters, serve
@@ -24,6 +25,8 @@ from peers.protocol import PAD, Batch, Clock, Ids, Session, count_parameters, se
 def main() -> None:
     """Train or decode until nothing more is asked for."""
     session = Session(["tokenizers"])
+    if session.job.device == "cuda":
+        compute_deterministically()  # as runs do
     spec = RunSpec.model_validate(session.job.spec)
     n = session.job.sizes.vocab_size
     model = assemble(spec.model, Vocabulary(n, n, is_joint=True), PAD).to(session.job.device)
