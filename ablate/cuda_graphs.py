@@ -139,6 +139,22 @@ def generator_of(device: torch.device) -> torch.Generator:
 
 
 @contextmanager
+def usual_kernels() -> Iterator[None]:
+    """Let PyTorch use its usual kernels, for work that writes no two numbers to one address.
+
+    That work is deterministic. Where a switch asks for deterministic algorithms PyTorch does not
+    know so, and takes fifteen kernels on a GPU to write to given places.
+    """
+    was_enabled = torch.are_deterministic_algorithms_enabled()
+    warned_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(False)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(was_enabled, warn_only=warned_only)
+
+
+@contextmanager
 def _no_garbage_collection() -> Iterator[None]:
     """Collect no garbage: with it a graph might be destroyed during the capture of another."""
     was_enabled = gc.isenabled()

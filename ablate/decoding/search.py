@@ -6,13 +6,10 @@ B sentences, S source tokens, K beams per sentence, C candidates per beam, V tar
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-import torch
 from torch import Tensor
 
-from ablate.cuda_graphs import GraphCapturer
+from ablate.cuda_graphs import GraphCapturer, usual_kernels
 from ablate.data.tokenizer import PAD
 from ablate.decoding.candidates import Limits
 from ablate.decoding.decode_loop import CapturedDecodeLoop, DecodeLoop
@@ -73,25 +70,8 @@ class Search(Part, slot="decoding"):
             loop = DecodeLoop(setup, model, src)
         else:
             loop = CapturedDecodeLoop(setup, model, src, capturer)
-        with _usual_kernels():
+        with usual_kernels():  # no two numbers are written to one address
             return loop.run()
 
     def _max_lens(self, model: Transformer, src: Tensor) -> Tensor:
         return ((src != PAD).sum(dim=1) + self.max_extra).clamp(max=model.max_len)
-
-
-@contextmanager
-def _usual_kernels() -> Iterator[None]:
-    """Let PyTorch use its usual kernels.
-
-    Decoding writes no two numbers to one address, so that they are deterministic. Where a switch
-    asks for deterministic algorithms PyTorch does not know that, and takes fifteen kernels on a GPU
-    to write one token to the caches.
-    """
-    was_enabled = torch.are_deterministic_algorithms_enabled()
-    warned_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(False)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(was_enabled, warn_only=warned_only)

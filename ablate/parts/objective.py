@@ -15,6 +15,7 @@ from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from ablate.cuda_graphs import usual_kernels
 from ablate.parts.embedding import MASKED_LOGIT
 from ablate.registry import Part, register
 
@@ -214,6 +215,8 @@ def _smoothed_cross_entropy(logits: Tensor, targets: Tensor, pad: int, epsilon: 
     """Return the cross-entropy, (), of ``logits`` (N, V), with smoothing of form uniform."""
     if logits.is_cpu and logits.dtype == torch.bfloat16:
         return _SmoothedCrossEntropy.apply(logits, targets, pad, epsilon)
+    if logits.is_cuda:
+        return _FusedCrossEntropy.apply(logits, targets, pad, epsilon)
     return F.cross_entropy(
         _at_least_float32(logits),
         targets,
@@ -250,6 +253,40 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         p.sub_(ctx.epsilon / p.size(1))
         p.scatter_add_(1, index, p.new_full(index.shape, ctx.epsilon - 1))
         return p.mul_(gradient * (index != ctx.pad)).to(ctx.dtype), None, None, None
+
+
+class _FusedCrossEntropy(torch.autograd.Function):
+    """`torch.nn.functional.cross_entropy` with fewer passes over the logits, for a GPU.
+
+    From logits in bf16, PyTorch's own reads and writes 48 bytes of memory for each: it computes two
+    dense gradients, one of the target's term and one of the smoothing's, adds them, and sends the
+    sum back through the softmax. This one takes 32: the softmax becomes the gradient at once, in
+    the precision of the logits, and the target's place is written afterwards.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, logits: Tensor, targets: Tensor, pad: int, epsilon: float
+    ) -> Tensor:
+        log_p, index = _at_least_float32(logits).log_softmax(dim=-1), targets[:, None]
+        smoothing = epsilon * log_p.mean(dim=-1, keepdim=True)
+        loss = (epsilon - 1) * log_p.gather(1, index) - smoothing  # (N, 1)
+        ctx.save_for_backward(log_p, index)
+        ctx.pad, ctx.epsilon, ctx.dtype = pad, epsilon, logits.dtype  # type: ignore[attr-defined]
+        return loss.masked_fill(index == pad, 0.0).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        log_p, index = ctx.saved_tensors
+        scale, share = gradient * (index != ctx.pad), ctx.epsilon / log_p.size(1)  # (N, 1), ()
+        p = log_p.exp_()  # (N, V)
+        of_target = (p.gather(1, index) + (ctx.epsilon - 1 - share)) * scale
+        of_all = torch.empty_like(p, dtype=ctx.dtype)
+        torch.addcmul(-share * scale, p, scale, out=of_all)
+        with usual_kernels():  # each row has one target
+            of_all.scatter_(1, index, of_target.to(ctx.dtype))
+        return of_all, None, None, None
 
 
 def _sum_over_tokens(values: Tensor, targets: Tensor, pad: int) -> Tensor:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -11,10 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ablate.data.batches import Batch
-from ablate.parts.objective import Objective, _SmoothedCrossEntropy
+from ablate.parts.objective import Objective, _FusedCrossEntropy, _SmoothedCrossEntropy
 from ablate.registry import build, choose, lookup, slots
 from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig
+from tests.fake_cuda import CudaMachine
 from tests.tiny import alternatives, ids, tiny
 
 PAD = 0
@@ -60,14 +63,17 @@ def test_uniform_is_what_pytorch_computes() -> None:
     )
 
 
+@pytest.mark.parametrize("of_device", [_SmoothedCrossEntropy, _FusedCrossEntropy])
 @pytest.mark.parametrize("epsilon", [0.0, 0.2])
 @pytest.mark.parametrize("scale", [1, 300], ids=["doubtful", "certain"])
-def test_the_loss_in_fewer_passes_is_what_pytorch_computes(epsilon: float, scale: int) -> None:
-    """The class for bf16 on a CPU, tested in float64."""
+def test_the_loss_in_fewer_passes_is_what_pytorch_computes(
+    epsilon: float, scale: int, of_device: Any
+) -> None:
+    """The classes for bf16 on a CPU, and for a GPU, tested in float64."""
     logits, targets = _batch()
     assert (targets == PAD).any()
     ours, theirs = ((scale * logits).double().requires_grad_() for _ in range(2))
-    our_loss = _SmoothedCrossEntropy.apply(ours, targets, PAD, epsilon)
+    our_loss = of_device.apply(ours, targets, PAD, epsilon)
     expected = F.cross_entropy(
         theirs, targets, label_smoothing=epsilon, reduction="sum", ignore_index=PAD
     )
@@ -77,17 +83,30 @@ def test_the_loss_in_fewer_passes_is_what_pytorch_computes(epsilon: float, scale
     torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("machine", [nullcontext, CudaMachine], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("name", ["cross_entropy", "label_smoothing"])
-def test_the_gradient_of_bf16_is_rounded_once(name: str) -> None:
+def test_the_gradient_of_bf16_is_rounded_once(
+    name: str, machine: Callable[[], AbstractContextManager[Any]]
+) -> None:
     logits, targets = _batch()
     narrow = logits.bfloat16().requires_grad_()
     wide = narrow.detach().float().requires_grad_()
-    for x in (narrow, wide):
-        (objective(name).loss(x, targets) / 7).backward()
+    (objective(name).loss(wide, targets) / 7).backward()
+    with machine():
+        (objective(name).loss(narrow, targets) / 7).backward()
     assert narrow.grad is not None
     assert wide.grad is not None
     assert narrow.grad.dtype == torch.bfloat16
     torch.testing.assert_close(narrow.grad.float(), wide.grad, rtol=2**-8, atol=1e-9)
+
+
+def test_a_gpu_does_not_take_pytorchs_way_with_its_two_dense_gradients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(F, "cross_entropy", None)
+    logits, targets = _batch()
+    with CudaMachine():
+        assert objective("label_smoothing").loss(logits, targets).item() > 0
 
 
 def test_annotated_is_the_divergence_that_pytorch_computes() -> None:
