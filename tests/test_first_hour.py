@@ -215,12 +215,21 @@ def test_every_registered_part_is_asked_about(script: Callable[[str], ModuleType
         assert {f"{slot}: {name}" for name in slots()[slot]} <= asked
 
 
-def test_the_rules_of_captures_can_be_asked_of_a_cpu(
-    script: Callable[[str], ModuleType], tmp_path: Path
+@pytest.mark.parametrize("question", ["capture_rules", "pieces"])
+def test_a_cpu_can_be_asked_too(
+    question: str,
+    script: Callable[[str], ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What a capture does there is the work itself; what a rule expects of it holds."""
-    setting = script("script").Setting(torch.device("cpu"), True, tmp_path)
-    for name, item in script("capture_rules").ITEMS.items():
+    monkeypatch.setattr(sys, "argv", ["x.py", "--device", "cpu"])
+    setting, module = (
+        script("script").Setting(torch.device("cpu"), True, tmp_path),
+        script(question),
+    )
+    items = module.items() if hasattr(module, "items") else module.ITEMS
+    for name, item in items.items():
         assert item(setting).line, name
 
 

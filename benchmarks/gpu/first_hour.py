@@ -83,13 +83,14 @@ class Question:
 QUESTIONS = (
     Question("capture_rules", 3, "Does PyTorch keep the rules that our captures rely on?"),
     Question("parts", 5, "Does every part, captured, compute what it computes eagerly?"),
-    Question("steps", 10, "How long does a step take, by engine, size and precision?"),
+    Question("steps", 9, "How long does a step take, by engine, size and precision?"),
     Question("side_by_side", 6, "What do 1, 2, 4 and 8 runs in one process come to?"),
     Question("decoding", 4, "How fast is decoding, captured and eager, and is it the same?"),
     Question("memory", 4, "What do captures take of the memory, and what do probes measure?"),
-    Question("training_speed", 6, "How fast is training beside an eager nn.Transformer?"),
+    Question("training_speed", 5, "How fast is training beside an eager nn.Transformer?"),
     Question("step_profile", 4, "Where does the time of a step go, and how far is the floor?"),
-    Question("multi30k", 18, "Does Transformer-Tiny come to its BLEU on Multi30k, and how soon?"),
+    Question("pieces", 3, "What would pieces of a step cost if they were computed otherwise?"),
+    Question("multi30k", 17, "Does Transformer-Tiny come to its BLEU on Multi30k, and how soon?"),
 )
 
 
