@@ -25,7 +25,7 @@ from ablate.data.tokenizer import PAD
 from ablate.errors import EngineError
 from ablate.parts.objective import LabelSmoothing
 from ablate.training.engines import cuda_graph
-from ablate.training.gradient import add_gradient, forward_hidden
+from ablate.training.gradient import forward_backward, forward_hidden
 from gpu.script import Item, Result, Setting, WrongError, answer
 from gpu.work import N_WARM_PASSES, Work, captured, median_ms, relative_difference, seconds_of, size
 
@@ -127,7 +127,7 @@ def compiled(setting: Setting) -> Result:
         ("captured", forward_hidden),
         ("compiled", torch.compile(forward_hidden, dynamic=True)),
     ):
-        cuda_graph.add_gradient = partial(add_gradient, forward_hidden=forward)  # type: ignore[attr-defined]
+        cuda_graph.forward_backward = partial(forward_backward, forward_hidden=forward)  # type: ignore[attr-defined]
         work = Work(size("base", setting), setting)
         batches = work.some(setting.pick(8, 2))
         with work.engine("cuda_graph", setting.precision) as engine:

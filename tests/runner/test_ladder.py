@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ablate.api import running
+from ablate.api import completing, running
 from ablate.api.options import RunOptions
 from ablate.config import RunSpec
 from ablate.runner import schedule as schedule_module
@@ -23,7 +23,7 @@ from ablate.runner.probe import n_rounds_of
 from ablate.runner.schedule import Limits, schedule
 from ablate.runner.task import Task
 from ablate.store import Store
-from ablate.training.engines import micro_batches
+from ablate.training.engines import shards
 from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
 
 pytestmark = pytest.mark.e2e
@@ -66,10 +66,10 @@ import sys
 
 import torch._dynamo  # once, and not in every fork
 from ablate.runner import worker
-from ablate.training.engines import micro_batches
+from ablate.training.engines import shards
 from ablate.training.engines.data_parallel import DataParallel
 
-micro_batches._FEWEST_TOKENS = 40
+shards._FEWEST_TOKENS = 40
 update = DataParallel.update
 
 def err(self):
@@ -210,9 +210,9 @@ def test_a_run_whose_engine_fails_is_the_run_of_the_eager_engine(
     (tmp_path / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(schedule_module, "_rows_to_probe", lambda tasks, store: [])
-    monkeypatch.setattr(micro_batches, "_FEWEST_TOKENS", 40)
+    monkeypatch.setattr(shards, "_FEWEST_TOKENS", 40)
     worker = [sys.executable, "-c", code]
-    monkeypatch.setattr(running, "schedule", partial(schedule, command=worker))
+    monkeypatch.setattr(completing, "schedule", partial(schedule, command=worker))
     (asked, asked_store), outcome = eager, _run(tmp_path, engine)
     assert outcome.exit_status == 0
     note, label = f"not {engine}: {reason}", "baseline, seed 1"
