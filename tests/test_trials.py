@@ -94,3 +94,11 @@ def test_a_report_without_runs_says_under_which_overrides_some_are(path: Path) -
     finish(path, Path("results"), (), [7])
     with pytest.raises(StoreError, match="what the file says and seeds 7: give --seeds 7"):
         api.report(path)
+
+
+def test_an_outcome_is_short_and_shows_its_table_in_a_notebook(path: Path) -> None:
+    finish(path, Path("results"))
+    outcome = api.report(path)
+    assert repr(outcome) == "<Outcome of pe: 6 of 6 runs done, exit_status=0>"
+    assert repr(outcome.table).startswith("<Table of pe: 3 rows, ")
+    assert "| **baseline** |" in outcome._repr_markdown_()

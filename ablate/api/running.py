@@ -23,11 +23,12 @@ from ablate.runner import devices
 from ablate.runner.schedule import is_finished
 from ablate.runner.staleness import stale_remarks
 from ablate.store import Store
+from ablate.wording import counted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Outcome:
-    """What an experiment has come to.
+    """What an experiment has come to; in a notebook it shows its table.
 
     Attributes:
         experiment: its rows and seeds.
@@ -40,6 +41,15 @@ class Outcome:
     records: Records
     table: reporting.Table
     exit_status: int = 0
+
+    def __repr__(self) -> str:
+        n_done = sum(record["status"] == "done" for record in self.records.values())
+        n_runs = len(self.experiment.rows) * len(self.experiment.seeds)
+        done = f"{n_done} of {counted(n_runs, 'run')} done"
+        return f"<Outcome of {self.experiment.name}: {done}, exit_status={self.exit_status}>"
+
+    def _repr_markdown_(self) -> str:
+        return reporting.render(self.table, "markdown")
 
 
 def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] = ()) -> Outcome:

@@ -169,16 +169,25 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
 def report(  # noqa: PLR0913 - one argument for every option of the command
     spec: Spec,
     form: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--format",
             metavar="NAME",
-            help="terminal, markdown, latex, csv, json, html, or what a plugin adds.",
+            help="terminal, markdown, latex, csv, by-seed, json, html, or what a plugin adds; that "
+            "of the file's suffix unless given.",
         ),
-    ] = "terminal",
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write to this file, not to standard output."),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="Headers in lower case, as in [b]bleu_test,verdict[/b]; [b]compact[/b], which "
+            "LaTeX and CSV have by default; or [b]all[/b].",
+        ),
     ] = None,
     seeds: Seeds = None,
     only: Only = None,
@@ -188,7 +197,10 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
 ) -> None:
     """Print the table of an experiment from what is stored.
 
-    Example: ablate report experiments/pe.yaml --format latex --output pe.tex
+    Examples:
+      ablate report experiments/pe.yaml --output pe.tex
+
+      ablate report experiments/pe.yaml --format markdown --columns bleu,verdict,params
     """
     from ablate import api
     from ablate.cli import show
@@ -201,7 +213,7 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
         overrides=overrides or (),
         results=results,
     )
-    show.table(outcome.table, form, output)
+    show.table(outcome.table, form, output, columns.split(",") if columns else None)
 
 
 app.command()(gate)

@@ -40,14 +40,23 @@ _SEVERAL = 2
 _STYLES = {"ok": "green", "warning": "yellow", "broken": "bold red", "not applicable": "dim"}
 
 
-def table(content: report.Table, form: str = "terminal", output: Path | None = None) -> None:
-    """Print a table of results, or write it to a file."""
+def table(
+    content: report.Table,
+    form: str | None = None,
+    output: Path | None = None,
+    columns: Sequence[str] | None = None,
+) -> None:
+    """Print a table of results, or write it to a file, in the format of its suffix."""
     if output is not None:
-        write_whole(output, report.render(content, form))
+        text = report.render(content, form or report.format_of(output), columns=columns)
+        write_whole(output, text)
         return
     is_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if is_terminal else None
-    typer.echo(report.render(content, form, width, is_coloured=is_terminal), nl=False)
+    text = report.render(
+        content, form or "terminal", width, is_coloured=is_terminal, columns=columns
+    )
+    typer.echo(text, nl=False)
 
 
 def as_json(data: Any) -> None:

@@ -81,7 +81,7 @@ class Footnote:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """An experiment's results; the first line is the baseline.
 
@@ -107,6 +107,10 @@ class Table:
     conclusion: str = ""
     more: Table | None = None
     trial: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        n_columns = sum(len(block.columns) for block in self.blocks)
+        return f"<Table of {self.name}: {len(self.lines)} rows, {n_columns} columns>"
 
     @property
     def blocks(self) -> tuple[Table, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ablate.errors import SpecError
@@ -13,7 +14,12 @@ from ablate.wording import no_such
 
 
 def render(
-    table: Table, format_: str, width: int | None = None, *, is_coloured: bool = False
+    table: Table,
+    format_: str,
+    width: int | None = None,
+    *,
+    is_coloured: bool = False,
+    columns: Sequence[str] | None = None,
 ) -> str:
     """Write ``table`` in one of `FORMATS`, ending in a newline.
 
@@ -22,13 +28,29 @@ def render(
         format_: name of the format.
         width: of the screen, in columns; None has room for everything.
         is_coloured: whether the screen has bold and faint faces.
+        columns: which of the table's, as `columns.chosen` has them; unless given, those of the
+            format: few in LaTeX and CSV, all elsewhere.
 
     Raises:
-        SpecError: if there is no such format.
+        SpecError: if there is no such format or column.
     """
     if format_ not in FORMATS:
         raise SpecError(no_such("format", format_, FORMATS))
-    return FORMATS[format_](Screen(width, is_coloured)).text(table)
+    writer = FORMATS[format_](Screen(width, is_coloured), columns)
+    return writer.text(writer.selected(table))
+
+
+def format_of(path: Path) -> str:
+    """Return the format that the suffix of a file stands for.
+
+    Raises:
+        SpecError: if it stands for none.
+    """
+    by_suffix = {cls.suffix: name for name, cls in FORMATS.items() if cls.suffix}
+    if path.suffix.lower() not in by_suffix:
+        known = ", ".join(by_suffix)
+        raise SpecError(f"{path}: the suffix stands for no format; known: {known}; or say --format")
+    return by_suffix[path.suffix.lower()]
 
 
 def write_tables(table: Table, folder: Path) -> list[Path]:

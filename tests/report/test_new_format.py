@@ -48,7 +48,13 @@ def test_it_is_chosen_by_its_name(whole: Table) -> None:
 @pytest.mark.usefixtures("org")
 def test_every_run_writes_its_file(whole: Table, tmp_path: Path) -> None:
     paths = write_tables(whole, tmp_path / "results")
-    assert {path.name for path in paths} == {"table.md", "table.tex", "table.csv", "table.org"}
+    assert {path.name for path in paths} == {
+        "seeds.csv",
+        "table.csv",
+        "table.md",
+        "table.org",
+        "table.tex",
+    }
     assert (tmp_path / "results" / "table.org").read_text("utf-8") == render(whole, "org")
 
 

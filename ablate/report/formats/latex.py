@@ -1,13 +1,15 @@
-r"""The table for a paper: booktabs, and nothing else that LaTeX does not have.
+r"""The table for a paper: booktabs and tabularx, which every distribution of LaTeX has.
 
-Needs ``\usepackage{booktabs}``, and a document in UTF-8.
+Needs ``\usepackage{booktabs,tabularx}``, and a document in UTF-8.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from ablate.report.cells import NOTHING, Cell, Table
+from ablate.report.cells import NOTHING, Cell, Footnote, Table
+from ablate.report.columns import COMPACT, joined_changes
 from ablate.report.numbers import MINUS, TIMES
 from ablate.report.table_format import TableFormat
 
@@ -40,13 +42,25 @@ _SPECIAL = {
     "·": r"$\cdot$",
     "…": r"\dots{}",
 }
-_FIRST_COST = 3  # rank: from here on columns go below the others
+_MARKS = ("†", "‡", "§", "¶")
+_SHORT = ("trial", "seed", "seeds", "BLEU", "published")
+"""Labels of the footnotes that are printed; the others are comments in the file."""
+_TEXT_WIDTH = (
+    345.0  # points: of the class article in one column, the narrowest of the stock classes
+)
+_DIGIT = 4.25  # points: the width of a digit of Computer Modern in \footnotesize, 8 points
+_GAP = 6.0  # points between two columns
+_NARROWEST = 85.0  # points that a column of texts is to have at least
+_LONG_NAME = 18  # characters of a row's name, from which on it is broken into lines
+_INTERVAL = re.compile(r"\[(.*), (.*)\]")
 
 
 class Latex(TableFormat):
-    """A table of the package booktabs."""
+    """A table of the packages booktabs and tabularx."""
 
     name = "latex"
+    suffix = ".tex"
+    default_columns = COMPACT
     file_name = "table.tex"
 
     def text(self, table: Table) -> str:
@@ -54,25 +68,28 @@ class Latex(TableFormat):
 
 
 def latex(table: Table) -> str:
-    """Write ``table`` as a float with a caption, a label, its footnotes and its conclusion.
+    """Write ``table`` as a float with a caption, a label and short notes.
 
-    It is as wide as the page; what the rows cost stands below how well they translate, and other
-    test sets below that.
+    It is as wide as the text, in one column or across two: names and changes are broken into lines
+    where that takes it. What a reader of the file needs, and one of the paper does not, are
+    comments.
     """
     label = re.sub("[^A-Za-z0-9]+", "-", table.name).strip("-")
-    blocks = [part for block in table.blocks for part in _halves(block)]
+    blocks = [part for block in table.blocks for part in _fitting(joined_changes(block, most=1))]
+    printed, comments = _notes(table)
+    caption = " ".join(escaped(text) for text in (table.question or table.name, table.conclusion))
     return "\n".join(
         [
-            "% needs \\usepackage{booktabs}",
+            "% needs \\usepackage{booktabs,tabularx}",
+            *(f"% {note.label}: {_in_one_line(note.text)}" for note in comments),
             r"\begin{table*}[t]",
             r"\centering",
             r"\footnotesize\setlength{\tabcolsep}{3pt}",
-            f"\\caption{{{escaped(table.question or table.name)}}}",
+            f"\\caption{{{caption.strip()}}}",
             f"\\label{{tab:{label}}}",
             *(line for block in blocks for line in (*_tabular(block), "", r"\vspace{1ex}")),
             r"\begin{minipage}{\linewidth}\raggedright\scriptsize",
-            *(f"\\textit{{{escaped(n.label)}}}: {escaped(n.text)}\\par" for n in table.footnotes),
-            *([f"\\textbf{{{escaped(table.conclusion)}}}\\par"] if table.conclusion else []),
+            " ".join(printed),
             r"\end{minipage}",
             r"\end{table*}",
             "",
@@ -80,11 +97,56 @@ def latex(table: Table) -> str:
     )
 
 
-def _halves(table: Table) -> list[Table]:
-    """Return the columns that a row is judged by, and those of what it costs, if there are any."""
-    high = [at for at, column in enumerate(table.columns) if column.rank >= _FIRST_COST]
-    low = [at for at in range(len(table.columns)) if at not in high]
-    return [table.only(low), table.only([0, *high])] if high else [table]
+def _fitting(table: Table) -> list[Table]:
+    """Return the columns in grids that fit the text, the rows' names in each.
+
+    Widths are estimated from above: digits, the widest of common signs, for all characters.
+    """
+    texts = [at for at, column in enumerate(table.columns) if column.kind in ("row", "change")]
+    grids, room = [texts], _TEXT_WIDTH - _NARROWEST * len(texts)
+    for at in range(len(table.columns)):
+        if at in texts:
+            continue
+        width = _width(table, at)
+        if width > room and len(grids[-1]) > 1:
+            grids.append(texts[:1])
+            room = _TEXT_WIDTH - _NARROWEST
+        grids[-1] = [*grids[-1], at]
+        room -= width
+    return [table.only(sorted(grid)) for grid in grids]
+
+
+def _width(table: Table, at: int) -> float:
+    column = table.columns[at]
+    cells = [line.cells[at].text for line in table.lines]
+    longest = max(map(len, [column.header, column.detail, *cells]))
+    return longest * _DIGIT + _GAP
+
+
+def _notes(table: Table) -> tuple[list[str], list[Footnote]]:
+    """Return the notes to print, and those that are left to the file."""
+    cells = [cell for block in table.blocks for line in block.lines for cell in line.cells]
+    used = {cell.mark for cell in cells}
+    is_printed = {note: note.label in _SHORT or note.label in used for note in table.footnotes}
+    printed = [_note(note) for note in table.footnotes if is_printed[note]]
+    if any(_INTERVAL.fullmatch(cell.value) for cell in cells):
+        printed.insert(0, r"95\% CI: the intervals of all rows hold together.")
+    return printed, [note for note in table.footnotes if not is_printed[note]]
+
+
+def _note(note: Footnote) -> str:
+    end = "" if note.text.endswith(".") else "."
+    colon = "" if note.label in _MARKS else ":"
+    return f"{escaped(note.label)}{colon} {_breakable(escaped(note.text))}{end}"
+
+
+def _breakable(text: str) -> str:
+    """Let lines break after the signs that join the parts of a signature."""
+    return text.replace(r"\textbar{}", r"\textbar{}\allowbreak{}")
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def escaped(text: str) -> str:
@@ -93,27 +155,80 @@ def escaped(text: str) -> str:
 
 
 def _tabular(table: Table) -> list[str]:
-    columns = "".join("r" if column.is_number else "l" for column in table.columns)
-    baseline, *variants = [_row([_cell(cell) for cell in line.cells]) for line in table.lines]
+    """Return a grid of the width of the text; numbers stand with their points below one another."""
+    baseline, *variants = [_row(_cells(table, line.cells)) for line in table.lines]
     return [
-        f"\\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
+        f"\\begin{{tabularx}}{{\\linewidth}}{{@{{}}{_specification(table)}@{{}}}}",
         r"\toprule",
-        _row([escaped(column.header) for column in table.columns]),
-        _row([escaped(column.detail) for column in table.columns]),
+        _row([_head(table, at, column.header) for at, column in enumerate(table.columns)]),
+        _row([_head(table, at, column.detail) for at, column in enumerate(table.columns)]),
         r"\midrule",
         baseline,
         *([r"\midrule"] if variants else []),
         *variants,
         r"\bottomrule",
-        r"\end{tabular}",
+        r"\end{tabularx}",
     ]
+
+
+def _specification(table: Table) -> str:
+    """Return how each column is set: texts share the width that the numbers leave."""
+    kinds = [_kind(table, at) for at in range(len(table.columns))]
+    wide = {"interval": r"r@{, }r", "aside": r"r@{\,}l", "number": "r", "text": "l"}
+    broken = r">{\raggedright\arraybackslash\hangindent=1em}X"
+    filler = "" if "broken" in kinds else r"@{\extracolsep{\fill}}"
+    if filler:  # nothing to break: the first column takes what is left
+        return broken + "".join(wide[kind] for kind in kinds[1:])
+    return "".join(broken if kind == "broken" else wide[kind] for kind in kinds)
+
+
+def _kind(table: Table, at: int) -> str:
+    column, cells = table.columns[at], [line.cells[at] for line in table.lines]
+    if column.kind == "row":
+        return "broken" if max(len(cell.text) for cell in cells) > _LONG_NAME else "text"
+    if column.kind == "change":
+        return "broken"
+    if column.kind == "verdict":
+        return "text"
+    if any(_INTERVAL.fullmatch(cell.value) for cell in cells):
+        return "interval"
+    return "aside" if any(cell.aside for cell in cells) else "number"
+
+
+def _head(table: Table, at: int, text: str) -> str:
+    kind = _kind(table, at)
+    if kind in ("interval", "aside"):
+        return f"\\multicolumn{{2}}{{c}}{{{escaped(text)}}}"
+    return escaped(text)
+
+
+def _cells(table: Table, cells: Sequence[Cell]) -> list[str]:
+    return [_cell(_kind(table, at), cell) for at, cell in enumerate(cells)]
 
 
 def _row(cells: list[str]) -> str:
     return f"{' & '.join(cells)} \\\\"
 
 
-def _cell(cell: Cell) -> str:
+def _cell(kind: str, cell: Cell) -> str:
+    mark = f"\\rlap{{{escaped(cell.mark)}}}" if cell.mark else ""
+    if kind == "interval":
+        ends = _INTERVAL.fullmatch(cell.value)
+        if ends is None:
+            return f"\\multicolumn{{2}}{{c}}{{{escaped(cell.value)}{mark}}}"
+        low, high = (escaped(end) for end in ends.groups())
+        return f"{{[{low}}} & {high}]{mark}"
+    if kind == "aside":
+        aside = escaped(f"({cell.aside})") if cell.aside else ""
+        return f"{escaped(cell.value)}{mark} & {aside}"
     # at the beginning of a row these would be read as an argument of the line above
-    text = escaped(cell.text)
-    return f"{{{text}}}" if text.startswith(("[", "*")) else text
+    text = escaped(cell.value if kind == "number" else cell.text)
+    text = _broken(text) if kind == "broken" else text
+    return (f"{{{text}}}" if text.startswith(("[", "*")) else text) + (
+        mark if kind == "number" else ""
+    )
+
+
+def _broken(text: str) -> str:
+    """Let lines break after the signs inside of names and choices."""
+    return re.sub(r"(\\_|=|\(|\.|/)(?=[^ ])", r"\1\\allowbreak{}", text)

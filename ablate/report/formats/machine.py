@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ablate.analysis import (
@@ -20,8 +21,10 @@ from ablate.analysis import (
     Speed,
     is_measured_once,
 )
+from ablate.errors import SpecError
 from ablate.report.cells import Line, Table
 from ablate.report.changes import changed_paths
+from ablate.report.columns import ALL, COMPACT
 from ablate.report.results import verdict_on
 from ablate.report.table_format import TableFormat
 
@@ -31,17 +34,44 @@ class Csv(TableFormat):
 
     name = "csv"
     file_name = "table.csv"
+    suffix = ".csv"
+    default_columns = COMPACT
+
+    def selected(self, table: Table) -> Table:
+        if self.columns not in ([ALL], [COMPACT]):
+            named = ",".join(self.columns)
+            raise SpecError(f"--columns {named}: a CSV has {COMPACT} or {ALL} columns")
+        return table
 
     def text(self, table: Table) -> str:
-        return comma_separated(table)
+        return comma_separated(table, is_brief=self.columns == [COMPACT])
 
 
-def comma_separated(table: Table) -> str:
+class BySeed(TableFormat):
+    """A line per row, seed and metric, for programs that plot."""
+
+    name = "by-seed"
+    file_name = "seeds.csv"
+
+    def text(self, table: Table) -> str:
+        return by_seed(table)
+
+
+_BRIEF = re.compile(
+    r"row|trial|(change|runs|published)\..+|params\.total\.mean|flops\.train\.mean|dev\.nll\.mean"
+    r"|speed\..+\.ratio|memory\.train_peak_mib\.mean|test\.[^.]+\.(?!bits_per)[^.]+\.mean"
+    r"|test\.[^.]+\.bleu\.(sd|n)|test\.[^.]+\.(bleu|nll)\.difference\.(estimate|low|high|verdict)"
+)
+"""The columns that most readers of a CSV want."""
+
+
+def comma_separated(table: Table, *, is_brief: bool = True) -> str:
     """Write one line per row, under a line of headers.
 
-    The columns are ``row``, ``trial`` where the table is one, ``change.<path>`` (as JSON),
-    ``runs.<status>``, then for every metric ``<metric>.mean``, ``.sd`` and ``.n``. Every score and
-    every loss also has the row's
+    In brief: what a row changes, the runs by status, means, BLEU and NLL with their differences and
+    intervals, sizes and speeds. Otherwise the columns are ``row``, ``trial`` where the table is
+    one, ``change.<path>`` (as JSON), ``runs.<status>``, then for every metric ``<metric>.mean``,
+    ``.sd`` and ``.n``. Every score and every loss also has the row's
     ``<metric>.difference`` from the baseline: ``.estimate``, ``.n`` and ``.won`` (seeds that both
     have, and those in which the row is higher), ``.method``, ``.se``, ``.df``, the ends ``.low``
     and ``.high`` of the 95% interval that holds together with those of all rows, ``.single.low``
@@ -53,8 +83,43 @@ def comma_separated(table: Table) -> str:
     ``.ratio`` of this to the baseline's with the ends ``.ratio.low`` and ``.ratio.high`` of its 95%
     interval. Last come ``published.<measure>``, and the source and note of these in
     ``published.source`` and ``published.note``. What is not known is empty.
+
+    Args:
+        table: what to write.
+        is_brief: whether to leave out what few readers want.
     """
     rows = [_row(table, line) for line in table.lines]
+    if is_brief:
+        kept = [name for name in rows[0] if _BRIEF.fullmatch(name)]
+        rows = [{name: row[name] for name in kept} for row in rows]
+    return _csv(rows)
+
+
+def by_seed(table: Table) -> str:
+    """Write one line per row, seed and metric, under a line of headers: the long form.
+
+    The columns are ``row``, ``trial`` where the table is one, ``seed``, ``status``, ``metric`` and
+    ``value``; a run without numbers has a line with its status alone.
+    """
+    lines = []
+    for line in table.lines:
+        summary = line.summary
+        for seed, status in summary.outcomes.items():
+            run = {"row": summary.name, **_trial(table), "seed": seed, "status": status}
+            values = [
+                {**run, "metric": name, "value": each.values[seed]}
+                for name, each in summary.metrics.items()
+                if seed in each.values
+            ]
+            lines += values or [{**run, "metric": None, "value": None}]
+    return _csv(lines)
+
+
+def _trial(table: Table) -> dict[str, str]:
+    return {"trial": "; ".join(table.trial)} if table.trial else {}
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -66,6 +131,7 @@ class Json(TableFormat):
     """Everything that is known, for programs."""
 
     name = "json"
+    suffix = ".json"
 
     def text(self, table: Table) -> str:
         return json_text(table)
@@ -96,7 +162,7 @@ def json_text(table: Table) -> str:
 def _row(table: Table, line: Line) -> dict[str, Any]:
     summary = line.summary
     row: dict[str, Any] = {"row": summary.name}
-    row |= {"trial": "; ".join(table.trial)} if table.trial else {}
+    row |= _trial(table)
     for path in changed_paths(each.changes for each in table.lines):
         has_it = path in line.changes
         row[f"change.{path}"] = json.dumps(line.changes[path]) if has_it else None

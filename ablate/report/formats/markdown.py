@@ -17,6 +17,7 @@ class Markdown(TableFormat):
     """A pipe table, as GitHub reads it."""
 
     name = "markdown"
+    suffix = ".md"
     file_name = "table.md"
 
     def text(self, table: Table) -> str:

@@ -47,6 +47,7 @@ class Html(TableFormat):
     """A page of its own."""
 
     name = "html"
+    suffix = ".html"
 
     def text(self, table: Table) -> str:
         return html(table)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rich.cells import cell_len, chop_cells
 from rich.style import Style
 
-from ablate.report.cells import Cell, Column, Footnote, Line, Table, aligned
+from ablate.report.cells import Column, Footnote, Table, aligned
+from ablate.report.columns import joined_changes
 from ablate.report.table_format import TableFormat
 
 _GAP = "  "
@@ -23,6 +24,7 @@ class Terminal(TableFormat):
     """Lines that fit the width of a terminal."""
 
     name = "terminal"
+    suffix = ".txt"
 
     def text(self, table: Table) -> str:
         return terminal(table, self.screen.width, is_coloured=self.screen.is_coloured)
@@ -122,15 +124,15 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
     yield _Grid(table)
     yield _Grid(table, has_asides=False)
     yield _Grid(table, has_asides=False, fold=_FOLDS[0])
-    yield _Grid(_with_joined_changes(table, most=_MOST_CHANGES), has_asides=False, fold=_FOLDS[0])
+    yield _Grid(joined_changes(table, most=_MOST_CHANGES), has_asides=False, fold=_FOLDS[0])
     kept = list(range(len(table.columns)))
     rest = None
     while at := _next_to_go(table, kept):
         kept = [place for place in kept if place not in at]
         rest = _rest(table, kept)
-        shown = _with_joined_changes(table.only(kept), most=_MOST_CHANGES)
+        shown = joined_changes(table.only(kept), most=_MOST_CHANGES)
         yield _Grid(shown, has_asides=False, fold=_FOLDS[0], left_out=rest)
-    shown = _with_joined_changes(table.only(kept), most=1)
+    shown = joined_changes(table.only(kept), most=1)
     for fold in _FOLDS:
         yield _Grid(shown, has_asides=False, fold=fold, left_out=rest)
 
@@ -153,22 +155,6 @@ def _rest(table: Table, kept: Sequence[int]) -> Table:
     """Return the columns that are not ``kept`` as a block of their own, under the rows' names."""
     row = [at for at, column in enumerate(table.columns) if column.kind == "row"]
     return table.only(row + [at for at in range(len(table.columns)) if at not in kept])
-
-
-def _with_joined_changes(table: Table, most: int) -> Table:
-    """Put all changed paths into one column, if there are more than ``most``."""
-    where = [at for at, column in enumerate(table.columns) if column.kind == "change"]
-    if len(where) <= most:
-        return table
-
-    def joined(line: Line) -> Line:
-        said = [(table.columns[at].header, line.cells[at].text) for at in where]
-        text = ", ".join(f"{label}={value}" for label, value in said if value)
-        return replace(line, cells=(line.cells[0], Cell(text), *line.cells[where[-1] + 1 :]))
-
-    column = Column("", "changes", kind="change")
-    columns = (table.columns[0], column, *table.columns[where[-1] + 1 :])
-    return replace(table, columns=columns, lines=tuple(joined(line) for line in table.lines))
 
 
 def _folded(text: str, limit: int) -> list[str]:

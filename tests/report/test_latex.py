@@ -1,0 +1,148 @@
+"""The table for a paper: it fits the text of stock classes, and its numbers are aligned."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ablate.errors import SpecError
+from ablate.report import Table, render, table
+from tests.report import made_up
+
+CLASSES = {"article": "", "two columns": "[twocolumn]", "letters": "[11pt,a4paper]"}
+MANY = """
+  learned: {model.position: learned, model.norm: rms, training.loss_per: sentence}
+  a_name_that_a_grid_has_made_of_two_axes: {model.feed_forward: {name: swiglu, d_ff: 24}}
+  t2t: {model.position: {name: sinusoidal, exponent: t2t, layout: halves}}
+  none: {model.decoder.position: none}
+"""
+CHARACTER, GAP, TEXT_WIDTH = 4.25, 6.0, 345.0  # points, of 8 point digits; of article
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Table:
+    """A table with long names and many changed paths."""
+    experiment = made_up.experiment(tmp_path, MANY)
+    return table(experiment, made_up.records(experiment))
+
+
+def grids(text: str) -> list[tuple[str, list[list[str]]]]:
+    """Return the specification of every grid, and its cells."""
+    found = re.findall(
+        r"\\begin\{tabularx\}\{\\linewidth\}\{@\{\}([^\n]*)@\{\}\}\n(.*?)\\end\{tabularx\}",
+        text,
+        flags=re.DOTALL,
+    )
+    rows = [re.findall(r"^(.*) \\\\$", body, flags=re.MULTILINE) for _, body in found]
+    return [
+        (spec, [re.split(r" (?<!\\)& ", row) for row in of_grid])
+        for (spec, _), of_grid in zip(found, rows, strict=True)
+    ]
+
+
+def n_columns(spec: str) -> int:
+    bare = re.sub(r"[@>]\{(?:[^{}]|\{[^{}]*\})*\}", "", spec)
+    assert set(bare) <= set("Xlr"), bare
+    return len(bare)
+
+
+def spans(row: list[str]) -> int:
+    return sum(2 if cell.startswith(r"\multicolumn{2}") else 1 for cell in row)
+
+
+@pytest.mark.parametrize("columns", [None, ["all"], ["params", "verdict"]])
+def test_groups_and_columns_agree(
+    columns: list[str] | None, whole: Table, broken: Table, many: Table
+) -> None:
+    for each in (whole, broken, many):
+        text = render(each, "latex", columns=columns)
+        opened = re.findall(r"\\begin\{([a-z*]+)\}", text)
+        assert sorted(opened) == sorted(re.findall(r"\\end\{([a-z*]+)\}", text))
+        plain = text.replace(r"\{", "").replace(r"\}", "")
+        assert plain.count("{") == plain.count("}")
+        assert grids(text)
+        for spec, rows in grids(text):
+            assert len(rows) == len(each.lines) + 2
+            assert {spans(row) for row in rows} == {n_columns(spec)}
+
+
+def test_no_number_is_left_out_of_all_columns(whole: Table) -> None:
+    text = render(whole, "latex", columns=["all"])
+    for block in whole.blocks:
+        for line in block.lines:
+            for number in re.findall(r"\d+\.\d+", " ".join(cell.text for cell in line.cells)):
+                assert number in text
+
+
+def test_a_paper_gets_few_columns_and_the_file_all_remarks(whole: Table) -> None:
+    text = render(whole, "latex")
+    ((_, rows),) = grids(text)
+    heads = " ".join(rows[0])
+    for header in ("position", "n\\_", "BLEU", r"$\Delta$BLEU", r"95\% CI", "params"):
+        assert header in heads or header in text
+    assert "memory" not in heads
+    printed = re.sub(r"^%.*$", "", text, flags=re.MULTILINE)
+    assert "hardware" not in printed
+    assert "% hardware: cpu, Abacus 9" in text
+    assert "nrefs:1" in printed
+    assert "seeds: 1, 2, 3" in printed
+    assert len(printed.partition("{minipage}")[2]) < 400
+
+
+def test_marks_of_the_table_are_explained_and_take_no_room(broken: Table) -> None:
+    printed = re.sub(r"^%.*$", "", render(broken, "latex"), flags=re.MULTILINE)
+    assert r"\rlap{$^\dagger$}" in printed
+    assert re.search(r"^.*\$\^\\dagger\$ not over all seeds", printed, re.MULTILINE)
+
+
+def test_columns_are_chosen_by_their_headers(whole: Table) -> None:
+    text = render(whole, "markdown", columns=["memory", "bleu_test_long", "verdict"])
+    head = next(line for line in text.splitlines() if line.startswith("|"))
+    titles = [cell.strip() for cell in head.strip("|").split("|")]
+    shown = [title for title in titles if title]
+    assert shown == ["position", "n_heads", "verdict ±1 BLEU", "memory MiB", "BLEU test_long"]
+    with pytest.raises(SpecError, match="no column is called 'memroy'; did you mean 'memory_mib'"):
+        render(whole, "markdown", columns=["memroy"])
+
+
+@pytest.mark.parametrize("columns", [None, ["all"]])
+def test_what_is_not_broken_into_lines_leaves_room_for_the_texts(
+    columns: list[str] | None, whole: Table, many: Table
+) -> None:
+    """An estimate from above: every character as wide as a digit, marks and formulas as one."""
+    for each in (whole, many):
+        for spec, rows in grids(render(each, "latex", columns=columns)):
+            kinds = re.findall(r"[Xlr]", re.sub(r"[@>]\{(?:[^{}]|\{[^{}]*\})*\}", "", spec))
+            width = 0.0
+            for at, kind in enumerate(kinds):
+                cells = [row[at] for row in rows[2:] if spans(row) == len(row)]
+                plain = [re.sub(r"\\[a-z]+(\{\})?|[${}^]", "", cell) for cell in cells]
+                width += GAP + (80 if kind == "X" else CHARACTER * max(map(len, plain), default=0))
+            assert width <= TEXT_WIDTH + 60, spec  # an interval's two ends share one gap
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX on this machine")
+@pytest.mark.parametrize("class_", CLASSES)
+@pytest.mark.parametrize("columns", [None, ["all"]])
+def test_nothing_is_overfull_in_stock_classes(
+    class_: str, columns: list[str] | None, many: Table, broken: Table, tmp_path: Path
+) -> None:
+    tables = "\n".join(render(each, "latex", columns=columns) for each in (many, broken))
+    (tmp_path / "x.tex").write_text(
+        f"\\documentclass{CLASSES[class_]}{{article}}\\usepackage{{booktabs,tabularx}}\n"
+        f"\\begin{{document}}\n{tables}\n\\end{{document}}\n",
+        encoding="utf-8",
+    )
+    made = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "x.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    assert made.returncode == 0, made.stdout[-2000:]
+    assert re.findall(r"Overfull \\hbox.*", made.stdout) == []
