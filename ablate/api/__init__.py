@@ -4,6 +4,7 @@ from ablate.api.checking import Finding, check
 from ablate.api.examining import CheckResult, Diagnosis, doctor
 from ablate.api.gating import Blessed, Gated, bless, gate
 from ablate.api.listing import PartListing, parts, schema
+from ablate.api.loading import AttentionMap, LoadedRun, load_run
 from ablate.api.options import RunOptions
 from ablate.api.planning import Plan, PlannedRow, plan
 from ablate.api.running import Outcome, report, run
@@ -17,17 +18,21 @@ from ablate.api.stored import (
     runs,
     status,
 )
+from ablate.api.study import Experiment, Study
 from ablate.api.texts import CorpusListing, CorpusStatistics, corpora, fetch_corpus, show_corpus
 from ablate.api.translating import Translation, Translator, decoded
 
 __all__ = [
+    "AttentionMap",
     "Blessed",
     "CheckResult",
     "CorpusListing",
     "CorpusStatistics",
     "Diagnosis",
+    "Experiment",
     "Finding",
     "Gated",
+    "LoadedRun",
     "Outcome",
     "PartListing",
     "Plan",
@@ -36,6 +41,7 @@ __all__ = [
     "RunningTask",
     "Session",
     "StoredRun",
+    "Study",
     "Translation",
     "Translator",
     "bless",
@@ -47,6 +53,7 @@ __all__ = [
     "fetch_corpus",
     "gate",
     "init",
+    "load_run",
     "parts",
     "plan",
     "remove",

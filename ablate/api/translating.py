@@ -53,6 +53,12 @@ class Translator:
         results: the folder of results.
         n_best: translations of every line.
 
+    Attributes:
+        record: of the run.
+        spec: the complete description of the run.
+        tokenizers: of source and target.
+        model: in evaluation mode, on the device.
+
     Raises:
         SpecError: if the run's search cannot return so many.
         StoreError: if there is no such run, or it left no model.
@@ -63,22 +69,22 @@ class Translator:
         self, run: str, *, device: str = "cpu", results: Path | str = "results", n_best: int = 1
     ) -> None:
         store = Store(Path(results))
-        record = store.find(run)
+        self.record = record = store.find(run)
         folder = Path(run) if Path(run).is_dir() else store.path(record["hash"])
-        self._spec = _spec(record, folder)
+        self.spec = _spec(record, folder)
         self._device = torch.device(str(devices.find(device)[0]))
         try:
             text = (folder / "tokenizer.json").read_text(encoding="utf-8")
-            self._tokenizers = TokenizerPair.from_json(text)
-            model = assemble(self._spec.model, self._tokenizers.vocabulary, PAD)
+            self.tokenizers = TokenizerPair.from_json(text)
+            model = assemble(self.spec.model, self.tokenizers.vocabulary, PAD)
             load_model(model, folder / "model.safetensors")
         except FileNotFoundError as error:
             raise StoreError(f"{folder}: this run left no model ({error})") from error
-        self._model = model.to(self._device).eval()
+        self.model = model.to(self._device).eval()
         self._n_best = n_best
         engine = resolve("auto", self._device.type)
-        self._capturer = capturer_for(engine, self._model, self._device)
-        self._search = build(Search, _choice(self._spec.decoding, n_best), at="decoding")
+        self._capturer = capturer_for(engine, self.model, self._device)
+        self._search = build(Search, _choice(self.spec.decoding, n_best), at="decoding")
 
     def translate(
         self,
@@ -103,8 +109,8 @@ class Translator:
     def _batch(
         self, lines: list[str], n_before: int, warn: Callable[[str], None]
     ) -> Iterator[list[Translation]]:
-        max_len = self._spec.model.dims.max_len
-        sources = Ragged.of(self._tokenizers.encode_src(lines))
+        max_len = self.spec.model.dims.max_len
+        sources = Ragged.of(self.tokenizers.encode_src(lines))
         for row, length in enumerate(sources.lengths):
             if length > max_len:
                 warn(
@@ -112,15 +118,15 @@ class Translator:
                     f"{max_len - 1:,} are translated, because model.dims.max_len is {max_len}"
                 )
         n_best = translate(
-            self._model,
+            self.model,
             self._search,
             sources.cut(max_len),
-            self._spec.training.batch_tokens,
+            self.spec.training.batch_tokens,
             self._device,
             self._capturer,
         )
         for line, hypotheses in zip(lines, n_best, strict=True):
-            decode = self._tokenizers.decode_tgt
+            decode = self.tokenizers.decode_tgt
             best = [Translation(decode(each.tokens), each.score) for each in hypotheses]
             yield best if line else [Translation("", 0.0)] * self._n_best
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
+from ablate.config import shipped
 from ablate.config.merge import MergeSchema, change, merge, merge_schema, nested, normalize
 from ablate.config.messages import unknown
 from ablate.config.paths import file_path
 from ablate.config.source import Mark, Mistake, Node, Source, UnreadableError, parse, source_of
 from ablate.registry import PluginError, load_plugin
-from ablate.wording import nearest
+from ablate.wording import nearest, suggest
 
 SECTIONS = ("variants", "grid", "leave_one_out")
 """The three ways to make rows."""
@@ -77,7 +78,7 @@ def _layers(path: Path, at: Mark, above: tuple[Path, ...], mistakes: list[Mistak
     unreadable: list[UnreadableError] = []
     for parent in _file_names(root.get("extends"), mistakes):
         try:
-            parent_path = path.parent / str(parent.value)
+            parent_path = _parent(path, str(parent.value))
             layers += _layers(parent_path, parent.start, (*above, real), mistakes)
         except UnreadableError as error:
             unreadable.append(error)
@@ -86,6 +87,13 @@ def _layers(path: Path, at: Mark, above: tuple[Path, ...], mistakes: list[Mistak
     if unreadable:
         raise unreadable[0]
     return layers
+
+
+def _parent(path: Path, name: str) -> Path:
+    """Return the file that ``extends`` names: by its path from ``path``, or a shipped one."""
+    if not name.startswith(shipped.PREFIX):
+        return path.parent / name
+    return shipped.find(name) or Path(name)
 
 
 def _root(source: Source, mistakes: list[Mistake]) -> Node:
@@ -108,6 +116,9 @@ def _why(path: Path, error: OSError | ValueError) -> str:
         names = {sibling.stem: sibling.name for sibling in siblings}
         near = nearest(path.stem, names)
         hint = f"; did you mean {names[near]!r}?" if near else ""
+        if not near and not path.suffix:
+            hint = f", nor a shipped one;{suggest(path.as_posix(), shipped.names())} shipped: "
+            hint += ", ".join(name for name in shipped.names() if "/" not in name)
         return f"there is no file {label!r}{hint}"
     if isinstance(error, IsADirectoryError):
         return f"{label!r} is a folder; name a file in it"

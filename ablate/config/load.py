@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, ValidationError
 
+from ablate.config import shipped
 from ablate.config.choices import mistakes_of_choices
 from ablate.config.experiment import RunSpec
 from ablate.config.files import HEADER, override, read
@@ -71,13 +72,13 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
     """Read an experiment and check all its rows.
 
     Args:
-        path: the file.
+        path: the file, or the name of a shipped one, as in ``pe``.
         overrides: ``PATH=VALUE`` each, changes of the baseline; rows change it further.
 
     Raises:
         SpecError: with every mistake of the file, its parents and the overrides.
     """
-    path = Path(path)
+    path = shipped.resolve(Path(path))
     mistakes: list[Mistake] = []
     try:
         tree = read(path, overrides, mistakes)

@@ -83,6 +83,14 @@ class TokenizerPair:
         """Return the ids of each target sentence, EOS last; batches put BOS in front."""
         return _encode(self._tgt, lines)
 
+    def src_pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return the piece of each source id, special ones included."""
+        return [self._src.id_to_token(i) or "" for i in ids]
+
+    def tgt_pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return the piece of each target id, special ones included."""
+        return [self._tgt.id_to_token(i) or "" for i in ids]
+
     def decode_tgt(self, ids: Sequence[int]) -> str:
         """Return the sentence without special ids; an unknown piece becomes ``⁇``."""
         return " ".join("".join([self._pieces[i] for i in ids]).replace(_SPACE, " ").split())

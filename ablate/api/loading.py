@@ -1,0 +1,153 @@
+"""A trained run in Python: its model, its tokenizers, its translations and its attention.
+
+H heads, T queries, S keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ablate.api.translating import Translator
+from ablate.config import RunSpec
+from ablate.data.tokenizer import BOS, TokenizerPair
+from ablate.errors import SpecError
+from ablate.model import Transformer
+from ablate.parts.attention import Attention
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """The attention weights of one sub-layer for one sentence.
+
+    Attributes:
+        name: ``encoder.0``, ``decoder.0`` or ``cross.0``.
+        weights: of every head, (H, T, S); each row sums to 1 unless a part changes it.
+        queries: the T tokens that attend.
+        keys: the S tokens that are attended to.
+    """
+
+    name: str
+    weights: NDArray[np.float32]
+    queries: list[str]
+    keys: list[str]
+
+    def head(self, number: int) -> pd.DataFrame:
+        """Return the weights of one head, with tokens for labels."""
+        return pd.DataFrame(self.weights[number], index=self.queries, columns=self.keys)
+
+
+class LoadedRun:
+    """A trained run.
+
+    Args:
+        run: ``experiment:row:seed``, the first characters of its hash, or its folder.
+        device: ``cpu``, ``cuda`` or ``cuda:0``.
+        results: the folder of results.
+
+    Raises:
+        StoreError: if there is no such run, or it left no model.
+        DeviceError: if the machine lacks the device.
+    """
+
+    def __init__(self, run: str, *, device: str = "cpu", results: Path | str = "results") -> None:
+        self._translator = Translator(run, device=device, results=results)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What is known of the run."""
+        return self._translator.record
+
+    @property
+    def spec(self) -> RunSpec:
+        """The complete description of the run."""
+        return self._translator.spec
+
+    @property
+    def model(self) -> Transformer:
+        """The model, in evaluation mode."""
+        return self._translator.model
+
+    @property
+    def tokenizers(self) -> TokenizerPair:
+        """The tokenizers of source and target."""
+        return self._translator.tokenizers
+
+    def translate(self, lines: str | Sequence[str]) -> list[str]:
+        """Return the translation of every line, by the search that the run was tested with."""
+        sources = [lines] if isinstance(lines, str) else lines
+        return [best[0].text for best in self._translator.translate(sources)]
+
+    def attention(self, source: str, target: str | None = None) -> list[AttentionMap]:
+        """Return the attention weights of all sub-layers for one sentence.
+
+        Args:
+            source: the sentence.
+            target: its translation, which the decoder is fed; the model's own unless given.
+
+        Raises:
+            SpecError: if a sentence is longer than the model allows.
+        """
+        text = self.translate(source)[0] if target is None else target
+        src, tgt = self.tokenizers.encode_src([source])[0], self.tokenizers.encode_tgt([text])[0]
+        if max(len(src), len(tgt)) > self.model.max_len:
+            raise SpecError(f"a sentence is longer than the model's {self.model.max_len} tokens")
+        fed = [BOS, *tgt[:-1]]
+        read, written = self.tokenizers.src_pieces(src), self.tokenizers.tgt_pieces(fed)
+        tokens = {"encoder": (read, read), "decoder": (written, written), "cross": (written, read)}
+        return [
+            AttentionMap(name, weights, *tokens[name.partition(".")[0]])
+            for name, weights in self._weights(src, fed).items()
+        ]
+
+    def _weights(self, src: Sequence[int], tgt: Sequence[int]) -> dict[str, NDArray[np.float32]]:
+        """Return the weights that enter every attention's dropout, by sub-layer, (H, T, S)."""
+        calls: dict[nn.Module, list[NDArray[np.float32]]] = {}
+
+        def keep(dropout: nn.Module, args: tuple[Tensor, ...]) -> None:
+            calls.setdefault(dropout, []).append(args[0][0].float().cpu().numpy())
+
+        device, named = next(self.model.parameters()).device, self._attentions()
+        with ExitStack() as stack, torch.no_grad():
+            for dropout in {attention.dropout for _, attention in named}:
+                stack.callback(dropout.register_forward_pre_hook(keep).remove)
+            self.model(torch.tensor([src], device=device), torch.tensor([tgt], device=device))
+        # A block that several layers share is called once for each of them, in their order
+        return {name: calls[each.dropout].pop(0) for name, each in named if calls.get(each.dropout)}
+
+    def _attentions(self) -> list[tuple[str, Attention]]:
+        encoder, decoder = self.model.encoder, self.model.decoder
+        own = [
+            (f"{side}.{layer}", stack.blocks[block].attention)
+            for side, stack in (("encoder", encoder), ("decoder", decoder))
+            for layer, block in enumerate(stack.order)
+        ]
+        cross = [
+            (f"cross.{layer}", decoder.blocks[block].cross_attention)
+            for layer, block in enumerate(decoder.order)
+        ]
+        return [(name, each) for name, each in (*own, *cross) if each is not None]
+
+
+def load_run(run: str, *, device: str = "cpu", results: Path | str = "results") -> LoadedRun:
+    """Return a trained run: a model with its tokenizers, which translates and shows attention.
+
+    Args:
+        run: ``experiment:row:seed``, the first characters of its hash, or its folder.
+        device: ``cpu``, ``cuda`` or ``cuda:0``.
+        results: the folder of results.
+
+    Raises:
+        StoreError: if there is no such run, or it left no model.
+        DeviceError: if the machine lacks the device.
+    """
+    return LoadedRun(run, device=device, results=results)

@@ -1,0 +1,256 @@
+"""Experiments and their results in Python: for notebooks, and for analyses of one's own."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from ablate import report as reporting
+from ablate.api import running
+from ablate.api.options import RunOptions
+from ablate.api.selecting import Records, key_of, select, tasks
+from ablate.config import shipped
+from ablate.data.corpus import Corpus
+from ablate.errors import SpecError
+from ablate.registry import build
+from ablate.runner import devices
+from ablate.store import Store, write_whole
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment written in Python: what a YAML file would hold.
+
+    Every method returns a new experiment. The content is checked by the schema of the files, when
+    the experiment is run, planned or tabulated, and gives the same runs as its file.
+
+    Attributes:
+        name: of the experiment, in tables and folders.
+        content: the YAML as plain data.
+    """
+
+    name: str = "experiment"
+    content: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def baseline(
+        cls,
+        name: str = "experiment",
+        changes: Mapping[str, Any] | None = None,
+        *,
+        extends: str | Path | None = "ablate:presets/laptop",
+        seeds: Sequence[int] | None = None,
+        question: str | None = None,
+    ) -> Experiment:
+        """Return an experiment of one row.
+
+        Args:
+            name: of the experiment.
+            changes: values by dotted path, ``{"model.norm": "rms"}``.
+            extends: a shipped preset, or a file by its path from the working directory; None
+                begins from the defaults.
+            seeds: one run of every row with each.
+            question: that the experiment asks.
+        """
+        content: dict[str, Any] = {"question": question} if question else {}
+        if extends is not None:
+            content["extends"] = _absolute(str(extends))
+        for path, value in (changes or {}).items():
+            _set(content, path, value)
+        if seeds is not None:
+            content["seeds"] = list(seeds)
+        return cls(name, content)
+
+    def variant(self, name: str, changes: Mapping[str, Any]) -> Experiment:
+        """Return the experiment with one more row: its changes of the baseline, by path."""
+        variants = {**self.content.get("variants", {}), name: dict(changes)}
+        return self.with_content(variants=variants)
+
+    def grid(self, axes: Mapping[str, Sequence[Any]]) -> Experiment:
+        """Return the experiment with a row for every combination of values, by path."""
+        return self.with_content(grid={path: list(values) for path, values in axes.items()})
+
+    def with_content(self, **content: Any) -> Experiment:
+        """Return the experiment with other values of the file's first level, such as ``tune``."""
+        return replace(self, content={**self.content, **content})
+
+    def to_yaml(self) -> str:
+        """Return the text of its file."""
+        return yaml.safe_dump(dict(self.content), sort_keys=False, allow_unicode=True)
+
+    def save(self, path: Path | str) -> Path:
+        """Write its file; return the path.
+
+        Raises:
+            StoreError: if it cannot be written.
+        """
+        write_whole(Path(path), self.to_yaml())
+        return Path(path)
+
+    def __str__(self) -> str:
+        return self.to_yaml()
+
+
+class Study:
+    """What has come of an experiment.
+
+    Attributes:
+        outcome: rows, records and table.
+        store: where the runs are.
+    """
+
+    def __init__(self, outcome: running.Outcome, store: Store) -> None:
+        self.outcome = outcome
+        self.store = store
+
+    @property
+    def records(self) -> Records:
+        """The records, by row and seed."""
+        return self.outcome.records
+
+    @property
+    def conclusion(self) -> str:
+        """The sentence that says what the numbers come to."""
+        return self.outcome.table.conclusion
+
+    def table(self) -> pd.DataFrame:
+        """Return every number in full, one line per row: the content of ``table.csv``."""
+        text = reporting.render(self.outcome.table, "csv")
+        return pd.read_csv(io.StringIO(text)).set_index("row")
+
+    def view(self) -> pd.DataFrame:
+        """Return the table for human eyes, as texts."""
+        table = self.outcome.table
+        lines = [[cell.text for cell in line.cells] for line in table.lines]
+        view = pd.DataFrame(lines, columns=[column.title for column in table.columns])
+        return view.set_index(view.columns[0])
+
+    def curves(self) -> pd.DataFrame:
+        """Return the learning curves of all runs, with columns ``row`` and ``seed`` in front."""
+        curves = []
+        for (row, seed), record in self.records.items():
+            file = self.store.path(record["hash"]) / "curve.csv"
+            if file.exists():
+                curve = pd.read_csv(file)
+                curve.insert(0, "row", row)
+                curve.insert(1, "seed", seed)
+                curves.append(curve)
+        return pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
+
+    def translations(self, test_set: str | None = None) -> pd.DataFrame:
+        """Return a test set with its translations by every run that has them.
+
+        Columns are ``source``, ``reference`` and one per run, ``row:seed``.
+
+        Args:
+            test_set: its name; the first unless given.
+
+        Raises:
+            SpecError: if the corpus has no such test set.
+            DataError: if the corpus cannot be read.
+        """
+        spec = self.outcome.experiment.rows[0].spec
+        tests = build(Corpus, spec.corpus, at="corpus").load().tests
+        name = next(iter(tests)) if test_set is None else test_set
+        if name not in tests:
+            raise SpecError(f"the corpus has no test set {name!r}; it has {', '.join(tests)}")
+        columns = {"source": list(tests[name].src), "reference": list(tests[name].tgt)}
+        for (row, seed), record in self.records.items():
+            file = self.store.path(record["hash"]) / f"hypotheses.{name}.txt"
+            if file.exists():
+                columns[f"{row}:{seed}"] = file.read_text(encoding="utf-8").split("\n")[:-1]
+        return pd.DataFrame(columns)
+
+    def __repr__(self) -> str:
+        experiment = self.outcome.experiment
+        return (
+            f"Study({experiment.name!r}, {len(experiment.rows)} rows, {len(self.records)} records)"
+        )
+
+    def _repr_html_(self) -> str:
+        table = self.outcome.table
+        texts = [table.question or "", table.conclusion]
+        notes = [f"{note.label}: {note.text}" for note in table.footnotes]
+        before, after = (
+            "".join(f"<p>{html.escape(text)}</p>" for text in some if text)
+            for some in (texts, notes)
+        )
+        return f"{before}{self.view().to_html()}<small>{after}</small>"
+
+
+def run(experiment: Experiment | Path | str, *, only: Sequence[str] = (), **options: Any) -> Study:
+    """Train and measure what is missing of an experiment, and return what has come of it.
+
+    Args:
+        experiment: written in Python, a file, or the name of a shipped one, as in ``pe``.
+        only: names of rows; all unless given.
+        options: those of `RunOptions`: seeds, overrides, device, jobs, engine, results, fresh.
+
+    Raises:
+        AblateError: as the command does.
+    """
+    chosen = RunOptions(**options)
+    path = _file(experiment, chosen.store)
+    return Study(running.run(path, chosen, only=only), chosen.store)
+
+
+def study(
+    experiment: Experiment | Path | str, *, results: Path | str = "results", **options: Any
+) -> Study:
+    """Return what is stored of an experiment; trains nothing.
+
+    Args:
+        experiment: written in Python, a file, or the name of a shipped one.
+        results: the folder of results.
+        options: seeds, only, overrides, as for `ablate.api.report`.
+
+    Raises:
+        StoreError: if nothing is stored.
+    """
+    store = Store(Path(results))
+    return Study(running.report(_file(experiment, store), results=results, **options), store)
+
+
+def hashes(
+    experiment: Experiment | Path | str, *, results: Path | str = "results", device: str = "cpu"
+) -> dict[tuple[str, int], str]:
+    """Return the hash of every run, by row and seed.
+
+    Args:
+        experiment: written in Python, a file, or the name of a shipped one.
+        results: the folder of results, for values that are chosen by runs (``match``, ``tune``).
+        device: that the runs are made on, which decides what ``precision: auto`` means.
+    """
+    store = Store(Path(results))
+    selection = select(_file(experiment, store))
+    todo = tasks(selection.runs, devices.find(device)[0], store.results)
+    return {key_of(each): task.key for each, task in zip(selection.runs, todo, strict=True)}
+
+
+def _file(experiment: Experiment | Path | str, store: Store) -> Path:
+    """Return the file of an experiment; one written in Python is saved among the results."""
+    if isinstance(experiment, Experiment):
+        return experiment.save(store.results / "experiments" / f"{experiment.name}.yaml")
+    return Path(experiment)
+
+
+def _absolute(name: str) -> str:
+    """Return what ``extends`` says of a file that is named from the working directory."""
+    return name if name.startswith(shipped.PREFIX) else str(Path(name).absolute())
+
+
+def _set(content: dict[str, Any], path: str, value: Any) -> None:
+    """Set the value at a dotted path; a part that was a name alone becomes a mapping."""
+    *above, last = path.split(".")
+    for step in above:
+        inner = content.get(step, {})
+        content[step] = dict(inner) if isinstance(inner, Mapping) else {"name": inner}
+        content = content[step]
+    content[last] = value

@@ -1,0 +1,47 @@
+"""The experiments and presets that come with the package, found by name wherever one works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PREFIX = "ablate:"
+"""In ``extends``: what follows is the name of a shipped file, as in ``ablate:presets/tiny``."""
+
+_PACKAGE = Path(__file__).parents[1]
+_FOLDERS = (_PACKAGE / "experiments", _PACKAGE.parent / "experiments")
+"""In an installed package, and in a checkout."""
+
+
+def folder() -> Path | None:
+    """Return the folder of the shipped experiments; None if they have been taken away."""
+    return next((path for path in _FOLDERS if path.is_dir()), None)
+
+
+def names() -> list[str]:
+    """Return the names of all shipped files: ``pe``, ``multi30k/pe``, ``presets/tiny``."""
+    root = folder()
+    if root is None:
+        return []
+    return sorted(
+        path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml")
+    )
+
+
+def find(name: str) -> Path | None:
+    """Return the shipped file with a name; None if there is none.
+
+    Args:
+        name: as in `names`, with or without `PREFIX`.
+    """
+    plain = name.removeprefix(PREFIX)
+    root = folder()
+    return root / f"{plain}.yaml" if root is not None and plain in names() else None
+
+
+def resolve(path: Path) -> Path:
+    """Return the file that a user means: one that is there, else the shipped one of that name."""
+    try:
+        is_there = path.exists()
+    except (OSError, ValueError):  # ValueError: a NUL character in the path
+        return path
+    return path if is_there else find(path.as_posix()) or path

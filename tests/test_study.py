@@ -1,0 +1,171 @@
+"""Experiments and results in Python: the same runs and numbers as the command's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import ablate
+from ablate import api
+from ablate.config import shipped
+from ablate.errors import SpecError
+from tests.runner.conftest import SMALL
+
+CHANGES = {"training.steps": 30, "model.norm.eps": 1e-6}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> ablate.Study:
+    """Return two small rows, trained."""
+    folder = tmp_path_factory.mktemp("study")
+    small = ablate.Experiment("small", SMALL).with_content(seeds=[1, 2])
+    experiment = small.variant("shaw", {"model.position": "shaw"})
+    return ablate.run(
+        experiment, results=folder / "results", device="cpu", probe_seconds=0.0, jobs=2
+    )
+
+
+@pytest.mark.e2e
+def test_the_table_is_the_csv(study: ablate.Study) -> None:
+    path = study.store.results / "small" / "table.csv"
+    written = pd.read_csv(path).set_index("row")
+    pd.testing.assert_frame_equal(study.table(), written)
+    assert list(study.table().index) == ["baseline", "shaw"]
+
+
+@pytest.mark.e2e
+def test_what_is_stored_is_found_again(study: ablate.Study) -> None:
+    again = ablate.study(
+        study.store.results / "experiments" / "small.yaml", results=study.store.results
+    )
+    pd.testing.assert_frame_equal(again.table(), study.table())
+    assert repr(again) == "Study('small', 2 rows, 4 records)"
+    assert study.conclusion in again._repr_html_()
+    assert "<table" in again._repr_html_()
+
+
+@pytest.mark.e2e
+def test_curves_and_translations_are_those_of_the_runs(study: ablate.Study) -> None:
+    curves = study.curves()
+    assert sorted(set(zip(curves["row"], curves["seed"], strict=True))) == sorted(study.records)
+    assert curves["step"].max() == SMALL["training"]["steps"]
+    translations = study.translations("test")
+    assert list(translations.columns[2:]) == [f"{row}:{seed}" for row, seed in study.records]
+    run = study.store.path(study.records["shaw", 2]["hash"])
+    lines = (run / "hypotheses.test.txt").read_text(encoding="utf-8").splitlines()
+    assert list(translations["shaw:2"]) == lines
+    with pytest.raises(SpecError, match="no test set 'nope'; it has test, "):
+        study.translations("nope")
+
+
+@pytest.mark.e2e
+def test_a_run_is_loaded_and_translates_as_it_did(study: ablate.Study) -> None:
+    run = ablate.load_run("small:shaw:1", results=study.store.results)
+    translations = study.translations()
+    sources = list(translations["source"][:20])
+    assert run.translate(sources) == list(translations["shaw:1"][:20])
+    assert run.record["hash"] == study.records["shaw", 1]["hash"]
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("row", ["baseline", "shaw"])
+def test_attention_is_shown_by_token(study: ablate.Study, row: str) -> None:
+    run = ablate.load_run(f"small:{row}:1", results=study.store.results)
+    source = study.translations()["source"][0]
+    maps = {each.name: each for each in run.attention(source, "ab ab ab")}
+    assert list(maps) == ["encoder.0", "decoder.0", "cross.0"]
+    for each in maps.values():
+        assert each.weights.shape == (2, len(each.queries), len(each.keys))
+        np.testing.assert_allclose(each.weights.sum(axis=-1), 1.0, rtol=1e-5)
+    *words, end = maps["encoder.0"].queries
+    assert "".join(words).replace("▁", " ").split() == source.split()
+    assert end == "< eos>"
+    assert len(maps["decoder.0"].queries) == 4  # BOS and three words that it has not learned
+    upper = np.triu(maps["decoder.0"].weights[0], k=1)
+    assert not upper.any()
+    assert maps["cross.0"].head(1).shape == (4, len(maps["encoder.0"].keys))
+
+
+def test_python_and_yaml_give_the_same_runs(tmp_path: Path) -> None:
+    written = tmp_path / "same.yaml"
+    written.write_text(
+        "extends: ablate:presets/laptop\n"
+        "seeds: [1, 2]\n"
+        "training: {steps: 30}\n"
+        "model: {norm: {eps: 1e-6}}\n"
+        "variants:\n  learned: {model.position: learned}\n"
+    )
+    experiment = ablate.Experiment.baseline("same", CHANGES, seeds=[1, 2])
+    experiment = experiment.variant("learned", {"model.position": "learned"})
+    made = ablate.hashes(experiment, results=tmp_path / "results")
+    assert made == ablate.hashes(written, results=tmp_path / "results")
+    assert list(made) == [("baseline", 1), ("baseline", 2), ("learned", 1), ("learned", 2)]
+    assert len(set(made.values())) == 4
+    assert api.plan(experiment.save(tmp_path / "again.yaml")).rows[1].name == "learned"
+
+
+def test_methods_leave_the_experiment_as_it_is() -> None:
+    first = ablate.Experiment.baseline(changes={"model.norm": "rms"})
+    grid = first.variant("x", {}).grid({"model.n_layers": (1, 2)})
+    assert yaml.safe_load(first.to_yaml()) == {
+        "extends": "ablate:presets/laptop",
+        "model": {"norm": "rms"},
+    }
+    assert yaml.safe_load(str(grid))["grid"] == {"model.n_layers": [1, 2]}
+
+
+def test_an_extended_file_is_named_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("base.yaml").write_text("model: {norm: rms}\n")
+    experiment = ablate.Experiment.baseline("mine", extends="base.yaml", seeds=[1])
+    (run,) = api.plan(experiment.save("elsewhere/mine.yaml")).rows
+    assert run.name == "baseline"
+
+
+def test_mistakes_are_those_of_the_file(tmp_path: Path) -> None:
+    wrong = ablate.Experiment.baseline(changes={"model.nrom": "rms"})
+    with pytest.raises(SpecError, match=r"model\.nrom"):
+        ablate.hashes(wrong, results=tmp_path)
+
+
+def test_shipped_experiments_are_found_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert {"pe", "presets/laptop", "multi30k/pe"} <= set(shipped.names())
+    assert api.plan("pe").rows[0].name == "baseline"
+    Path("pe").write_text("variants: {x: {model.norm: rms}}\n")  # what is there goes first
+    assert [row.name for row in api.plan("pe").rows] == ["baseline", "x"]
+    with pytest.raises(SpecError, match="no file 'heds', nor a shipped one; did you mean 'heads'"):
+        api.plan("heds")
+    Path("x.yaml").write_text("extends: ablate:presets/lapto\n")
+    with pytest.raises(SpecError, match="did you mean 'presets/laptop'"):
+        api.plan("x.yaml")
+
+
+def test_the_names_of_the_package_are_loaded_when_they_are_used() -> None:
+    code = (
+        "import sys, ablate; print('torch' in sys.modules, dir(ablate) == sorted(ablate.__all__))"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert printed.stdout == "False True\n"
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        ablate.nothing  # noqa: B018
+
+
+def test_the_page_names_all_that_is_public() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+    for name in ablate.__all__:
+        assert name == "__version__" or f"`ablate.{name}" in page, name
+    for block in page.split("```python\n")[1:]:
+        compile(block.split("```")[0], "docs/api.md", "exec")
