@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import gc
 import importlib
 import io
 import os
@@ -34,6 +35,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo  # once, and not in every fork
 
 from ablate.registry.table import TABLE, options_model
 from tests.mutants import NOTE, PARTS, Mutant, instrumented, mutants
@@ -256,6 +258,7 @@ def main() -> None:
     arguments = parser.parse_args()
     first, every = (int(part) for part in arguments.share.split("/"))
     torch.set_num_threads(1)
+    gc.freeze()  # else a collection in a fork copies the memory of all objects
     runners = []
     for slot in arguments.slots:
         runner = MutantRunner(slot, (first, every))
