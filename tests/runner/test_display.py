@@ -122,7 +122,7 @@ def test_durations_are_short(seconds: float, text: str) -> None:
 
 
 def test_no_line_is_more_than_two_minutes_away(watch: Clock, task: MakeTask) -> None:
-    shown, job = PlainDisplay(_console()), task("none")
+    shown, job = PlainDisplay(_console(), watch), task("none")
     shown.started(job, CPU)
     for now, n_lines in ((60.0, 1), (119.0, 1), (121.0, 2), (200.0, 2), (242.0, 3)):
         watch.now = now
