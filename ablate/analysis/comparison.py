@@ -1,7 +1,8 @@
 """Every row of a table less the baseline, with intervals that hold for the whole table at once.
 
 The rows of one metric over seeds follow the additive model of `ablate.analysis.two_way`, with one
-pooled error; the intervals are Dunnett's. Three kinds of rows are not of that model:
+pooled error; the intervals are Dunnett's. A row whose spread stands out has a wider one
+(`ablate.analysis.spreads`). Three kinds of rows are not of that model:
 
 - A row whose spread departs from the others' (F test at `DEPARTURE_LEVEL`) has an interval of its
   own, from its paired differences alone.
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from ablate.analysis import dunnett
+from ablate.analysis import dunnett, spreads
 from ablate.analysis.dunnett import Family
 from ablate.analysis.statistics import LEVEL, Interval
 from ablate.analysis.two_way import TwoWay, two_way
@@ -31,7 +32,7 @@ Floats = NDArray[np.float64]
 Values = Mapping[str, Mapping[int, float]]
 """One metric by row, the baseline first, and seed."""
 
-Method = Literal["two-way", "paired", "divergence as 0", "none"]
+Method = Literal["two-way", "moderated", "paired", "divergence as 0", "none"]
 
 DEPARTURE_LEVEL = 0.001
 """The share of tables in which the F test calls some row departing although all spread alike."""
@@ -45,9 +46,11 @@ class Difference:
         estimate: of the true difference; None where nothing can be said.
         n: seeds that both rows have: done or, where divergence counts as 0, diverged.
         n_won: of these, the seeds in which the row has the higher value.
-        method: ``two-way``: least squares with the pooled error; ``paired``: the mean of the row's
-            own paired differences, with their error; ``divergence as 0``: such a mean without an
-            interval; ``none``: no interval, because a value has no bound or nothing is paired.
+        method: ``two-way``: least squares with the pooled error; ``moderated``: least squares with
+            a larger one, because the spread of the row or the baseline stands out; ``paired``: the
+            mean of the row's own paired differences, with their error; ``divergence as 0``: such a
+            mean without an interval; ``none``: no interval, because a value has no bound or nothing
+            is paired.
         standard_error: None without an interval.
         df: degrees of freedom of the error; None without an interval.
         single: the interval that holds for this row by itself.
@@ -68,12 +71,20 @@ class Difference:
     with_sentences: Interval | None = None
 
     @property
+    def critical(self) -> float | None:
+        """The constant of the simultaneous interval; None without one."""
+        if self.family is None or self.df is None:
+            return None
+        is_shared = self.method == "two-way"
+        return self.family.critical if is_shared else self.family.critical_apart(self.df)
+
+    @property
     def p(self) -> float | None:
         """The p value of no difference, adjusted for all rows; None without an interval."""
         if self.family is None or self.standard_error is None or self.df is None:
             return None
         statistic = _statistic(self.estimate, self.standard_error)
-        if self.method == "paired":
+        if self.method in ("paired", "moderated"):
             return self.family.p_apart(statistic, self.df)
         return self.family.p(statistic)
 
@@ -87,7 +98,8 @@ class Comparison:
         sd: the pooled standard deviation of one run; None without degrees of freedom.
         df: its degrees of freedom.
         family: the comparisons that have intervals.
-        departed: rows whose spread departs.
+        departed: rows whose spread departs, so that they have left the model.
+        standing_out: rows of the model whose spread stands out.
         diverged: rows with diverged seeds.
     """
 
@@ -96,23 +108,24 @@ class Comparison:
     df: int
     family: Family
     departed: tuple[str, ...] = ()
+    standing_out: tuple[str, ...] = ()
     diverged: tuple[str, ...] = ()
 
     @property
     def detectable(self) -> Interval | None:
         """The true difference that a simultaneous interval tells from 0 in 4 cases of 5.
 
-        Of the rows with the pooled error and the pairs that they have: the least and the largest.
+        Of the rows of the additive model, with the pairs that they have: the least and the largest.
         """
-        pooled = [each for each in self.differences.values() if each.method == "two-way"]
-        errors = [each.standard_error for each in pooled if each.standard_error is not None]
-        critical = self.family.critical
-        if not errors or critical is None:
-            return None
-        ends = (
-            dunnett.smallest_detectable(e, critical, self.df) for e in (min(errors), max(errors))
-        )
-        return Interval(*ends)
+        found = [
+            dunnett.smallest_detectable(each.standard_error, each.critical, each.df)
+            for each in self.differences.values()
+            if each.method in ("two-way", "moderated")
+            and each.standard_error
+            and each.df
+            and each.critical
+        ]
+        return Interval(min(found), max(found)) if found else None
 
 
 def compare(
@@ -146,6 +159,7 @@ def compare(
         df=pool.df,
         family=family,
         departed=tuple(row for row in values if row in departed),
+        standing_out=pool.standing_out,
         diverged=tuple(row for row in values if failed[row]),
     )
 
@@ -180,6 +194,7 @@ class _Pool:
 
     def __init__(self, values: Values, baseline: str) -> None:
         self.rows: list[str] = []
+        self.standing_out: tuple[str, ...] = ()
         self.loadings: tuple[float, ...] = ()
         self.df, self.sd = 0, None
         if len(values) < 2:
@@ -189,23 +204,32 @@ class _Pool:
         if model.df > 0:
             self.df, self.sd = model.df, math.sqrt(model.variance(array))
         if baseline in values:
-            self._compare(model, array, list(values)[1:])
+            self._compare(model, array, list(values))
 
-    def _compare(self, model: TwoWay, array: Floats, others: Sequence[str]) -> None:
+    def _compare(self, model: TwoWay, array: Floats, rows: Sequence[str]) -> None:
+        _, *others = rows
         at = np.flatnonzero(model.is_estimable)
         self.rows = [others[int(i)] for i in at]
         covariance = model.covariance[np.ix_(at, at)]
         self.loadings = tuple(dunnett.loadings_of(covariance).tolist()) if self.rows else ()
         self._estimates = dict(zip(self.rows, model.differences(array)[at], strict=True))
-        self._factors = dict(zip(self.rows, np.sqrt(np.diag(covariance)), strict=True))
+        if model.df == 0:
+            return
+        found = spreads.errors(model, array)
+        of_rows = zip(found.standard[at], found.df[at], found.are_wider[at], strict=True)
+        self._errors = dict(zip(self.rows, of_rows, strict=True))
+        self.standing_out = tuple(rows[int(i)] for i in np.flatnonzero(found.stand_out))
 
     def difference(self, bare: Difference, row: str, family: Family) -> Difference:
         """Return the difference of one of the rows by least squares."""
         found = replace(bare, estimate=float(self._estimates[row]), method="two-way")
         if self.sd is None or family.critical is None:
             return found
-        error = float(self.sd * self._factors[row])
-        return _with_intervals(found, error, (self.df, family.critical), family)
+        error, df, is_wider = self._errors[row]
+        if not is_wider:
+            return _with_intervals(found, float(error), (self.df, family.critical), family)
+        apart = float(df), family.critical_apart(float(df))
+        return _with_intervals(replace(found, method="moderated"), float(error), apart, family)
 
 
 def _paired(bare: Difference, pairs: Sequence[float], family: Family) -> Difference:
@@ -234,7 +258,7 @@ def _without_interval(values: Values, zeros: Mapping[str, Collection[int]], row:
 
 
 def _with_intervals(
-    bare: Difference, error: float, freedom: tuple[int, float], family: Family
+    bare: Difference, error: float, freedom: tuple[float, float], family: Family
 ) -> Difference:
     """Return a difference with its intervals.
 

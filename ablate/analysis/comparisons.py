@@ -106,7 +106,7 @@ def _interval(each: Difference, paired: Floats | None, compared: Comparison) -> 
 
 def _constant(family: Family, each: Difference, df: float) -> float:
     """Return the constant of the family for an error with other degrees of freedom."""
-    if each.method == "paired":
+    if each.method in ("paired", "moderated"):
         return family.critical_apart(df)
     constant = replace(family, df=df).critical
     assert constant is not None, "there is an interval already"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ablate.analysis import Comparison
+from ablate.analysis.spreads import STANDING_OUT
 from ablate.report.cells import Footnote
 from ablate.report.measures import APART, BLEU_DECIMALS, LOSS_DECIMALS
 from ablate.report.numbers import number
@@ -73,20 +74,31 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
 
 
 def _apart(results: Results, compared: Comparison) -> Iterator[Footnote]:
-    """Yield which rows have intervals of their own, and why."""
-    departed = [row for row in compared.departed if row != results.baseline.name]
+    """Yield what it means that intervals are marked, and which rows have left the model."""
     if results.baseline.name in compared.departed:
         yield Footnote(
             APART,
             "the baseline's spread over seeds departs from that of the rows (F test at 0.1%), so "
             "that every interval is of the row's own paired differences.",
         )
-    elif departed:
-        yield Footnote(
-            APART,
-            f"{', '.join(departed)}: the spread over seeds departs from that of the other rows (F "
-            "test at 0.1%), so that the interval is of the row's own paired differences.",
+        return
+    texts = []
+    if compared.departed:
+        texts.append(
+            f"{', '.join(compared.departed)}: the spread over seeds departs from that of the other "
+            "rows (F test at 0.1%), so that the interval is of the row's own paired differences"
         )
+    shown = (results.comparison(metric) for metric in (results.loss, *results.bleu_metrics))
+    differences = (d for each in shown if each for d in each.differences.values())
+    if any(each.method == "moderated" for each in differences):
+        marked = "other marked intervals" if texts else "marked intervals"
+        texts.append(
+            f"{marked} are wider: in that column the spread over seeds of the row, or of the "
+            f"baseline, stands out (F test, {STANDING_OUT:g} over its degrees of freedom), so that "
+            "its own variance counts beside the pooled one"
+        )
+    if texts:
+        yield Footnote(APART, f"{'; '.join(texts)}.")
 
 
 def _why_none(results: Results) -> str:

@@ -150,7 +150,7 @@ def _intervals(
 
     def cell(_: Summary, each: Difference) -> Cell:
         interval = each.with_sentences if is_of_sentences else each.simultaneous
-        mark = APART if interval and each.method == "paired" else ""
+        mark = APART if interval and each.method in ("paired", "moderated") else ""
         return Cell(_ends(interval, _decimals(metric)), mark=mark)
 
     key = f"{metric}.difference.{'with_sentences' if is_of_sentences else 'interval'}"

@@ -82,6 +82,11 @@ class Results:
         return f"test.{self.sets[0]}.bleu" if self.sets else None
 
     @property
+    def bleu_metrics(self) -> list[str]:
+        """BLEU on every test set."""
+        return [f"test.{name}.bleu" for name in self.sets]
+
+    @property
     def loss(self) -> str | None:
         """The loss that rows are compared by: per token, or where tokenizers differ, per character.
 

@@ -122,7 +122,7 @@ def test_csv_holds_both_intervals_with_their_method(whole: Table) -> None:
         assert rows[0][f"{name}.difference.estimate"] == ""
         for row, each in zip(rows[1:], compared.differences.values(), strict=True):
             read = {key: row[f"{name}.difference.{key}"] for key in ("method", "won")}
-            assert read == {"method": "two-way", "won": str(each.n_won)}
+            assert read == {"method": each.method, "won": str(each.n_won)}
             assert each.simultaneous is not None
             assert each.single is not None
             expected = {

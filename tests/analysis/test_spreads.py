@@ -1,0 +1,78 @@
+"""Rows whose spread stands out have wider intervals than the pooled error gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import special
+
+from ablate.analysis.spreads import PRIOR, STANDING_OUT, errors
+from ablate.analysis.two_way import two_way
+
+RNG = np.random.default_rng(7)
+
+
+def tables(n: int, rows: int, seeds: int, *spreads: float) -> np.ndarray:
+    own = np.ones((rows, 1))
+    own[: len(spreads), 0] = spreads
+    return RNG.standard_normal((n, rows, seeds)) * own + RNG.standard_normal((n, 1, seeds))
+
+
+@pytest.mark.parametrize(("rows", "seeds"), [(5, 3), (16, 3), (26, 5)])
+def test_as_many_rows_stand_out_by_chance_as_the_level_says(rows: int, seeds: int) -> None:
+    found = errors(two_way(np.ones((rows, seeds), bool)), tables(2000, rows, seeds))
+    assert found.stand_out.mean() == pytest.approx(STANDING_OUT / (seeds - 1), abs=0.015)
+
+
+def test_without_any_the_error_is_the_pooled_one() -> None:
+    model = two_way(np.ones((5, 4), bool))
+    values = tables(200, 5, 4)
+    found = errors(model, values)
+    plain = ~found.stand_out.any(axis=1)
+    pooled = np.sqrt(model.variance(values) * 2 / 4)
+    assert plain.sum() > 40
+    assert np.allclose(found.standard[plain], pooled[plain, None])
+    assert (found.df[plain] == model.df).all()
+
+
+def test_the_variance_lies_between_the_rows_own_and_the_pooled_one() -> None:
+    """Of a whole table, the mean square within a row follows from its residuals."""
+    n_rows, n_seeds = 6, 4
+    model = two_way(np.ones((n_rows, n_seeds), bool))
+    values = tables(1, n_rows, n_seeds, 1, 9)[0]
+    found = errors(model, values)
+    assert found.stand_out.tolist() == [False, True, False, False, False, False]
+    own = (model.residuals(values)[1] ** 2).sum() * n_rows / (n_rows - 1) / (n_seeds - 1)
+    pooled = float(model.variance(values))
+    assert own > pooled
+    df = n_seeds - 1
+    ours = (PRIOR * pooled + df * own) / (PRIOR + df)
+    assert found.standard[0] ** 2 == pytest.approx((ours + pooled) / n_seeds)
+    satterthwaite = (ours + pooled) ** 2 / (ours**2 / (PRIOR + df) + pooled**2 / model.df)
+    assert found.df[0] == pytest.approx(min(satterthwaite, model.df))
+
+
+def test_a_baseline_that_stands_out_widens_every_interval() -> None:
+    found = errors(two_way(np.ones((6, 4), bool)), tables(1, 6, 4, 9)[0])
+    assert found.are_wider.all()
+    assert (found.df < 15).all()
+
+
+def test_a_row_of_few_runs_has_the_larger_share_of_the_error() -> None:
+    observed = np.ones((6, 4), bool)
+    observed[1, 2:] = False
+    model = two_way(observed)
+    values = np.where(observed, tables(1, 6, 4, 9)[0], np.nan)
+    found = errors(model, values)
+    assert found.stand_out[0]
+    factors = found.standard**2 / np.diag(model.covariance)
+    assert factors[0] < factors[1]  # less of it is the baseline's, which spreads more
+
+
+def test_the_prior_is_what_measured_spreads_are_worth() -> None:
+    assert special.polygamma(1, PRIOR / 2) == pytest.approx((2 * 0.40) ** 2, abs=0.01)
+
+
+def test_two_rows_cannot_stand_out_from_one_another() -> None:
+    found = errors(two_way(np.ones((2, 3), bool)), tables(50, 2, 3, 1, 30))
+    assert not found.stand_out.any()
