@@ -106,13 +106,33 @@ class Stack(nn.Module):
         x = self.dropout(self.position.embed(x, positions))
         x = self.input_transform(x)
         score_lists: list[list[Tensor]] = [[] for _ in contexts[0]]
+        value_lists: list[list[Tensor]] = [[] for _ in contexts[0]]
         for number, (block, layer_contexts) in enumerate(zip(self.order, contexts, strict=True)):
             numbered = [
-                replace(context, layer=number, previous_scores=previous_scores)
-                for context, previous_scores in zip(layer_contexts, score_lists, strict=True)
+                replace(
+                    context,
+                    layer=number,
+                    position=_at_layer(context.position, number),
+                    previous_scores=previous_scores,
+                    first_values=first_values,
+                )
+                for context, previous_scores, first_values in zip(
+                    layer_contexts, score_lists, value_lists, strict=True
+                )
             ]
             x = self._drop_layer(self.layers[block](x, numbered, aux_losses), x)
         return self.output_transform(x)
+
+    def masks(
+        self, query_positions: Tensor, key_positions: Tensor, is_token: Tensor
+    ) -> list[Tensor]:
+        """Return the mask of each layer's self-attention; arguments are as in `Mask.allowed`."""
+        rules = [self.mask.at_layer(number) for number in range(len(self.order))]
+        allowed = {
+            rule: rule.allowed(query_positions, key_positions, is_token)
+            for rule in dict.fromkeys(rules)
+        }
+        return [allowed[rule] for rule in rules]
 
     @property
     def input_transform(self) -> nn.Module:
@@ -144,3 +164,7 @@ class Stack(nn.Module):
         if not (self.training and self.layer_dropout):
             return y
         return torch.where(torch.rand((), device=x.device) < self.layer_dropout, x, y)
+
+
+def _at_layer(position: Position | None, layer: int) -> Position | None:
+    return None if position is None else position.at_layer(layer)

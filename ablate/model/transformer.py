@@ -60,9 +60,10 @@ class Transformer(nn.Module):
         positions, stack = self._positions(src, "source"), self.encoder
         aux_losses = self._aux_losses(src, losses)
         is_token = aux_losses.is_token[:, None, None, :]
-        mask = stack.mask.allowed(positions, positions, is_token)
-        context = AttentionContext(mask, positions, positions, stack.position)
-        contexts = [(context,)] * len(stack.order)
+        contexts = [
+            (AttentionContext(mask, positions, positions, stack.position),)
+            for mask in stack.masks(positions, positions, is_token)
+        ]
         x = stack.word_dropout(src, self.embedding.src)
         return Memory(stack(x, positions, contexts, aux_losses), is_token)
 
@@ -75,11 +76,12 @@ class Transformer(nn.Module):
         positions, stack = self._positions(tgt, "target"), self.decoder
         aux_losses = self._aux_losses(tgt, losses)
         is_token = aux_losses.is_token[:, None, None, :]
-        mask = stack.mask.allowed(positions, positions, is_token)
         source_positions = torch.arange(memory.mask.size(-1), device=tgt.device)
-        target = AttentionContext(mask, positions, positions, stack.position)
         source = AttentionContext(memory.mask, positions, source_positions, memory=memory.states)
-        contexts = [(target, source)] * len(stack.order)
+        contexts = [
+            (AttentionContext(mask, positions, positions, stack.position), source)
+            for mask in stack.masks(positions, positions, is_token)
+        ]
         x = stack.word_dropout(tgt, self.embedding.tgt)
         return stack(x, positions, contexts, aux_losses)
 
@@ -130,7 +132,7 @@ class Transformer(nn.Module):
             raise ValueError(f"the target has reached max_len ({self.max_len} tokens)")
         position, key_positions = state.next_position, state.key_positions()
         is_fed = (key_positions <= position)[None, None, None]
-        mask = self.decoder.mask.allowed(position, key_positions, is_fed)
+        masks = self.decoder.masks(position, key_positions, is_fed)
         n_source = state.mask.size(-1)
         source_positions = torch.arange(n_source, device=tokens.device)
         contexts = [
@@ -142,7 +144,7 @@ class Transformer(nn.Module):
                     state.mask, position, source_positions, memory_kv=source.first(n_source)
                 ),
             )
-            for target, source in state.layers
+            for mask, (target, source) in zip(masks, state.layers, strict=True)
         ]
         x = self.decoder(self.embedding.tgt(tokens[:, None]), position, contexts)
         state.count_token()

@@ -8,19 +8,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
-from ablate.parts.dims import Dims
+from ablate.parts.dims import AtLeastTwo, Dims
 from ablate.parts.dropout import ElementDropout
 from ablate.parts.roles import Role, Roles, linear_layers
 from ablate.registry import Part, register
-
-AtLeastTwo = Annotated[int, Field(ge=2)]
 
 
 @dataclass(frozen=True)

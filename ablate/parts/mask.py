@@ -9,7 +9,7 @@ from __future__ import annotations
 from pydantic import PositiveInt
 from torch import Tensor
 
-from ablate.parts.dims import StackInfo
+from ablate.parts.dims import AtLeastTwo, StackInfo
 from ablate.registry import Part, register
 
 
@@ -22,6 +22,10 @@ class Mask(Part, slot="mask"):
 
     def __init__(self, stack_info: StackInfo) -> None:
         self.is_causal = stack_info.side == "decoder"
+
+    def at_layer(self, layer: int) -> Mask:
+        """Return the mask of a layer, 0 first."""
+        return self
 
     def allowed(self, query_positions: Tensor, key_positions: Tensor, is_token: Tensor) -> Tensor:
         """Return the mask, broadcastable to (B, H, T, S).
@@ -87,3 +91,57 @@ class Local(Mask):
         distance = (query_positions[:, None] - key_positions[None, :]).abs()
         is_near = distance <= self.window
         return super().allowed(query_positions, key_positions, is_token) & is_near
+
+
+@register(
+    "local_sink",
+    formula="as local, or as causal and key position < n_first",
+    source="Xiao et al. 2024, arXiv:2309.17453, sec. 3 (StreamingLLM)",
+)
+class LocalSink(Local):
+    """A sliding window, and the first tokens of the sequence, which gather attention (sinks).
+
+    Positions are those in the sentence; the paper counts them in the cache.
+
+    Args:
+        stack_info: which stack; the decoder's window contains earlier tokens only.
+        window: the largest distance, in tokens, on either side.
+        n_first: how many of the first tokens all others may attend to; 4 in the paper.
+    """
+
+    def __init__(
+        self, stack_info: StackInfo, *, window: PositiveInt = 8, n_first: PositiveInt = 4
+    ) -> None:
+        super().__init__(stack_info, window=window)
+        self.n_first = n_first
+
+    def allowed(self, query_positions: Tensor, key_positions: Tensor, is_token: Tensor) -> Tensor:
+        everywhere = Mask.allowed(self, query_positions, key_positions, is_token)
+        is_first = key_positions < self.n_first
+        near = super().allowed(query_positions, key_positions, is_token)
+        return near | (everywhere & is_first)
+
+
+@register(
+    "local_global",
+    formula="layer l = 1, 2, ...: causal if every divides l, else local",
+    source="Gemma Team 2024, arXiv:2408.00118, sec. 2 (local and global attention)",
+)
+class LocalGlobal(Local):
+    """Layers with a sliding window, and in every second one, or third, ..., the whole sentence.
+
+    Args:
+        stack_info: which stack.
+        window: the largest distance, in tokens, on either side, in layers with a window.
+        every: one of so many layers is without it; 2 in Gemma 2, 6 in Gemma 3.
+    """
+
+    def __init__(
+        self, stack_info: StackInfo, *, window: PositiveInt = 8, every: AtLeastTwo = 2
+    ) -> None:
+        super().__init__(stack_info, window=window)
+        self.every = every
+        self.whole = Causal(stack_info)
+
+    def at_layer(self, layer: int) -> Mask:
+        return self if (layer + 1) % self.every else self.whole

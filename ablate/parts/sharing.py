@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated
 
-from pydantic import Field
-
-from ablate.parts.dims import StackInfo
+from ablate.parts.dims import AtLeastTwo, StackInfo
 from ablate.registry import Part, register
-
-AtLeastTwo = Annotated[int, Field(ge=2)]
 
 
 class Sharing(Part, slot="sharing"):

@@ -139,7 +139,7 @@ def test_the_softmax_of_bf16_is_taken_in_single_precision() -> None:
     narrow = q.clone().requires_grad_()
     wide = q.clone().requires_grad_()
     unmasked = context(torch.ones(1, 1, 1, S, dtype=torch.bool))
-    weights = part._weights(narrow, k, unmasked)
+    weights = part.weights(narrow, k, unmasked)
     expected = (wide @ k.transpose(-1, -2)).float().softmax(dim=-1)
     assert torch.equal(weights, expected.bfloat16())
     (weights @ k).backward(slope)

@@ -44,6 +44,12 @@ def local(window: int) -> Rule:
     return lambda side, q, k, token: causal(side, q, k, token) and -window <= q - k <= window
 
 
+def local_sink(window: int, n: int) -> Rule:
+    return lambda side, q, k, token: (
+        local(window)(side, q, k, token) or (k < n and causal(side, q, k, token))
+    )
+
+
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize(
     ("name", "options", "rule"),
@@ -53,6 +59,9 @@ def local(window: int) -> Rule:
         ("local", {}, local(8)),
         ("local", {"window": 1}, local(1)),
         ("local", {"window": 3}, local(3)),
+        ("local_sink", {"window": 2, "n_first": 3}, local_sink(2, 3)),
+        ("local_sink", {"window": 2}, local_sink(2, 4)),
+        ("local_global", {"window": 2}, local(2)),
     ],
 )
 def test_the_table_is_that_of_the_rule(
@@ -147,3 +156,26 @@ def test_no_window_restricts_cross_attention() -> None:
         changed = src.clone()
         changed[:, s] = (changed[:, s] - 3) % 46 + 4
         assert (model(changed, tgt) - before).abs().amax(dim=(0, 2)).min() > 0
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_local_global_sees_everything_in_one_of_so_many_layers(every: int) -> None:
+    part = mask("local_global", "decoder", window=2, every=every)
+    where, is_token = torch.arange(N), torch.ones(1, 1, 1, N, dtype=torch.bool)
+    for layer in range(6):
+        name = "causal" if layer in range(every - 1, 6, every) else "local"
+        options = {"window": 2} if name == "local" else {}
+        expected = mask(name, "decoder", **options).allowed(where, where, is_token)
+        assert torch.equal(part.at_layer(layer).allowed(where, where, is_token), expected), layer
+
+
+def test_a_stack_asks_the_mask_of_each_layer() -> None:
+    """Tokens outside of all windows are seen through the second layer alone."""
+    options = {"name": "local_global", "window": 1}
+    one, two = (scrambled(tiny(n_layers=n, mask=options).double()) for n in (1, 2))
+    src = ids(1, 9)
+    changed = src.clone()
+    changed[:, 8] = src[:, 8] % 40 + 5
+    for model, is_seen in ((one, False), (two, True)):
+        before, after = (model.encode(x).states[:, 0] for x in (src, changed))
+        assert torch.equal(before, after) is not is_seen

@@ -341,3 +341,29 @@ def test_asymmetric_alibi_is_refused_where_scores_of_heads_are_mixed(residual: s
     assert tiny(position=alibi, decoder={"attention": "talking_heads"})
     with pytest.raises(RefusedError, match=r"model\.encoder\.position: asymmetric"):
         tiny(position="none", encoder={"position": alibi, "attention": "talking_heads"})
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_kerple_by_hand(side: Side) -> None:
+    stack_info = StackInfo(side=side, n_encoder_layers=2, n_decoder_layers=3)
+    dims = Dims.model_validate({"d_model": 12, "n_heads": 3, "max_len": 16})
+    part: Any = build(Position, choose(Position, "kerple"), dims, stack_info).double()
+    assert part.factors.shape == part.slopes.shape == (stack_info.n_layers, 3)
+    with torch.no_grad():
+        part.factors[1] = torch.tensor([0.5, 2.0, -1.0], dtype=torch.float64)
+        part.slopes[1] = torch.tensor([0.3, 0.001, 1.5], dtype=torch.float64)
+    q = torch.zeros(1, 3, 2, 4, dtype=torch.float64)
+    bias = part.bias(q, torch.tensor([4, 7]), torch.arange(9), 1)
+    for head, (a, b) in enumerate([(0.5, 0.3), (2.0, 0.01), (0.01, 1.5)]):
+        for row, i in enumerate((4, 7)):
+            expected = [-a * math.log(1 + b * abs(i - j)) for j in range(9)]
+            assert bias[head, row].tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_kerple_starts_between_its_bounds_for_every_layer_and_head() -> None:
+    stack_info = StackInfo(side="encoder", n_encoder_layers=50, n_decoder_layers=1)
+    dims = Dims.model_validate({"d_model": 40, "n_heads": 20, "max_len": 16})
+    part: Any = build(Position, choose(Position, "kerple"), dims, stack_info)
+    for numbers, highest in ((part.factors, 2.0), (part.slopes, 1.0)):
+        assert 0 <= numbers.min() < 0.01 * highest
+        assert 0.99 * highest < numbers.max() <= highest

@@ -13,6 +13,7 @@ from torch import Tensor
 from ablate.parts.dims import Dims, StackInfo
 from ablate.parts.position import Position
 from ablate.registry import RefusedError, build, choose
+from tests.tiny import ids, scrambled, tiny
 
 B, H, T = 2, 3, 9
 LAYOUTS = ["interleaved", "halves"]
@@ -133,3 +134,68 @@ def test_no_bias_and_nothing_added() -> None:
 def test_an_odd_width_is_refused(d_k: int) -> None:
     with pytest.raises(RefusedError, match=rf"d_k \({d_k}\) must be even; change d_model"):
         make(d_k)
+
+
+def of(name: str, d_k: int = 8, **options: Any) -> Position:
+    dims = Dims.model_validate({"d_model": 12, "n_heads": H, "max_len": 64, "d_k": d_k})
+    stack_info = StackInfo(side="encoder", n_encoder_layers=4, n_decoder_layers=1)
+    return build(Position, choose(Position, name, **options), dims, stack_info)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("share", "width"), [(0.25, 2), (0.5, 4), (0.75, 6), (0.01, 2)])
+def test_partial_rotary_rotates_the_first_dimensions_alone(
+    share: float, width: int, layout: str
+) -> None:
+    part, x, where = of("partial_rotary", share=share, layout=layout), torch.randn(B, H, T, 8), 3
+    positions = torch.arange(T) + where
+    turned = by_complex_numbers(x[..., :width], positions, 10_000.0, layout)
+    expected = torch.cat((turned, x[..., width:]), dim=-1)
+    torch.testing.assert_close(part.rotate(x, positions), expected, atol=1e-13, rtol=0)
+
+
+@pytest.mark.parametrize(("factor", "length", "base"), [(4.0, 64, 1e4), (8.0, 300, 500.0)])
+def test_yarn_by_complex_numbers(factor: float, length: int, base: float) -> None:
+    """Wavelengths above L are stretched, those below L / 32 kept, others between."""
+    part, x = of("yarn", factor=factor, length=length, base=base), torch.randn(B, H, T, 8)
+    expected, kinds = torch.empty_like(x), set()
+    for k in range(4):
+        wavelength = 2 * math.pi * base ** (2 * k / 8)
+        turns = length / wavelength
+        kept = 0.0 if turns < 1 else 1.0 if turns > 32 else (turns - 1) / 31
+        kinds.add(min(1, kept) if kept in (0.0, 1.0) else 0.5)
+        speed = (1 - kept) * base ** (-2 * k / 8) / factor + kept * base ** (-2 * k / 8)
+        number = torch.complex(x[..., 2 * k], x[..., 2 * k + 1])
+        number = number * torch.exp(1j * speed * torch.arange(T)) * (0.1 * math.log(factor) + 1)
+        expected[..., 2 * k], expected[..., 2 * k + 1] = number.real, number.imag
+    assert len(kinds) > 1
+    torch.testing.assert_close(part.rotate(x, torch.arange(T)), expected, atol=1e-13, rtol=0)
+
+
+def test_yarn_with_a_factor_of_one_is_rotary() -> None:
+    x, where = torch.randn(B, H, T, 8), torch.arange(T)
+    ours, plain = of("yarn", factor=1.0), of("rotary")
+    torch.testing.assert_close(ours.rotate(x, where), plain.rotate(x, where), atol=1e-13, rtol=0)
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_rotary_nope_has_layers_without_positions(every: int) -> None:
+    part, plain = of("rotary_nope", every=every), of("rotary")
+    x, where = torch.randn(B, H, T, 8), torch.arange(T)
+    for layer in range(6):
+        expected = x if layer in range(every - 1, 6, every) else plain.rotate(x, where)
+        assert torch.equal(part.at_layer(layer).rotate(x, where), expected), layer
+
+
+def test_a_stack_asks_the_encoding_of_each_layer() -> None:
+    """A model with one layer of two is rotary; with positions in no layer it would be none."""
+    torch.set_default_dtype(torch.float32)
+    src, tgt = ids(2, 7), ids(2, 5)
+
+    def logits(name: str, n_layers: int) -> Tensor:
+        return scrambled(tiny(position=name, n_layers=n_layers).double())(src, tgt)
+
+    assert torch.equal(logits("rotary_nope", 1), logits("rotary", 1))
+    both = logits("rotary_nope", 2)
+    assert not torch.allclose(both, logits("rotary", 2))
+    assert not torch.allclose(both, logits("none", 2))

@@ -37,6 +37,8 @@ class AttentionContext:
         layer: number of the layer in its stack, 0 first.
         previous_scores: the scores (B, H, T, S) of the same attention one layer below, if any, for
             residual schemes that add them; each layer replaces them by its own.
+        first_values: the values (B, H, T, V) of the same attention in the lowest layer, for
+            attentions that mix them with their own.
     """
 
     mask: Tensor
@@ -48,6 +50,12 @@ class AttentionContext:
     cache: Cache | None = None
     layer: int = 0
     previous_scores: list[Tensor] = field(default_factory=list)
+    first_values: list[Tensor] = field(default_factory=list)
+
+    @property
+    def is_self_attention(self) -> bool:
+        """Return whether keys and values are made from the sequence of the queries."""
+        return self.memory is None and self.memory_kv is None
 
 
 class Attention(nn.Module, Part, slot="attention"):
@@ -103,6 +111,14 @@ class Attention(nn.Module, Part, slot="attention"):
         k, v = (split_heads(linear(source), self.n_kv_heads) for linear in (self.k, self.v))
         return self.scaling.key(k), v
 
+    def rotate(self, x: Tensor, position: Position, positions: Tensor) -> Tensor:
+        """Let the encoding change queries or keys ``x`` (B, H, T, K)."""
+        return position.rotate(x, positions)
+
+    def mix_values(self, v: Tensor, context: AttentionContext) -> Tensor:
+        """Change the values (B, G, T, V) of new tokens before they are cached."""
+        return v
+
     def mix_scores(self, scores: Tensor) -> Tensor:
         """Change the scores (B, H, T, S) of all heads together before mask and softmax."""
         return scores
@@ -110,6 +126,19 @@ class Attention(nn.Module, Part, slot="attention"):
     def mix_weights(self, weights: Tensor) -> Tensor:
         """Change the weights (B, H, T, S) of all heads together after the softmax."""
         return weights
+
+    def normalise(self, scores: Tensor, mask: Tensor) -> Tensor:
+        """Turn scores into weights, in single precision or better.
+
+        Args:
+            scores: (B, H, T, S), the lowest number where masked.
+            mask: True where attention is allowed; broadcasts to (B, H, T, S).
+        """
+        return scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+
+    def finish_heads(self, y: Tensor, x: Tensor, context: AttentionContext) -> Tensor:
+        """Change the heads' outputs ``y`` (B, H, T, V) for the inputs ``x`` (B, T, D)."""
+        return y
 
     def scale_heads(self) -> None:
         """Multiply every head's output by a trained factor, at first 1 (NormFormer)."""
@@ -135,23 +164,26 @@ class Attention(nn.Module, Part, slot="attention"):
         memory = x if context.memory is None else context.memory
         k, v = context.memory_kv or self.keys_values(memory)
         if position is not None:
-            q, k = (position.rotate(y, context.query_positions) for y in (q, k))
+            q, k = (self.rotate(y, position, context.query_positions) for y in (q, k))
+        v = self.mix_values(v, context)
         if context.cache is not None:
             k, v = context.cache.extend(
                 k, v, context.query_positions, context.key_positions.size(0)
             )
         n_beams = q.size(0) // k.size(0)
         q = _merge_beams(q, n_beams)
-        weights = self.dropout(self._weights(q, _repeat_heads(k, self.n_heads), context))
+        weights = self.dropout(self.weights(q, _repeat_heads(k, self.n_heads), context))
         y = _split_beams(weights @ _repeat_heads(v, self.n_heads), n_beams)  # (B, H, T, V)
         if position is not None:
             where = context.query_positions, context.key_positions
             y = _add(y, position.values(weights, *where, context.layer))
+        y = self.finish_heads(y, x, context)
         if self.head_scale is not None:
             y = y * self.head_scale[:, None, None]
         return self.out(self.head_dropout(y).transpose(1, 2).flatten(-2))
 
-    def _weights(self, q: Tensor, k: Tensor, context: AttentionContext) -> Tensor:
+    def weights(self, q: Tensor, k: Tensor, context: AttentionContext) -> Tensor:
+        """Return the weights (B, H, T, S) of keys ``k`` (B, H, S, K) for queries (B, H, T, K)."""
         scores = self.scaling.scores(q @ k.transpose(-1, -2))  # (B, H, T, S)
         if context.position is not None:
             where = context.query_positions, context.key_positions
@@ -161,8 +193,7 @@ class Attention(nn.Module, Part, slot="attention"):
             scores = _add(scores, *context.previous_scores)
             context.previous_scores[:] = [scores]
         masked = scores.masked_fill(~context.mask, torch.finfo(scores.dtype).min)
-        dtype = torch.promote_types(scores.dtype, torch.float32)
-        return self.mix_weights(masked.softmax(dim=-1, dtype=dtype).to(scores.dtype))
+        return self.mix_weights(self.normalise(masked, context.mask).to(scores.dtype))
 
 
 def split_heads(x: Tensor, n: int) -> Tensor:

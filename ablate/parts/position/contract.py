@@ -33,6 +33,10 @@ class Position(nn.Module, Part, slot="position"):
     def __init__(self, dims: Dims, stack_info: StackInfo) -> None:
         super().__init__()
 
+    def at_layer(self, layer: int) -> Position:
+        """Return the encoding whose hooks the attention of a layer calls; ``layer`` is 0 first."""
+        return self
+
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Change the embeddings ``x`` (B, T, D) of the tokens at ``positions`` (T,)."""
         return x

@@ -18,6 +18,7 @@ from ablate.registry import register
 
 BucketCount = Annotated[int, Field(ge=4, multiple_of=2)]
 
+_LEAST_FACTOR = 0.01
 _MASKED_SCORE = -1e9  # gives a weight of 0; an infinity would become NaN where heads are mixed
 
 
@@ -183,6 +184,35 @@ class ALiBi(Position):
         is_masked = self.sides[:, None, None] * distance < 0  # (H, T, S)
         bias = -self.slopes[:, None, None] * distance.abs()
         return bias.masked_fill(is_masked, _MASKED_SCORE)
+
+
+@register(
+    "kerple",
+    formula="s_ij = s(q_i, k_j) - a_h ln(1 + b_h |i - j|), a, b trained, at least 0.01",
+    source="Chi et al. 2022, arXiv:2205.09921, sec. 4.2 (KERPLE, logarithmic), and their code",
+)
+class Kerple(Position):
+    """Subtract from the score a multiple of the logarithm of the distance, trained for each head.
+
+    The factors differ by layer. They start as a ~ U(0, 2) and b ~ U(0, 1), and below 0.01 count as
+    0.01 and get no gradient, as in the authors' code. In the encoder, which the paper does not
+    have, keys after the query are treated like those before it.
+
+    Args:
+        dims: gives the number of heads.
+        stack_info: gives the number of layers.
+    """
+
+    def __init__(self, dims: Dims, stack_info: StackInfo) -> None:
+        super().__init__(dims, stack_info)
+        self.factors = nn.Parameter(2 * torch.rand(stack_info.n_layers, dims.n_heads))
+        self.slopes = nn.Parameter(torch.rand(stack_info.n_layers, dims.n_heads))
+
+    def bias(self, q: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int) -> Tensor:
+        distance = _distance(query_positions, key_positions).abs()
+        factor = self.factors[layer].clamp(min=_LEAST_FACTOR)[:, None, None]
+        slope = self.slopes[layer].clamp(min=_LEAST_FACTOR)[:, None, None]
+        return -factor * torch.log1p(slope * distance)  # (H, T, S)
 
 
 def _distance(query_positions: Tensor, key_positions: Tensor) -> Tensor:

@@ -1,19 +1,26 @@
-"""Rotary encoding: positions as angles.
+"""Rotary encodings: positions as angles.
 
 B batch, T tokens, H n_heads, K d_k.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Annotated, Literal
 
 import torch
-from pydantic import PositiveFloat
+from pydantic import Field, PositiveFloat
 from torch import Tensor
 
-from ablate.parts.dims import Dims, StackInfo
+from ablate.parts.dims import AtLeastTwo, Dims, StackInfo
+from ablate.parts.position.absolute import NoPosition
 from ablate.parts.position.contract import Position
 from ablate.registry import register
+
+Layout = Literal["interleaved", "halves"]
+Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
+
+_FEW_TURNS, _MANY_TURNS = 1.0, 32.0  # alpha and beta of YaRN
 
 
 @register(
@@ -47,7 +54,7 @@ class Rotary(Position):
         stack_info: StackInfo,
         *,
         base: PositiveFloat = 10_000.0,
-        layout: Literal["interleaved", "halves"] = "interleaved",
+        layout: Layout = "interleaved",
     ) -> None:
         super().__init__(dims, stack_info)
         if dims.d_k % 2:
@@ -57,9 +64,20 @@ class Rotary(Position):
             )
         self.layout = layout
         share = torch.arange(0, dims.d_k, 2, dtype=torch.float64) / dims.d_k
-        angle = torch.outer(torch.arange(dims.max_len, dtype=torch.float64), base**-share)
+        self.fill_tables(dims, base**-share)
+
+    def fill_tables(self, dims: Dims, speeds: Tensor, factor: float = 1.0) -> None:
+        """Make the tables of cosines and sines.
+
+        Args:
+            dims: gives the number of positions, max_len.
+            speeds: radians per token of each pair, in double precision, (K / 2,).
+            factor: of the rotated vectors.
+        """
+        angle = torch.outer(torch.arange(dims.max_len, dtype=torch.float64), speeds)
         for name, table in (("cos", angle.cos()), ("sin", angle.sin())):
-            self.register_buffer(name, table.to(torch.get_default_dtype()), persistent=False)
+            table = (factor * table).to(torch.get_default_dtype())
+            self.register_buffer(name, table, persistent=False)
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         cos, sin = self.cos[positions], self.sin[positions]  # (T, K / 2)
@@ -70,6 +88,121 @@ class Rotary(Position):
             first, second = x.chunk(2, dim=-1)
             rotated = torch.cat(_rotate(first, second, cos, sin), dim=-1)
         return rotated.to(x.dtype)
+
+
+@register(
+    "partial_rotary",
+    formula="as rotary for the first share of the d_k dimensions; the others stay as they are",
+    source="Black et al. 2022, arXiv:2204.06745, sec. 2.1 (GPT-NeoX-20B)",
+)
+class PartialRotary(Rotary):
+    """Rotate a part of each head's dimensions, so that the others compare content alone.
+
+    Args:
+        dims: gives d_k and the number of positions, max_len.
+        stack_info: not used.
+        share: of the dimensions that are rotated, rounded to pairs, one at least; a quarter in
+            GPT-NeoX, a half in ChatGLM.
+        base: as in `rotary`, for the dimensions that are rotated.
+        layout: as in `rotary`, among those dimensions.
+    """
+
+    def __init__(
+        self,
+        dims: Dims,
+        stack_info: StackInfo,
+        *,
+        share: Fraction = 0.5,
+        base: PositiveFloat = 10_000.0,
+        layout: Layout = "interleaved",
+    ) -> None:
+        self.width = 2 * max(1, round(share * dims.d_k / 2))
+        rotated = dims.model_copy(update={"d_k": self.width})
+        super().__init__(rotated, stack_info, base=base, layout=layout)
+
+    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
+        rotated, others = x[..., : self.width], x[..., self.width :]
+        return torch.cat((super().rotate(rotated, positions), others), dim=-1)
+
+
+@register(
+    "yarn",
+    formula="as rotary with speeds w ((1 - c) / factor + c), c = clip((L w / 2 pi - 1) / 31, 0, 1),"
+    " and q and k times 0.1 ln(factor) + 1",
+    source="Peng et al. 2023, arXiv:2309.00071, sec. 3.2 to 3.4 (YaRN)",
+)
+class Yarn(Rotary):
+    """Rotary with slow pairs stretched to longer sentences and fast ones left as they are.
+
+    A pair that turns more than 32 times in L tokens keeps its speed w, one that turns less than
+    once is slowed down by the factor, and scores are multiplied by (0.1 ln factor + 1)^2. The paper
+    fine-tunes models that were trained up to L; here a model has it from the start.
+
+    Args:
+        dims: gives d_k, which must be even, and the number of positions, max_len.
+        stack_info: not used.
+        factor: by how much longer sentences are to be than L; 1 is `rotary`.
+        length: L, in tokens.
+        base: as in `rotary`.
+        layout: as in `rotary`.
+
+    Raises:
+        ValueError: if d_k is odd.
+    """
+
+    def __init__(
+        self,
+        dims: Dims,
+        stack_info: StackInfo,
+        *,
+        factor: PositiveFloat = 4.0,
+        length: Annotated[int, Field(ge=8)] = 64,
+        base: PositiveFloat = 10_000.0,
+        layout: Layout = "interleaved",
+    ) -> None:
+        super().__init__(dims, stack_info, base=base, layout=layout)
+        share = torch.arange(0, dims.d_k, 2, dtype=torch.float64) / dims.d_k
+        speeds = base**-share
+        kept = (length * speeds / (2 * math.pi) - _FEW_TURNS) / (_MANY_TURNS - _FEW_TURNS)
+        kept = kept.clamp(0, 1)
+        speeds = speeds * ((1 - kept) / factor + kept)
+        self.fill_tables(dims, speeds, factor=0.1 * math.log(factor) + 1)
+
+
+@register(
+    "rotary_nope",
+    formula="layer l = 1, 2, ...: none if every divides l, else rotary",
+    source="Yang et al. 2025, arXiv:2501.18795, sec. 3 (RNoPE)",
+)
+class RotaryNope(Rotary):
+    """Rotary, and in every second layer, or third, ..., no position.
+
+    Args:
+        dims: gives d_k, which must be even, and the number of positions, max_len.
+        stack_info: not used.
+        every: one of so many layers has no position; 4 in Llama 4 and SmolLM3.
+        base: as in `rotary`.
+        layout: as in `rotary`.
+
+    Raises:
+        ValueError: if d_k is odd.
+    """
+
+    def __init__(
+        self,
+        dims: Dims,
+        stack_info: StackInfo,
+        *,
+        every: AtLeastTwo = 2,
+        base: PositiveFloat = 10_000.0,
+        layout: Layout = "interleaved",
+    ) -> None:
+        super().__init__(dims, stack_info, base=base, layout=layout)
+        self.every = every
+        self.nothing = NoPosition(dims, stack_info)
+
+    def at_layer(self, layer: int) -> Position:
+        return self if (layer + 1) % self.every else self.nothing
 
 
 def _rotate(first: Tensor, second: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
