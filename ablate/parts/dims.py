@@ -8,6 +8,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from ablate.registry import AddedOption, Frozen
 
+Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 AtLeastTwo = Annotated[int, Field(ge=2)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 """The probability with which dropout drops."""

@@ -7,12 +7,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-from ablate.parts.dims import Dims
+from ablate.parts.dims import Dims, Fraction
 from ablate.registry import AddedOption, Part, register
-
-Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class Schedule(Part, slot="schedule"):

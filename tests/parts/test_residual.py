@@ -176,18 +176,51 @@ def admin(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
     return x
 
 
+def post_branch(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
+    for norm, f in zip(layer.norms, fs, strict=True):
+        x = x + drop(norm(f(x)))
+    return x
+
+
+def dlcl(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
+    """The lowest of two layers: the stream has room for three outputs, and one is there."""
+    z = layer.combination.weights[0] * layer.combination.norms[0](x[..., 2 * D :])
+    for norm, f in zip(layer.norms, fs, strict=True):
+        z = z + drop(f(norm(z)))
+    return torch.cat((x[..., D:], z), dim=-1)
+
+
+def hyper_connections(layer: Any, x: Tensor, fs: Sequence[Step], drop: Step) -> Tensor:
+    """Token by token, with the matrix of eq. 5: what is read and kept stands side by side."""
+    streams = x.unflatten(-1, (4, D))
+    for norm, c, f in zip(layer.norms, layer.connections, fs, strict=True):
+        normed = c.norm(streams)
+        alpha, beta = c.scales
+        read = c.read[:, 0] + alpha * (normed * c.reader[:, 0]).sum(dim=-1).tanh()
+        keep = c.keep + alpha * torch.einsum("btnd,dm->btnm", normed, c.keeper).tanh()
+        write = c.write[:, 0] + beta * (normed * c.writer[:, 0]).sum(dim=-1).tanh()
+        mixed = torch.cat((read[..., None], keep), dim=-1)  # (B, T, n, 1 + n)
+        both = torch.einsum("btnm,btnd->btmd", mixed, streams)
+        y = drop(f(norm(both[:, :, 0])))
+        streams = both[:, :, 1:] + torch.einsum("btn,btd->btnd", write, y)
+    return streams.flatten(-2)
+
+
 FORMULAS: dict[str, Callable[..., Tensor]] = {
     "post": post, "pre": pre, "post_dropout_last": post_dropout_last, "b2t": b2t,
     "residual_dual": residual_dual, "realformer": post, "sandwich": sandwich, "peri": sandwich,
     "normformer": normformer, "parallel": parallel, "rezero": scaled_branches,
     "rezero_norm": scaled_branches, "layer_scale": scaled_branches, "deepnorm": deepnorm,
-    "admin": admin,
+    "admin": admin, "post_branch": post_branch, "layernorm_scaling": pre, "mix": post,
+    "dlcl": dlcl, "hyper_connections": hyper_connections,
 }  # fmt: skip
 
 
 def stream(name: str, x: Tensor) -> Tensor:
-    """Return a stream made of ``x``; of a stream of double width the halves differ."""
-    return torch.cat((x, 1.5 - x.flip(-1)), dim=-1) if name == "residual_dual" else x
+    """Return a stream made of ``x``; of a stream of several widths the parts differ."""
+    n = {"residual_dual": 2, "dlcl": 3, "hyper_connections": 4}.get(name, 1)
+    parts = [x, 1.5 - x.flip(-1), x.roll(1, dims=1), 0.5 + 2 * x]
+    return torch.cat(parts[:n], dim=-1)
 
 
 def identity(x: Tensor) -> Tensor:
@@ -220,7 +253,7 @@ def test_dropout_spares_the_stream_unless_it_comes_last(name: str, x: Tensor) ->
     torch.manual_seed(0)
     dropped = layer.train()(x, torch.zeros_like, torch.zeros_like)
     kept = layer.eval()(x, torch.zeros_like, torch.zeros_like)
-    assert torch.equal(dropped, kept) == (name != "post_dropout_last")
+    assert torch.equal(dropped, kept) == (name != "post_dropout_last"), name
 
 
 def test_dropout_last_scales_what_it_keeps(x: Tensor) -> None:
@@ -246,10 +279,14 @@ def test_parallel_may_have_a_norm_for_each_branch(x: Tensor) -> None:
 
 
 NORM_AT_INPUT = {"peri"}
-NORM_AT_OUTPUT = {"pre", "sandwich", "peri", "normformer", "parallel", "rezero_norm", "layer_scale"}
+NORM_AT_OUTPUT = {
+    "pre", "sandwich", "peri", "normformer", "parallel", "rezero_norm", "layer_scale",
+    "post_branch", "layernorm_scaling",
+}  # fmt: skip
+SEVERAL_STREAMS = {"residual_dual", "dlcl", "hyper_connections"}
 
 
-@pytest.mark.parametrize("name", sorted(set(FORMULAS) - {"residual_dual"}))
+@pytest.mark.parametrize("name", sorted(set(FORMULAS) - SEVERAL_STREAMS))
 def test_transforms_at_the_ends_of_a_stack(name: str, x: Tensor) -> None:
     layer = fitted(name)
     for transform, has_norm in (
@@ -278,7 +315,8 @@ def test_residual_dual_starts_with_two_streams_and_adds_them_at_the_end(x: Tenso
 @pytest.mark.parametrize("name", FORMULAS)
 def test_the_norms_of_a_layer_are_distinct_modules(name: str, side: Side) -> None:
     n = {"sandwich": 2, "peri": 2}.get(name, 1) * len(BRANCHES[side])
-    n = {"parallel": 1, "rezero": 0, "normformer": 2 * n - 1}.get(name, n)
+    n = {"parallel": 1, "rezero": 0, "normformer": 2 * n - 1, "dlcl": n + 1}.get(name, n)
+    n *= 1 + (name == "hyper_connections")
     norms = [m for m in fitted(name, side).modules() if isinstance(m, Odd)]
     assert len(norms) == len({id(m) for m in norms}) == n
 
@@ -301,7 +339,7 @@ def test_these_schemes_need_norms() -> None:
     parts = {name: lookup("residual", name).cls for name in FORMULAS}
     assert {name for name, cls in parts.items() if getattr(cls, "needs_norm", "")} == {
         "b2t", "residual_dual", "sandwich", "peri", "normformer", "deepnorm", "admin",
-        "rezero_norm",
+        "rezero_norm", "post_branch", "layernorm_scaling", "mix", "dlcl", "hyper_connections",
     }  # fmt: skip
 
 
@@ -460,3 +498,77 @@ def test_vmap_over_two_seeds_equals_each_seed_alone(name: str, x: Tensor) -> Non
         return functional_call(layers[0], (parameters, {}), (x, first, third))
 
     close(vmap(one)(parameters), torch.stack([layer(x, first, third) for layer in layers]))
+
+
+def at(name: str, layer: int, n: int = 4, side: Side = "encoder", **options: Any) -> Any:
+    """Return the scheme of one layer of ``n``, in double precision, as it is initialised."""
+    where = LayerInfo(side=side, layer=layer, n_encoder_layers=n, n_decoder_layers=n)
+    return build(Residual, choose(Residual, name, **options), where, odd(), 0.0).double()
+
+
+def test_layernorm_scaling_divides_by_the_root_of_the_number_of_the_layer(x: Tensor) -> None:
+    for number in range(4):
+        layer, y = at("layernorm_scaling", number), x
+        for norm, f in zip(layer.norms, (first, third), strict=True):
+            y = y + f(norm(y) / (number + 1) ** 0.5)
+        close(layer(x, first, third), y)
+
+
+@pytest.mark.parametrize(("share", "n_post"), [(0.25, 1), (0.3, 2), (0.75, 3), (0.99, 4)])
+def test_mix_is_post_below_and_pre_above(share: float, n_post: int, x: Tensor) -> None:
+    for number in range(4):
+        layer = at("mix", number, share=share)
+        formula = post if number < n_post else pre
+        close(layer(x, first, third), formula(layer, x, (first, third), identity))
+    end = at("mix", 3, share=share).output_transform(odd()).double()
+    close(end(x), x if n_post == 4 else odd()().double()(x))
+
+
+def test_dlcl_combines_all_outputs_below(x: Tensor) -> None:
+    """A stack of three layers, with a list of outputs in place of a wide stream."""
+    layers = [at("dlcl", number, n=3) for number in range(3)]
+    end = layers[-1].output_transform(odd()).double()
+    with torch.no_grad():
+        for combination in [*(layer.combination for layer in layers), end[0]]:
+            n = len(combination.weights)
+            assert combination.weights.tolist() == pytest.approx([1 / n] * n)
+            combination.weights.copy_(torch.linspace(0.3, 1.7, n))
+    stream, outputs = layers[0].input_transform(odd())(x), [x]
+    for layer in layers:
+        stream = layer(stream, first, third)
+        pairs = zip(layer.combination.weights, layer.combination.norms, outputs, strict=True)
+        z = sum((w * norm(y) for w, norm, y in pairs), start=torch.zeros_like(x))
+        outputs.append(pre(layer, z, (first, third), identity))
+        assert stream.shape[-1] == 4 * D
+    pairs = zip(end[0].weights, end[0].norms, outputs, strict=True)
+    close(end(stream), end[1](sum((w * norm(y) for w, norm, y in pairs), torch.zeros_like(x))))
+
+
+def test_hyper_connections_start_as_a_pre_norm_stack_with_copies(x: Tensor) -> None:
+    """At first every stream is the sum of all branches, so that it does not matter which is read.
+
+    Eq. 14: sub-layer k reads stream k mod n.
+    """
+    layers = [at("hyper_connections", number, n=2, side="decoder") for number in range(2)]
+    streams, plain = layers[0].input_transform(odd())(x), x
+    for number, layer in enumerate(layers):
+        for k, connection in enumerate(layer.connections):
+            assert connection.read[:, 0].argmax() == (3 * number + k) % 4
+            assert connection.scales.tolist() == pytest.approx([0.01, 0.01])
+        streams = layer(streams, first, second, third)
+        plain = pre(layer, plain, (first, second, third), identity)
+        close(streams, plain.repeat(1, 1, 4))
+    end = layers[-1].output_transform(odd()).double()
+    close(end(streams), odd()().double()(4 * plain))
+
+
+def test_static_connections_have_no_norms_of_their_own(x: Tensor) -> None:
+    layer = scheme("hyper_connections", dynamic=False, n_streams=2)
+    names = {name.rpartition(".")[2] for name, _ in layer.connections.named_parameters()}
+    assert names == {"read", "keep", "write"}
+    streams = torch.stack((x, 1 - x), dim=-2)
+    for norm, c, f in zip(layer.norms, layer.connections, (first, third), strict=True):
+        y = f(norm(c.read[0] * streams[..., 0, :] + c.read[1] * streams[..., 1, :]))
+        kept = [sum(c.keep[i, j] * streams[..., i, :] for i in range(2)) for j in range(2)]
+        streams = torch.stack([kept[j] + c.write[j] * y for j in range(2)], dim=-2)
+    close(layer(torch.cat((x, 1 - x), dim=-1), first, third), streams.flatten(-2))

@@ -12,13 +12,12 @@ import torch
 from pydantic import Field, PositiveFloat
 from torch import Tensor
 
-from ablate.parts.dims import AtLeastTwo, Dims, StackInfo
+from ablate.parts.dims import AtLeastTwo, Dims, Fraction, StackInfo
 from ablate.parts.position.absolute import NoPosition
 from ablate.parts.position.contract import Position
 from ablate.registry import register
 
 Layout = Literal["interleaved", "halves"]
-Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 _FEW_TURNS, _MANY_TURNS = 1.0, 32.0  # alpha and beta of YaRN
 

@@ -5,12 +5,13 @@ B batch, T tokens, D d_model. f is a sub-layer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from torch import Tensor, nn
 
 from ablate.parts.attention import Attention
-from ablate.parts.dims import LayerInfo
+from ablate.parts.dims import Fraction, LayerInfo
 from ablate.parts.feed_forward import FeedForward
 from ablate.parts.norm import NoNorm
 from ablate.parts.residual.contract import NormMaker, PerSublayer, Residual, Sublayer
@@ -175,3 +176,87 @@ class Parallel(Residual):
 
     def output_transform(self, norm: NormMaker) -> nn.Module:
         return norm()
+
+
+@register(
+    "post_branch",
+    formula="x <- x + dropout(norm(f(x))); at the end of the stack x <- norm(x)",
+    source="Liu et al. 2022, arXiv:2111.09883, sec. 3.2 (Swin V2, res-post-norm); OLMo Team 2025, "
+    "arXiv:2501.00656, sec. 3.2 (OLMo 2)",
+)
+class PostBranch(PerSublayer):
+    """Norm on the output of each branch alone, so that a branch adds as much as any other.
+
+    Raises:
+        ValueError: if model.norm is none.
+    """
+
+    needs_norm = "post_branch normalises what is added to the stream"
+
+    def apply_sublayer(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
+        return x + self.dropout(norm(sublayer(x)))
+
+    def output_transform(self, norm: NormMaker) -> nn.Module:
+        return norm()
+
+
+@register(
+    "layernorm_scaling",
+    formula="x <- x + dropout(f(norm(x) / sqrt(l))), l = 1, 2, ...; at the end x <- norm(x)",
+    source="Sun et al. 2025, arXiv:2502.05795, sec. 4 (LayerNorm Scaling)",
+)
+class LayerNormScaling(PerSublayer):
+    """Pre-LN with norms that are smaller in higher layers, so that the stream grows less.
+
+    A block that serves several layers has the factor of the lowest.
+
+    Raises:
+        ValueError: if model.norm is none.
+    """
+
+    needs_norm = "layernorm_scaling scales the outputs of norms"
+
+    def __init__(self, layer_info: LayerInfo, norm: NormMaker, dropout: float) -> None:
+        super().__init__(layer_info, norm, dropout)
+        self.factor = (layer_info.layer + 1) ** -0.5
+
+    def apply_sublayer(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
+        return x + self.dropout(sublayer(self.factor * norm(x)))
+
+    def output_transform(self, norm: NormMaker) -> nn.Module:
+        return norm()
+
+
+@register(
+    "mix",
+    formula="as post in the first ceil(share n_layers) layers, as pre in those above",
+    source="Li et al. 2024, arXiv:2412.13795, sec. 3 (Mix-LN)",
+)
+class Mix(PerSublayer):
+    """Post-LN in the lower layers of a stack and Pre-LN in the upper ones.
+
+    Args:
+        layer_info: the location of the layer.
+        norm: makes a new norm at every call.
+        dropout: rate for the sub-layers' outputs.
+        share: of the layers that are Post-LN, rounded up.
+
+    Raises:
+        ValueError: if model.norm is none.
+    """
+
+    needs_norm = "mix has two places for its norms"
+
+    def __init__(
+        self, layer_info: LayerInfo, norm: NormMaker, dropout: float, *, share: Fraction = 0.25
+    ) -> None:
+        super().__init__(layer_info, norm, dropout)
+        self.is_post = layer_info.layer < math.ceil(share * layer_info.n_layers)
+
+    def apply_sublayer(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
+        if self.is_post:
+            return norm(x + self.dropout(sublayer(x)))
+        return x + self.dropout(sublayer(norm(x)))
+
+    def output_transform(self, norm: NormMaker) -> nn.Module:
+        return nn.Identity() if self.is_post else norm()
