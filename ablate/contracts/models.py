@@ -112,7 +112,7 @@ def gradients(case: Case) -> None:
             all(gradient is not None for gradient in found),
             f"no gradient reaches {name}; every parameter must have a part in the output",
         )
-        if not name.endswith("attention.k.bias"):  # adds the same to all scores of a query
+        if not name.endswith(("k.bias", "key_norm.bias")):  # adds the same to all scores of a query
             case.demand(
                 any(g is not None and bool(g.abs().max() > _LEAST_GRADIENT) for g in found),
                 f"the gradient of {name} is zero; every parameter must change the output",

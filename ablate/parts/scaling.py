@@ -179,6 +179,33 @@ class RMSQKNorm(Scaling):
 
 
 @register(
+    "layer_qk_norm",
+    formula="s(q, k) = norm(q) . norm(k) / sqrt(d_k), norm(x) = gain (x - mean) / std + bias",
+    source="Dehghani et al. 2023, arXiv:2302.05442, sec. 2 (QK normalisation); with a bias "
+    "Persimmon-8B (Adept 2023)",
+)
+class LayerQKNorm(Scaling):
+    """LayerNorm of queries and of keys over d_k, with gains that all heads share, then `sqrt_dk`.
+
+    Args:
+        dims: gives d_k.
+        bias: whether the two norms have one; ViT-22B has none.
+    """
+
+    def __init__(self, dims: Dims, *, bias: bool = True) -> None:
+        super().__init__(dims)
+        self.factor = dims.d_k**-0.5
+        self.query_norm = nn.LayerNorm(dims.d_k, eps=_EPS, bias=bias)
+        self.key_norm = nn.LayerNorm(dims.d_k, eps=_EPS, bias=bias)
+
+    def query(self, q: Tensor) -> Tensor:
+        return (self.query_norm(_at_least_float32(q)) * self.factor).to(q.dtype)
+
+    def key(self, k: Tensor) -> Tensor:
+        return self.key_norm(_at_least_float32(k)).to(k.dtype)
+
+
+@register(
     "cosine",
     formula="s(q, k) = cos(q, k) / tau_h, tau_h trained, at first 0.1, never below 0.01",
     source="Liu et al. 2022, arXiv:2111.09883, sec. 3.2",

@@ -214,6 +214,23 @@ def test_rms_qk_norm_is_the_dot_product_of_two_rmsnorms() -> None:
     torch.testing.assert_close(scores(part, q, k), expected, atol=1e-12, rtol=0)
 
 
+@torch.no_grad()
+def test_layer_qk_norm_is_the_dot_product_of_two_layernorms() -> None:
+    part = make("layer_qk_norm")
+    q, k = numbers(B, H, T, K) + 3, 1e-3 * numbers(B, H, S, K, seed=2)  # where 1e-6 is felt
+    weights = [numbers(K, seed=seed) for seed in range(3, 7)]
+    for parameter, value in zip(part.parameters(), weights, strict=True):
+        parameter.copy_(value)
+
+    def normed(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
+        centred = x - x.mean(dim=-1, keepdim=True)
+        return gain * centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt() + bias
+
+    expected = dots(normed(q, *weights[:2]), normed(k, *weights[2:])) / K**0.5
+    torch.testing.assert_close(scores(part, q, k), expected, atol=1e-12, rtol=0)
+    assert sum(p.numel() for p in make("layer_qk_norm", bias=False).parameters()) == 2 * K
+
+
 @pytest.mark.parametrize("cap", [None, 0.5, 20.0])
 def test_soft_cap_keeps_scores_below_its_cap(cap: float | None) -> None:
     part = make("soft_cap") if cap is None else make("soft_cap", cap=cap)
