@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from rich.console import Console
+
 from ablate import api
-from ablate.runner import provenance, staleness
+from ablate.api.selecting import select
+from ablate.cli import show
+from ablate.runner import devices, provenance, staleness
+from ablate.runner.probe import probe_key
 from ablate.store import Store
+from ablate.training import engines
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
@@ -52,3 +59,60 @@ def test_runs_of_other_code_are_named(tmp_path: Path) -> None:
         "1 of 3 runs (none) were not made by this code on this machine: the code has changed "
         "since; --fresh trains them again"
     )
+
+
+def probed(tmp_path: Path, *names: str) -> api.Plan:
+    """Return the plan of the flagship after the probe of some rows, which found 500 entries."""
+    selection, store = select(EXPERIMENTS / "pe.yaml"), Store(tmp_path)
+    measured = {"n_src": 500, "n_tgt": 510, "train_peak_mib": 40.0, "runs_at_once": 1}
+    measured |= {"batches_per_epoch": 100, "target_tokens_per_batch": 1000.0}
+    measured |= {"train_target_tokens_per_second": 1000.0}
+    for row in selection.experiment.rows:
+        if row.name in names:
+            device = devices.find("cpu")[0]
+            engine = engines.resolve("auto", "cpu")
+            store.save_probe(probe_key(row.spec, device, "fp32", engine), measured)
+    return api.plan(EXPERIMENTS / "pe.yaml", device="cpu", results=tmp_path)
+
+
+def test_a_vocabulary_that_one_probe_tells_serves_all_rows(tmp_path: Path) -> None:
+    before = probed(tmp_path)
+    assert not any(row.is_vocabulary_known for row in before.rows)
+    plan = probed(tmp_path, "learned")
+    assert all(row.is_vocabulary_known for row in plan.rows)
+    baseline = plan.rows[0]
+    assert baseline.params < before.rows[0].params
+    assert {row.params_delta for row in plan.rows if row.name in ("t2t", "literal", "none")} == {0}
+
+
+def test_totals_are_known_as_soon_as_one_row_has_been_probed(tmp_path: Path) -> None:
+    assert probed(tmp_path).seconds_left is None
+    assert "all runs together: 50 MiB of disk for weights" in " ".join(probed(tmp_path).remarks())
+    plan = probed(tmp_path, "learned")
+    times = [row.seconds_per_run for row in plan.rows]
+    assert None not in times
+    assert [row.is_time_estimated for row in plan.rows] == [True, False, True, True, True]
+    total = sum(3 * (seconds or 0) for seconds in times)
+    assert plan.device_seconds == pytest.approx(total)
+    text = " ".join(plan.remarks())
+    assert f"all runs together: {total / 3600:.3g} cpu hours, " in text
+    assert plan.to_json()["device_seconds"] == pytest.approx(total)
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_plan_is_readable_in_a_terminal(
+    width: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = probed(tmp_path, "learned")
+    console = Console(width=width, highlight=False, markup=False)
+    monkeypatch.setattr(show, "_console", lambda: console)
+    with console.capture() as captured:
+        show.plan(plan)
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= width
+    for row in plan.rows:
+        line = next(line for line in lines if line.startswith(row.name))
+        assert f"{row.params:,}" in line
+        assert "0 of 3" in line
+        assert "…" not in line
+    assert "exponent=t2t" in "".join(line[:36].strip() if width == 80 else line for line in lines)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from ablate.store import Store
 from ablate.training.engines import resolve as resolve_engine
 from ablate.training.step import count_passes
 
+_BYTES = 4  # of a weight on disk
 _N_PAIRS, _N_TOKENS = 64, 32
 """The shape of the batch that FLOPs are counted on."""
 
@@ -63,7 +64,9 @@ class PlannedRow:
             found, as the row's probe tells, or with the size that it aims at.
         flops_per_target_token: of a training step, counted on a nominal batch.
         train_peak_mib: from the row's probe; None until it has been probed.
-        seconds_per_run: of training, at the speed of the row's probe; None likewise.
+        seconds_per_run: of training, at the speed of the row's probe; until that is known, of
+            another row's, times the ratio of their FLOPs; None until any row has been probed.
+        is_time_estimated: whether it is by another row's speed.
         published: what others have printed of the row: name of the measure to value.
         chosen: paths whose value is matched or tuned, and which of the two.
         pending: paths whose value is still to be matched or tuned.
@@ -84,6 +87,7 @@ class PlannedRow:
     chosen: dict[str, str] = field(default_factory=dict)
     pending: tuple[str, ...] = ()
     tuning: tuple[PlannedRun, ...] = ()
+    is_time_estimated: bool = False
 
     @property
     def n_done(self) -> int:
@@ -120,16 +124,25 @@ class Plan:
 
     @property
     def seconds_left(self) -> float | None:
-        """Return how long the missing runs would train; None until every row has been probed.
+        """Return how long the missing runs would train; None until some row has been probed.
 
         Each as long as it would alone: where runs share a GPU, it takes less.
         """
-        total = 0.0
-        for row in self.rows:
-            if row.n_missing and row.seconds_per_run is None:
-                return None
-            total += row.n_missing * (row.seconds_per_run or 0.0)
-        return total / self.n_worker_slots
+        missing = [row for row in self.rows if row.n_missing]
+        total = _sum((row.seconds_per_run, row.n_missing) for row in missing)
+        return None if total is None else total / self.n_worker_slots
+
+    @property
+    def device_seconds(self) -> float | None:
+        """Return how long all runs train on one device; None until some row has been probed."""
+        return _sum((row.seconds_per_run, len(row.runs) + len(row.tuning)) for row in self.rows)
+
+    @property
+    def weight_mib(self) -> float:
+        """Return how much of the disk the weights of all runs take, in MiB."""
+        return sum(
+            row.params * (len(row.runs) + len(row.tuning)) * _BYTES / 2**20 for row in self.rows
+        )
 
     def remarks(self) -> list[str]:
         """Return what stands below the table of rows."""
@@ -147,18 +160,30 @@ class Plan:
         if self.n_missing and left is not None:
             about = "about" if n_sharing == 1 else "at most"
             lines.append(f"{about} {clock(left)} of training are left")
-        if any(row.seconds_per_run is None for row in self.rows):
+        lines.append(self._total())
+        if any(row.is_time_estimated for row in self.rows):
+            lines.append("~ before a time: at the speed of another row, by the ratio of FLOPs")
+        if any(row.train_peak_mib is None for row in self.rows):
             lines.append("memory and time are unknown until the first `ablate run` has probed them")
         if not all(row.is_vocabulary_known for row in self.rows):
-            lines.append("~ is for a vocabulary of the size that the tokenizer aims at")
+            lines.append(
+                "~ before a number: for a vocabulary of the size that the tokenizer aims at"
+            )
         lines += self.stale
         for label, text in (self.published or {}).items():
             lines += [f"published, {label}: {text}"] if text else []
         return lines
 
+    def _total(self) -> str:
+        """Return what all runs take, those that are done included."""
+        seconds, device = self.device_seconds, self.device.partition(":")[0]
+        hours = "" if seconds is None else f"{seconds / 3600:.3g} {device} hours, "
+        return f"all runs together: {hours}{self.weight_mib:,.0f} MiB of disk for weights"
+
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain data."""
-        return {**asdict(self), "n_missing": self.n_missing, "seconds_left": self.seconds_left}
+        totals = ("n_missing", "seconds_left", "device_seconds", "weight_mib")
+        return {**asdict(self), **{name: getattr(self, name) for name in totals}}
 
 
 def plan(
@@ -193,6 +218,7 @@ def plan(
     published = experiment.published
     planner = _Planner(worker_slots[0], by.store, selection)
     rows = [planner.row(row) for row in experiment.rows if not only or row.name in only]
+    rows = _with_estimated_times(rows)
     return Plan(
         experiment=experiment.name,
         question=experiment.question,
@@ -217,11 +243,23 @@ class _Planner:
         self._flops = FlopCounter()
         self.finished: Records = {}
         self._counted: dict[tuple[str, Vocabulary], tuple[int, float]] = {}
+        self._vocabularies: dict[str, Vocabulary] = {}  # of corpora and tokenizers, as probed
+        for row in selection.whole.rows:
+            self._note_vocabulary(row.spec)
+
+    def _note_vocabulary(self, spec: RunSpec) -> None:
+        """Note what a row's probe tells: it serves all rows of the same corpus and tokenizer."""
+        probe = self._probe(spec, devices.resolve(spec.training.precision, self._device))
+        if probe:
+            self._vocabularies[_text_of(spec)] = Vocabulary(
+                int(probe["n_src"]), int(probe["n_tgt"]), _nominal(spec).is_joint
+            )
 
     def row(self, row: Row) -> PlannedRow:
         precision = devices.resolve(row.spec.training.precision, self._device)
         probe = self._probe(row.spec, precision)
-        vocabulary = _vocabulary(row.spec, probe)
+        known = self._vocabularies.get(_text_of(row.spec))
+        vocabulary = known or _nominal(row.spec)
         params, flops_of_pass = self._counts(row.spec.model, vocabulary)
         of_baseline, _ = self._counts(self._baseline.model, vocabulary)
         runs = [run for run in self._selection.runs if run.variant == row.name]
@@ -235,7 +273,7 @@ class _Planner:
             changes=row.changes,
             params=params,
             params_delta=params / of_baseline - 1,
-            is_vocabulary_known=bool(probe),
+            is_vocabulary_known=known is not None,
             flops_per_target_token=flops_of_pass * count_passes(row.spec.training),
             train_peak_mib=probe.get("train_peak_mib"),
             seconds_per_run=_seconds(row.spec, probe),
@@ -274,11 +312,42 @@ class _Planner:
         return PlannedRun(run.seed, key, is_done=False)
 
 
-def _vocabulary(spec: RunSpec, probe: Mapping[str, float]) -> Vocabulary:
-    nominal = build(Tokenizer, spec.tokenizer, at="tokenizer").nominal_vocabulary()
-    if not probe:
-        return nominal
-    return Vocabulary(int(probe["n_src"]), int(probe["n_tgt"]), nominal.is_joint)
+def _text_of(spec: RunSpec) -> str:
+    """Return what the vocabulary of a run depends on."""
+    return f"{spec.corpus.model_dump_json()} {spec.tokenizer.model_dump_json()}"
+
+
+def _nominal(spec: RunSpec) -> Vocabulary:
+    """Return the size of the vocabulary that the tokenizer aims at."""
+    return build(Tokenizer, spec.tokenizer, at="tokenizer").nominal_vocabulary()
+
+
+def _with_estimated_times(rows: Sequence[PlannedRow]) -> list[PlannedRow]:
+    """Return rows, with times by the speed of the first probed row where there is no other."""
+    probed = next((row for row in rows if row.seconds_per_run is not None), None)
+    if probed is None:
+        return list(rows)
+    return [
+        row
+        if row.seconds_per_run is not None
+        else replace(row, seconds_per_run=_scaled(probed, row), is_time_estimated=True)
+        for row in rows
+    ]
+
+
+def _scaled(probed: PlannedRow, row: PlannedRow) -> float:
+    assert probed.seconds_per_run is not None
+    return probed.seconds_per_run * row.flops_per_target_token / probed.flops_per_target_token
+
+
+def _sum(times: Iterable[tuple[float | None, int]]) -> float | None:
+    """Return the sum of times, each so many times; None if one is not known."""
+    total = 0.0
+    for seconds, n in times:
+        if seconds is None:
+            return None
+        total += seconds * n
+    return total
 
 
 def _batch(model: Transformer) -> Batch:

@@ -36,6 +36,7 @@ from ablate.wording import counted
 _WIDE = 1000
 """The width of a pipe, so that lines are not wrapped."""
 
+_ROOM_FOR_CHANGES = 110  # columns of a terminal
 _SEVERAL = 2
 _STYLES = {"ok": "green", "warning": "yellow", "broken": "bold red", "not applicable": "dim"}
 
@@ -65,16 +66,21 @@ def as_json(data: Any) -> None:
 
 
 def plan(planned: Plan) -> None:
-    """Print a plan."""
-    grid = Table(box=None, pad_edge=False, header_style="bold")
-    grid.add_column("row")
-    grid.add_column("change")
-    sizes = ["published"] if any("params" in row.published for row in planned.rows) else []
-    for header in ("parameters", *sizes, "MFLOPs/token", "peak MiB", "time per run", "done"):
-        grid.add_column(header, justify="right")
-    for row in planned.rows:
-        grid.add_row(*(Text(cell) for cell in _cells(row, is_published=bool(sizes))))
+    """Print a plan; in a narrow terminal changes stand below the names of the rows."""
     console = _console()
+    is_narrow = console.width < _ROOM_FOR_CHANGES
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    grid.add_column("row", overflow="fold")
+    if not is_narrow:
+        grid.add_column("change", overflow="fold")
+    sizes = ["published"] if any("params" in row.published for row in planned.rows) else []
+    for header in ("parameters", *sizes, "MFLOPs", "peak MiB", "a run", "done"):
+        grid.add_column(header, justify="right", no_wrap=True)
+    for row in planned.rows:
+        name, changes, *numbers = _cells(row, is_published=bool(sizes))
+        below = f"\n  {changes}" if changes else ""
+        texts = [f"{name}{below}"] if is_narrow else [name, changes]
+        grid.add_row(*(Text(cell) for cell in (*texts, *numbers)))
     console.print(Text(f"{planned.experiment}  {planned.question or ''}".rstrip(), style="bold"))
     console.print(grid)
     for line in planned.remarks():
@@ -177,7 +183,7 @@ def _cells(row: PlannedRow, *, is_published: bool) -> list[str]:
         *([_size(row.published.get("params"))] if is_published else []),
         f"{about}{row.flops_per_target_token / 1e6:,.3g}",
         "?" if memory is None else f"{memory:,.0f}",
-        "?" if seconds is None else clock(seconds),
+        "?" if seconds is None else f"{'~' * row.is_time_estimated}{clock(seconds)}",
         f"{row.n_done} of {len(row.runs)}",
     ]
 
