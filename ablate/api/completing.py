@@ -71,7 +71,7 @@ def _train(selection: Selection, worker_slots: Sequence[Device], options: RunOpt
         is_fresh=options.fresh,
     )
     runs_per_process = options.jobs if worker_slots[0].kind == "cuda" else 1
-    limits = Limits(runs_per_process, options.probe_seconds)
+    limits = Limits(runs_per_process, options.probe_seconds, probes=options.probes)
     name = selection.experiment.name
     with (
         display(Console(stderr=True)) as shown,

@@ -23,7 +23,9 @@ class RunOptions:
             same function; where an engine draws other dropout masks, its runs are other runs.
         results: the folder of results.
         fresh: whether to repeat what is done already.
-        probe_seconds: how long the speed of each row is measured; by default `PROBE_SECONDS`.
+        probe_seconds: how long the speed of each row is measured; by default `PROBE_SECONDS`, or
+            less where runs are short.
+        probes: whether speed and memory are measured at all.
     """
 
     seeds: Sequence[int] | None = None
@@ -34,6 +36,7 @@ class RunOptions:
     results: Path | str = "results"
     fresh: bool = False
     probe_seconds: float | None = None
+    probes: bool = True
 
     @property
     def store(self) -> Store:

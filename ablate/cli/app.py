@@ -25,6 +25,7 @@ from ablate.cli.options import (
     Engine,
     Fresh,
     Jobs,
+    NoProbe,
     Only,
     Overrides,
     Plugins,
@@ -100,6 +101,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     results: Results = RESULTS,
     fresh: Fresh = False,
     probe_seconds: ProbeSeconds = None,
+    no_probe: NoProbe = False,
     plugins: Plugins = None,
 ) -> int:
     """Train and measure what is missing, then print the table.
@@ -124,6 +126,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         results=results,
         fresh=fresh,
         probe_seconds=probe_seconds,
+        probes=not no_probe,
     )
     finished = api.run(spec, run_options, only=only or ())
     show.table(finished.table)

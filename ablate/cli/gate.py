@@ -16,6 +16,7 @@ from ablate.cli.options import (
     Engine,
     Fresh,
     Jobs,
+    NoProbe,
     Overrides,
     Plugins,
     ProbeSeconds,
@@ -69,6 +70,7 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
         typer.Option("--stored", help="Train nothing: take what is stored, whatever code made it."),
     ] = False,
     probe_seconds: ProbeSeconds = None,
+    no_probe: NoProbe = False,
     plugins: Plugins = None,
 ) -> int:
     """Judge an experiment by a reference: exit 1, and say why, if a number leaves its tolerance.
@@ -99,6 +101,7 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
         results=results,
         fresh=fresh,
         probe_seconds=probe_seconds,
+        probes=not no_probe,
     )
     if bless:
         blessed = gating.bless(

@@ -52,6 +52,7 @@ Engine = Annotated[
         help="How training steps are executed; results are equal up to the draws of dropout.",
     ),
 ]
+NoProbe = Annotated[bool, typer.Option("--no-probe", help="Measure no speed and no memory.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Repeat finished runs.")]
 ProbeSeconds = Annotated[
     float | None,

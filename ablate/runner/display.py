@@ -21,6 +21,7 @@ _LINE_EVERY_S = 15.0
 _LINE_EVERY_SHARE = 0.1
 _SILENT_AT_MOST_S = 120.0
 _WIDE = 110  # columns of a terminal that has room for everything
+_NARROW = 80  # columns below which the time left stands first
 
 
 @dataclass
@@ -162,17 +163,20 @@ class LiveDisplay(Display):
 
     def _render(self) -> RenderableType:
         at_work = list(self._running.values())  # the main thread changes it meanwhile
-        is_wide = self.console.width >= _WIDE
         width = max((len(_name(running)) for running in at_work), default=0)
         lines = [
-            Text(f"{_name(running):<{width}}  {_doing(running, is_wide=is_wide)}", no_wrap=True)
+            Text(f"{_name(running):<{width}}  {_doing(running, self.console.width)}", no_wrap=True)
             for running in at_work
         ]
         left = self._seconds_left()
         whole = Table.grid(padding=(0, 2))
         whole.add_row(
-            ProgressBar(total=max(1, self._n_tasks), completed=self._n_ended, width=24),
-            f"{self._n_ended} of {self._n_tasks}",
+            ProgressBar(
+                total=max(1, self._n_tasks),
+                completed=self._n_ended,
+                width=24 if self.console.width >= _NARROW else 12,
+            ),
+            f"{_round(at_work)}{self._n_ended} of {self._n_tasks}",
             "" if left is None else f"{clock(left)} left",
         )
         return Group(*lines, whole)
@@ -199,19 +203,32 @@ def clock(seconds: float) -> str:
 
 def _name(running: _Running) -> str:
     task, device = running.task, running.device
-    what = f"probe {task.round + 1}" if task.action == "probe" else f"seed {task.seed}"
+    what = "probe" if task.action == "probe" else f"seed {task.seed}"
     return f"{task.variant} {what}" + ("" if device.index is None else f" on {device}")
 
 
-def _doing(running: _Running, *, is_wide: bool) -> str:
-    """Return how far a run is, or its phase."""
+def _round(at_work: Sequence[_Running]) -> str:
+    """Return which round of probes it is, and of how many once that is known."""
+    task = at_work[0].task if at_work else None
+    if task is None or task.action != "probe":
+        return ""
+    of_all = f" of {task.n_rounds}" if task.n_rounds else ""
+    return f"round {task.round + 1}{of_all}, row "
+
+
+def _doing(running: _Running, width: int) -> str:
+    """Return how far a run is, or its phase; where there is little room, first the time left."""
     progress = running.heartbeat.progress
     if progress is None:
         return running.heartbeat.phase
-    step, loss, dev_nll, *rest = _figures(progress)
-    width = 12 if is_wide else 5
-    bar = "━" * round(running.share * width)
-    return "  ".join([f"{bar:╌<{width}}", step, loss, *([dev_nll] if is_wide else []), *rest])
+    step, loss, dev_nll, speed, left = _figures(progress)
+    if width < _NARROW:
+        return "  ".join([left, step, loss])
+    is_wide = width >= _WIDE
+    room = 12 if is_wide else 5
+    bar = "━" * round(running.share * room)
+    more = [dev_nll] if is_wide else []
+    return "  ".join([f"{bar:╌<{room}}", step, loss, *more, speed, left])
 
 
 def _figures(progress: Progress) -> list[str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from ablate.config import RunSpec
 from ablate.runner.devices import Device, memory_mib
 from ablate.runner.listener import ProgressListener
+from ablate.runner.matching import target_tokens
 from ablate.runner.packing import Needs, TaskGroup, one_per_process, pack_tasks
 from ablate.runner.pool import GRACE_S, WORKER, Pool
 from ablate.runner.probe import n_rounds_of
@@ -23,6 +26,7 @@ from ablate.wording import counted
 FEWEST_ROUNDS, MOST_ROUNDS = 2, 9
 """How often each row is measured: it ends early when the rows have taken their time."""
 PROBE_SECONDS = 8.0  # after the first round, which is slow to begin
+PROBE_SHARE = 0.1  # of the time that all runs train
 
 
 @dataclass(frozen=True)
@@ -32,13 +36,16 @@ class Limits:
     Attributes:
         runs_per_process: most runs that share a process; by default what the probe of a row
             advises.
-        probe_seconds: how long each row is measured; by default `PROBE_SECONDS`.
+        probe_seconds: how long each row is measured; by default `PROBE_SECONDS`, or `PROBE_SHARE`
+            of the training if that is less.
+        probes: whether speed and memory are measured at all.
         grace_s: how long workers that are asked to stop may take to save what they have.
     """
 
     runs_per_process: int | None = None
     probe_seconds: float | None = None
     grace_s: float = GRACE_S
+    probes: bool = True
 
 
 DEFAULT = Limits()
@@ -72,7 +79,8 @@ def schedule(
     todo = missing([_as_repeated(task, store) for task in tasks], store)
     with Pool(worker_slots, listener, command, limits.grace_s) as pool:
         n_devices = len(set(worker_slots))
-        attempts = _measure(_rows_to_probe(todo, store), pool, listener, n_devices, limits)
+        rows = _rows_to_probe(todo, store) if limits.probes else []
+        attempts = _measure(rows, pool, listener, n_devices, partial(_budget, todo, store, limits))
         again = [task.with_fallbacks(_fallbacks(task, attempts, store)) for task in todo]
         todo = [_replaced(*pair, store) for pair in zip(todo, again, strict=True)]
         what = "training"
@@ -97,7 +105,8 @@ def measure(
     """Measure the rows of ``tasks`` by turns, those too that were measured before."""
     rows = _probes(tasks)
     with Pool(worker_slots, listener, command) as pool:
-        _measure(list(rows.values()), pool, listener, len(set(worker_slots)), DEFAULT)
+        n_devices = len(set(worker_slots))
+        _measure(list(rows.values()), pool, listener, n_devices, lambda: PROBE_SECONDS * len(rows))
 
 
 def _measure(
@@ -105,30 +114,33 @@ def _measure(
     pool: Pool,
     listener: ProgressListener,
     n_devices: int,
-    limits: Limits,
+    budget: Callable[[], float],
 ) -> dict[str, Task]:
     """Measure ``rows`` round-robin, in reverse order every other round.
 
-    A row that fails is left out of later rounds.
+    In the first round a row that fails is repeated as `retry` says, and goes on as it succeeded; a
+    row that fails for good is left out of later rounds. After `FEWEST_ROUNDS` it is known how long
+    a round takes, and so how many there will be.
 
-    After `FEWEST_ROUNDS` no round begins after the time that each row has. In the
-    first round a row that fails is repeated as `retry` says, and goes on as it succeeded.
+    Args:
+        rows: a probe of each.
+        pool: of workers.
+        listener: is called with what happens.
+        n_devices: rows measured at the same time.
+        budget: called after the first round: how many seconds the others may take, summed over
+            devices.
 
     Returns:
         The last attempt at each row in the first round, by its key.
     """
-    until = math.inf
-    seconds = PROBE_SECONDS if limits.probe_seconds is None else limits.probe_seconds
     attempts = {task.key: replace(task, session=now()) for task in rows}
     left = list(attempts)  # keys of the rows that have not failed
     by_turns = ", which take turns" if len(rows) > 1 else ""
     what = f"measuring the speed and memory of {counted(len(rows), 'row')}{by_turns}"
-    for number in range(MOST_ROUNDS):
-        if number == 1:
-            until = time.monotonic() + seconds * len(rows) / n_devices
-        if number >= FEWEST_ROUNDS and time.monotonic() > until:
-            break
-        todo = [replace(attempts[key], round=number) for key in left]
+    number, n_rounds, seconds = 0, 0, 0.0
+    while rows and number < (n_rounds or FEWEST_ROUNDS):
+        began = time.monotonic()
+        todo = [replace(attempts[key], round=number, n_rounds=n_rounds) for key in left]
         while todo:
             listener.expect(todo, what, n_devices)
             what = ""
@@ -138,7 +150,31 @@ def _measure(
                 again |= _settle_probe(ended, left, listener)
             attempts |= again
             todo = list(again.values())
+        if number == 0:
+            seconds = budget() / n_devices
+        elif not n_rounds:
+            n_more = (seconds - (time.monotonic() - began)) / max(time.monotonic() - began, 1e-9)
+            n_rounds = min(MOST_ROUNDS, FEWEST_ROUNDS + math.ceil(max(0.0, n_more)))
+        number += 1
     return attempts
+
+
+def _budget(tasks: Sequence[Task], store: Store, limits: Limits) -> float:
+    """Return how many seconds the rounds after the first may take, summed over devices."""
+    n_rows = len({task.probe for task in tasks})
+    if limits.probe_seconds is not None:
+        return limits.probe_seconds * n_rows
+    training = sum(_training_seconds(task, store.load_probe(task.probe)) for task in tasks)
+    return min(PROBE_SECONDS * n_rows, PROBE_SHARE * training)
+
+
+def _training_seconds(task: Task, probe: Mapping[str, Any] | None) -> float:
+    """Return how long a run trains at the speed of its row's probe; infinity without one."""
+    if probe is None:
+        return math.inf
+    training = RunSpec.model_validate(task.spec).training
+    of_batches = probe["target_tokens_per_batch"], probe["batches_per_epoch"]
+    return target_tokens(training, *of_batches) / probe["train_target_tokens_per_second"]
 
 
 def _settle_probe(

@@ -32,6 +32,7 @@ class Task:
         probe: the key of the row's probe; of a probe, its own.
         session: of a probe: when the rows began to take turns.
         round: of a probe: how often the row has had its turn; the first has a process of its own.
+        n_rounds: of a probe: how many rounds there will be; 0 while that is not known.
         engine: how training steps are executed, and tokens of translations written.
         eager_key: the hash that a run has with the eager engine; empty: the same.
         engine_note: why with this engine, if another one was asked for and failed.
@@ -55,6 +56,7 @@ class Task:
     probe: str
     session: str = ""
     round: int = 0
+    n_rounds: int = 0
     engine: str = "eager"
     eager_key: str = ""
     engine_note: str = ""

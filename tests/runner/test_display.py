@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -128,3 +129,28 @@ def test_no_line_is_more_than_two_minutes_away(watch: Clock, task: MakeTask) -> 
         watch.now = now
         shown.heartbeat(job, _at(step=1))
         assert len(_text(shown).splitlines()) == n_lines
+
+
+def test_the_time_left_stays_in_sixty_columns(watch: Clock, task: MakeTask) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=60, color_system=None)
+    shown, job = LiveDisplay(console, watch), task("a_row_with_quite_a_long_name")
+    shown.expect([job], "training", 1)
+    shown.started(job, CPU)
+    shown.heartbeat(job, _at(50))
+    console.print(shown._render())
+    lines = _text(shown).splitlines()
+    assert any("a_row" in line and "0:30 left" in line for line in lines)
+    assert "0 of 1" in lines[-1]
+    assert max(map(len, lines)) <= 60
+
+
+@pytest.mark.parametrize(("n_rounds", "text"), [(0, "round 6, row 0 of 2"), (9, "round 6 of 9, ")])
+def test_rounds_are_counted(n_rounds: int, text: str, watch: Clock, task: MakeTask) -> None:
+    shown = LiveDisplay(_console(is_terminal=True), watch)
+    jobs = [
+        replace(task(name), action="probe", round=5, n_rounds=n_rounds) for name in ("one", "two")
+    ]
+    shown.expect(jobs, "", 1)
+    shown.started(jobs[0], CPU)
+    shown.console.print(shown._render())
+    assert text in _text(shown)

@@ -16,7 +16,7 @@ from ablate.runner.devices import Device
 from ablate.runner.packing import one_per_process
 from ablate.runner.pool import Pool
 from ablate.runner.probe import n_rounds_of
-from ablate.runner.schedule import FEWEST_ROUNDS, MOST_ROUNDS, Limits, missing, schedule
+from ablate.runner.schedule import FEWEST_ROUNDS, MOST_ROUNDS, Limits, _budget, missing, schedule
 from ablate.runner.task import Heartbeat, Task
 from ablate.store import Store
 from tests.runner.conftest import MEASURED, Diary, MakeTask
@@ -74,6 +74,26 @@ def test_there_are_more_rounds_while_they_take_no_time(
 ) -> None:
     _run([task("done")], store, diary, command, limits=MANY_ROUNDS)
     assert n_rounds_of(store.load_probe("done")) == MOST_ROUNDS
+
+
+def test_nothing_is_measured_unless_wanted(
+    store: Store, command: list[str], task: MakeTask, diary: Diary
+) -> None:
+    limits = Limits(probes=False)
+    schedule([task("done")], [CPU], store, diary, command, limits)
+    assert not [line for line in _journal(store) if line.startswith("probe")]
+    assert _trained(store)
+
+
+@pytest.mark.parametrize(("steps", "seconds"), [(10, 0.1), (10**6, 8.0)])
+def test_short_runs_are_measured_for_a_share_of_their_training(
+    steps: int, seconds: float, store: Store, task: MakeTask
+) -> None:
+    job = replace(task("done"), spec={"training": {"steps": steps}})
+    measured = {"target_tokens_per_batch": 100.0, "batches_per_epoch": 7}
+    store.save_probe(job.probe, {**measured, "train_target_tokens_per_second": 1000.0})
+    assert _budget([job], store, Limits()) == pytest.approx(seconds)
+    assert _budget([job], store, Limits(probe_seconds=3.0)) == 3.0
 
 
 def test_a_row_that_fails_gets_no_more_turns_until_the_next_time(
@@ -274,7 +294,7 @@ def test_a_worker_sees_its_device_alone_and_one_thread(
     names = ["CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"]
     for device, visible in ((Device("cuda", 1), "7"), (CPU, "")):
         job = task("environment", key=str(device), spec={"seed": 1, "names": names})
-        schedule([job], [device], store, diary, command)
+        schedule([job], [device], store, diary, command, FEW_ROUNDS)
         record = store.load(str(device))
         assert record is not None
         assert json.loads(record["error"]) == dict(zip(names, (visible, "1"), strict=True))
