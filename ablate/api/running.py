@@ -19,6 +19,7 @@ from ablate.api.selecting import MadeBy, Records, Selection, key_of, select, sto
 from ablate.config import Experiment
 from ablate.errors import RunError, StoreError
 from ablate.measuring import SentenceStatistics
+from ablate.report.results import Results
 from ablate.runner import devices
 from ablate.runner.schedule import is_finished
 from ablate.runner.staleness import stale_remarks
@@ -55,7 +56,7 @@ class Outcome:
 def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] = ()) -> Outcome:
     """Train and measure what is missing of an experiment, and tabulate it.
 
-    Tells on standard error what is going on. Writes ``table.*`` and ``curves.*`` into
+    Tells on standard error what is going on. Writes ``table.*`` and the figures into
     ``<results>/<experiment>/``; with overrides, other seeds or some rows alone into
     ``<results>/<experiment>/trials/``, so that the table of the whole experiment stays.
 
@@ -154,8 +155,13 @@ def _table(selection: Selection, records: Records, store: Store) -> reporting.Ta
 
 
 def _draw(experiment: Experiment, records: Records, store: Store, folder: Path) -> None:
-    from ablate.report.figures import draw_curves  # slow to import, and seldom needed
+    from ablate.report import figures  # slow to import, and seldom needed
 
     files = {key: store.path(record["hash"]) / "curve.csv" for key, record in records.items()}
     curves = {key: file for key, file in files.items() if file.exists()}
-    draw_curves(experiment, curves, folder)
+    figures.draw_curves(experiment, curves, folder)
+    kept = sentences(records, store)
+    results = Results.of(experiment, records, kept)
+    figures.draw_differences(results, folder)
+    figures.draw_costs(results, folder)
+    figures.draw_lengths(results, kept, folder)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ablate.config import Experiment
 from ablate.errors import StoreError
-from ablate.report.figures import draw_curves, spread_out
+from ablate.report.figures import draw_curves
+from ablate.report.figures.curves import spread_out
 
 HEADER = "step,tokens,train_loss,dev_nll,learning_rate,gradient_norm,seconds\n"
 

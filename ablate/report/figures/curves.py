@@ -1,4 +1,4 @@
-"""Learning curves of an experiment. This file alone imports matplotlib, and never pyplot."""
+"""Learning curves of an experiment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,31 +17,13 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from ablate.config import Experiment
 from ablate.errors import StoreError
-from ablate.writing import atomic_write
+from ablate.report.figures.style import COLOURS, DASHES, INK, SOFT, look, saved
 
 Curves = Mapping[tuple[str, int], Path]
 """The ``curve.csv`` of each row and seed, as far as there are any."""
 
-_BASELINE = "#111111"
-# Okabe and Ito's colours, told apart by nearly every eye; the yellow is too faint for a line
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)))
-_SOFT = "#6b6b73"
 _N_WINDOWS = 50  # of the training loss, which is noisy
 _LABEL_GAP = 11.0  # points between the names of two rows
-_LOOK: dict[Any, Any] = {
-    "font.size": 9,
-    "text.parse_math": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": _SOFT,
-    "axes.linewidth": 0.6,
-    "xtick.color": _SOFT,
-    "ytick.color": _SOFT,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "svg.hashsalt": "ablate",  # the same numbers give the same file
-}
 
 Points = dict[float, float]
 """The value at each step, in ascending order."""
@@ -76,7 +57,7 @@ def draw_curves(experiment: Experiment, curves: Curves, folder: Path) -> list[Pa
     rows = list(_rows(experiment, curves))
     if not any(chain.from_iterable(row.loss for row in rows)):
         return []
-    with mpl.rc_context(_LOOK):
+    with look():
         figure = Figure(figsize=(8.6, max(3.6, 0.17 * len(rows) + 1.2)), layout="constrained")
         left, right = figure.subplots(1, 2)
         _panel(left, "Training loss, nats per token", [(row, row.loss) for row in rows])
@@ -85,10 +66,10 @@ def draw_curves(experiment: Experiment, curves: Curves, folder: Path) -> list[Pa
         figure.canvas.draw()  # the labels need to know where the lines end
         ends = [(row, row.dev if has_dev else row.loss) for row in rows]
         _name_lines(figure, right if has_dev else left, ends)
-        figure.supxlabel(_legend(len(experiment.seeds)), x=0.01, ha="left", size=7.5, color=_SOFT)
+        figure.supxlabel(_legend(len(experiment.seeds)), x=0.01, ha="left", size=7.5, color=SOFT)
         if not has_dev:
             figure.delaxes(right)
-        return [_saved(figure, folder / f"curves.{kind}") for kind in ("svg", "png")]
+        return saved(figure, folder, "curves")
 
 
 def spread_out(wanted: Sequence[float], gap: float) -> list[float]:
@@ -119,9 +100,9 @@ def _legend(n_seeds: int) -> str:
 
 
 def _rows(experiment: Experiment, curves: Curves) -> Iterator[_Row]:
-    faces = product(_DASHES, _COLOURS)
+    faces = product(DASHES, COLOURS)
     for at, row in enumerate(experiment.rows):
-        dashes, colour = ("-", _BASELINE) if at == 0 else next(faces, ("-", _SOFT))
+        dashes, colour = ("-", INK) if at == 0 else next(faces, ("-", SOFT))
         found = [curves[row.name, s] for s in experiment.seeds if (row.name, s) in curves]
         read = [(_read(path, "train_loss"), _read(path, "dev_nll")) for path in found]
         yield _Row(
@@ -162,8 +143,8 @@ def _panel(axes: Axes, title: str, rows: Sequence[tuple[_Row, list[Points]]]) ->
     for row, seeds in rows:
         if seeds:
             _draw(axes, row, seeds)
-    axes.set_title(title, loc="left", fontsize=9.5, color=_BASELINE)
-    axes.set_xlabel("step", color=_SOFT)
+    axes.set_title(title, loc="left", fontsize=9.5, color=INK)
+    axes.set_xlabel("step", color=SOFT)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 7)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -222,14 +203,3 @@ def _end(seeds: Sequence[Points]) -> tuple[float, float]:
     last = max(max(points) for points in seeds)
     values = [points[last] for points in seeds if last in points]
     return last, sum(values) / len(values)
-
-
-def _saved(figure: Figure, path: Path) -> Path:
-    """Save ``figure`` so that the file is never seen half written."""
-    metadata = {"Date": None} if path.suffix == ".svg" else {}
-    try:
-        with atomic_write(path) as stream:
-            figure.savefig(stream, format=path.suffix[1:], dpi=200, metadata=metadata)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
-    return path

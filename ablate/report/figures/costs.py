@@ -1,0 +1,180 @@
+"""BLEU against what it costs: training FLOPs, decoding time, parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from ablate.analysis import TRAIN_FLOPS, Summary
+from ablate.analysis.comparison import compare
+from ablate.report.figures.style import COLOURS, FAINT, INK, SOFT, look, saved, saved_numbers
+from ablate.report.results import DECODE_SPEED, Results
+
+_LOGARITHMIC = 3.0  # ratio of the largest cost to the smallest from which on an axis has logs
+_CORNERS = ((8, 6), (-8, 6), (8, -6), (-8, -6))  # points from a mark to its number
+_LEGEND = (
+    "0: the baseline; bars: one standard deviation over seeds, and over the rounds of the probe; "
+    "line: rows that nothing cheaper is as good as, where an interval tells neighbours apart"
+)
+
+
+@dataclass(frozen=True)
+class _Point:
+    """One row at one cost.
+
+    Attributes:
+        number: of the row in the experiment, the baseline's is 0.
+        error: standard deviation of the cost; 0 if it is counted.
+        sd: standard deviation of BLEU over seeds.
+    """
+
+    number: int
+    row: str
+    cost: float
+    error: float
+    bleu: float
+    sd: float
+
+
+def draw_costs(results: Results, folder: Path) -> list[Path]:
+    """Draw ``costs.svg`` and ``.png``, and write their numbers to ``costs.csv``.
+
+    Returns:
+        The files, or nothing if no row has been tested.
+
+    Raises:
+        StoreError: if a file cannot be written.
+    """
+    metric = results.bleu
+    if metric is None:
+        return []
+    panels = {
+        "training FLOPs": _points(results, metric, TRAIN_FLOPS),
+        "decoding, ms per sentence": _points(results, metric, DECODE_SPEED),
+        "parameters": _points(results, metric, "params.total"),
+    }
+    panels = {title: points for title, points in panels.items() if points}
+    if not panels:
+        return []
+    with look():
+        names = [f"{at}  {each.name}" for at, each in enumerate(results.summaries)]
+        height = max(3.4, 0.16 * len(names) + 1.0)
+        figure = Figure(figsize=(3.0 * len(panels) + 1.8, height), layout="constrained")
+        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for panel, (title, points) in zip(axes, panels.items(), strict=True):
+            _panel(panel, title, points)
+            _front(panel, results, metric, points)
+        axes[0].set_ylabel("BLEU", color=SOFT)
+        axes[-1].annotate(
+            "\n".join(names), xy=(1.03, 1.0), xycoords="axes fraction", va="top", fontsize=7.5
+        )
+        figure.supxlabel(_LEGEND, x=0.01, ha="left", size=7, color=SOFT)
+        numbers = [
+            {
+                "measure": title,
+                **{key: value for key, value in vars(point).items() if key != "number"},
+            }
+            for title, points in panels.items()
+            for point in points
+        ]
+        return [*saved(figure, folder, "costs"), saved_numbers(numbers, folder, "costs")]
+
+
+def _points(results: Results, metric: str, cost: str) -> list[_Point]:
+    points = []
+    for number, summary in enumerate(results.summaries):
+        bleu, known = summary.metrics.get(metric), _cost(summary, cost)
+        if bleu is not None and known is not None:
+            points.append(_Point(number, summary.name, *known, bleu.mean, bleu.sd or 0.0))
+    return points
+
+
+def _cost(summary: Summary, name: str) -> tuple[float, float] | None:
+    """Return a cost and its standard deviation; None if it is not known."""
+    if name != DECODE_SPEED:
+        known = summary.metrics.get(name)
+        return None if known is None else (known.mean, 0.0)
+    speed, rounds = summary.speeds.get(name), summary.rounds.get(name)
+    if speed is None or not speed.value:
+        return None
+    relative = (rounds.sd or 0.0) / rounds.median if rounds and rounds.median else 0.0
+    return 1000.0 / speed.value, 1000.0 / speed.value * relative
+
+
+def _panel(axes: Axes, title: str, points: Sequence[_Point]) -> None:
+    for point in points:
+        is_baseline = point.number == 0
+        axes.errorbar(
+            point.cost,
+            point.bleu,
+            xerr=point.error or None,
+            yerr=point.sd or None,
+            fmt="D" if is_baseline else "o",
+            color=INK if is_baseline else COLOURS[0],
+            markersize=4.5,
+            elinewidth=0.7,
+            zorder=3,
+        )
+        axes.annotate(
+            str(point.number),
+            xy=(point.cost, point.bleu),
+            xytext=_CORNERS[point.number % len(_CORNERS)],
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=7,
+            color=INK,
+        )
+    costs = [point.cost for point in points]
+    if min(costs) > 0 and max(costs) / min(costs) > _LOGARITHMIC:
+        axes.set_xscale("log")
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set_xlabel(title, color=SOFT)
+    axes.grid(color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _front(axes: Axes, results: Results, metric: str, points: Sequence[_Point]) -> None:
+    """Join neighbours of the Pareto front that an interval tells apart."""
+    front = pareto_front([(point.cost, point.bleu) for point in points])
+    values = {
+        each.name: each.metrics[metric].values
+        for each in results.summaries
+        if metric in each.metrics
+    }
+    for cheaper, better in pairwise(front):
+        low, high = points[cheaper], points[better]
+        ordered = {low.row: values[low.row], **values}
+        interval = compare(ordered).differences[high.row].single
+        if interval is not None and interval.low > 0:
+            axes.plot(
+                [low.cost, high.cost],
+                [low.bleu, high.bleu],
+                color=COLOURS[1],
+                linewidth=1.2,
+                zorder=2,
+            )
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Return the indices of the points that no cheaper one is as good as, cheapest first.
+
+    Args:
+        points: cost and score of each.
+    """
+    order = sorted(range(len(points)), key=lambda at: (points[at][0], -points[at][1]))
+    front, best = [], -math.inf
+    for at in order:
+        if points[at][1] > best:
+            front.append(at)
+            best = points[at][1]
+    return front

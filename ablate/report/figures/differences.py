@@ -1,0 +1,148 @@
+"""A forest plot: every row's difference from the baseline, with intervals and seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ablate.analysis import Difference, Verdict, higher_is_better
+from ablate.report.figures.style import COLOURS, FAINT, INK, SOFT, look, saved, saved_numbers
+from ablate.report.results import Results
+
+_FACES = {
+    Verdict.BETTER: ("^", COLOURS[0], COLOURS[0]),
+    Verdict.WORSE: ("v", COLOURS[1], COLOURS[1]),
+    Verdict.NO_DIFFERENCE: ("s", SOFT, SOFT),
+    Verdict.CANNOT_TELL: ("o", INK, "white"),
+    None: ("D", SOFT, "white"),
+}
+"""Marker, edge and inside: verdicts can be told apart without colours."""
+
+_LEGEND = (
+    "thick: 95% interval of the row by itself; thin: of all rows at once; dots: seeds; shaded: "
+    "negligible; \u25b2 better, \u25bc worse, \u25a0 no difference that matters, \u25cb cannot "
+    "tell, \u25c7 no interval"
+)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One row in one metric."""
+
+    row: str
+    difference: Difference
+    verdict: Verdict | None
+    seeds: Mapping[int, float]
+
+
+def draw_differences(results: Results, folder: Path) -> list[Path]:
+    """Draw ``differences.svg`` and ``.png``, and write their numbers to ``differences.csv``.
+
+    One panel for BLEU and one for the loss on the first test set; a line per row in the order of
+    the experiment, with the interval that holds for all rows at once (thin), the row's own (thick),
+    the difference of every seed, the line of no difference and the band of what is negligible.
+
+    Returns:
+        The files, or nothing if no row can be compared.
+
+    Raises:
+        StoreError: if a file cannot be written.
+    """
+    metrics = [metric for metric in (results.bleu, results.loss) if results.comparison(metric)]
+    panels = {metric: list(_lines(results, metric)) for metric in metrics if metric}
+    if not any(panels.values()):
+        return []
+    names = [summary.name for summary in results.summaries[1:]]
+    numbers = [_numbers(metric, line) for metric, lines in panels.items() for line in lines]
+    with look():
+        height = 0.3 * len(names) + 1.5
+        figure = Figure(figsize=(4.3 * len(panels) + 1.2, height), layout="constrained")
+        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for panel, (metric, lines) in zip(axes, panels.items(), strict=True):
+            _panel(panel, results, metric, lines, names)
+        figure.supxlabel(_LEGEND, x=0.01, ha="left", size=7, color=SOFT)
+        files = saved(figure, folder, "differences")
+        return [*files, saved_numbers(numbers, folder, "differences")]
+
+
+def _lines(results: Results, metric: str) -> Iterator[_Line]:
+    baseline = results.baseline.metrics.get(metric)
+    for summary in results.summaries[1:]:
+        difference = results.difference(summary.name, metric)
+        if difference is None or difference.estimate is None:
+            continue
+        own = summary.metrics.get(metric)
+        both = set(own.values) & set(baseline.values) if own and baseline else ()
+        seeds = {s: own.values[s] - baseline.values[s] for s in sorted(both) if own and baseline}
+        yield _Line(summary.name, difference, results.verdict(summary.name, metric), seeds)
+
+
+def _panel(axes: Axes, results: Results, metric: str, lines: list[_Line], names: list[str]) -> None:
+    band = dict(results.negligible).get(metric.rpartition(".")[2])
+    if band:
+        axes.axvspan(-band, band, color=FAINT, zorder=0)
+    axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
+    for line in lines:
+        _draw(axes, line, y=names.index(line.row))
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    for name in set(names) - {line.row for line in lines}:
+        axes.annotate(" no result", (0, names.index(name)), va="center", fontsize=7, color=SOFT)
+    kind = metric.rpartition(".")[2]
+    what = {"bleu": "BLEU", "nll": "test NLL, nats per token"}.get(kind, "bits per character")
+    better = "right" if higher_is_better(metric) else "left"
+    axes.set_xlabel("row minus baseline", fontsize=8, color=SOFT)
+    axes.set_title(f"{what} ({better} is better)", loc="left", fontsize=9, color=INK)
+
+
+def _draw(axes: Axes, line: _Line, y: float) -> None:
+    marker, edge, inside = _FACES[line.verdict]
+    for interval, width in ((line.difference.simultaneous, 1.0), (line.difference.single, 3.5)):
+        if interval is not None:
+            axes.plot(
+                [interval.low, interval.high],
+                [y, y],
+                color=edge,
+                linewidth=width,
+                zorder=2,
+                solid_capstyle="butt",
+            )
+    seeds = list(line.seeds.values())
+    axes.scatter(seeds, [y + 0.24] * len(seeds), s=7, color=SOFT, alpha=0.7, linewidths=0, zorder=3)
+    axes.plot(
+        [line.difference.estimate or 0.0],
+        [y],
+        marker=marker,
+        markersize=6.5,
+        color=edge,
+        markerfacecolor=inside,
+        markeredgecolor=edge,
+        zorder=4,
+    )
+
+
+def _numbers(metric: str, line: _Line) -> dict[str, Any]:
+    difference = line.difference
+    single, simultaneous = difference.single, difference.simultaneous
+    return {
+        "metric": metric,
+        "row": line.row,
+        "difference": difference.estimate,
+        "single.low": single.low if single else None,
+        "single.high": single.high if single else None,
+        "simultaneous.low": simultaneous.low if simultaneous else None,
+        "simultaneous.high": simultaneous.high if simultaneous else None,
+        "n": difference.n,
+        "method": difference.method,
+        "verdict": str(line.verdict) if line.verdict else None,
+        "seeds": " ".join(f"{seed}:{value:.6g}" for seed, value in line.seeds.items()),
+    }

@@ -1,0 +1,178 @@
+"""Differences in BLEU by the length of the sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from sacrebleu.metrics.bleu import BLEU
+from scipy import stats
+
+from ablate.analysis import Interval, Sentences
+from ablate.measuring import SentenceStatistics
+from ablate.report.figures.style import COLOURS, FAINT, INK, SOFT, look, saved, saved_numbers
+from ablate.report.results import Results
+
+_MOST_BINS = 5
+_FEWEST_SENTENCES = 40  # of a bin
+_PANELS_PER_LINE = 5
+_LEVEL = 0.95
+_ORDERS = 4
+_LEGEND = (
+    "BLEU of the row minus that of the baseline on the sentences of each bin, mean over seeds; "
+    "bars: 95% t interval of the paired differences, of each bin by itself"
+)
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Bin:
+    """Sentences whose references have similar lengths.
+
+    Attributes:
+        low: tokens of the shortest.
+        high: tokens of the longest.
+        rows: their indices in the test set.
+    """
+
+    low: int
+    high: int
+    rows: Rows
+
+    @property
+    def label(self) -> str:
+        """Return its lengths, and how many sentences there are."""
+        lengths = f"{self.low}" if self.low == self.high else f"{self.low}\u2013{self.high}"
+        return f"{lengths}\nn {len(self.rows)}"
+
+
+@dataclass(frozen=True)
+class _Point:
+    """One row in one bin."""
+
+    row: str
+    bin_: _Bin
+    mean: float
+    interval: Interval | None
+    n: int
+
+
+def draw_lengths(results: Results, sentences: Sentences, folder: Path) -> list[Path]:
+    """Draw ``lengths.svg`` and ``.png``, and write their numbers to ``lengths.csv``.
+
+    A panel per row; bins of the first test set by the length of the reference, which is the same
+    for all rows.
+
+    Returns:
+        The files, or nothing if too few sentences are kept to make two bins.
+
+    Raises:
+        StoreError: if a file cannot be written.
+    """
+    if not results.sets:
+        return []
+    kept = {run: of[results.sets[0]] for run, of in sentences.items() if results.sets[0] in of}
+    bins = bins_of(next(iter(kept.values())).bleu[:, 1]) if kept else []
+    if len(bins) <= 1:
+        return []
+    names = [summary.name for summary in results.summaries]
+    points = {row: _points(row, names[0], kept, bins) for row in names[1:]}
+    points = {row: of_row for row, of_row in points.items() if of_row}
+    if not points:
+        return []
+    with look():
+        n_lines = math.ceil(len(points) / _PANELS_PER_LINE)
+        n_columns = min(len(points), _PANELS_PER_LINE)
+        figure = Figure(figsize=(2.3 * n_columns + 0.5, 1.9 * n_lines + 0.7), layout="constrained")
+        axes = figure.subplots(n_lines, n_columns, sharey=True, squeeze=False).flatten()
+        for panel, (row, of_row) in zip(axes, points.items(), strict=False):
+            _panel(panel, row, of_row)
+        for panel in axes[len(points) :]:
+            figure.delaxes(panel)
+        figure.supylabel("difference in BLEU", size=8, color=SOFT)
+        figure.supxlabel(_LEGEND, x=0.01, ha="left", size=7, color=SOFT)
+        numbers = [
+            {
+                "row": point.row,
+                "tokens.low": point.bin_.low,
+                "tokens.high": point.bin_.high,
+                "sentences": len(point.bin_.rows),
+                "difference": point.mean,
+                "low": point.interval.low if point.interval else None,
+                "high": point.interval.high if point.interval else None,
+                "seeds": point.n,
+            }
+            for of_row in points.values()
+            for point in of_row
+        ]
+        return [*saved(figure, folder, "lengths"), saved_numbers(numbers, folder, "lengths")]
+
+
+def bins_of(lengths: Rows) -> list[_Bin]:
+    """Divide sentences by length into bins of about as many each; equal lengths stay together.
+
+    Args:
+        lengths: in tokens, (I,).
+    """
+    n_bins = min(_MOST_BINS, len(lengths) // _FEWEST_SENTENCES)
+    if n_bins < 1:
+        return []
+    ends = np.unique(np.quantile(lengths, np.linspace(0, 1, n_bins + 1)[1:], method="lower"))
+    which = np.searchsorted(ends, lengths)
+    return [
+        _Bin(int(lengths[rows].min()), int(lengths[rows].max()), rows)
+        for rows in (np.flatnonzero(which == number) for number in range(len(ends)))
+        if len(rows)
+    ]
+
+
+def bleu(counts: NDArray[np.int64]) -> float:
+    """Return sacreBLEU's BLEU of sentences from what each contributes, (I, 10)."""
+    hypothesis, reference, *sums = counts.sum(axis=0).tolist()
+    return BLEU.compute_bleu(sums[:_ORDERS], sums[_ORDERS:], hypothesis, reference).score
+
+
+def _points(
+    row: str,
+    baseline: str,
+    kept: dict[tuple[str, int], SentenceStatistics],
+    bins: Sequence[_Bin],
+) -> list[_Point]:
+    seeds = [seed for name, seed in kept if name == row and (baseline, seed) in kept]
+    points = []
+    for bin_ in bins if seeds else ():
+        pairs = [
+            bleu(kept[row, seed].bleu[bin_.rows]) - bleu(kept[baseline, seed].bleu[bin_.rows])
+            for seed in seeds
+        ]
+        points.append(_Point(row, bin_, float(np.mean(pairs)), _interval(pairs), len(pairs)))
+    return points
+
+
+def _interval(pairs: Sequence[float]) -> Interval | None:
+    n = len(pairs)
+    if n == 1:
+        return None
+    half = float(stats.t.ppf((1 + _LEVEL) / 2, n - 1) * np.std(pairs, ddof=1) / math.sqrt(n))
+    return Interval(float(np.mean(pairs)) - half, float(np.mean(pairs)) + half)
+
+
+def _panel(axes: Axes, row: str, points: Sequence[_Point]) -> None:
+    axes.axhline(0, color=INK, linewidth=0.8)
+    for at, point in enumerate(points):
+        if point.interval is not None:
+            ends = [point.interval.low, point.interval.high]
+            axes.plot([at, at], ends, color=COLOURS[0], linewidth=1.2)
+        axes.plot([at], [point.mean], "o", color=COLOURS[0], markersize=4)
+    axes.set_xticks(range(len(points)), [point.bin_.label for point in points], fontsize=6.5)
+    axes.set_xlim(-0.5, len(points) - 0.5)
+    axes.set_title(row, loc="left", fontsize=8.5, color=INK)
+    axes.grid(axis="y", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)

@@ -1,0 +1,175 @@
+"""Forest plot, costs and lengths: every number that is drawn, and nothing that is not known."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sacrebleu
+
+from ablate.analysis import Sentences
+from ablate.config import Experiment
+from ablate.errors import StoreError
+from ablate.measuring import SentenceStatistics
+from ablate.report.figures import draw_costs, draw_differences, draw_lengths
+from ablate.report.figures.costs import pareto_front
+from ablate.report.figures.lengths import bins_of, bleu
+from ablate.report.results import Results
+from tests.report import made_up
+from tests.report.test_figures import texts
+
+WORDS = "the small dog sees a large red house near that old river".split()
+
+
+def _lines(numbers: Path) -> dict[tuple[str, str], dict[str, str]]:
+    """Return the lines of the numbers of a figure, by the first two columns."""
+    with numbers.open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    return {(first, second): line for line in lines for first, second, *_ in [line.values()]}
+
+
+def _texts(n: int = 200) -> tuple[list[str], list[str]]:
+    """Return references of 2 to 10 words, and translations of which a word in ten is wrong."""
+    draw = np.random.default_rng(0)
+    references = [" ".join(draw.choice(WORDS, 2 + i % 9)) for i in range(n)]
+    wrong = [" ".join(w if draw.random() > 0.1 else "x" for w in r.split()) for r in references]
+    return references, wrong
+
+
+def _sentences(rows: Sequence[str], seeds: Sequence[int]) -> Sentences:
+    """Return sentences that the first row translates without a mistake, and others with."""
+    references, wrong = _texts()
+    lengths = np.array([len(text.split()) + 1 for text in references])
+
+    def of(lines: list[str]) -> SentenceStatistics:
+        return SentenceStatistics.of(lines, references, lengths, np.ones(len(references)))
+
+    return {
+        (row, seed): {"test": of(references if row == rows[0] else wrong)}
+        for row in rows
+        for seed in seeds
+    }
+
+
+def test_the_forest_plot_has_the_numbers_of_the_table(
+    experiment: Experiment, records: made_up.Records, tmp_path: Path
+) -> None:
+    results = Results.of(experiment, records, {})
+    svg, png, numbers = draw_differences(results, tmp_path)
+    assert (svg.name, png.stat().st_size > 10_000) == ("differences.svg", True)
+    drawn = texts(svg)
+    for row in experiment.rows[1:]:
+        assert row.name in drawn
+    assert "right is better" in drawn
+    assert "left is better" in drawn
+    shown = _lines(numbers)
+    for metric in ("test.test.bleu", "test.test.nll"):
+        for row in experiment.rows[1:]:
+            difference = results.difference(row.name, metric)
+            assert difference is not None
+            assert difference.simultaneous is not None
+            line = shown[metric, row.name]
+            assert float(line["difference"]) == pytest.approx(difference.estimate)
+            low = float(line["simultaneous.low"])
+            assert low == pytest.approx(difference.simultaneous.low)
+            assert line["verdict"] == str(results.verdict(row.name, metric))
+            mean = np.mean([float(pair.split(":")[1]) for pair in line["seeds"].split()])
+            assert mean == pytest.approx(difference.estimate, rel=1e-4)
+
+
+def test_a_row_without_a_result_says_so(
+    experiment: Experiment, records: made_up.Records, tmp_path: Path
+) -> None:
+    for seed in experiment.seeds:
+        records["heads_1", seed] = made_up.without_result("oom", "no room", "heads_1", seed)
+    svg, _, numbers = draw_differences(Results.of(experiment, records, {}), tmp_path)
+    assert "no result" in texts(svg)
+    assert {row for _, row in _lines(numbers)} == {"learned", "literal"}
+
+
+def test_one_seed_has_no_interval(
+    experiment: Experiment, records: made_up.Records, tmp_path: Path
+) -> None:
+    one = {key: record for key, record in records.items() if key[1] == 1}
+    shown = _lines(draw_differences(Results.of(experiment, one, {}), tmp_path)[-1])
+    for line in shown.values():
+        assert float(line["difference"])
+        assert (line["single.low"], line["simultaneous.low"], line["verdict"]) == ("", "", "")
+
+
+def test_nothing_is_drawn_of_nothing(experiment: Experiment, tmp_path: Path) -> None:
+    empty = Results.of(experiment, {}, {})
+    assert draw_differences(empty, tmp_path) == []
+    assert draw_costs(empty, tmp_path) == []
+    assert draw_lengths(empty, {}, tmp_path) == []
+    assert not list(tmp_path.glob("*.svg"))
+
+
+def test_costs_are_those_of_the_records(
+    experiment: Experiment, records: made_up.Records, tmp_path: Path
+) -> None:
+    svg, _, numbers = draw_costs(Results.of(experiment, records, {}), tmp_path)
+    shown = _lines(numbers)
+    assert float(shown["parameters", "learned"]["cost"]) == 1_354_000
+    scores = [records["learned", seed]["test"]["test"]["bleu"] for seed in experiment.seeds]
+    line = shown["training FLOPs", "learned"]
+    assert float(line["bleu"]) == pytest.approx(np.mean(scores))
+    assert float(line["sd"]) == pytest.approx(np.std(scores, ddof=1))
+    milliseconds = float(shown["decoding, ms per sentence", "learned"]["cost"])
+    assert 1000 / 90 <= milliseconds <= 1000 / 80
+    for number, row in enumerate(experiment.rows):
+        assert f"{number}  {row.name}" in texts(svg)
+
+
+@pytest.mark.parametrize(
+    ("points", "front"),
+    [
+        ([(1, 10), (2, 20), (3, 15), (4, 30)], [0, 1, 3]),
+        ([(2, 20), (1, 20)], [1]),
+        ([(1, 10), (1, 12)], [1]),
+        ([(3, 1), (2, 2), (1, 3)], [2]),
+        ([], []),
+    ],
+)
+def test_the_front_has_what_nothing_cheaper_is_as_good_as(
+    points: list[tuple[float, float]], front: list[int]
+) -> None:
+    assert pareto_front(points) == front
+
+
+def test_bleu_of_a_bin_is_that_of_its_sentences() -> None:
+    references, wrong = _texts()
+    counts = _sentences(["a", "b"], [1])["b", 1]["test"].bleu
+    (first, *_) = bins = bins_of(counts[:, 1])
+    assert sum(len(each.rows) for each in bins) == len(references)
+    assert all(each.high < after.low for each, after in pairwise(bins))
+    some, of_some = ([lines[i] for i in first.rows] for lines in (wrong, references))
+    assert bleu(counts[first.rows]) == pytest.approx(sacrebleu.corpus_bleu(some, [of_some]).score)
+
+
+def test_lengths_show_where_a_row_loses(
+    experiment: Experiment, records: made_up.Records, tmp_path: Path
+) -> None:
+    rows = [row.name for row in experiment.rows]
+    kept = _sentences(rows, experiment.seeds)
+    svg, _, numbers = draw_lengths(Results.of(experiment, records, {}), kept, tmp_path)
+    shown = _lines(numbers)
+    assert {row for row, _ in shown} == set(rows[1:])
+    for line in shown.values():
+        assert float(line["low"]) <= float(line["difference"]) <= 0
+        assert f"n {line['sentences']}" in texts(svg)
+    assert float(shown[rows[1], "8"]["difference"]) < -5
+    for row in rows[1:]:
+        assert sum(int(line["sentences"]) for key, line in shown.items() if key[0] == row) == 200
+
+
+def test_a_figure_that_cannot_be_written_is_named(
+    experiment: Experiment, records: made_up.Records, tmp_path: Path
+) -> None:
+    (tmp_path / "differences.svg").mkdir()
+    with pytest.raises(StoreError, match=r"differences\.svg: cannot be written"):
+        draw_differences(Results.of(experiment, records, {}), tmp_path)
