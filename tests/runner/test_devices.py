@@ -156,6 +156,27 @@ def test_a_gpu_keeps_the_name_that_the_outer_world_gave_it(monkeypatch: pytest.M
 
 
 @pytest.mark.e2e
+def test_a_gpu_computes_deterministically_and_adds_up_in_single_precision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[bool, bool]] = []
+
+    def ask(is_so: bool, *, warn_only: bool) -> None:
+        asked.append((is_so, warn_only))
+
+    products = torch.backends.cuda.matmul
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", ask)
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+    before = products.allow_bf16_reduced_precision_reduction
+    try:
+        devices.compute_deterministically()
+        assert not products.allow_bf16_reduced_precision_reduction
+    finally:
+        products.allow_bf16_reduced_precision_reduction = before
+    assert asked == [(True, True)]
+    assert not torch.utils.deterministic.fill_uninitialized_memory
+
+
 def test_tests_do_not_use_the_gpus_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     _with_gpus(monkeypatch, 2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
