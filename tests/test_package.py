@@ -39,6 +39,12 @@ def test_types_are_part_of_the_package() -> None:
     assert "Typing :: Typed" in PROJECT["classifiers"]
 
 
+def test_pytorch_can_capture_what_it_computes_deterministically() -> None:
+    """Before 2.9 a deterministic gather asks for a number, which no capture survives."""
+    (required,) = (name for name in PROJECT["dependencies"] if name.startswith("torch"))
+    assert required == "torch>=2.9"
+
+
 def test_links_on_the_package_index_are_absolute_and_lead_to_files(readme: str) -> None:
     base = PROJECT["urls"]["Repository"]
     targets = re.findall(r"\]\(([^)#]+)", readme)
