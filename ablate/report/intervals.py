@@ -94,8 +94,8 @@ def _apart(results: Results, compared: Comparison) -> Iterator[Footnote]:
         marked = "other marked intervals" if texts else "marked intervals"
         texts.append(
             f"{marked} are wider: in that column the spread over seeds of the row, or of the "
-            f"baseline, stands out (F test, {STANDING_OUT:g} over its degrees of freedom), so that "
-            "its own variance counts beside the pooled one"
+            f"baseline, stands out (F test at {STANDING_OUT / (len(results.seeds) - 1):.2g}), so "
+            "that its own variance counts beside the pooled one"
         )
     if texts:
         yield Footnote(APART, f"{'; '.join(texts)}.")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from ablate.data.corpus import Bitext, Corpus, CorpusText
+from ablate.data.corpus import Bitext, Corpus, CorpusText, refusals_of
 from ablate.data.synthetic.corpus import (
     LONGEST,
     LONGEST_OF_ALL,
@@ -190,3 +190,20 @@ def test_the_fingerprint_is_recalled_but_never_believed_blindly(
     for entry in entries:
         entry.write_text("damaged", encoding="utf-8")
     assert Synthetic(size=200).fingerprint() == computed
+
+
+def test_more_test_sentences_leave_everything_else_as_it_is() -> None:
+    plain, more = Synthetic(size=240).load(), Synthetic(size=240, test_size=60).load()
+    assert (more.train.src[:], more.dev) == (plain.train.src[:], plain.dev)
+    assert {**more.tests, "test": None} == {**plain.tests, "test": None}
+    assert len(more.tests["test"]) == 60
+    assert more.tests["test"].src[: len(plain.tests["test"])] == plain.tests["test"].src
+    sources = [src for split in (more.train, more.dev, *more.tests.values()) for src in split.src]
+    assert len(set(sources)) == len(sources)
+    assert Synthetic(size=240, test_size=60).fingerprint() != Synthetic(size=240).fingerprint()
+
+
+def test_a_test_set_is_not_made_smaller() -> None:
+    (refusal,) = refusals_of(choose(Corpus, "synthetic", size=240, test_size=10))
+    assert refusal.path == "corpus.test_size"
+    assert "must be more than 10" in refusal.reason

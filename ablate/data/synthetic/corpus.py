@@ -13,7 +13,7 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from ablate.data.cache import cache_folder
 from ablate.data.corpus import Bitext, Corpus, CorpusText, digest_of_lines
@@ -27,7 +27,7 @@ from ablate.data.synthetic.lexicon import (
 )
 from ablate.data.synthetic.sampling import Sampler, Style
 from ablate.hashing import digest
-from ablate.registry import digest_of_code, register
+from ablate.registry import AddedOption, digest_of_code, register
 from ablate.writing import write_whole
 
 _GRAMMAR = Path(__file__).parent
@@ -57,18 +57,35 @@ class Synthetic(Corpus):
         size: pairs to train on. Dev and test have a 24th of it, at most 500; the diagnostic
             tests three fifths of that.
         seed: of the sentences and of the novel combinations; the words are always the same.
+        test_size: pairs of ``test`` if it is to have more than that; the first of them and all
+            other splits stay the same.
     """
 
     def __init__(
-        self, *, size: Annotated[int, Field(ge=200)] = 12_000, seed: NonNegativeInt = 0
+        self,
+        *,
+        size: Annotated[int, Field(ge=200)] = 12_000,
+        seed: NonNegativeInt = 0,
+        test_size: Annotated[PositiveInt | None, AddedOption(None)] = None,
     ) -> None:
         super().__init__()
         self.size = size
         self.seed = seed
+        self.test_size = test_size
+        self._n_more = max(0, (test_size or 0) - _n_test(size))
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.test_size is not None and not self._n_more:
+            yield (
+                "test_size",
+                f"must be more than {_n_test(self.size)}, which test has without it; it is "
+                f"{self.test_size}",
+            )
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the text; from the cache while the grammar is unchanged."""
-        determinants = digest_of_code(_GRAMMAR), str(self.size), str(self.seed)
+        more = (str(self._n_more),) if self._n_more else ()
+        determinants = digest_of_code(_GRAMMAR), str(self.size), str(self.seed), *more
         path = cache_folder("synthetic") / digest(determinants)
         with contextlib.suppress(OSError, UnicodeDecodeError):
             cached = path.read_text(encoding="ascii")
@@ -82,29 +99,39 @@ class Synthetic(Corpus):
         return fingerprint
 
     def load(self) -> CorpusText:
-        return generate(self.size, self.seed)
+        return generate(self.size, self.seed, self._n_more)
 
 
 @functools.lru_cache(maxsize=4)
-def generate(size: int, seed: int) -> CorpusText:
-    """Return the corpus; the same arguments give the same text on every machine."""
-    n_test = min(500, size // 24)
+def generate(size: int, seed: int, n_more: int = 0) -> CorpusText:
+    """Return the corpus; the same arguments give the same text on every machine.
+
+    Args:
+        size: pairs to train on.
+        seed: of the sentences.
+        n_more: pairs of ``test`` beyond those that it has anyway.
+    """
+    n_test = _n_test(size)
     n_diagnostic = n_test * 3 // 5
     sentences = _Sentences(seed)
     train = Bitext.on_disk(sentences.take(size, _PLAIN))
     sentences.keep_vocabulary()
+    dev, test = (list(sentences.take(n_test, _PLAIN)) for _ in range(2))
+    long = Bitext.of(sentences.take(n_diagnostic, _LONG))
+    novel = Bitext.of(sentences.take(n_diagnostic, _NOVEL))
+    test += sentences.take(n_more, _PLAIN)  # last, so that no other split depends on it
     return CorpusText(
         name="synthetic",
         src="en",
         tgt="qso",  # ISO 639 leaves qaa to qtz for private use
         train=train,
-        dev=Bitext.of(sentences.take(n_test, _PLAIN)),
-        tests={
-            "test": Bitext.of(sentences.take(n_test, _PLAIN)),
-            "test_long": Bitext.of(sentences.take(n_diagnostic, _LONG)),
-            "test_novel": Bitext.of(sentences.take(n_diagnostic, _NOVEL)),
-        },
+        dev=Bitext.of(dev),
+        tests={"test": Bitext.of(test), "test_long": long, "test_novel": novel},
     )
+
+
+def _n_test(size: int) -> int:
+    return min(500, size // 24)
 
 
 def novel_combinations(seed: int) -> frozenset[tuple[str, str]]:
