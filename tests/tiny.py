@@ -20,6 +20,7 @@ from ablate.contracts.tiny import (
     spec,
     tiny,
 )
+from ablate.model import Transformer
 from ablate.parts.dims import Dropout
 from ablate.registry import slots
 
@@ -40,11 +41,18 @@ __all__ = [
     "scrambled",
     "some_batch",
     "spec",
+    "thin",
     "tiny",
 ]
 
 RATES = [name for name, field in Dropout.model_fields.items() if isinstance(field.default, float)]
 PARTS = [(slot, name) for slot in MODEL_SLOTS for name in slots()[slot]]
+
+
+def thin(slot: str, name: str) -> Transformer:
+    """Assemble the tiny model with one part: one layer, or three if the part relates layers."""
+    changes = choices(slot, name)
+    return tiny(**changes | {"n_layers": 1 if changes["n_layers"] < 3 else 3})
 
 
 def modules_of(model: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:

@@ -20,7 +20,7 @@ from tests import tape
 from tests.decoding.models import small
 from tests.decoding.test_contract import sources
 from tests.fake_cuda import CudaMachine
-from tests.tiny import PARTS, VOCABULARY, fitted, scrambled, tiny
+from tests.tiny import PARTS, VOCABULARY, scrambled, thin, tiny
 
 CPU = torch.device("cpu")
 SEARCHES = sorted(slots()["decoding"])
@@ -87,7 +87,7 @@ def test_no_part_comes_out_differently(
 ) -> None:
     monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
     given = [[i % (VOCABULARY.n_src - 4) + 4 for i in ids] for ids in sources(8, longest=6)]
-    assert_same(*both(fitted(slot, name), search("beam", size=3, max_extra=6), given))
+    assert_same(*both(thin(slot, name), search("beam", size=3, max_extra=6), given))
 
 
 @pytest.mark.usefixtures("_captures")

@@ -16,7 +16,7 @@ from ablate.config import RunSpec
 from ablate.errors import StoppedError
 from ablate.training import TrainingResult, train
 from ablate.training.averaging import MovingAverage
-from tests.tiny import PARTS, fitted
+from tests.tiny import PARTS, thin
 from tests.training.reversal import fresh, job, run_spec
 
 Weights = dict[str, Tensor]
@@ -95,7 +95,7 @@ def test_a_state_in_any_order_continues_bit_for_bit() -> None:
 
 @pytest.mark.parametrize(("slot", "name"), PARTS)
 def test_every_part_has_weights_that_can_be_averaged(slot: str, name: str) -> None:
-    made = fitted(slot, name)
+    made = thin(slot, name)
     moving = MovingAverage(made, 0.9)
     moving.add(made)
     made.load_state_dict(moving.mean(1))

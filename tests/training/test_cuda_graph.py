@@ -24,7 +24,7 @@ from ablate.training.engines.self_check import compare
 from ablate.training.plan import Stream
 from ablate.training.step import StepConfig
 from tests.fake_cuda import CudaMachine
-from tests.tiny import PARTS, fitted, some_batch
+from tests.tiny import PARTS, some_batch, thin
 from tests.training import test_engines
 from tests.training.reversal import fresh, job, pairs, run_spec
 from tests.training.test_engines import of_length
@@ -46,7 +46,7 @@ def _few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def engine(
     machine: CudaMachine, slot: str = "position", name: str = "none", optimizer: str = "adam"
 ) -> CudaGraph:
-    model = fitted(slot, name).to(machine.device).train()
+    model = thin(slot, name).to(machine.device).train()
     step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD), clip=1.0)
     kinds = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
     fused = {"fused": True} if optimizer == "adam" else {}

@@ -37,7 +37,7 @@ from ablate.training.engines.shards import (
     shard_batch,
 )
 from ablate.training.step import StepConfig
-from tests.tiny import PARTS, fitted, some_batch
+from tests.tiny import PARTS, some_batch, thin
 from tests.training.reversal import fresh, job, run_spec
 from tests.training.test_engines import losses
 
@@ -117,7 +117,7 @@ def test_pieces_learn_as_eager_does(
 @pytest.mark.parametrize(("slot", "name"), PARTS)
 def test_the_gradient_is_that_of_the_whole_batch(slot: str, name: str, small_pieces: None) -> None:
     def model() -> Transformer:
-        made = fitted(slot, name)
+        made = thin(slot, name)
         for module in made.modules():
             if isinstance(module, Shifted):
                 module.max_shift = 0  # it would be drawn
@@ -131,8 +131,8 @@ def test_the_gradient_is_that_of_the_whole_batch(slot: str, name: str, small_pie
 
 @pytest.mark.parametrize("objective", sorted(slots()["objective"]))
 def test_every_objective_is_that_of_the_whole_batch(objective: str, small_pieces: None) -> None:
-    expected = gradient(engine(fitted("position", "none"), objective, "eager"))
-    found = gradient(engine(fitted("position", "none"), objective))
+    expected = gradient(engine(thin("position", "none"), objective, "eager"))
+    found = gradient(engine(thin("position", "none"), objective))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
@@ -213,7 +213,7 @@ def workers() -> list[int]:
 @on_linux
 @pytest.mark.parametrize("is_at_work", [False, True])
 def test_a_helper_that_dies_is_an_error_that_says_so(is_at_work: bool, small_pieces: None) -> None:
-    model = fitted("position", "none").train()
+    model = thin("position", "none").train()
     share_weights(model)
     worker = GradWorker(model, engine(model).step_config)
     pieces = shard_batch(some_batch(), 20, is_training=True)
@@ -263,7 +263,7 @@ def test_what_goes_wrong_in_a_helper_goes_wrong_here(
         return forward(self, *args)
 
     monkeypatch.setattr(Relu, "forward", fails_elsewhere)
-    with closing(engine(fitted("position", "none"))) as made:
+    with closing(engine(thin("position", "none"))) as made:
         made.cores = 2
         with pytest.raises(expected, match=said):
             made.step([some_batch()])
@@ -271,10 +271,10 @@ def test_what_goes_wrong_in_a_helper_goes_wrong_here(
 
 ORPHANED = """
 import os, signal
-from tests.training.test_data_parallel import engine, fitted, shards_module, workers
+from tests.training.test_data_parallel import engine, thin, shards_module, workers
 from tests.tiny import some_batch
 shards_module._FEWEST_TOKENS = 4
-made = engine(fitted("position", "none"))
+made = engine(thin("position", "none"))
 made.cores = 4
 made.step([some_batch()])
 print(*workers(), flush=True)
@@ -309,7 +309,7 @@ def test_small_batches_are_done_as_eagerly() -> None:
 
 @pytest.mark.gpu
 def test_a_gpu_does_batches_whole() -> None:
-    model = fitted("position", "none").cuda().train()
+    model = thin("position", "none").cuda().train()
     step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
     optimizer = torch.optim.Adam(model.parameters())
     with pytest.warns(UserWarning, match="a GPU computes batches whole"):
@@ -318,4 +318,4 @@ def test_a_gpu_does_batches_whole() -> None:
 
 
 def test_the_engine_is_what_it_says() -> None:
-    assert isinstance(engine(fitted("position", "none")), DataParallel)
+    assert isinstance(engine(thin("position", "none")), DataParallel)

@@ -29,7 +29,7 @@ from ablate.training.engines.self_check import compare
 from ablate.training.plan import Stream
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests import tape
-from tests.tiny import PARTS, fitted, some_batch
+from tests.tiny import PARTS, some_batch, thin
 from tests.training.reversal import fresh, job, pairs, run_spec
 
 pytestmark = pytest.mark.train
@@ -169,8 +169,8 @@ def test_no_part_comes_out_differently_from_a_graph(
     """With padding between the source and its buffer, and logits of padding made in vain."""
     monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
     batch = some_batch()
-    expected, left = gradients(Eager, fitted(slot, name).double(), batch)
-    found, right = gradients(CudaGraph, fitted(slot, name).double(), batch)
+    expected, left = gradients(Eager, thin(slot, name).double(), batch)
+    found, right = gradients(CudaGraph, thin(slot, name).double(), batch)
     torch.testing.assert_close(found, expected)
     for a, b in zip(left, right, strict=True):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-9)
@@ -183,7 +183,7 @@ def test_no_objective_comes_out_differently_from_a_graph(
     monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
 
     def result(cls: type[Engine]) -> Tensor:
-        model = fitted("position", "sinusoidal").double()
+        model = thin("position", "sinusoidal").double()
         step_config = StepConfig(build(Objective, choose(Objective, name), PAD))
         engine = cls(model, step_config, torch.optim.SGD(model.parameters(), lr=0.1))
         for _ in range(3):

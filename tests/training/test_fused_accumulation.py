@@ -16,7 +16,7 @@ from ablate.training.engines.fused_accumulation import FusedGradAccumulator
 from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig
 from tests.tape import Tape
-from tests.tiny import PARTS, fitted, some_batch
+from tests.tiny import PARTS, some_batch, thin
 
 
 def load() -> StepInputs:
@@ -35,7 +35,7 @@ def gradients(model: nn.Module) -> list[Tensor | None]:
 @pytest.mark.parametrize(("slot", "name"), PARTS)
 def test_no_part_comes_out_differently(slot: str, name: str) -> None:
     """Twice, so that there is something to add to; with weights that are not those of before."""
-    model = fitted(slot, name).train()
+    model = thin(slot, name).train()
     at_once = FusedGradAccumulator(model, "bf16")
     with torch.no_grad():
         for weight in model.parameters():
@@ -54,7 +54,7 @@ def test_no_part_comes_out_differently(slot: str, name: str) -> None:
 
 @pytest.mark.parametrize(("precision", "n"), [("fp32", (0, 1)), ("bf16", (2, 2))])
 def test_no_weight_has_a_kernel_of_its_own(precision: str, n: tuple[int, int]) -> None:
-    model = fitted("position", "sinusoidal").train()
+    model = thin("position", "sinusoidal").train()
     at_once = FusedGradAccumulator(model, precision)
     add = partial(at_once, partial(forward_backward, model, step_config(precision), load()))
     add(is_captured=False)
@@ -110,7 +110,7 @@ def test_a_weight_that_is_not_trained_stays_so() -> None:
 
 
 def test_a_first_gradient_is_not_captured() -> None:
-    model: Transformer = fitted("position", "sinusoidal").train()
+    model: Transformer = thin("position", "sinusoidal").train()
     add = partial(forward_backward, model, step_config("fp32"), load())
     with pytest.raises(RuntimeError, match="first gradient in a capture"):
         FusedGradAccumulator(model, "fp32")(add, is_captured=True)

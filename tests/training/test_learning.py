@@ -35,6 +35,7 @@ def run_spec(slot: str, name: str, **options: Any) -> RunSpec:
     choice = {slot: {"name": name, **options}}
     if slot in MODEL_SLOTS:
         model |= choices(slot, name) | choice
+        model["n_layers"] = 1 if model["n_layers"] < 3 else 3
     else:
         training |= choice
     return RunSpec.model_validate(

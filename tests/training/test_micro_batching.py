@@ -20,7 +20,7 @@ from ablate.training.engines import Engine, make_engine
 from ablate.training.engines import shards as shards_module
 from ablate.training.micro_batching import divide
 from ablate.training.step import StepConfig, StepResult
-from tests.tiny import fitted
+from tests.tiny import thin
 from tests.training.reversal import fresh, job, pairs, run_spec
 
 ENGINES = ("eager", "data_parallel", "cuda_graph")
@@ -94,7 +94,7 @@ def test_every_objective_is_that_of_the_whole_batch(name: str) -> None:
 
 
 def test_parts_are_smaller_than_those_that_the_engine_makes_anyway() -> None:
-    model = fitted("position", "none").train()
+    model = thin("position", "none").train()
     step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     batch = max(_batches(), key=lambda batch: batch.tgt_out.numel())

@@ -19,7 +19,7 @@ from ablate.training.engines import make_engine
 from ablate.training.engines.requirements import batch_dependence, capture_blocker
 from ablate.training.step import StepConfig
 from tests.observed import observed_batch_dependence, observed_capture_blocker
-from tests.tiny import PARTS, fitted, some_batch
+from tests.tiny import PARTS, some_batch, thin
 
 
 def objective(name: str = "label_smoothing") -> Objective:
@@ -28,20 +28,20 @@ def objective(name: str = "label_smoothing") -> Objective:
 
 @pytest.mark.parametrize(("slot", "name"), PARTS)
 def test_parts_declare_how_the_pairs_of_a_batch_depend_on_each_other(slot: str, name: str) -> None:
-    model = fitted(slot, name).train()
+    model = thin(slot, name).train()
     assert batch_dependence(model, objective()) == observed_batch_dependence(model, some_batch())
 
 
 @pytest.mark.parametrize(("slot", "name"), PARTS)
 def test_parts_declare_what_keeps_them_from_being_captured(slot: str, name: str) -> None:
-    model = fitted(slot, name).train()
+    model = thin(slot, name).train()
     observed = observed_capture_blocker(model, StepConfig(objective()), some_batch())
     assert bool(capture_blocker(model)) == bool(observed), observed
 
 
 @pytest.mark.parametrize("name", sorted(slots()["objective"]))
 def test_objectives_declare_what_keeps_them_from_being_captured(name: str) -> None:
-    model, step_config = fitted("position", "none").train(), StepConfig(objective(name))
+    model, step_config = thin("position", "none").train(), StepConfig(objective(name))
     observed = observed_capture_blocker(model, step_config, some_batch())
     assert bool(capture_blocker(model, step_config.objective)) == bool(observed), observed
 
@@ -69,7 +69,7 @@ def remembers(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def test_a_part_that_declares_too_little_is_noticed(
     change: Callable[..., Any], observed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = fitted("residual", "pre").train()
+    model = thin("residual", "pre").train()
     for module in model.modules():
         if isinstance(module, LayerNorm):
             module.register_buffer("seen", torch.zeros(()))
@@ -90,7 +90,7 @@ def test_a_part_that_depends_on_numbers_is_noticed(
 ) -> None:
     forward = Relu.forward
     monkeypatch.setattr(Relu, "forward", lambda *args: curious(forward(*args)))
-    model = fitted("feed_forward", "relu").train()
+    model = thin("feed_forward", "relu").train()
     observed = observed_capture_blocker(model, StepConfig(objective()), some_batch())
     assert observed.startswith("feed_forward: relu depends on numbers")
 
@@ -117,18 +117,18 @@ def test_a_part_that_declares_so_is_trained_eagerly(
     name: str, claim: str, part: type, label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(part, claim, "looks at everything")
-    found = engine_name_and_note(fitted("residual", "pre"), name)
+    found = engine_name_and_note(thin("residual", "pre"), name)
     assert found == ("eager", f"not {name}: {label} looks at everything")
 
 
 def test_masks_declare_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = fitted("position", "none")
+    model = thin("position", "none")
     monkeypatch.setattr(type(model.decoder.mask), "capture_blocker", "counts")
     assert capture_blocker(model).endswith(" counts")
 
 
 def test_layers_are_left_out_for_a_whole_batch() -> None:
-    model = fitted("position", "none")
+    model = thin("position", "none")
     assert batch_dependence(model, objective()) == ""
     model.decoder.layer_dropout = 0.1
     note = engine_name_and_note(model, "data_parallel")[1]
