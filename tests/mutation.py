@@ -42,6 +42,7 @@ from tests.mutants import NOTE, PARTS, Mutant, instrumented, mutants
 from tests.mutants_equivalent import is_equivalent
 
 TESTS = Path(__file__).parent
+DEFAULTS = TESTS / "parts" / "test_defaults.py"
 SECONDS = 120  # of processor time for one mutant; one that hangs is noticed
 VISITORS = ["parts/test_defaults", "test_gradients", "test_model"]
 
@@ -101,9 +102,13 @@ class Usage:
     with_gradient: dict[Path, set[int]]
 
     def tests(self, mutant: Mutant, items: list[pytest.Item]) -> list[pytest.Item]:
-        """Return the tests that call the function of a mutant, with their fixtures."""
+        """Return the tests that call the function of a mutant, or read the defaults of options."""
         function = str(mutant.file), mutant.function
-        return [item for item, calls in zip(items, self.calls, strict=True) if function in calls]
+        return [
+            item
+            for item, calls in zip(items, self.calls, strict=True)
+            if function in calls or item.path == DEFAULTS
+        ]
 
 
 def _observe(items: list[pytest.Item], files: list[Path]) -> Usage:
