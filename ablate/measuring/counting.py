@@ -28,6 +28,11 @@ def count_parameters(model: Transformer) -> dict[str, Any]:
             if id(parameter) not in counted:
                 counted.add(id(parameter))
                 by_part[place]["parameters"] += parameter.numel()
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for transform in (stack.input_transform, stack.output_transform):  # the residual scheme's
+            for parameter in transform.parameters():
+                if id(parameter) not in counted:
+                    by_part[f"{side}.residual"]["parameters"] += parameter.numel()
     total = sum(p.numel() for p in model.parameters())
     assert total == sum(entry["parameters"] for entry in by_part.values()), "a part was missed"
     return {"total": total, "embedding": by_part["embedding"]["parameters"], "by_part": by_part}

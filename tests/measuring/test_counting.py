@@ -90,3 +90,11 @@ def test_nll_of_a_uniform_guess_is_the_logarithm_of_the_vocabulary() -> None:
         model.embedding.tgt_table.weight.zero_()
     found = likelihood(model, Batches(pairs(20), 50, PAD).in_order(), "fp32")
     assert found.nll == pytest.approx(math.log(N_IDS), abs=1e-6)
+
+
+def test_what_a_residual_scheme_has_at_the_end_of_a_stack_is_its_own() -> None:
+    """Weights of 1, 2, ..., n outputs in n layers, and of n + 1 at the end."""
+    model = tiny(residual="dlcl", n_layers=2)
+    by_part = count_parameters(model)["by_part"]
+    for side in ("encoder", "decoder"):
+        assert by_part[f"{side}.residual"]["parameters"] == 1 + 2 + 3
