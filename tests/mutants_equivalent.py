@@ -13,6 +13,10 @@ from tests.mutants import Mutant
 _TWO_DIMENSIONS = "the tensor has two dimensions, of which the last is 1"
 _IN_PLACE = "a detached tensor is changed in place like the parameter whose memory it shares"
 _NO_GRADIENT_INSIDE = "autograd records nothing inside of an autograd.Function"
+_NEVER_EQUAL = "a random number equals the rate with a probability of about 1e-7"
+_SYMMETRIC = "the matrix of equal pairs is symmetric"
+_ROUNDING = "it is a bound for a number that exceeds it by rounding alone"
+_FAR_FROM_IT = "no logit lies between the masked ones and those of models"
 
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     (
@@ -27,6 +31,14 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "detach: input (2)",
         "only the shape and the type of the new tensor are read from it",
     ),
+    ("dropout.py", "WordDropout.forward", "Lt -> LtE: draws < self.rate", _NEVER_EQUAL),
+    ("dropout.py", "WordDropout.forward", "GtE -> Gt: draws*", _NEVER_EQUAL),
+    ("dropout.py", "WordDropout.forward", "drop a minus: -1", _SYMMETRIC),
+    ("dropout.py", "WordDropout.forward", "1 -> 2: 1", _SYMMETRIC),
+    ("dropout.py", "HeadDropout._some", "GtE -> Gt: draws*", _NEVER_EQUAL),
+    ("dropout.py", "HeadDropout._some", "Gt -> GtE: head > first", "the first is kept anyway"),
+    ("dropout.py", "HeadDropout._some", "Sub -> Add: n_heads - 1", _ROUNDING),
+    ("dropout.py", "HeadDropout._some", "drop the second term: n_heads - 1", _ROUNDING),
     ("norm.py", "AdaNorm.forward", "detach: self.k * y", "the bracket is detached"),
     ("norm.py", "AdaNorm.forward", "detach: y", "the bracket is detached"),
     ("norm.py", "AdaNorm.forward", "halve the gradient: self.k * y", "the bracket is detached"),
@@ -36,19 +48,42 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "drop the call of _at_least_float32: _at_least_float32(x)",
         "the product with a parameter in single precision is computed in single precision",
     ),
-    ("objective.py", "LabelSmoothing.loss", "drop a minus: -1", _TWO_DIMENSIONS),
-    ("objective.py", "LabelSmoothing.loss", "drop a minus: -1 (2)", _TWO_DIMENSIONS),
+    ("objective.py", "LabelSmoothing.loss", "drop a minus: -1*", _TWO_DIMENSIONS),
+    ("objective.py", "LabelSmoothing.loss", "Lt -> LtE: logits < MASKED_LOGIT / 2", _FAR_FROM_IT),
+    ("objective.py", "LabelSmoothing.loss", "2 -> 3: 2", _FAR_FROM_IT),
+    ("objective.py", "LabelSmoothing.loss", "detach: logits (3)", "a comparison has no gradient"),
+    (
+        "objective.py",
+        "ConfidencePenalty.loss",
+        "detach: log_p",
+        "it is the right factor: p times the gradient of log p sums to 0",
+    ),
     ("objective.py", "RDrop.loss", "drop a minus: -1*", _TWO_DIMENSIONS),
     ("objective.py", "ZLoss.loss", "drop a minus: -1*", _TWO_DIMENSIONS),
     ("objective.py", "ConfidencePenalty.loss", "drop a minus: -1*", _TWO_DIMENSIONS),
     ("objective.py", "_SmoothedCrossEntropy.forward", "drop a minus: -1*", _TWO_DIMENSIONS),
     ("objective.py", "_SmoothedCrossEntropy.forward", "detach: *", _NO_GRADIENT_INSIDE),
     ("objective.py", "_SmoothedCrossEntropy.forward", "halve the gradient: *", _NO_GRADIENT_INSIDE),
+    ("schedule.py", "Constant.rate", "1.0 -> 2.0: 1.0 (2)", "the minimum of it and 1 is taken"),
+    (
+        "schedule.py",
+        "Plateau.rate_after_warmup",
+        "0 -> 1: 0",
+        "the first loss is less than infinity, which sets it to 0",
+    ),
+    (
+        "position/absolute.py",
+        "_sines_and_cosines",
+        "drop a minus: -1 (2)",
+        _TWO_DIMENSIONS,
+    ),
     ("optimizer/*", "*.__init__", "True -> False: True", "foreach is faster and computes the same"),
     ("initialisation/*", "*", "detach: linear.weight*", _IN_PLACE),
     ("initialisation/*", "*", "detach: linear.bias*", _IN_PLACE),
     ("embedding.py", "TokenEmbedding.draw", "detach: *", _IN_PLACE),
     ("position/*", "*.__init__", "detach: self.table", _IN_PLACE),
+    ("position/*", "*.__init__", "detach: nn.init*", _IN_PLACE),
+    ("position/*", "*.__init__", "halve the gradient: nn.init*", _IN_PLACE),
     ("residual/scaled.py", "Admin.forward", "detach: omega", _IN_PLACE),
 )
 """File under ``ablate/parts``, function, change, and reason; ``*`` is any text, at its end."""

@@ -312,6 +312,22 @@ def test_confidence_penalty_is_the_entropy_of_pytorch() -> None:
     torch.testing.assert_close(objective("confidence_penalty").loss(logits, targets), expected)
 
 
+@pytest.mark.parametrize("name", ["cross_entropy", "label_smoothing"])
+def test_losses_of_half_precision_are_summed_in_single(name: str) -> None:
+    logits, targets = _batch()
+    loss = objective(name).loss(logits.half(), targets)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, objective(name).loss(logits.half().float(), targets))
+
+
+@pytest.mark.parametrize("form", ["uniform", "others", "annotated", "unmasked"])
+def test_label_smoothing_by_nothing_is_cross_entropy(form: str) -> None:
+    logits, targets = _batch()
+    plain = objective("cross_entropy").loss(logits, targets)
+    smoothing = objective("label_smoothing", epsilon=0.0, form=form)
+    torch.testing.assert_close(smoothing.loss(logits, targets), plain)
+
+
 def test_confident_and_doubtful_logits_give_numbers() -> None:
     for name in NAMES:
         chosen = objective(name)
