@@ -196,6 +196,8 @@ def patch(file: Path, source: str, names: dict[str, Any] | None = None) -> None:
     arguments = dict(_arguments(tree))
     for function in _functions(module):
         qualname = function.__code__.co_qualname
+        if qualname not in code:  # made by dataclasses
+            continue
         function.__code__ = code[qualname]
         given = arguments[qualname]
         function.__defaults__ = tuple(_values(given.defaults, module)) or None

@@ -125,7 +125,7 @@ BROKEN = {
     "misspelt": (
         MINE.replace("def embed", "def forwrad"),
         r"mine\.py:20: the position Ramped overrides nothing of its contract, .* it defines "
-        r"forwrad; the contract has bias, embed, rotate, values$",
+        r"forwrad; the contract has .*bias, embed, .*rotate, values$",
     ),
     "misspelt beside another": (
         f"{MINE}\n    def rotat(self, x: Tensor, positions: Tensor) -> Tensor:\n        return x\n",

@@ -207,8 +207,11 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
     """
     from ablate import api
     from ablate.cli import show
+    from ablate.report import format_class
 
     load(plugins)
+    if form is not None:
+        format_class(form)
     outcome = api.report(
         spec,
         seeds=numbers(seeds),

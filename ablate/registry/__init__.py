@@ -4,6 +4,7 @@ from ablate.registry.loading import digest_of_code
 from ablate.registry.lookup import build, choose, label, lookup, slots
 from ablate.registry.plugins import adopt, load_plugin, plugins, temporary_registrations
 from ablate.registry.table import (
+    EXTENSIBLE,
     AddedOption,
     Choice,
     Entry,
@@ -21,6 +22,7 @@ from ablate.registry.table import (
 from ablate.wording import suggest
 
 __all__ = [
+    "EXTENSIBLE",
     "AddedOption",
     "Choice",
     "Entry",

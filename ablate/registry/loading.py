@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from ablate.hashing import sha256, sha256_of_file
-from ablate.registry.table import TABLE, Entry, Plugin, PluginError
+from ablate.registry.table import EXTENSIBLE, TABLE, Entry, Plugin, PluginError
 
 _GROUP = "ablate.parts"
 
@@ -75,7 +75,7 @@ def run_plugin(plugin: Plugin, root: Path, run: Callable[[], object]) -> None:
         for entry in new:
             _check_module(entry, plugin)
             TABLE[entry.slot][entry.name] = replace(entry, origin=plugin)
-        if plugin.source and not new:
+        if plugin.source and not new and not _extends(plugin):
             raise PluginError(f"{plugin.name}: registers no part; decorate a class with @register")
     except (Exception, SystemExit) as error:
         restore(before, plugin)
@@ -83,6 +83,12 @@ def run_plugin(plugin: Plugin, root: Path, run: Callable[[], object]) -> None:
             raise
         raise PluginError(_message(plugin, root, error)) from error
     PLUGINS[plugin.sha256] = plugin
+
+
+def _extends(plugin: Plugin) -> bool:
+    """Return whether a plugin defines something that is no part, as a format of tables."""
+    classes = (cls for contract in EXTENSIBLE for cls in contract.__subclasses__())
+    return any(cls.__module__ == plugin.module for cls in classes)
 
 
 def snapshot() -> Snapshot:

@@ -2,6 +2,7 @@
 
 from ablate.report.cells import Table as Table
 from ablate.report.layout import table as table
+from ablate.report.render import format_class as format_class
 from ablate.report.render import format_of as format_of
 from ablate.report.render import render as render
 from ablate.report.render import write_tables as write_tables

@@ -8,7 +8,7 @@ from pathlib import Path
 from ablate.errors import SpecError
 from ablate.report import formats as formats  # each format enters `FORMATS`
 from ablate.report.cells import Table
-from ablate.report.table_format import FORMATS, Screen
+from ablate.report.table_format import FORMATS, Screen, TableFormat
 from ablate.store import write_whole
 from ablate.wording import no_such
 
@@ -34,10 +34,19 @@ def render(
     Raises:
         SpecError: if there is no such format or column.
     """
-    if format_ not in FORMATS:
-        raise SpecError(no_such("format", format_, FORMATS))
-    writer = FORMATS[format_](Screen(width, is_coloured), columns)
+    writer = format_class(format_)(Screen(width, is_coloured), columns)
     return writer.text(writer.selected(table))
+
+
+def format_class(name: str) -> type[TableFormat]:
+    """Return the format of a name.
+
+    Raises:
+        SpecError: if there is none.
+    """
+    if name not in FORMATS:
+        raise SpecError(no_such("format", name, FORMATS))
+    return FORMATS[name]
 
 
 def format_of(path: Path) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ablate.registry import EXTENSIBLE
 from ablate.report.cells import Table
 from ablate.report.columns import ALL, chosen
 
@@ -63,3 +64,6 @@ class TableFormat(ABC):
     @abstractmethod
     def text(self, table: Table) -> str:
         """Return ``table``, ending in a newline."""
+
+
+EXTENSIBLE.append(TableFormat)
