@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ablate import api
-from ablate.registry import temporary_registrations
+from ablate.registry import slots, temporary_registrations
 
 ROOT = Path(__file__).parents[1]
 RACES = {
@@ -53,6 +53,17 @@ def test_the_table_of_the_experiment_is_the_one_that_is_kept() -> None:
     assert {"BLEU test", "ΔBLEU test", "memory MiB"} <= shown[0].keys()
     for row, whole in zip(shown, kept, strict=True):
         assert row.items() <= whole.items()
+
+
+def test_there_are_as_many_parts_as_is_said() -> None:
+    """In the slots that the sentence names: all but data and decoding."""
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    named = re.search(r"A registry of over a hundred .*?: positions, (.*?), each with", text)
+    assert named is not None
+    others = {"corpus", "tokenizer", "decoding"}
+    counts = {slot: len(parts) for slot, parts in slots().items() if slot not in others}
+    assert len(named[1].split(", ")) + 1 == len(counts)
+    assert sum(counts.values()) > 100
 
 
 def test_speeds_in_training_are_those_that_were_measured() -> None:
