@@ -45,7 +45,10 @@ def _parts(results: Results, verdicts: dict[str, Verdict]) -> list[str]:
     texts = {
         Verdict.BETTER: ("is better than the baseline", "are better than the baseline"),
         Verdict.WORSE: ("is worse than the baseline", "are worse than the baseline"),
-        Verdict.NO_DIFFERENCE: (2 * (f"differs by less than {results.negligible.bleu:g} BLEU",)),
+        Verdict.NO_DIFFERENCE: (
+            f"differs from the baseline by less than {results.negligible.bleu:g} BLEU",
+            f"differ from the baseline by less than {results.negligible.bleu:g} BLEU",
+        ),
     }
     parts = []
     for verdict, (one, many) in texts.items():
@@ -55,7 +58,8 @@ def _parts(results: Results, verdicts: dict[str, Verdict]) -> list[str]:
     unknown = _of(verdicts, Verdict.CANNOT_TELL)
     if unknown:
         seeds = counted(len(results.seeds), "seed")
-        parts.append(f"{seeds} cannot tell {_listed(unknown)} from it")
+        baseline = "it" if parts else "the baseline"
+        parts.append(f"{seeds} cannot tell {_listed(unknown)} from {baseline}")
     return parts
 
 

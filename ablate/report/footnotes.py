@@ -48,19 +48,24 @@ def _partial(summaries: Sequence[Summary]) -> Iterator[Footnote]:
     some = [summary for summary in summaries if not summary.is_complete and summary.count("done")]
     if some:
         of_rows = "; ".join(f"{summary.name}: {_list(_done(summary))}" for summary in some)
+        differences = ""
+        if any(not summary.count("diverged") for summary in some):
+            differences = (
+                "; the differences of rows that miss seeds are by least squares, which allow for "
+                "the seeds' effects on the other rows"
+            )
         yield Footnote(
             PARTIAL,
-            f"not over all seeds: means are over the runs that are done ({of_rows}); the "
-            "differences of rows that miss seeds are by least squares, which allow for the seeds' "
-            "effects on the other rows.",
+            f"not over all seeds: means are over the runs that are done ({of_rows}){differences}.",
         )
     diverged = [s.name for s in summaries if s.count("diverged")]
     if diverged:
         yield Footnote(
             DIVERGED,
-            f"{_list(diverged)}: of a row with diverged seeds there is no interval, for the seeds "
-            "that are left are another question's answer. Its difference in BLEU counts a "
-            "divergence as 0, and its verdict is how many seeds it won of those that both have.",
+            f"{_list(diverged)}: a row with diverged seeds has no interval, for the seeds that did "
+            "not diverge are a selection. A difference in BLEU counts a divergence as 0, be it the "
+            "row's or the baseline's, and the verdict is how many seeds the row won of those that "
+            "both have.",
         )
     missing = [f"{s.name}: {s.count('missing')}" for s in summaries if s.count("missing")]
     if missing:
@@ -108,7 +113,8 @@ def _provenance(records: Records) -> Iterator[Footnote]:
 def _columns(results: Results) -> Iterator[Footnote]:
     summaries = results.summaries
     known = {key for summary in summaries for key in summary.metrics}
-    told = ["ppl is exp of the mean NLL per target token"] if "dev.nll" in known else []
+    has_ppl = "dev.nll" in known and results.has_one_tokenizer
+    told = ["ppl is exp of the mean NLL per target token"] if has_ppl else []
     if TRAIN_SPEED in known:
         told.append(f"train and decode are speeds over the baseline's{_speeds(results.baseline)}")
     if MEMORY in known:

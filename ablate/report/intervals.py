@@ -23,7 +23,8 @@ def intervals(results: Results) -> Iterator[Footnote]:
         yield Footnote("intervals", f"none: {_why_none(results)}")
         return
     yield Footnote("intervals", _held(results, compared, n_intervals))
-    band = f"±{results.negligible.bleu:g} BLEU (±{results.negligible.nll:g} nats)"
+    nats = f" (±{results.negligible.nll:g} nats)" if results.has_one_tokenizer else ""
+    band = f"±{results.negligible.bleu:g} BLEU{nats}"
     yield Footnote(
         "verdict",
         "better or worse: the interval leaves out 0; no difference: it lies within "

@@ -93,7 +93,7 @@ def test_verdicts_follow_from_the_intervals(
     assert verdicts == ["", "worse", "better", "no difference"]
     assert laid_out.conclusion == (
         "By BLEU on test, literal is better than the baseline; learned is worse than the baseline; "
-        "heads_1 differs by less than 1 BLEU."
+        "heads_1 differs from the baseline by less than 1 BLEU."
     )
 
 
@@ -120,8 +120,8 @@ def test_a_loss_that_tells_more_than_bleu_is_in_the_conclusion(
             more = 0.3 if row == "learned" else 0.001 * seed
             records[row, seed]["test"]["test"]["nll"] = nll + more
     assert table(experiment, records).conclusion == (
-        "By BLEU on test, 3 seeds cannot tell learned, literal and heads_1 from it; by NLL, "
-        "learned is worse."
+        "By BLEU on test, 3 seeds cannot tell learned, literal and heads_1 from the baseline; by "
+        "NLL, learned is worse."
     )
 
 
@@ -295,7 +295,7 @@ def test_a_row_that_diverged_has_no_interval_and_the_seeds_that_it_won(
     assert broken.column("test.test.bleu.difference")[1].text == signed(mean, 1)
     assert broken.column("test.test.bleu.difference.interval")[1].text == "\N{EN DASH}"
     assert broken.column("verdict")[1].text == f"won {sum(pair > 0 for pair in pairs)} of 3"
-    assert notes(broken)["§"].startswith("learned: of a row with diverged seeds")
+    assert notes(broken)["§"].startswith("learned: a row with diverged seeds has no")
 
 
 def test_a_row_whose_spread_departs_is_marked_and_said(tmp_path: Path) -> None:
