@@ -77,6 +77,13 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "drop a minus: -1 (2)",
         _TWO_DIMENSIONS,
     ),
+    (
+        "position/relative.py",
+        "ALiBi.__init__",
+        "drop the second factor: [0] * n_heads",
+        "one 0 is broadcast to all heads",
+    ),
+    ("position/relative.py", "ALiBi.__init__", "1 -> 2: 1*", "its sign alone counts"),
     ("optimizer/*", "*.__init__", "True -> False: True", "foreach is faster and computes the same"),
     ("initialisation/*", "*", "detach: linear.weight*", _IN_PLACE),
     ("initialisation/*", "*", "detach: linear.bias*", _IN_PLACE),

@@ -25,6 +25,8 @@ from ablate.parts.position import Position
 from ablate.registry import register, slots, temporary_registrations
 from ablate.runner.check import check
 
+pytestmark = pytest.mark.full
+
 PAGE = Path(__file__).parents[1] / "docs" / "parts.md"
 COMPUTED = set(slots()) - {"corpus", "tokenizer", "decoding"}
 ALL = [(slot, name) for slot, table in slots().items() for name in table]

@@ -35,6 +35,7 @@ def model(request: pytest.FixtureRequest) -> Transformer:
     return scrambled(fitted(slot, name).double())
 
 
+@pytest.mark.full
 def test_parts_of_one_slot_differ() -> None:
     for slot in MODEL_SLOTS:
         portraits = {name: Portrait(fitted(slot, name)) for s, name in PARTS if s == slot}

@@ -436,6 +436,7 @@ def in_a_process_of_its_own(
     )
 
 
+@pytest.mark.e2e
 def test_a_broken_distribution_ends_every_command_with_2(
     distribution: Path, tmp_path: Path
 ) -> None:

@@ -81,6 +81,7 @@ def test_every_beam_is_the_same(options: dict[str, Any]) -> None:
     assert_same(*both(small(), search("beam", **options), sources(n_ids=6)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("slot", "name"), PARTS)
 def test_no_part_comes_out_differently(
     slot: str, name: str, monkeypatch: pytest.MonkeyPatch

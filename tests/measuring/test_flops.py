@@ -35,6 +35,7 @@ def by_pytorch(model: Transformer, of: Batch) -> float:
     return counter.get_total_flops() / of.n_tokens
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("slot", COUNTED)
 def test_every_part_counts_as_pytorch_counts_it(slot: str) -> None:
     """One counter for all: what it remembers of one part must be true of the next."""

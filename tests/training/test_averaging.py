@@ -93,6 +93,7 @@ def test_a_state_in_any_order_continues_bit_for_bit() -> None:
     assert all(torch.equal(w, mean[name]) for name, w in whole.mean(6).items())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("slot", "name"), PARTS)
 def test_every_part_has_weights_that_can_be_averaged(slot: str, name: str) -> None:
     made = thin(slot, name)

@@ -32,6 +32,7 @@ def gradients(model: nn.Module) -> list[Tensor | None]:
     return [weight.grad for weight in model.parameters()]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("slot", "name"), PARTS)
 def test_no_part_comes_out_differently(slot: str, name: str) -> None:
     """Twice, so that there is something to add to; with weights that are not those of before."""

@@ -26,12 +26,14 @@ def objective(name: str = "label_smoothing") -> Objective:
     return build(Objective, choose(Objective, name), PAD)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("slot", "name"), PARTS)
 def test_parts_declare_how_the_pairs_of_a_batch_depend_on_each_other(slot: str, name: str) -> None:
     model = thin(slot, name).train()
     assert batch_dependence(model, objective()) == observed_batch_dependence(model, some_batch())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("slot", "name"), PARTS)
 def test_parts_declare_what_keeps_them_from_being_captured(slot: str, name: str) -> None:
     model = thin(slot, name).train()
