@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, Required
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict
 
 SCHEMA = 2
@@ -153,6 +154,7 @@ class Record(TypedDict, total=False):
     test: dict[str, dict[str, Any]]
 
 
+_LONGEST = 60  # characters of a value in a message
 _RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 
 
@@ -170,8 +172,17 @@ def read_record(content: object) -> dict[str, Any]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = ".".join(str(step) for step in first["loc"])
-        raise ValueError(f"is not a record: {path}: {first['msg']}") from error
+        raise ValueError(f"is not a record: {path} {_why(first)}") from error
     return present
+
+
+def _why(detail: ErrorDetails) -> str:
+    """Return in words what pydantic finds wrong with a key."""
+    if detail["type"] == "missing":
+        return "is missing"
+    expected = detail.get("ctx", {}).get("expected")
+    value = repr(detail["input"])[:_LONGEST]
+    return f"cannot be {value}" + (f"; it can be {expected}" if expected else "")
 
 
 def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:

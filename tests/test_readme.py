@@ -5,9 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
 
-from ablate import api
+from ablate import api, config
+from ablate.cli.app import app
 from ablate.registry import slots, temporary_registrations
+from tests.made_up_runs import finish
 
 ROOT = Path(__file__).parents[1]
 RACES = {
@@ -97,3 +100,65 @@ def test_the_part_is_the_one_that_init_writes_and_keeps_its_contracts(
         findings = api.check(["my_position.py"])
     assert findings
     assert all(finding.is_kept for finding in findings)
+
+
+def test_each_command_is_a_function_of_the_api() -> None:
+    others = {
+        "corpora fetch": "fetch_corpus",
+        "corpora show": "show_corpus",
+        "runs list": "runs",
+        "runs show": "runs",
+        "runs remove": "remove",
+        "runs gc": "collect_garbage",
+    }
+    command = typer.main.get_command(app)
+    assert isinstance(command, typer.core.TyperGroup)
+    for name, of_name in command.commands.items():
+        below = getattr(of_name, "commands", {})
+        for full in [f"{name} {sub}" for sub in below] or [name]:
+            function = others.get(full, full)
+            assert callable(getattr(api, function)), full
+            assert function in api.__all__, full
+
+
+def test_the_rows_of_the_example_are_those_that_are_counted(tmp_path: Path) -> None:
+    text = snippet("rows").replace("presets", str(ROOT / "experiments" / "presets"))
+    (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
+    names = [row.name for row in config.load(tmp_path / "x.yaml").rows]
+    assert len(names) == 6 + 3
+    assert names[-3:] == ["all", "all - no positions", "all - gated"]
+
+
+def test_the_example_of_own_data_is_planned(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for split in ("train", "dev", "test2016"):
+        for language in ("en", "de"):
+            path = tmp_path / "data" / f"{split}.{language}"
+            path.write_text("a small text\n" * 3, encoding="utf-8")
+    (tmp_path / "x.yaml").write_text(snippet("own data"), encoding="utf-8")
+    planned = api.plan(tmp_path / "x.yaml", device="cpu", results=tmp_path)
+    assert [row.name for row in planned.rows] == ["baseline", "rms"]
+
+
+def test_the_example_in_python_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On made-up runs, in a folder that has the experiment."""
+    (tmp_path / "experiments").symlink_to(ROOT / "experiments")
+    monkeypatch.chdir(tmp_path)
+    finish(Path("experiments/pe.yaml"), Path("results"), seeds=[1, 2], only=["none"])
+    exec(snippet("python"), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["baseline", "none"]
+
+
+def test_there_is_a_figure_and_it_exists() -> None:
+    figures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", (ROOT / "README.md").read_text("utf-8"))
+    assert figures
+    assert all((ROOT / figure).is_file() for figure in figures)
+
+
+@pytest.mark.parametrize("phrase", ["strangers", "gate fell", "4 of 5 cases", "4 cases of 5"])
+def test_phrases_that_nobody_understood_are_gone(phrase: str) -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "ablate").rglob("*.py")]
+    assert [page for page in pages if phrase in page.read_text("utf-8")] == []

@@ -40,12 +40,13 @@ def test_a_record_of_the_first_schema_gets_the_keys_of_the_present_one() -> None
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"status": "fine"}, "status"),
-        ({"test": "none"}, "test"),
-        ({"test": {"test": 3}}, "test.test"),
-        ({"params": {"total": "many", "embedding": 1}}, "params.total"),
-        ({"versions": {"torch": 2}}, "versions.torch"),
-        ({"hash": None}, "hash"),
+        ({"status": "fine"}, "status cannot be 'fine'; it can be 'done', .*"),
+        ({"test": "none"}, "test cannot be 'none'"),
+        ({"test": {"test": 3}}, "test.test cannot be 3"),
+        ({"params": {"total": "many", "embedding": 1}}, "params.total cannot be 'many'"),
+        ({"params": {"total": 3}}, "params.embedding is missing"),
+        ({"versions": {"torch": 2}}, "versions.torch cannot be 2"),
+        ({"hash": None}, "hash cannot be None"),
     ],
 )
 def test_what_is_no_record_is_named_with_its_file(
@@ -55,7 +56,9 @@ def test_what_is_no_record_is_named_with_its_file(
     store.save(RECORD)
     path = store.path(RECORD["hash"]) / "record.json"
     path.write_text(json.dumps(RECORD | change), encoding="utf-8")
-    with pytest.raises(StoreError, match=rf"record\.json: is not a record: {reason}: .*repeat"):
+    with pytest.raises(
+        StoreError, match=rf"record\.json: is not a record: {reason}; move it away to repeat"
+    ):
         store.load(RECORD["hash"])
 
 

@@ -113,7 +113,7 @@ class Comparison:
 
     @property
     def detectable(self) -> Interval | None:
-        """The true difference that a simultaneous interval tells from 0 in 4 cases of 5.
+        """The true difference that a simultaneous interval tells from 0 with a probability of 80%.
 
         Of the rows of the additive model, with the pairs that they have: the least and the largest.
         """

@@ -20,7 +20,7 @@ from ablate.api.stored import (
 )
 from ablate.api.study import Experiment, Study
 from ablate.api.texts import CorpusListing, CorpusStatistics, corpora, fetch_corpus, show_corpus
-from ablate.api.translating import Translation, Translator, decoded
+from ablate.api.translating import Translation, Translator, decoded, translate
 
 __all__ = [
     "AttentionMap",
@@ -63,4 +63,5 @@ __all__ = [
     "schema",
     "show_corpus",
     "status",
+    "translate",
 ]

@@ -13,13 +13,14 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_model
 
+from ablate import decoding
 from ablate.config import RunSpec
 from ablate.config.merge import merge_schema
 from ablate.config.messages import validated
 from ablate.config.source import parse, source_of
 from ablate.data.batches import Ragged
 from ablate.data.tokenizer import PAD, TokenizerPair
-from ablate.decoding import Search, translate
+from ablate.decoding import Search
 from ablate.errors import DataError, SpecError, StoreError
 from ablate.model import assemble
 from ablate.registry import Choice, build, lookup
@@ -117,7 +118,7 @@ class Translator:
                     f"line {n_before + row + 1} has {length - 1:,} tokens; only the first "
                     f"{max_len - 1:,} are translated, because model.dims.max_len is {max_len}"
                 )
-        n_best = translate(
+        n_best = decoding.translate(
             self.model,
             self._search,
             sources.cut(max_len),
@@ -129,6 +130,18 @@ class Translator:
             decode = self.tokenizers.decode_tgt
             best = [Translation(decode(each.tokens), each.score) for each in hypotheses]
             yield best if line else [Translation("", 0.0)] * self._n_best
+
+
+def translate(
+    run: str,
+    lines: Iterable[str],
+    *,
+    device: str = "cpu",
+    results: Path | str = "results",
+    n_best: int = 1,
+) -> list[list[Translation]]:
+    """Return the ``n_best`` best translations of every line, as `Translator` makes them."""
+    return list(Translator(run, device=device, results=results, n_best=n_best).translate(lines))
 
 
 def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:

@@ -69,9 +69,8 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
         return text
     low, high = (number(end, BLEU_DECIMALS) for end in (least.low, least.high))
     found = low if low == high else f"{low} to {high}"
-    return (
-        f"{text} With the pairs done, a true difference of {found} BLEU is found in 4 of 5 cases."
-    )
+    power = "is found with a probability of 80%"
+    return f"{text} With the pairs done, a true difference of {found} BLEU {power}."
 
 
 def _apart(results: Results, compared: Comparison) -> Iterator[Footnote]:

@@ -301,6 +301,8 @@ def test_auto_is_what_suits_the_device() -> None:
     assert resolve("auto", "cpu") == "data_parallel"
     assert resolve("auto", "cuda") == "cuda_graph"
     assert resolve("compile", "cpu") == "compile"
+    with pytest.raises(SpecError, match="captures CUDA graphs, which a CPU does not have; say --e"):
+        resolve("cuda_graph", "cpu")
     with pytest.raises(
         SpecError, match="no engine 'fast'; say auto, eager, data_parallel, cuda_graph, compile"
     ):

@@ -30,12 +30,17 @@ def resolve(name: str, device: str) -> str:
     and `data_parallel` on a CPU, where that is next to nothing.
 
     Raises:
-        SpecError: if there is no such engine.
+        SpecError: if there is no such engine, or the device cannot have it.
     """
     if name == "auto":
         return CudaGraph.name if device == "cuda" else DataParallel.name
     if name not in _ENGINES:
         raise SpecError(f"there is no engine {name!r}; say {', '.join(NAMES)}")
+    if name == CudaGraph.name and device != "cuda":
+        raise SpecError(
+            f"the engine {name} captures CUDA graphs, which a {device.upper()} does not have; say "
+            f"--engine auto, which is {DataParallel.name} there, or --device cuda"
+        )
     return name
 
 
