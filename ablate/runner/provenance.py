@@ -37,12 +37,15 @@ def versions() -> dict[str, str]:
     known = {"ablate": __version__, "python": platform.python_version()}
     for library in _LIBRARIES:
         try:
-            known[library] = version(library)
+            known[library] = _version(library)
         except PackageNotFoundError:
             continue
     if torch.version.cuda is not None:
         known["cuda"] = torch.version.cuda
     return known
+
+
+_version = cache(version)  # every task asks, and each time the metadata would be read
 
 
 def git() -> dict[str, Any]:

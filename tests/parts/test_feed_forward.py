@@ -329,6 +329,12 @@ def test_experts_share_the_dropout_of_the_layer(x: Tensor) -> None:
     assert [dropout.p for dropout in dropouts] == [0.4] * 4
 
 
+def test_a_mixture_can_be_counted_without_numbers(x: Tensor) -> None:
+    """On the meta device, which has no autocast."""
+    y = mixture().to("meta")(x.to("meta"))
+    assert (y.shape, y.is_meta) == (x.shape, True)
+
+
 def test_a_mixture_costs_what_all_its_experts_cost() -> None:
     expert = sum(p.numel() for p in feed_forward("relu", d_ff=H).parameters())
     assert sum(p.numel() for p in mixture().parameters()) == 4 * expert + 4 * D
