@@ -194,7 +194,28 @@ def r_drop(logits: Tensor, targets: Tensor, alpha: float, epsilon: float) -> Ten
     return total
 
 
+def of_target(logits: Tensor, targets: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the sum of a function of each target's probability."""
+    losses = [loss((row.exp() / row.exp().sum())[t]) for row, t in tokens(logits, targets)]
+    return torch.stack(losses).sum()
+
+
+def focal(logits: Tensor, targets: Tensor, gamma: float) -> Tensor:
+    return of_target(logits, targets, lambda p: -((1 - p) ** gamma) * p.log())
+
+
+def poly1(logits: Tensor, targets: Tensor, weight: float) -> Tensor:
+    return of_target(logits, targets, lambda p: -p.log() + weight * (1 - p))
+
+
+def generalised_cross_entropy(logits: Tensor, targets: Tensor, q: float) -> Tensor:
+    return of_target(logits, targets, lambda p: (1 - p**q) / q)
+
+
 PLAIN: dict[str, tuple[Callable[..., Tensor], list[dict[str, Any]]]] = {
+    "focal": (focal, [{"gamma": 0.0}, {"gamma": 0.5}, {"gamma": 2.0}]),
+    "poly1": (poly1, [{"weight": 1.0}, {"weight": -0.5}]),
+    "generalised_cross_entropy": (generalised_cross_entropy, [{"q": 0.7}, {"q": 1.0}]),
     "cross_entropy": (cross_entropy, [{}]),
     "label_smoothing": (
         label_smoothing,

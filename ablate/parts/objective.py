@@ -20,6 +20,9 @@ from ablate.parts.embedding import MASKED_LOGIT
 from ablate.registry import Part, register
 
 Epsilon = Annotated[float, Field(ge=0.0, lt=1.0)]
+Power = Annotated[float, Field(gt=0.0, le=1.0)]
+
+_MOST_LOG_P = -1e-12
 
 
 class Objective(Part, slot="objective"):
@@ -204,6 +207,82 @@ class ConfidencePenalty(Objective):
         entropy = _sum_over_tokens(-(log_p.exp() * log_p).sum(dim=-1), targets, self.pad)
         cross_entropy = _smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)
         return cross_entropy - self.beta * entropy
+
+
+class OfTarget(Objective):
+    """The contract of losses that are functions of the target's probability."""
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        log_p = -F.cross_entropy(_at_least_float32(logits), targets, reduction="none")  # (N,)
+        return _sum_over_tokens(self.of_target(log_p), targets, self.pad)
+
+    @abstractmethod
+    def of_target(self, log_p: Tensor) -> Tensor:
+        """Return the loss of each token, (N,), for the logarithm of its probability, (N,)."""
+
+
+@register(
+    "focal",
+    formula="-(1 - p)^gamma log p, p = p(target)",
+    source="Lin et al. 2017, arXiv:1708.02002, eq. 4, for many classes and without alpha",
+)
+class Focal(OfTarget):
+    """Cross-entropy that counts less where the target is likely already.
+
+    Args:
+        pad: the id of padding.
+        gamma: 0 is cross-entropy; 2 in the paper.
+    """
+
+    def __init__(self, pad: int, *, gamma: NonNegativeFloat = 2.0) -> None:
+        super().__init__(pad)
+        self.gamma = gamma
+
+    def of_target(self, log_p: Tensor) -> Tensor:
+        unlikely = -torch.expm1(log_p.clamp(max=_MOST_LOG_P))  # so that its power has a slope
+        return -(unlikely**self.gamma) * log_p
+
+
+@register(
+    "poly1",
+    formula="-log p + weight (1 - p), p = p(target)",
+    source="Leng et al. 2022, arXiv:2204.12511, eq. 6 (Poly-1 cross-entropy)",
+)
+class Poly1(OfTarget):
+    """Cross-entropy with another coefficient of the first term of its series in 1 - p.
+
+    Args:
+        pad: the id of padding.
+        weight: what is added to that coefficient, which is 1; 0 is cross-entropy.
+    """
+
+    def __init__(self, pad: int, *, weight: float = 1.0) -> None:
+        super().__init__(pad)
+        self.weight = weight
+
+    def of_target(self, log_p: Tensor) -> Tensor:
+        return -log_p - self.weight * torch.expm1(log_p)
+
+
+@register(
+    "generalised_cross_entropy",
+    formula="(1 - p^q) / q, p = p(target)",
+    source="Zhang & Sabuncu 2018, arXiv:1805.07836, eq. 6",
+)
+class GeneralisedCrossEntropy(OfTarget):
+    """Between cross-entropy and 1 - p, which wrong targets do less harm to.
+
+    Args:
+        pad: the id of padding.
+        q: near 0 it is cross-entropy, and at 1 it is 1 - p; 0.7 in the paper.
+    """
+
+    def __init__(self, pad: int, *, q: Power = 0.7) -> None:
+        super().__init__(pad)
+        self.q = q
+
+    def of_target(self, log_p: Tensor) -> Tensor:
+        return -torch.expm1(self.q * log_p) / self.q
 
 
 def _at_least_float32(logits: Tensor) -> Tensor:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-from ablate.parts.dims import Dims, Fraction
+from ablate.parts.dims import AtLeastTwo, Dims, Fraction
 from ablate.registry import AddedOption, Part, register
 
 
@@ -209,7 +209,8 @@ class Linear(Falling):
 
 @register(
     "wsd",
-    formula="lr; in the last decay n_steps steps lr + (min_lr - lr) share, share of those steps",
+    formula="lr; in the last decay n_steps steps lr + (min_lr - lr) share, or another form, share "
+    "of those steps",
     source="Hu et al. 2024, arXiv:2404.06395, sec. 4; Haegele et al. 2024, arXiv:2405.18392",
 )
 class WarmupStableDecay(Falling):
@@ -226,6 +227,57 @@ class WarmupStableDecay(Falling):
         decay: share of all steps over which the rate falls, or as many as the warm-up leaves; a
             tenth was enough for Hu et al.
         min_lr: the rate of the last step.
+        form: how the rate falls, with the share of those steps: ``linear``; ``sqrt``: by
+            sqrt(share), the best form of Haegele et al.; ``exponential``: to lr (min_lr /
+            lr)^share, as in Hu et al., for which min_lr must be above 0.
+
+    Raises:
+        ValueError: if min_lr is above lr, or 0 where the rate falls exponentially.
+    """
+
+    def __init__(  # noqa: PLR0913 - one argument for every option
+        self,
+        dims: Dims,
+        n_steps: int,
+        *,
+        lr: PositiveFloat = 5e-4,
+        warmup: NonNegativeInt = 4000,
+        decay: Fraction = 0.1,
+        min_lr: NonNegativeFloat = 0.0,
+        form: Annotated[Literal["linear", "sqrt", "exponential"], AddedOption("linear")] = "linear",
+    ) -> None:
+        super().__init__(dims, n_steps, lr=lr, warmup=warmup, min_lr=min_lr)
+        if form == "exponential" and not min_lr:
+            raise ValueError(
+                "a rate that falls exponentially never comes to a min_lr of 0; give it a number "
+                "above 0, such as a tenth of lr, or choose form: linear or sqrt"
+            )
+        self.begin = max(warmup, n_steps - max(1, round(decay * n_steps)))
+        self.form = form
+
+    def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
+        done = self.share(step, self.begin)
+        if self.form == "exponential":
+            return self.lr * (self.min_lr / self.lr) ** done
+        fallen = done**0.5 if self.form == "sqrt" else done
+        return self.lr + (self.min_lr - self.lr) * fallen
+
+
+@register(
+    "polynomial",
+    formula="min_lr + (lr - min_lr) (1 - share)^power, share of the steps after the warm-up",
+    source="fairseq, polynomial_decay_schedule.py; torch.optim.lr_scheduler.PolynomialLR",
+)
+class Polynomial(Falling):
+    """After the warm-up a power of the share that is left, down to min_lr at the last step.
+
+    Args:
+        dims: not used.
+        n_steps: length of the whole training.
+        lr: the highest rate.
+        warmup: steps until the highest rate.
+        power: 1 is `linear`.
+        min_lr: the rate of the last step.
 
     Raises:
         ValueError: if min_lr is above lr.
@@ -238,14 +290,60 @@ class WarmupStableDecay(Falling):
         *,
         lr: PositiveFloat = 5e-4,
         warmup: NonNegativeInt = 4000,
-        decay: Fraction = 0.1,
+        power: PositiveFloat = 2.0,
         min_lr: NonNegativeFloat = 0.0,
     ) -> None:
         super().__init__(dims, n_steps, lr=lr, warmup=warmup, min_lr=min_lr)
-        self.begin = max(warmup, n_steps - max(1, round(decay * n_steps)))
+        self.power = power
 
     def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
-        return self.lr + (self.min_lr - self.lr) * self.share(step, self.begin)
+        left = max(1 - self.share(step, self.warmup), 0.0)
+        return self.min_lr + (self.lr - self.min_lr) * left**self.power
+
+
+@register(
+    "cosine_restarts",
+    formula="as cosine, n_cycles times, each growth times as long as the one before",
+    source="Loshchilov & Hutter 2017, arXiv:1608.03983, eq. 5 (SGDR)",
+)
+class CosineRestarts(Falling):
+    """After the warm-up several cosines from lr down to min_lr, the last one ends with training.
+
+    Args:
+        dims: not used.
+        n_steps: length of the whole training.
+        lr: the highest rate.
+        warmup: steps until the highest rate.
+        n_cycles: how often the rate falls.
+        growth: T_mult, the ratio of the lengths of successive cycles.
+        min_lr: the lowest rate.
+
+    Raises:
+        ValueError: if min_lr is above lr.
+    """
+
+    def __init__(  # noqa: PLR0913 - one argument for every option
+        self,
+        dims: Dims,
+        n_steps: int,
+        *,
+        lr: PositiveFloat = 5e-4,
+        warmup: NonNegativeInt = 4000,
+        n_cycles: AtLeastTwo = 3,
+        growth: PositiveFloat = 2.0,
+        min_lr: NonNegativeFloat = 0.0,
+    ) -> None:
+        super().__init__(dims, n_steps, lr=lr, warmup=warmup, min_lr=min_lr)
+        lengths = [growth**cycle for cycle in range(n_cycles)]
+        ends = [sum(lengths[: cycle + 1]) / sum(lengths) for cycle in range(n_cycles)]
+        self.bounds = [0.0, *ends[:-1], 1.0]
+
+    def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
+        done = min(self.share(step, self.warmup), 1.0)
+        cycle = next(i for i, end in enumerate(self.bounds[1:]) if done < end or end == 1.0)
+        begin, end = self.bounds[cycle : cycle + 2]
+        of_cycle = (done - begin) / (end - begin)
+        return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * of_cycle)) / 2
 
 
 @register(

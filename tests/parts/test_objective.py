@@ -366,3 +366,28 @@ def test_unmasked_smooths_over_what_the_embedding_leaves() -> None:
         if target != PAD
     )
     torch.testing.assert_close(smoothed.loss(masked, targets), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("focal", {"gamma": 0.0}),
+        ("poly1", {"weight": 0.0}),
+        ("generalised_cross_entropy", {"q": 1e-9}),
+    ],
+)
+def test_functions_of_the_target_become_cross_entropy(name: str, options: dict[str, float]) -> None:
+    logits, targets = (x.double() if x.is_floating_point() else x for x in _batch())
+    expected = objective("cross_entropy").loss(logits, targets)
+    torch.testing.assert_close(objective(name, **options).loss(logits, targets), expected)
+
+
+def test_functions_of_the_target_by_hand() -> None:
+    """The target has a probability of 0.6."""
+    for name, options, expected in (
+        ("focal", {}, 0.4**2 * -math.log(0.6)),
+        ("poly1", {}, -math.log(0.6) + 0.4),
+        ("generalised_cross_entropy", {}, (1 - 0.6**0.7) / 0.7),
+    ):
+        loss = objective(name, **options).loss(LOGITS, TARGET).item()
+        assert loss == pytest.approx(expected, abs=1e-9), name

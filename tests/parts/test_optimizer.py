@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ OPTIONS = [(n, o) for n in NAMES for o in lookup("optimizer", n).options.model_f
 BEYOND: dict[str, list[Any]] = {
     "min_rms": [5.0],
     "clip": [1.5],
+    "every": [1, 2],
+    "adan.betas": [(0.5, 0.6, 0.7), (0.98, 0.92, 0.5)],
 }  # the usual values have no effect on these steps
 LR = 0.1
 
@@ -94,7 +97,8 @@ def assert_same(left: list[Tensor], right: list[Tensor], tolerance: float = 1e-1
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
 def test_every_option_changes_the_steps(name: str, option: str) -> None:
     before = ours(name)
-    values = BEYOND.get(option) or list(alternatives(lookup("optimizer", name), option))
+    beyond = BEYOND.get(f"{name}.{option}") or BEYOND.get(option)
+    values = beyond or list(alternatives(lookup("optimizer", name), option))
     assert values
     for value in values:
         after = ours(name, **{option: value})
@@ -179,8 +183,10 @@ def test_one_kind_of_parameter_is_enough(name: str, is_matrix: bool) -> None:
     x = nn.Parameter(torch.ones(2, 3))
     optimizer = build(Optimizer, choose(Optimizer, name)).make([Group([x], is_matrix=is_matrix)])
     set_lr(optimizer, LR)
-    x.sum().backward()
-    optimizer.step()
+    for _ in range(2):  # the first step of soap makes its basis and moves nothing
+        x.grad = None
+        x.sum().backward()
+        optimizer.step()
     assert bool((x < 1).all())
     optimizer.zero_grad(set_to_none=True)
     assert x.grad is None
@@ -371,3 +377,117 @@ def test_muon_is_refused_where_pytorch_has_none(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delattr(torch.optim, "Muon")
     with pytest.raises(RefusedError, match=r"muon needs PyTorch 2.9 or newer, and this is \d"):
         build(Optimizer, choose(Optimizer, "muon"))
+
+
+@pytest.mark.parametrize("warmup", [0, 4])
+def test_ademamix_takes_the_steps_of_its_paper(warmup: int) -> None:
+    def rule(p: Tensor, g: Tensor, memory: dict[str, Any], t: int, lr: float) -> Tensor:
+        share = min(t / warmup, 1) if warmup else 1
+        alpha, beta3 = 3.0 * share, 0.99
+        if share < 1:
+            a, b = math.log(0.9), math.log(0.99)
+            beta3 = math.exp(a * b / ((1 - share) * b + share * a))
+        m1 = memory["m1"] = 0.9 * memory.get("m1", 0.0) + 0.1 * g
+        m2 = memory["m2"] = beta3 * memory.get("m2", 0.0) + (1 - beta3) * g
+        v = memory["v"] = 0.8 * memory.get("v", 0.0) + 0.2 * g.square()
+        u = m1 / (1 - 0.9**t) + alpha * m2
+        return p - lr * (u / ((v / (1 - 0.8**t)).sqrt() + 1e-3) + 0.2 * p)
+
+    options = {"betas": (0.9, 0.8), "beta3": 0.99, "alpha": 3.0, "eps": 1e-3, "weight_decay": 0.2}
+    assert_same(ours("ademamix", warmup=warmup, **options), by_hand(rule))
+
+
+def test_ademamix_needs_a_slow_mean() -> None:
+    with pytest.raises(RefusedError, match="beta3 is the decay of the slow mean"):
+        build(Optimizer, choose(Optimizer, "ademamix", beta3=0.0))
+
+
+def test_adan_takes_the_steps_of_its_paper() -> None:
+    """With the paper's b = 1 - beta, and the bias correction of the authors' code."""
+    b1, b2, b3 = 0.3, 0.4, 0.1
+
+    def rule(p: Tensor, g: Tensor, memory: dict[str, Any], t: int, lr: float) -> Tensor:
+        change = g - memory.get("g", g)
+        memory["g"] = g.clone()
+        m = memory["m"] = (1 - b1) * memory.get("m", 0.0) + b1 * g
+        v = memory["v"] = (1 - b2) * memory.get("v", 0.0) + b2 * change
+        n = memory["n"] = (1 - b3) * memory.get("n", 0.0) + b3 * (g + (1 - b2) * change) ** 2
+        c1, c2, c3 = (1 - (1 - b) ** t for b in (b1, b2, b3))
+        step = (m / c1 + (1 - b2) * v / c2) / ((n / c3).sqrt() + 1e-3)
+        return (p - lr * step) / (1 + 0.2 * lr)
+
+    options = {"betas": (0.7, 0.6, 0.9), "eps": 1e-3, "weight_decay": 0.2}
+    assert_same(ours("adan", **options), by_hand(rule))
+
+
+def test_lamb_takes_the_steps_of_its_paper() -> None:
+    def rule(p: Tensor, g: Tensor, memory: dict[str, Any], t: int, lr: float) -> Tensor:
+        m = memory["m"] = 0.9 * memory.get("m", 0.0) + 0.1 * g
+        v = memory["v"] = 0.999 * memory.get("v", 0.0) + 0.001 * g.square()
+        u = m / (1 - 0.9**t) / ((v / (1 - 0.999**t)).sqrt() + 1e-6) + 0.3 * p
+        return p - lr * u * p.square().sum().sqrt() / u.square().sum().sqrt()
+
+    assert_same(ours("lamb", weight_decay=0.3), by_hand(rule))
+
+
+def test_lamb_moves_zeros_by_the_rate() -> None:
+    x = nn.Parameter(torch.zeros(3))
+    optimizer = build(Optimizer, choose(Optimizer, "lamb")).make([Group([x], is_matrix=False)])
+    set_lr(optimizer, 0.1)
+    x.sum().backward()
+    optimizer.step()
+    torch.testing.assert_close(x.detach(), torch.full((3,), -0.1), atol=1e-5, rtol=0)
+
+
+def test_cautious_adamw_leaves_out_what_the_gradient_speaks_against() -> None:
+    shares = set()
+
+    def rule(p: Tensor, g: Tensor, memory: dict[str, Any], t: int, lr: float) -> Tensor:
+        step = p - adam(p, g, memory, t, lr)
+        pairs = zip(step.flatten(), g.flatten(), strict=True)
+        agrees = torch.tensor([float(a * b > 0) for a, b in pairs])
+        shares.add(round(float(agrees.mean()), 3))
+        agrees = agrees.reshape(p.shape).double()
+        return p - lr * 0.2 * p - step * agrees / agrees.mean().clamp(min=1e-3)
+
+    assert_same(ours("cautious_adamw", weight_decay=0.2), by_hand(rule), 1e-7)
+    assert len(shares) > 1, "some step must be against the gradient"
+
+
+def test_soap_takes_the_steps_of_its_paper() -> None:
+    """A matrix, with the momentum in the original space, as algorithm 3 has it; adamw beside it."""
+    every = 2
+
+    def rule(p: Tensor, g: Tensor, memory: dict[str, Any], t: int, lr: float) -> Tensor:
+        if p.ndim == 1:
+            m = memory["m"] = 0.9 * memory.get("m", 0.0) + 0.1 * g
+            v = memory["v"] = 0.8 * memory.get("v", 0.0) + 0.2 * g.square()
+            u = m / (1 - 0.9**t) / ((v / (1 - 0.8**t)).sqrt() + 1e-3)
+            return p - lr * (u + 0.1 * p)
+        factors = [g @ g.T, g.T @ g]
+        if t == 1:
+            memory["factors"] = [0.2 * f for f in factors]
+            memory["q"] = [torch.linalg.eigh(f).eigenvectors.flip(1) for f in memory["factors"]]
+            return p
+        n, (left, right) = t - 1, memory["q"]
+        m = memory["m"] = 0.9 * memory.get("m", 0.0) + 0.1 * g
+        v = memory["v"] = 0.8 * memory.get("v", 0.0) + 0.2 * (left.T @ g @ right).square()
+        u = (left.T @ m @ right) / (1 - 0.9**n)
+        u = left @ (u / (v.sqrt() + 1e-3) * (1 - 0.8**n) ** 0.5) @ right.T
+        p = (p - lr * u) * (1 - 0.1 * lr)
+        old = memory["factors"]
+        memory["factors"] = [0.8 * a + 0.2 * b for a, b in zip(old, factors, strict=True)]
+        if n % every == 0:
+            for side, (factor, q) in enumerate(zip(memory["factors"], memory["q"], strict=True)):
+                order = (q.T @ factor @ q).diagonal().argsort(descending=True)
+                memory["v"] = memory["v"][order] if side == 0 else memory["v"][:, order]
+                memory["q"][side] = torch.linalg.qr(factor @ q[:, order]).Q
+        return p
+
+    options = {"betas": (0.9, 0.8), "eps": 1e-3, "every": every, "weight_decay": 0.1}
+    assert_same(ours("soap", **options), by_hand(rule), 1e-8)
+
+
+def test_nadam_is_pytorchs_up_to_the_rounding_of_its_product_of_momenta() -> None:
+    options = {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0.1, "momentum_decay": 0.3}
+    assert_same(ours("nadam", **options), theirs(torch.optim.NAdam, **options), 1e-6)

@@ -1,0 +1,386 @@
+"""Optimizers that PyTorch does not have, or not in a form that continues bit for bit."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from ablate.parts.optimizer.adaptive import AdamW
+from ablate.parts.optimizer.contract import Betas, Decay, Group, Optimizer, TorchOptimizer
+from ablate.parts.optimizer.momentum import CombinedOptimizer
+from ablate.registry import register
+
+State = dict[str, Any]
+
+
+class PerParameter(torch.optim.Optimizer):
+    """The contract of optimizers that treat every parameter by itself.
+
+    Args:
+        groups: of parameters.
+        **settings: of the optimizer; groups may have others.
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], **settings: Any) -> None:
+        super().__init__(groups, settings)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Make one step; the gradients must have been computed."""
+        assert closure is None, "a closure is not supported"
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    state = self.state[parameter]
+                    state["step"] = state.get("step", 0) + 1
+                    self.update(parameter, parameter.grad, state, group)
+
+    @abstractmethod
+    def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
+        """Change a parameter in place.
+
+        Args:
+            w: the parameter.
+            g: its gradient.
+            state: of the parameter, kept from step to step; ``step`` is the number of this one.
+            group: the settings.
+        """
+
+
+def moving_mean(state: State, name: str, x: Tensor, decay: float) -> Tensor:
+    """Return the moving mean of ``x`` that is kept under a name, not corrected for its start."""
+    if name not in state:
+        state[name] = torch.zeros_like(x)
+    mean: Tensor = state[name]
+    return mean.lerp_(x, 1 - decay)
+
+
+def adam_moments(state: State, g: Tensor, betas: Betas) -> tuple[Tensor, Tensor]:
+    """Return the bias-corrected moving means of ``g`` and of its square."""
+    t = state["step"]
+    m = moving_mean(state, "first", g, betas[0]) / (1 - betas[0] ** t)
+    return m, moving_mean(state, "second", g.square(), betas[1]) / (1 - betas[1] ** t)
+
+
+class TwoAveragesAdam(PerParameter):
+    """The optimizer of `ademamix`."""
+
+    def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
+        m, v = adam_moments(state, g, group["betas"])
+        share = min(state["step"] / group["warmup"], 1.0) if group["warmup"] else 1.0
+        slow = moving_mean(state, "slow", g, self._decay(share, group))
+        u = (m + share * group["alpha"] * slow) / (v.sqrt() + group["eps"])
+        w.sub_(group["lr"] * (u + group["weight_decay"] * w))
+
+    @staticmethod
+    def _decay(share: float, group: dict[str, Any]) -> float:
+        """Return the slow mean's decay: its half-life rises linearly from that of the fast one."""
+        if share == 1.0:
+            return float(group["beta3"])
+        first, last = math.log(max(group["betas"][0], 1e-12)), math.log(group["beta3"])
+        return min(math.exp(first * last / ((1 - share) * last + share * first)), group["beta3"])
+
+
+@register(
+    "ademamix",
+    formula="w <- w - lr ((m + alpha s) / (sqrt(v) + eps) + weight_decay w), s a slower mean of g",
+    source="Pagliardini et al. 2024, arXiv:2409.03137, alg. 1 and sec. 3",
+)
+class AdEMAMix(TorchOptimizer):
+    """AdamW with a second moving mean of the gradient, which remembers thousands of steps.
+
+    Args:
+        betas: decay of the fast first moment, and of the second moment.
+        beta3: decay of the slow first moment, which is not corrected for its start.
+        alpha: weight of the slow moment.
+        warmup: steps over which alpha and beta3 rise to their values; the paper has all steps.
+        eps: added to the root of the second moment.
+        weight_decay: times the learning rate, the share of a weight that a step subtracts.
+    """
+
+    torch_class = TwoAveragesAdam
+
+    def __init__(
+        self,
+        *,
+        betas: Betas = (0.9, 0.999),
+        beta3: Decay = 0.9999,
+        alpha: NonNegativeFloat = 5.0,
+        warmup: NonNegativeInt = 0,
+        eps: PositiveFloat = 1e-8,
+        weight_decay: NonNegativeFloat = 0.0,
+    ) -> None:
+        if not beta3:
+            raise ValueError("beta3 is the decay of the slow mean, and 0 keeps nothing; raise it")
+        self.arguments = {
+            "betas": betas,
+            "beta3": beta3,
+            "alpha": alpha,
+            "warmup": warmup,
+            "eps": eps,
+            "weight_decay": weight_decay,
+        }
+
+
+class NesterovAdam(PerParameter):
+    """The optimizer of `adan`."""
+
+    def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
+        b1, b2, b3 = group["betas"]
+        t, change = state["step"], g - state.get("previous", g)
+        m = moving_mean(state, "first", g, b1) / (1 - b1**t)
+        d = moving_mean(state, "change", change, b2) / (1 - b2**t)
+        n = moving_mean(state, "second", (g + b2 * change).square(), b3) / (1 - b3**t)
+        state["previous"] = g.clone()
+        w.sub_(group["lr"] * (m + b2 * d) / (n.sqrt() + group["eps"]))
+        w.div_(1 + group["lr"] * group["weight_decay"])
+
+
+@register(
+    "adan",
+    formula="w <- (w - lr (m + b2 d) / (sqrt(n) + eps)) / (1 + lr weight_decay); m, d, n: means of "
+    "g, of its change, and of (g + b2 change)^2",
+    source="Xie et al. 2022, arXiv:2208.06677, alg. 1, with the bias correction of their code",
+)
+class Adan(TorchOptimizer):
+    """Adam with Nesterov's momentum, estimated from the change of the gradient.
+
+    Args:
+        betas: decays of the three means; 1 less those of the paper.
+        eps: added to the root of the second moment.
+        weight_decay: times the learning rate, by how much a step divides a weight.
+    """
+
+    torch_class = NesterovAdam
+
+    def __init__(
+        self,
+        *,
+        betas: tuple[Decay, Decay, Decay] = (0.98, 0.92, 0.99),
+        eps: PositiveFloat = 1e-8,
+        weight_decay: NonNegativeFloat = 0.0,
+    ) -> None:
+        self.arguments = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
+
+
+class ProductAdam(PerParameter):
+    """The optimizer of `nadam`."""
+
+    def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
+        (b1, b2), t = group["betas"], state["step"]
+        now, following = (
+            b1 * (1 - 0.5 * 0.96 ** (n * group["momentum_decay"])) for n in (t, t + 1)
+        )
+        product = state["product"] = state.get("product", 1.0) * now
+        g = g + group["weight_decay"] * w
+        m = moving_mean(state, "first", g, b1)
+        v = moving_mean(state, "second", g.square(), b2) / (1 - b2**t)
+        u = (1 - now) / (1 - product) * g + following / (1 - product * following) * m
+        w.sub_(group["lr"] * u / (v.sqrt() + group["eps"]))
+
+
+@register(
+    "nadam",
+    formula="as adam with (1 - mu_t) g / (1 - prod mu) + mu_t+1 m / (1 - prod mu mu_t+1) for m",
+    source="Dozat 2016, Incorporating Nesterov Momentum into Adam, alg. 2, as in torch.optim.NAdam",
+)
+class NAdam(TorchOptimizer):
+    """Adam with Nesterov's momentum; weight decay, if any, is added to the gradient (L2).
+
+    The momentum mu_t rises to the first beta as 1 - 0.5 * 0.96^(t momentum_decay).
+
+    Args:
+        betas: decay of the gradient's first and second moment.
+        eps: added to the root of the second moment.
+        weight_decay: factor of the L2 penalty's gradient.
+        momentum_decay: how fast the momentum rises; 0.004 in the paper.
+    """
+
+    torch_class = ProductAdam  # PyTorch's rounds the product of the momenta when it is restored
+
+    def __init__(
+        self,
+        *,
+        betas: Betas = (0.9, 0.98),
+        eps: PositiveFloat = 1e-9,
+        weight_decay: NonNegativeFloat = 0.0,
+        momentum_decay: PositiveFloat = 0.004,
+    ) -> None:
+        self.arguments = {
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "momentum_decay": momentum_decay,
+        }
+
+
+class LayerwiseAdam(PerParameter):
+    """The optimizer of `lamb`."""
+
+    def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
+        m, v = adam_moments(state, g, group["betas"])
+        u = m / (v.sqrt() + group["eps"]) + group["weight_decay"] * w
+        of_weight, of_update = w.norm(), u.norm()
+        is_usual = (of_weight > 0) & (of_update > 0)
+        ratio = torch.where(is_usual, of_weight / of_update, torch.ones_like(of_weight))
+        w.sub_(group["lr"] * ratio * u)
+
+
+@register(
+    "lamb",
+    formula="w <- w - lr |w| / |u| u, u = m / (sqrt(v) + eps) + weight_decay w, as adamw",
+    source="You et al. 2020, arXiv:1904.00962, alg. 2, phi the identity",
+)
+class Lamb(TorchOptimizer):
+    """Adam whose step has, for each parameter tensor, the length of the tensor times lr.
+
+    Args:
+        betas: decay of the gradient's first and second moment.
+        eps: added to the root of the second moment.
+        weight_decay: of the weights, in the update before its length is set.
+    """
+
+    torch_class = LayerwiseAdam
+
+    def __init__(
+        self,
+        *,
+        betas: Betas = (0.9, 0.999),
+        eps: PositiveFloat = 1e-6,
+        weight_decay: NonNegativeFloat = 0.0,
+    ) -> None:
+        self.arguments = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
+
+
+class CautiousAdam(PerParameter):
+    """The optimizer of `cautious_adamw`."""
+
+    def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
+        m, v = adam_moments(state, g, group["betas"])
+        u = m / (v.sqrt() + group["eps"])
+        agrees = (u * g > 0).to(u.dtype)
+        u = u * agrees / agrees.mean().clamp(min=1e-3)
+        w.mul_(1 - group["lr"] * group["weight_decay"]).sub_(group["lr"] * u)
+
+
+@register(
+    "cautious_adamw",
+    formula="as adamw with m / (sqrt(v) + eps) times [m g > 0] / max(mean [m g > 0], 0.001)",
+    source="Liang et al. 2024, arXiv:2411.16085, alg. 1 and their code",
+)
+class CautiousAdamW(TorchOptimizer):
+    """AdamW that leaves out the elements of a step that the present gradient speaks against.
+
+    Args:
+        betas: decay of the gradient's first and second moment.
+        eps: added to the root of the second moment.
+        weight_decay: times the learning rate, the share of a weight that a step subtracts.
+    """
+
+    torch_class = CautiousAdam
+
+    def __init__(
+        self,
+        *,
+        betas: Betas = (0.9, 0.98),
+        eps: PositiveFloat = 1e-9,
+        weight_decay: NonNegativeFloat = 0.01,
+    ) -> None:
+        self.arguments = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
+
+
+class RotatedAdam(PerParameter):
+    """The optimizer of the matrices in `soap`."""
+
+    def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
+        decay = group["betas"][1]
+        if state["step"] == 1:  # the basis is made, and nothing moves
+            self._add_factors(state, g, decay)
+            state["bases"] = [_eigenvectors(factor) for factor in state["factors"]]
+            return
+        t, (left, right) = state["step"] - 1, state["bases"]
+        b1, b2 = group["betas"]
+        m = moving_mean(state, "first", g, b1)
+        v = moving_mean(state, "second", (left.T @ g @ right).square(), b2)
+        u = (left.T @ m @ right) / (v.sqrt() + group["eps"])
+        rate = group["lr"] * (1 - b2**t) ** 0.5 / (1 - b1**t)
+        w.sub_(rate * (left @ u @ right.T))
+        w.mul_(1 - group["lr"] * group["weight_decay"])
+        self._add_factors(state, g, decay)
+        if t % group["every"] == 0:
+            self._turn(state)
+
+    @staticmethod
+    def _add_factors(state: State, g: Tensor, decay: float) -> None:
+        products = (g @ g.T, g.T @ g)
+        old = state.get("factors") or [torch.zeros_like(product) for product in products]
+        state["factors"] = [a.lerp(b, 1 - decay) for a, b in zip(old, products, strict=True)]
+
+    @staticmethod
+    def _turn(state: State) -> None:
+        """Improve both bases by one step of power iteration, largest eigenvalues first."""
+        bases = []
+        for side, (factor, basis) in enumerate(zip(state["factors"], state["bases"], strict=True)):
+            values = (basis * (factor @ basis)).sum(dim=0)
+            order = values.argsort(descending=True, stable=True)
+            state["second"] = state["second"].index_select(side, order)
+            bases.append(torch.linalg.qr(factor @ basis[:, order]).Q)
+        state["bases"] = bases
+
+
+def _eigenvectors(factor: Tensor) -> Tensor:
+    """Return the eigenvectors of a symmetric matrix as columns, largest eigenvalue first."""
+    vectors: Tensor = torch.linalg.eigh(factor).eigenvectors.flip(-1)
+    return vectors
+
+
+@register(
+    "soap",
+    formula="matrices: Adam of QL^T g QR, turned back; QL, QR eigenvectors of means of g g^T, "
+    "g^T g; all others: adamw",
+    source="Vyas et al. 2024, arXiv:2409.11321, alg. 3, and their code",
+)
+class Soap(Optimizer):
+    """Adam in the eigenbasis of Shampoo's preconditioner.
+
+    Matrices are the weights of the linear layers in the stacks. Tables and the output layer, whose
+    longer side the authors leave as it is, are trained by `adamw`, as are biases and gains. The
+    first step of a matrix makes its basis and moves nothing.
+
+    Args:
+        betas: decay of the gradient's first and second moment, the latter of the means of g g^T
+            and g^T g, too.
+        eps: added to the root of the second moment.
+        every: steps between two improvements of the bases.
+        weight_decay: times the learning rate, the share of a weight that a step subtracts.
+    """
+
+    def __init__(
+        self,
+        *,
+        betas: Betas = (0.95, 0.95),
+        eps: PositiveFloat = 1e-8,
+        every: PositiveInt = 10,
+        weight_decay: NonNegativeFloat = 0.01,
+    ) -> None:
+        self.settings = {
+            "betas": betas,
+            "eps": eps,
+            "every": every,
+            "weight_decay": weight_decay,
+        }
+        self.others = AdamW(betas=betas, eps=eps, weight_decay=weight_decay)
+
+    def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
+        matrices = [group.to_torch() for group in groups if group.is_matrix]
+        others = [group for group in groups if not group.is_matrix]
+        return CombinedOptimizer(
+            *([RotatedAdam(matrices, **self.settings)] if matrices else []),
+            *([self.others.make(others)] if others else []),
+        )
