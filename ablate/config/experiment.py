@@ -27,7 +27,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from ablate.config.inheritance import SIDES, Steps, inherited
 from ablate.parts.dims import Dims, Dropout, Side
-from ablate.registry import Choice, Frozen, lookup
+from ablate.registry import AddedOption, Choice, Frozen, lookup
 
 
 @dataclass(frozen=True)
@@ -265,6 +265,8 @@ class TrainingSpec(OneOf):
         batch_tokens: target tokens of one batch, with padding, at most.
         accumulate: batches per step.
         loss_per: the divisor of a step's summed loss before its gradient is taken.
+        decay: what the weight decay of the optimizer acts on: ``all`` parameters, or the
+            ``matrices`` of the stacks, which spares norms, biases, tables and the output layer.
         clip: largest norm of the gradient of all parameters.
         average: of the snapshots that every evaluation takes.
         evaluate_every: steps between evaluations on dev, or once every epoch.
@@ -285,6 +287,7 @@ class TrainingSpec(OneOf):
     optimizer: Annotated[Choice, PartField("optimizer", "adam")]
     schedule: Annotated[Choice, PartField("schedule", "noam")]
     loss_per: Literal["token", "sentence"] = "token"
+    decay: Annotated[Literal["all", "matrices"], AddedOption("all")] = "all"
     clip: PositiveFloat | None = None
     average: Average
     evaluate_every: PositiveInt | Literal["epoch"] = "epoch"

@@ -71,7 +71,11 @@ def make_optimizer(spec: RunSpec, model: Transformer) -> torch.optim.Optimizer:
     """Return a run's optimizer, of all weights of its model; `set_lr` sets the learning rate."""
     initialisation = build(Initialisation, spec.model.initialisation, spec.model.dims)
     maker = build(Optimizer, spec.training.optimizer, at="training.optimizer")
-    return maker.make(parameter_groups(model, initialisation))
+    optimizer = maker.make(parameter_groups(model, initialisation))
+    for group in optimizer.param_groups:
+        if spec.training.decay == "matrices" and not group.get("is_matrix", False):
+            group["weight_decay"] = 0.0
+    return optimizer
 
 
 def parameter_groups(model: Transformer, initialisation: Initialisation) -> list[Group]:

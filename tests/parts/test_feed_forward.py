@@ -60,6 +60,12 @@ PHI: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": rectified,
     "gelu": gaussian,
     "silu": lambda y: y * logistic(y),
+    "elu": lambda y: torch.where(y > 0, y, y.exp() - 1),
+    "selu": lambda y: (
+        1.0507009873554805 * torch.where(y > 0, y, 1.6732632423543772 * (y.exp() - 1))
+    ),
+    "softplus": lambda y: (1 + y.exp()).log(),
+    "sigmoid": logistic,
     "relu_squared": lambda y: rectified(y) * rectified(y),
     "glu": logistic,
     "bilinear": lambda y: y,
@@ -307,7 +313,7 @@ def test_losses_are_added_in_training_alone(name: str, x: Tensor) -> None:
     close(part.eval()(x, aux_losses), part.eval()(x))
     assert not aux_losses.losses
     close(part.train()(x, aux_losses), part.train()(x))
-    assert len(aux_losses.losses) == (name == "mixture_of_experts")
+    assert len(aux_losses.losses) == (name in ("mixture_of_experts", "shared_experts"))
 
 
 def test_the_balance_loss_trains_the_router(x: Tensor) -> None:
@@ -371,3 +377,20 @@ def test_the_router_computes_in_single_precision_under_bf16(x: Tensor) -> None:
     assert torch.equal(p, exact)
     assert kinds == [torch.bfloat16]
     assert part._probabilities(x.bfloat16()).dtype is torch.float32
+
+
+@pytest.mark.parametrize(("top_k", "n_shared"), [(1, 1), (2, 1), (3, 2)])
+def test_shared_experts_by_hand(top_k: int, n_shared: int, x: Tensor) -> None:
+    """Gates are probabilities as they are; every token goes through the shared experts."""
+    part = feed_forward("shared_experts", d_ff=H, top_k=top_k, n_shared=n_shared)
+    assert (len(part.experts), len(part.shared)) == (4, n_shared)
+    for b in range(B):
+        for t in range(T):
+            probabilities, _ = gates_by_hand(part, x[b, t], 4)
+            _, selected = gates_by_hand(part, x[b, t], top_k)
+            expected = torch.zeros(D, dtype=torch.float64)
+            experts = [(probabilities[e], part.experts[e]) for e in selected]
+            for gate, expert in [*experts, *((1.0, shared) for shared in part.shared)]:
+                hidden = rectified(affine(expert.up, x[b, t]))
+                expected = expected + gate * affine(expert.down, hidden)
+            close(part(x)[b, t], expected)

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from ablate.data.batches import Batches
 from ablate.data.tokenizer import PAD
 from ablate.parts.objective import Objective
-from ablate.registry import build, choose
+from ablate.registry import build, choose, slots
 from ablate.training.engines import Eager
 from ablate.training.plan import Stream, count_steps
-from ablate.training.step import StepConfig, StepResult
+from ablate.training.step import StepConfig, StepResult, make_optimizer, set_lr
 from tests.training.reversal import fresh, pairs, run_spec
 
 
@@ -95,3 +96,29 @@ def test_epochs_are_counted_when_they_end() -> None:
     assert stream.finished_epochs == 1
     list(stream.take(1))
     assert stream.finished_epochs == 1
+
+
+@pytest.mark.parametrize("name", sorted(slots()["optimizer"]))
+def test_weight_decay_can_spare_all_but_the_matrices_of_the_stacks(name: str) -> None:
+    """With the same gradients, those parameters move as they do without weight decay."""
+
+    def moved(decay: str, weight_decay: float) -> dict[str, Tensor]:
+        optimizer_choice = {"name": name, "weight_decay": weight_decay}
+        spec = run_spec(dropout=0.0, optimizer=optimizer_choice, decay=decay)
+        model = fresh(spec)
+        optimizer = make_optimizer(spec, model)
+        set_lr(optimizer, 0.01)
+        for _ in range(2):
+            for seed, parameter in enumerate(model.parameters()):
+                generator = torch.Generator().manual_seed(seed)
+                parameter.grad = torch.randn(parameter.shape, generator=generator)
+            optimizer.step()
+        return dict(model.named_parameters())
+
+    without, everything, sparing = moved("all", 0.0), moved("all", 0.5), moved("matrices", 0.5)
+    for path, parameter in sparing.items():
+        is_matrix = ".layers." in path and parameter.ndim == 2
+        expected = everything[path] if is_matrix else without[path]
+        torch.testing.assert_close(parameter, expected, msg=path)
+        if is_matrix or path == "embedding.tgt_table.weight":
+            assert not torch.allclose(everything[path], without[path]), path

@@ -34,7 +34,8 @@ class Group:
 
     def to_torch(self) -> dict[str, Any]:
         """Return the group as a PyTorch parameter group with a learning rate of 0."""
-        return {"params": list(self.parameters), "lr": 0.0, "rate": self.rate}
+        settings = {"lr": 0.0, "rate": self.rate, "is_matrix": self.is_matrix}
+        return {"params": list(self.parameters), **settings}
 
 
 class Optimizer(Part, slot="optimizer"):
