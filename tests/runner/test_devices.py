@@ -174,7 +174,7 @@ def test_a_gpu_computes_deterministically_and_adds_up_in_single_precision(
     finally:
         products.allow_bf16_reduced_precision_reduction = before
     assert asked == [(True, True)]
-    assert not torch.utils.deterministic.fill_uninitialized_memory
+    assert not torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
 
 
 def test_tests_do_not_use_the_gpus_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
