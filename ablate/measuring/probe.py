@@ -5,7 +5,6 @@ To be called with nothing else on the device; memory is only right in a process 
 
 from __future__ import annotations
 
-import ctypes
 import statistics
 import sys
 import time
@@ -21,6 +20,7 @@ from ablate.data.prepare import Prepared
 from ablate.measuring.flops import count_flops
 from ablate.measuring.workload import Workload
 from ablate.model import Transformer
+from ablate.processes import give_back_free_memory
 from ablate.training.step import count_passes
 
 _FEWEST, _MOST = 2, 50  # repeats
@@ -188,19 +188,11 @@ class _Memory:
             torch.cuda.empty_cache()  # or what was reserved before would count again
             torch.cuda.reset_peak_memory_stats(self._device)
             return
-        _give_back_free_memory()
+        give_back_free_memory()  # so that its later use counts as growth
         try:
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # see proc(5)
         except OSError:  # not Linux, or forbidden: the second peak then includes the first
             return
-
-
-def _give_back_free_memory() -> None:
-    """Return to the system what was freed, so that its later use counts as growth."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
-        if trim is not None:
-            trim(0)
 
 
 def _resident_mib(field: str) -> float:

@@ -22,6 +22,7 @@ from ablate.data.batches import Batches
 from ablate.errors import DivergedError, StoppedError
 from ablate.model import Transformer
 from ablate.parts.schedule import Schedule
+from ablate.processes import give_back_free_memory
 from ablate.registry import build
 from ablate.training import checkpoint
 from ablate.training.averaging import MovingAverage, Snapshots
@@ -207,6 +208,8 @@ class _Loop:
     def run(self) -> TrainingResult:
         with closing(self.engine):
             self._go()
+        self.model.zero_grad(set_to_none=True)
+        give_back_free_memory()  # of steps, before the snapshots are read
         mean = self.moving.mean(self.state.step) if self.moving else self.snapshots.mean()
         self.model.load_state_dict(mean)
         self.model.eval()
