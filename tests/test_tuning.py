@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ablate import config, report
+from ablate.api import choosing
+from ablate.api.choosing import ready
+from ablate.api.options import RunOptions
 from ablate.api.planning import plan
 from ablate.api.selecting import MadeBy, select, tasks, tuning_runs
 from ablate.config import Row, tuning_of
@@ -16,6 +19,7 @@ from ablate.errors import SpecError
 from ablate.report.numbers import TIMES
 from ablate.runner.devices import Device
 from ablate.runner.matching import match_key
+from ablate.runner.task import Task
 from ablate.store import Store
 from tests.presets import ROOT
 
@@ -109,6 +113,66 @@ def test_what_is_not_chosen_yet_is_a_question_mark(bench: Bench) -> None:
     table = report.table(select(bench.spec, made_by=MadeBy(bench.store)).experiment, {})
     assert table.column("training.schedule.lr")[1].text == "?"
     assert {n.label: n.text for n in table.footnotes}["tuned"].endswith("not done yet: pre")
+
+
+class Clock:
+    """Stands for the measuring of rows: a step takes as long as a wide feed-forward is."""
+
+    def __init__(self, store: Store, noise: float) -> None:
+        self.store, self.noise = store, noise
+        self.n_measured = 0
+
+    def measure(self, todo: Sequence[Task], *_: object) -> None:
+        self.n_measured += 1
+        for at, task in enumerate(todo):
+            model = task.spec["model"]
+            width = model["feed_forward"]["d_ff"] * model["n_layers"] + 100
+            factors = (1 + at * self.noise, 1.0, 1 - at * self.noise)
+            rounds = {"train_target_tokens_per_second": [1e6 / width * f for f in factors]}
+            known = {"target_tokens_per_batch": 100.0, "batches_per_epoch": 10, "rounds": rounds}
+            self.store.save_probe(task.probe, known)
+
+
+def timed(folder: Path, monkeypatch: pytest.MonkeyPatch, via: str, noise: float) -> Clock:
+    tune = next(line for line in TEXT.splitlines() if line.startswith("tune"))
+    text = TEXT.replace(tune, f"match: {{on: time, via: {via}, tolerance: 2%}}")
+    bench = Bench(folder, text.replace("pre: {model.residual: pre}", "deep: {model.n_layers: 4}"))
+    clock = Clock(bench.store, noise)
+    monkeypatch.setattr(choosing, "measure", clock.measure)
+    return clock
+
+
+def test_a_row_takes_as_long_as_the_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = timed(tmp_path, monkeypatch, "model.feed_forward.d_ff", 0.01)
+    options = RunOptions(device="cpu", results=tmp_path / "results")
+    row = ready(tmp_path / "own.yaml", options).experiment.rows[1]
+    assert row.chosen == {"model.feed_forward.d_ff": "matched"}
+    width = row.spec.model.feed_forward.options["d_ff"] * 4 + 100
+    assert width == pytest.approx(256 * 2 + 100, rel=0.03)
+    n_measured = clock.n_measured
+    assert ready(tmp_path / "own.yaml", options).experiment.rows[1] == row
+    assert clock.n_measured == n_measured  # it is kept
+
+
+def test_steps_are_matched_with_one_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = timed(tmp_path, monkeypatch, "training.steps", 0.01)
+    options = RunOptions(device="cpu", results=tmp_path / "results")
+    steps = ready(tmp_path / "own.yaml", options).experiment.rows[1].spec.training.steps
+    assert steps == pytest.approx(500 * (256 * 2 + 100) / (256 * 4 + 100), rel=0.03)
+    assert clock.n_measured == 1
+
+
+def test_a_time_that_varies_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed(tmp_path, monkeypatch, "training.steps", 0.3)
+    options = RunOptions(device="cpu", results=tmp_path / "results")
+    with pytest.raises(SpecError, match=r"speed varies too much for a tolerance of 0\.02.*'deep'"):
+        ready(tmp_path / "own.yaml", options)
 
 
 def test_a_measured_time_is_measured_once(tmp_path: Path) -> None:
