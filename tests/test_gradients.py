@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -113,7 +114,8 @@ def test_the_gradient_of_an_attention_over_beams_is_that_of_differences(name: st
     scaling = build(Scaling, choose(Scaling, "learned"), dims)
     part = build(Attention, choose(Attention, name), dims, scaling, Dropout())
     part.scale_heads()
-    part.add_previous_scores()
+    with contextlib.suppress(ValueError):  # one that has several maps of scores
+        part.add_previous_scores()
     part.double()
     for parameter in part.parameters():
         nn.init.normal_(parameter)
