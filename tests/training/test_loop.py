@@ -16,7 +16,8 @@ from torch import Tensor
 
 from ablate.config import RunSpec
 from ablate.errors import DivergedError, StoppedError
-from ablate.training import Progress, TrainingResult, checkpoint, train
+from ablate.training import Progress, TrainingResult, checkpoint, loop, train
+from ablate.training.averaging import Snapshots
 from tests.training.reversal import fresh, job, nll, run_spec
 
 pytestmark = pytest.mark.train
@@ -49,6 +50,27 @@ def test_it_learns(tmp_path: Path) -> None:
     assert trained.best_dev_nll < before - 0.7
     losses = curve(tmp_path)["train_loss"]
     assert losses[-10:].mean() < 0.6 * losses[:10].mean()
+
+
+def test_the_memory_of_steps_is_given_back_before_snapshots_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, order = run_spec(steps=2), list[str]()
+    model = fresh(spec)
+
+    def give_back() -> None:
+        assert all(weight.grad is None for weight in model.parameters())
+        order.append("memory")
+
+    def mean(self: Snapshots) -> dict[str, Tensor]:
+        order.append("mean")
+        return original(self)
+
+    original = Snapshots.mean
+    monkeypatch.setattr(loop, "give_back_free_memory", give_back)
+    monkeypatch.setattr(Snapshots, "mean", mean)
+    train(model, job(spec, tmp_path), lambda _: None, lambda: False)
+    assert order == ["memory", "mean"]
 
 
 def test_the_same_seed_gives_the_same_numbers(tmp_path: Path) -> None:
