@@ -11,6 +11,8 @@ from fnmatch import fnmatch
 from tests.mutants import Mutant
 
 _TWO_DIMENSIONS = "the tensor has two dimensions, of which the last is 1"
+_FOUR_DIMENSIONS = "the tensor has four dimensions, of which 2 is the last but one"
+_NO_GRADIENT = "the calibration has no gradient"
 _IN_PLACE = "a detached tensor is changed in place like the parameter whose memory it shares"
 _NO_GRADIENT_INSIDE = "autograd records nothing inside of an autograd.Function"
 _NEVER_EQUAL = "a random number equals the rate with a probability of about 1e-7"
@@ -92,7 +94,23 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("position/*", "*.__init__", "detach: self.table", _IN_PLACE),
     ("position/*", "*.__init__", "detach: nn.init*", _IN_PLACE),
     ("position/*", "*.__init__", "halve the gradient: nn.init*", _IN_PLACE),
+    ("embedding.py", "TokenEmbedding.draw", "halve the gradient: nn.init*", _IN_PLACE),
+    ("embedding.py", "TokenEmbedding.__init__", "1.0 -> 2.0: 1.0", "draw replaces it"),
     ("residual/scaled.py", "Admin.forward", "detach: omega", _IN_PLACE),
+    ("residual/scaled.py", "Admin.forward", "detach: x (2)", _NO_GRADIENT),
+    ("residual/scaled.py", "Admin.forward", "detach: y", _NO_GRADIENT),
+    ("residual/scaled.py", "_calibrate", "detach: *", _NO_GRADIENT),
+    (
+        "residual/scaled.py",
+        "_calibrate",
+        "halve the gradient: *",
+        _NO_GRADIENT,
+    ),
+    ("residual/scaled.py", "DeepNorm.rescale", "detach: *", _IN_PLACE),
+    ("residual/scaled.py", "DeepNorm.rescale", "halve the gradient: *", _IN_PLACE),
+    ("residual/streams.py", "HyperConnections.forward", "drop a minus: -2*", _FOUR_DIMENSIONS),
+    ("residual/streams.py", "_Sum.forward", "drop a minus: -2", _FOUR_DIMENSIONS),
+    ("residual/streams.py", "_Combination.forward", "True -> False: True", "lengths are equal"),
 )
 """File under ``ablate/parts``, function, change, and reason; ``*`` is any text, at its end."""
 

@@ -44,7 +44,7 @@ from tests.mutants_equivalent import is_equivalent
 TESTS = Path(__file__).parent
 DEFAULTS = TESTS / "parts" / "test_defaults.py"
 SECONDS = 120  # of processor time for one mutant; one that hangs is noticed
-VISITORS = ["parts/test_defaults", "test_gradients", "test_model"]
+VISITORS = ["parts/test_defaults", "test_contracts", "test_gradients", "test_model"]
 
 
 class MutantRunner:

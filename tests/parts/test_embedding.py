@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.data.tokenizer import BOS, PAD
+from ablate.parts import embedding as embedding_module
 from ablate.parts.dims import Dims
 from ablate.parts.embedding import Embedding, Vocabulary
 from ablate.registry import RefusedError, build, choose, lookup, slots
@@ -314,3 +315,23 @@ def test_tokens_that_are_never_written_can_have_no_probability(name: str) -> Non
     logits[:, [PAD, BOS]].sum().backward()
     assert x.grad is not None
     assert not x.grad.any()
+
+
+def test_so_many_rows_of_logits_are_made_as_their_bytes_allow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = embedding()
+    monkeypatch.setattr(embedding_module, "_LOGITS_BYTES", {"cpu": 400 * part.n_tgt + 3})
+    monkeypatch.setattr(embedding_module, "_MIN_ROWS", 7)
+    cpu = torch.device("cpu")
+    assert part.rows_at_once(cpu) == 100
+    assert part.rows_at_once(cpu, torch.bfloat16) == 200
+    monkeypatch.setattr(embedding_module, "_LOGITS_BYTES", {"cpu": 0})
+    assert part.rows_at_once(cpu) == 7
+
+
+def test_fixed_norms_are_of_each_vector_of_a_batch() -> None:
+    part, ids = embedding(fix_norm=True, scale="none"), torch.arange(8).view(2, 4)
+    weight = part.tgt_table.weight
+    expected = weight / weight.square().sum(dim=1, keepdim=True).sqrt()
+    torch.testing.assert_close(part.src(ids), expected[ids])

@@ -535,6 +535,7 @@ def test_dlcl_combines_all_outputs_below(x: Tensor) -> None:
     end = layers[-1].output_transform(odd()).double()
     with torch.no_grad():
         for combination in [*(layer.combination for layer in layers), end[0]]:
+            assert isinstance(combination.weights, nn.Parameter)
             n = len(combination.weights)
             assert combination.weights.tolist() == pytest.approx([1 / n] * n)
             combination.weights.copy_(torch.linspace(0.3, 1.7, n))
