@@ -33,27 +33,30 @@ _INFLUENCES: dict[str, Callable[[SentenceStatistics], Floats]] = {
 }
 
 
-def comparisons(summaries: Sequence[Summary], kept: Sentences | None = None) -> Comparisons:
+def comparisons(
+    summaries: Sequence[Summary], kept: Sentences | None = None, metrics: Sequence[str] = ()
+) -> Comparisons:
     """Compare the rows in each score and each loss that some of them have, on dev and test sets.
 
     Args:
         summaries: the rows, baseline first.
         kept: what each sentence contributes; intervals for new sentences need it.
+        metrics: further scores of test sets, by name.
     """
     diverged = {
         each.name: [seed for seed, outcome in each.outcomes.items() if outcome == "diverged"]
         for each in summaries
     }
-    found = {}
+    scores, found = (*_SCORES, *metrics), {}
     for metric in dict.fromkeys(name for each in summaries for name in each.metrics):
         section, *_, kind = metric.split(".")
-        if section not in ("dev", "test") or kind not in (*_SCORES, *_LOSSES):
+        if section not in ("dev", "test") or kind not in (*scores, *_LOSSES):
             continue
         values = {
             each.name: each.metrics[metric].values if metric in each.metrics else {}
             for each in summaries
         }
-        compared = compare(values, diverged, is_score=kind in _SCORES)
+        compared = compare(values, diverged, is_score=kind in scores)
         if section == "test" and kind in _INFLUENCES and kept:
             compared = _with_new_sentences(compared, metric, summaries[0].name, kept)
         found[metric] = compared

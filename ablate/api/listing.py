@@ -129,7 +129,7 @@ class _Lister:
     def __init__(self) -> None:
         self.costs = Costs()
         self.paths: dict[str, tuple[str, PartField]] = {}  # of slots, in the order of a spec
-        for path, slot in _paths(RunSpec):
+        for path, slot in (*_paths(RunSpec), ("metrics", PartField("metric", "bleu"))):
             self.paths.setdefault(slot.name, (path, slot))
 
     def listing(self, entry: Entry) -> PartListing:

@@ -15,6 +15,7 @@ from ablate.api import trials
 from ablate.api.choosing import ready
 from ablate.api.completing import complete
 from ablate.api.options import DEFAULT, RunOptions
+from ablate.api.scoring import scored
 from ablate.api.selecting import MadeBy, Records, Selection, key_of, select, stored
 from ablate.config import Experiment
 from ablate.errors import RunError, StoreError
@@ -151,6 +152,8 @@ def _read_sentences(path: Path) -> SentenceStatistics:
 
 def _table(selection: Selection, records: Records, store: Store) -> reporting.Table:
     kept = sentences(records, store)
+    experiment = selection.experiment
+    records = scored(records, selection.corpus, experiment.metrics, store)
     return reporting.table(selection.experiment, records, kept, trials.remarks(selection))
 
 

@@ -22,7 +22,7 @@ SECTIONS = ("variants", "grid", "leave_one_out")
 VARYING = ("tokenizer", "model", "training", "decoding")
 """The keys that rows may change."""
 
-HEADER = ("question", "seeds", "negligible", "published", "match", "tune")
+HEADER = ("question", "seeds", "negligible", "metrics", "published", "match", "tune")
 _FILES = ("extends", "plugins")
 
 

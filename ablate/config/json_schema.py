@@ -49,6 +49,7 @@ def schema() -> Schema:
                 **{key: _of_field(info) for key, info in run.items() if key != "seed"},
                 "seeds": _seeds(),
                 "negligible": _of_model(Negligible),
+                "metrics": {"anyOf": [_METRIC, {"type": "array", "items": _METRIC}]},
                 "published": _published(),
                 "match": {"anyOf": [_match(), {"type": "null"}]},
                 "tune": {"anyOf": [_tune(axes), {"type": "null"}]},
@@ -71,6 +72,7 @@ def schema() -> Schema:
     }
 
 
+_METRIC: Schema = {"$ref": "#/$defs/metric"}
 _CHANGE = "the change of a row: dotted paths to values; several of them are one change"
 _EXTENDS = "files to build on, relative to this one; the right one wins over the left"
 _PLUGINS = "Python files that register parts, relative to this one"

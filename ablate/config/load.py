@@ -11,12 +11,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, Val
 
 from ablate.config import shipped
 from ablate.config.choices import mistakes_of_choices
-from ablate.config.experiment import RunSpec
+from ablate.config.experiment import PartField, RunSpec
 from ablate.config.files import HEADER, override, read
 from ablate.config.match import Match
 from ablate.config.merge import LEAF, MergeSchema, merge, merge_schema
 from ablate.config.messages import MistakesError, validated
 from ablate.config.negligible import Negligible
+from ablate.config.paths import with_file_paths
 from ablate.config.published import Measures, Published
 from ablate.config.rows import BASELINE, at_row, in_row, requested_names, rows
 from ablate.config.runs import Experiment, Run, Tune, locate
@@ -57,12 +58,21 @@ class TuneSeeds(Frozen):
     seeds: Seeds = (1001,)
 
 
+def _one_or_many(data: object) -> object:
+    return data if isinstance(data, list | tuple) else (data,)
+
+
+MetricChoice = Annotated[Choice, PartField("metric", "bleu")]
+Metrics = Annotated[tuple[MetricChoice, ...], BeforeValidator(_one_or_many)]
+
+
 class Header(Frozen):
     """An experiment beside its rows."""
 
     question: str = ""
     seeds: Seeds = (1, 2, 3)
     negligible: Negligible = Negligible()
+    metrics: Metrics = ()
     published: Published | None = None
     match: Match | None = None
     tune: TuneSeeds | None = None
@@ -101,6 +111,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         seeds=header.seeds,
         origins=origins,
         negligible=header.negligible,
+        metrics=header.metrics,
         published=header.published,
         match=header.match,
         tune=_tune(tree, header),
@@ -198,10 +209,21 @@ def _header(tree: Node, mistakes: list[Mistake]) -> Header | None:
     if (tune := sections.get("tune")) and isinstance(tune.value, dict):
         seeds = {key: node for key, node in tune.items() if key == "seeds"}
         sections["tune"] = replace(tune, value=seeds)
+    if metrics := sections.get("metrics"):
+        sections["metrics"] = _with_paths(metrics)
     given = replace(tree, value=sections)
     header, more = validated(Header, given, _SCHEMA)
     mistakes += more
     return header
+
+
+def _with_paths(metrics: Node) -> Node:
+    """Return the metrics with the paths of their files relative to the working directory."""
+    schema = MergeSchema(slot=PartField("metric", "bleu"))
+    if isinstance(metrics.value, list):
+        items = [with_file_paths(item, schema) for item in metrics.elements]
+        return replace(metrics, value=items)
+    return with_file_paths(metrics, schema)
 
 
 def _tune(tree: Node, header: Header) -> Tune | None:

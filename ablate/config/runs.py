@@ -13,6 +13,7 @@ from ablate.config.match import Match
 from ablate.config.negligible import Negligible
 from ablate.config.published import Published
 from ablate.config.source import Mark, Node
+from ablate.registry import Choice
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class Experiment:
         match: what rows are made to have as much of as the baseline.
         tune: what is chosen for every row on dev.
         sections: where the file says these two.
+        metrics: what translations are scored by, beside BLEU and chrF, which every run has.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Experiment:
     match: Match | None = None
     tune: Tune | None = None
     sections: dict[str, Node] = field(default_factory=dict, repr=False, compare=False)
+    metrics: tuple[Choice, ...] = ()
 
 
 @dataclass(frozen=True)

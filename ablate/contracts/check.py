@@ -42,6 +42,7 @@ _OF_SLOT: dict[str, dict[str, Contract]] = {
         "round trip": data_parts.text_comes_back,
         "repeatable training": data_parts.training_is_repeatable,
     },
+    "metric": {"better for references": data_parts.right_is_better},
     "decoding": {"independent sentences": data_parts.batches_do_not_matter},
 }
 

@@ -1,4 +1,4 @@
-"""Contracts of corpora, tokenizers and searches."""
+"""Contracts of corpora, tokenizers, searches and metrics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ablate.contracts.tiny import VOCABULARY, scrambled, tiny
 from ablate.data.corpus import Bitext, Corpus, CorpusText
 from ablate.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from ablate.decoding import Hypothesis, Search, translate
+from ablate.parts.metric import Metric
 from ablate.registry import build
 
 _WORDS = [
@@ -105,3 +106,18 @@ def _text() -> CorpusText:
     lines = [" ".join(drawn.choices(_WORDS, k=drawn.randrange(3, 9))) for _ in range(300)]
     bitext = Bitext(tuple(lines), tuple(lines))
     return CorpusText("words", "en", "xx", bitext, bitext, {"test": bitext})
+
+
+def right_is_better(case: Case) -> None:
+    """A metric gives a number, the same for the same texts, and a higher one for the references."""
+    metric = build(Metric, choice_of(case.entry))
+    text = _text().tests["test"]
+    try:
+        right = metric.score(text.src, text.tgt, text.tgt)
+    except ValueError:
+        return  # it needs a package or weights that are not here
+    wrong = metric.score(text.src, text.tgt[::-1], text.tgt)
+    for score in (right, wrong):
+        case.demand(isinstance(score, float | int), f"the score is {score!r} and not a number")
+    case.demand(right > wrong, "the references score no higher than other sentences")
+    case.demand(metric.score(text.src, text.tgt, text.tgt) == right, "the score changes")

@@ -76,6 +76,11 @@ def more(results: Results) -> list[Block]:
         published[1],
         _intervals(results, results.bleu, is_of_sentences=True),
     ]
+    for name in results.metrics:
+        metric = f"test.{first}.{name}"
+        blocks.append(_means(results, Column(metric, _name(metric), first)))
+        blocks.append(_differences(results, metric))
+        blocks.append(_intervals(results, metric))
     for name in others:
         metric = f"test.{name}.bleu"
         if not any(row.metrics[metric].mean for row in results.summaries if metric in row.metrics):
@@ -246,7 +251,9 @@ def _published(results: Results, measure: str, header: str) -> Block:
 
 
 def _name(metric: str) -> str:
-    return {"bleu": "BLEU", "nll": "NLL"}.get(metric.rpartition(".")[2], "bits/char")
+    names = {"bleu": "BLEU", "nll": "NLL", "chrf": "chrF", "bits_per_character": "bits/char"}
+    kind = metric.rpartition(".")[2]
+    return names.get(kind, kind)
 
 
 def _decimals(metric: str) -> int:

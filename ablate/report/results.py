@@ -37,6 +37,7 @@ class Results:
         comparisons: of the rows with the baseline, by metric.
         negligible: how small a difference must be not to matter.
         published: numbers of others.
+        metrics: names of further metrics of the test sets.
     """
 
     summaries: Sequence[Summary]
@@ -45,6 +46,7 @@ class Results:
     comparisons: Comparisons
     negligible: Negligible
     published: Published | None
+    metrics: Sequence[str] = ()
 
     @classmethod
     def of(cls, experiment: Experiment, records: Records, kept: Sentences) -> Results:
@@ -57,13 +59,15 @@ class Results:
             if (name, seed) in records
         }
         summaries = summarise(names, experiment.seeds, ours)
+        metrics = [choice.name for choice in experiment.metrics if choice.name != "bleu"]
         return cls(
             summaries=summaries,
             records=ours,
             sets=evaluated_sets(ours),
-            comparisons=comparisons(summaries, kept),
+            comparisons=comparisons(summaries, kept, metrics),
             negligible=experiment.negligible,
             published=experiment.published,
+            metrics=metrics,
         )
 
     @property

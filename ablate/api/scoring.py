@@ -1,0 +1,108 @@
+"""Metrics beyond BLEU and chrF: computed from the stored translations, and kept beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ablate.api.selecting import Records
+from ablate.data.corpus import Bitext, Corpus
+from ablate.errors import SpecError, StoreError
+from ablate.hashing import digest
+from ablate.parts.metric import Metric
+from ablate.registry import Choice, build, lookup
+from ablate.store import Store, write_whole
+
+_KEPT = ("bleu", "chrf")
+"""The metrics that every record holds."""
+
+
+def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: Store) -> Records:
+    """Return records with the scores of further metrics, each computed once.
+
+    A score is kept in ``metrics.json`` in the folder of the run, under the hash of the metric with
+    its options and code, so that nothing is trained or translated again.
+
+    Args:
+        records: of an experiment.
+        corpus: of all its rows.
+        metrics: as the experiment names them.
+        store: holds the translations.
+
+    Raises:
+        SpecError: if a metric refuses its options or texts.
+        StoreError: if translations are missing.
+    """
+    wanted = [choice for choice in metrics if choice.name not in _KEPT]
+    if not wanted:
+        return records
+    texts = _Texts(corpus)
+    return {run: _with_scores(record, wanted, texts, store) for run, record in records.items()}
+
+
+class _Texts:
+    """The test sets of a corpus, read when they are first needed."""
+
+    def __init__(self, corpus: Choice) -> None:
+        self._corpus = corpus
+        self._tests: Mapping[str, Bitext] | None = None
+
+    def of(self, test_set: str) -> Bitext:
+        if self._tests is None:
+            self._tests = build(Corpus, self._corpus, at="corpus").load().tests
+        return self._tests[test_set]
+
+
+def _with_scores(
+    record: dict[str, Any], metrics: Sequence[Choice], texts: _Texts, store: Store
+) -> dict[str, Any]:
+    if record["status"] != "done":
+        return record
+    folder = store.path(record["hash"])
+    kept = before = _read(folder / "metrics.json")
+    tests: dict[str, dict[str, Any]] = {}
+    for name, scores in record.get("test", {}).items():
+        tests[name] = dict(scores)
+        for choice in metrics:
+            key = f"{name} {_key(choice)}"
+            if key not in kept:
+                kept = {**kept, key: _score(choice, folder, name, texts)}
+            tests[name] |= {choice.name: kept[key]["score"]}
+            tests[name] |= {f"{choice.name}_signature": kept[key]["signature"]}
+    if kept != before:
+        write_whole(folder / "metrics.json", json.dumps(kept, indent=1) + "\n")
+    return {**record, "test": tests}
+
+
+def _score(choice: Choice, folder: Path, test_set: str, texts: _Texts) -> dict[str, Any]:
+    path = folder / f"hypotheses.{test_set}.txt"
+    try:
+        hypotheses = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}; --fresh makes it") from error
+    metric, bitext = build(Metric, choice, at="metrics"), texts.of(test_set)
+    try:
+        score = float(metric.score(bitext.src, hypotheses, bitext.tgt))
+    except (OSError, ValueError, TypeError) as error:
+        raise SpecError(f"metrics: {choice.name}: {error}") from error
+    return {"score": score, "signature": metric.signature()}
+
+
+def _key(choice: Choice) -> str:
+    """Return 16 hex digits for a metric with its options, version and code."""
+    entry = lookup("metric", choice.name)
+    code = entry.origin.identity if entry.origin else ""
+    plain = json.dumps(choice.model_dump(mode="json"), sort_keys=True)
+    return digest([plain, str(entry.version), code])[:16]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: cannot be read: {error}; remove it") from error
+    return dict(content)

@@ -1,0 +1,113 @@
+"""Metrics: what translations are scored by, from the texts alone.
+
+They are no part of a run: its translations are stored, and a new metric is computed from them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import PositiveInt
+
+from ablate.registry import FilePaths, Part, register
+
+
+class Metric(Part, slot="metric"):
+    """The contract: sources, translations and references in, one number out; higher is better."""
+
+    def __init__(self) -> None:
+        return
+
+    @abstractmethod
+    def score(
+        self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+    ) -> float:
+        """Return the score of a whole test set.
+
+        Args:
+            sources: one per sentence.
+            hypotheses: the translations, one per sentence.
+            references: one per sentence.
+        """
+
+    def signature(self) -> str:
+        """Return what makes the number comparable, such as versions and settings."""
+        return ""
+
+
+@register(
+    "bleu", source="Post 2018, arXiv:1804.08771; sacreBLEU", formula="BLEU of tokens by 13a, cased"
+)
+class Bleu(Metric):
+    """SacreBLEU's default, which every run has: rows are judged by it."""
+
+    def score(
+        self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+    ) -> float:
+        bleu: float = (
+            _sacrebleu("BLEU", tokenize="13a", force=True)
+            .corpus_score(list(hypotheses), [list(references)])
+            .score
+        )
+        return bleu
+
+
+@register(
+    "chrf",
+    source="Popović 2015, W15-3049; sacreBLEU",
+    formula="F score of character n-grams, n = 1 ... 6, recall twice as important",
+)
+class Chrf(Metric):
+    """chrF2 of sacreBLEU, which every run has."""
+
+    def score(
+        self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+    ) -> float:
+        chrf: float = _sacrebleu("CHRF").corpus_score(list(hypotheses), [list(references)]).score
+        return chrf
+
+
+@register(
+    "comet",
+    source="Rei et al. 2020, arXiv:2009.09025; unbabel-comet",
+    formula="100 times the mean of what a trained regression predicts for a sentence",
+)
+class Comet(Metric):
+    """COMET with weights of your own; needs the extra ``comet`` of this package.
+
+    Args:
+        model: the checkpoint, a file that ``comet.load_from_checkpoint`` reads.
+        batch_size: sentences at a time.
+    """
+
+    def __init__(self, *, model: Annotated[str, FilePaths()], batch_size: PositiveInt = 16) -> None:
+        super().__init__()
+        self.model = model
+        self.batch_size = batch_size
+
+    def score(
+        self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+    ) -> float:
+        try:
+            comet = importlib.import_module("comet")
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                "the metric comet needs a package that is not installed; "
+                "`pip install 'ablate-transformer[comet]'` installs it"
+            ) from error
+        texts = zip(sources, hypotheses, references, strict=True)
+        samples = [{"src": src, "mt": mt, "ref": ref} for src, mt, ref in texts]
+        model = comet.load_from_checkpoint(self.model)
+        predicted = model.predict(samples, batch_size=self.batch_size, gpus=0)
+        return 100 * float(predicted.system_score)
+
+    def signature(self) -> str:
+        return f"comet|model:{self.model}"
+
+
+def _sacrebleu(name: str, **options: Any) -> Any:
+    """Return a metric of sacreBLEU, which is slow to import."""
+    return getattr(importlib.import_module("sacrebleu.metrics"), name)(**options)

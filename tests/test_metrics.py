@@ -1,0 +1,139 @@
+"""Metrics beyond BLEU and chrF: computed from stored translations, without a new run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ablate import api, config
+from ablate.config import MistakesError, identity
+from ablate.data.corpus import Corpus
+from ablate.errors import SpecError
+from ablate.parts.metric import Metric
+from ablate.registry import build, choose, temporary_registrations
+from ablate.store import Store
+from tests.made_up_runs import EXPERIMENT, finish
+from tests.report import made_up
+
+METRICS = "plugins: my_metric.py\nmetrics: [bleu, chrf, {name: my_metric, n: 1}]\n"
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "experiments"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with temporary_registrations():
+        api.init(part="metric")
+        (folder / "pe.yaml").write_text(EXPERIMENT + METRICS, encoding="utf-8")
+        yield Path("pe.yaml")
+
+
+def translated(path: Path, results: Path) -> None:
+    """Finish all runs; those of the baseline translate perfectly, the others nothing."""
+    selection, store = finish(path, results), Store(results)
+    tests = build(Corpus, selection.experiment.rows[0].spec.corpus).load().tests
+    for file in (results / "runs").glob("*/record.json"):
+        record = store.load(file.parent.name) or {}
+        for name in made_up.SETS:
+            lines = tests[name].tgt if record["variant"] == "baseline" else ["x"] * len(tests[name])
+            text = "".join(f"{line}\n" for line in lines)
+            (file.parent / f"hypotheses.{name}.txt").write_text(text, encoding="utf-8")
+
+
+def test_a_metric_of_ones_own_is_a_column_with_differences_and_no_new_run(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translated(path, Path("results"))
+    outcome = api.run(path, api.RunOptions(device="cpu"))  # all is done: nothing is trained
+    table = outcome.table
+    assert [cell.text for cell in table.column("test.test.my_metric")] == ["100.0", "0.0", "0.0"]
+    assert table.column("test.test.my_metric.difference")[1].text == "\N{MINUS SIGN}100.0"
+    titles = [column.title for block in table.blocks for column in block.columns]
+    assert {"my_metric test", "Δmy_metric test", "chrF test"} <= set(titles)
+    monkeypatch.setattr(api.Outcome, "score", None, raising=False)
+    kept = [json.loads(file.read_text()) for file in Path("results").glob("runs/*/metrics.json")]
+    assert len(kept) == 6
+    assert {len(scores) for scores in kept} == {len(made_up.SETS)}
+
+
+def test_what_was_computed_is_not_computed_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translated(path, Path("results"))
+    first = api.report(path)
+    for file in Path("results").glob("runs/*/hypotheses.*.txt"):
+        file.unlink()
+    again = api.report(path)
+    assert again.table.column("test.test.my_metric") == first.table.column("test.test.my_metric")
+    path.write_text(EXPERIMENT + METRICS.replace("n: 1", "n: 2"), encoding="utf-8")
+    with pytest.raises(Exception, match=r"hypotheses\.test\w*\.txt: cannot be read"):
+        api.report(path)
+
+
+def test_metrics_move_no_hash(path: Path) -> None:
+    with_metrics = config.load(path)
+    path.write_text(EXPERIMENT, encoding="utf-8")
+    without = config.load(path)
+    assert with_metrics.rows == without.rows
+    hashes = [
+        [identity(row.spec, "content", "fp32") for row in experiment.rows]
+        for experiment in (with_metrics, without)
+    ]
+    assert hashes[0] == hashes[1]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "reason"),
+    [
+        ("[bleu, my_metrik]", "no metric is called 'my_metrik'; did you mean 'my_metric'"),
+        ("[{name: my_metric, m: 3}]", "unknown option"),
+        ("[{name: my_metric, n: 0}]", "must be greater than 0; it is 0"),
+        ("[comet]", "needs 'model'"),
+    ],
+)
+def test_mistakes_are_told_with_their_line(path: Path, metrics: str, reason: str) -> None:
+    text = f"plugins: my_metric.py\nmetrics: {metrics}\n"
+    path.write_text(EXPERIMENT + text, encoding="utf-8")
+    with pytest.raises(MistakesError, match=reason) as error:
+        config.load(path)
+    assert str(error.value).startswith("pe.yaml:15:")
+
+
+def test_the_weights_of_comet_are_the_users_and_its_package_an_extra(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metric = build(Metric, choose(Metric, "comet", model="weights.ckpt"))
+    monkeypatch.setitem(sys.modules, "comet", None)
+    with pytest.raises(ValueError, match=r"pip install 'ablate-transformer\[comet\]'"):
+        metric.score(["a"], ["b"], ["c"])
+    asked: list[Any] = []
+
+    def predict(samples: Any, **options: Any) -> Any:
+        asked.append((samples, options))
+        return SimpleNamespace(system_score=0.75)
+
+    fake = ModuleType("comet")
+    fake.load_from_checkpoint = lambda path: SimpleNamespace(predict=predict)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "comet", fake)
+    assert metric.score(["a"], ["b"], ["c"]) == 75.0
+    assert asked == [([{"src": "a", "mt": "b", "ref": "c"}], {"batch_size": 16, "gpus": 0})]
+    text = "metrics: {name: comet, model: weights.ckpt}\n"
+    below = Path("below")
+    below.mkdir()
+    (below / "x.yaml").write_text(EXPERIMENT + text, encoding="utf-8")
+    (choice,) = config.load(below / "x.yaml").metrics
+    assert choice.options["model"] == str(below / "weights.ckpt")
+
+
+def test_a_metric_that_fails_is_named(path: Path) -> None:
+    translated(path, Path("results"))
+    path.write_text(EXPERIMENT + "metrics: {name: comet, model: none.ckpt}\n", encoding="utf-8")
+    with pytest.raises(SpecError, match="metrics: comet: the metric comet needs a package"):
+        api.report(path)

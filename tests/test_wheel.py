@@ -1,0 +1,74 @@
+"""The way of a new user: the wheel, a part of one's own, a run, a table in a paper."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXPERIMENT = """\
+question: Does a trained norm by absolute values help?
+plugins: my_norm.py
+corpus: {name: synthetic, size: 1000}
+tokenizer: word
+model:
+  dims: {d_model: 16, n_heads: 2, max_len: 64}
+  n_layers: 1
+  feed_forward: {name: relu, d_ff: 16}
+training: {steps: 20, batch_tokens: 512, schedule: {name: constant, lr: 1e-3}}
+decoding: greedy
+seeds: [1, 2]
+variants:
+  mine: {model.norm: my_norm}
+"""
+PAPER = r"""\documentclass[twocolumn]{article}
+\usepackage{booktabs,tabularx}
+\begin{document}
+\input{table.tex}
+\end{document}
+"""
+
+
+def call(*words: str | Path, cwd: Path) -> str:
+    """Run a command; return what it prints."""
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(word) for word in words],
+        cwd=cwd,
+        env={**outside, "ABLATE_CACHE": str(cwd / "cache"), "ABLATE_PROBE_SECONDS": "0"},
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    assert done.returncode == 0, f"{words}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+@pytest.mark.e2e
+@pytest.mark.full
+def test_from_the_wheel_to_a_paper(tmp_path: Path) -> None:
+    """Needs the package index, or pip's cache of it; LaTeX, if there is any, compiles the table."""
+    call(
+        sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, ROOT, cwd=tmp_path
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    call(sys.executable, "-m", "venv", "env", cwd=tmp_path)
+    python, ablate = tmp_path / "env" / "bin" / "python", tmp_path / "env" / "bin" / "ablate"
+    constraints = ROOT / "constraints.txt"
+    call(python, "-m", "pip", "install", "-q", "-c", constraints, wheel, cwd=tmp_path)
+    assert call(ablate, "init", "--part", "norm", cwd=tmp_path) == "my_norm.py\n"
+    assert "BROKEN" not in call(ablate, "check", "my_norm.py", cwd=tmp_path)
+    (tmp_path / "mine.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    assert "my_norm" in call(ablate, "plan", "mine.yaml", "--device", "cpu", cwd=tmp_path)
+    assert "my_norm" in call(ablate, "run", "mine.yaml", "--device", "cpu", cwd=tmp_path)
+    call(ablate, "report", "mine.yaml", "--output", "table.tex", cwd=tmp_path)
+    (tmp_path / "paper.tex").write_text(PAPER, encoding="utf-8")
+    if shutil.which("pdflatex"):
+        log = call("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper", cwd=tmp_path)
+        assert "Overfull" not in log
+        assert (tmp_path / "paper.pdf").stat().st_size > 10_000
