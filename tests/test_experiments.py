@@ -17,6 +17,8 @@ from ablate.registry import build
 from ablate.runner.check import blueprint, check
 from tests.presets import ROOT, load, preset
 
+pytestmark = pytest.mark.full
+
 FILES = sorted(ROOT.rglob("*.yaml"))
 STUDIES = [
     path

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+pytestmark = pytest.mark.e2e
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 HEAD = """\
 import json, os, sys, time

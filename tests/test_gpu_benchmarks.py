@@ -19,6 +19,8 @@ from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests.fake_cuda import CudaMachine
 from tests.training.reversal import fresh, pairs, run_spec
 
+pytestmark = pytest.mark.e2e
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 

@@ -99,6 +99,7 @@ def leaves(schema: MergeSchema, path: str = "") -> Iterator[str]:
         yield from leaves(child, below)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", [*leaves(merge_schema())])
 def test_they_agree_on_every_value(path: str, tmp_path: Path) -> None:
     def documents() -> Iterator[Any]:

@@ -26,6 +26,7 @@ def beam(**options: Any) -> Beam:
     return search
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("model", MODELS, ids=IDS)
 @pytest.mark.parametrize("alpha", ["none", 0.6, 1.0, 2.5])
 def test_a_beam_wide_enough_finds_the_best_of_all(model: Transformer, alpha: float | str) -> None:
