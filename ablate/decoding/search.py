@@ -43,6 +43,15 @@ class Search(Part, slot="decoding"):
             max_lens: the most tokens of each translation, EOS included, (B,).
         """
 
+    def start_of(self, src: Tensor, max_lens: Tensor) -> SearchState:
+        """Return the state before the first token, for searches that read the source.
+
+        Args:
+            src: ids, (B, S).
+            max_lens: as in `start`.
+        """
+        return self.start(max_lens)
+
     def search(
         self,
         model: Transformer,
@@ -65,7 +74,7 @@ class Search(Part, slot="decoding"):
         """
         max_lens = self._max_lens(model, src) if n_tokens is None else n_tokens
         limits = Limits(max_lens, is_exact=n_tokens is not None)
-        setup = SearchSetup(self.start(max_lens), limits, self.n_beams, self.n_candidates)
+        setup = SearchSetup(self.start_of(src, max_lens), limits, self.n_beams, self.n_candidates)
         if capturer is None or self.capture_blocker:
             loop = DecodeLoop(setup, model, src)
         else:

@@ -1,0 +1,247 @@
+"""Sampling, and the choice of the sample that is most like the others.
+
+B sentences, K samples of each, C candidates, L most target tokens, V target vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from ablate.data.tokenizer import BOS, EOS, PAD
+from ablate.decoding.search import Search
+from ablate.decoding.search_state import Hypothesis, SearchState
+from ablate.parts.dims import AtLeastTwo
+from ablate.registry import register
+
+Mass = Annotated[float, Field(gt=0.0, le=1.0)]
+
+_ALL = 2**31  # candidates, more than any vocabulary has
+_LONGEST_NGRAM = 4
+
+
+class Sampler(Search):
+    """The contract of searches that draw tokens from the model's probabilities.
+
+    Random numbers follow from the seed, the ids of the source, the number of the sample and that of
+    the token alone, so that they do not depend on the batch, and the same run gives the same
+    translations.
+
+    Args:
+        max_extra: target tokens beyond those of the source.
+        n_samples: K.
+        temperature: what logits are divided by.
+        top_k: how many of the likeliest tokens may be drawn; None: all.
+        top_p: of these, the fewest likeliest that have this mass may be drawn.
+        seed: of the random numbers.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_extra: int,
+        n_samples: int,
+        temperature: float,
+        top_k: int | None,
+        top_p: float,
+        seed: int,
+    ) -> None:
+        super().__init__(max_extra, n_beams=n_samples, n_candidates=top_k or _ALL)
+        self.temperature = temperature
+        self.top_p = top_p
+        self.seed = seed
+
+    def start(self, max_lens: Tensor) -> SearchState:
+        return self.start_of(max_lens[:, None], max_lens)
+
+    def start_of(self, src: Tensor, max_lens: Tensor) -> SearchState:
+        shape = len(max_lens), self.n_beams
+        tokens = max_lens.new_full((*shape, int(max_lens.max()) + 1), PAD)
+        tokens[..., 0] = BOS
+        log_p = torch.zeros(shape, device=max_lens.device)
+        has_ended = torch.zeros_like(log_p, dtype=torch.bool)
+        return Samples(self, _keys(src, self.seed), tokens, log_p, has_ended)
+
+    def ranked(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+        """Return the samples of one sentence, best first."""
+        return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
+
+
+@dataclass
+class Samples(SearchState):
+    """The samples of every sentence.
+
+    Attributes:
+        sampler: the options.
+        keys: of the random numbers of each sentence, (B,).
+        tokens: BOS and what was written, (B, K, 1 + L).
+        log_p: of it, (B, K).
+        has_ended: whether EOS was written, (B, K).
+    """
+
+    sampler: Sampler
+    keys: Tensor
+    tokens: Tensor
+    log_p: Tensor
+    has_ended: Tensor
+
+    def last_tokens(self, step: Tensor) -> Tensor:
+        return self.tokens.index_select(-1, step - 1).squeeze(-1)
+
+    def advance(self, log_p: Tensor, tokens: Tensor, step: Tensor) -> None:
+        tempered = log_p.double() / self.sampler.temperature
+        p = tempered.softmax(dim=-1)
+        is_beyond = p.cumsum(dim=-1) - p >= self.sampler.top_p  # candidates are sorted
+        noise = -(-self._uniform(tokens, step).log()).log()  # Gumbel's
+        drawn = (tempered.masked_fill(is_beyond, -torch.inf) + noise).argmax(dim=-1, keepdim=True)
+        token = tokens.gather(-1, drawn)[..., 0]
+        log_p_of_token = log_p.gather(-1, drawn)[..., 0]
+        self.log_p = torch.where(self.has_ended, self.log_p, self.log_p + log_p_of_token)
+        self.tokens.index_copy_(-1, step, token.masked_fill(self.has_ended, PAD)[..., None])
+        self.has_ended = self.has_ended | (token == EOS)
+
+    def is_done(self) -> Tensor:
+        return self.has_ended.all(dim=1)
+
+    def hypotheses(self) -> list[list[Hypothesis]]:
+        return [
+            self.sampler.ranked(
+                [
+                    Hypothesis(sample[1 : sample.index(EOS)], log_p, log_p)
+                    for sample, log_p in zip(*of_sentence, strict=True)
+                ]
+            )
+            for of_sentence in zip(self.tokens.tolist(), self.log_p.tolist(), strict=True)
+        ]
+
+    def _uniform(self, tokens: Tensor, step: Tensor) -> Tensor:
+        """Return a number between 0 and 1 for each of ``tokens`` (B, K, C) as token ``step``."""
+        sample = torch.arange(tokens.size(1), device=tokens.device)[:, None]
+        state = _mixed(self.keys[:, None, None] + _mixed(step + (sample << 32)))
+        bits = (_mixed(state + tokens) >> 11) & (2**53 - 1)
+        return (bits.double() + 0.5) * 2.0**-53
+
+
+def _keys(src: Tensor, seed: int) -> Tensor:
+    """Return a number for each source (B, S) that follows from its ids and the seed, (B,)."""
+    place = torch.arange(1, src.size(1) + 1, device=src.device)
+    return _mixed((_mixed(src + (place << 32)) * (src != PAD)).sum(dim=1) + seed)
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """Mix the bits of 64-bit integers, as SplitMix64 does (Steele et al. 2014, OOPSLA, fig. 15)."""
+    x = x - 7046029254386353131
+    x = (x ^ ((x >> 30) & (2**34 - 1))) * -4658895280553007687
+    x = (x ^ ((x >> 27) & (2**37 - 1))) * -7723592293110705685
+    return x ^ ((x >> 31) & (2**33 - 1))
+
+
+@register(
+    "sample",
+    source="Graves 2013, arXiv:1308.0850, sec. 2; top_k: Fan et al. 2018, arXiv:1805.04833, sec. "
+    "5.4; top_p: Holtzman et al. 2020, arXiv:1904.09751, sec. 3.1",
+)
+class Sample(Sampler):
+    """Draw every token from the model's probabilities; the score is the log-probability.
+
+    Args:
+        temperature: what logits are divided by; below 1 likely tokens become likelier.
+        top_k: how many of the likeliest tokens may be drawn; None: all.
+        top_p: of these, the fewest likeliest that have this mass may be drawn (nucleus sampling).
+        seed: of the random numbers, which also depend on the source.
+        max_extra: target tokens beyond those of the source.
+    """
+
+    def __init__(
+        self,
+        *,
+        temperature: PositiveFloat = 1.0,
+        top_k: PositiveInt | None = None,
+        top_p: Mass = 1.0,
+        seed: NonNegativeInt = 1,
+        max_extra: NonNegativeInt = 50,
+    ) -> None:
+        super().__init__(
+            max_extra=max_extra,
+            n_samples=1,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+        )
+
+
+@register(
+    "minimum_bayes_risk",
+    source="Kumar & Byrne 2004, NAACL, sec. 2; over samples: Eikema & Aziz 2020, arXiv:2005.10283, "
+    "sec. 6",
+)
+class MinimumBayesRisk(Sampler):
+    """Draw samples and take the one that is most like all of them.
+
+    Likeness is the mean, over n-grams of 1 to 4 pieces that either of two samples has, of F1 = 2
+    matches / (n-grams of both). The score is the mean likeness to all samples.
+
+    Args:
+        n_samples: samples of each sentence.
+        temperature: what logits are divided by.
+        top_k: how many of the likeliest tokens may be drawn; None: all.
+        top_p: of these, the fewest likeliest that have this mass may be drawn.
+        seed: of the random numbers, which also depend on the source.
+        max_extra: target tokens beyond those of the source.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_samples: AtLeastTwo = 16,
+        temperature: PositiveFloat = 1.0,
+        top_k: PositiveInt | None = None,
+        top_p: Mass = 1.0,
+        seed: NonNegativeInt = 1,
+        max_extra: NonNegativeInt = 50,
+    ) -> None:
+        super().__init__(
+            max_extra=max_extra,
+            n_samples=n_samples,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+        )
+
+    def ranked(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+        counts = [_ngrams(hypothesis.tokens) for hypothesis in hypotheses]
+        scores = [sum(_likeness(own, other) for other in counts) / len(counts) for own in counts]
+        scored = [
+            Hypothesis(hypothesis.tokens, score, hypothesis.log_p)
+            for hypothesis, score in zip(hypotheses, scores, strict=True)
+        ]
+        return super().ranked(scored)[:1]
+
+
+Ngrams = list[Counter[tuple[int, ...]]]
+"""The counts of n-grams, for n from 1."""
+
+
+def _ngrams(tokens: Sequence[int]) -> Ngrams:
+    return [
+        Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
+        for n in range(1, _LONGEST_NGRAM + 1)
+    ]
+
+
+def _likeness(one: Ngrams, other: Ngrams) -> float:
+    """Return the mean F1 of n-grams, 1 of two empty samples."""
+    values = [
+        2 * (a & b).total() / (a.total() + b.total())
+        for a, b in zip(one, other, strict=True)
+        if a or b
+    ]
+    return sum(values) / len(values) if values else 1.0
