@@ -119,9 +119,11 @@ def test_they_agree_on_every_value(path: str, tmp_path: Path) -> None:
     ("slot", "name"), [(slot, name) for slot, parts in slots().items() for name in parts]
 )
 def test_they_agree_on_every_option(slot: str, name: str, tmp_path: Path) -> None:
-    path = next(path for path in leaves(merge_schema()) if path.split(".")[-1] == slot)
+    paths = [*leaves(merge_schema()), "metrics"]
+    path = next(path for path in paths if path.split(".")[-1].rstrip("s") == slot.rstrip("s"))
     options = slots()[slot][name].options.model_fields
     needed = {k: v for k, v in FILES.items() if k in options} if name == "files" else {}
+    needed |= {"model": "weights.ckpt"} if name == "comet" else {}
 
     def documents() -> Iterator[Any]:
         yield nested(path, name) if not needed else nested(path, {"name": name, **needed})
