@@ -79,6 +79,7 @@ SPREADS: dict[str, dict[str, float]] = {
 def test_matrices_start_as_wide_as_the_program_s(name: str) -> None:
     model = built(name, APART if name == "annotated" else JOINT, n_layers=1)
     for path, std in SPREADS[name].items():
+        weight: object
         if path == "table":
             weight = model.embedding.tgt_table.weight
         else:

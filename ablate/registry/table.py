@@ -174,9 +174,10 @@ class Entry:
 P = TypeVar("P", bound=Part)
 
 TABLE: dict[str, dict[str, Entry]] = {}
+"""The parts that have been registered so far, by slot and name."""
+
 EXTENSIBLE: list[type] = []
 """Contracts other than those of parts, from which the classes of a plugin may inherit."""
-"""The parts that have been registered so far, by slot and name."""
 
 
 def register(

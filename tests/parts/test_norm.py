@@ -87,6 +87,8 @@ def test_scale_norm_by_hand(x: Tensor) -> None:
 
 def test_scale_norm_may_train_a_share_of_its_first_length(x: Tensor) -> None:
     part, plain = norm("scale", unit=True), norm("scale")
+    assert isinstance(part, Scale)
+    assert isinstance(plain, Scale)
     with torch.no_grad():
         part.length.fill_(1.25)
         plain.length.fill_(1.25 * D**0.5)

@@ -393,7 +393,13 @@ def test_ademamix_takes_the_steps_of_its_paper(warmup: int) -> None:
         u = m1 / (1 - 0.9**t) + alpha * m2
         return p - lr * (u / ((v / (1 - 0.8**t)).sqrt() + 1e-3) + 0.2 * p)
 
-    options = {"betas": (0.9, 0.8), "beta3": 0.99, "alpha": 3.0, "eps": 1e-3, "weight_decay": 0.2}
+    options: dict[str, Any] = {
+        "betas": (0.9, 0.8),
+        "beta3": 0.99,
+        "alpha": 3.0,
+        "eps": 1e-3,
+        "weight_decay": 0.2,
+    }
     assert_same(ours("ademamix", warmup=warmup, **options), by_hand(rule))
 
 
@@ -416,7 +422,7 @@ def test_adan_takes_the_steps_of_its_paper() -> None:
         step = (m / c1 + (1 - b2) * v / c2) / ((n / c3).sqrt() + 1e-3)
         return (p - lr * step) / (1 + 0.2 * lr)
 
-    options = {"betas": (0.7, 0.6, 0.9), "eps": 1e-3, "weight_decay": 0.2}
+    options: dict[str, Any] = {"betas": (0.7, 0.6, 0.9), "eps": 1e-3, "weight_decay": 0.2}
     assert_same(ours("adan", **options), by_hand(rule))
 
 
@@ -484,10 +490,20 @@ def test_soap_takes_the_steps_of_its_paper() -> None:
                 memory["q"][side] = torch.linalg.qr(factor @ q[:, order]).Q
         return p
 
-    options = {"betas": (0.9, 0.8), "eps": 1e-3, "every": every, "weight_decay": 0.1}
+    options: dict[str, Any] = {
+        "betas": (0.9, 0.8),
+        "eps": 1e-3,
+        "every": every,
+        "weight_decay": 0.1,
+    }
     assert_same(ours("soap", **options), by_hand(rule), 1e-8)
 
 
 def test_nadam_is_pytorchs_up_to_the_rounding_of_its_product_of_momenta() -> None:
-    options = {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0.1, "momentum_decay": 0.3}
+    options: dict[str, Any] = {
+        "betas": (0.9, 0.98),
+        "eps": 1e-9,
+        "weight_decay": 0.1,
+        "momentum_decay": 0.3,
+    }
     assert_same(ours("nadam", **options), theirs(torch.optim.NAdam, **options), 1e-6)

@@ -18,6 +18,7 @@ from ablate.parts.dims import Dims, LayerInfo, Side
 from ablate.parts.dropout import ElementDropout
 from ablate.parts.norm import Norm
 from ablate.parts.residual import Calibration, NormMaker, Residual
+from ablate.parts.residual.streams import HyperConnections
 from ablate.registry import RefusedError, build, choose, lookup, slots
 
 D = 8
@@ -570,10 +571,12 @@ def test_hyper_connections_start_as_a_pre_norm_stack_with_copies(x: Tensor) -> N
 
 def test_static_connections_have_no_norms_of_their_own(x: Tensor) -> None:
     layer = scheme("hyper_connections", dynamic=False, n_streams=2)
+    assert isinstance(layer, HyperConnections)
     names = {name.rpartition(".")[2] for name, _ in layer.connections.named_parameters()}
     assert names == {"read", "keep", "write"}
     streams = torch.stack((x, 1 - x), dim=-2)
-    for norm, c, f in zip(layer.norms, layer.connections, (first, third), strict=True):
+    connections: list[Any] = list(layer.connections)
+    for norm, c, f in zip(layer.norms, connections, (first, third), strict=True):
         y = f(norm(c.read[0] * streams[..., 0, :] + c.read[1] * streams[..., 1, :]))
         kept = [sum(c.keep[i, j] * streams[..., i, :] for i in range(2)) for j in range(2)]
         streams = torch.stack([kept[j] + c.write[j] * y for j in range(2)], dim=-2)
