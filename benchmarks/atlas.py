@@ -1,0 +1,155 @@
+"""Write the atlas: experiments in which every registered part has a row against one baseline.
+
+    python benchmarks/atlas.py               # experiments/atlas.yaml, experiments/atlas_tuned.yaml
+    ablate run atlas && ablate run atlas_tuned
+
+A part stands with its defaults, and with what it needs besides where the baseline does not have it
+(a residual scheme of its own norm wants ``norm: none``). Optimizers and schedules take a learning
+rate of their own, and so do rows of `atlas_tuned`, each from the same grid, on the dev set alone.
+Parts that need an option, and those that do not fit the baseline, are named at the end of a file.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from ablate import config
+from ablate.errors import SpecError
+from ablate.registry import slots
+from ablate.runner.check import check
+from ablate.store import write_whole
+
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+PRESET = "presets/laptop"
+SEEDS = (201, 202, 203, 204, 205)
+RATES = (5e-4, 1.5e-3, 5e-3, 1.5e-2)
+PATHS = {
+    **{
+        slot: f"model.{slot}"
+        for slot in (
+            "position",
+            "attention",
+            "scaling",
+            "mask",
+            "norm",
+            "residual",
+            "feed_forward",
+            "sharing",
+            "embedding",
+            "initialisation",
+        )
+    },
+    "objective": "training.objective",
+    "optimizer": "training.optimizer",
+    "schedule": "training.schedule",
+}
+TUNE = {"tune": {"training.schedule.lr": list(RATES)}}
+TUNED = ("optimizer", "schedule")
+"""Slots whose parts are compared at a learning rate of their own."""
+
+NEEDS: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"model.norm": "none"},
+    {"model.norm": "layer"},
+    {"model.residual": "pre"},
+)
+"""What a part may need besides: the first that makes it fit is taken."""
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """The rows of some slots.
+
+    Attributes:
+        rows: their changes of the baseline, by name.
+        left_out: why a part has no row, by the same.
+    """
+
+    rows: Mapping[str, Mapping[str, Any]]
+    left_out: Mapping[str, str]
+
+
+def main() -> int:
+    """Write both files."""
+    model = [slot for slot in PATHS if slot not in TUNED]
+    write("atlas", "What is each part of the model worth?", atlas(model), {})
+    question = "What are optimizers and schedules worth, each at its best learning rate?"
+    write("atlas_tuned", question, atlas(TUNED, TUNE), TUNE)
+    return 0
+
+
+def atlas(wanted: Iterable[str], more: Mapping[str, Any] = MappingProxyType({})) -> Atlas:
+    """Return the rows of all parts of some slots, in an experiment that says ``more``."""
+    rows: dict[str, Mapping[str, Any]] = {}
+    left_out: dict[str, str] = {}
+    baseline = config.load(EXPERIMENTS / f"{PRESET}.yaml").rows[0].spec.model_dump(mode="json")
+    for slot in wanted:
+        section, key = PATHS[slot].split(".")
+        for part in sorted(slots()[slot]):
+            name = f"{slot} {part}"
+            if baseline[section][key]["name"] == part:
+                continue
+            changes, reason = fitting(PATHS[slot], part, more)
+            if changes is None:
+                left_out[name] = reason
+            else:
+                rows[name] = changes
+    return Atlas(rows, left_out)
+
+
+def fitting(path: str, part: str, more: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str]:
+    """Return the changes by which a part fits the baseline, or None and the reason."""
+    first = ""
+    for needs in NEEDS:
+        # A schedule and a feed-forward keep what the preset gives them
+        inherits = path in ("training.schedule", "model.feed_forward")
+        changes = {f"{path}.name" if inherits else path: part, **needs}
+        reason = refusal(changes, more)
+        if reason is None:
+            return changes, ""
+        first = first or reason
+    return None, first
+
+
+def refusal(changes: Mapping[str, Any], more: Mapping[str, Any]) -> str | None:
+    """Return why an experiment with such a row cannot be run; None if it can."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "one.yaml"
+        content = {"extends": f"ablate:{PRESET}", "variants": {"row": dict(changes)}, **more}
+        file.write_text(yaml.safe_dump(content), encoding="utf-8")
+        try:
+            check(config.load(file))
+        except SpecError as error:
+            return str(error).splitlines()[0].partition(": ")[2]
+    return None
+
+
+def write(name: str, question: str, content: Atlas, more: Mapping[str, Any]) -> None:
+    """Write an experiment; its end names the parts that are left out."""
+    spec = {
+        "question": question,
+        "extends": f"{PRESET}.yaml",
+        "seeds": list(SEEDS),
+        **more,
+        "variants": {row: dict(changes) for row, changes in content.rows.items()},
+    }
+    left_out = "".join(f"#   {part}: {reason}\n" for part, reason in content.left_out.items())
+    write_whole(
+        EXPERIMENTS / f"{name}.yaml",
+        "# Written by `python benchmarks/atlas.py`: a row for every registered part.\n"
+        + yaml.safe_dump(spec, sort_keys=False, default_flow_style=None, width=110)
+        + (f"# Left out:\n{left_out}" if left_out else ""),
+    )
+    sys.stdout.write(f"{name}: {len(content.rows)} rows, {len(content.left_out)} parts left out\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""The atlas has every registered part, and says what it leaves out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ablate.registry import slots
+
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+SLOTS = {
+    "atlas": (
+        *("position", "attention", "scaling", "mask", "norm", "residual", "feed_forward"),
+        *("sharing", "embedding", "initialisation", "objective"),
+    ),
+    "atlas_tuned": ("optimizer", "schedule"),
+}
+
+
+@pytest.mark.parametrize("name", SLOTS)
+def test_every_part_has_a_row_or_a_reason(name: str) -> None:
+    text = (EXPERIMENTS / f"{name}.yaml").read_text(encoding="utf-8")
+    content = yaml.safe_load(text)
+    baseline = yaml.safe_load((EXPERIMENTS / "presets" / "laptop.yaml").read_text(encoding="utf-8"))
+    settings = {**baseline["model"], **baseline["training"], "mask": "causal", "sharing": "none"}
+    for slot in SLOTS[name]:
+        setting = settings[slot]
+        own = setting if isinstance(setting, str) else setting["name"]
+        rows = {row for row in content["variants"] if row.startswith(f"{slot} ")}
+        left_out = {line.split(":")[0][4:] for line in text.splitlines() if line.startswith("#   ")}
+        known = {f"{slot} {part}" for part in slots()[slot] if part != own}
+        assert rows | {each for each in left_out if each.startswith(f"{slot} ")} == known, (
+            "write it anew: python benchmarks/atlas.py"
+        )
