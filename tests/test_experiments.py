@@ -93,11 +93,10 @@ def test_studies_run_on_a_laptop_unless_they_say_otherwise() -> None:
         if path.stem in FULL_SIZE:
             assert run.corpus.name == "wmt14"
         else:
-            assert (run.corpus, run.decoding) == (laptop.corpus, laptop.decoding)
-            assert (run.model.dims, run.training.steps) == (
-                laptop.model.dims,
-                laptop.training.steps,
-            )
+            assert run.corpus.name == laptop.corpus.name
+            assert run.corpus.options["size"] <= laptop.corpus.options["size"]
+            assert (run.model.dims, run.decoding) == (laptop.model.dims, laptop.decoding)
+            assert (run.training.steps or 0) <= (laptop.training.steps or 0)
 
 
 def test_a_blueprint_costs_no_memory() -> None:

@@ -42,7 +42,8 @@ def train(session: Session, spec: RunSpec, model: Transformer) -> None:
     optimizer = make_optimizer(spec, model)
     set_lr(optimizer, session.training.lr)
     name = (session.job.options or {}).get("engine", "auto")
-    engine = make_engine(resolve(name, device), model.train(), step_config, optimizer)
+    kind = torch.device(device).type
+    engine = make_engine(resolve(name, kind), model.train(), step_config, optimizer)
     if device == "cpu":
         engine.cores = session.job.threads
         torch.set_num_threads(1)  # as our runner has it, which gives a run cores, not threads

@@ -55,7 +55,9 @@ def test_rates_and_peaks_are_positive(prepared: Prepared) -> None:
         "train_peak_mib",
         "decode_peak_mib",
         "target_tokens_per_step",
+        "engine",
     }
+    assert found.pop("engine") == "eager"
     assert all(value >= 0 for value in found.values())
     assert found["train_target_tokens_per_second"] > 0
     assert 100 < found["target_tokens_per_step"] <= 200

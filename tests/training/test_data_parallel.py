@@ -114,6 +114,7 @@ def test_pieces_learn_as_eager_does(
 
 
 @pytest.mark.filterwarnings("ignore:feed_forward. mixture_of_experts adds")
+@pytest.mark.filterwarnings("ignore:feed_forward. shared_experts adds")
 @pytest.mark.parametrize(("slot", "name"), PARTS)
 def test_the_gradient_is_that_of_the_whole_batch(slot: str, name: str, small_pieces: None) -> None:
     def model() -> Transformer:
@@ -125,7 +126,7 @@ def test_the_gradient_is_that_of_the_whole_batch(slot: str, name: str, small_pie
 
     expected = gradient(engine(model(), name="eager"))
     made = engine(model())
-    assert (made.name == "data_parallel") == (name != "mixture_of_experts")
+    assert (made.name == "data_parallel") == (name not in ("mixture_of_experts", "shared_experts"))
     torch.testing.assert_close(gradient(made), expected, atol=2e-5, rtol=1e-3)
 
 

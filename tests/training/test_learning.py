@@ -83,9 +83,13 @@ def test_every_part_of_the_model_learns(slot: str, name: str) -> None:
 
 @pytest.mark.parametrize(("slot", "name"), TRAINING_PARTS)
 def test_every_part_of_training_learns(slot: str, name: str) -> None:
-    """An optimizer may need another learning rate than Adam does."""
+    """An optimizer may need another learning rate than Adam does.
+
+    Generalised cross-entropy is bounded, so that it falls by less.
+    """
     known = lookup(slot, name).options.model_fields
     options = {k: v for k, v in QUICK.items() if k in known} if slot == "schedule" else {}
     spec = run_spec(slot, name, **options)
     rates = (1.0, 0.1, 10.0, 100.0) if slot == "optimizer" else (1.0,)
-    assert any(fall(losses(spec, rate)) > 0.3 for rate in rates)
+    enough = 0.05 if name == "generalised_cross_entropy" else 0.3
+    assert any(fall(losses(spec, rate)) > enough for rate in rates)

@@ -351,7 +351,9 @@ class Soap(Optimizer):
 
     Matrices are the weights of the linear layers in the stacks. Tables and the output layer, whose
     longer side the authors leave as it is, are trained by `adamw`, as are biases and gains. The
-    first step of a matrix makes its basis and moves nothing.
+    first step of a matrix makes its basis and moves nothing. Bases amplify rounding: where batches
+    are done in shards, a step may differ from the eager one by more than the self-check allows, and
+    the run is then made eagerly.
 
     Args:
         betas: decay of the gradient's first and second moment, the latter of the means of g g^T
