@@ -98,14 +98,14 @@ def runs(
     """
     store = Store(Path(results))
     needed = {Path(spec).stem: _hashes(spec, store) for spec in specs}
-    found = [
+    known = [
         _stored_run(store, folder, needed)
         for folder in sorted((store.results / "runs").glob("*"))
         if folder.is_dir()
     ]
     kept = [
         run
-        for run in found
+        for run in known
         if (not statuses or run.status in statuses)
         and (not labels or any(_fits(run, label) for label in labels))
     ]

@@ -27,15 +27,15 @@ _MOST_GROUPS = 3
 def remarks(selection: Selection) -> tuple[str, ...]:
     """Return how a selection differs from the experiment that the file describes, in sentences."""
     whole, some = selection.whole, selection.experiment
-    said = [f"the baseline has {override}" for override in selection.overrides]
+    parts = [f"the baseline has {override}" for override in selection.overrides]
     left_out = [row.name for row in whole.rows if row.name not in {r.name for r in some.rows}]
     if left_out:
         listed = ", ".join(left_out)
-        said.append(f"{len(left_out)} of {counted(len(whole.rows), 'row')} left out ({listed})")
+        parts.append(f"{len(left_out)} of {counted(len(whole.rows), 'row')} left out ({listed})")
     if set(some.seeds) != set(whole.seeds):
         ours, theirs = (", ".join(map(str, seeds)) for seeds in (some.seeds, whole.seeds))
-        said.append(f"seeds {ours} in place of {theirs}")
-    return tuple(said)
+        parts.append(f"seeds {ours} in place of {theirs}")
+    return tuple(parts)
 
 
 def table_folder(selection: Selection, results: Path) -> Path:

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from ablate.cli.check import check
+from ablate.cli.corpora import corpora_app
 from ablate.cli.doctor import doctor
 from ablate.cli.gate import gate
 from ablate.cli.guard import INTERRUPTED, Commands, guarded
@@ -52,7 +53,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-corpora_app = typer.Typer(help="List the corpora; fetch or show one.")
 app.add_typer(corpora_app, name="corpora")
 app.add_typer(runs_app, name="runs")
 
@@ -63,13 +63,6 @@ class Catalogue(StrEnum):
     terminal = "terminal"
     markdown = "markdown"
     json = "json"
-
-
-CorpusName = Annotated[str, typer.Argument(metavar="NAME", help="Of the corpus.")]
-CorpusOptions = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="OPTION=VALUE", help="An option of the corpus; repeatable."),
-]
 
 
 def _version(value: bool) -> None:
@@ -268,59 +261,6 @@ def parts(
     else:
         is_one = name is not None or (len(listed) == 1 and listed[0].slot != slot)
         show.parts(listed, is_full=is_one)
-
-
-@corpora_app.callback(invoke_without_command=True)
-def corpora(context: typer.Context, plugins: Plugins = None) -> None:
-    """List the corpora; fetch or show one.
-
-    Examples:
-      ablate corpora
-
-      ablate corpora fetch multi30k --set tgt=fr
-    """
-    if context.invoked_subcommand is None:
-        _list_corpora(plugins)
-    elif plugins:
-        raise typer.BadParameter(
-            f"give it after {context.invoked_subcommand!r}", param_hint="--plugin"
-        )
-
-
-@guarded
-def _list_corpora(plugins: Plugins) -> None:
-    from ablate import api
-    from ablate.cli import show
-
-    load(plugins)
-    show.corpora(api.corpora())
-
-
-@corpora_app.command("fetch")
-@guarded
-def fetch(name: CorpusName, options: CorpusOptions = None, plugins: Plugins = None) -> None:
-    """Download a corpus into the user's cache, and check it.
-
-    Example: ablate corpora fetch multi30k --set src=en --set tgt=de
-    """
-    from ablate import api
-
-    load(plugins)
-    api.fetch_corpus(name, options or (), lambda line: typer.echo(line, err=True))
-
-
-@corpora_app.command("show")
-@guarded
-def show_corpus(name: CorpusName, options: CorpusOptions = None, plugins: Plugins = None) -> None:
-    """Print the sizes of a corpus and its first pairs.
-
-    Example: ablate corpora show synthetic
-    """
-    from ablate import api
-    from ablate.cli import show
-
-    load(plugins)
-    show.corpus(api.show_corpus(name, options or ()))
 
 
 @app.command()

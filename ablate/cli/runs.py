@@ -65,11 +65,11 @@ def list_runs(
     from ablate import api
     from ablate.cli import show
 
-    found = api.runs(results, specs=specs or (), statuses=statuses or (), labels=labels or ())
+    listed = api.runs(results, specs=specs or (), statuses=statuses or (), labels=labels or ())
     if as_json:
-        show.as_json([run.to_json() for run in found])
+        show.as_json([run.to_json() for run in listed])
     else:
-        show.stored_runs(found, has_experiments=bool(specs))
+        show.stored_runs(listed, has_experiments=bool(specs))
 
 
 @runs_app.command("show")

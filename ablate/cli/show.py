@@ -199,7 +199,7 @@ def _size(params: float | None) -> str:
     return "" if params is None else f"{params / 1e6:,.4g} M"
 
 
-def stored_runs(found: Sequence[StoredRun], *, has_experiments: bool) -> None:
+def stored_runs(runs: Sequence[StoredRun], *, has_experiments: bool) -> None:
     """Print stored runs, one per line."""
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for header in ("hash", "experiment", "row"):
@@ -209,7 +209,7 @@ def stored_runs(found: Sequence[StoredRun], *, has_experiments: bool) -> None:
     grid.add_column("finished", no_wrap=True)
     if has_experiments:
         grid.add_column("needed by")
-    for run in found:
+    for run in runs:
         cells = [
             run.run,
             run.experiment or "",
@@ -222,8 +222,8 @@ def stored_runs(found: Sequence[StoredRun], *, has_experiments: bool) -> None:
         ]
         grid.add_row(*cells, *([", ".join(run.experiments)] if has_experiments else []))
     _console().print(grid)
-    n_mib = sum(run.n_bytes for run in found) / 2**20
-    typer.echo(f"{counted(len(found), 'run')}, {n_mib:,.1f} MiB")
+    n_mib = sum(run.n_bytes for run in runs) / 2**20
+    typer.echo(f"{counted(len(runs), 'run')}, {n_mib:,.1f} MiB")
 
 
 def sessions(known: Sequence[Session], results: Path) -> None:
