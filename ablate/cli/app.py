@@ -185,6 +185,9 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
             "LaTeX and CSV have by default; or [b]all[/b].",
         ),
     ] = None,
+    wide: Annotated[
+        bool, typer.Option("--wide", help="All columns beside one another, in the terminal.")
+    ] = False,
     seeds: Seeds = None,
     only: Only = None,
     overrides: Overrides = None,
@@ -212,7 +215,8 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
         overrides=overrides or (),
         results=results,
     )
-    show.table(outcome.table, form, output, columns.split(",") if columns else None)
+    chosen = columns.split(",") if columns else None
+    show.table(outcome.table, form, output, chosen, is_wide=wide)
 
 
 app.command()(gate)

@@ -36,6 +36,9 @@ from ablate.wording import counted
 _WIDE = 1000
 """The width of a pipe, so that lines are not wrapped."""
 
+_SCREEN = (100, 24)
+"""Columns and lines of what is no terminal; ``$COLUMNS`` says otherwise."""
+
 _ROOM_FOR_CHANGES = 110  # columns of a terminal
 _SEVERAL = 2
 _STYLES = {"ok": "green", "warning": "yellow", "broken": "bold red", "not applicable": "dim"}
@@ -46,14 +49,16 @@ def table(
     form: str | None = None,
     output: Path | None = None,
     columns: Sequence[str] | None = None,
+    *,
+    is_wide: bool = False,
 ) -> None:
     """Print a table of results, or write it to a file, in the format of its suffix."""
+    width = None if is_wide else shutil.get_terminal_size(_SCREEN).columns
     if output is not None:
-        text = report.render(content, form or report.format_of(output), columns=columns)
+        text = report.render(content, form or report.format_of(output), width, columns=columns)
         write_whole(output, text)
         return
     is_terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if is_terminal else None
     text = report.render(
         content, form or "terminal", width, is_coloured=is_terminal, columns=columns
     )

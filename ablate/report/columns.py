@@ -11,7 +11,8 @@ from ablate.report.cells import Cell, Column, Line, Table
 from ablate.wording import no_such
 
 ALL, COMPACT = "all", "compact"
-_FIRST_COST = 3  # rank: from here on columns are of what a row costs
+FIRST_BELOW = 3  # rank: from here on columns go below sooner than texts fold to the utmost
+_COSTS = ("params.", "flops.", "train.", "speed.", "memory.")
 _ALWAYS = ("row", "change")
 
 
@@ -55,7 +56,7 @@ def compact(table: Table) -> Table:
 
 def by_cost(table: Table) -> list[Table]:
     """Return the columns that a row is judged by, and those of what it costs, if there are any."""
-    high = [at for at, column in enumerate(table.columns) if column.rank >= _FIRST_COST]
+    high = [at for at, column in enumerate(table.columns) if column.key.startswith(_COSTS)]
     low = [at for at in range(len(table.columns)) if at not in high]
     return [table.only(low), table.only([0, *high])] if high else [table]
 

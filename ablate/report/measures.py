@@ -19,7 +19,7 @@ Block = tuple[Column, list[Cell]]
 
 BLEU_DECIMALS, LOSS_DECIMALS = 1, 3
 _PERPLEXITY_DECIMALS = _RATIO_DECIMALS = 2
-_OF_LOSS, _OF_COST = 2, 3  # ranks
+_OF_INTERVAL, _OF_COST, _OF_RUNS, _OF_LOSS = 1, 2, 3, 4  # ranks
 _MOST_NLL = 700  # of which a float can hold exp
 _UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 
@@ -36,7 +36,7 @@ def quality(results: Results) -> list[Block]:
             _means(results, column),
             published,
             _differences(results, results.bleu),
-            _intervals(results, results.bleu, rank=1),
+            _intervals(results, results.bleu, rank=_OF_INTERVAL),
             _verdicts(results, results.bleu),
             _differences(results, results.loss, rank=_OF_LOSS),
             _intervals(results, results.loss, rank=_OF_LOSS),
@@ -103,7 +103,8 @@ def _done(results: Results) -> Block:
         )
         for row in results.summaries
     ]
-    return Column("done", "done"), cells
+    is_whole = all(row.is_complete for row in results.summaries)
+    return Column("done", "done", rank=_OF_RUNS if is_whole else _OF_INTERVAL), cells
 
 
 def _means(results: Results, column: Column) -> Block:
@@ -194,7 +195,7 @@ def _parameters(results: Results) -> Block:
         times = ratio(row, results.baseline, "params.total")
         aside = "" if times is None else percent(times - 1)
         cells.append(Cell(number(each.mean / unit, decimals) if each else NOTHING, aside))
-    return Column("params.total", "params", name, rank=_OF_COST), cells
+    return Column("params.total", "params", name, rank=_OF_RUNS), cells
 
 
 def _amount(results: Results, metric: str, header: str, *, has_aside: bool = False) -> Block:
@@ -213,7 +214,7 @@ def _amount(results: Results, metric: str, header: str, *, has_aside: bool = Fal
         if each:
             value = number(each.mean / unit, 1) if unit > 1 else f"{each.mean:,.0f}"
         cells.append(Cell(value, aside, mark))
-    return Column(metric, header, name, rank=_OF_COST), cells
+    return Column(metric, header, name, rank=_OF_RUNS), cells
 
 
 def _speeds(results: Results, metric: str, header: str) -> Block:
@@ -247,7 +248,8 @@ def _published(results: Results, measure: str, header: str) -> Block:
     values = [of(row.name).get(measure) for row in results.summaries]
     decimals = decimals_of(value for value in values if value is not None)
     texts = [NOTHING if value is None else number(value, decimals) for value in values]
-    return Column(f"published.{measure}", header, "published"), [Cell(text) for text in texts]
+    column = Column(f"published.{measure}", header, "published", rank=_OF_RUNS)
+    return column, [Cell(text) for text in texts]
 
 
 def _name(metric: str) -> str:

@@ -10,7 +10,7 @@ from rich.cells import cell_len, chop_cells
 from rich.style import Style
 
 from ablate.report.cells import Column, Footnote, Table, aligned
-from ablate.report.columns import joined_changes
+from ablate.report.columns import FIRST_BELOW, joined_changes
 from ablate.report.table_format import TableFormat
 
 _GAP = "  "
@@ -35,14 +35,17 @@ def terminal(table: Table, width: int | None = None, *, is_coloured: bool = Fals
 
     Where it does not fit, what stands in brackets goes first; then texts fold and more than two
     changed paths share one column; then columns go below the others, those of the highest rank
-    first.
+    first. Before columns go that the first grid is to have, texts fold further.
 
     Args:
         table: what to draw.
         width: columns of the terminal; None has room for everything.
         is_coloured: whether to use the terminal's bold and faint faces.
     """
-    grids = [grid for block in table.blocks for grid in _fitting(block, width)]
+    grids = [*_fitting(table, width)]
+    if table.more is not None:
+        whole = _Grid(table.more)
+        grids += [whole] if width is None or whole.width <= width else _packed(table.more, width)
     prose_width = min(width or _WIDEST_PROSE, max(_WIDEST_PROSE, *(grid.width for grid in grids)))
     heading = table.name + (f"   {table.question}" if table.question else "")
 
@@ -64,8 +67,31 @@ def _fitting(table: Table, width: int | None) -> Iterator[_Grid]:
         if width is None or drawn.width <= width:
             break
     yield drawn
-    if drawn.left_out is not None:
-        yield from _fitting(drawn.left_out, width)
+    if drawn.left_out is not None and width is not None:
+        yield from _packed(drawn.left_out, width)
+
+
+def _packed(table: Table, width: int) -> Iterator[_Grid]:
+    """Yield the columns in their order in as few grids as hold them, an interval by its value."""
+    kept = [0]
+    for pair in _pairs(table):
+        grid = _Grid(table.only([*kept, *pair]), has_asides=False, fold=_FOLDS[0])
+        if grid.width > width and len(kept) > 1:
+            yield from _fitting(table.only(kept), width)
+            kept = [0]
+        kept += pair
+    yield from _fitting(table.only(kept), width)
+
+
+def _pairs(table: Table) -> list[list[int]]:
+    """Return where the columns stand, without the names of the rows, each with its interval."""
+    pairs: list[list[int]] = []
+    for at, column in list(enumerate(table.columns))[1:]:
+        if pairs and column.key.startswith(f"{table.columns[pairs[-1][0]].key}."):
+            pairs[-1].append(at)
+        else:
+            pairs.append([at])
+    return pairs
 
 
 @dataclass(frozen=True)
@@ -126,15 +152,15 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
     yield _Grid(table, has_asides=False, fold=_FOLDS[0])
     yield _Grid(joined_changes(table, most=_MOST_CHANGES), has_asides=False, fold=_FOLDS[0])
     kept = list(range(len(table.columns)))
-    rest = None
     while at := _next_to_go(table, kept):
         kept = [place for place in kept if place not in at]
         rest = _rest(table, kept)
         shown = joined_changes(table.only(kept), most=_MOST_CHANGES)
         yield _Grid(shown, has_asides=False, fold=_FOLDS[0], left_out=rest)
-    shown = joined_changes(table.only(kept), most=1)
-    for fold in _FOLDS:
-        yield _Grid(shown, has_asides=False, fold=fold, left_out=rest)
+        if max(table.columns[place].rank for place in kept) < FIRST_BELOW:
+            shown = joined_changes(shown, most=1)
+            for fold in _FOLDS:
+                yield _Grid(shown, has_asides=False, fold=fold, left_out=rest)
 
 
 def _next_to_go(table: Table, kept: Sequence[int]) -> set[int]:
