@@ -167,12 +167,12 @@ def _wrap(entry: Entry, name: str) -> Callable[[], None]:
 
 
 def _constructor(entry: Entry, method: Callable[..., None]) -> Callable[..., None]:
-    expected = _arguments(contract_of(entry))
+    expected, signature = _arguments(contract_of(entry)), inspect.signature(method)
 
     @wraps(method)
     def construct(part: Any, *arguments: Any, **options: Any) -> None:
         try:
-            inspect.signature(method).bind(part, *arguments, **options)
+            signature.bind(part, *arguments, **options)
         except TypeError as error:
             given = f"{len(arguments)} argument{'s' * (len(arguments) != 1)}"
             raise ContractError(

@@ -38,20 +38,21 @@ def typed(case: Case) -> None:
 
 def effective(case: Case) -> None:
     """Every option changes the model: its initial weights, or what it computes."""
-    slot, name = case.entry.slot, case.entry.name
+
+    @functools.cache
+    def default(n_layers: int) -> Portrait | None:
+        return _portrait(case, n_layers)
+
     for option in case.entry.options.model_fields:
-        portraits = {}
-        values = [{}, *({option: value} for value in alternatives(case.entry, option))]
-        for value in values:
-            model = accepted(**{**choices(slot, name, **value), "n_layers": 4})
-            if model is not None:
-                portraits[str(value)] = Portrait(model)
-        for one, other in combinations(portraits, 2):
-            case.demand(
-                differ(portraits[one], portraits[other]),
-                f"the option {option!r} changes nothing: the models with {one} and {other} are the "
-                "same",
-            )
+        values = [{option: value} for value in alternatives(case.entry, option)]
+        for n_layers in (2, 4):  # an option that relates layers may need four
+            portraits = {str(value): _portrait(case, n_layers, **value) for value in values}
+            same = _same_models({"{}": default(n_layers)} | portraits)
+            if not same and None not in portraits.values():
+                break
+        case.demand(
+            not same, f"the option {option!r} changes nothing: the models with {same} are the same"
+        )
 
 
 class Portrait:
@@ -83,6 +84,22 @@ class Portrait:
         losses: list[Tensor] = []
         logits = model(src, tgt, losses)
         return torch.cat((logits.flatten(), *(loss.reshape(1) for loss in losses)))
+
+
+def _portrait(case: Case, n_layers: int, **options: Any) -> Portrait | None:
+    """Return the portrait of the small model with the part and its options, unless refused."""
+    changes = choices(case.entry.slot, case.entry.name, **options) | {"n_layers": n_layers}
+    model = accepted(**changes)
+    return None if model is None else Portrait(model)
+
+
+def _same_models(portraits: Mapping[str, Portrait | None]) -> str:
+    """Return which two models do not differ, and nothing if there are no such."""
+    models = [(name, portrait) for name, portrait in portraits.items() if portrait is not None]
+    for (one, left), (other, right) in combinations(models, 2):
+        if not differ(left, right):
+            return f"{one} and {other}"
+    return ""
 
 
 def differ(left: Portrait, right: Portrait) -> bool:
