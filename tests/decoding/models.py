@@ -63,11 +63,11 @@ class _First(State):
         self.first = self.first[rows]
 
 
-def small(max_len: int = 16) -> Transformer:
-    """Return a scrambled Transformer of V ids that is in no hurry to end."""
+def small(max_len: int = 16, vocabulary: Vocabulary = SMALL) -> Transformer:
+    """Return a scrambled Transformer of one layer whose translations differ in length."""
     dims = {"d_model": 16, "n_heads": 2, "max_len": max_len}
     embedding = {"name": "tied", "output_bias": True}
-    model = scrambled(tiny(SMALL, dims=dims, n_layers=1, embedding=embedding))
+    model = scrambled(tiny(vocabulary, dims=dims, n_layers=1, embedding=embedding))
     assert model.embedding.bias is not None
     with torch.no_grad():
         model.embedding.bias[EOS] = -4.0

@@ -67,7 +67,7 @@ def assert_same(expected: list[list[Hypothesis]], found: list[list[Hypothesis]])
 @pytest.mark.parametrize("batch_tokens", [10_000, 40])
 @pytest.mark.parametrize("name", SEARCHES)
 def test_hypotheses_are_the_same(name: str, batch_tokens: int) -> None:
-    model, given = scrambled(tiny()), sources()
+    model, given = small(vocabulary=VOCABULARY), sources(20)
     expected, found = both(model, search(name, max_extra=9), given, batch_tokens)
     assert len({len(hypotheses[0].tokens) for hypotheses in expected}) > 3
     assert_same(expected, found)
@@ -106,7 +106,7 @@ def test_lengths_can_be_forced(name: str) -> None:
 
 
 def test_most_tokens_are_written_by_replays(machine: CudaMachine) -> None:
-    model, src = scrambled(tiny(dims={"max_len": 256})), padded([[5, 6, 7, 2]] * 3)
+    model, src = small(max_len=256), padded([[5, 4, 5, 2]] * 3)
     lengths = torch.full((3,), 128)
     capturer = GraphCapturer(machine.device)
     with torch.inference_mode():
@@ -117,7 +117,7 @@ def test_most_tokens_are_written_by_replays(machine: CudaMachine) -> None:
 
 def test_sentences_that_end_one_by_one_take_few_captures(machine: CudaMachine) -> None:
     """Half of the tokens and more are written by replays, not by what prepares them."""
-    model, src = scrambled(tiny(dims={"max_len": 64})), padded([[5, 6, 7, 2]] * 16)
+    model, src = small(max_len=64), padded([[5, 4, 5, 2]] * 16)
     lengths = torch.arange(16, 48, 2)
     capturer = GraphCapturer(machine.device)
     with torch.inference_mode():

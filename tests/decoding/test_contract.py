@@ -15,7 +15,7 @@ from ablate.decoding import Hypothesis, Search, by_length, padded, translate
 from ablate.model import Transformer
 from ablate.registry import build, choose, slots
 from tests.decoding.models import Markov, log_likelihood, small
-from tests.tiny import scrambled, tiny
+from tests.tiny import VOCABULARY, scrambled, tiny
 
 CPU = torch.device("cpu")
 
@@ -45,13 +45,15 @@ def test_the_package_registers_what_it_holds() -> None:
     assert ablate.decoding.__all__
 
 
-@pytest.mark.parametrize("model", [scrambled(tiny()), tiny()], ids=["scrambled", "fresh"])
-def test_a_translation_does_not_depend_on_its_batch(search: Search, model: Transformer) -> None:
-    given = sources()
+@pytest.mark.parametrize("scrambles", [True, False], ids=["scrambled", "fresh"])
+def test_a_translation_does_not_depend_on_its_batch(search: Search, scrambles: bool) -> None:
+    model = small(vocabulary=VOCABULARY) if scrambles else tiny(n_layers=2)
+    given = sources(20)
     together = translate(model, search, given, 10_000, CPU)
     in_batches = translate(model, search, given, 30, CPU)
     alone = [translate(model, search, [source], 1, CPU)[0] for source in given]
     assert tokens_of(together) == tokens_of(in_batches) == tokens_of(alone)
+    assert len({len(hypotheses[0].tokens) for hypotheses in together}) > 3
     for a, b in zip(together, alone, strict=True):
         assert [h.log_p for h in a] == pytest.approx([h.log_p for h in b], abs=1e-4)
 
@@ -119,7 +121,7 @@ def test_the_order_of_the_input_is_kept(search: Search) -> None:
 
 @pytest.mark.parametrize("is_training", [True, False])
 def test_the_model_is_evaluated_and_its_mode_kept(search: Search, is_training: bool) -> None:
-    model = tiny(dropout={"embedding": 0.5, "residual": 0.5}).train(is_training)
+    model = tiny(n_layers=1, dropout={"embedding": 0.5, "residual": 0.5}).train(is_training)
     first, second = (translate(model, search, sources(5), 60, CPU) for _ in range(2))
     assert first == second
     assert model.training is is_training
@@ -129,7 +131,7 @@ def test_the_model_is_evaluated_and_its_mode_kept(search: Search, is_training: b
 
 
 def test_ragged_ids_and_lists_are_the_same(search: Search) -> None:
-    model, given = scrambled(tiny()), sources(8)
+    model, given = scrambled(tiny(n_layers=1)), sources(8)
     assert translate(model, search, Ragged.of(given), 60, CPU) == translate(
         model, search, given, 60, CPU
     )
@@ -166,7 +168,7 @@ def test_a_batch_has_no_more_rows_than_are_allowed() -> None:
 def test_logits_of_a_few_sentences_at_a_time_are_those_of_all(
     search: Search, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, given = scrambled(tiny()), sources(20)
+    model, given = scrambled(tiny(n_layers=1)), sources(20)
     expected = [found[0].tokens for found in translate(model, search, given, 10_000, CPU)]
     monkeypatch.setattr("ablate.parts.embedding._LOGITS_BYTES", {"cpu": 0})
     monkeypatch.setattr("ablate.parts.embedding._MIN_ROWS", 3 * search.n_beams)

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ablate.data.batches import Ragged
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.decoding import Hypothesis, Search, translate
+from ablate.decoding import Hypothesis, Search
 from ablate.decoding.candidates import largest
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
@@ -57,13 +56,6 @@ def sources(n: int = 6, longest: int = 4, seed: int = 0) -> list[list[int]]:
 def padded(sentences: list[list[int]]) -> Tensor:
     rows = [torch.tensor(sentence) for sentence in sentences]
     return pad_sequence(rows, batch_first=True, padding_value=PAD)
-
-
-def log_p(made: Transformer, src: list[int], tokens: list[int]) -> float:
-    """Return the log-probability of ``tokens`` and EOS by the full forward pass."""
-    tgt = torch.tensor([[BOS, *tokens]])
-    table = made(padded([src]), tgt)[0].log_softmax(-1)
-    return sum(table[t, token].item() for t, token in enumerate([*tokens, EOS]))
 
 
 def score(value: float, length: int, alpha: float | str) -> float:
@@ -111,24 +103,6 @@ def test_a_beam_of_one_is_greedy() -> None:
     assert len({len(h[0].tokens) for h in greedy}) > 3
 
 
-@pytest.mark.parametrize("name", SEARCHES)
-def test_the_log_probability_is_that_of_the_full_forward_pass(name: str) -> None:
-    made, some = model(max_len=12), sources(10, longest=10)
-    for src, hypotheses in zip(some, search(name).search(made, padded(some)), strict=True):
-        assert hypotheses[0].log_p == pytest.approx(
-            log_p(made, src, hypotheses[0].tokens), abs=1e-4
-        )
-
-
-@pytest.mark.parametrize("name", SEARCHES)
-def test_company_makes_no_difference(name: str) -> None:
-    made, some = model(max_len=12), sources(20, longest=10)
-    looked = search(name)
-    together = looked.search(made, padded(some))
-    alone = [looked.search(made, padded([src]))[0] for src in some]
-    assert [h[0].tokens for h in together] == [h[0].tokens for h in alone]
-
-
 def test_the_best_come_first_and_none_twice() -> None:
     made, src = model(max_len=12), padded(sources(20, longest=10))
     for hypotheses in search("beam", size=6, n_best=6).search(made, src):
@@ -145,44 +119,6 @@ def test_a_wider_beam_is_likelier_on_the_whole() -> None:
         return math.fsum(h[0].log_p for h in found)
 
     assert mean(8) > mean(2) > mean(1)
-
-
-@pytest.mark.parametrize("name", SEARCHES)
-def test_no_padding_and_no_beginning_in_a_translation(name: str) -> None:
-    made, src = model(max_len=12), padded(sources(40, longest=10))
-    for hypotheses in search(name).search(made, src):
-        assert not {PAD, BOS, EOS} & set(hypotheses[0].tokens)
-
-
-@pytest.mark.parametrize("name", SEARCHES)
-def test_targets_outgrow_their_sources_by_so_much_and_no_more(name: str) -> None:
-    made, some = model(max_len=12, ends=False), sources(20, longest=10)
-    for src, hypotheses in zip(
-        some, search(name, max_extra=2).search(made, padded(some)), strict=True
-    ):
-        assert len(hypotheses[0].tokens) + 1 <= min(len(src) + 2, 12)
-        assert hypotheses[0].log_p < -10 or len(hypotheses[0].tokens) < len(src)
-
-
-@pytest.mark.parametrize("name", SEARCHES)
-def test_lengths_can_be_prescribed(name: str) -> None:
-    made, some = model(max_len=12), sources(9, longest=10)
-    wanted = torch.arange(1, 10)
-    found = search(name).search(made, padded(some), wanted)
-    assert [len(h[0].tokens) + 1 for h in found] == wanted.tolist()
-
-
-@pytest.mark.parametrize("name", SEARCHES)
-def test_a_whole_set_comes_back_in_order(name: str) -> None:
-    made, some = model(max_len=12).train(), sources(30, longest=10)
-    made.eval()
-    looked = search(name)
-    one_by_one = [looked.search(made, padded([src]))[0][0].tokens for src in some]
-    made.train()
-    for batch_tokens in (1, 20, 10_000):
-        found = translate(made, looked, Ragged.of(some), batch_tokens, CPU)
-        assert [h[0].tokens for h in found] == one_by_one
-    assert made.training
 
 
 @pytest.mark.parametrize(
