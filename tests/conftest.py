@@ -18,6 +18,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 gc.set_threshold(10**5)  # to look for garbage more often takes long among so many imports
 torch.set_num_threads(1)  # the tests are run side by side, and their models are small
 os.environ["ABLATE_PROBE_SECONDS"] = "0"  # speeds beside other tests are worth no more rounds
+os.environ["ABLATE_NO_FIGURES"] = "1"  # slower than tiny runs; they have tests of their own
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:

@@ -27,7 +27,12 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> ablate.Study:
     small = ablate.Experiment("small", SMALL).with_content(seeds=[1, 2])
     experiment = small.variant("shaw", {"model.position": "shaw"})
     return ablate.run(
-        experiment, results=folder / "results", device="cpu", probe_seconds=0.0, jobs=2
+        experiment,
+        results=folder / "results",
+        device="cpu",
+        jobs=2,
+        probe_seconds=0.0,
+        figures=False,
     )
 
 

@@ -26,6 +26,7 @@ class RunOptions:
         probe_seconds: how long the speed of each row is measured; by default `PROBE_SECONDS`, or
             less where runs are short.
         probes: whether speed and memory are measured at all.
+        figures: whether figures are drawn beside the table.
     """
 
     seeds: Sequence[int] | None = None
@@ -37,6 +38,7 @@ class RunOptions:
     fresh: bool = False
     probe_seconds: float | None = None
     probes: bool = True
+    figures: bool = True
 
     @property
     def store(self) -> Store:

@@ -57,7 +57,7 @@ class Outcome:
 def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] = ()) -> Outcome:
     """Train and measure what is missing of an experiment, and tabulate it.
 
-    Tells on standard error what is going on. Writes ``table.*`` and the figures into
+    Tells on standard error what is going on. Writes ``table.*`` and figures into
     ``<results>/<experiment>/``; with overrides, other seeds or some rows alone into
     ``<results>/<experiment>/trials/``, so that the table of the whole experiment stays.
 
@@ -80,7 +80,7 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
     folder = trials.table_folder(selection, store.results)
     table = _table(selection, records, store)
     reporting.write_tables(table, folder)
-    if is_new or not (folder / "curves.svg").exists():
+    if options.figures and (is_new or not (folder / "curves.svg").exists()):
         _draw(selection.experiment, records, store, folder)
     if table.trial:
         Console(stderr=True).print(

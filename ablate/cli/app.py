@@ -26,6 +26,7 @@ from ablate.cli.options import (
     Engine,
     Fresh,
     Jobs,
+    NoFigures,
     NoProbe,
     Only,
     Overrides,
@@ -95,6 +96,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     fresh: Fresh = False,
     probe_seconds: ProbeSeconds = None,
     no_probe: NoProbe = False,
+    no_figures: NoFigures = False,
     plugins: Plugins = None,
 ) -> int:
     """Train and measure what is missing, then print the table.
@@ -120,6 +122,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         fresh=fresh,
         probe_seconds=probe_seconds,
         probes=not no_probe,
+        figures=not no_figures,
     )
     finished = api.run(spec, run_options, only=only or ())
     show.table(finished.table)

@@ -53,6 +53,9 @@ Engine = Annotated[
     ),
 ]
 NoProbe = Annotated[bool, typer.Option("--no-probe", help="Measure no speed and no memory.")]
+NoFigures = Annotated[
+    bool, typer.Option("--no-figures", envvar="ABLATE_NO_FIGURES", help="Draw no figures.")
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Repeat finished runs.")]
 ProbeSeconds = Annotated[
     float | None,
