@@ -101,7 +101,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "warm-up one step late",
-        "parts/schedule.py",
+        "parts/schedule/contract.py",
         "            return self.lr * step / self.warmup\n        return self.rate_after",
         "            return self.lr * (step - 1) / self.warmup\n        return self.rate_after",
         ("losses", "pre losses"),

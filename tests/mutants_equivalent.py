@@ -67,9 +67,14 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("objective.py", "_SmoothedCrossEntropy.forward", "detach: *", _NO_GRADIENT_INSIDE),
     ("objective.py", "_SmoothedCrossEntropy.forward", "halve the gradient: *", _NO_GRADIENT_INSIDE),
     ("feed_forward.py", "MixtureOfExperts.forward", "detach: p", "only the order of it is read"),
-    ("schedule.py", "Constant.rate", "1.0 -> 2.0: 1.0 (2)", "the minimum of it and 1 is taken"),
     (
-        "schedule.py",
+        "schedule/endless.py",
+        "Constant.rate",
+        "1.0 -> 2.0: 1.0 (2)",
+        "the minimum of it and 1 is taken",
+    ),
+    (
+        "schedule/endless.py",
         "Plateau.rate_after_warmup",
         "0 -> 1: 0",
         "the first loss is less than infinity, which sets it to 0",

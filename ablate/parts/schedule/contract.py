@@ -1,0 +1,79 @@
+"""The contract of schedules. Steps count from 1; a warm-up of 0 is none."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
+
+from ablate.parts.dims import Dims
+from ablate.registry import Part
+
+
+class Schedule(Part, slot="schedule"):
+    """The contract: a pure function of the step and of the losses on the dev set so far.
+
+    Args:
+        dims: gives d_model.
+        n_steps: length of the whole training.
+    """
+
+    def __init__(self, dims: Dims, n_steps: int) -> None:
+        self.n_steps = n_steps
+
+    @abstractmethod
+    def rate(self, step: int, dev: Sequence[float] = ()) -> float:
+        """Return the learning rate.
+
+        Args:
+            step: 1, 2, ..., n_steps.
+            dev: the dev NLLs of all evaluations before that step, in order.
+        """
+
+
+class Falling(Schedule):
+    """Linear from 0 to lr over the warm-up, then down to min_lr, as the parts below define.
+
+    Args:
+        dims: not used.
+        n_steps: length of the whole training.
+        lr: the highest rate.
+        warmup: steps until the highest rate.
+        min_lr: the lowest rate after the warm-up.
+
+    Raises:
+        ValueError: if min_lr is above lr.
+    """
+
+    def __init__(
+        self,
+        dims: Dims,
+        n_steps: int,
+        *,
+        lr: PositiveFloat = 5e-4,
+        warmup: NonNegativeInt = 4000,
+        min_lr: NonNegativeFloat = 0.0,
+    ) -> None:
+        super().__init__(dims, n_steps)
+        if min_lr > lr:
+            raise ValueError(
+                f"min_lr ({min_lr}) is above lr ({lr}), from which the rate is to fall; "
+                "give a smaller min_lr, or a larger lr"
+            )
+        self.lr = lr
+        self.warmup = warmup
+        self.min_lr = min_lr
+
+    def rate(self, step: int, dev: Sequence[float] = ()) -> float:
+        if step < self.warmup:
+            return self.lr * step / self.warmup
+        return self.rate_after_warmup(step, dev)
+
+    @abstractmethod
+    def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
+        """Return the learning rate of a step after the warm-up; the arguments are as in `rate`."""
+
+    def share(self, step: int, begin: int) -> float:
+        """Return the share of the steps from ``begin`` to the last one that is over, 0 to 1."""
+        return max((step - begin) / max(self.n_steps - begin, 1), 0.0)

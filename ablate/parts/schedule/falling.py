@@ -1,0 +1,132 @@
+"""Schedules that fall to their lowest rate at the last step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
+
+from ablate.parts.dims import Dims, Fraction
+from ablate.parts.schedule.contract import Falling
+from ablate.registry import AddedOption, register
+
+
+@register(
+    "cosine",
+    formula="min_lr + (lr - min_lr) (1 + cos(pi share)) / 2, share of the steps after the warm-up",
+    source="Loshchilov & Hutter 2017, arXiv:1608.03983, eq. 5, one cycle",
+)
+class Cosine(Falling):
+    """After the warm-up half a cosine down to min_lr at the last step."""
+
+    def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
+        done = self.share(step, self.warmup)
+        return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * done)) / 2
+
+
+@register(
+    "linear",
+    formula="lr + (min_lr - lr) share, share of the steps after the warm-up",
+    source="Devlin et al. 2019, arXiv:1810.04805, app. A.2",
+)
+class Linear(Falling):
+    """After the warm-up a straight line down to min_lr at the last step."""
+
+    def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
+        return self.lr + (self.min_lr - self.lr) * self.share(step, self.warmup)
+
+
+@register(
+    "wsd",
+    formula="lr; in the last decay n_steps steps lr + (min_lr - lr) share, or another form, share "
+    "of those steps",
+    source="Hu et al. 2024, arXiv:2404.06395, sec. 4; Haegele et al. 2024, arXiv:2405.18392",
+)
+class WarmupStableDecay(Falling):
+    """After the warm-up constant, and at the end a straight line down to min_lr.
+
+    The three phases are those of Hu et al., who let the rate fall exponentially; a straight line
+    to the last step is one of the forms of Haegele et al.
+
+    Args:
+        dims: not used.
+        n_steps: length of the whole training.
+        lr: the highest rate.
+        warmup: steps until the highest rate.
+        decay: share of all steps over which the rate falls, or as many as the warm-up leaves; a
+            tenth was enough for Hu et al.
+        min_lr: the rate of the last step.
+        form: how the rate falls, with the share of those steps: ``linear``; ``sqrt``: by
+            sqrt(share), the best form of Haegele et al.; ``exponential``: to lr (min_lr /
+            lr)^share, as in Hu et al., for which min_lr must be above 0.
+
+    Raises:
+        ValueError: if min_lr is above lr, or 0 where the rate falls exponentially.
+    """
+
+    def __init__(  # noqa: PLR0913 - one argument for every option
+        self,
+        dims: Dims,
+        n_steps: int,
+        *,
+        lr: PositiveFloat = 5e-4,
+        warmup: NonNegativeInt = 4000,
+        decay: Fraction = 0.1,
+        min_lr: NonNegativeFloat = 0.0,
+        form: Annotated[Literal["linear", "sqrt", "exponential"], AddedOption("linear")] = "linear",
+    ) -> None:
+        super().__init__(dims, n_steps, lr=lr, warmup=warmup, min_lr=min_lr)
+        if form == "exponential" and not min_lr:
+            raise ValueError(
+                "a rate that falls exponentially never comes to a min_lr of 0; give it a number "
+                "above 0, such as a tenth of lr, or choose form: linear or sqrt"
+            )
+        self.begin = max(warmup, n_steps - max(1, round(decay * n_steps)))
+        self.form = form
+
+    def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
+        done = self.share(step, self.begin)
+        if self.form == "exponential":
+            return self.lr * (self.min_lr / self.lr) ** done
+        fallen = done**0.5 if self.form == "sqrt" else done
+        return self.lr + (self.min_lr - self.lr) * fallen
+
+
+@register(
+    "polynomial",
+    formula="min_lr + (lr - min_lr) (1 - share)^power, share of the steps after the warm-up",
+    source="fairseq, polynomial_decay_schedule.py; torch.optim.lr_scheduler.PolynomialLR",
+)
+class Polynomial(Falling):
+    """After the warm-up a power of the share that is left, down to min_lr at the last step.
+
+    Args:
+        dims: not used.
+        n_steps: length of the whole training.
+        lr: the highest rate.
+        warmup: steps until the highest rate.
+        power: 1 is `linear`.
+        min_lr: the rate of the last step.
+
+    Raises:
+        ValueError: if min_lr is above lr.
+    """
+
+    def __init__(
+        self,
+        dims: Dims,
+        n_steps: int,
+        *,
+        lr: PositiveFloat = 5e-4,
+        warmup: NonNegativeInt = 4000,
+        power: PositiveFloat = 2.0,
+        min_lr: NonNegativeFloat = 0.0,
+    ) -> None:
+        super().__init__(dims, n_steps, lr=lr, warmup=warmup, min_lr=min_lr)
+        self.power = power
+
+    def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
+        left = max(1 - self.share(step, self.warmup), 0.0)
+        return self.min_lr + (self.lr - self.min_lr) * left**self.power
