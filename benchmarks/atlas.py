@@ -55,6 +55,9 @@ TUNE = {"tune": {"training.schedule.lr": list(RATES)}}
 TUNED = ("optimizer", "schedule")
 """Slots whose parts are compared at a learning rate of their own."""
 
+KEPT = {"schedule": ("warmup",)}
+"""Options that have the baseline's value: a warm-up of 4,000 steps is longer than its training."""
+
 NEEDS: tuple[Mapping[str, Any], ...] = (
     {},
     {"model.norm": "none"},
@@ -97,7 +100,7 @@ def atlas(wanted: Iterable[str], more: Mapping[str, Any] = MappingProxyType({}))
             name = f"{slot} {part}"
             if baseline[section][key]["name"] == part:
                 continue
-            changes, reason = fitting(PATHS[slot], part, more)
+            changes, reason = fitting(PATHS[slot], chosen(slot, part, baseline[section][key]), more)
             if changes is None:
                 left_out[name] = reason
             else:
@@ -105,13 +108,25 @@ def atlas(wanted: Iterable[str], more: Mapping[str, Any] = MappingProxyType({}))
     return Atlas(rows, left_out)
 
 
-def fitting(path: str, part: str, more: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str]:
+def chosen(slot: str, part: str, own: Mapping[str, Any]) -> str | dict[str, Any]:
+    """Return the choice of a part, which in some slots keeps what the baseline's is given.
+
+    Args:
+        slot: of the part.
+        part: its name.
+        own: the baseline's choice.
+    """
+    shared = set(KEPT.get(slot, ())) & set(slots()[slot][part].options.model_fields)
+    return {"name": part, **{option: own[option] for option in sorted(shared)}} if shared else part
+
+
+def fitting(
+    path: str, choice: str | dict[str, Any], more: Mapping[str, Any]
+) -> tuple[Mapping[str, Any] | None, str]:
     """Return the changes by which a part fits the baseline, or None and the reason."""
     first = ""
     for needs in NEEDS:
-        # A schedule and a feed-forward keep what the preset gives them
-        inherits = path in ("training.schedule", "model.feed_forward")
-        changes = {f"{path}.name" if inherits else path: part, **needs}
+        changes = {path: choice, **needs}
         reason = refusal(changes, more)
         if reason is None:
             return changes, ""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ablate import config
 from ablate.registry import slots
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
@@ -34,3 +35,9 @@ def test_every_part_has_a_row_or_a_reason(name: str) -> None:
         assert rows | {each for each in left_out if each.startswith(f"{slot} ")} == known, (
             "write it anew: python benchmarks/atlas.py"
         )
+
+
+def test_no_warm_up_of_a_row_is_longer_than_its_training() -> None:
+    for row in config.load(EXPERIMENTS / "atlas_tuned.yaml").rows:
+        training = row.spec.training
+        assert training.schedule.options["warmup"] < training.steps, row.name
