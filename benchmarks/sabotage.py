@@ -63,9 +63,9 @@ SABOTAGES = (
     ),
     Sabotage(
         "label smoothing ignored",
-        "parts/objective.py",
-        "return _smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)\n",
-        "return _smoothed_cross_entropy(logits, targets, self.pad, 0.0)\n",
+        "parts/objective/likelihood.py",
+        "return smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)\n",
+        "return smoothed_cross_entropy(logits, targets, self.pad, 0.0)\n",
         ("losses", "pre losses"),
     ),
     Sabotage(

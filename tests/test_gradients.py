@@ -214,6 +214,18 @@ def generalised_cross_entropy(logits: Tensor, targets: Tensor, q: float) -> Tens
     return of_target(logits, targets, lambda p: (1 - p**q) / q)
 
 
+def unlikelihood(logits: Tensor, targets: Tensor, alpha: float, epsilon: float) -> Tensor:
+    """The tokens are those of one sentence."""
+    total = label_smoothing(logits, targets, "uniform", epsilon)
+    before: set[int] = set()
+    for row, target in tokens(logits, targets):
+        p = row.exp() / row.exp().sum()
+        for word in sorted(before - {target}):
+            total = total - alpha * (1 - p[word]).log()
+        before.add(target)
+    return total
+
+
 PLAIN: dict[str, tuple[Callable[..., Tensor], list[dict[str, Any]]]] = {
     "focal": (focal, [{"gamma": 0.0}, {"gamma": 0.5}, {"gamma": 2.0}]),
     "poly1": (poly1, [{"weight": 1.0}, {"weight": -0.5}]),
@@ -225,6 +237,7 @@ PLAIN: dict[str, tuple[Callable[..., Tensor], list[dict[str, Any]]]] = {
     ),
     "z_loss": (z_loss, [{"weight": 0.3, "epsilon": 0.0}, {"weight": 0.3, "epsilon": 0.2}]),
     "confidence_penalty": (confidence_penalty, [{"beta": 0.7, "epsilon": 0.2}]),
+    "unlikelihood": (unlikelihood, [{"alpha": 0.7, "epsilon": 0.2}]),
     "r_drop": (r_drop, [{"alpha": 3.0, "epsilon": 0.2}, {"alpha": 0.0, "epsilon": 0.0}]),
 }
 CASES = [(name, options) for name, (_, cases) in PLAIN.items() for options in cases]
@@ -332,8 +345,11 @@ def test_the_gradient_of_a_step_is_that_of_differences(
         losses: list[Tensor] = []
         torch.manual_seed(4)
         logits = model(batch.src.repeat(n, 1), batch.tgt_in.repeat(n, 1), losses)
-        targets = batch.tgt_out.repeat(n, 1).flatten()
-        total = objective.loss(logits.flatten(0, 1), targets)
+        targets = batch.tgt_out.repeat(n, 1)
+        context = objective.context(targets)
+        rows = targets[..., None] if context is None else context
+        flat = logits.flatten(0, 1), targets.flatten(), rows.flatten(0, 1)
+        total = objective.loss_in_context(*flat)
         return (total + batch.n_tokens * sum(losses)) / 7
 
     torch.manual_seed(4)

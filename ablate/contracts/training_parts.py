@@ -46,9 +46,11 @@ def tokens_add_up(case: Case) -> None:
     logits, targets = _rows(objective)
     by_pass = logits.unflatten(0, (objective.n_passes, -1))
     of_pass = targets.unflatten(0, (objective.n_passes, -1))
+    context = objective.context(of_pass[:1])
+    around = of_pass[:1, :, None] if context is None else context
     each = [
-        objective.loss(by_pass[:, t], of_pass[:, t])
-        for t in range(len(targets) // objective.n_passes)
+        objective.loss_in_context(by_pass[:, t], of_pass[:, t], around[:, t])
+        for t in range(of_pass.size(1))
     ]
     whole = objective.loss(logits, targets)
     case.demand(bool(whole.isfinite()), "the loss is infinite or NaN")

@@ -85,7 +85,8 @@ def forward_backward(
         Two losses, both summed over the target tokens, (2,): the objective's, and what parts of
         the model add to it.
     """
-    n_passes = step_config.objective.n_passes
+    objective = step_config.objective
+    n_passes = objective.n_passes
     src, fed = (ids.repeat(n_passes, 1) for ids in (inputs.src, inputs.tgt_in))
     autocast = partial(
         torch.autocast, src.device.type, torch.bfloat16, enabled=step_config.precision == "bf16"
@@ -93,16 +94,19 @@ def forward_backward(
     with autocast():
         hidden, aux_losses = forward_hidden(model, src, fed)  # (passes B, T, D)
     hidden = hidden.unflatten(0, (n_passes, -1)).flatten(1, 2)  # (passes, B T, D)
-    targets = inputs.tgt_out.flatten()
+    targets, context = inputs.tgt_out.flatten(), objective.context(inputs.tgt_out)
+    context = targets.new_empty(len(targets), 0) if context is None else context.flatten(0, 1)
     if inputs.token_index is not None:
         hidden, targets = hidden[:, inputs.token_index], targets[inputs.token_index]
+        context = context[inputs.token_index]
     n_rows, n_cached = _rows(model, step_config, src.device)
     chunks = [chunk.detach().requires_grad_() for chunk in hidden.split(n_rows, dim=1)]
     total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
-    for chunk, ids in zip(chunks, targets.split(n_rows), strict=True):
+    of_rows = zip(chunks, targets.split(n_rows), context.split(n_rows), strict=True)
+    for chunk, ids, around in of_rows:
         with autocast():
             logits = model.embedding.logits(chunk.flatten(0, 1))
-        total = total + _backward(step_config.objective, logits, ids, inputs.normalizer, n_cached)
+        total = total + _backward(objective, logits, ids, around, inputs.normalizer, n_cached)
     aux_loss = sum(aux_losses, start=total.new_zeros(())) * inputs.n_tokens
     gradient = _gradient(chunks)
     roots = [hidden, aux_loss / inputs.normalizer] if aux_loss.requires_grad else [hidden]
@@ -125,7 +129,12 @@ def _rows(model: Transformer, step_config: StepConfig, device: torch.device) -> 
 
 
 def _backward(
-    objective: Objective, logits: Tensor, targets: Tensor, normalizer: int | Tensor, n_rows: int
+    objective: Objective,
+    logits: Tensor,
+    targets: Tensor,
+    context: Tensor,
+    normalizer: int | Tensor,
+    n_rows: int,
 ) -> Tensor:
     """Send the gradient of the loss back through ``logits`` (passes N, V); return the loss, ().
 
@@ -133,6 +142,7 @@ def _backward(
         objective: what to minimise.
         logits: of all passes, one after the other.
         targets: of one pass, (N,).
+        context: of one pass, as the objective makes it, (N, C).
         normalizer: what the loss is divided by before its gradient is taken.
         n_rows: of how many rows of each pass to take the loss at a time.
     """
@@ -141,8 +151,9 @@ def _backward(
     chunks = [rows.detach().requires_grad_() for rows in logits.split(n_rows, dim=1)]
     total = logits.new_zeros((), dtype=torch.promote_types(logits.dtype, torch.float32))
     target_chunks = targets.expand(n_passes, -1).split(n_rows, dim=1)
-    for chunk, ids in zip(chunks, target_chunks, strict=True):
-        loss = objective.loss(chunk.flatten(0, 1), ids.flatten())
+    context_chunks = context.expand(n_passes, -1, -1).split(n_rows, dim=1)
+    for chunk, ids, around in zip(chunks, target_chunks, context_chunks, strict=True):
+        loss = objective.loss_in_context(chunk.flatten(0, 1), ids.flatten(), around.flatten(0, 1))
         (loss / normalizer).backward()
         total = total + loss.detach()
     logits.backward(_gradient(chunks))

@@ -23,7 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ablate.cuda_graphs import GraphCapturer
 from ablate.data.tokenizer import PAD
 from ablate.errors import EngineError
-from ablate.parts.objective import LabelSmoothing
+from ablate.parts.objective.likelihood import LabelSmoothing
 from ablate.training.engines import cuda_graph
 from ablate.training.gradient import forward_backward, forward_hidden
 from gpu.script import Item, Result, Setting, WrongError, answer

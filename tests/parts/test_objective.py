@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ablate.data.batches import Batch
-from ablate.parts.objective import Objective, _FusedCrossEntropy, _SmoothedCrossEntropy
+from ablate.parts.objective import Objective
+from ablate.parts.objective.cross_entropy import FusedCrossEntropy, SmoothedCrossEntropy
 from ablate.registry import build, choose, lookup, slots
 from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig
@@ -63,7 +64,7 @@ def test_uniform_is_what_pytorch_computes() -> None:
     )
 
 
-@pytest.mark.parametrize("of_device", [_SmoothedCrossEntropy, _FusedCrossEntropy])
+@pytest.mark.parametrize("of_device", [SmoothedCrossEntropy, FusedCrossEntropy])
 @pytest.mark.parametrize("epsilon", [0.0, 0.2])
 @pytest.mark.parametrize("scale", [1, 300], ids=["doubtful", "certain"])
 def test_the_loss_in_fewer_passes_is_what_pytorch_computes(
@@ -126,6 +127,7 @@ CHOICES = [
     ("label_smoothing", {"form": "annotated"}),
     ("z_loss", {"weight": 0.5, "epsilon": 0.2}),
     ("confidence_penalty", {"beta": 2.0, "epsilon": 0.2}),
+    ("unlikelihood", {"alpha": 3.0, "epsilon": 0.2}),
 ]
 
 
@@ -149,10 +151,12 @@ def test_tokens_add_up(name: str, options: dict[str, Any]) -> None:
     """The loss of a batch is the sum of those of its tokens, each with all its passes."""
     chosen = objective(name, **options)
     logits, targets = _passes(chosen)
-    n = chosen.n_passes
+    by_pass, of_pass = (x.unflatten(0, (chosen.n_passes, -1)) for x in (logits, targets))
+    context = chosen.context(of_pass[:1])
+    rows = torch.empty(1, of_pass.size(1), 0) if context is None else context
     each = [
-        chosen.loss(logits.unflatten(0, (n, -1))[:, t], targets.unflatten(0, (n, -1))[:, t])
-        for t in range(logits.size(0) // n)
+        chosen.loss_in_context(by_pass[:, t], of_pass[:, t], rows[:, t])
+        for t in range(of_pass.size(1))
     ]
     torch.testing.assert_close(torch.stack(each).sum(), chosen.loss(logits, targets))
 
@@ -211,6 +215,7 @@ def test_more_smoothing_costs_a_confident_model_more() -> None:
         ("r_drop", {"alpha": 0.0}),
         ("z_loss", {"weight": 0.0}),
         ("confidence_penalty", {"beta": 0.0}),
+        ("unlikelihood", {"alpha": 0.0}),
     ],
 )
 def test_without_their_weight_all_are_label_smoothing(
@@ -391,3 +396,61 @@ def test_functions_of_the_target_by_hand() -> None:
     ):
         loss = objective(name, **options).loss(LOGITS, TARGET).item()
         assert loss == pytest.approx(expected, abs=1e-9), name
+
+
+def test_unlikelihood_by_hand() -> None:
+    """Of 1 2 1 3, the third token is penalised for 2, and the last for 1 and 2, each once."""
+    p = torch.tensor([[0.1, 0.2, 0.3, 0.4]], dtype=torch.float64).expand(4, 4)
+    nll = -sum(math.log(p) for p in (0.2, 0.3, 0.2, 0.4))
+    penalty = -(math.log(1 - 0.2) + math.log(1 - 0.3) + math.log(1 - 0.2) + math.log(1 - 0.3))
+    for alpha in (0.0, 1.0, 2.5):
+        chosen = objective("unlikelihood", alpha=alpha)
+        loss = chosen.loss(p.log(), torch.tensor([1, 2, 1, 3])).item()
+        assert loss == pytest.approx(nll + alpha * penalty, abs=1e-12)
+
+
+def authors_unlikelihood(logits: Tensor, target: Tensor, alpha: float) -> Tensor:
+    """Return the loss of one sentence by candidate_penalty_ce_loss.py of Welleck et al.
+
+    Their matrix of candidates, a row for each step; padding, which it holds besides, is left out.
+    """
+    lprobs = logits.log_softmax(dim=-1)
+    candidates = target[None].expand(len(target), -1).tril(-1)
+    candidates = candidates.masked_fill(candidates == target[:, None], PAD)
+    negative = torch.zeros_like(lprobs).scatter_(1, candidates, 1)
+    negative[:, PAD] = 0
+    one_minus_probs = torch.clamp(1.0 - lprobs.exp(), min=1e-5)
+    custom = (-torch.log(one_minus_probs) * negative)[target != PAD].sum()
+    return F.nll_loss(lprobs, target, ignore_index=PAD, reduction="sum") + alpha * custom
+
+
+def test_a_step_of_unlikelihood_is_as_in_the_authors_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With sentences that repeat words, and with the logits made of few rows at a time."""
+    model = tiny(n_layers=1).double().train()
+    src, tgt = ids(3, 6), ids(3, 9, seed=2) % 3 + 4
+    tgt[1, 5:] = PAD
+    batch = Batch(src, tgt[:, :-1], tgt[:, 1:].contiguous(), 20, torch.arange(3))
+    step_config = StepConfig(objective("unlikelihood", alpha=0.7))
+    logits = model(src, batch.tgt_in)
+    rows = zip(logits, batch.tgt_out, strict=True)
+    expected = sum(authors_unlikelihood(row, target, 0.7) for row, target in rows)
+    weights = list(model.parameters())
+    gradients = torch.autograd.grad(expected, weights)
+    monkeypatch.setattr(type(model.embedding), "rows_at_once", lambda *_: 3)
+    loss = forward_backward(model, step_config, StepInputs.of(batch, 1))[0]
+    torch.testing.assert_close(loss, expected.detach())
+    for weight, gradient in zip(weights, gradients, strict=True):
+        torch.testing.assert_close(weight.grad, gradient)
+
+
+def test_a_token_that_is_certain_already_has_a_bounded_penalty() -> None:
+    """The authors' code keeps 1 - p at 0.00001 or more."""
+    logits = torch.tensor([[0.0, 0.0, 0.0], [0.0, 50.0, 0.0]], dtype=torch.float64)
+    targets = torch.tensor([1, 2])
+    penalty = (
+        objective("unlikelihood").loss(logits, targets)
+        - objective("cross_entropy").loss(logits, targets)
+    ).item()
+    assert penalty == pytest.approx(-math.log(1e-5))

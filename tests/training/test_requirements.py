@@ -13,7 +13,8 @@ from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
 from ablate.parts.norm import LayerNorm
-from ablate.parts.objective import LabelSmoothing, Objective
+from ablate.parts.objective import Objective
+from ablate.parts.objective.likelihood import LabelSmoothing
 from ablate.registry import build, choose, slots
 from ablate.training.engines import make_engine
 from ablate.training.engines.requirements import batch_dependence, capture_blocker

@@ -1,0 +1,5 @@
+"""Objectives: what training minimises."""
+
+from ablate.parts.objective.contract import Objective
+
+__all__ = ["Objective"]

@@ -1,0 +1,154 @@
+"""Objectives that add a penalty to the likelihood.
+
+B sentences of T target tokens, N target tokens, V vocabulary size. Losses are sums, in nats.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import NonNegativeFloat
+from torch import Tensor
+
+from ablate.parts.objective.contract import Epsilon, Objective
+from ablate.parts.objective.cross_entropy import (
+    at_least_float32,
+    smoothed_cross_entropy,
+    sum_over_tokens,
+)
+from ablate.registry import register
+
+_LEAST_REST = 1e-5  # of 1 - p, as in the authors' code
+
+
+@register(
+    "r_drop",
+    formula="(L1 + L2) / 2 + alpha / 4 (KL(p1 || p2) + KL(p2 || p1)), p1, p2: two dropout masks",
+    source="Liang et al. 2021, arXiv:2106.14448, eq. 4",
+)
+class RDrop(Objective):
+    """Penalise the difference of two passes of a batch with independent dropout.
+
+    It is half of the paper's equation, which adds the losses of both passes, so that with alpha 0
+    it is label smoothing at the same learning rate. A step takes two forward and backward passes.
+
+    Args:
+        pad: the id of padding.
+        alpha: weight of the divergence between the passes; the paper's for translation.
+        epsilon: of `label_smoothing` with form uniform, in L1 and L2; as in the authors' code.
+    """
+
+    n_passes = 2
+
+    def __init__(self, pad: int, *, alpha: NonNegativeFloat = 5.0, epsilon: Epsilon = 0.1) -> None:
+        super().__init__(pad)
+        self.alpha = alpha
+        self.epsilon = epsilon
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        logits = at_least_float32(logits)
+        log_p1, log_p2 = logits.log_softmax(dim=-1).chunk(2)  # (N / 2, V)
+        divergence = ((log_p1.exp() - log_p2.exp()) * (log_p1 - log_p2)).sum(dim=-1)  # (N / 2,)
+        penalty = sum_over_tokens(divergence, targets[: log_p1.size(0)], self.pad)
+        cross_entropy = smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)
+        return cross_entropy / 2 + self.alpha / 4 * penalty
+
+
+@register(
+    "z_loss",
+    formula="L + weight log^2 Z, Z = sum_v exp(logit_v)",
+    source="Chowdhery et al. 2022, arXiv:2204.02311, sec. 5",
+)
+class ZLoss(Objective):
+    """Keep the softmax's normaliser Z near 1, so that the logits do not drift.
+
+    Args:
+        pad: the id of padding.
+        weight: of the squared logarithm of Z.
+        epsilon: of `label_smoothing` with form uniform, in L; none in the paper.
+    """
+
+    def __init__(
+        self, pad: int, *, weight: NonNegativeFloat = 1e-4, epsilon: Epsilon = 0.0
+    ) -> None:
+        super().__init__(pad)
+        self.weight = weight
+        self.epsilon = epsilon
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        logits = at_least_float32(logits)
+        log_z = logits.logsumexp(dim=-1)  # (N,)
+        penalty = sum_over_tokens(log_z.square(), targets, self.pad)
+        cross_entropy = smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)
+        return cross_entropy + self.weight * penalty
+
+
+@register(
+    "confidence_penalty",
+    formula="L - beta H(p), H(p) = -sum_v p(v) log p(v)",
+    source="Pereyra et al. 2017, arXiv:1701.06548, sec. 3",
+)
+class ConfidencePenalty(Objective):
+    """Reward the entropy of the prediction.
+
+    Args:
+        pad: the id of padding.
+        beta: weight of the entropy, in nats; the paper tunes it for every task, and the default is
+            a small one.
+        epsilon: of `label_smoothing` with form uniform, in L; the paper uses one or the other.
+    """
+
+    def __init__(self, pad: int, *, beta: NonNegativeFloat = 0.1, epsilon: Epsilon = 0.0) -> None:
+        super().__init__(pad)
+        self.beta = beta
+        self.epsilon = epsilon
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        logits = at_least_float32(logits)
+        log_p = logits.log_softmax(dim=-1)  # (N, V)
+        entropy = sum_over_tokens(-(log_p.exp() * log_p).sum(dim=-1), targets, self.pad)
+        cross_entropy = smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)
+        return cross_entropy - self.beta * entropy
+
+
+@register(
+    "unlikelihood",
+    formula="L - alpha sum_c log(1 - p(c)), c: the tokens before the target that differ from it",
+    source="Welleck et al. 2019, arXiv:1908.04319, sec. 5.1, eq. 4 and 5, and their code",
+)
+class Unlikelihood(Objective):
+    """Make tokens that the sentence has had already less likely, unless one is the target.
+
+    It is the loss for each token, of two in the paper; each word that has been there counts once.
+
+    Args:
+        pad: the id of padding.
+        alpha: weight of the penalty; 1 in the paper.
+        epsilon: of `label_smoothing` with form uniform, in L; none in the paper.
+    """
+
+    def __init__(self, pad: int, *, alpha: NonNegativeFloat = 1.0, epsilon: Epsilon = 0.0) -> None:
+        super().__init__(pad)
+        self.alpha = alpha
+        self.epsilon = epsilon
+
+    def context(self, targets: Tensor) -> Tensor:
+        """Return the tokens that are penalised at each target, (B, T, T), among padding."""
+        is_equal = targets[:, :, None] == targets[:, None]  # (B, T, T)
+        is_before = torch.ones_like(is_equal[0]).tril(-1)  # (T, T)
+        is_first = ~(is_equal & is_before).any(dim=-1)  # (B, T)
+        is_penalised = is_before & ~is_equal & is_first[:, None]
+        return torch.where(is_penalised, targets[:, None], self.pad)
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss, (), of the tokens of one sentence."""
+        return self.loss_in_context(logits, targets, self.context(targets[None])[0])
+
+    def loss_in_context(self, logits: Tensor, targets: Tensor, context: Tensor) -> Tensor:
+        logits = at_least_float32(logits)
+        p = logits.log_softmax(dim=-1).gather(1, context).exp()  # (N, T)
+        penalties = -(1 - p).clamp(min=_LEAST_REST).log()
+        penalty = sum_over_tokens(
+            penalties.masked_fill(context == self.pad, 0.0).sum(dim=-1), targets, self.pad
+        )
+        cross_entropy = smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)
+        return cross_entropy + self.alpha * penalty
