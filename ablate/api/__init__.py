@@ -1,6 +1,7 @@
 """The commands as functions; each returns what its command prints."""
 
 from ablate.api.checking import Finding, check
+from ablate.api.comparing import compare
 from ablate.api.examining import CheckResult, Diagnosis, doctor
 from ablate.api.gating import Blessed, Gated, bless, gate
 from ablate.api.listing import PartListing, parts, schema
@@ -21,11 +22,13 @@ from ablate.api.stored import (
 from ablate.api.study import Experiment, Study
 from ablate.api.texts import CorpusListing, CorpusStatistics, corpora, fetch_corpus, show_corpus
 from ablate.api.translating import Translation, Translator, decoded, translate
+from ablate.report.compared import Compared, MatchedRow
 
 __all__ = [
     "AttentionMap",
     "Blessed",
     "CheckResult",
+    "Compared",
     "CorpusListing",
     "CorpusStatistics",
     "Diagnosis",
@@ -33,6 +36,7 @@ __all__ = [
     "Finding",
     "Gated",
     "LoadedRun",
+    "MatchedRow",
     "Outcome",
     "PartListing",
     "Plan",
@@ -47,6 +51,7 @@ __all__ = [
     "bless",
     "check",
     "collect_garbage",
+    "compare",
     "corpora",
     "decoded",
     "doctor",

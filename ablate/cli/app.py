@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from ablate.cli.check import check
+from ablate.cli.compare import compare
 from ablate.cli.corpora import corpora_app
 from ablate.cli.doctor import doctor
 from ablate.cli.gate import gate
@@ -222,6 +223,7 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
     show.table(outcome.table, form, output, chosen, is_wide=wide)
 
 
+app.command()(compare)
 app.command()(gate)
 app.command()(check)
 app.command()(doctor)

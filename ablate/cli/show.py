@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rich.text import Text
 
 from ablate import report
 from ablate.api import (
+    Compared,
     CorpusListing,
     CorpusStatistics,
     Diagnosis,
@@ -29,6 +31,7 @@ from ablate.api import (
 )
 from ablate.cli import catalogue
 from ablate.report.changes import shown as in_yaml
+from ablate.report.compared import format_of
 from ablate.runner.display import clock
 from ablate.store import write_whole
 from ablate.wording import counted
@@ -53,16 +56,25 @@ def table(
     is_wide: bool = False,
 ) -> None:
     """Print a table of results, or write it to a file, in the format of its suffix."""
+    form = form or ("terminal" if output is None else report.format_of(output))
+    _out(functools.partial(report.render, content, form, columns=columns), output, is_wide=is_wide)
+
+
+def compared(
+    content: Compared, form: str | None = None, output: Path | None = None, *, is_wide: bool = False
+) -> None:
+    """Print a comparison, or write it to a file, in the format of its suffix."""
+    form = form or ("terminal" if output is None else format_of(output))
+    _out(functools.partial(content.text, form), output, is_wide=is_wide)
+
+
+def _out(text: Callable[..., str], output: Path | None, *, is_wide: bool) -> None:
+    """Print what depends on the width and the faces of the screen, or write it to a file."""
     width = None if is_wide else shutil.get_terminal_size(_SCREEN).columns
     if output is not None:
-        text = report.render(content, form or report.format_of(output), width, columns=columns)
-        write_whole(output, text)
-        return
-    is_terminal = sys.stdout.isatty()
-    text = report.render(
-        content, form or "terminal", width, is_coloured=is_terminal, columns=columns
-    )
-    typer.echo(text, nl=False)
+        write_whole(output, text(width=width))
+    else:
+        typer.echo(text(width=width, is_coloured=sys.stdout.isatty()), nl=False)
 
 
 def as_json(data: Any) -> None:

@@ -12,7 +12,7 @@ from ablate.config.experiment import ModelSpec, RunSpec, TrainingSpec
 from ablate.config.identity import identity
 from ablate.config.inheritance import value_at
 from ablate.config.json_schema import schema
-from ablate.config.load import expand, load, load_corpus, mistakes
+from ablate.config.load import expand, experiment_name, load, load_corpus, mistakes
 from ablate.config.match import Match
 from ablate.config.messages import MistakesError
 from ablate.config.negligible import Negligible
@@ -38,6 +38,7 @@ __all__ = [
     "Tune",
     "Tuning",
     "expand",
+    "experiment_name",
     "identity",
     "load",
     "load_corpus",

@@ -104,7 +104,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         replace(row, spec=row.spec.model_copy(update={"seed": header.seeds[0]})) for row in made
     ]
     experiment = Experiment(
-        name=_name(path),
+        name=experiment_name(path),
         question=header.question or None,
         path=path,
         rows=tuple(seeded),
@@ -268,6 +268,7 @@ def _published_without_row(tree: Node, names: list[str], unmade: list[str]) -> l
     ]
 
 
-def _name(path: Path) -> str:
+def experiment_name(path: Path) -> str:
+    """Return what the experiment of a file is called: with its folder, unless that is usual."""
     folder = path.resolve().parent.name
     return path.stem if folder in ("", "experiments") else f"{folder}/{path.stem}"

@@ -41,7 +41,7 @@ def footnotes(results: Results, choices: Iterable[Footnote] = ()) -> Iterator[Fo
         if results.published.note:
             yield Footnote("published, note", results.published.note)
     yield from _columns(results)
-    yield from _provenance(results.records)
+    yield from provenance(results.records)
 
 
 def _partial(summaries: Sequence[Summary]) -> Iterator[Footnote]:
@@ -97,15 +97,9 @@ def _signatures(records: Records) -> Iterator[Footnote]:
             yield Footnote(name, f"{'; '.join(found)}{also}")
 
 
-def _provenance(records: Records) -> Iterator[Footnote]:
-    for label, tell in (
-        ("corpus", _corpus),
-        ("note", _notes),
-        ("tokenizer", _tokenizer),
-        ("hardware", _hardware),
-        ("software", _software),
-        ("commit", _commit),
-    ):
+def provenance(records: Records) -> Iterator[Footnote]:
+    """Yield where the numbers of some records come from."""
+    for label, tell in PROVENANCE.items():
         if text := _told(records, tell):
             yield Footnote(label, text)
 
@@ -223,3 +217,14 @@ def _list(items: Sequence[Any]) -> str:
 def _short(reason: str) -> str:
     line = " ".join(reason.split())
     return line if len(line) <= _MOST_REASON else f"{line[:_MOST_REASON]} …"
+
+
+PROVENANCE: dict[str, Callable[[Record], str]] = {
+    "corpus": _corpus,
+    "note": _notes,
+    "tokenizer": _tokenizer,
+    "hardware": _hardware,
+    "software": _software,
+    "commit": _commit,
+}
+"""What a record says of each, by the label of the footnote."""

@@ -1,0 +1,180 @@
+"""Rows of one table against the same rows of another: what a change of code or of a spec is worth.
+
+Every row has its own pair of samples. Where both have the values of the same seeds, the difference
+is of pairs, and the rows share one pooled error; the rows' differences are taken as independent, so
+that the constant is that of the studentised maximum modulus. A row whose pairs spread more than the
+others' has a larger error, by the rules of `ablate.analysis.spreads` and
+`ablate.analysis.comparison`. Without two pairs the difference is of means, with Welch's (1947)
+error and Šidák's constant.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from scipy import special
+
+from ablate.analysis.comparison import DEPARTURE_LEVEL
+from ablate.analysis.dunnett import Family, single_value
+from ablate.analysis.spreads import PRIOR, STANDING_OUT
+from ablate.analysis.statistics import LEVEL, Estimate, Interval
+
+Method = Literal["equal", "paired", "unpaired", "none"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One metric of one row over its seeds.
+
+    Attributes:
+        n: how many seeds.
+        mean: over them.
+        sd: the sample standard deviation; None for one seed.
+        values: by seed; empty where a table tells the mean alone.
+    """
+
+    n: int
+    mean: float
+    sd: float | None
+    values: Mapping[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, values: Mapping[int, float]) -> Sample:
+        """Return the sample of known values, at least one."""
+        estimate = Estimate(values)
+        return cls(estimate.n, estimate.mean, estimate.sd, dict(values))
+
+
+@dataclass(frozen=True)
+class Shift:
+    """The second sample of a row less the first.
+
+    Attributes:
+        estimate: of the true difference.
+        n: pairs; without pairs, the values of the smaller sample.
+        method: ``equal``: all pairs are, to the last bit, or without pairs, means and deviations;
+            ``paired``; ``unpaired``: of means; ``none``: too few seeds for an interval.
+        standard_error: None without an interval.
+        df: degrees of freedom of the error; None without an interval.
+        single: the interval that holds for this row by itself.
+        simultaneous: the interval that holds together with those of all other rows.
+    """
+
+    estimate: float
+    n: int
+    method: Method
+    standard_error: float | None = None
+    df: float | None = None
+    single: Interval | None = None
+    simultaneous: Interval | None = None
+
+
+@dataclass(frozen=True)
+class _Error:
+    """Of one difference: its mean square ``variance``, which ``scale`` makes a standard error."""
+
+    variance: float
+    df: float
+    scale: float = 1.0
+
+
+def compare_matched(pairs: Mapping[str, tuple[Sample, Sample]]) -> dict[str, Shift]:
+    """Return what the second sample of every row is more than the first.
+
+    Args:
+        pairs: by row, in the units of one metric.
+    """
+    found = {row: _bare(*pair) for row, pair in pairs.items()}
+    paired = {row: _of_pairs(pairs[row]) for row in found if found[row].method == "paired"}
+    pool = _pool(paired)
+    apart = {row: error for row, error in paired.items() if row not in pool}
+    apart |= {row: _welch(*pairs[row]) for row in found if found[row].method == "unpaired"}
+    df = sum(each.df for each in pool.values())
+    family = Family((0.0,) * len(pool), df, len(apart), LEVEL)
+    errors = {**_moderated(pool), **apart}
+    for row, error in errors.items():
+        is_shared = row in pool and error.df == df
+        critical = family.critical if is_shared else family.critical_apart(error.df)
+        assert critical is not None, "a row of the pool shares its error"
+        found[row] = _with_intervals(found[row], error, critical)
+    return found
+
+
+def _bare(before: Sample, after: Sample) -> Shift:
+    pairs = _differences(before, after)
+    both = [(each.n, each.mean, each.sd) for each in (before, after)]
+    if (pairs and not any(pairs)) or (not pairs and both[0] == both[1]):
+        return Shift(0.0, len(pairs) or before.n, "equal")
+    if len(pairs) > 1:
+        finite = all(map(math.isfinite, pairs))
+        return Shift(math.fsum(pairs) / len(pairs), len(pairs), "paired" if finite else "none")
+    known = before.sd is not None and after.sd is not None
+    n = min(before.n, after.n)
+    return Shift(after.mean - before.mean, n, "unpaired" if known else "none")
+
+
+def _differences(before: Sample, after: Sample) -> list[float]:
+    both = sorted(before.values.keys() & after.values.keys())
+    return [after.values[seed] - before.values[seed] for seed in both]
+
+
+def _of_pairs(pair: tuple[Sample, Sample]) -> _Error:
+    sample = Sample.of(dict(enumerate(_differences(*pair))))
+    assert sample.sd is not None, "there are two pairs at least"
+    return _Error(sample.sd**2, sample.n - 1, 1 / math.sqrt(sample.n))
+
+
+def _welch(before: Sample, after: Sample) -> _Error:
+    of_means = [(each.sd or 0.0) ** 2 / each.n for each in (before, after)]
+    variance = sum(of_means)
+    parts = zip(of_means, (before, after), strict=True)
+    noise = sum(part**2 / (each.n - 1) for part, each in parts)
+    return _Error(variance, variance**2 / noise if noise else before.n + after.n - 2)
+
+
+def _pool(errors: Mapping[str, _Error]) -> dict[str, _Error]:
+    """Take rows away for as long as the one that departs most departs at the level."""
+    pool = dict(errors)
+    while len(pool) > 2:
+        chances = {row: _chance(pool, row) for row in pool}
+        row = min(chances, key=lambda name: chances[name])
+        if len(pool) * chances[row] >= DEPARTURE_LEVEL:
+            break
+        del pool[row]
+    return pool
+
+
+def _chance(pool: Mapping[str, _Error], row: str) -> float:
+    """Return the probability of so large a spread of one row if all rows spread alike."""
+    own = pool[row]
+    df = sum(each.df for each in pool.values()) - own.df
+    rest = sum(each.variance * each.df for name, each in pool.items() if name != row)
+    if rest == 0:
+        return 0.0 if own.variance else 1.0
+    return float(special.fdtrc(own.df, df, own.variance * df / rest))
+
+
+def _moderated(pool: Mapping[str, _Error]) -> dict[str, _Error]:
+    """Return the rows' errors: the pooled one, or a larger where the spread stands out."""
+    df = sum(each.df for each in pool.values())
+    pooled = sum(each.variance * each.df for each in pool.values()) / df if df else 0.0
+    errors = {}
+    for row, own in pool.items():
+        variance, freedom = pooled, df
+        if len(pool) > 1 and _chance(pool, row) < STANDING_OUT / own.df:
+            variance = (PRIOR * pooled + own.df * own.variance) / (PRIOR + own.df)
+            freedom = min(PRIOR + own.df, df)
+        errors[row] = _Error(variance, freedom, own.scale)
+    return errors
+
+
+def _with_intervals(bare: Shift, error: _Error, critical: float) -> Shift:
+    standard = math.sqrt(error.variance) * error.scale
+    single, simultaneous = (
+        Interval(bare.estimate - c * standard, bare.estimate + c * standard)
+        for c in (single_value(error.df, LEVEL), critical)
+    )
+    return Shift(bare.estimate, bare.n, bare.method, standard, error.df, single, simultaneous)

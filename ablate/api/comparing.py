@@ -1,0 +1,214 @@
+"""``ablate compare``: two sets of results, row by row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sacrebleu.metrics.chrf import CHRF
+
+from ablate.analysis.matched import compare_matched
+from ablate.api.sides import Side, SideRow, read_side
+from ablate.config import Negligible
+from ablate.data.corpus import Bitext, Corpus
+from ablate.errors import DataError, SpecError, StoreError
+from ablate.registry import Choice, build
+from ablate.report.compared import Compared, Differing, Match, MatchedRow, Sentences
+
+_COMPARED = ("bleu", "bleu_lc_tok", "chrf", "exact_match", "nll", "bits_per_character")
+_COSTS = ("params.", "flops.", "speed.", "memory.")
+
+Pair = tuple[SideRow, SideRow, Match]
+
+
+def compare(
+    before: str | Path,
+    after: str | Path,
+    spec: str | Path | None = None,
+    *,
+    results: Path | str = "results",
+    n_sentences: int = 5,
+) -> Compared:
+    """Compare two experiments, two folders of results, or two commits of one experiment's tables.
+
+    Rows are matched by what they are: by their whole spec; else by what they change of their
+    baseline; else by name.
+
+    Args:
+        before: the file or name of an experiment; a folder of results; or ``experiment@commit``,
+            the tables that git holds.
+        after: likewise.
+        spec: the experiment of which folders are compared; all of their runs unless given.
+        results: the folder of the results of experiments, and of their tables in git.
+        n_sentences: how many of the sentences are shown whose translations differ most.
+
+    Raises:
+        SpecError: if one of them is no such thing; with every mistake of an experiment.
+        StoreError: if nothing is stored of one, or they have no row in common.
+    """
+    named = None if spec is None else str(spec)
+    sides = [read_side(str(side), named, Path(results)) for side in (before, after)]
+    pairs = _matched(sides[0].rows, sides[1].rows)
+    if not pairs:
+        a, b = (", ".join(row.name for row in side.rows) for side in sides)
+        raise StoreError(
+            f"{before} and {after} have no row in common, neither by spec nor by changes nor by "
+            f"name: the rows are {a}; and {b}"
+        )
+    rows = _rows(pairs)
+    left = [
+        [row.name for row in side.rows if all(row is not pair[at] for pair in pairs)]
+        for at, side in enumerate(sides)
+    ]
+    told = [side.provenance for side in sides]
+    both = {label: (told[0][label], told[1][label]) for label in told[0] if label in told[1]}
+    negligible = next((side.negligible for side in reversed(sides) if side.negligible), None)
+    test_sets = _test_sets(rows)
+    return Compared(
+        labels=(str(before), str(after)),
+        rows=rows,
+        unmatched=(left[0], left[1]),
+        provenance=both,
+        negligible=negligible or Negligible(),
+        sentences=_sentences(sides, pairs, test_sets, n_sentences),
+        test_sets=test_sets,
+    )
+
+
+def _matched(before: Sequence[SideRow], after: Sequence[SideRow]) -> list[Pair]:
+    """Return the rows of both sides in the order of the first."""
+    found: dict[int, tuple[int, Match]] = {}
+    keys: tuple[tuple[Match, Callable[[SideRow], str | None]], ...] = (
+        ("spec", lambda row: _text(row.spec)),
+        ("changes", lambda row: _text(_changes(row))),
+        ("changes", lambda row: _text(row.changes)),
+        ("name", lambda row: row.name),
+    )
+    for way, key in keys:
+        taken = {at for at, _ in found.values()}
+        free = {key(row): at for at, row in reversed(list(enumerate(after))) if at not in taken}
+        for at, row in enumerate(before):
+            wanted = key(row)
+            if at not in found and wanted is not None and wanted in free:
+                found[at] = (free.pop(wanted), way)
+    return [(before[at], after[found[at][0]], found[at][1]) for at in sorted(found)]
+
+
+def _text(content: Mapping[str, Any] | None) -> str | None:
+    return None if content is None else json.dumps(content, sort_keys=True)
+
+
+def _changes(row: SideRow) -> dict[str, Any] | None:
+    """Return what a row has that its baseline has not, by path; None if a spec is unknown."""
+    if row.spec is None or row.base is None:
+        return None
+    return {path: value for path, (_, value) in _differences(row.base, row.spec)}
+
+
+def _differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], path: str = ""
+) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Yield the paths at which two specs differ, with both values; another part is one value."""
+    for key in dict.fromkeys((*before, *after)):
+        one, other = before.get(key), after.get(key)
+        if one == other:
+            continue
+        if (
+            isinstance(one, Mapping)
+            and isinstance(other, Mapping)
+            and one.get("name") == other.get("name")
+        ):
+            yield from _differences(one, other, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", (one, other)
+
+
+def _rows(pairs: Sequence[Pair]) -> list[MatchedRow]:
+    names = [" → ".join(dict.fromkeys((a.name, b.name))) for a, b, _ in pairs]
+    samples = [
+        {
+            metric: (a.samples[metric], b.samples[metric])
+            for metric in a.samples
+            if metric in b.samples
+        }
+        for a, b, _ in pairs
+    ]
+    compared = {
+        metric: compare_matched(
+            {name: own[metric] for name, own in zip(names, samples, strict=True) if metric in own}
+        )
+        for metric in dict.fromkeys(metric for own in samples for metric in own)
+        if metric.rpartition(".")[2] in _COMPARED
+    }
+    return [
+        MatchedRow(
+            names=(a.name, b.name),
+            matched_by=way,
+            spec=dict(_differences(a.spec, b.spec)) if a.spec and b.spec else {},
+            samples={m: both for m, both in own.items() if m in compared or m.startswith(_COSTS)},
+            shifts={m: shifts[name] for m, shifts in compared.items() if name in shifts},
+            outcomes=(dict(a.outcomes), dict(b.outcomes)),
+        )
+        for (a, b, way), name, own in zip(pairs, names, samples, strict=True)
+    ]
+
+
+def _test_sets(rows: Sequence[MatchedRow]) -> list[str]:
+    metrics = (metric.split(".") for row in rows for metric in row.samples)
+    return list(dict.fromkeys(path[1] for path in metrics if path[0] == "test"))
+
+
+def _sentences(
+    sides: Sequence[Side], pairs: Sequence[Pair], test_sets: Sequence[str], n: int
+) -> Sentences:
+    before, after = sides
+    if before.store is None or after.store is None:
+        return Sentences(note="tables hold none; compare two folders of results")
+    if len({_fingerprint(row) for a, b, _ in pairs for row in (a, b)}) > 1 or not test_sets:
+        return Sentences(note="not compared, for the corpora differ")
+    first = next(iter(pairs[0][0].records.values()))
+    try:
+        corpus = build(Corpus, Choice.model_validate(_choice(first)), at="corpus").load()
+    except (DataError, SpecError) as error:
+        return Sentences(note=f"not compared, for the corpus cannot be read: {error}")
+    texts = corpus.tests[test_sets[0]]
+    n_pairs, differing = 0, []
+    for a, b, _ in pairs:
+        for seed in sorted(a.records.keys() & b.records.keys()):
+            files = [
+                side.store.path(row.records[seed]["hash"]) / f"hypotheses.{test_sets[0]}.txt"
+                for side, row in ((before, a), (after, b))
+                if side.store
+            ]
+            if all(file.is_file() for file in files):
+                ours, theirs = (file.read_text("utf-8").split("\n")[:-1] for file in files)
+                n_pairs += len(ours)
+                differing += list(_differing(b.name, seed, texts, ours, theirs))
+    if not n_pairs:
+        return Sentences(note="not compared, for no pair of runs has kept them")
+    most = sorted(differing, key=lambda each: -abs(each.scores[1] - each.scores[0]))
+    return Sentences(n_pairs, len(differing), most[:n])
+
+
+def _fingerprint(row: SideRow) -> str | None:
+    return next(iter(row.records.values())).get("corpus", {}).get("fingerprint")
+
+
+def _choice(record: Mapping[str, Any]) -> dict[str, Any]:
+    options = dict(record["spec"]["corpus"])
+    return {"name": options.pop("name"), "options": options}
+
+
+def _differing(
+    row: str, seed: int, texts: Bitext, ours: Sequence[str], theirs: Sequence[str]
+) -> Iterator[Differing]:
+    chrf = CHRF()
+    for at, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        if a != b:
+            reference = texts.tgt[at]
+            scores = [chrf.sentence_score(text, [reference]).score for text in (a, b)]
+            yield Differing(
+                row, seed, at + 1, texts.src[at], reference, (a, b), (scores[0], scores[1])
+            )

@@ -1,0 +1,287 @@
+"""What `ablate compare` compares: an experiment, a folder of results, or the tables of a commit."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ablate.analysis import Record, summarise
+from ablate.analysis.matched import Sample
+from ablate.api.selecting import MadeBy, Records, select, stored
+from ablate.config import BASELINE, Experiment, Negligible, RunSpec, experiment_name, shipped
+from ablate.errors import SpecError, StoreError
+from ablate.report.footnotes import PROVENANCE, provenance
+from ablate.store import Store
+
+_AT = "@"
+_MEAN = re.compile(r"(?P<metric>.+)\.mean")
+_NOTE = re.compile(r"- \*\*(?P<label>[a-z]+)\*\*: (?P<text>.*)")
+
+
+@dataclass(frozen=True)
+class SideRow:
+    """One row of one side.
+
+    Attributes:
+        changes: its difference from its baseline, by path, as the YAML has it; None if unknown.
+        spec: as plain data, without the seed; None if unknown.
+        base: that of its baseline; None if unknown.
+        samples: by metric.
+        outcomes: how many runs ended with each status.
+        records: by seed; empty for the rows of a table.
+    """
+
+    name: str
+    changes: Mapping[str, Any] | None
+    spec: Mapping[str, Any] | None
+    base: Mapping[str, Any] | None
+    samples: Mapping[str, Sample]
+    outcomes: Mapping[str, int]
+    records: Mapping[int, Record] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two things that are compared.
+
+    Attributes:
+        label: as it was named.
+        rows: in the order of the experiment.
+        provenance: corpus, tokenizer, hardware, software and commit, in words.
+        store: of its records; None for a table.
+        negligible: what its experiment calls negligible; None if that is unknown.
+    """
+
+    label: str
+    rows: Sequence[SideRow]
+    provenance: Mapping[str, str]
+    store: Store | None = None
+    negligible: Negligible | None = None
+
+
+def read_side(name: str, spec: str | None, results: Path) -> Side:
+    """Read one side.
+
+    Args:
+        name: an experiment's file, or the name of a shipped one; a folder of results; or
+            ``experiment@commit``, the tables that git holds.
+        spec: the experiment of a folder; all of its runs unless given.
+        results: the folder of the results of experiments, and of their tables in git.
+
+    Raises:
+        SpecError: with every mistake of an experiment, or if there is no such thing.
+        StoreError: if nothing is stored of it.
+    """
+    if not Path(name).exists() and _AT in name:
+        return _of_commit(name, results)
+    if Path(name).is_dir():
+        if not (Path(name) / "runs").is_dir():
+            raise SpecError(f"{name}: is no folder of results: it has no folder 'runs'")
+        return _of_folder(name, spec)
+    return _of_experiment(name, name, Store(results))
+
+
+def _of_experiment(label: str, spec: str, store: Store) -> Side:
+    selection = select(spec, made_by=MadeBy(store))
+    records = stored(selection, store)
+    if not records:
+        raise StoreError(
+            f"{store.results} holds no run of {selection.experiment.name}; `ablate run {spec}` "
+            "makes them, and --results names another folder"
+        )
+    by_hash = {row for row, _ in records}
+    return _of_records(label, records, store, selection.experiment, by_hash)
+
+
+def _of_folder(name: str, spec: str | None) -> Side:
+    """Read the runs of a folder; a row whose hash has moved since is found by its name."""
+    store, experiment = Store(Path(name)), None
+    records: Records = {}
+    if spec is not None:
+        selection = select(spec, made_by=MadeBy(store))
+        records, experiment = stored(selection, store), selection.experiment
+    known = [store.load(path.parent.name) for path in store.results.glob("runs/*/record.json")]
+    chosen = [r for r in known if r and "replaced_by" not in r and r.get("seed") is not None]
+    if experiment is not None:
+        chosen = [record for record in chosen if record["experiment"] == experiment.name]
+    by_hash = {row for row, _ in records}
+    names = [row.name for row in experiment.rows] if experiment else []
+    for (row, seed), record in _named(chosen).items():
+        if row not in by_hash and (row in names or not by_hash):
+            records[row, seed] = record
+    if not records:
+        of = f" of {spec}" if spec else ""
+        raise StoreError(f"{name}: holds no run{of}; `ablate runs list --results {name}` shows all")
+    return _of_records(name, records, store, experiment, by_hash)
+
+
+def _named(records: Sequence[Record]) -> Records:
+    """Return records by row and seed; of several specs under one name all but one get numbers.
+
+    The name is that of the spec with most runs.
+    """
+    several = len({record["experiment"] for record in records}) > 1
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in sorted(records, key=_order):
+        name = f"{record['experiment']}:{record['variant']}" if several else record["variant"]
+        groups.setdefault((name, json.dumps(canonical(record), sort_keys=True)), []).append(record)
+    named: Records = {}
+    n_specs: Counter[str] = Counter()
+    for (name, _), own in sorted(groups.items(), key=lambda group: -len(group[1])):
+        n_specs[name] += 1
+        unique = f"{name} ({n_specs[name]})" if n_specs[name] > 1 else name
+        named |= {(unique, record["seed"]): dict(record) for record in own}
+    return dict(sorted(named.items(), key=lambda item: _order(item[1])))
+
+
+def _order(record: Record) -> tuple[str, bool, str, int]:
+    return (
+        str(record["experiment"]),
+        record["variant"] != BASELINE,
+        str(record["variant"]),
+        record["seed"],
+    )
+
+
+def _of_records(
+    label: str,
+    records: Records,
+    store: Store,
+    experiment: Experiment | None = None,
+    by_hash: Collection[str] = (),
+) -> Side:
+    order = [row.name for row in experiment.rows] if experiment else []
+    stored_names = dict.fromkeys(row for row, _ in records)
+    names = [*(n for n in order if n in stored_names), *(n for n in stored_names if n not in order)]
+    of_file = experiment.rows if experiment else ()
+    changes = {row.name: row.changes for row in of_file if row.name in by_hash}
+    seeds = sorted({seed for _, seed in records})
+    of_rows = {n: {s: records[n, s] for s in seeds if (n, s) in records} for n in names}
+    specs = {name: canonical(next(iter(own.values()))) for name, own in of_rows.items()}
+    rows = [
+        SideRow(
+            name=each.name,
+            changes=changes.get(each.name),
+            spec=specs[each.name],
+            base=specs.get(_baseline_of(each.name)),
+            samples={metric: Sample.of(known.values) for metric, known in each.metrics.items()},
+            outcomes=Counter(o for o in each.outcomes.values() if o != "missing"),
+            records=of_rows[each.name],
+        )
+        for each in summarise(names, seeds, records)
+    ]
+    told = {note.label: note.text for note in provenance(records)}
+    told["code"] = ", ".join(sorted(set(map(_code, records.values()))))
+    return Side(label, rows, told, store, experiment.negligible if experiment else None)
+
+
+def _code(record: Record) -> str:
+    """Return the digests of the package and of the plugins that made a run."""
+    own = str(record.get("git", {}).get("code") or "unknown")[:12]
+    others = [f" with {each['name']} {each['sha256'][:12]}" for each in record.get("plugins", ())]
+    return "".join((own, *others))
+
+
+def _baseline_of(name: str) -> str:
+    experiment, colon, _ = name.rpartition(":")
+    return f"{experiment}{colon}{BASELINE}"
+
+
+def canonical(record: Record) -> dict[str, Any]:
+    """Return the spec of a record without its seed, with the options that parts have today."""
+    spec = record.get("spec", {})
+    try:
+        spec = RunSpec.model_validate(spec).model_dump(mode="json")
+    except ValidationError:
+        spec = dict(spec)  # of parts that are not here, or of options that are no more
+    return {key: value for key, value in spec.items() if key != "seed"}
+
+
+def _of_commit(name: str, results: Path) -> Side:
+    """Read the tables that a commit holds: the values by seed if it has them, else the means."""
+    spec, _, commit = name.rpartition(_AT)
+    show = _shower(commit, results)
+    names = (spec, experiment_name(shipped.resolve(Path(spec))))
+    experiment = next((each for each in names if show(f"{each}/table.csv")), None)
+    if experiment is None:
+        raise StoreError(
+            f"{name}: commit {commit} has no {results / names[-1] / 'table.csv'}; commit the "
+            "tables of results, or compare two folders of results"
+        )
+    by_seed = show(f"{experiment}/seeds.csv")
+    samples, outcomes = _by_seed(by_seed) if by_seed else ({}, {})
+    rows = []
+    for line in csv.DictReader(io.StringIO(show(f"{experiment}/table.csv"))):
+        row = line["row"]
+        rows.append(
+            SideRow(
+                name=row,
+                changes={k[7:]: json.loads(v) for k, v in line.items() if k[:7] == "change." and v},
+                spec=None,
+                base=None,
+                samples=samples.get(row) or dict(_means(line)),
+                outcomes=outcomes.get(row)
+                or {k[5:]: int(v) for k, v in line.items() if k[:5] == "runs." and v != "0"},
+            )
+        )
+    return Side(name, rows, _notes(show(f"{experiment}/table.md") or ""))
+
+
+def _shower(commit: str, results: Path) -> Callable[[str], str | None]:
+    """Return a function that reads a file among the results of a commit; None if it has none."""
+    folder = next(
+        path for path in (results.absolute(), *results.absolute().parents) if path.is_dir()
+    )
+
+    def git(*words: str) -> str | None:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, encoding="utf-8"
+        )
+        return done.stdout if done.returncode == 0 else None
+
+    top = git("rev-parse", "--show-toplevel")
+    if top is None:
+        raise SpecError(f"{folder} is in no git repository, so that no commit can be read")
+    if git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}") is None:
+        raise SpecError(f"the git repository {top.strip()} has no commit {commit!r}")
+    inside = results.resolve().relative_to(Path(top.strip()).resolve())
+    return lambda file: git("show", f"{commit}:{(inside / file).as_posix()}")
+
+
+def _by_seed(text: str) -> tuple[dict[str, dict[str, Sample]], dict[str, Counter[str]]]:
+    values: dict[str, dict[str, dict[int, float]]] = {}
+    statuses: dict[str, dict[int, str]] = {}
+    for line in csv.DictReader(io.StringIO(text)):
+        row, seed = line["row"], int(line["seed"])
+        statuses.setdefault(row, {})[seed] = line["status"]
+        if line["metric"]:
+            of_row = values.setdefault(row, {})
+            of_row.setdefault(line["metric"], {})[seed] = float(line["value"])
+    samples = {r: {m: Sample.of(v) for m, v in of_row.items()} for r, of_row in values.items()}
+    return samples, {row: Counter(of_seeds.values()) for row, of_seeds in statuses.items()}
+
+
+def _means(line: Mapping[str, str]) -> Iterator[tuple[str, Sample]]:
+    for column, value in line.items():
+        match = _MEAN.fullmatch(column)
+        if match and value:
+            metric = match["metric"]
+            sd, n = line.get(f"{metric}.sd"), line.get(f"{metric}.n") or line["runs.done"]
+            yield metric, Sample(int(n), float(value), float(sd) if sd else None)
+
+
+def _notes(markdown: str) -> dict[str, str]:
+    """Return the remarks of a table's Markdown on where its numbers come from."""
+    found = (_NOTE.fullmatch(line) for line in markdown.splitlines())
+    plain = {m["label"]: re.sub(r"\\(.)", r"\1", m["text"]) for m in found if m}
+    return {label: text for label, text in plain.items() if label in PROVENANCE}

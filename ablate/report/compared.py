@@ -1,0 +1,361 @@
+"""Two sets of results row by row, as a table, as CSV and as plain data."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ablate.analysis import Summary, Verdict, higher_is_better, verdict
+from ablate.analysis.matched import Sample, Shift
+from ablate.config import Negligible
+from ablate.errors import SpecError
+from ablate.report.cells import NOTHING, Cell, Column, Footnote, Line, Table
+from ablate.report.changes import shown
+from ablate.report.measures import BLEU_DECIMALS, LOSS_DECIMALS
+from ablate.report.numbers import TIMES, listed, number, percent, signed
+from ablate.report.render import render
+from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED
+from ablate.wording import counted, no_such
+
+FORMATS = ("terminal", "markdown", "csv", "json")
+_SUFFIXES = {".txt": "terminal", ".md": "markdown", ".csv": "csv", ".json": "json"}
+
+Match = Literal["spec", "changes", "name"]
+Outcome = Verdict | Literal["equal"]
+
+
+@dataclass(frozen=True)
+class MatchedRow:
+    """One row on both sides.
+
+    Attributes:
+        names: on the first side and on the second.
+        matched_by: the whole ``spec``; the ``changes`` of its baseline; or its ``name`` alone.
+        spec: what differs between its specs, by path: the first value and the second.
+        samples: of every metric that both sides have.
+        shifts: the second side less the first, in every score and loss.
+        outcomes: how many runs ended with each status, on either side.
+    """
+
+    names: tuple[str, str]
+    matched_by: Match
+    spec: Mapping[str, tuple[Any, Any]]
+    samples: Mapping[str, tuple[Sample, Sample]]
+    shifts: Mapping[str, Shift]
+    outcomes: tuple[Mapping[str, int], Mapping[str, int]]
+
+    @property
+    def name(self) -> str:
+        """Both names, or the one that they share."""
+        return " → ".join(dict.fromkeys(self.names))
+
+
+@dataclass(frozen=True)
+class Differing:
+    """One test sentence that the two sides translate differently.
+
+    Attributes:
+        row: whose runs these are.
+        seed: of the runs.
+        line: of the test set, 1 first.
+        scores: the chrF of either translation, by itself.
+    """
+
+    row: str
+    seed: int
+    line: int
+    source: str
+    reference: str
+    translations: tuple[str, str]
+    scores: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """How translations of the first test set differ.
+
+    Attributes:
+        n: pairs of translations, of all rows and seeds.
+        n_differing: of these, pairs that are not equal.
+        most: those of which the chrF differs most.
+        note: why there are none; empty if there are.
+    """
+
+    n: int = 0
+    n_differing: int = 0
+    most: Sequence[Differing] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Compared:
+    """Two sets of results, row by row; in a notebook it shows its table.
+
+    Attributes:
+        labels: what was compared.
+        rows: those that both have.
+        unmatched: names of the rows that one side alone has.
+        provenance: what each side's numbers come from, by what it is.
+        negligible: how small a difference must be not to matter.
+        sentences: translations that differ.
+        test_sets: that both sides have; rows are judged on the first.
+    """
+
+    labels: tuple[str, str]
+    rows: Sequence[MatchedRow]
+    unmatched: tuple[Sequence[str], Sequence[str]]
+    provenance: Mapping[str, tuple[str, str]]
+    negligible: Negligible
+    sentences: Sentences
+    test_sets: Sequence[str]
+
+    def __repr__(self) -> str:
+        return f"<{' → '.join(self.labels)}: {counted(len(self.rows), 'row')}>"
+
+    def _repr_markdown_(self) -> str:
+        return self.text("markdown")
+
+    def text(self, form: str, width: int | None = None, *, is_coloured: bool = False) -> str:
+        """Return it in one of `FORMATS`.
+
+        Raises:
+            SpecError: if there is no such format.
+        """
+        if form not in FORMATS:
+            raise SpecError(no_such("format", form, FORMATS))
+        if form == "json":
+            return json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n"
+        if form == "csv":
+            return self._csv()
+        return render(self.table(), form, width, is_coloured=is_coloured) + self._examples(form)
+
+    def outcome(self, row: MatchedRow, metric: str) -> Outcome | None:
+        """Return the verdict on the second side of a row; None without an interval or a band."""
+        shift, band = row.shifts.get(metric), dict(self.negligible).get(metric.rpartition(".")[2])
+        if shift is not None and shift.method == "equal":
+            return "equal"
+        if shift is None or band is None:
+            return None
+        return verdict(shift.simultaneous, band, higher_is_better=higher_is_better(metric))
+
+    def table(self) -> Table:
+        """Return it as a table for people."""
+        first, *others = self.test_sets or ("",)
+        bleu, loss = f"test.{first}.bleu", f"test.{first}.nll"
+        blocks = [
+            (Column("row", "", kind="row"), [Cell(row.name) for row in self.rows]),
+            *self._means(bleu, first),
+            *self._shift(bleu, first),
+            (
+                Column("verdict", "verdict", f"±{self.negligible.bleu:g} BLEU", kind="verdict"),
+                [Cell(str(self.outcome(row, bleu) or NOTHING)) for row in self.rows],
+            ),
+            *self._shift(loss, first),
+            *(block for name in others for block in self._shift(f"test.{name}.bleu", name)),
+            *self._ratios(),
+        ]
+        known = [block for block in blocks if any(c.value not in ("", NOTHING) for c in block[1])]
+        columns, cells = zip(*known, strict=True)
+        lines = [
+            Line(tuple(of_row), {}, Summary(row.name, {}, {}, {}))
+            for *of_row, row in zip(*cells, self.rows, strict=True)
+        ]
+        return Table(
+            name=" → ".join(self.labels),
+            question=None,
+            seeds=(),
+            columns=columns,
+            lines=tuple(lines),
+            footnotes=tuple(self._footnotes()),
+            conclusion=self._conclusion(bleu, first),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        rows = []
+        for row in self.rows:
+            plain = asdict(row)
+            plain["verdicts"] = {metric: self.outcome(row, metric) for metric in row.shifts}
+            rows.append(plain)
+        return {
+            "labels": list(self.labels),
+            "rows": rows,
+            "unmatched": [list(names) for names in self.unmatched],
+            "provenance": {label: list(both) for label, both in self.provenance.items()},
+            "negligible": self.negligible.model_dump(),
+            "sentences": asdict(self.sentences),
+            "conclusion": self.table().conclusion,
+        }
+
+    def _means(self, metric: str, test_set: str) -> list[tuple[Column, list[Cell]]]:
+        blocks = []
+        for at, title in enumerate(("before", "after")):
+            samples = [row.samples.get(metric) for row in self.rows]
+            texts = [number(s[at].mean, BLEU_DECIMALS) if s else NOTHING for s in samples]
+            column = Column(f"{metric}.{title}", f"BLEU {title}", test_set)
+            blocks.append((column, [Cell(text) for text in texts]))
+        return blocks
+
+    def _shift(self, metric: str, test_set: str) -> list[tuple[Column, list[Cell]]]:
+        name, decimals = ("BLEU", BLEU_DECIMALS)
+        if metric.endswith(".nll"):
+            name, decimals = ("NLL", LOSS_DECIMALS)
+        rank = 0 if name == "BLEU" and test_set == self.test_sets[0] else 3
+        shifts = [row.shifts.get(metric) for row in self.rows]
+        ends = [
+            f"[{signed(s.simultaneous.low, decimals)}, {signed(s.simultaneous.high, decimals)}]"
+            if s and s.simultaneous
+            else NOTHING
+            for s in shifts
+        ]
+        key = f"{metric}.difference"
+        return [
+            (
+                Column(key, f"Δ{name}", test_set, rank=rank),
+                [Cell(signed(s.estimate, decimals) if s else NOTHING) for s in shifts],
+            ),
+            (Column(f"{key}.interval", "95% CI", "of Δ", rank=rank), [Cell(end) for end in ends]),
+        ]
+
+    def _ratios(self) -> list[tuple[Column, list[Cell]]]:
+        """Return by how much parameters changed, and how many times as fast and large rows are."""
+        blocks = []
+        for metric, header, detail in (
+            ("params.total", "params", "change"),
+            (TRAIN_SPEED, "train", f"{TIMES} speed"),
+            (DECODE_SPEED, "decode", f"{TIMES} speed"),
+            (MEMORY, "memory", f"{TIMES} MiB"),
+        ):
+            cells = []
+            for row in self.rows:
+                before, after = row.samples.get(metric, (None, None))
+                times = after.mean / before.mean if before and after and before.mean else None
+                text = NOTHING if times is None else number(times, 2)
+                if times is not None and metric == "params.total":
+                    text = percent(times - 1) or "="
+                cells.append(Cell(text))
+            blocks.append((Column(metric, header, detail, rank=2), cells))
+        return blocks
+
+    def _footnotes(self) -> list[Footnote]:
+        notes = [
+            Footnote(
+                "Δ",
+                "after less before, of pairs of the same seed where both have it, else of means; "
+                "the intervals of a column hold together, new seeds on the same sentences; equal: "
+                "nothing differs in any bit",
+            )
+        ]
+        if any(TRAIN_SPEED in row.samples for row in self.rows):
+            text = "the two sides did not take turns, so that the machine may have differed too"
+            notes.append(Footnote("speed", text))
+        for way, words in (("changes", "what they change"), ("name", "their names alone")):
+            names = [row.name for row in self.rows if row.matched_by == way]
+            notes += [Footnote("matched", f"{listed(names)}: by {words}")] if names else []
+        for label, alone in zip(self.labels, self.unmatched, strict=True):
+            notes += [Footnote(f"only in {label}", listed(alone))] if alone else []
+        return [*notes, *self._outcome_notes(), *self._spec_notes(), *self._provenance_notes()]
+
+    def _outcome_notes(self) -> Iterator[Footnote]:
+        """Yield how the runs of a row ended, where some are not done."""
+        for row in self.rows:
+            if any(set(of_side) - {"done"} for of_side in row.outcomes):
+                both = (", ".join(f"{n} {s}" for s, n in side.items()) for side in row.outcomes)
+                yield Footnote(row.name, " → ".join(both))
+
+    def _provenance_notes(self) -> Iterator[Footnote]:
+        same = [label for label, (before, after) in self.provenance.items() if before == after]
+        for label, (before, after) in self.provenance.items():
+            if label not in same:
+                yield Footnote(label, f"{before} → {after}")
+        if same:
+            yield Footnote("the same", listed(same))
+
+    def _spec_notes(self) -> list[Footnote]:
+        """Return what differs in the specs: what all rows share, once."""
+        texts = {row.name: _spec_text(row.spec) for row in self.rows}
+        if len(set(texts.values())) == 1:
+            (text,) = set(texts.values())
+            return [Footnote("spec, all rows", text)] if text else []
+        return [Footnote(f"spec, {name}", text) for name, text in texts.items() if text]
+
+    def _conclusion(self, metric: str, test_set: str) -> str:
+        by_outcome: dict[str, list[str]] = {}
+        for row in self.rows:
+            by_outcome.setdefault(str(self.outcome(row, metric) or "without"), []).append(row.name)
+        words = {
+            "better": "better after than before",
+            "worse": "worse after than before",
+            "no difference": f"no different beyond {self.negligible.bleu:g} BLEU",
+            "cannot tell": "not told apart by these seeds",
+            "equal": "equal to the last bit",
+            "without": "without an interval",
+        }
+        parts = [f"{listed(by_outcome[k])}: {text}" for k, text in words.items() if k in by_outcome]
+        return f"By BLEU on {test_set}, {'; '.join(parts)}."
+
+    def _examples(self, form: str) -> str:
+        """Return the sentences that differ most, to stand under the table."""
+        known = self.sentences
+        if known.note:
+            return f"\nTranslations: {known.note}.\n"
+        head = f"Translations: {known.n_differing:,} of {known.n:,} differ"
+        lines = ["", head + ("; most by chrF:" if known.most else ".")]
+        for each in known.most:
+            before, after = (f"{score:.1f}" for score in each.scores)
+            title = f"{each.row}, seed {each.seed}, line {each.line}: chrF {before} → {after}"
+            texts = {
+                "source": each.source,
+                "reference": each.reference,
+                "before": each.translations[0],
+                "after": each.translations[1],
+            }
+            lines += ["", title]
+            lines += ["```"] if form == "markdown" else []
+            lines += [f"  {label:<9}  {text}" for label, text in texts.items()]
+            lines += ["```"] if form == "markdown" else []
+        return "\n".join(lines) + "\n"
+
+    def _csv(self) -> str:
+        """Return a line per row and metric."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        kinds = ("single", "simultaneous")
+        ends = [f"{kind}.{end}" for kind in kinds for end in ("low", "high")]
+        head = ["before", "after", "matched_by", "metric", "mean.before", "mean.after"]
+        head += ["n.before", "n.after", "difference", "method", "pairs", "se", "df", *ends]
+        writer.writerow([*head, "verdict"])
+        for row in self.rows:
+            for metric, (before, after) in row.samples.items():
+                shift = row.shifts.get(metric)
+                intervals = [shift.single, shift.simultaneous] if shift else [None, None]
+                bounds = [(i.low, i.high) if i else ("", "") for i in intervals]
+                own = [shift.estimate, shift.method, shift.n] if shift else ["", "", ""]
+                error = [shift.standard_error, shift.df] if shift else ["", ""]
+                means = [before.mean, after.mean, before.n, after.n]
+                numbers = [*means, *own, *error, *bounds[0], *bounds[1]]
+                outcome = self.outcome(row, metric)
+                writer.writerow([*row.names, row.matched_by, metric, *numbers, outcome or ""])
+        return text.getvalue()
+
+
+def _spec_text(spec: Mapping[str, tuple[Any, Any]]) -> str:
+    return "; ".join(
+        f"{path}: {shown(before)} → {shown(after)}" for path, (before, after) in spec.items()
+    )
+
+
+def format_of(path: Path) -> str:
+    """Return the format that the suffix of a file stands for.
+
+    Raises:
+        SpecError: if it stands for none.
+    """
+    if path.suffix.lower() not in _SUFFIXES:
+        raise SpecError(f"{path}: the suffix stands for no format; known: {', '.join(_SUFFIXES)}")
+    return _SUFFIXES[path.suffix.lower()]

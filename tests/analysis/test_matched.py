@@ -1,0 +1,111 @@
+"""Rows of one table against the same rows of another."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from ablate.analysis.matched import Sample, Shift, compare_matched
+
+SEEDS = (1, 2, 3, 4)
+
+
+def sample(*values: float, first: int = 1) -> Sample:
+    return Sample.of(dict(enumerate(values, start=first)))
+
+
+def ends(shift: Shift) -> list[float]:
+    assert shift.simultaneous is not None
+    assert shift.single is not None
+    return [
+        shift.simultaneous.low,
+        shift.simultaneous.high,
+        shift.single.low,
+        shift.single.high,
+    ]
+
+
+def test_one_row_of_pairs_has_student_s_interval() -> None:
+    before, after = (40.0, 41.5, 39.0), (41.0, 41.9, 40.7)
+    shift = compare_matched({"a": (sample(*before), sample(*after))})["a"]
+    expected = stats.ttest_rel(after, before).confidence_interval()
+    assert (shift.method, shift.n, shift.df) == ("paired", 3, 2)
+    assert ends(shift) == pytest.approx([expected.low, expected.high] * 2)
+
+
+def test_without_pairs_one_row_has_welch_s_interval() -> None:
+    before, after = (40.0, 41.5, 39.0), (41.0, 41.9, 40.7, 43.0)
+    pair = sample(*before), sample(*after, first=11)
+    shift = compare_matched({"a": pair})["a"]
+    expected = stats.ttest_ind(after, before, equal_var=False).confidence_interval()
+    assert (shift.method, shift.n) == ("unpaired", 3)
+    assert ends(shift) == pytest.approx([expected.low, expected.high] * 2)
+    one, other = (Sample(each.n, each.mean, each.sd) for each in pair)
+    assert compare_matched({"a": (one, other)})["a"] == shift  # a table tells no values
+
+
+def test_what_is_equal_to_the_last_bit_is_no_estimate() -> None:
+    one, table = sample(1.0, 2.0), Sample(3, 1.5, 0.1)
+    shifts = compare_matched({"a": (one, one), "b": (table, table), "c": (one, sample(1.0, 2.1))})
+    assert [shift.method for shift in shifts.values()] == ["equal", "equal", "paired"]
+    assert shifts["a"].simultaneous is None
+    assert shifts["c"].df == 1  # equal rows lend no degrees of freedom
+
+
+def test_one_seed_has_no_interval() -> None:
+    shift = compare_matched({"a": (sample(1.0), sample(3.0))})["a"]
+    assert (shift.estimate, shift.method, shift.simultaneous) == (2.0, "none", None)
+
+
+def test_a_value_without_bound_has_no_interval() -> None:
+    shift = compare_matched({"a": (sample(1.0, 2.0), sample(math.inf, 2.0))})["a"]
+    assert (shift.method, shift.simultaneous) == ("none", None)
+
+
+def test_rows_of_pairs_share_their_error() -> None:
+    pairs = {"a": (0.1, 0.4, 0.9), "b": (1.1, 0.9, 1.3), "c": (0.0, 0.5, 0.3)}
+    zeros = sample(0.0, 0.0, 0.0)
+    shifts = compare_matched({row: (zeros, sample(*values)) for row, values in pairs.items()})
+    pooled = np.mean([np.var(values, ddof=1) for values in pairs.values()])
+    assert {shift.df for shift in shifts.values()} == {6}
+    error = math.sqrt(pooled / 3)
+    for shift in shifts.values():
+        assert shift.standard_error == pytest.approx(error)
+        assert shift.simultaneous is not None
+        constant = (shift.simultaneous.high - shift.estimate) / error
+        # of the maximum of three |T| that share an error of 6 degrees and nothing else
+        held, _ = integrate.quad(
+            lambda s, c=constant: (
+                (2 * stats.norm.cdf(c * s) - 1) ** 3
+                * stats.chi.pdf(s * math.sqrt(6), 6)
+                * math.sqrt(6)
+            ),
+            0,
+            10,
+        )
+        assert held == pytest.approx(0.95, abs=1e-6)
+
+
+def test_a_row_that_spreads_more_has_a_wider_interval_of_its_own() -> None:
+    rng = np.random.default_rng(1)
+    zeros = sample(*[0.0] * len(SEEDS))
+    quiet = {f"row {n}": (zeros, sample(*rng.normal(0, 0.1, len(SEEDS)))) for n in range(4)}
+    wild = compare_matched({**quiet, "wild": (zeros, sample(-9.0, 8.0, 1.0, -3.0))})
+    assert wild["wild"].df == len(SEEDS) - 1
+    alone = compare_matched(quiet)
+    assert all(wild[row].standard_error == alone[row].standard_error for row in quiet)
+
+
+def test_all_intervals_hold_together_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(2)
+    zeros, n, held = sample(0.0, 0.0, 0.0), 800, 0
+    for _ in range(n):
+        rows = {str(row): (zeros, sample(*rng.normal(0, 1, 3))) for row in range(5)}
+        held += all(
+            each.simultaneous is not None and each.simultaneous.low < 0 < each.simultaneous.high
+            for each in compare_matched(rows).values()
+        )
+    assert 0.93 < held / n < 0.975

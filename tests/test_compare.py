@@ -1,0 +1,289 @@
+"""Two sets of results row by row: what is matched, what differs, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ablate import api
+from ablate.cli.app import app
+from ablate.data.corpus import Corpus
+from ablate.errors import SpecError, StoreError
+from ablate.registry import Choice, build
+from ablate.report import write_tables
+from ablate.store import Store
+from tests.made_up_runs import EXPERIMENT, finish
+
+THREE = EXPERIMENT.replace("seeds: [1, 2]", "seeds: [1, 2, 3]")
+RENAMED = THREE.replace("  none:", "  nothing:").replace("steps: 6", "steps: 7")
+MORE = [0.0, 0.9, 2.1, 2.4]
+"""What BLEU is more, by seed, in the row that is changed."""
+
+
+def store_runs(spec: Path, results: Path, text: str = THREE) -> Path:
+    """Write an experiment and made-up runs of it; return the folder of results."""
+    spec.write_text(text, encoding="utf-8")
+    finish(spec, results)
+    return results
+
+
+def change(results: Path, row: str, how: Callable[[dict[str, Any]], None]) -> None:
+    """Change the records of one row."""
+    store = Store(results)
+    for path in results.glob("runs/*/record.json"):
+        record = store.load(path.parent.name) or {}
+        if record["variant"] == row:
+            how(record)
+            store.save(record)
+
+
+def _better(record: dict[str, Any]) -> None:
+    record["test"]["test"]["bleu"] += MORE[record["seed"]]
+    record["git"] = {"commit": "feed" * 10, "is_clean": True}
+    record["corpus"] = {**record["corpus"], "n_train": 7}
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    return tmp_path / "experiments" / "pe.yaml"
+
+
+@pytest.fixture
+def before(spec: Path, tmp_path: Path) -> Path:
+    spec.parent.mkdir()
+    return store_runs(spec, tmp_path / "before")
+
+
+@pytest.fixture
+def after(spec: Path, before: Path, tmp_path: Path) -> Path:
+    """The same runs after a change of one row."""
+    results = store_runs(spec, tmp_path / "after")
+    change(results, "rms", _better)
+    return results
+
+
+def notes(compared: api.Compared) -> dict[str, str]:
+    return {note.label: note.text for note in compared.table().footnotes}
+
+
+def test_a_change_of_one_row_is_told_from_the_equal_ones(
+    before: Path, after: Path, spec: Path
+) -> None:
+    compared = api.compare(before, after, spec)
+    bleu = "test.test.bleu"
+    assert [row.matched_by for row in compared.rows] == ["spec"] * 3
+    assert [compared.outcome(row, bleu) for row in compared.rows[:2]] == ["equal", "equal"]
+    shift = compared.rows[2].shifts[bleu]
+    assert (shift.method, shift.n, shift.df) == ("paired", 3, 2)
+    assert shift.estimate == pytest.approx(1.8)
+    told = notes(compared)
+    assert told["commit"].endswith("feedfeedfeed (3 runs)")
+    assert "7 training pairs" in told["corpus"]
+    assert told["the same"] == "note, tokenizer, hardware, software and code"
+    assert "spec, all rows" not in told
+    assert "baseline and none: equal to the last bit" in compared.table().conclusion
+
+
+def test_rows_are_matched_by_what_they_are(before: Path, spec: Path, tmp_path: Path) -> None:
+    other = spec.with_name("other.yaml")
+    results = store_runs(other, tmp_path / "other", RENAMED)
+    compared = api.compare(before, results)
+    assert [row.names for row in compared.rows] == [
+        ("baseline", "baseline"),
+        ("none", "nothing"),
+        ("rms", "rms"),
+    ]
+    assert {row.matched_by for row in compared.rows} == {"changes"}
+    assert notes(compared)["spec, all rows"] == "training.steps: 6 → 7"
+    assert "none → nothing" in compared.text("terminal")
+
+
+def test_what_shares_a_name_alone_is_matched_last(spec: Path, before: Path, tmp_path: Path) -> None:
+    text = THREE.replace("model.norm: rms", "model.residual: pre") + "  last: {model.norm: scale}\n"
+    results = store_runs(spec.with_name("other.yaml"), tmp_path / "other", text)
+    compared = api.compare(before, results)
+    assert [row.matched_by for row in compared.rows] == ["spec", "spec", "name"]
+    assert list(compared.unmatched) == [[], ["last"]]
+    told = notes(compared)
+    assert told["matched"] == "rms: by their names alone"
+    assert "model.residual: post" in told["spec, rms"]
+    assert told[f"only in {results}"] == "last"
+
+
+def test_experiments_are_compared_in_one_folder(spec: Path, before: Path) -> None:
+    other = spec.with_name("other.yaml")
+    store_runs(other, before, THREE.replace("  none: {model.position: none}\n", ""))
+    compared = api.compare(spec, other, results=before)
+    assert [row.names[0] for row in compared.rows] == ["baseline", "rms"]
+    assert compared.unmatched == (["none"], [])
+    assert [row.shifts["test.test.bleu"].method for row in compared.rows] == ["equal", "equal"]
+
+
+def test_runs_of_other_hashes_are_found_by_name(before: Path, after: Path, spec: Path) -> None:
+    spec.write_text(RENAMED, encoding="utf-8")  # neither folder has these runs
+    compared = api.compare(before, after, spec)
+    assert [row.name for row in compared.rows] == ["baseline", "rms", "none"]
+
+
+def test_a_row_whose_hash_has_moved_is_found_beside_the_others(
+    before: Path, after: Path, spec: Path
+) -> None:
+    spec.write_text(THREE.replace("norm: rms", "norm: {name: rms, eps: 1e-4}"), encoding="utf-8")
+    finish(spec, after, only=["rms"])
+    rows = {row.name: row for row in api.compare(before, after, spec).rows}
+    assert rows["rms"].matched_by == "name"
+    assert rows["rms"].spec == {"model.norm.eps": (1e-6, 1e-4)}
+
+
+def test_a_folder_may_hold_several_specs_under_one_name(
+    before: Path, after: Path, spec: Path
+) -> None:
+    finish(spec, after, ["training.steps=9"], [1], ["none"])
+    compared = api.compare(before, after)
+    assert len(compared.rows) == 3
+    assert compared.unmatched[1] == ["baseline (2)", "none (2)"]
+
+
+def test_rows_with_runs_that_are_not_done_say_so(before: Path, after: Path, spec: Path) -> None:
+    change(after, "none", lambda record: record.update(status="diverged", test={}, dev={}))
+    compared = api.compare(before, after, spec)
+    assert notes(compared)["none"] == "3 done → 3 diverged"
+    assert "none: without an interval" in compared.table().conclusion
+
+
+def test_the_formats_hold_the_same_numbers(before: Path, after: Path, spec: Path) -> None:
+    compared = api.compare(before, after, spec)
+    plain = json.loads(compared.text("json"))
+    lines = list(csv.DictReader(io.StringIO(compared.text("csv"))))
+    for row, as_json in zip(compared.rows, plain["rows"], strict=True):
+        own = [line for line in lines if line["after"] == row.names[1]]
+        assert [line["metric"] for line in own] == list(row.samples)
+        for line in own:
+            shift = row.shifts.get(line["metric"])
+            assert float(line["mean.before"]) == row.samples[line["metric"]][0].mean
+            assert line["difference"] == (str(shift.estimate) if shift else "")
+            if shift and shift.simultaneous:
+                high = shift.simultaneous.high
+                assert float(line["simultaneous.high"]) == high
+                assert as_json["shifts"][line["metric"]]["simultaneous"]["high"] == high
+    for form in ("terminal", "markdown"):
+        text = compared.text(form)
+        for cells in compared.table().lines:
+            assert all(cell.value in text for cell in cells.cells)
+    first = next(line for line in compared.text("terminal", 100).splitlines() if "ΔBLEU" in line)
+    assert all(word in first for word in ("before", "after", "ΔBLEU", "95% CI", "verdict"))
+
+
+def test_the_sentences_that_differ_most_are_shown(before: Path, after: Path, spec: Path) -> None:
+    choice = Choice(name="synthetic", options={"size": 1000})
+    texts = build(Corpus, choice, at="corpus").load().tests["test"]
+    for results in (before, after):
+        for path in results.glob("runs/*/record.json"):
+            record = Store(results).load(path.parent.name) or {}
+            lines = list(texts.tgt)
+            if results == after and (record["variant"], record["seed"]) == ("rms", 2):
+                lines[4], lines[7] = "nothing", lines[7] + " so"
+            text = "".join(f"{line}\n" for line in lines)
+            (path.parent / "hypotheses.test.txt").write_text(text, encoding="utf-8")
+    sentences = api.compare(before, after, spec).sentences
+    assert (sentences.n, sentences.n_differing) == (9 * len(texts.tgt), 2)
+    first, second = sentences.most
+    assert (first.row, first.seed, first.line, second.line) == ("rms", 2, 5, 8)
+    assert first.translations == (texts.tgt[4], "nothing")
+    assert first.scores[0] == pytest.approx(100)
+    text = api.compare(before, after, spec, n_sentences=1).text("markdown")
+    assert f"2 of {sentences.n} differ; most by chrF:" in text
+    assert texts.src[4] in text
+    assert texts.src[7] not in text
+
+
+@pytest.fixture
+def repository(tmp_path: Path, spec: Path, after: Path) -> Path:
+    """A git repository with the tables of ``before`` and, one commit later, of ``after``."""
+
+    def git(*words: str) -> None:
+        names = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+        subprocess.run(["git", *names, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "-q")
+    for folder in ("before", "after"):
+        table = api.report(spec, results=tmp_path / folder).table
+        write_tables(table, tmp_path / "results" / "pe")
+        git("add", "results")
+        git("commit", "-qm", folder)
+    return tmp_path / "results"
+
+
+def test_two_commits_are_compared_by_seed(repository: Path, spec: Path) -> None:
+    compared = api.compare("pe@HEAD~1", f"{spec}@HEAD", results=repository)
+    bleu = "test.test.bleu"
+    assert [row.matched_by for row in compared.rows] == ["changes"] * 3
+    assert [row.shifts[bleu].method for row in compared.rows] == ["equal", "equal", "paired"]
+    assert compared.rows[2].shifts[bleu].estimate == pytest.approx(1.8)
+    assert "feedfeedfeed (3 runs)" in notes(compared)["commit"]
+    assert "tables hold none" in compared.text("terminal")
+
+
+def test_a_commit_is_compared_with_what_is_stored_now(
+    repository: Path, spec: Path, after: Path
+) -> None:
+    compared = api.compare("pe@HEAD", after, spec, results=repository)
+    assert {row.shifts["test.test.bleu"].method for row in compared.rows} == {"equal"}
+
+
+def test_a_commit_without_values_by_seed_has_means(repository: Path) -> None:
+    def git(*words: str) -> None:
+        names = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+        subprocess.run(["git", *names, *words], cwd=repository, check=True, capture_output=True)
+
+    git("rm", "-q", "pe/seeds.csv")
+    git("commit", "-qm", "means")
+    compared = api.compare("pe@HEAD~2", "pe@HEAD", results=repository)
+    shifts = [row.shifts["test.test.bleu"] for row in compared.rows]
+    assert [shift.method for shift in shifts] == ["equal", "equal", "unpaired"]
+    assert shifts[2].estimate == pytest.approx(1.8)
+
+
+def test_refusals_say_what_to_do(
+    repository: Path, before: Path, spec: Path, tmp_path: Path
+) -> None:
+    refused: list[tuple[tuple[str, ...], type[Exception], str]] = [
+        ((str(tmp_path), str(before)), SpecError, "no folder 'runs'"),
+        (("pe@nothing", "pe@HEAD"), SpecError, "has no commit 'nothing'"),
+        (("other@HEAD", "pe@HEAD"), StoreError, r"has no .*other/table.csv; commit the tables"),
+        ((str(before), str(before), "heads"), StoreError, "holds no run of heads"),
+        ((str(spec), str(spec)), StoreError, "holds no run of pe; `ablate run"),
+    ]
+    for arguments, error, message in refused:
+        with pytest.raises(error, match=message):
+            api.compare(*arguments, results=repository)
+
+
+def test_what_has_no_row_in_common_is_refused(before: Path, spec: Path, tmp_path: Path) -> None:
+    other = THREE.partition("variants:")[0].replace("steps: 6", "steps: 7")
+    results = store_runs(spec.with_name("other.yaml"), tmp_path / "other", other)
+    change(results, "baseline", lambda record: record.update(variant="x"))
+    with pytest.raises(StoreError, match=r"no row in common, .*: the rows are baseline, .*; and x"):
+        api.compare(before, results)
+
+
+def test_the_command_prints_or_writes(before: Path, after: Path, spec: Path) -> None:
+    runner, arguments = CliRunner(), ["compare", str(before), str(after), str(spec)]
+    printed = runner.invoke(app, arguments, env={"COLUMNS": "100"})
+    assert printed.exit_code == 0, printed.output
+    assert "ΔBLEU" in printed.stdout
+    file = spec.with_suffix(".json")
+    assert runner.invoke(app, [*arguments, "--output", str(file)]).exit_code == 0
+    assert json.loads(file.read_text("utf-8"))["labels"] == [str(before), str(after)]
+    refused = runner.invoke(app, [*arguments, "--output", "x.tex"])
+    assert (refused.exit_code, "known: .txt, .md, .csv, .json" in refused.output) == (2, True)
+    refused = runner.invoke(app, [*arguments, "--format", "latex"])
+    assert "no format is called 'latex'" in refused.output
