@@ -41,8 +41,8 @@ def observed_batch_dependence(model: Transformer, batch: Batch) -> str:
             return f"{call.name} adds a loss that is of the whole batch"
     for name, kept in model.named_buffers():
         if kept._version != versions[name]:
-            owner = model.get_submodule(name.rpartition(".")[0])
-            return f"{_name(owner)} keeps {name} from batch to batch"
+            path, _, own = name.rpartition(".")
+            return f"{_name(model.get_submodule(path))} keeps {own} from batch to batch"
     for one, other in zip(together, alone, strict=False):
         if one.is_by_pair and not _are_alike(one.output[:1], other.output):
             return f"{one.name} makes pairs of a batch depend on each other"

@@ -28,6 +28,7 @@ from tests.tiny import (
     alternatives,
     choices,
     ids,
+    loss_of_sentences,
     scrambled,
     some_batch,
     tiny,
@@ -345,11 +346,7 @@ def test_the_gradient_of_a_step_is_that_of_differences(
         losses: list[Tensor] = []
         torch.manual_seed(4)
         logits = model(batch.src.repeat(n, 1), batch.tgt_in.repeat(n, 1), losses)
-        targets = batch.tgt_out.repeat(n, 1)
-        context = objective.context(targets)
-        rows = targets[..., None] if context is None else context
-        flat = logits.flatten(0, 1), targets.flatten(), rows.flatten(0, 1)
-        total = objective.loss_in_context(*flat)
+        total = loss_of_sentences(objective, logits, batch.tgt_out.repeat(n, 1))
         return (total + batch.n_tokens * sum(losses)) / 7
 
     torch.manual_seed(4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 from ablate.contracts.tiny import (
     MODEL_SLOTS,
@@ -22,6 +22,7 @@ from ablate.contracts.tiny import (
 )
 from ablate.model import Transformer
 from ablate.parts.dims import Dropout
+from ablate.parts.objective import Objective
 from ablate.registry import slots
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "companion",
     "fitted",
     "ids",
+    "loss_of_sentences",
     "modules_of",
     "scrambled",
     "some_batch",
@@ -58,3 +60,10 @@ def thin(slot: str, name: str) -> Transformer:
 def modules_of(model: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:
     """Return all modules of one kind."""
     return [module for module in model.modules() if isinstance(module, kind)]
+
+
+def loss_of_sentences(objective: Objective, logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the loss, (), of logits (B, T, V) and targets (B, T)."""
+    context = objective.context(targets)
+    rows = targets[..., None] if context is None else context
+    return objective.loss_in_context(logits.flatten(0, 1), targets.flatten(), rows.flatten(0, 1))

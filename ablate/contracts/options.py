@@ -56,10 +56,14 @@ def effective(case: Case) -> None:
 
 
 class Portrait:
-    """A model's initial weights, its output, and its output in training, computed when read."""
+    """A model's initial weights, its output, and its output in training, computed when read.
+
+    To an output belongs what the model keeps beside its weights, as it is after an update.
+    """
 
     def __init__(self, model: Transformer) -> None:
         self._model = model
+        self._kept = sorted(model.state_dict().keys() - dict(model.named_parameters()).keys())
         self.start = {name: weight.clone() for name, weight in model.named_parameters()}
 
     @functools.cached_property
@@ -83,7 +87,9 @@ class Portrait:
         torch.manual_seed(5)
         losses: list[Tensor] = []
         logits = model(src, tgt, losses)
-        return torch.cat((logits.flatten(), *(loss.reshape(1) for loss in losses)))
+        model.after_update()
+        kept = [model.state_dict()[name] for name in self._kept]
+        return torch.cat([x.flatten() for x in (logits, *losses, *kept)])
 
 
 def _portrait(case: Case, n_layers: int, **options: Any) -> Portrait | None:

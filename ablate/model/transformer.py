@@ -13,7 +13,7 @@ from ablate.model.stack import Stack
 from ablate.model.state import Memory, State
 from ablate.parts.attention import AttentionContext, Cache
 from ablate.parts.embedding import Embedding
-from ablate.parts.feed_forward import AuxLosses
+from ablate.parts.feed_forward import AuxLosses, FeedForward
 from ablate.parts.residual import Calibration
 
 
@@ -96,6 +96,12 @@ class Transformer(nn.Module):
             self(src, tgt)
         for stack in stacks:
             stack.calibrate(None)
+
+    def after_update(self) -> None:
+        """Let feed-forwards change what is not trained by gradients, after every update."""
+        for module in self.modules():
+            if isinstance(module, FeedForward):
+                module.after_update()
 
     @torch.no_grad()
     def begin(self, memory: Memory, length: int | None = None) -> State:

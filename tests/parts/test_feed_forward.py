@@ -394,3 +394,127 @@ def test_shared_experts_by_hand(top_k: int, n_shared: int, x: Tensor) -> None:
                 hidden = rectified(affine(expert.up, x[b, t]))
                 expected = expected + gate * affine(expert.down, hidden)
             close(part(x)[b, t], expected)
+
+
+def tokens_of(n_rows: int, n_tokens: int) -> tuple[Tensor, Tensor]:
+    """Return tokens (B, T, D), and where they are no padding, (B, T)."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(n_rows, n_tokens, D, generator=generator, dtype=torch.float64)
+    is_token = torch.ones(n_rows, n_tokens, dtype=torch.bool)
+    is_token[-1, n_tokens // 2 :] = False
+    return x, is_token
+
+
+@pytest.mark.parametrize("name", ["mixture_of_experts", "shared_experts", "loss_free_experts"])
+@pytest.mark.parametrize("top_k", [1, 2, 3])
+@pytest.mark.parametrize("capacity", [0.3, 1.0, 1.25])
+def test_experts_with_a_capacity_take_tokens_in_order(
+    name: str, top_k: int, capacity: float
+) -> None:
+    """First choices before second ones, and no padding; by counting one token after the other."""
+    x, is_token = tokens_of(3, 7)
+    part = feed_forward(name, d_ff=H, top_k=top_k, capacity=capacity).train()
+    room = [math.ceil(capacity * top_k * int(is_token.sum()) / 4)] * 4
+    p = part._probabilities(x).detach()
+    gates = torch.zeros(3, 7, 4, dtype=torch.float64)
+    n_dropped = 0
+    for choice in range(top_k):
+        for b, t in is_token.nonzero().tolist():
+            ranked = sorted(range(4), key=lambda e: -float(p[b, t, e]))
+            total = float(p[b, t, ranked[:top_k]].sum()) if name == "mixture_of_experts" else 1.0
+            e = ranked[choice]
+            if room[e]:
+                gates[b, t, e] = p[b, t, e] / (total if top_k > 1 else 1.0)
+                room[e] -= 1
+            else:
+                n_dropped += 1
+    expected = sum(gates[..., e, None] * part.experts[e](x) for e in range(4))
+    if name == "shared_experts":
+        expected = expected + part.shared[0](x)
+    y = part(x, AuxLosses(is_token))
+    close(y[is_token], expected[is_token])
+    assert capacity > 1 or n_dropped > 0
+    if name != "shared_experts":
+        assert torch.equal(y[is_token].any(dim=-1), gates[is_token].any(dim=-1))
+
+
+def test_a_capacity_is_that_of_switch() -> None:
+    """Its pseudo code (Fedus et al., app. F): one-hot masks and an exclusive cumulative sum."""
+    x, is_token = tokens_of(4, 6)
+    is_token[:] = True
+    part = mixture(capacity=0.75).train()
+    p = part._probabilities(x).flatten(0, 1)
+    expert_mask = torch.nn.functional.one_hot(p.argmax(dim=-1), 4)
+    expert_capacity = int(0.75 * 24 / 4 + 0.999)
+    position_in_expert = expert_mask.cumsum(dim=0) * expert_mask
+    kept = expert_mask * (position_in_expert <= expert_capacity)
+    assert 0 < kept.sum() < 24
+    outputs = torch.stack([expert(x).flatten(0, 1) for expert in part.experts], dim=1)
+    expected = (outputs * (p * kept)[:, :, None]).sum(dim=1)
+    close(part(x, AuxLosses(is_token)).flatten(0, 1), expected)
+
+
+def test_a_capacity_drops_nothing_in_evaluation() -> None:
+    x, is_token = tokens_of(3, 7)
+    narrow, wide = mixture(capacity=0.1), mixture()
+    close(narrow.eval()(x, AuxLosses(is_token)), wide.eval()(x, AuxLosses(is_token)))
+    one, other = AuxLosses(is_token), AuxLosses(is_token)
+    assert not torch.equal(narrow.train()(x, one), wide.train()(x, other))
+    assert torch.equal(one.losses[0], other.losses[0]), "the balance is that of the choices"
+
+
+@pytest.mark.parametrize("gate", ["sigmoid", "softmax"])
+@pytest.mark.parametrize("top_k", [1, 2])
+def test_biases_move_by_the_sign_of_the_error_of_the_load(gate: str, top_k: int) -> None:
+    """Algorithm 1 of Wang et al., token by token; the gates are without the bias."""
+    x, is_token = tokens_of(3, 7)
+    part = feed_forward("loss_free_experts", d_ff=H, gate=gate, top_k=top_k, rate=0.1).train()
+    biases = [0.0] * 4
+    moved = 0
+    for _ in range(6):
+        counts, y = [0] * 4, part(x, AuxLosses(is_token))
+        for b, t in is_token.nonzero().tolist():
+            scores = [float(row @ x[b, t]) for row in part.router.weight.detach()]
+            if gate == "sigmoid":
+                s = [1 / (1 + math.exp(-score)) for score in scores]
+            else:
+                s = [math.exp(a) / sum(math.exp(score) for score in scores) for a in scores]
+            chosen = sorted(range(4), key=lambda i: s[i] + biases[i])[-top_k:]
+            for i in chosen:
+                counts[i] += 1
+            expected = sum(s[i] * part.experts[i](x[b, t]) for i in chosen)
+            close(y[b, t], expected)
+        mean = sum(counts) / 4
+        part.after_update()
+        for i, count in enumerate(counts):
+            biases[i] += 0.1 * (mean > count) - 0.1 * (mean < count)
+            moved += mean != count
+        close(part.offset, torch.tensor(biases, dtype=torch.float64))
+    assert moved > 6
+
+
+def test_biases_make_the_loads_even() -> None:
+    x, is_token = tokens_of(8, 32)
+    part = feed_forward("loss_free_experts", d_ff=H, rate=0.01).train()
+    spreads = []
+    for _ in range(60):
+        part(x, AuxLosses(is_token))
+        spreads.append(float(part.loads.std() / part.loads.mean()))
+        part.after_update()
+    assert spreads[0] > 0.15
+    assert max(spreads[-5:]) < spreads[0] / 2
+
+
+def test_biases_do_not_move_in_evaluation_and_are_stored() -> None:
+    x, is_token = tokens_of(3, 7)
+    part = feed_forward("loss_free_experts", d_ff=H, rate=0.5)
+    part.eval()(x, AuxLosses(is_token))
+    part.after_update()
+    assert not part.offset.any()
+    part.train()(x, AuxLosses(is_token))
+    part.after_update()
+    assert part.offset.any()
+    other = feed_forward("loss_free_experts", d_ff=H, rate=0.5)
+    other.load_state_dict(part.state_dict())
+    assert torch.equal(other.eval()(x), part.eval()(x))
+    assert "loads" not in part.state_dict()

@@ -435,7 +435,7 @@ def test_a_step_of_unlikelihood_is_as_in_the_authors_code(
     step_config = StepConfig(objective("unlikelihood", alpha=0.7))
     logits = model(src, batch.tgt_in)
     rows = zip(logits, batch.tgt_out, strict=True)
-    expected = sum(authors_unlikelihood(row, target, 0.7) for row, target in rows)
+    expected = torch.stack([authors_unlikelihood(row, target, 0.7) for row, target in rows]).sum()
     weights = list(model.parameters())
     gradients = torch.autograd.grad(expected, weights)
     monkeypatch.setattr(type(model.embedding), "rows_at_once", lambda *_: 3)

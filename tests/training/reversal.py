@@ -27,7 +27,7 @@ def pairs(n: int = 96, seed: int = 0) -> Encoded:
     )
 
 
-def run_spec(dropout: float = 0.1, **training: Any) -> RunSpec:
+def run_spec(dropout: float = 0.1, feed_forward: str = "relu", **training: Any) -> RunSpec:
     """Return a run of a model of width 16; a key of ``training`` that is None is left unsaid."""
     unsaid = [key for key, value in training.items() if value is None]
     usual = {
@@ -41,7 +41,7 @@ def run_spec(dropout: float = 0.1, **training: Any) -> RunSpec:
             "model": {
                 "dims": {"d_model": 16, "n_heads": 2, "max_len": 16},
                 "n_layers": 1,
-                "feed_forward": {"name": "relu", "d_ff": 32},
+                "feed_forward": {"name": feed_forward, "d_ff": 32},
                 "dropout": {"embedding": dropout, "residual": dropout},
             },
             "training": {k: v for k, v in (usual | training).items() if k not in unsaid},

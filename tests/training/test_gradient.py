@@ -13,7 +13,7 @@ from ablate.registry import build, choose, slots
 from ablate.training import gradient
 from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig
-from tests.tiny import ids, tiny
+from tests.tiny import ids, loss_of_sentences, tiny
 
 OBJECTIVES = sorted(slots()["objective"])
 
@@ -30,7 +30,7 @@ def test_the_loss_in_pieces_is_that_of_all_logits_at_once(
     own: list[torch.Tensor] = []
     n = step_config.objective.n_passes
     logits = whole(batch.src.repeat(n, 1), batch.tgt_in.repeat(n, 1), own)
-    loss = step_config.objective.loss(logits.flatten(0, 1), batch.tgt_out.repeat(n, 1).flatten())
+    loss = loss_of_sentences(step_config.objective, logits, batch.tgt_out.repeat(n, 1))
     added = sum(own, start=torch.zeros(())) * batch.n_tokens
     ((loss + added) / 7).backward()
     for n_fewest in (1, 5, 1000):
@@ -62,13 +62,13 @@ def test_the_loss_of_few_rows_at_a_time_is_that_of_all(
     monkeypatch.setattr(gradient, "_CACHED", 10**6)
     wanted = forward_backward(whole, step_config, StepInputs.of(batch, 7))
     counted: list[int] = []
-    loss = type(step_config.objective).loss
+    loss = type(step_config.objective).loss_in_context
 
-    def count(objective: Objective, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        counted.append(targets.size(0))
-        return loss(objective, logits, targets)
+    def count(objective: Objective, *rows: torch.Tensor) -> torch.Tensor:
+        counted.append(len(rows[1]))
+        return loss(objective, *rows)
 
-    monkeypatch.setattr(type(step_config.objective), "loss", count)
+    monkeypatch.setattr(type(step_config.objective), "loss_in_context", count)
     n = step_config.objective.n_passes
     monkeypatch.setattr(gradient, "_CACHED", 3 * n * cut.embedding.n_tgt)
     found = forward_backward(cut, step_config, StepInputs.of(batch, 7))

@@ -82,11 +82,18 @@ def test_the_same_seed_gives_the_same_numbers(tmp_path: Path) -> None:
     assert go(other, tmp_path / "other")[0].best_dev_nll != one.best_dev_nll
 
 
-@pytest.mark.parametrize("average", [{"last": 2}, {"best": 2}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"average": {"last": 2}},
+        {"average": {"best": 2}},
+        {"feed_forward": "loss_free_experts"},
+    ],
+)
 def test_an_interrupted_run_ends_like_one_that_was_not(
-    tmp_path: Path, average: dict[str, int]
+    tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    spec = run_spec(average=average, accumulate=2, evaluate_every="epoch", clip=1.0)
+    spec = run_spec(accumulate=2, evaluate_every="epoch", clip=1.0, **changes)
     whole, weights = go(spec, tmp_path / "whole")
     n_stops = 0
     while True:

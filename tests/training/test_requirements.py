@@ -66,7 +66,7 @@ def remembers(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     ("change", "observed"),
     [
         (sees_others, "norm: layer makes pairs of a batch depend on each other"),
-        (remembers, "norm: layer keeps encoder.layers.0.residual.norms.0.seen from batch to batch"),
+        (remembers, "norm: layer keeps seen from batch to batch"),
     ],
 )
 def test_a_part_that_declares_too_little_is_noticed(

@@ -15,6 +15,7 @@ from ablate.data.tokenizer import PAD
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose, slots
 from ablate.training.engines import Eager
+from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.plan import Stream, count_steps
 from ablate.training.step import StepConfig, StepResult, make_optimizer, set_lr
 from tests.training.reversal import fresh, pairs, run_spec
@@ -39,6 +40,22 @@ def test_accumulated_batches_are_one_large_batch() -> None:
     torch.testing.assert_close(many.gradient_norm, one.gradient_norm)
     for a, b in zip(left.parameters(), right.parameters(), strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+
+
+def test_the_loads_of_a_step_are_those_of_all_its_batches() -> None:
+    """Biases move once in a step, and as by one large batch, whatever the engine is."""
+    offsets = []
+    for engine, batch_tokens in ((Eager, 10_000), (Eager, 40), (CudaGraph, 40)):
+        model = fresh(run_spec(dropout=0.0, feed_forward="loss_free_experts")).train()
+        batches = Batches(pairs(n=32), batch_tokens, PAD)
+        chosen = [batches.make(rows) for rows in batches.epoch(0, 0)]
+        objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        engine(model, StepConfig(objective), optimizer).step(chosen)
+        offsets.append(model.get_buffer("encoder.layers.0.feed_forward.offset"))
+    assert offsets[0].abs().max() == pytest.approx(0.001)
+    assert torch.equal(offsets[0], offsets[1])
+    assert torch.equal(offsets[0], offsets[2])
 
 
 def test_clipping_bounds_the_whole_gradient() -> None:

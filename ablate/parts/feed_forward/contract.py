@@ -58,6 +58,9 @@ class FeedForward(nn.Module, Part, slot="feed_forward"):
     def output_layers(self) -> Sequence[nn.Linear]:
         """Return the layers whose outputs are added to the residual stream."""
 
+    def after_update(self) -> None:
+        """Change what is not trained by gradients; called after every update of the weights."""
+
     def normalise_hidden(self, norm: Callable[[int], nn.Module]) -> None:
         """Normalise the hidden layer, after the activation and its dropout (NormFormer).
 

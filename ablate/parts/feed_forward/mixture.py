@@ -1,21 +1,21 @@
 """Mixtures of experts.
 
-B batch, T tokens, D d_model, E experts.
+B batch, T tokens, D d_model, E experts, K experts per token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import cast
+from typing import Annotated, Literal, cast
 
 import torch
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from ablate.parts.dims import AtLeastTwo, Dims
 from ablate.parts.feed_forward.contract import AuxLosses, FeedForward
 from ablate.parts.feed_forward.dense import Relu
-from ablate.registry import register
+from ablate.registry import AddedOption, register
 
 
 @register(
@@ -31,9 +31,9 @@ class MixtureOfExperts(FeedForward):
     sum, as in Shazeer et al.
 
     Differs from its papers in that all experts are computed for every token and the gates of the
-    others are 0: the result is the same and no token is dropped for lack of capacity, but the cost
-    is that of all experts. The router has neither noise nor jitter, and computes in single
-    precision under bf16, too (Fedus et al., sec. 2.4, selective precision).
+    others are 0: the result is the same, but the cost is that of all experts. The router has
+    neither noise nor jitter, and computes in single precision under bf16, too (Fedus et al., sec.
+    2.4, selective precision).
 
     In training balance * E * sum over e of (share of the selections that are e) * (mean probability
     of e), over all tokens but padding, is added to the loss; it is lowest where both are uniform.
@@ -46,6 +46,12 @@ class MixtureOfExperts(FeedForward):
         n_experts: E; 4, the smallest number of Shazeer et al., because all are computed.
         top_k: experts per token; 1 in Switch, from 2 to 4 elsewhere.
         balance: weight of the load-balancing loss.
+        capacity: how many tokens an expert takes in training, as a multiple of its even share
+            top_k tokens / E (Fedus et al., eq. 3; 1.25 there, 2 in Lepikhin et al. 2020,
+            arXiv:2006.16668, for two experts); all unless given. For those above it, the expert
+            adds nothing, and a token that no expert takes has the residual stream alone. The first
+            choices of all tokens come before the second ones, and tokens in the order of the batch,
+            without padding. None is dropped in evaluation, where a token would depend on others.
 
     Raises:
         ValueError: if top_k is all experts, so that nothing is selected or balanced.
@@ -63,6 +69,7 @@ class MixtureOfExperts(FeedForward):
         n_experts: AtLeastTwo = 4,
         top_k: PositiveInt = 1,
         balance: NonNegativeFloat = 0.01,
+        capacity: Annotated[PositiveFloat | None, AddedOption(None)] = None,
     ) -> None:
         if top_k >= n_experts:
             raise ValueError(
@@ -76,14 +83,17 @@ class MixtureOfExperts(FeedForward):
         )
         self.top_k = top_k
         self.balance = balance
+        self.capacity = capacity
 
     def forward(self, x: Tensor, aux_losses: AuxLosses | None = None) -> Tensor:
         p = self._probabilities(x)
-        selected = torch.zeros_like(p).scatter(-1, p.topk(self.top_k).indices, 1.0)
+        choices = self._ranking(p).topk(self.top_k).indices  # (B, T, K)
+        selected = torch.zeros_like(p).scatter(-1, choices, 1.0)
         gates = self._gates(p, selected)
         if self.training and aux_losses is not None:
-            imbalance = self._imbalance(p, selected, aux_losses.is_token)
-            aux_losses.losses.append(self.balance * imbalance)
+            self._balance(p, selected, aux_losses)
+            if self.capacity is not None:
+                gates = gates * self._taken(choices, aux_losses.is_token, self.capacity)
         outputs = torch.stack([expert(x) for expert in self.experts], dim=-1)  # (B, T, D, E)
         return (outputs * gates[:, :, None]).sum(dim=-1)
 
@@ -104,7 +114,35 @@ class MixtureOfExperts(FeedForward):
         device = "cpu" if x.is_meta else x.device.type  # which has no autocast
         with torch.autocast(device, enabled=False):
             wide = x.to(torch.promote_types(x.dtype, torch.float32))
-            return self.router(wide).softmax(dim=-1)
+            return self._score(self.router(wide))
+
+    def _score(self, logits: Tensor) -> Tensor:
+        """Return the probabilities (B, T, E) of the router's outputs (B, T, E)."""
+        return logits.softmax(dim=-1)
+
+    def _ranking(self, p: Tensor) -> Tensor:
+        """Return by what the experts are selected, (B, T, E), given their probabilities."""
+        return p
+
+    def _balance(self, p: Tensor, selected: Tensor, aux_losses: AuxLosses) -> None:
+        """Do something for the balance; the arguments are as in `_imbalance`."""
+        aux_losses.losses.append(self.balance * self._imbalance(p, selected, aux_losses.is_token))
+
+    def _taken(self, choices: Tensor, is_token: Tensor, capacity: float) -> Tensor:
+        """Return 1 where an expert takes a token that has chosen it, and 0 elsewhere, (B, T, E).
+
+        Args:
+            choices: the experts of each token, the best first, (B, T, K).
+            is_token: True where there is a token, (B, T).
+            capacity: as in the options.
+        """
+        n_experts = len(self.experts)
+        most = (capacity * self.top_k * is_token.sum() / n_experts).ceil()
+        is_chosen = choices[..., None] == torch.arange(n_experts, device=choices.device)
+        is_chosen = is_chosen & is_token[:, :, None, None]  # (B, T, K, E)
+        in_order = is_chosen.movedim(2, 0).flatten(0, 2)  # (K B T, E)
+        is_taken = in_order & (in_order.cumsum(dim=0) <= most)
+        return is_taken.unflatten(0, (self.top_k, *is_token.shape)).any(dim=0)
 
     def _gates(self, p: Tensor, selected: Tensor) -> Tensor:
         """Return the factors of all experts (B, T, E); the arguments are as in `_imbalance`."""
@@ -148,6 +186,7 @@ class SharedExperts(MixtureOfExperts):
         top_k: experts per token, beside the shared ones.
         n_shared: experts for every token.
         balance: weight of the load-balancing loss.
+        capacity: as in `mixture_of_experts`, of the experts that are selected.
 
     Raises:
         ValueError: if top_k is all experts, so that nothing is selected or balanced.
@@ -164,9 +203,17 @@ class SharedExperts(MixtureOfExperts):
         top_k: PositiveInt = 2,
         n_shared: PositiveInt = 1,
         balance: NonNegativeFloat = 0.01,
+        capacity: Annotated[PositiveFloat | None, AddedOption(None)] = None,
     ) -> None:
         super().__init__(
-            dims, dropout, d_ff=d_ff, bias=bias, n_experts=n_experts, top_k=top_k, balance=balance
+            dims,
+            dropout,
+            d_ff=d_ff,
+            bias=bias,
+            n_experts=n_experts,
+            top_k=top_k,
+            balance=balance,
+            capacity=capacity,
         )
         self.shared = nn.ModuleList(
             Relu(dims, dropout, d_ff=self.width, bias=bias) for _ in range(n_shared)
@@ -182,3 +229,83 @@ class SharedExperts(MixtureOfExperts):
     def _experts(self) -> Iterator[FeedForward]:
         yield from super()._experts()
         yield from (cast(FeedForward, expert) for expert in self.shared)
+
+
+@register(
+    "loss_free_experts",
+    formula="sum of p_e relu_e(x) over the top_k e by p + b, p = sigmoid(x R); after each step "
+    "b <- b + rate sign(mean load - load)",
+    source="Wang et al. 2024, arXiv:2408.15664, sec. 3.1, alg. 1, gates of sec. 4.1",
+)
+class LossFreeExperts(MixtureOfExperts):
+    """A mixture that is balanced by biases of the selection, without a loss and its gradient.
+
+    The bias of an expert that was selected less often than the mean in a step, over all tokens but
+    padding, rises, and that of others falls; gates do not depend on it. Biases are stored and
+    averaged with the weights. The rest is as in `mixture_of_experts`, but that the gates of several
+    experts are not divided by their sum.
+
+    Args:
+        dims: gives the width D.
+        dropout: of the hidden layers.
+        d_ff: hidden width of each expert; 4 * d_model unless given; the paper's are narrower.
+        bias: whether the layers of the experts have one; the router has none.
+        n_experts: E.
+        top_k: experts per token; 6 of 64 in the paper, beside 2 shared ones.
+        gate: what p is; the paper prefers sigmoid.
+        rate: by how much each bias moves after a step; 0.001 in the paper.
+        capacity: as in `mixture_of_experts`.
+
+    Raises:
+        ValueError: if top_k is all experts, so that nothing is selected or balanced.
+    """
+
+    batch_dependence = "keeps loads from batch to batch"
+
+    offset: Tensor  # (E,)
+    loads: Tensor  # (E,), since the last step
+
+    def __init__(  # noqa: PLR0913 - one argument for every option
+        self,
+        dims: Dims,
+        dropout: float,
+        *,
+        d_ff: PositiveInt | None = None,
+        bias: bool = True,
+        n_experts: AtLeastTwo = 4,
+        top_k: PositiveInt = 1,
+        gate: Literal["sigmoid", "softmax"] = "sigmoid",
+        rate: NonNegativeFloat = 0.001,
+        capacity: PositiveFloat | None = None,
+    ) -> None:
+        super().__init__(
+            dims,
+            dropout,
+            d_ff=d_ff,
+            bias=bias,
+            n_experts=n_experts,
+            top_k=top_k,
+            balance=0.0,
+            capacity=capacity,
+        )
+        self.gate = gate
+        self.rate = rate
+        self.register_buffer("offset", torch.zeros(n_experts))
+        self.register_buffer("loads", torch.zeros(n_experts), persistent=False)
+
+    @torch.no_grad()
+    def after_update(self) -> None:
+        self.offset.add_(torch.sign(self.loads.mean() - self.loads), alpha=self.rate)
+        self.loads.zero_()
+
+    def _score(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid() if self.gate == "sigmoid" else super()._score(logits)
+
+    def _ranking(self, p: Tensor) -> Tensor:
+        return p + self.offset
+
+    def _balance(self, p: Tensor, selected: Tensor, aux_losses: AuxLosses) -> None:
+        self.loads.add_((selected * aux_losses.is_token[:, :, None]).sum(dim=(0, 1)))
+
+    def _gates(self, p: Tensor, selected: Tensor) -> Tensor:
+        return p * selected

@@ -126,6 +126,7 @@ class Engine(ABC):
         """
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.step_config.clip or math.inf)
         self.optimizer.step()
+        self.model.after_update()
         self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
         return norm
 
