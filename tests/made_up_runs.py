@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from ablate.api.selecting import Selection, select, tasks
+from ablate.data.corpus import Bitext, Corpus
+from ablate.measuring import SentenceStatistics
+from ablate.registry import build
 from ablate.runner import devices
 from ablate.store import Store
 from ablate.training import engines
@@ -34,15 +40,46 @@ def finish(
     overrides: Sequence[str] = (),
     seeds: Sequence[int] | None = None,
     only: Sequence[str] = (),
+    *,
+    has_files: bool = False,
 ) -> Selection:
-    """Store a made-up record of every run of a selection, as if ``ablate run`` had made it."""
+    """Store a made-up record of every run of a selection, as if ``ablate run`` had made it.
+
+    Args:
+        path: the experiment file.
+        results: the folder of results.
+        overrides: as for ``ablate run``, like the next two.
+        seeds: in place of the experiment's.
+        only: names of rows.
+        has_files: whether curves and translations are made up too.
+    """
     selection, store = select(path, overrides, seeds, only), Store(results)
+    tests = build(Corpus, selection.corpus, at="corpus").load().tests if has_files else {}
     slot = devices.worker_slots(devices.find("cpu"), 1)[0]
     engine = engines.resolve("auto", slot.kind)
     for task in tasks(selection.shown, slot, results, engine=engine):
         record = made_up.record(task.variant, task.seed)
+        for name in tests:
+            record["test"][name]["sentences"] = f"sentences.{name}.csv"
         store.save(task.record("done", None, **{k: record[k] for k in _KEPT}))
+        if has_files:
+            _write_files(store.path(task.key), f"{task.variant} {task.seed}", tests)
     return selection
+
+
+def _write_files(folder: Path, name: str, tests: Mapping[str, Bitext]) -> None:
+    """Write a curve, and translations of which words are left out, with their statistics."""
+    draw = random.Random(name)
+    curve = [f"{step},{2 + 5 / step},{'' if step % 3 else 1 + 4 / step}\n" for step in range(1, 61)]
+    header = "step,train_loss,dev_nll\n"
+    (folder / "curve.csv").write_text(header + "".join(curve), encoding="utf-8")
+    for test_set, bitext in tests.items():
+        lines = [" ".join(w for w in s.split() if draw.random() < 0.9) for s in bitext.tgt]
+        lengths = np.array([len(s.split()) for s in bitext.tgt])
+        kept = SentenceStatistics.of(lines, bitext.tgt, lengths, np.ones(len(lines)))
+        text = "".join(f"{line}\n" for line in lines)
+        (folder / f"hypotheses.{test_set}.txt").write_text(text, encoding="utf-8")
+        (folder / f"sentences.{test_set}.csv").write_text(kept.to_csv(), encoding="utf-8")
 
 
 _KEPT = "params flops train speed memory dev test corpus tokenizer hardware versions git".split()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -18,9 +18,10 @@ from ablate.api.options import DEFAULT, RunOptions
 from ablate.api.scoring import scored
 from ablate.api.selecting import MadeBy, Records, Selection, key_of, select, stored
 from ablate.config import Experiment
-from ablate.errors import RunError, StoreError
+from ablate.data.corpus import Corpus
+from ablate.errors import DataError, RunError, StoreError
 from ablate.measuring import SentenceStatistics
-from ablate.report.results import Results
+from ablate.registry import Choice, build
 from ablate.runner import devices
 from ablate.runner.schedule import is_finished
 from ablate.runner.staleness import stale_remarks
@@ -81,7 +82,7 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
     table = _table(selection, records, store)
     reporting.write_tables(table, folder)
     if options.figures and (is_new or not (folder / "curves.svg").exists()):
-        _draw(selection.experiment, records, store, folder)
+        _draw(table, folder)
     if table.trial:
         Console(stderr=True).print(
             f"a trial, not the whole experiment: its tables are in {folder}",
@@ -154,17 +155,30 @@ def _table(selection: Selection, records: Records, store: Store) -> reporting.Ta
     kept = sentences(records, store)
     experiment = selection.experiment
     records = scored(records, selection.corpus, experiment.metrics, store)
-    return reporting.table(selection.experiment, records, kept, trials.remarks(selection))
+    table = reporting.table(experiment, records, kept, trials.remarks(selection))
+    details = reporting.Details(
+        experiment=experiment,
+        records=records,
+        sentences=kept,
+        folders={run: store.path(record["hash"]) for run, record in records.items()},
+        read_texts=lambda: _texts(selection.corpus),
+        arguments=trials.arguments(selection),
+    )
+    return replace(table, details=details)
 
 
-def _draw(experiment: Experiment, records: Records, store: Store, folder: Path) -> None:
+def _texts(corpus: Choice) -> reporting.Texts:
+    """Return the test sets of a corpus; none if it is not on this machine."""
+    try:
+        tests = build(Corpus, corpus, at="corpus").load().tests
+    except DataError:
+        return {}
+    return {name: (bitext.src, bitext.tgt) for name, bitext in tests.items()}
+
+
+def _draw(table: reporting.Table, folder: Path) -> None:
     from ablate.report import figures  # slow to import, and seldom needed
 
-    files = {key: store.path(record["hash"]) / "curve.csv" for key, record in records.items()}
-    curves = {key: file for key, file in files.items() if file.exists()}
-    figures.draw_curves(experiment, curves, folder)
-    kept = sentences(records, store)
-    results = Results.of(experiment, records, kept)
-    figures.draw_differences(results, folder)
-    figures.draw_costs(results, folder)
-    figures.draw_lengths(results, kept, folder)
+    assert table.details is not None, "it is the table of runs"
+    for drawing in figures.drawings(table.details):
+        drawing.save(folder)

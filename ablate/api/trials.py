@@ -6,7 +6,9 @@ The tables of a trial never replace those of the whole experiment.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -36,6 +38,20 @@ def remarks(selection: Selection) -> tuple[str, ...]:
         ours, theirs = (", ".join(map(str, seeds)) for seeds in (some.seeds, whole.seeds))
         parts.append(f"seeds {ours} in place of {theirs}")
     return tuple(parts)
+
+
+def arguments(selection: Selection) -> str:
+    """Return what follows ``ablate run`` on a command line that makes the runs of a selection."""
+    whole, some = selection.whole, selection.experiment
+    words = [os.fspath(some.path)]
+    for override in selection.overrides:
+        words += ["--set", override]
+    if set(some.seeds) != set(whole.seeds):
+        words += ["--seeds", ",".join(map(str, some.seeds))]
+    if len(some.rows) < len(whole.rows):
+        names = [row.name for row in some.rows if row.name != BASELINE] or [BASELINE]
+        words += [word for name in names for word in ("--only", name)]
+    return shlex.join(words)
 
 
 def table_folder(selection: Selection, results: Path) -> Path:

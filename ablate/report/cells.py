@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ablate.analysis import Comparisons, Summary
 from ablate.config import Negligible, Published
+from ablate.report.details import Details
 
 NOTHING = "\N{EN DASH}"
 """Stands where there should be a number and is none; a cell without text says `as the baseline`."""
@@ -93,6 +94,7 @@ class Table:
         more: a second block of columns for the same rows, under the first.
         trial: how the table differs from that of the whole experiment, in sentences: overrides, and
             rows and seeds that are left out.
+        details: what stands behind it; None where there are the numbers alone.
     """
 
     name: str
@@ -107,6 +109,7 @@ class Table:
     conclusion: str = ""
     more: Table | None = None
     trial: tuple[str, ...] = ()
+    details: Details | None = None
 
     def __repr__(self) -> str:
         n_columns = sum(len(block.columns) for block in self.blocks)

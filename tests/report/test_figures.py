@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.config import Experiment
 from ablate.errors import StoreError
-from ablate.report.figures import draw_curves
+from ablate.report.figures import Drawing, draw_curves
 from ablate.report.figures.curves import spread_out
+from tests.report import made_up
 
 HEADER = "step,tokens,train_loss,dev_nll,learning_rate,gradient_norm,seconds\n"
 
@@ -44,20 +48,26 @@ def texts(svg: Path) -> str:
     return "\n".join(each.text or "" for each in root.iter() if callable(each.tag))
 
 
+def saved(drawing: Drawing | None, folder: Path) -> list[Path]:
+    """Save what must have been drawn."""
+    assert drawing is not None
+    return drawing.save(folder)
+
+
 def test_every_row_is_named_in_the_figure(
     experiment: Experiment, curves: dict[tuple[str, int], Path], tmp_path: Path
 ) -> None:
-    svg, png = draw_curves(experiment, curves, tmp_path / "made_up")
-    assert (svg.name, png.name) == ("curves.svg", "curves.png")
+    svg, png, numbers = saved(draw_curves(experiment, curves), tmp_path / "made_up")
+    assert (svg.name, png.name, numbers.name) == ("curves.svg", "curves.png", "curves.csv")
     assert png.read_bytes().startswith(b"\x89PNG")
     assert all(row.name in texts(svg) for row in experiment.rows)
-    assert sorted(path.name for path in svg.parent.iterdir()) == ["curves.png", "curves.svg"]
+    assert len(list(svg.parent.iterdir())) == 3
 
 
 def test_the_same_curves_give_the_same_file(
     experiment: Experiment, curves: dict[tuple[str, int], Path], tmp_path: Path
 ) -> None:
-    once, again = (draw_curves(experiment, curves, tmp_path / name)[0] for name in ("a", "b"))
+    once, again = (saved(draw_curves(experiment, curves), tmp_path / n)[0] for n in ("a", "b"))
     assert once.read_bytes() == again.read_bytes()
 
 
@@ -73,16 +83,50 @@ def test_uneven_lonely_and_unbounded_curves_are_drawn(
         ("learned", 3): broken,
         ("literal", 1): write_curve(tmp_path / "one.csv", 1, has_dev=False),
     }
-    svg, _ = draw_curves(experiment, some, tmp_path)
+    svg, _, numbers = saved(draw_curves(experiment, some, [("learned", 3)]), tmp_path)
     assert "learned" in texts(svg)
     assert "heads_1" not in texts(svg)
+    assert "\u00d7: the seed diverged" in texts(svg)
+    lines = csv.DictReader(io.StringIO(numbers.read_text(encoding="utf-8")))
+    diverged = [line for line in lines if line["diverged"] == "True"]
+    assert {(line["row"], line["seed"]) for line in diverged} == {("learned", "3")}
+    assert max(int(line["step"]) for line in diverged) == 20  # to its last finite loss
+
+
+def test_means_leave_out_what_diverged(experiment: Experiment, tmp_path: Path) -> None:
+    some = {
+        ("baseline", seed): write_curve(tmp_path / f"{seed}.csv", 40 if seed < 3 else 10, seed)
+        for seed in experiment.seeds
+    }
+    drawing = draw_curves(experiment, some, [("baseline", 3)])
+    assert drawing is not None
+    mean, *seeds = drawing.figure.axes[1].get_lines()
+    steps, values = mean.get_data()
+    assert np.asarray(steps).tolist() == [10, 20, 30, 40]
+    assert np.asarray(values)[-1] == pytest.approx(1.5 + 4 / 40)
+    assert [np.asarray(line.get_xdata())[-1] for line in seeds] == [40, 40, 10, 10]
+
+
+def test_many_rows_have_a_panel_each(tmp_path: Path) -> None:
+    rows = "".join(f"\n  r{i}: {{model.dims.max_len: {65 + i}}}" for i in range(9))
+    experiment = made_up.experiment(tmp_path, f"{rows}\n", seeds="[1, 2]")
+    curves = {
+        (row.name, seed): write_curve(tmp_path / f"{row.name}.{seed}.csv")
+        for row in experiment.rows
+        for seed in (1, 2)
+    }
+    drawing = draw_curves(experiment, curves)
+    assert drawing is not None
+    titles = [axes.get_title(loc="left") for axes in drawing.figure.axes]
+    assert titles == [row.name for row in experiment.rows[1:]]
+    assert all(len(axes.get_lines()) == 4 for axes in drawing.figure.axes)  # two means, two seeds
 
 
 def test_without_evaluations_the_training_loss_stands_alone(
     experiment: Experiment, tmp_path: Path
 ) -> None:
     path = write_curve(tmp_path / "curve.csv", has_dev=False)
-    svg, _ = draw_curves(experiment, {("baseline", 1): path}, tmp_path)
+    svg, *_ = saved(draw_curves(experiment, {("baseline", 1): path}), tmp_path)
     assert "baseline" in texts(svg)
     assert "Dev NLL" not in texts(svg)
 
@@ -90,8 +134,8 @@ def test_without_evaluations_the_training_loss_stands_alone(
 def test_nothing_to_draw_is_no_figure(experiment: Experiment, tmp_path: Path) -> None:
     empty = tmp_path / "curve.csv"
     empty.write_text(HEADER, encoding="utf-8")
-    assert draw_curves(experiment, {}, tmp_path / "figures") == []
-    assert draw_curves(experiment, {("baseline", 1): empty}, tmp_path / "figures") == []
+    assert draw_curves(experiment, {}) is None
+    assert draw_curves(experiment, {("baseline", 1): empty}) is None
 
 
 @pytest.mark.parametrize("content", ["", "step,loss\n1,2\n", f"{HEADER}1,1,many,,0,0,0\n"])
@@ -102,9 +146,9 @@ def test_a_file_that_is_no_curve_is_named(
     path.write_text(content, encoding="utf-8")
     if content:
         with pytest.raises(StoreError, match=r"curve\.csv: is not a learning curve"):
-            draw_curves(experiment, {("baseline", 1): path}, tmp_path)
+            draw_curves(experiment, {("baseline", 1): path})
     else:  # a run that has only just begun
-        assert draw_curves(experiment, {("baseline", 1): path}, tmp_path) == []
+        assert draw_curves(experiment, {("baseline", 1): path}) is None
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=8))

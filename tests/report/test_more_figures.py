@@ -20,7 +20,7 @@ from ablate.report.figures.costs import pareto_front
 from ablate.report.figures.lengths import bins_of, bleu
 from ablate.report.results import Results
 from tests.report import made_up
-from tests.report.test_figures import texts
+from tests.report.test_figures import saved, texts
 
 WORDS = "the small dog sees a large red house near that old river".split()
 
@@ -59,7 +59,7 @@ def test_the_forest_plot_has_the_numbers_of_the_table(
     experiment: Experiment, records: made_up.Records, tmp_path: Path
 ) -> None:
     results = Results.of(experiment, records, {})
-    svg, png, numbers = draw_differences(results, tmp_path)
+    svg, png, numbers = saved(draw_differences(results), tmp_path)
     assert (svg.name, png.stat().st_size > 10_000) == ("differences.svg", True)
     drawn = texts(svg)
     for row in experiment.rows[1:]:
@@ -86,7 +86,7 @@ def test_a_row_without_a_result_says_so(
 ) -> None:
     for seed in experiment.seeds:
         records["heads_1", seed] = made_up.without_result("oom", "no room", "heads_1", seed)
-    svg, _, numbers = draw_differences(Results.of(experiment, records, {}), tmp_path)
+    svg, _, numbers = saved(draw_differences(Results.of(experiment, records, {})), tmp_path)
     assert "no result" in texts(svg)
     assert {row for _, row in _lines(numbers)} == {"learned", "literal"}
 
@@ -95,24 +95,23 @@ def test_one_seed_has_no_interval(
     experiment: Experiment, records: made_up.Records, tmp_path: Path
 ) -> None:
     one = {key: record for key, record in records.items() if key[1] == 1}
-    shown = _lines(draw_differences(Results.of(experiment, one, {}), tmp_path)[-1])
+    shown = _lines(saved(draw_differences(Results.of(experiment, one, {})), tmp_path)[-1])
     for line in shown.values():
         assert float(line["difference"])
         assert (line["single.low"], line["simultaneous.low"], line["verdict"]) == ("", "", "")
 
 
-def test_nothing_is_drawn_of_nothing(experiment: Experiment, tmp_path: Path) -> None:
+def test_nothing_is_drawn_of_nothing(experiment: Experiment) -> None:
     empty = Results.of(experiment, {}, {})
-    assert draw_differences(empty, tmp_path) == []
-    assert draw_costs(empty, tmp_path) == []
-    assert draw_lengths(empty, {}, tmp_path) == []
-    assert not list(tmp_path.glob("*.svg"))
+    assert draw_differences(empty) is None
+    assert draw_costs(empty) is None
+    assert draw_lengths(empty, {}) is None
 
 
 def test_costs_are_those_of_the_records(
     experiment: Experiment, records: made_up.Records, tmp_path: Path
 ) -> None:
-    svg, _, numbers = draw_costs(Results.of(experiment, records, {}), tmp_path)
+    svg, _, numbers = saved(draw_costs(Results.of(experiment, records, {})), tmp_path)
     shown = _lines(numbers)
     assert float(shown["parameters", "learned"]["cost"]) == 1_354_000
     scores = [records["learned", seed]["test"]["test"]["bleu"] for seed in experiment.seeds]
@@ -156,7 +155,8 @@ def test_lengths_show_where_a_row_loses(
 ) -> None:
     rows = [row.name for row in experiment.rows]
     kept = _sentences(rows, experiment.seeds)
-    svg, _, numbers = draw_lengths(Results.of(experiment, records, {}), kept, tmp_path)
+    drawing = draw_lengths(Results.of(experiment, records, {}), kept)
+    svg, _, numbers = saved(drawing, tmp_path)
     shown = _lines(numbers)
     assert {row for row, _ in shown} == set(rows[1:])
     for line in shown.values():
@@ -171,5 +171,30 @@ def test_a_figure_that_cannot_be_written_is_named(
     experiment: Experiment, records: made_up.Records, tmp_path: Path
 ) -> None:
     (tmp_path / "differences.svg").mkdir()
+    drawing = draw_differences(Results.of(experiment, records, {}))
     with pytest.raises(StoreError, match=r"differences\.svg: cannot be written"):
-        draw_differences(Results.of(experiment, records, {}), tmp_path)
+        saved(drawing, tmp_path)
+
+
+def test_bins_are_by_words_of_the_source_where_it_is_known(
+    experiment: Experiment, records: made_up.Records, tmp_path: Path
+) -> None:
+    kept = _sentences([row.name for row in experiment.rows], experiment.seeds)
+    sources = ["a b"] * 60 + ["a b c"] * 140
+    drawing = draw_lengths(Results.of(experiment, records, {}), kept, sources)
+    shown = _lines(saved(drawing, tmp_path)[-1])
+    assert {(line["length.low"], line["unit"]) for line in shown.values()} == {
+        ("2", "words of the source"),
+        ("3", "words of the source"),
+    }
+
+
+def test_next_to_nothing_does_not_look_like_a_difference(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    drawing = draw_costs(Results.of(experiment, records, {}))
+    assert drawing is not None
+    flops, _, parameters = drawing.figure.axes
+    for axes in (flops, parameters):
+        low, high = axes.get_xlim()
+        assert high > 1.09 * low

@@ -1,40 +1,85 @@
-"""The page shows every number at any width: wide, on a phone and on paper."""
+"""The page: every number of the table, at any width, in any order; nothing from elsewhere."""
 
 from __future__ import annotations
 
+import base64
+import csv
 import html
+import io
 import json
 import re
 import shutil
 import subprocess
+import time
+from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from ablate.report import Table, render, table
+from ablate import api
+from ablate.report import Details, Table, render, table
+from ablate.report.cells import NOTHING
+from ablate.report.columns import by_cost, joined_changes
+from ablate.report.numbers import TIMES
+from ablate.report.page.specs import flat
+from ablate.report.page.translations import marked
+from tests import made_up_runs
 from tests.report import made_up
 from tests.report.test_latex import MANY
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-MEASURE = """
-<iframe srcdoc="{page}" style="width:{width}px;height:3000px;border:0"></iframe>
-<script>
-const frame = document.querySelector("iframe");
-frame.addEventListener("load", () => {{
-  const page = frame.contentDocument;
-  const cells = [...page.querySelectorAll("td, tbody th")].filter(cell => cell.innerText);
-  const edges = cells.map(cell => [...cell.children, cell]
-      .map(each => each.getBoundingClientRect()).map(box => box.right));
-  document.body.innerHTML = "<pre>" + JSON.stringify({{
-    width: page.documentElement.clientWidth,
-    right: Math.max(...edges.flat()),
-    n_bleu: cells.filter(cell => cell.checkVisibility()
-        && cell.dataset.label === "BLEU test").length,
-    n_hidden: cells.filter(cell => !cell.checkVisibility()).length,
-  }}) + "</pre>";
-}});
-</script>
-"""
+VOID = ("meta", "br", "link")
+HOSTILE = '<img src=x onerror=alert(1)></script><script>alert(2)</script>"&amp; $title'
+LOADS = re.compile(r"""(?:src|href|action|data|poster)\s*=\s*["'](?!#|data:)|@import|url\((?!#)""")
+
+
+class Page(HTMLParser):
+    """Reads a page back.
+
+    Attributes:
+        tables: of each, the texts of its rows' cells.
+        cells: of all body cells of the tables of results, their attributes.
+        ids: of all elements.
+        tags: how often each occurs.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tables: list[list[list[str]]] = []
+        self.cells: list[dict[str, str | None]] = []
+        self.ids: list[str] = []
+        self.tags: dict[str, int] = {}
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] = self.tags.get(tag, 0) + 1
+        known = dict(attrs)
+        self.ids += [name for key, name in attrs if key == "id" and name]
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+        if "data-label" in known:
+            self.cells.append(known)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "td" in self.open or "th" in self.open:
+            self.tables[-1][-1][-1] += data
+        self.texts.append(data)
 
 
 @pytest.fixture
@@ -43,41 +88,306 @@ def many(tmp_path: Path) -> Table:
     return table(experiment, made_up.records(experiment))
 
 
-def test_every_cell_knows_its_column(whole: Table, many: Table) -> None:
-    for each in (whole, many):
-        text = render(each, "html")
-        labels = re.findall(r'<td class="\w+" data-label="([^"]+)">', text)
-        assert len(labels) == text.count("<td ")
-        titles = {column.title for block in each.blocks for column in block.columns}
-        assert {html.unescape(label) for label in labels} - {"changes"} <= titles
-        assert "content: attr(data-label)" in text
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """The table of made-up runs with curves and translations, and what stands behind it."""
+    folder = tmp_path_factory.mktemp("study")
+    text = made_up_runs.EXPERIMENT.replace("size: 1000", "size: 1000, test_size: 200")
+    (folder / "small.yaml").write_text(text, encoding="utf-8")
+    made_up_runs.finish(folder / "small.yaml", folder / "results", has_files=True)
+    return api.report(folder / "small.yaml", results=folder / "results").table
+
+
+def with_details(study: Table, **changes: Any) -> Table:
+    assert study.details is not None
+    return replace(study, details=replace(study.details, **changes))
+
+
+def details_of(study: Table) -> Details:
+    assert study.details is not None
+    return study.details
+
+
+def test_the_page_reads_back(whole: Table, broken: Table, many: Table) -> None:
+    for each in (whole, broken, many):
+        parts = [part for block in each.blocks for part in by_cost(joined_changes(block, 2))]
+        expected = [
+            [
+                [parts[at].columns[0].title or "row", *(c.title for c in part.columns[1:])]
+                if at == 0
+                else [part.columns[0].title or "row", *(c.title for c in part.columns[1:])],
+                *([cell.text for cell in line.cells] for line in part.lines),
+            ]
+            for at, part in enumerate(parts)
+        ]
+        assert Page(render(each, "html")).tables == expected
+
+
+def test_cells_are_sorted_by_the_numbers_of_the_csv(whole: Table) -> None:
+    rows = list(csv.DictReader(io.StringIO(render(whole, "csv", columns=["all"]))))
+    cells = Page(render(whole, "html")).cells
+
+    def values(label: str) -> list[float]:
+        return [
+            float(str(c["data-value"]))
+            for c in cells
+            if c["data-label"] == label and "data-value" in c
+        ]
+
+    assert values("BLEU test") == [float(row["test.test.bleu.mean"]) for row in rows]
+    estimates = [float(row["test.test.bleu.difference.estimate"]) for row in rows[1:]]
+    assert values("ΔBLEU test") == estimates
+    assert values("params k") + values("params M") == [float(r["params.total.mean"]) for r in rows]
+    name = "speed.train_target_tokens_per_second.ratio"
+    ratios = values(f"train {TIMES} speed")
+    assert ratios == [float(row[name]) for row in rows if row[name]]
+
+
+def test_the_seeds_of_a_number_are_behind_it(whole: Table) -> None:
+    cells = Page(render(whole, "html")).cells
+    bleu = [c for c in cells if c["data-label"] == "BLEU test"]
+    for cell, line in zip(bleu, whole.lines, strict=True):
+        values = line.summary.metrics["test.test.bleu"].values
+        expected = [f"seed {seed}: {value:.3f}" for seed, value in values.items()]
+        assert str(cell["data-seeds"]).splitlines()[:-1] == expected
+    memory = [c for c in cells if str(c["data-label"]).startswith("memory")]
+    assert memory
+    assert not any("data-seeds" in cell for cell in memory)
 
 
 def test_costs_stand_below_and_many_changes_share_a_column(many: Table) -> None:
-    heads = re.findall(r"<thead>\n<tr>(.*?)</tr>", render(many, "html"))
-    assert [len(re.findall("<th ", head)) for head in heads] == [9, 6, 9]
+    heads = [rows[0] for rows in Page(render(many, "html")).tables]
+    assert [len(head) for head in heads] == [9, 6, 9]
     assert "changes" in heads[0]
-    assert "memory" in heads[1]
+    assert "memory MiB" in heads[1]
 
 
-@pytest.mark.e2e
-@pytest.mark.skipif(BROWSER is None, reason="no browser on this machine")
-@pytest.mark.parametrize("width", [1400, 1000, 390])
-def test_no_number_is_out_of_sight(width: int, many: Table, tmp_path: Path) -> None:
-    page = html.escape(render(many, "html"))
-    (tmp_path / "x.html").write_text(MEASURE.format(page=page, width=width), encoding="utf-8")
+def test_the_verdict_and_the_question_come_first(study: Table) -> None:
+    text = render(study, "html")
+    first, *_ = text.split("<main>")
+    assert html.escape(study.conclusion) in first
+    assert f"<h1>{html.escape(str(study.question))}</h1>" in first
+
+
+def test_the_page_needs_nothing_from_elsewhere(whole: Table, study: Table) -> None:
+    for each in (whole, study):
+        text = render(each, "html")
+        assert not LOADS.findall(re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL))
+        assert "http://" not in text
+        assert "default-src 'none'" in text
+        assert len(re.findall("<script", text)) == 1
+
+
+def test_every_id_is_there_once_and_every_link_leads_somewhere(study: Table) -> None:
+    text = render(study, "html")
+    ids = Page(text).ids
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:href="|url\()#([^")]+)', text)) <= set(ids)
+
+
+def test_hostile_texts_stay_texts(study: Table) -> None:
+    details = details_of(study)
+    name = next(iter(details.texts))
+    sources, references = details.texts[name]
+    hostile = {name: ([HOSTILE] * len(sources), references)}
+    experiment = replace(details.experiment, question=HOSTILE)
+    evil = with_details(study, read_texts=lambda: hostile, experiment=experiment)
+    text = render(replace(evil, question=HOSTILE, conclusion=HOSTILE), "html")
+    page, plain = Page(text), Page(render(study, "html"))
+    assert (page.tags.get("img"), page.tags["script"]) == (plain.tags.get("img"), 1)
+    assert HOSTILE in page.texts
+    assert "<script>alert" not in text
+
+
+def test_the_numbers_of_every_figure_can_be_had(study: Table) -> None:
+    text = render(study, "html")
+    files = {
+        name: base64.b64decode(content).decode()
+        for content, name in re.findall(r'base64,([^"]+)" download="([^"]+)"', text)
+    }
+    assert {"differences.csv", "costs.csv", "lengths.csv", "curves.csv"} <= set(files)
+    differences = list(csv.DictReader(io.StringIO(files["differences.csv"])))
+    rows = {row["row"]: row for row in csv.DictReader(io.StringIO(render(study, "csv")))}
+    for line in differences:
+        told = rows[line["row"]][f"{line['metric']}.difference.estimate"]
+        assert float(line["difference"]) == float(told)
+
+
+def test_figures_have_the_colours_of_the_page(study: Table) -> None:
+    svg = "".join(re.findall(r"<svg.*?</svg>", render(study, "html"), flags=re.DOTALL))
+    assert "var(--ink)" in svg
+    assert not re.findall(r"[:\s]#(?:111111|ffffff|000000)", svg)
+    assert svg.count('role="img"') == svg.count("<svg")
+
+
+def test_translations_are_those_on_which_rows_differ_most(study: Table) -> None:
+    text = render(study, "html")
+    ranges = [float(number) for number in re.findall(r"range (\S+) chrF", text)]
+    assert ranges == sorted(ranges, reverse=True)
+    sets = set(re.findall(r'<article data-set="([^"]+)"', text))
+    assert sets == set(details_of(study).texts)
+    n_all = sum(len(sources) for sources, _ in details_of(study).texts.values())
+    assert f"{n_all - len(ranges):,} sentences left out" in text
+    assert len(re.findall('<article data-set="test" data-length="long"', text)) == 12
+
+
+def test_without_the_corpus_there_are_no_translations(study: Table) -> None:
+    text = render(with_details(study, read_texts=dict), "html")
+    assert "<article" not in text
+    assert 'id="figures"' in text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a b c", "a b c"),
+        ("a x c", "a <del>b</del> <ins>x</ins> c"),
+        ("a c", "a <del>b</del> c"),
+        ("a b c <d>", "a b c <ins>&lt;d&gt;</ins>"),
+        ("", "<em>nothing</em> <del>a b c</del>"),
+    ],
+)
+def test_words_that_differ_are_marked(text: str, expected: str) -> None:
+    assert marked(text, "a b c") == expected
+
+
+def test_the_spec_of_the_baseline_is_whole_and_each_difference_there(study: Table) -> None:
+    page = Page(render(study, "html"))
+    baseline = details_of(study).experiment.rows[0]
+    (spec,) = [text for text in page.texts if text.startswith("corpus:")]
+    expected = baseline.spec.model_dump(mode="json")
+    assert yaml.safe_load(spec) == {k: v for k, v in expected.items() if k != "seed"}
+    (lines,) = [rows[1:] for rows in page.tables if rows[0] == ["row", "value", "baseline", "here"]]
+    told = {(line[0], line[1]) for line in lines if line[0]}
+    assert told == {("none", "model.position.name"), ("rms", "model.norm.name")}
+    assert all(path in flat(expected) for _, path, before, _ in lines if before != NOTHING)
+
+
+def test_runs_have_their_hashes_and_commands(study: Table) -> None:
+    text = render(study, "html")
+    for record in details_of(study).records.values():
+        assert f"<code>{record['hash']}</code>" in text
+    assert re.search(r"ablate run \S*small\.yaml\n", text)
+    assert "@software{ablate," in text
+    assert "Zhang &amp; Sennrich 2019" in text  # the source of rms
+
+
+def test_a_report_of_many_rows_is_quick(tmp_path: Path) -> None:
+    rows = "".join(f"  row_{i}: {{model.dims.max_len: {65 + i}}}\n" for i in range(24))
+    head = made_up_runs.EXPERIMENT.partition("seeds:")[0]
+    path = tmp_path / "many.yaml"
+    path.write_text(f"{head}seeds: [1, 2, 3, 4, 5]\nvariants:\n{rows}", encoding="utf-8")
+    made_up_runs.finish(path, tmp_path / "results")
+    began = time.process_time()
+    render(api.report(path, results=tmp_path / "results").table, "markdown")
+    assert time.process_time() - began < 2.5
+
+
+MEASURE = """
+<iframe srcdoc="{page}" style="width:{width}px;height:3000px;border:0"></iframe>
+<script>
+const frame = document.querySelector("iframe");
+frame.addEventListener("load", () => {{
+  const page = frame.contentDocument;
+  const cells = [...page.querySelectorAll(".cards td, .cards tbody th")]
+      .filter(cell => cell.innerText);
+  const edges = cells.map(cell => [...cell.children, cell]
+      .map(each => each.getBoundingClientRect()).map(box => box.right));
+  document.body.innerHTML = "<pre>" + JSON.stringify({{
+    width: page.documentElement.clientWidth,
+    scroll: page.documentElement.scrollWidth,
+    right: Math.max(...edges.flat()),
+    n_bleu: cells.filter(cell => cell.checkVisibility()
+        && cell.dataset.label === "BLEU test").length,
+    n_hidden: cells.filter(cell => !cell.checkVisibility()).length,
+  }}) + "</pre>";
+}});
+</script>
+"""
+SORT = """
+<script type="module">
+const key = (target, name) => target.dispatchEvent(
+    new KeyboardEvent("keydown", { key: name, bubbles: true, cancelable: true }));
+const names = () => [...document.querySelectorAll("table.cards")].map(
+    table => [...table.querySelectorAll("tbody th")].map(cell => cell.textContent));
+const button = [...document.querySelectorAll(".sort")].find(
+    each => each.textContent.startsWith("BLEU"));
+const head = button.closest("th");
+button.focus();
+const isFocusable = document.activeElement === button;
+const orders = [[names(), head.getAttribute("aria-sort")]];
+for (let i = 0; i < 3; i++) {
+  button.click();
+  orders.push([names(), head.getAttribute("aria-sort")]);
+}
+const spans = [...document.querySelectorAll("[data-seeds] > span")];
+const tip = document.querySelector(".tip");
+spans[0].focus();
+const seeds = [tip.hidden, tip.textContent];
+key(spans[0], "ArrowDown");
+const next = [document.activeElement.closest("tr").dataset.row, tip.textContent];
+key(document.activeElement, "Escape");
+const form = document.querySelector(".filters");
+form.querySelector("[name=length]").value = "long";
+form.dispatchEvent(new Event("change"));
+const shown = [...document.querySelectorAll("article")].filter(each => !each.hidden);
+document.body.innerHTML = "";
+document.body.append(Object.assign(document.createElement("pre"), {
+  textContent: JSON.stringify({
+    isFocusable, orders, seeds, next, isTipHidden: tip.hidden,
+    lengths: [...new Set(shown.map(each => each.dataset.length))], n: shown.length,
+  })}));
+</script>
+"""
+
+
+def in_browser(folder: Path, content: str) -> dict[str, Any]:
+    """Return what a page writes into its first ``pre`` element."""
+    (folder / "x.html").write_text(content, encoding="utf-8")
     assert BROWSER is not None
     options = "--headless --no-sandbox --disable-gpu --hide-scrollbars --virtual-time-budget=5000"
     done = subprocess.run(
         [BROWSER, *options.split(), "--window-size=1600,3000", "--dump-dom", "x.html"],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=60,
     )
-    found = re.search(r"<pre>(.*)</pre>", done.stdout)
+    found = re.search(r"<pre>(.*)</pre>", done.stdout, flags=re.DOTALL)
     assert found, done.stderr
-    measured = json.loads(found[1])
-    assert measured["right"] <= measured["width"] == width
+    return json.loads(html.unescape(found[1]))
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(BROWSER is None, reason="no browser on this machine")
+@pytest.mark.parametrize("width", [1400, 1280, 1000, 400])
+def test_no_number_is_out_of_sight(width: int, many: Table, tmp_path: Path) -> None:
+    page = html.escape(render(many, "html"))
+    measured = in_browser(tmp_path, MEASURE.format(page=page, width=width))
+    assert measured["right"] <= measured["width"] == measured["scroll"] == width
     assert measured["n_hidden"] == 0
     assert measured["n_bleu"] == len(many.lines)
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(BROWSER is None, reason="no browser on this machine")
+def test_rows_are_sorted_by_keyboard_and_seeds_shown(study: Table, tmp_path: Path) -> None:
+    measured = in_browser(tmp_path, render(study, "html").replace("</body>", f"{SORT}</body>"))
+    means = {line.summary.name: line.summary.metrics["test.test.bleu"].mean for line in study.lines}
+    baseline, *rows = means
+    best_first = [baseline, *sorted(rows, key=lambda row: -means[row])]
+    worst_first = [baseline, *sorted(rows, key=lambda row: means[row])]
+    orders = [([baseline, *rows], None), (best_first, "descending"), (worst_first, "ascending")]
+    assert measured["isFocusable"]
+    for (tables, told), (order, direction) in zip(
+        measured["orders"], [*orders, orders[0]], strict=True
+    ):
+        assert all(names == order for names in tables)
+        assert told == direction
+    values = study.lines[0].summary.metrics["test.test.bleu"].values
+    assert measured["seeds"][0] is False
+    assert f"seed 1: {values[1]:.3f}" in measured["seeds"][1]
+    assert measured["next"][0] == "1"
+    assert measured["isTipHidden"]
+    assert measured["lengths"] == ["long"]
+    assert measured["n"] == render(study, "html").count('data-length="long"')

@@ -1,8 +1,34 @@
 """The figures of an experiment. This package alone imports matplotlib, which is slow to import."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ablate.report.details import Details
 from ablate.report.figures.costs import draw_costs
-from ablate.report.figures.curves import Curves, draw_curves
+from ablate.report.figures.curves import draw_curves
 from ablate.report.figures.differences import draw_differences
 from ablate.report.figures.lengths import draw_lengths
+from ablate.report.figures.style import Drawing
 
-__all__ = ["Curves", "draw_costs", "draw_curves", "draw_differences", "draw_lengths"]
+__all__ = ["Drawing", "draw_costs", "draw_curves", "draw_differences", "draw_lengths", "drawings"]
+
+
+def drawings(details: Details) -> Iterator[Drawing]:
+    """Yield every figure for which an experiment has the numbers.
+
+    Raises:
+        StoreError: if a file of a run cannot be read.
+    """
+    results = details.results
+    diverged = [run for run, record in details.records.items() if record["status"] == "diverged"]
+    first = results.sets[0] if results.sets else ""
+    sources = details.texts[first][0] if first in details.texts else ()
+    for drawing in (
+        draw_differences(results),
+        draw_costs(results),
+        draw_lengths(results, details.sentences, sources),
+        draw_curves(details.experiment, details.files("curve.csv"), diverged),
+    ):
+        if drawing is not None:
+            yield drawing

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,11 +13,13 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from ablate.analysis import TRAIN_FLOPS, Summary
 from ablate.analysis.comparison import compare
-from ablate.report.figures.style import COLOURS, FAINT, INK, SOFT, look, saved, saved_numbers
+from ablate.report.figures.style import COLOURS, FAINT, INK, SOFT, Drawing, add_legend, look
 from ablate.report.results import DECODE_SPEED, Results
 
 _LOGARITHMIC = 3.0  # ratio of the largest cost to the smallest from which on an axis has logs
+_LEAST_REACH = 0.05  # of an axis to each side, as a share of what is in its middle
 _CORNERS = ((8, 6), (-8, 6), (8, -6), (-8, -6))  # points from a mark to its number
+_TITLE = "BLEU against what it costs"
 _LEGEND = (
     "0: the baseline; bars: one standard deviation over seeds, and over the rounds of the probe; "
     "line: rows that nothing cheaper is as good as, where an interval tells neighbours apart"
@@ -43,18 +44,11 @@ class _Point:
     sd: float
 
 
-def draw_costs(results: Results, folder: Path) -> list[Path]:
-    """Draw ``costs.svg`` and ``.png``, and write their numbers to ``costs.csv``.
-
-    Returns:
-        The files, or nothing if no row has been tested.
-
-    Raises:
-        StoreError: if a file cannot be written.
-    """
+def draw_costs(results: Results) -> Drawing | None:
+    """Draw BLEU against costs, a panel for each; return None if no row has been tested."""
     metric = results.bleu
     if metric is None:
-        return []
+        return None
     panels = {
         "training FLOPs": _points(results, metric, TRAIN_FLOPS),
         "decoding, ms per sentence": _points(results, metric, DECODE_SPEED),
@@ -62,7 +56,7 @@ def draw_costs(results: Results, folder: Path) -> list[Path]:
     }
     panels = {title: points for title, points in panels.items() if points}
     if not panels:
-        return []
+        return None
     with look():
         names = [f"{at}  {each.name}" for at, each in enumerate(results.summaries)]
         height = max(3.4, 0.16 * len(names) + 1.0)
@@ -75,7 +69,7 @@ def draw_costs(results: Results, folder: Path) -> list[Path]:
         axes[-1].annotate(
             "\n".join(names), xy=(1.03, 1.0), xycoords="axes fraction", va="top", fontsize=7.5
         )
-        figure.supxlabel(_LEGEND, x=0.01, ha="left", size=7, color=SOFT)
+        add_legend(figure, _LEGEND)
         numbers = [
             {
                 "measure": title,
@@ -84,7 +78,7 @@ def draw_costs(results: Results, folder: Path) -> list[Path]:
             for title, points in panels.items()
             for point in points
         ]
-        return [*saved(figure, folder, "costs"), saved_numbers(numbers, folder, "costs")]
+        return Drawing("costs", _TITLE, figure, numbers)
 
 
 def _points(results: Results, metric: str, cost: str) -> list[_Point]:
@@ -100,7 +94,7 @@ def _cost(summary: Summary, name: str) -> tuple[float, float] | None:
     """Return a cost and its standard deviation; None if it is not known."""
     if name != DECODE_SPEED:
         known = summary.metrics.get(name)
-        return None if known is None else (known.mean, 0.0)
+        return None if known is None else (known.mean, known.sd or 0.0)
     speed, rounds = summary.speeds.get(name), summary.rounds.get(name)
     if speed is None or not speed.value:
         return None
@@ -137,10 +131,19 @@ def _panel(axes: Axes, title: str, points: Sequence[_Point]) -> None:
         axes.set_xscale("log")
     else:
         axes.xaxis.set_major_locator(MaxNLocator(4))
+        _widen(axes)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_xlabel(title, color=SOFT)
     axes.grid(color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def _widen(axes: Axes) -> None:
+    """Let an axis reach far enough that next to nothing does not look like a difference."""
+    low, high = axes.get_xlim()
+    middle = (low + high) / 2
+    half = max(high - middle, _LEAST_REACH * abs(middle))
+    axes.set_xlim(middle - half, middle + half)
 
 
 def _front(axes: Axes, results: Results, metric: str, points: Sequence[_Point]) -> None:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, product
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ablate.config import Experiment
 from ablate.errors import StoreError
-from ablate.report.figures.style import COLOURS, DASHES, INK, SOFT, look, saved
+from ablate.report.figures.style import (
+    COLOURS,
+    DASHES,
+    FAINT,
+    INK,
+    PANELS_PER_LINE,
+    SOFT,
+    Drawing,
+    add_legend,
+    look,
+)
 
 Curves = Mapping[tuple[str, int], Path]
 """The ``curve.csv`` of each row and seed, as far as there are any."""
@@ -25,51 +34,90 @@ Curves = Mapping[tuple[str, int], Path]
 _N_WINDOWS = 50  # of the training loss, which is noisy
 _LABEL_GAP = 11.0  # points between the names of two rows
 
+_TITLE = "Training loss and dev NLL over the steps"
+_MEASURES = {
+    "train_loss": "Training loss, nats per token",
+    "dev_nll": "Dev NLL, nats per token",
+}
+_MOST_OVERLAID = 8  # rows; with more, each has a panel
+
 Points = dict[float, float]
 """The value at each step, in ascending order."""
 
 
 @dataclass(frozen=True)
 class _Row:
-    """One row's curves, one per seed, and how they are drawn."""
+    """One row's curves, by seed, and how they are drawn."""
 
     name: str
-    loss: list[Points]
-    dev: list[Points]
+    loss: Mapping[int, Points]
+    dev: Mapping[int, Points]
+    diverged: Collection[int]
     is_baseline: bool
     colour: str
     dashes: Any
 
+    def curves(self, measure: str) -> Mapping[int, Points]:
+        """Return the curves of one of the measures."""
+        return self.dev if measure == "dev_nll" else self.loss
 
-def draw_curves(experiment: Experiment, curves: Curves, folder: Path) -> list[Path]:
-    """Draw ``curves.svg`` and ``curves.png``: training loss and dev NLL over the steps.
 
-    A line is the mean over seeds, a band reaches from the lowest to the highest of them, as far as
-    all of them have come; where some go further, they go alone and thin. The training loss is
-    averaged over windows of steps.
+def draw_curves(
+    experiment: Experiment, curves: Curves, diverged: Collection[tuple[str, int]] = ()
+) -> Drawing | None:
+    """Draw training loss and dev NLL over the steps; return None if there is nothing to draw.
 
-    Returns:
-        The two files, or nothing if there is nothing to draw.
+    Every seed is a thin line, the mean over those that did not diverge a thick one; a cross ends
+    the line of a seed that diverged. Many rows have a panel each, with the baseline's mean in it.
+    The training loss is averaged over windows of steps.
+
+    Args:
+        experiment: its rows and seeds.
+        curves: of the runs.
+        diverged: the runs that did.
 
     Raises:
-        StoreError: if a curve cannot be read or a figure cannot be written.
+        StoreError: if a curve cannot be read.
     """
-    rows = list(_rows(experiment, curves))
-    if not any(chain.from_iterable(row.loss for row in rows)):
-        return []
+    rows = list(_rows(experiment, curves, diverged))
+    if not any(row.loss for row in rows):
+        return None
     with look():
-        figure = Figure(figsize=(8.6, max(3.6, 0.17 * len(rows) + 1.2)), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        _panel(left, "Training loss, nats per token", [(row, row.loss) for row in rows])
-        _panel(right, "Dev NLL, nats per token", [(row, row.dev) for row in rows])
-        has_dev = any(chain.from_iterable(row.dev for row in rows))
-        figure.canvas.draw()  # the labels need to know where the lines end
-        ends = [(row, row.dev if has_dev else row.loss) for row in rows]
-        _name_lines(figure, right if has_dev else left, ends)
-        figure.supxlabel(_legend(len(experiment.seeds)), x=0.01, ha="left", size=7.5, color=SOFT)
-        if not has_dev:
-            figure.delaxes(right)
-        return saved(figure, folder, "curves")
+        draw = _overlaid if len(rows) <= _MOST_OVERLAID else _side_by_side
+        figure = draw(rows)
+        add_legend(figure, _legend(len(experiment.seeds), has_diverged=bool(diverged)))
+        return Drawing("curves", _TITLE, figure, list(_numbers(rows)))
+
+
+def _overlaid(rows: Sequence[_Row]) -> Figure:
+    figure = Figure(figsize=(8.6, max(3.6, 0.17 * len(rows) + 1.2)), layout="constrained")
+    has_dev = any(row.dev for row in rows)
+    axes = figure.subplots(1, 1 + has_dev, squeeze=False)[0]
+    for panel, measure in zip(axes, _MEASURES, strict=False):
+        for row in rows:
+            _draw(panel, row, row.curves(measure))
+        _set_up(panel, _MEASURES[measure])
+        panel.set_xlabel("step", color=SOFT)
+    figure.canvas.draw()  # the labels need to know where the lines end
+    measure = "dev_nll" if has_dev else "train_loss"
+    _name_lines(figure, axes[-1], [(row, row.curves(measure)) for row in rows])
+    return figure
+
+
+def _side_by_side(rows: Sequence[_Row]) -> Figure:
+    measure = "dev_nll" if any(row.dev for row in rows) else "train_loss"
+    baseline, *others = rows
+    n_lines = math.ceil(len(others) / PANELS_PER_LINE)
+    figure = Figure(figsize=(9.4, 1.5 * n_lines + 0.8), layout="constrained")
+    axes = figure.subplots(n_lines, PANELS_PER_LINE, sharex=True, sharey=True, squeeze=False)
+    for panel, row in zip(axes.flat, others, strict=False):
+        _set_up(panel, row.name)
+        _draw(panel, baseline, baseline.curves(measure), is_mean_alone=True)
+        _draw(panel, replace(row, colour=COLOURS[0], dashes="-"), row.curves(measure))
+    for panel in axes.flat[len(others) :]:
+        figure.delaxes(panel)
+    figure.supylabel(_MEASURES[measure], size=8, color=SOFT)
+    return figure
 
 
 def spread_out(wanted: Sequence[float], gap: float) -> list[float]:
@@ -90,29 +138,40 @@ def spread_out(wanted: Sequence[float], gap: float) -> list[float]:
     return [placed[at] for at in range(len(wanted))]
 
 
-def _legend(n_seeds: int) -> str:
-    if n_seeds == 1:
-        return "one seed; training loss averaged over windows of steps"
-    return (
-        f"line: mean over {n_seeds} seeds; band: lowest to highest; thin: where some ended sooner; "
-        "training loss averaged over windows of steps"
-    )
+def _legend(n_seeds: int, *, has_diverged: bool) -> str:
+    seeds = f"thin: each of {n_seeds} seeds; thick: their mean; " if n_seeds > 1 else "one seed; "
+    cross = "\u00d7: the seed diverged, and is not in the mean; " if has_diverged else ""
+    return f"{seeds}{cross}training loss averaged over windows of steps"
 
 
-def _rows(experiment: Experiment, curves: Curves) -> Iterator[_Row]:
-    faces = product(DASHES, COLOURS)
+def _rows(
+    experiment: Experiment, curves: Curves, diverged: Collection[tuple[str, int]]
+) -> Iterator[_Row]:
+    faces = zip(cycle(COLOURS), cycle(DASHES), strict=False)  # told apart without colours too
     for at, row in enumerate(experiment.rows):
-        dashes, colour = ("-", INK) if at == 0 else next(faces, ("-", SOFT))
-        found = [curves[row.name, s] for s in experiment.seeds if (row.name, s) in curves]
-        read = [(_read(path, "train_loss"), _read(path, "dev_nll")) for path in found]
+        colour, dashes = (INK, "-") if at == 0 else next(faces)
+        runs = {s: curves[row.name, s] for s in experiment.seeds if (row.name, s) in curves}
+        loss, dev = (
+            {seed: points for seed, path in runs.items() if (points := _read(path, measure))}
+            for measure in _MEASURES
+        )
         yield _Row(
             name=row.name,
-            loss=_windowed([loss for loss, _ in read if loss]),
-            dev=[dev for _, dev in read if dev],
+            loss=_windowed(loss),
+            dev=dev,
+            diverged={seed for seed in runs if (row.name, seed) in diverged},
             is_baseline=at == 0,
             colour=colour,
             dashes=dashes,
         )
+
+
+def _numbers(rows: Sequence[_Row]) -> Iterator[dict[str, Any]]:
+    for row, measure in product(rows, _MEASURES):
+        for seed, points in row.curves(measure).items():
+            run = {"row": row.name, "seed": seed, "diverged": seed in row.diverged}
+            for step, value in points.items():
+                yield {**run, "measure": measure, "step": int(step), "value": value}
 
 
 def _read(path: Path, column: str) -> Points:
@@ -126,61 +185,62 @@ def _read(path: Path, column: str) -> Points:
     return {step: points[step] for step in sorted(points) if math.isfinite(points[step])}
 
 
-def _windowed(seeds: list[Points]) -> list[Points]:
+def _windowed(seeds: Mapping[int, Points]) -> dict[int, Points]:
     """Average every seed's values over the same windows of steps, each named by its last step."""
-    last = max((max(points) for points in seeds), default=0.0)
+    last = max((max(points) for points in seeds.values()), default=0.0)
     width = max(1, math.ceil(last / _N_WINDOWS))
-    windowed = []
-    for points in seeds:
+    windowed = {}
+    for seed, points in seeds.items():
         windows: dict[float, list[float]] = {}
         for step, value in points.items():
-            windows.setdefault(math.ceil(step / width) * width, []).append(value)
-        windowed.append({step: sum(values) / len(values) for step, values in windows.items()})
+            end = min(math.ceil(step / width) * width, max(points))  # a curve ends where it ended
+            windows.setdefault(end, []).append(value)
+        windowed[seed] = {step: sum(values) / len(values) for step, values in windows.items()}
     return windowed
 
 
-def _panel(axes: Axes, title: str, rows: Sequence[tuple[_Row, list[Points]]]) -> None:
-    for row, seeds in rows:
-        if seeds:
-            _draw(axes, row, seeds)
-    axes.set_title(title, loc="left", fontsize=9.5, color=INK)
-    axes.set_xlabel("step", color=SOFT)
+def _set_up(axes: Axes, title: str) -> None:
+    axes.set_title(title, loc="left", fontsize=8.5, color=INK)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 7)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.grid(axis="y", color="#e4e4e8", linewidth=0.6)
+    axes.grid(axis="y", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.set_xlim(left=0)
 
 
-def _draw(axes: Axes, row: _Row, seeds: list[Points]) -> None:
-    steps = _common_steps(seeds)
-    values = np.array([[points[step] for step in steps] for points in seeds])  # (seeds, steps)
-    order = 4 if row.is_baseline else 3
-    line = {"color": row.colour, "linestyle": row.dashes, "zorder": order}
-    if steps:
-        mean = values.mean(axis=0)
-        is_point = len(steps) == 1
-        width, marker = 2.0 if row.is_baseline else 1.4, "o" if is_point else ""
-        axes.plot(steps, mean, **line, linewidth=width, marker=marker, markersize=3)
-        low, high = values.min(axis=0), values.max(axis=0)
-        axes.fill_between(steps, low, high, color=row.colour, alpha=0.14, linewidth=0, zorder=2)
-    for points in seeds:
-        beyond = [step for step in points if not steps or step >= steps[-1]]
-        if len(beyond) > 1:
-            axes.plot(beyond, [points[step] for step in beyond], **line, linewidth=0.7, alpha=0.7)
+def _draw(
+    axes: Axes, row: _Row, seeds: Mapping[int, Points], *, is_mean_alone: bool = False
+) -> None:
+    line = {"color": row.colour, "linestyle": row.dashes, "zorder": 4 if row.is_baseline else 3}
+    mean = _mean([points for seed, points in seeds.items() if seed not in row.diverged])
+    if mean:
+        width, marker = 2.0 if row.is_baseline else 1.4, "o" if len(mean) == 1 else ""
+        axes.plot(
+            list(mean), list(mean.values()), **line, linewidth=width, marker=marker, markersize=3
+        )
+    for seed, points in () if is_mean_alone else seeds.items():
+        steps, values = list(points), list(points.values())
+        if len(seeds) > 1 or not mean:
+            axes.plot(steps, values, **{**line, "linestyle": "-"}, linewidth=0.6, alpha=0.55)
+        if seed in row.diverged:
+            axes.plot(steps[-1:], values[-1:], "x", color=row.colour, markersize=6, zorder=5)
 
 
-def _common_steps(seeds: Sequence[Points]) -> list[float]:
-    return sorted(set.intersection(*(set(points) for points in seeds)))
+def _mean(seeds: Sequence[Points]) -> Points:
+    """Return the mean at each step that all seeds have."""
+    steps = sorted(set.intersection(*(set(points) for points in seeds))) if seeds else []
+    return {step: sum(points[step] for points in seeds) / len(seeds) for step in steps}
 
 
-def _name_lines(figure: Figure, axes: Axes, rows: Sequence[tuple[_Row, list[Points]]]) -> None:
+def _name_lines(
+    figure: Figure, axes: Axes, rows: Sequence[tuple[_Row, Mapping[int, Points]]]
+) -> None:
     """Write every row's name at the right, near the end of its line, none over another."""
-    ends = [(row, *_end(seeds)) for row, seeds in rows if seeds]
+    ends = [(row, *_end(list(seeds.values()))) for row, seeds in rows if seeds]
     box = axes.get_window_extent()
     heights = [axes.transData.transform((x, y))[1] - box.y0 for _, x, y in ends]  # pixels
     placed = spread_out(heights, _LABEL_GAP * figure.dpi / 72)

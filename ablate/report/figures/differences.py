@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate.analysis import Difference, Verdict, higher_is_better
-from ablate.report.figures.style import COLOURS, FAINT, INK, SOFT, look, saved, saved_numbers
+from ablate.report.figures.style import COLOURS, FAINT, INK, SOFT, Drawing, add_legend, look
 from ablate.report.results import Results
 
 _FACES = {
@@ -23,6 +22,7 @@ _FACES = {
 }
 """Marker, edge and inside: verdicts can be told apart without colours."""
 
+_TITLE = "Differences from the baseline, with intervals and seeds"
 _LEGEND = (
     "thick: 95% interval of the row by itself; thin: of all rows at once; dots: seeds; shaded: "
     "negligible; \u25b2 better, \u25bc worse, \u25a0 no difference that matters, \u25cb cannot "
@@ -40,23 +40,17 @@ class _Line:
     seeds: Mapping[int, float]
 
 
-def draw_differences(results: Results, folder: Path) -> list[Path]:
-    """Draw ``differences.svg`` and ``.png``, and write their numbers to ``differences.csv``.
+def draw_differences(results: Results) -> Drawing | None:
+    """Draw a forest plot; return None if no row can be compared.
 
     One panel for BLEU and one for the loss on the first test set; a line per row in the order of
     the experiment, with the interval that holds for all rows at once (thin), the row's own (thick),
     the difference of every seed, the line of no difference and the band of what is negligible.
-
-    Returns:
-        The files, or nothing if no row can be compared.
-
-    Raises:
-        StoreError: if a file cannot be written.
     """
     metrics = [metric for metric in (results.bleu, results.loss) if results.comparison(metric)]
     panels = {metric: list(_lines(results, metric)) for metric in metrics if metric}
     if not any(panels.values()):
-        return []
+        return None
     names = [summary.name for summary in results.summaries[1:]]
     numbers = [_numbers(metric, line) for metric, lines in panels.items() for line in lines]
     with look():
@@ -65,9 +59,8 @@ def draw_differences(results: Results, folder: Path) -> list[Path]:
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for panel, (metric, lines) in zip(axes, panels.items(), strict=True):
             _panel(panel, results, metric, lines, names)
-        figure.supxlabel(_LEGEND, x=0.01, ha="left", size=7, color=SOFT)
-        files = saved(figure, folder, "differences")
-        return [*files, saved_numbers(numbers, folder, "differences")]
+        add_legend(figure, _LEGEND)
+        return Drawing("differences", _TITLE, figure, numbers)
 
 
 def _lines(results: Results, metric: str) -> Iterator[_Line]:

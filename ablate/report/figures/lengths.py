@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,14 +16,23 @@ from scipy import stats
 
 from ablate.analysis import Interval, Sentences
 from ablate.measuring import SentenceStatistics
-from ablate.report.figures.style import COLOURS, FAINT, INK, SOFT, look, saved, saved_numbers
+from ablate.report.figures.style import (
+    COLOURS,
+    FAINT,
+    INK,
+    PANELS_PER_LINE,
+    SOFT,
+    Drawing,
+    add_legend,
+    look,
+)
 from ablate.report.results import Results
 
 _MOST_BINS = 5
 _FEWEST_SENTENCES = 40  # of a bin
-_PANELS_PER_LINE = 5
 _LEVEL = 0.95
 _ORDERS = 4
+_TITLE = "Differences in BLEU by the length of the sentence"
 _LEGEND = (
     "BLEU of the row minus that of the baseline on the sentences of each bin, mean over seeds; "
     "bars: 95% t interval of the paired differences, of each bin by itself"
@@ -34,11 +43,11 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Bin:
-    """Sentences whose references have similar lengths.
+    """Sentences of similar lengths.
 
     Attributes:
-        low: tokens of the shortest.
-        high: tokens of the longest.
+        low: length of the shortest.
+        high: length of the longest.
         rows: their indices in the test set.
     """
 
@@ -64,62 +73,77 @@ class _Point:
     n: int
 
 
-def draw_lengths(results: Results, sentences: Sentences, folder: Path) -> list[Path]:
-    """Draw ``lengths.svg`` and ``.png``, and write their numbers to ``lengths.csv``.
+def draw_lengths(
+    results: Results, sentences: Sentences, sources: Sequence[str] = ()
+) -> Drawing | None:
+    """Draw the differences in BLEU by length, a panel per row.
 
-    A panel per row; bins of the first test set by the length of the reference, which is the same
-    for all rows.
+    Args:
+        results: of the rows.
+        sentences: what each sentence contributes.
+        sources: of the first test set; bins are by their words, or without them by the tokens of
+            the references. Both are the same for all rows.
 
     Returns:
-        The files, or nothing if too few sentences are kept to make two bins.
-
-    Raises:
-        StoreError: if a file cannot be written.
+        None if too few sentences are kept to make two bins.
     """
-    if not results.sets:
-        return []
-    kept = {run: of[results.sets[0]] for run, of in sentences.items() if results.sets[0] in of}
-    bins = bins_of(next(iter(kept.values())).bleu[:, 1]) if kept else []
-    if len(bins) <= 1:
-        return []
-    names = [summary.name for summary in results.summaries]
-    points = {row: _points(row, names[0], kept, bins) for row in names[1:]}
+    first = results.sets[0] if results.sets else ""
+    kept = {run: of[first] for run, of in sentences.items() if first in of}
+    unit, bins = _bins(kept, sources)
+    baseline, *rows = [summary.name for summary in results.summaries]
+    points = {row: _points(row, baseline, kept, bins) for row in rows}
     points = {row: of_row for row, of_row in points.items() if of_row}
     if not points:
-        return []
+        return None
     with look():
-        n_lines = math.ceil(len(points) / _PANELS_PER_LINE)
-        n_columns = min(len(points), _PANELS_PER_LINE)
-        figure = Figure(figsize=(2.3 * n_columns + 0.5, 1.9 * n_lines + 0.7), layout="constrained")
+        n_lines = math.ceil(len(points) / PANELS_PER_LINE)
+        n_columns = min(len(points), PANELS_PER_LINE)
+        size = max(2.3 * n_columns + 0.5, 5.5), 1.9 * n_lines + 0.7
+        figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots(n_lines, n_columns, sharey=True, squeeze=False).flatten()
         for panel, (row, of_row) in zip(axes, points.items(), strict=False):
             _panel(panel, row, of_row)
         for panel in axes[len(points) :]:
             figure.delaxes(panel)
         figure.supylabel("difference in BLEU", size=8, color=SOFT)
-        figure.supxlabel(_LEGEND, x=0.01, ha="left", size=7, color=SOFT)
-        numbers = [
-            {
-                "row": point.row,
-                "tokens.low": point.bin_.low,
-                "tokens.high": point.bin_.high,
-                "sentences": len(point.bin_.rows),
-                "difference": point.mean,
-                "low": point.interval.low if point.interval else None,
-                "high": point.interval.high if point.interval else None,
-                "seeds": point.n,
-            }
-            for of_row in points.values()
-            for point in of_row
-        ]
-        return [*saved(figure, folder, "lengths"), saved_numbers(numbers, folder, "lengths")]
+        add_legend(figure, f"bins: {unit}; {_LEGEND}")
+        numbers = [_numbers(unit, point) for of_row in points.values() for point in of_row]
+        return Drawing("lengths", _TITLE, figure, numbers)
+
+
+def _bins(
+    kept: Mapping[tuple[str, int], SentenceStatistics], sources: Sequence[str]
+) -> tuple[str, list[_Bin]]:
+    """Return in what lengths are counted, and the bins; none if there would be one alone."""
+    if not kept:
+        return "", []
+    unit, lengths = "tokens of the reference", next(iter(kept.values())).bleu[:, 1]
+    if len(sources) == len(lengths):
+        unit = "words of the source"
+        lengths = np.array([len(line.split()) for line in sources], dtype=np.int64)
+    bins = bins_of(lengths)
+    return unit, bins if len(bins) > 1 else []
+
+
+def _numbers(unit: str, point: _Point) -> dict[str, Any]:
+    return {
+        "row": point.row,
+        "length.low": point.bin_.low,
+        "length.high": point.bin_.high,
+        "unit": unit,
+        "sentences": len(point.bin_.rows),
+        "difference": point.mean,
+        "low": point.interval.low if point.interval else None,
+        "high": point.interval.high if point.interval else None,
+        "seeds": point.n,
+    }
 
 
 def bins_of(lengths: Rows) -> list[_Bin]:
     """Divide sentences by length into bins of about as many each; equal lengths stay together.
 
     Args:
-        lengths: in tokens, (I,).
+        lengths: in words or tokens, (I,).
     """
     n_bins = min(_MOST_BINS, len(lengths) // _FEWEST_SENTENCES)
     if n_bins < 1:

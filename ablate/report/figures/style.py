@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -27,8 +29,12 @@ FAINT = "#e4e4e8"
 
 # Okabe and Ito's colours, told apart by nearly every eye; the yellow is too faint for a line
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)))
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.5, 1.5)))
 
+PANELS_PER_LINE = 5
+"""Of figures with a panel for every row."""
+
+_POINTS_PER_CHARACTER = 3.3  # of a legend, in which letters have 7 points
 _LOOK: dict[Any, Any] = {
     "font.size": 9,
     "text.parse_math": False,
@@ -51,33 +57,59 @@ def look() -> Iterator[None]:
         yield
 
 
-def saved(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Save a figure as SVG and PNG, so that no file is seen half written; return the files.
+def add_legend(figure: Figure, text: str) -> None:
+    """Write below a figure what its marks are, in as many lines as its width asks for."""
+    width = int(72 * figure.get_figwidth() / _POINTS_PER_CHARACTER)
+    figure.supxlabel("\n".join(textwrap.wrap(text, width)), x=0.01, ha="left", size=7, color=SOFT)
 
-    Raises:
-        StoreError: if a file cannot be written.
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure with the numbers that it shows.
+
+    Attributes:
+        name: of its files, without a suffix.
+        title: what it shows, in a sentence without a full stop.
+        figure: as drawn, within `look`.
+        numbers: a mapping for every line of its CSV, all with the same keys.
     """
-    paths = [folder / f"{name}.{kind}" for kind in ("svg", "png")]
-    for path in paths:
-        metadata = {"Date": None} if path.suffix == ".svg" else {}
-        try:
-            with atomic_write(path) as stream:
-                figure.savefig(stream, format=path.suffix[1:], dpi=200, metadata=metadata)
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
-    return paths
 
+    name: str
+    title: str
+    figure: Figure
+    numbers: Sequence[Mapping[str, Any]]
 
-def saved_numbers(rows: Sequence[Mapping[str, Any]], folder: Path, name: str) -> Path:
-    """Write the numbers that a figure shows as CSV; return the file.
+    def save(self, folder: Path) -> list[Path]:
+        """Write it as SVG, PNG and CSV, each whole or not at all; return the files.
 
-    Raises:
-        StoreError: if it cannot be written.
-    """
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    path = folder / f"{name}.csv"
-    write_whole(path, text.getvalue())
-    return path
+        Raises:
+            StoreError: if a file cannot be written.
+        """
+        svg, png, numbers = (folder / f"{self.name}.{kind}" for kind in ("svg", "png", "csv"))
+        for path in (svg, png):
+            try:
+                with look(), atomic_write(path) as stream:
+                    self._write(stream, path.suffix[1:])
+            except OSError as error:
+                raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
+        write_whole(numbers, self.csv())
+        return [svg, png, numbers]
+
+    def svg(self) -> str:
+        """Return it as SVG whose texts are texts, for a page with fonts of its own."""
+        stream = io.BytesIO()
+        with look(), mpl.rc_context({"svg.fonttype": "none"}):
+            self._write(stream, "svg")
+        return stream.getvalue().decode("utf-8")
+
+    def csv(self) -> str:
+        """Return the numbers, under a line of headers."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(self.numbers[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.numbers)
+        return text.getvalue()
+
+    def _write(self, stream: IO[bytes], kind: str) -> None:
+        metadata = dict.fromkeys(("Creator", "Date", "Format", "Type")) if kind == "svg" else {}
+        self.figure.savefig(stream, format=kind, dpi=200, metadata=metadata)

@@ -1,0 +1,68 @@
+"""The whole spec of the baseline, and what each row has that it has not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any
+
+import yaml
+
+from ablate.config import Row
+from ablate.report.changes import shown
+from ablate.report.details import Details
+
+Values = dict[str, Any]
+"""By dotted path."""
+
+
+def specs(details: Details) -> str:
+    """Return how each row differs, in all values that follow from its change, and the baseline."""
+    baseline, *rows = details.experiment.rows
+    text = yaml.safe_dump(_plain(baseline), sort_keys=False, allow_unicode=True)
+    lines = [line for row in rows for line in _lines(row, baseline)]
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("row", "value", "baseline", "here"))
+    table = f"""<div class="wide" role="region" aria-label="Differences" tabindex="0">
+<table>
+<caption>Every value in which a row differs from the baseline, defaults included</caption>
+<thead><tr>{head}</tr></thead>
+<tbody>
+{chr(10).join(lines)}
+</tbody>
+</table>
+</div>"""
+    return f"""{table if lines else ""}
+<details>
+<summary>The whole spec of the baseline, without its seed</summary>
+<pre tabindex="0"><code>{escape(text)}</code></pre>
+</details>"""
+
+
+def flat(value: Any, path: str = "") -> Values:
+    """Return the leaves of nested mappings by their dotted paths."""
+    if not isinstance(value, Mapping):
+        return {path: value}
+    return {
+        leaf: inner
+        for key, each in value.items()
+        for leaf, inner in flat(each, f"{path}.{key}".lstrip(".")).items()
+    }
+
+
+def differing(row: Row, baseline: Row) -> Iterator[tuple[str, Values, Values]]:
+    """Yield the paths at which two rows differ, each with all values of the one and the other."""
+    ours, theirs = flat(_plain(row)), flat(_plain(baseline))
+    for path in dict.fromkeys((*ours, *theirs)):
+        if ours.get(path) != theirs.get(path):
+            yield path, ours, theirs
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    return {k: v for k, v in row.spec.model_dump(mode="json").items() if k != "seed"}
+
+
+def _lines(row: Row, baseline: Row) -> Iterator[str]:
+    for at, (path, ours, theirs) in enumerate(differing(row, baseline)):
+        name = "<td></td>" if at else f'<th scope="row">{escape(row.name)}</th>'
+        cells = (path, shown(theirs.get(path)), shown(ours.get(path)))
+        yield f"<tr>{name}{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"

@@ -1,0 +1,223 @@
+"""Translations side by side: the sentences on which rows differ most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from ablate.analysis.sentences import chrf
+from ablate.errors import StoreError
+from ablate.report.details import Details
+from ablate.report.numbers import listed, number
+from ablate.wording import counted
+
+_MOST_TRANSLATIONS = 1500  # of all rows together, in one page
+_FEWEST, _MOST = 4, 12  # sentences of one length of one test set
+_LENGTHS = ("short", "medium", "long")
+_DECIMALS = 1
+
+
+@dataclass(frozen=True)
+class _Sentence:
+    """One sentence of a test set.
+
+    Attributes:
+        number: its line in the test set.
+        length: one of `_LENGTHS`.
+        texts: the translations, by row, baseline first.
+        scores: their chrF.
+    """
+
+    test_set: str
+    number: int
+    length: str
+    source: str
+    reference: str
+    texts: Mapping[str, str]
+    scores: Mapping[str, float]
+
+    @property
+    def range(self) -> float:
+        """How far the best row is from the worst, in chrF."""
+        return max(self.scores.values()) - min(self.scores.values())
+
+
+@dataclass(frozen=True)
+class _Translated:
+    """A test set as the rows translate it.
+
+    Attributes:
+        lines: the translations, by row, baseline first.
+        scores: the chrF of each of them.
+    """
+
+    name: str
+    sources: Sequence[str]
+    references: Sequence[str]
+    lines: Mapping[str, Sequence[str]]
+    scores: Mapping[str, Sequence[float]]
+
+    def sentences(self) -> list[_Sentence]:
+        """Return those that are not translated alike, those that differ most first."""
+        n_words = [len(source.split()) for source in self.sources]
+        ends = np.quantile(n_words, [1 / 3, 2 / 3])
+        found = [
+            _Sentence(
+                test_set=self.name,
+                number=at + 1,
+                length=_LENGTHS[int(np.searchsorted(ends, n_words[at]))],
+                source=self.sources[at],
+                reference=self.references[at],
+                texts={row: lines[at] for row, lines in self.lines.items()},
+                scores={row: scores[at] for row, scores in self.scores.items()},
+            )
+            for at in range(len(self.sources))
+        ]
+        return sorted(found, key=lambda sentence: -sentence.range)
+
+
+def translations(details: Details) -> str:
+    """Return the sentences of each test set on which rows differ most; nothing if none are kept.
+
+    Raises:
+        StoreError: if a file of translations cannot be read.
+    """
+    seed = _seed(details)
+    if seed is None or not details.texts:
+        return ""
+    sets = [each for name in details.results.sets if (each := _translated(details, name, seed))]
+    if not sets:
+        return ""
+    n_each = _MOST_TRANSLATIONS // (len(sets[0].lines) * len(sets) * len(_LENGTHS))
+    n_each = max(_FEWEST, min(_MOST, n_each))
+    shown = [sentence for each in sets for sentence in _most_different(each, n_each)]
+    shown.sort(key=lambda sentence: -sentence.range)
+    articles = "\n".join(map(_article, shown))
+    return f"{_introduction(details, sets, shown, seed)}\n{_filters(sets)}\n{articles}"
+
+
+def marked(text: str, baseline: str) -> str:
+    """Return a translation in which the words are marked that the baseline's does not have.
+
+    Words that the baseline alone has are struck out where they would stand.
+    """
+    ours, theirs = text.split(), baseline.split()
+    parts = [] if ours else ["<em>nothing</em>"]
+    for kind, i, j, k, m in SequenceMatcher(None, theirs, ours, autojunk=False).get_opcodes():
+        kept, gone = escape(" ".join(ours[k:m])), escape(" ".join(theirs[i:j]))
+        if kind == "equal":
+            parts.append(kept)
+            continue
+        parts += [f"<del>{gone}</del>"] if gone else []
+        parts += [f"<ins>{kept}</ins>"] if kept else []
+    return " ".join(parts)
+
+
+def _seed(details: Details) -> int | None:
+    """Return the seed of which most rows have translations, the first of those."""
+    if not details.results.sets:
+        return None
+    runs = list(details.files(_file(details.results.sets[0])))
+    counts = {seed: sum(run[1] == seed for run in runs) for seed in details.experiment.seeds}
+    best = max(counts, key=lambda seed: counts[seed])
+    return best if counts[best] else None
+
+
+def _file(test_set: str) -> str:
+    return f"hypotheses.{test_set}.txt"
+
+
+def _translated(details: Details, name: str, seed: int) -> _Translated | None:
+    """Return a test set as the runs with one seed translate it; None without the baseline's."""
+    if name not in details.texts:
+        return None
+    sources, references = details.texts[name]
+    paths, lines, scores = details.files(_file(name)), {}, {}
+    for row in details.experiment.rows:
+        run = row.name, seed
+        kept = details.sentences.get(run, {}).get(name)
+        texts = _read(paths[run]) if run in paths else []
+        if kept is not None and len(texts) == len(sources) == len(kept.chrf):
+            lines[row.name] = texts
+            scores[row.name] = chrf(kept.chrf.astype(np.float64)).tolist()
+    if details.experiment.rows[0].name not in lines:
+        return None
+    return _Translated(name, sources, references, lines, scores)
+
+
+def _read(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").split("\n")[:-1]
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: cannot be read: {error}") from error
+
+
+def _most_different(translated: _Translated, n_each: int) -> Iterator[_Sentence]:
+    """Yield a few sentences of each length, those on which rows differ most."""
+    left = dict.fromkeys(_LENGTHS, n_each)
+    for sentence in translated.sentences():
+        if left[sentence.length]:
+            left[sentence.length] -= 1
+            yield sentence
+
+
+def _introduction(
+    details: Details, sets: Sequence[_Translated], shown: Sequence[_Sentence], seed: int
+) -> str:
+    n_shown = {each.name: sum(s.test_set == each.name for s in shown) for each in sets}
+    of_sets = [f"{n_shown[each.name]:,} of {len(each.sources):,} of {each.name}" for each in sets]
+    n_left = sum(len(each.sources) for each in sets) - len(shown)
+    rows = {row for each in sets for row in each.lines}
+    absent = [row.name for row in details.experiment.rows if row.name not in rows]
+    text = (
+        f"Translations with seed {seed}. Sentences come in the order of how far rows lie apart in "
+        f"chrF of the sentence; of each test set there are those of every third of the lengths on "
+        f"which rows differ most: {listed(of_sets)}; {counted(n_left, 'sentence')} left out."
+    )
+    if absent:
+        text += f" Without translations: {listed(absent)}."
+    marks = "<ins>words the baseline does not have</ins>, <del>words that it alone has</del>"
+    return f"<p>{escape(text)} Marked: {marks}.</p>"
+
+
+def _filters(sets: Sequence[_Translated]) -> str:
+    names = [each.name for each in sets]
+    choices = (("set", "Test set", names), ("length", "Length of the source", _LENGTHS))
+    selects = "".join(_select(*choice) for choice in choices)
+    return f'<form class="filters" hidden>{selects}<output class="soft"></output></form>'
+
+
+def _select(key: str, label: str, values: Sequence[str]) -> str:
+    options = "".join(f'<option value="{escape(v)}">{escape(v)}</option>' for v in values)
+    select = f'<select name="{key}"><option value="">all</option>{options}</select>'
+    return f"<label>{label} {select}</label>\n"
+
+
+def _article(sentence: _Sentence) -> str:
+    groups = _groups(sentence)
+    texts = [("source", escape(sentence.source)), ("reference", escape(sentence.reference))]
+    for rows in groups:
+        text = marked(sentence.texts[rows[0]], sentence.texts[groups[0][0]])
+        score = f'<span class="score">chrF {number(sentence.scores[rows[0]], _DECIMALS)}</span>'
+        texts.append((escape(listed(rows)), f"{text} {score}"))
+    lines = "\n".join(f'<dt>{term}</dt><dd dir="auto">{text}</dd>' for term, text in texts)
+    where = f"{escape(sentence.test_set)}, sentence {sentence.number}, {sentence.length}"
+    return f"""<article data-set="{escape(sentence.test_set)}" data-length="{sentence.length}">
+<h3>{where}; range {number(sentence.range, _DECIMALS)} chrF</h3>
+<dl>
+{lines}
+</dl>
+</article>"""
+
+
+def _groups(sentence: _Sentence) -> list[list[str]]:
+    """Return the rows, those together that translate alike, the baseline's first."""
+    groups: dict[str, list[str]] = {}
+    for row, text in sentence.texts.items():
+        groups.setdefault(text, []).append(row)
+    return list(groups.values())
