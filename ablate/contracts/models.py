@@ -112,14 +112,14 @@ def gradients(case: Case) -> None:
         )
         for model in (case.model, case.fresh())
     ]
-    for name, *found in zip(names, *gradients, strict=True):
+    for name, *both in zip(names, *gradients, strict=True):
         case.demand(
-            all(gradient is not None for gradient in found),
+            all(gradient is not None for gradient in both),
             f"no gradient reaches {name}; every parameter must have a part in the output",
         )
         if not name.endswith(("k.bias", "key_norm.bias")):  # adds the same to all scores of a query
             case.demand(
-                any(g is not None and bool(g.abs().max() > _LEAST_GRADIENT) for g in found),
+                any(g is not None and bool(g.abs().max() > _LEAST_GRADIENT) for g in both),
                 f"the gradient of {name} is zero; every parameter must change the output",
             )
 
