@@ -88,12 +88,16 @@ class Training(TypedDict, total=False):
 
 
 class Speed(TypedDict, total=False):
-    """Medians over rounds, the values of the rounds, the probe's session, and how it computed."""
+    """Medians over rounds, the values of the rounds, the probe's session, and how it computed.
+
+    ``earlier`` has the rounds of earlier sessions, in which the row took turns with others.
+    """
 
     train_target_tokens_per_second: float
     decode_sentences_per_second: float
     rounds: dict[str, list[float]]
     session: str
+    earlier: dict[str, dict[str, list[float]]]
     micro_batch_factor: int
     engine: str
 
@@ -152,6 +156,17 @@ class Record(TypedDict, total=False):
     memory: Memory
     dev: dict[str, float | str | None]
     test: dict[str, dict[str, Any]]
+
+
+def speed_sessions(speed: Mapping[str, Any] | None) -> dict[str, dict[str, list[float]]]:
+    """Return the rounds of every session by its name, the earliest first.
+
+    Args:
+        speed: of a record, or a probe.
+    """
+    if not speed or not speed.get("rounds"):
+        return {}
+    return {**speed.get("earlier", {}), speed.get("session", ""): speed["rounds"]}
 
 
 _LONGEST = 60  # characters of a value in a message

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ablate.analysis.rounds import Rounds, rounds_of
+from ablate.analysis.rounds import Rounds, comparable, rounds_of
 from ablate.analysis.speeds import Speed, compare_speeds
 from ablate.analysis.statistics import Estimate
 
@@ -37,7 +37,8 @@ class Summary:
         metrics: by name. Quality (``dev``, ``test``, ``train``) over the runs that are done;
             cost (``params``, ``flops``, ``speed``, ``memory``) over every run that has it.
             `TRAIN_FLOPS` is the product of what a token costs and the tokens.
-        rounds: the speeds among the metrics that were measured by turns.
+        rounds: the speeds among the metrics that were measured by turns, of one session: the latest
+            with the baseline, if there is one.
         speeds: of these, each row's speed and its ratio to the baseline's; a row that did not take
             turns with the baseline has no ratio.
     """
@@ -62,6 +63,7 @@ class Summary:
 def summarise(names: Sequence[str], seeds: Sequence[int], records: Records) -> list[Summary]:
     """Gather the records of the rows called ``names``, the baseline first."""
     rows: list[Summary] = []
+    sessions = {}
     for name in names:
         by_seed = {seed: records[name, seed] for seed in seeds if (name, seed) in records}
         rows.append(
@@ -70,11 +72,11 @@ def summarise(names: Sequence[str], seeds: Sequence[int], records: Records) -> l
                 outcomes={s: by_seed[s]["status"] if s in by_seed else "missing" for s in seeds},
                 errors={s: record["error"] for s, record in by_seed.items() if record.get("error")},
                 metrics=_metrics(by_seed),
-                rounds=rounds_of(by_seed.values()),
             )
         )
-    speeds = _speeds(rows)
-    return [replace(row, speeds=speeds[row.name]) for row in rows]
+        sessions[name] = rounds_of(by_seed.values())
+    rounds, speeds = _speeds(sessions)
+    return [replace(row, rounds=rounds[row.name], speeds=speeds[row.name]) for row in rows]
 
 
 def is_measured_once(metric: str) -> bool:
@@ -112,19 +114,26 @@ def _numbers(name: str, value: object) -> Iterator[tuple[str, float]]:
         yield name, float(value)
 
 
-def _speeds(rows: Sequence[Summary]) -> dict[str, dict[str, Speed]]:
-    """Compare the speeds of rows that took turns with the baseline; leave the others alone."""
-    speeds: dict[str, dict[str, Speed]] = {row.name: {} for row in rows}
-    for metric in dict.fromkeys(metric for row in rows for metric in row.rounds):
-        of_rows = {row.name: row.rounds[metric] for row in rows if metric in row.rounds}
-        baseline = of_rows.get(rows[0].name)
-        together = {
-            name: rounds.values
-            for name, rounds in of_rows.items()
-            if baseline and rounds.session == baseline.session
-        }
-        compared = compare_speeds(together) if together else {}
-        for name, rounds in of_rows.items():
-            alone = Speed(rounds.median, rounds.n)
-            speeds[name][metric] = compared.get(name, alone)
-    return speeds
+def _speeds(
+    rows: Mapping[str, Mapping[str, Mapping[str, Rounds]]],
+) -> tuple[dict[str, dict[str, Rounds]], dict[str, dict[str, Speed]]]:
+    """Compare the speeds of rows that took turns with the baseline; leave the others alone.
+
+    Args:
+        rows: the rounds by row, the baseline first, by metric, and by session.
+
+    Returns:
+        By row and metric, the rounds that count and what they come to.
+    """
+    rounds: dict[str, dict[str, Rounds]] = {row: {} for row in rows}
+    speeds: dict[str, dict[str, Speed]] = {row: {} for row in rows}
+    for metric in dict.fromkeys(metric for of_row in rows.values() for metric in of_row):
+        by_row = {row: of_row[metric] for row, of_row in rows.items() if metric in of_row}
+        for row, sessions in by_row.items():
+            latest = rounds[row][metric] = list(sessions.values())[-1]
+            speeds[row][metric] = Speed(latest.median, latest.n)
+        for together in comparable(by_row, next(iter(rows))):
+            compared = compare_speeds({row: each.values for row, each in together.items()})
+            for row, speed in compared.items():
+                rounds[row][metric], speeds[row][metric] = together[row], speed
+    return rounds, speeds

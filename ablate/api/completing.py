@@ -1,4 +1,4 @@
-"""Training what is missing of a selection."""
+"""Training and measuring what is missing of a selection."""
 
 from __future__ import annotations
 
@@ -8,20 +8,29 @@ from dataclasses import replace
 from rich.console import Console
 
 from ablate.api.options import RunOptions
-from ablate.api.selecting import MadeBy, Records, Selection, stored, tasks, unfinished
+from ablate.api.selecting import (
+    MadeBy,
+    Records,
+    Selection,
+    key_of,
+    stored,
+    tasks,
+    unfinished,
+)
 from ablate.data.corpus import Corpus
 from ablate.registry import Choice, build
 from ablate.runner import devices
 from ablate.runner.check import check
 from ablate.runner.devices import Device
 from ablate.runner.display import display
-from ablate.runner.schedule import Limits, schedule
+from ablate.runner.schedule import Limits, is_finished, rows_to_probe, schedule
 from ablate.runner.sessions import session_file
+from ablate.runner.task import Task
 from ablate.training import engines
 
 
 def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
-    """Train what is missing of a selection; return all its records, and whether any is new.
+    """Train and measure what is missing; return all records, and whether any is new.
 
     Args:
         selection: the runs that must be there.
@@ -34,10 +43,13 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
     """
     worker_slots, by = workers(options)
     records = stored(selection, by.store, by.precision, by.engine)
-    if not options.fresh and not unfinished(selection, records):
+    options = replace(options, engine=by.engine or options.engine)
+    is_trained = not options.fresh and not unfinished(selection, records)
+    if is_trained and not _unmeasured(selection, records, worker_slots[0], options):
         return records, False
     check(selection.whole)
-    _train(selection, worker_slots, replace(options, engine=by.engine or options.engine))
+    fetch(selection.corpus)
+    _schedule(selection, records, worker_slots, options)
     return stored(selection, by.store, by.precision, by.engine), True
 
 
@@ -60,16 +72,33 @@ def fetch(choice: Choice) -> None:
         corpus.fetch(lambda line: console.print(line, markup=False, highlight=False))
 
 
-def _train(selection: Selection, worker_slots: Sequence[Device], options: RunOptions) -> None:
+def _unmeasured(
+    selection: Selection, records: Records, device: Device, options: RunOptions
+) -> bool:
+    """Return whether the speed of a row of the table has to be measured."""
+    if not options.probes:
+        return False
+    return bool(rows_to_probe(_tasks(selection, records, device, options), options.store))
+
+
+def _tasks(
+    selection: Selection, records: Records, device: Device, options: RunOptions
+) -> list[Task]:
+    """Return the runs that are wanted, and those beside them in the table that are done."""
+    wanted = {key_of(run) for run in selection.runs}
+    known = wanted | {key for key, record in records.items() if is_finished(record)}
+    shown = [run for run in selection.shown if key_of(run) in known]
+    made = tasks(shown, device, options.store.results, engine=options.engine)
+    return [
+        replace(task, fresh=options.fresh and (task.variant, task.seed) in wanted) for task in made
+    ]
+
+
+def _schedule(
+    selection: Selection, records: Records, worker_slots: Sequence[Device], options: RunOptions
+) -> None:
     store = options.store
-    fetch(selection.corpus)
-    todo = tasks(
-        selection.runs,
-        worker_slots[0],
-        store.results,
-        engine=options.engine,
-        is_fresh=options.fresh,
-    )
+    todo = _tasks(selection, records, worker_slots[0], options)
     runs_per_process = options.jobs if worker_slots[0].kind == "cuda" else 1
     limits = Limits(runs_per_process, options.probe_seconds, probes=options.probes)
     name = selection.experiment.name

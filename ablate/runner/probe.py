@@ -21,6 +21,7 @@ from ablate.data.batches import Batches
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
 from ablate.hashing import sha256_of_text
+from ablate.record import speed_sessions
 from ablate.runner.devices import Device
 from ablate.runner.listener import Report
 from ablate.runner.provenance import hardware, versions
@@ -28,6 +29,7 @@ from ablate.runner.task import Task
 from ablate.store import Store
 
 _SPEEDS = ("train_target_tokens_per_second", "decode_sentences_per_second")
+_MOST_EARLIER = 7  # sessions that are kept beside the latest
 _IRRELEVANT = {
     "steps",
     "epochs",
@@ -66,6 +68,23 @@ def n_rounds_of(probe: Mapping[str, Any] | None) -> int:
     return min(len(rounds.get(name, ())) for name in _SPEEDS)
 
 
+def sessions_of(probe: Mapping[str, Any] | None, fewest: int) -> set[str]:
+    """Return the sessions in which at least ``fewest`` rounds of a row were measured."""
+    by_session = speed_sessions(probe).items()
+    return {name for name, rounds in by_session if n_rounds_of({"rounds": rounds}) >= fewest}
+
+
+def columns(probe: Mapping[str, Any]) -> dict[str, Any]:
+    """Sort what a probe measured into the record's sections."""
+    kept = ("session", "rounds", "earlier", "micro_batch_factor", "engine")
+    how = {key: probe[key] for key in kept if key in probe}
+    speeds = {key: value for key, value in probe.items() if key.endswith("_per_second")}
+    return {
+        "speed": {**speeds, **how},
+        "memory": {key: value for key, value in probe.items() if key.endswith("_mib")},
+    }
+
+
 def probe_one(task: Task, store: Store, report: Report) -> None:
     """Measure a row once more, and keep the result.
 
@@ -73,6 +92,7 @@ def probe_one(task: Task, store: Store, report: Report) -> None:
     tell: ``n_src`` and ``n_tgt``, the sizes of the vocabularies, ``batches_per_epoch``, and
     ``target_tokens_per_batch``, their mean; and the task's changes. Each further one adds its
     speeds to those that are in ``rounds``, by their names: what is kept of them is the median.
+    The rounds of earlier sessions are in ``earlier``, since the row may share these with others.
     """
     spec = RunSpec.model_validate(task.spec)
     prepared = prepare(spec)
@@ -92,7 +112,8 @@ def probe_one(task: Task, store: Store, report: Report) -> None:
     if task.round == 0:
         rounds = {name: [speed] for name, speed in speeds.items()}
         of_corpus = _of_corpus(prepared, batches)
-        of_rounds = {"session": task.session, "rounds": rounds}
+        earlier = list(speed_sessions(store.load_probe(task.key)).items())[-_MOST_EARLIER:]
+        of_rounds = {"session": task.session, "rounds": rounds, "earlier": dict(earlier)}
         store.save_probe(task.key, {**measured, **of_corpus, **of_rounds, **task.fallbacks})
         return
     before = store.load_probe(task.key) or {}

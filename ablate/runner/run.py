@@ -26,6 +26,7 @@ from ablate.registry import build
 from ablate.runner import provenance, staleness
 from ablate.runner.failures import reason_of, status_of
 from ablate.runner.listener import Report
+from ablate.runner.probe import columns
 from ablate.runner.resuming import resume, tidy
 from ablate.runner.task import Task
 from ablate.store import FINISHED, Store, write_whole
@@ -118,7 +119,7 @@ class _Attempt:
     def record(self, probe: Record | None) -> Record:
         """Go all the way; return the record, of a failure too."""
         if probe is not None:
-            self.known |= _columns(probe)
+            self.known |= columns(probe)
         status, reason = "done", None
         try:
             self._go()
@@ -280,14 +281,3 @@ def _of(likelihood: measuring.Likelihood) -> Record:
 def micro_batching(task: Task) -> Record | None:
     """Return what a record says of batches that do not fit whole; None if they may."""
     return {"factor": task.micro_batch_factor} if task.micro_batch_factor > 1 else None
-
-
-def _columns(probe: Record) -> Record:
-    """Sort what a probe measured into the record's sections."""
-    kept = ("session", "rounds", "micro_batch_factor", "engine")
-    how = {key: probe[key] for key in kept if key in probe}
-    speeds = {key: value for key, value in probe.items() if key.endswith("_per_second")}
-    return {
-        "speed": {**speeds, **how},
-        "memory": {key: value for key, value in probe.items() if key.endswith("_mib")},
-    }

@@ -15,10 +15,11 @@ from ablate.runner.listener import ProgressListener
 from ablate.runner.matching import target_tokens
 from ablate.runner.packing import Needs, TaskGroup, one_per_process, pack_tasks
 from ablate.runner.pool import GRACE_S, WORKER, Pool
-from ablate.runner.probe import n_rounds_of
+from ablate.runner.probe import columns, sessions_of
 from ablate.runner.provenance import now
 from ablate.runner.retries import TaskOutcome, retry
 from ablate.runner.run import micro_batching
+from ablate.runner.staleness import other_machine
 from ablate.runner.task import Task
 from ablate.store import FINISHED, Store
 from ablate.wording import counted
@@ -61,12 +62,15 @@ def schedule(
 ) -> None:
     """Do what is missing: first probe the rows, by turns, each alone on its device, then train.
 
+    Speeds are compared within a session. So a row that has none in common with the baseline is
+    measured together with it, though their runs be done; the records of these get what came of it.
+
     A run that has finished before, in whatever experiment, is not repeated unless it is to be
     fresh. A run that fails, or whose worker dies, is repeated as `retry` says. When nothing is left
     to try it has a record that says so, and the others go on.
 
     Args:
-        tasks: the training runs wanted.
+        tasks: the training runs wanted, done or not, those of the baseline first.
         worker_slots: one device for each process that may be at work at the same time.
         store: of records and probes.
         listener: is called with what happens.
@@ -76,11 +80,15 @@ def schedule(
     Raises:
         KeyboardInterrupt: when the user stops it; by then every worker has ended.
     """
-    todo = missing([_as_repeated(task, store) for task in tasks], store)
+    wanted = [_as_repeated(task, store) for task in tasks]
+    todo = missing(wanted, store)
     with Pool(worker_slots, listener, command, limits.grace_s) as pool:
         n_devices = len(set(worker_slots))
-        rows = _rows_to_probe(todo, store) if limits.probes else []
-        attempts = _measure(rows, pool, listener, n_devices, partial(_budget, todo, store, limits))
+        rows = rows_to_probe(wanted, store) if limits.probes else []
+        of_rows = [task for task in wanted if task.probe in {row.key for row in rows}]
+        budget = partial(_budget, of_rows, store, limits)
+        attempts = _measure(rows, pool, listener, n_devices, budget)
+        _update_speeds(of_rows, attempts, store)
         again = [task.with_fallbacks(_fallbacks(task, attempts, store)) for task in todo]
         todo = [_replaced(*pair, store) for pair in zip(todo, again, strict=True)]
         what = "training"
@@ -303,18 +311,40 @@ def outcome(record: dict[str, Any]) -> str:
     return f"done, BLEU {', '.join(scores)}"
 
 
-def _rows_to_probe(tasks: Iterable[Task], store: Store) -> list[Task]:
-    """Return a probe task per row, or none if all rows are measured.
+def rows_to_probe(tasks: Sequence[Task], store: Store) -> list[Task]:
+    """Return a probe task per row that has no session in common with the baseline, and of that.
 
-    One row without a measurement has all measured again: speeds compare only within a session.
+    Runs that are done count if they were made by this machine.
+
+    Args:
+        tasks: as for `schedule`.
+        store: of records and probes.
     """
-    rows = _probes(tasks)
-    if all(
-        not task.fresh and n_rounds_of(store.load_probe(key)) >= FEWEST_ROUNDS
+    rows = _probes(task for task in tasks if _is_measurable(task, store))
+    sessions = {
+        key: set() if task.fresh else sessions_of(store.load_probe(key), FEWEST_ROUNDS)
         for key, task in rows.items()
-    ):
-        return []
-    return list(rows.values())
+    }
+    baseline = next(iter(rows), "")
+    lacking = [key for key in rows if not sessions[key] & sessions[baseline]]
+    return [rows[key] for key in dict.fromkeys((baseline, *lacking))] if lacking else []
+
+
+def _is_measurable(task: Task, store: Store) -> bool:
+    record = None if task.fresh else store.load(task.key)
+    if record is None or not is_finished(record):
+        return True
+    return record["status"] == "done" and other_machine(record, task.device) is None
+
+
+def _update_speeds(tasks: Iterable[Task], attempts: Mapping[str, Task], store: Store) -> None:
+    """Write what was measured of rows into the records of their runs that were done before."""
+    for task in tasks:
+        record, probe = store.load(task.key), store.load_probe(task.probe)
+        is_new = probe is not None and probe.get("session") == attempts[task.probe].session
+        if record is not None and record["status"] == "done" and is_new and not task.fresh:
+            with store.lock(task.key):
+                store.save({**record, **columns(probe or {})})
 
 
 def _probes(tasks: Iterable[Task]) -> dict[str, Task]:

@@ -24,7 +24,7 @@ def stale_reason(record: Mapping[str, Any], device: str) -> str | None:
         record: of a run that has ended.
         device: that it would be repeated on, ``cpu`` or ``cuda``.
     """
-    return _other_code(record.get("git") or {}) or _other_machine(record, device)
+    return _other_code(record.get("git") or {}) or other_machine(record, device)
 
 
 def stale_remarks(records: Mapping[tuple[str, int], Mapping[str, Any]], device: str) -> list[str]:
@@ -68,7 +68,8 @@ def _other_code(made: Mapping[str, Any]) -> str | None:
     return f"its code was commit {commit[:12]}, which differs" if _differs(commit) else None
 
 
-def _other_machine(record: Mapping[str, Any], device: str) -> str | None:
+def other_machine(record: Mapping[str, Any], device: str) -> str | None:
+    """Return in which way a run was made with other libraries or hardware; None if with these."""
     versions, hardware = _present(device)
     its_versions, its_hardware = record.get("versions", {}), record.get("hardware", {})
     for name in {**versions, **its_versions}:

@@ -40,6 +40,23 @@ def test_rows_are_compared_on_their_latest_occasion() -> None:
     assert [speed.value if speed else None for speed in speeds[2:]] == [35.0, None]
 
 
+def test_a_row_is_compared_in_its_latest_session_with_the_baseline() -> None:
+    """A baseline that two experiments share took turns with the rows of each."""
+    shared = _record("2026-01-03", 10.0, 10.0)
+    shared["speed"]["earlier"] = {"2026-01-01": {"fast": [5.0, 5.0]}}
+    records = {
+        ("baseline", 1): shared,
+        ("first", 1): _record("2026-01-01", 10.0, 10.0),
+        ("second", 1): _record("2026-01-03", 30.0, 30.0),
+        ("third", 1): _record("2026-01-03", 40.0, 40.0),
+    }
+    rows = summarise(["baseline", "first", "second", "third"], [1], records)
+    speeds = [row.speeds["speed.fast"] for row in rows]
+    assert [speed.ratio for speed in speeds[1:]] == [pytest.approx(r) for r in (2.0, 3.0, 4.0)]
+    assert speeds[0].value == pytest.approx(10.0)  # of the session of most rows
+    assert [row.rounds["speed.fast"].session for row in rows[:2]] == ["2026-01-03", "2026-01-01"]
+
+
 def test_speeds_that_are_shown_have_the_ratio_that_is_shown() -> None:
     records = {
         ("baseline", 1): _record("a", 425.0, 481.0, 390.0),

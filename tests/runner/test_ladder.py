@@ -182,7 +182,7 @@ def eager(tmp_path_factory: pytest.TempPathFactory) -> tuple[running.Outcome, St
     (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ABLATE_CACHE", str(folder / "cache"))
-        patch.setattr(schedule_module, "_rows_to_probe", lambda tasks, store: [])  # saves seconds
+        patch.setattr(schedule_module, "rows_to_probe", lambda tasks, store: [])  # saves seconds
         return _run(folder, "eager"), Store(folder / "results")
 
 
@@ -209,7 +209,7 @@ def test_a_run_whose_engine_fails_is_the_run_of_the_eager_engine(
     """It has its numbers, and its hash: either engine would have drawn other dropout masks."""
     (tmp_path / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(schedule_module, "_rows_to_probe", lambda tasks, store: [])
+    monkeypatch.setattr(schedule_module, "rows_to_probe", lambda tasks, store: [])
     monkeypatch.setattr(shards, "_FEWEST_TOKENS", 40)
     worker = [sys.executable, "-c", code]
     monkeypatch.setattr(completing, "schedule", partial(schedule, command=worker))

@@ -13,7 +13,7 @@ from ablate.config import RunSpec
 from ablate.runner.devices import Device
 from ablate.runner.packing import one_per_process
 from ablate.runner.pool import Pool
-from ablate.runner.probe import n_rounds_of, probe_one
+from ablate.runner.probe import n_rounds_of, probe_one, sessions_of
 from ablate.runner.task import Task
 from ablate.store import Store
 from ablate.training import Progress
@@ -71,6 +71,10 @@ def test_rounds_of_another_session_are_left_alone(store: Store, probe: Task) -> 
     after = store.load_probe("row") or {}
     assert after["session"] == "then"
     assert n_rounds_of(after) == 1
+    assert before is not None
+    assert after["earlier"] == {before["session"]: before["rounds"]}
+    assert sessions_of(after, 1) == {"then", before["session"]}
+    assert sessions_of(after, 2) == set()
 
 
 @pytest.mark.parametrize("known", [None, {}, {"train_peak_mib": 1.0}])

@@ -16,6 +16,7 @@ from ablate.runner.devices import Device
 from ablate.runner.packing import one_per_process
 from ablate.runner.pool import Pool
 from ablate.runner.probe import n_rounds_of
+from ablate.runner.provenance import hardware, versions
 from ablate.runner.schedule import FEWEST_ROUNDS, MOST_ROUNDS, Limits, _budget, missing, schedule
 from ablate.runner.task import Heartbeat, Task
 from ablate.store import Store
@@ -122,6 +123,49 @@ def test_rows_are_measured_again_beside_one_that_is_new(
     _run([task("done old", probe="old"), task("done new")], store, diary, command)
     sessions = {(store.load_probe(key) or {})["session"] for key in ("old", "done-new")}
     assert len(sessions) == 1
+
+
+def _done(store: Store, key: str, **keys: object) -> None:
+    """Keep the record of a run that this machine has made."""
+    machine = {"hardware": hardware("cpu"), "versions": versions()}
+    store.save({"hash": key, "status": "done", "error": None, "test": {}, **machine, **keys})
+
+
+def test_a_new_row_takes_turns_with_a_baseline_that_is_done(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    store.save_probe("base", MEASURED)
+    store.save_probe("old", MEASURED)
+    _done(store, "base")
+    _done(store, "old")
+    tasks = [task("done base", key="base", probe="base"), task("done old", key="old", probe="old")]
+    _run([*tasks, task("done new")], store, diary, command)
+    assert [line for line in _journal(store) if "old" in line] == []
+    assert _trained(store) == ["train done new 1"]
+    session = (store.load_probe("done-new") or {})["session"]
+    speed = (store.load("base") or {})["speed"]
+    assert speed["session"] == session
+    assert n_rounds_of(speed) == FEWEST_ROUNDS
+    _run([tasks[0], task("done new")], store, diary, command)
+    assert len(_journal(store)) == 2 * FEWEST_ROUNDS + 1  # nothing is missing any more
+
+
+def test_what_another_machine_has_made_is_not_measured_on_this_one(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    _done(store, "base", hardware={"cpu": "another", "threads": 1})
+    _run([task("done base", key="base", probe="base"), task("done new")], store, diary, command)
+    assert "probe done base 1" not in _journal(store)
+    assert (store.load("base") or {}).get("speed") is None
+
+
+def test_the_speed_of_a_run_that_was_never_measured_is_measured(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    _done(store, "base")
+    _run([task("done base", key="base", probe="base")], store, diary, command)
+    assert not _trained(store)
+    assert n_rounds_of((store.load("base") or {})["speed"]) == FEWEST_ROUNDS
 
 
 def test_two_places_are_used_at_the_same_time(
