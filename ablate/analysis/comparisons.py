@@ -47,7 +47,7 @@ def comparisons(
         each.name: [seed for seed, outcome in each.outcomes.items() if outcome == "diverged"]
         for each in summaries
     }
-    scores, found = (*_SCORES, *metrics), {}
+    scores, by_metric = (*_SCORES, *metrics), {}
     for metric in dict.fromkeys(name for each in summaries for name in each.metrics):
         section, *_, kind = metric.split(".")
         if section not in ("dev", "test") or kind not in (*scores, *_LOSSES):
@@ -59,8 +59,8 @@ def comparisons(
         compared = compare(values, diverged, is_score=kind in scores)
         if section == "test" and kind in _INFLUENCES and kept:
             compared = _with_new_sentences(compared, metric, summaries[0].name, kept)
-        found[metric] = compared
-    return found
+        by_metric[metric] = compared
+    return by_metric
 
 
 def higher_is_better(metric: str) -> bool:

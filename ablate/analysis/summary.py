@@ -63,14 +63,14 @@ def summarise(names: Sequence[str], seeds: Sequence[int], records: Records) -> l
     """Gather the records of the rows called ``names``, the baseline first."""
     rows: list[Summary] = []
     for name in names:
-        found = {seed: records[name, seed] for seed in seeds if (name, seed) in records}
+        by_seed = {seed: records[name, seed] for seed in seeds if (name, seed) in records}
         rows.append(
             Summary(
                 name=name,
-                outcomes={s: found[s]["status"] if s in found else "missing" for s in seeds},
-                errors={s: record["error"] for s, record in found.items() if record.get("error")},
-                metrics=_metrics(found),
-                rounds=rounds_of(found.values()),
+                outcomes={s: by_seed[s]["status"] if s in by_seed else "missing" for s in seeds},
+                errors={s: record["error"] for s, record in by_seed.items() if record.get("error")},
+                metrics=_metrics(by_seed),
+                rounds=rounds_of(by_seed.values()),
             )
         )
     speeds = _speeds(rows)
@@ -89,9 +89,9 @@ def evaluated_sets(records: Records) -> list[str]:
     )
 
 
-def _metrics(found: Mapping[int, Record]) -> dict[str, Estimate]:
+def _metrics(by_seed: Mapping[int, Record]) -> dict[str, Estimate]:
     values: dict[str, dict[int, float]] = {}
-    for seed, record in found.items():
+    for seed, record in by_seed.items():
         sections = _COST + (_QUALITY if record["status"] == "done" else ())
         for section in sections:
             for name, value in _numbers(section, record.get(section)):

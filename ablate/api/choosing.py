@@ -134,8 +134,8 @@ class _Timing:
             runs, self._worker_slots[0], store.results, engine=self._by.engine or "eager"
         )
         if ours.probe not in self._measured:
-            with display(Console(stderr=True)) as shown:
-                measure([base, ours], self._worker_slots, shown)
+            with display(Console(stderr=True)) as listener:
+                measure([base, ours], self._worker_slots, listener)
             speeds = (
                 (store.load_probe(task.probe) or {})["rounds"][_SPEED] for task in (base, ours)
             )

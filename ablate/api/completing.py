@@ -74,7 +74,7 @@ def _train(selection: Selection, worker_slots: Sequence[Device], options: RunOpt
     limits = Limits(runs_per_process, options.probe_seconds, probes=options.probes)
     name = selection.experiment.name
     with (
-        display(Console(stderr=True)) as shown,
-        session_file(store.results, name, shown) as listener,
+        display(Console(stderr=True)) as listener_on_screen,
+        session_file(store.results, name, listener_on_screen) as listener,
     ):
         schedule(todo, worker_slots, store, listener, limits=limits)

@@ -120,10 +120,10 @@ def tuning_of(experiment: Experiment) -> Tuning:
     for row in experiment.rows:
         of_row = {}
         for label, point in points:
-            found = point.applied(row, experiment.origins[row.name], "tuned", mistakes)
-            if found:
+            candidate = point.applied(row, experiment.origins[row.name], "tuned", mistakes)
+            if candidate:
                 name = f"{row.name} {label}"
-                of_row[name] = replace(found[0], name=name), found[1]
+                of_row[name] = replace(candidate[0], name=name), candidate[1]
         made |= of_row
         names[row.name] = tuple(of_row)
     seeded = replace(experiment, seeds=experiment.tune.seeds, match=None, tune=None)

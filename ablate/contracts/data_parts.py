@@ -86,8 +86,8 @@ def batches_do_not_matter(case: Case) -> None:
     case.demand(not special, "a translation holds PAD, BOS or EOS")
 
 
-def _tokens(found: list[list[Hypothesis]]) -> list[list[list[int]]]:
-    return [[list(hypothesis.tokens) for hypothesis in best] for best in found]
+def _tokens(hypotheses: list[list[Hypothesis]]) -> list[list[list[int]]]:
+    return [[list(hypothesis.tokens) for hypothesis in best] for best in hypotheses]
 
 
 def _sources() -> list[list[int]]:

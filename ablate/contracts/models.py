@@ -107,14 +107,14 @@ def gradients(case: Case) -> None:
         model(ids(24, 12), ids(24, 11)).square().sum().backward()
     twins = dict(models[1].named_parameters())
     for name, parameter in models[0].named_parameters():
-        found = [parameter.grad, twins[name].grad]
+        both = [parameter.grad, twins[name].grad]
         case.demand(
-            all(gradient is not None for gradient in found),
+            all(gradient is not None for gradient in both),
             f"no gradient reaches {name}; every parameter must have a part in the output",
         )
         if not name.endswith(("k.bias", "key_norm.bias")):  # adds the same to all scores of a query
             case.demand(
-                any(g is not None and bool(g.abs().max() > _LEAST_GRADIENT) for g in found),
+                any(g is not None and bool(g.abs().max() > _LEAST_GRADIENT) for g in both),
                 f"the gradient of {name} is zero; every parameter must change the output",
             )
 

@@ -21,10 +21,10 @@ from ablate.doctor.workload import (
     digest,
     engine,
     matrix_rate,
-    timed,
     weights,
 )
 from ablate.measuring import count_flops
+from ablate.measuring.probe import timed
 from ablate.runner import devices
 from ablate.runner.devices import Device
 from ablate.runner.interleaving import Interleaver

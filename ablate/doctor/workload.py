@@ -6,8 +6,7 @@ same steps give the same numbers.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +21,7 @@ from ablate.config import RunSpec
 from ablate.data.batches import Batch, Batches, Encoded, Ragged
 from ablate.data.tokenizer import EOS, PAD
 from ablate.hashing import sha256
+from ablate.measuring.probe import timed
 from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.training.engines import Engine, make_engine
@@ -132,17 +132,3 @@ def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
     product = partial(torch.mm, x, x)
     product()
     return 2 * width**3 / min(timed(product, device) for _ in range(5))
-
-
-def timed(work: Callable[[], object], device: torch.device) -> float:
-    """Return the wall time of ``work`` in seconds, that of the device included."""
-    _wait(device)
-    began = time.perf_counter()
-    work()
-    _wait(device)
-    return time.perf_counter() - began
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

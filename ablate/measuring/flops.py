@@ -86,9 +86,9 @@ class _Counting(TorchDispatchMode):
         cost = of_func(*args, **named, out_val=returned) if of_func else 0
         self.total += cost
         if _is_pure(func):
-            found = returned if isinstance(returned, tuple) else (returned,)
-            if all(x is None or x.is_meta for x in found):
-                self._known[key] = [None if x is None else _kind(x) for x in found], cost
+            outputs = returned if isinstance(returned, tuple) else (returned,)
+            if all(x is None or x.is_meta for x in outputs):
+                self._known[key] = [None if x is None else _kind(x) for x in outputs], cost
         return returned
 
 

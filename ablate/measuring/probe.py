@@ -153,8 +153,9 @@ def _median_seconds(work: Callable[[], None], device: torch.device, budget: floa
     return statistics.median(seconds)
 
 
-def timed(work: Callable[[], None], device: torch.device) -> float:
-    """Return the wall time of ``work``, the device's included."""
+def timed(work: Callable[[], object], device: torch.device) -> float:
+    """Return the wall time of ``work`` in seconds, the device's included."""
+    _wait(device)
     began = time.perf_counter()
     work()
     _wait(device)

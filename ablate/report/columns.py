@@ -67,8 +67,8 @@ def joined_changes(table: Table, most: int) -> Table:
         return table
 
     def joined(line: Line) -> Line:
-        said = [(table.columns[at].header, line.cells[at].text) for at in where]
-        text = ", ".join(f"{label}={value}" for label, value in said if value)
+        labelled = [(table.columns[at].header, line.cells[at].text) for at in where]
+        text = ", ".join(f"{label}={value}" for label, value in labelled if value)
         return replace(line, cells=(line.cells[0], Cell(text), *line.cells[where[-1] + 1 :]))
 
     column = Column("", "changes", kind="change")

@@ -31,14 +31,14 @@ def conclusion(results: Results) -> str:
     parts += [f"{_listed(diverged)} diverged with some seeds"] if diverged else []
     unjudged = [row for row in rows if row not in by_bleu and row not in diverged]
     parts += [f"{_listed(unjudged)} cannot be compared"] if unjudged else []
-    said = f"By BLEU on {results.sets[0]}, {'; '.join(parts)}"
-    return f"{said}{_by_loss(results, rows, by_bleu)}."
+    text = f"By BLEU on {results.sets[0]}, {'; '.join(parts)}"
+    return f"{text}{_by_loss(results, rows, by_bleu)}."
 
 
 def _verdicts(results: Results, rows: Sequence[str], metric: str | None) -> dict[str, Verdict]:
     """Return the verdicts by one metric, of the rows that have one."""
-    found = {row: results.verdict(row, metric) for row in rows}
-    return {row: verdict for row, verdict in found.items() if verdict is not None}
+    of_rows = {row: results.verdict(row, metric) for row in rows}
+    return {row: verdict for row, verdict in of_rows.items() if verdict is not None}
 
 
 def _parts(results: Results, verdicts: dict[str, Verdict]) -> list[str]:

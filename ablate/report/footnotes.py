@@ -86,15 +86,15 @@ def _reasons(summaries: Sequence[Summary]) -> Iterator[Footnote]:
 def _signatures(records: Records) -> Iterator[Footnote]:
     names = {"bleu": "BLEU", "bleu_lc_tok": "BLEU lc tok", "chrf": "chrF"}
     for metric, name in names.items():
-        found = dict.fromkeys(
+        signatures = dict.fromkeys(
             scores[f"{metric}_signature"]
             for record in records.values()
             for scores in record.get("test", {}).values()
             if scores.get(f"{metric}_signature")
         )
-        if found:
+        if signatures:
             also = " (in the CSV and the JSON)" if metric == "chrf" else ""
-            yield Footnote(name, f"{'; '.join(found)}{also}")
+            yield Footnote(name, f"{'; '.join(signatures)}{also}")
 
 
 def _provenance(records: Records) -> Iterator[Footnote]:
@@ -114,18 +114,18 @@ def _columns(results: Results) -> Iterator[Footnote]:
     summaries = results.summaries
     known = {key for summary in summaries for key in summary.metrics}
     has_ppl = "dev.nll" in known and results.has_one_tokenizer
-    told = ["ppl is exp of the mean NLL per target token"] if has_ppl else []
+    texts = ["ppl is exp of the mean NLL per target token"] if has_ppl else []
     if TRAIN_SPEED in known:
-        told.append(f"train and decode are speeds over the baseline's{_speeds(results.baseline)}")
+        texts.append(f"train and decode are speeds over the baseline's{_speeds(results.baseline)}")
     if MEMORY in known:
-        told.append("memory is the peak of training")
+        texts.append("memory is the peak of training")
     if not results.has_one_tokenizer:
-        told.append(
+        texts.append(
             "tokenizers differ, so that losses are compared in bits per character of the "
             "references and not per token"
         )
-    if told:
-        yield Footnote("columns", "; ".join(told))
+    if texts:
+        yield Footnote("columns", "; ".join(texts))
     apart = [
         row.name
         for row in summaries[1:]
@@ -163,24 +163,24 @@ def _notes(record: Record) -> str:
 
 
 def _tokenizer(record: Record) -> str:
-    found = record.get("tokenizer")
-    if not found:
+    tokenizer = record.get("tokenizer")
+    if not tokenizer:
         return ""
     chosen = record.get("spec", {}).get("tokenizer", {}).get("name", "")
-    sizes = f"{found['n_src']:,} source and {found['n_tgt']:,} target entries"
-    return f"{f'{chosen}, ' if chosen else ''}{sizes}, content {found['fingerprint'][:12]}"
+    sizes = f"{tokenizer['n_src']:,} source and {tokenizer['n_tgt']:,} target entries"
+    return f"{f'{chosen}, ' if chosen else ''}{sizes}, content {tokenizer['fingerprint'][:12]}"
 
 
 def _hardware(record: Record) -> str:
-    found = record.get("hardware")
-    if not found:
+    hardware = record.get("hardware")
+    if not hardware:
         return ""
-    named = found.get("device_name") or found.get("cpu") or ""
-    words = [found.get("device", ""), named if named != found.get("device") else ""]
-    if found.get("device") != "cpu" and found.get("cpu"):
-        words.append(f"host {found['cpu']}")
-    if found.get("threads"):
-        words.append(counted(found["threads"], "thread"))
+    named = hardware.get("device_name") or hardware.get("cpu") or ""
+    words = [hardware.get("device", ""), named if named != hardware.get("device") else ""]
+    if hardware.get("device") != "cpu" and hardware.get("cpu"):
+        words.append(f"host {hardware['cpu']}")
+    if hardware.get("threads"):
+        words.append(counted(hardware["threads"], "thread"))
     return ", ".join(word for word in words if word)
 
 
@@ -206,10 +206,10 @@ def _commit(record: Record) -> str:
 
 def _told(records: Records, tell: Callable[[Record], str]) -> str:
     """Return what ``tell`` says of the records; where they differ, how many say what."""
-    told = Counter(text for record in records.values() if (text := tell(record)))
-    if len(told) <= 1:
-        return "".join(told)
-    return "; ".join(f"{text} ({counted(n, 'run')})" for text, n in told.items())
+    texts = Counter(text for record in records.values() if (text := tell(record)))
+    if len(texts) <= 1:
+        return "".join(texts)
+    return "; ".join(f"{text} ({counted(n, 'run')})" for text, n in texts.items())
 
 
 def _done(summary: Summary) -> list[int]:

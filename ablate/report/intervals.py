@@ -68,9 +68,9 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
     if least is None:
         return text
     low, high = (number(end, BLEU_DECIMALS) for end in (least.low, least.high))
-    found = low if low == high else f"{low} to {high}"
+    size = low if low == high else f"{low} to {high}"
     power = "is found with a probability of 80%"
-    return f"{text} With the pairs done, a true difference of {found} BLEU {power}."
+    return f"{text} With the pairs done, a true difference of {size} BLEU {power}."
 
 
 def _apart(results: Results, compared: Comparison) -> Iterator[Footnote]:
@@ -88,8 +88,8 @@ def _apart(results: Results, compared: Comparison) -> Iterator[Footnote]:
             f"{', '.join(compared.departed)}: the spread over seeds departs from that of the other "
             "rows (F test at 0.1%), so that the interval is of the row's own paired differences"
         )
-    shown = (results.comparison(metric) for metric in (results.loss, *results.bleu_metrics))
-    differences = (d for each in shown if each for d in each.differences.values())
+    comparisons = (results.comparison(metric) for metric in (results.loss, *results.bleu_metrics))
+    differences = (d for each in comparisons if each for d in each.differences.values())
     if any(each.method == "moderated" for each in differences):
         marked = "other marked intervals" if texts else "marked intervals"
         texts.append(

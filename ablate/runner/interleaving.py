@@ -37,7 +37,7 @@ class Interleaver:
         self._order: deque[int] = deque()  # the active function, the next one, and so on
         self._turns: list[threading.Semaphore] = []
         self._failure: EngineError | None = None
-        self._here = threading.local()
+        self._of_thread = threading.local()
 
     def run(self, works: Sequence[Callable[[], None]]) -> None:
         """Run all of ``works``; an exception in one does not end the others.
@@ -67,7 +67,7 @@ class Interleaver:
         if len(self._order) == 1:
             self._check_process()
             return
-        number, own = self._here.number, self._here.own
+        number, own = self._of_thread.number, self._of_thread.own
         own.keep()
         self._order.rotate(-1)
         self._wake_next()
@@ -79,7 +79,7 @@ class Interleaver:
         self._turns[number].acquire()
         try:
             self._check_process()
-            self._here.number, self._here.own = number, _RandomState(self._device)
+            self._of_thread.number, self._of_thread.own = number, _RandomState(self._device)
             with _on_a_stream(self._device):
                 work()
         except EngineError as error:

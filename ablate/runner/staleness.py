@@ -55,15 +55,15 @@ def code_digest() -> str:
 def _other_code(made: Mapping[str, Any]) -> str | None:
     if "code" in made:
         return None if made["code"] == code_digest() else "the code has changed since"
-    here = provenance.git()
+    present = provenance.git()
     commit = made.get("commit")
-    if commit is None and here["commit"] is None:
+    if commit is None and present["commit"] is None:
         return None  # both are of an installed package, whose version is compared below
-    if commit is None or here["commit"] is None:
+    if commit is None or present["commit"] is None:
         return "it is not from a checkout of this code"
     if not made.get("is_clean"):
         return f"its code was commit {commit[:12]} with changes that were not committed"
-    if not here["is_clean"]:
+    if not present["is_clean"]:
         return "the code here has changes that are not committed"
     return f"its code was commit {commit[:12]}, which differs" if _differs(commit) else None
 

@@ -231,8 +231,8 @@ def _published(table: Table, name: str) -> dict[str, Any]:
     published = table.published
     if published is None:
         return {}
-    said = [published.of(line.summary.name) for line in table.lines]
-    measures = dict.fromkeys(measure for of_row in said for measure in of_row)
+    by_line = [published.of(line.summary.name) for line in table.lines]
+    measures = dict.fromkeys(measure for of_row in by_line for measure in of_row)
     row = {f"published.{measure}": published.of(name).get(measure) for measure in measures}
     return {**row, "published.source": published.source, "published.note": published.note}
 
