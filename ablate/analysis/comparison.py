@@ -117,7 +117,7 @@ class Comparison:
 
         Of the rows of the additive model, with the pairs that they have: the least and the largest.
         """
-        found = [
+        sizes = [
             dunnett.smallest_detectable(each.standard_error, each.critical, each.df)
             for each in self.differences.values()
             if each.method in ("two-way", "moderated")
@@ -125,7 +125,7 @@ class Comparison:
             and each.df
             and each.critical
         ]
-        return Interval(min(found), max(found)) if found else None
+        return Interval(min(sizes), max(sizes)) if sizes else None
 
 
 def compare(
@@ -148,13 +148,13 @@ def compare(
     pool = _Pool({row: values[row] for row in whole if row not in departed}, baseline)
     apart = [row for row in others if row in whole and row not in pool.rows]
     apart = [row for row in apart if baseline in whole and len(_pairs(values, row)) > 1]
-    family = Family(pool.loadings, pool.df, len(apart), LEVEL)
+    family = Family(pool.loadings, pool.df, len(apart), LEVEL, pool.slack)
     zeros = failed if is_score else {}
-    found = {row: _without_interval(values, zeros, row) for row in others}
-    found |= {row: pool.difference(found[row], row, family) for row in pool.rows}
-    found |= {row: _paired(found[row], _pairs(values, row), family) for row in apart}
+    by_row = {row: _without_interval(values, zeros, row) for row in others}
+    by_row |= {row: pool.difference(by_row[row], row, family) for row in pool.rows}
+    by_row |= {row: _paired(by_row[row], _pairs(values, row), family) for row in apart}
     return Comparison(
-        differences=found,
+        differences=by_row,
         sd=pool.sd,
         df=pool.df,
         family=family,
@@ -196,7 +196,7 @@ class _Pool:
         self.rows: list[str] = []
         self.standing_out: tuple[str, ...] = ()
         self.loadings: tuple[float, ...] = ()
-        self.df, self.sd = 0, None
+        self.df, self.sd, self.slack = 0, None, 1.0
         if len(values) < 2:
             return
         array = _array(values)
@@ -215,29 +215,30 @@ class _Pool:
         self._estimates = dict(zip(self.rows, model.differences(array)[at], strict=True))
         if model.df == 0:
             return
-        found = spreads.errors(model, array)
-        of_rows = zip(found.standard[at], found.df[at], found.are_wider[at], strict=True)
+        self.slack = spreads.slack(len(others), model.df)
+        of_model = spreads.errors(model, array)
+        of_rows = zip(of_model.standard[at], of_model.df[at], of_model.are_wider[at], strict=True)
         self._errors = dict(zip(self.rows, of_rows, strict=True))
-        self.standing_out = tuple(rows[int(i)] for i in np.flatnonzero(found.stand_out))
+        self.standing_out = tuple(rows[int(i)] for i in np.flatnonzero(of_model.stand_out))
 
     def difference(self, bare: Difference, row: str, family: Family) -> Difference:
         """Return the difference of one of the rows by least squares."""
-        found = replace(bare, estimate=float(self._estimates[row]), method="two-way")
+        fitted = replace(bare, estimate=float(self._estimates[row]), method="two-way")
         if self.sd is None or family.critical is None:
-            return found
+            return fitted
         error, df, is_wider = self._errors[row]
         if not is_wider:
-            return _with_intervals(found, float(error), (self.df, family.critical), family)
+            return _with_intervals(fitted, float(error), (self.df, family.critical), family)
         apart = float(df), family.critical_apart(float(df))
-        return _with_intervals(replace(found, method="moderated"), float(error), apart, family)
+        return _with_intervals(replace(fitted, method="moderated"), float(error), apart, family)
 
 
 def _paired(bare: Difference, pairs: Sequence[float], family: Family) -> Difference:
     """Return the difference of a row from its own paired differences alone."""
     df = len(pairs) - 1
     error = float(np.std(pairs, ddof=1)) / math.sqrt(len(pairs))
-    found = replace(bare, method="paired")
-    return _with_intervals(found, error, (df, family.critical_apart(df)), family)
+    paired = replace(bare, method="paired")
+    return _with_intervals(paired, error, (df, family.critical_apart(df)), family)
 
 
 def _without_interval(values: Values, zeros: Mapping[str, Collection[int]], row: str) -> Difference:

@@ -114,26 +114,30 @@ class Family:
         df: degrees of freedom of the shared error; 0 if there is none.
         n_apart: comparisons with an error of their own.
         level: probability that all intervals hold.
+        slack: 1, or more where the standard errors are larger than need be: the constants are
+            those of the probability level ** slack.
     """
 
     loadings: tuple[float, ...]
     df: float
     n_apart: int = 0
     level: float = 0.95
+    slack: float = 1.0
 
     @cached_property
     def critical(self) -> float | None:
         """The constant of the comparisons with the shared error; None if there are none."""
         if not self.loadings or self.df == 0:
             return None
-        return critical_value(self._all, self.df, self.level)
+        return critical_value(self._all, self.df, self.level**self.slack)
 
     def p(self, statistic: float) -> float:
         """Return the adjusted p value of a |T| with the shared error, to within 1e-9.
 
         It is at most 1 - level just where the interval leaves out 0.
         """
-        return _between_0_and_1(1 - coverage(statistic, self._all, self.df))
+        covered = _between_0_and_1(coverage(statistic, self._all, self.df))
+        return _between_0_and_1(1 - covered ** (1 / self.slack))
 
     def critical_apart(self, df: float) -> float:
         """Return the constant of a comparison with an error of its own, of ``df`` degrees."""
@@ -174,12 +178,12 @@ def smallest_detectable(
 def _noncentrality(critical: float, df: float, power: float) -> float:
     s, of_s = _error_nodes(df)
 
-    def found(shift: float) -> float:
+    def excess_power(shift: float) -> float:
         beyond = special.ndtr(shift - critical * s) + special.ndtr(-shift - critical * s)
         return float(of_s @ beyond) - power
 
     # an error far above its true size, which s is there, hides shifts up to critical times s
-    return _root(found, 0.0, critical * s[-1] + _FURTHEST)
+    return _root(excess_power, 0.0, critical * s[-1] + _FURTHEST)
 
 
 @lru_cache(maxsize=1024)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from ablate.analysis.spreads import PRIOR, STANDING_OUT, errors
+from ablate.analysis.dunnett import Family
+from ablate.analysis.spreads import PRIOR, STANDING_OUT, errors, slack
 from ablate.analysis.two_way import two_way
 
 RNG = np.random.default_rng(7)
@@ -69,8 +70,36 @@ def test_a_row_of_few_runs_has_the_larger_share_of_the_error() -> None:
     assert factors[0] < factors[1]  # less of it is the baseline's, which spreads more
 
 
-def test_the_prior_is_what_measured_spreads_are_worth() -> None:
-    assert special.polygamma(1, PRIOR / 2) == pytest.approx((2 * 0.40) ** 2, abs=0.01)
+@pytest.mark.parametrize(("rows", "seeds"), [(5, 3), (16, 3), (26, 5)])
+def test_of_tables_whose_rows_spread_alike_5_percent_are_wrong(rows: int, seeds: int) -> None:
+    """Without the slack it would be 3.8%, 3.4% and 4.1%; 20,000 tables tell them apart."""
+    n, k = 20_000, rows - 1
+    model = two_way(np.ones((rows, seeds), bool))
+    values = tables(n, rows, seeds)
+    found = errors(model, values)
+    family = Family((0.5**0.5,) * k, model.df, slack=slack(k, model.df))
+    assert family.critical is not None
+    rarely = special.stdtr(model.df, -family.critical)
+    critical = -special.stdtrit(found.df, rarely)  # as of `Family.critical_apart`
+    wrong = (np.abs(model.differences(values)) > critical * found.standard).any(axis=1).mean()
+    assert wrong == pytest.approx(0.05, abs=0.0046)  # three Monte Carlo errors
+    assert family.critical_apart(7.0) == pytest.approx(-special.stdtrit(7.0, rarely))
+
+
+@pytest.mark.parametrize("n_rows", [1, 4, 15, 200])
+def test_the_more_seeds_the_less_slack(n_rows: int) -> None:
+    values = [slack(n_rows, n_rows * (seeds - 1)) for seeds in (3, 5, 10, 40, 10**6)]
+    assert values == sorted(values, reverse=True)
+    assert values[-1] == pytest.approx(1, abs=1e-4)
+    assert n_rows > 1 or set(values) == {1.0}  # two rows cannot stand out from one another
+
+
+def test_the_slack_is_in_the_constant_and_in_the_p_value_alike() -> None:
+    family = Family((0.5**0.5,) * 4, 8, slack=1.5)
+    assert family.critical is not None
+    assert family.critical < Family((0.5**0.5,) * 4, 8).critical  # type: ignore[operator]
+    assert family.p(family.critical) == pytest.approx(0.05)
+    assert family.p(0.0) == pytest.approx(1)
 
 
 def test_two_rows_cannot_stand_out_from_one_another() -> None:
