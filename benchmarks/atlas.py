@@ -58,6 +58,11 @@ TUNED = ("optimizer", "schedule")
 KEPT = {"schedule": ("warmup",)}
 """Options that have the baseline's value: a warm-up of 4,000 steps is longer than its training."""
 
+BESIDE: Mapping[str, Mapping[str, Any]] = {
+    "schedule_free_adamw": {"training.schedule": {"name": "constant", "warmup": 100}}
+}
+"""What parts stand beside by their nature, although they fit the baseline without it."""
+
 NEEDS: tuple[Mapping[str, Any], ...] = (
     {},
     {"model.norm": "none"},
@@ -126,7 +131,7 @@ def fitting(
     """Return the changes by which a part fits the baseline, or None and the reason."""
     first = ""
     for needs in NEEDS:
-        changes = {path: choice, **needs}
+        changes = {path: choice, **needs, **BESIDE.get(str(choice), {})}
         reason = refusal(changes, more)
         if reason is None:
             return changes, ""

@@ -6,6 +6,8 @@ average the last 5 (base) or 20 (big) snapshots.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypedDict
 
@@ -14,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ablate.config.experiment import Average
+from ablate.parts.optimizer import Averaging
 
 
 class Kept(TypedDict):
@@ -109,6 +112,24 @@ class MovingAverage:
     def mean(self, n_steps: int) -> dict[str, Tensor]:
         """Return the average after ``n_steps`` calls of `add`."""
         return {name: total / (1 - self.decay**n_steps) for name, total in self.total.items()}
+
+
+@contextmanager
+def evaluated_weights(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Give the model the weights that its optimizer evaluates; take them back bit for bit."""
+    if not isinstance(optimizer, Averaging):
+        yield
+        return
+    with torch.no_grad():
+        trained = [(w, w.clone(), average) for w, average in optimizer.averages()]
+        for w, _, average in trained:
+            w.copy_(average)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for w, own, _ in trained:
+                w.copy_(own)
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:

@@ -25,7 +25,7 @@ from ablate.parts.schedule import Schedule
 from ablate.processes import give_back_free_memory
 from ablate.registry import build
 from ablate.training import checkpoint
-from ablate.training.averaging import MovingAverage, Snapshots
+from ablate.training.averaging import MovingAverage, Snapshots, evaluated_weights
 from ablate.training.curve import Curve, Pending, Row, wants_row
 from ablate.training.engines import SelfCheck, make_engine
 from ablate.training.micro_batching import most_parts
@@ -256,7 +256,8 @@ class _Loop:
         result = self.engine.step(self.engine.divided(batches, self.job.micro_batch_factor))
         self.self_check.after_step()
         if self.moving:
-            self.moving.add(self.model)
+            with evaluated_weights(self.optimizer):
+                self.moving.add(self.model)
         state.epoch, state.index = self.stream.epoch, self.stream.index
         state.target_tokens += result.n_tokens
         has_row = wants_row(state.step, self.n_steps) and not self._wants_evaluation()
@@ -308,6 +309,10 @@ class _Loop:
         return self.state.step % every == 0
 
     def _evaluate(self) -> float:
+        with evaluated_weights(self.optimizer):
+            return self._evaluate_weights()
+
+    def _evaluate_weights(self) -> float:
         state = self.state
         dev_nll = self.job.evaluate(self.model)
         self.model.train()

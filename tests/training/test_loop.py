@@ -18,6 +18,7 @@ from ablate.config import RunSpec
 from ablate.errors import DivergedError, StoppedError
 from ablate.training import Progress, TrainingResult, checkpoint, loop, train
 from ablate.training.averaging import Snapshots
+from ablate.training.step import make_optimizer
 from tests.training.reversal import fresh, job, nll, run_spec
 
 pytestmark = pytest.mark.train
@@ -88,6 +89,7 @@ def test_the_same_seed_gives_the_same_numbers(tmp_path: Path) -> None:
         {"average": {"last": 2}},
         {"average": {"best": 2}},
         {"feed_forward": "loss_free_experts"},
+        {"optimizer": {"name": "schedule_free_adamw"}, "average": {"last": 2}},
     ],
 )
 def test_an_interrupted_run_ends_like_one_that_was_not(
@@ -108,6 +110,30 @@ def test_an_interrupted_run_ends_like_one_that_was_not(
     pd.testing.assert_frame_equal(curve(tmp_path / "whole"), curve(tmp_path / "parts"))
     assert parts.averaged_steps == whole.averaged_steps
     assert (parts.epochs, parts.target_tokens) == (whole.epochs, whole.target_tokens)
+
+
+@pytest.mark.parametrize("average", [{"last": 1}, {"ema": 1e-9}])
+def test_what_is_evaluated_and_kept_are_the_averages_of_the_optimizer(
+    tmp_path: Path, average: dict[str, Any]
+) -> None:
+    spec = run_spec(optimizer={"name": "schedule_free_adamw"}, average=average)
+    trained, weights = go(spec, tmp_path)
+    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    model = fresh(spec)
+    name_of = {id(p): name for name, p in model.named_parameters()}
+    groups = make_optimizer(spec, model).param_groups
+    names = [name_of[id(p)] for group in groups for p in group["params"]]
+    for number, name in enumerate(names):
+        y, z = saved["model"][name], saved["optimizer"]["state"][number]["z"]
+        torch.testing.assert_close(weights[name], y.lerp(z, 1 - 1 / 0.9), atol=1e-6, rtol=1e-6)
+    assert any(not torch.equal(weights[name], y) for name, y in saved["model"].items())
+    model.load_state_dict(weights)
+    evaluated = nll(model)
+    model.load_state_dict(saved["model"])
+    assert abs(evaluated - nll(model)) > 1e-4
+    assert trained.best_dev_nll <= evaluated + 1e-6
+    curve_of_dev = curve(tmp_path)["dev_nll"].dropna()
+    assert curve_of_dev.iloc[-1] == pytest.approx(evaluated, abs=1e-5)
 
 
 def test_a_crash_between_snapshot_and_checkpoint_does_no_harm(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from ablate.registry import Part
 
@@ -51,6 +51,18 @@ class Optimizer(Part, slot="optimizer"):
     @abstractmethod
     def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
         """Return the optimizer of all parameters in ``groups``, with learning rates of 0."""
+
+
+class Averaging(ABC):
+    """Base of PyTorch optimizers that evaluate other weights than those that they train.
+
+    The model holds the weights at which gradients are taken. Where it is evaluated, and where its
+    weights are kept, training puts the averages in their place.
+    """
+
+    @abstractmethod
+    def averages(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield each weight that has made a step, and its average."""
 
 
 class TorchOptimizer(Optimizer):

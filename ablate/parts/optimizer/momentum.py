@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import torch
@@ -10,7 +9,8 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from ablate.parts.optimizer.adaptive import AdamW
-from ablate.parts.optimizer.contract import Betas, Decay, Group, Optimizer, TorchOptimizer
+from ablate.parts.optimizer.combined import OfMatrices
+from ablate.parts.optimizer.contract import Betas, Decay, TorchOptimizer
 from ablate.registry import register
 
 
@@ -115,7 +115,7 @@ class Lion(TorchOptimizer):
     source="Jordan et al. 2024, kellerjordan.github.io/posts/muon; Liu et al. 2025, "
     "arXiv:2502.16982, alg. 1, as in torch.optim.Muon",
 )
-class Muon(Optimizer):
+class Muon(OfMatrices):
     """Steps of equal length in every direction of a weight matrix; AdamW for other parameters.
 
     Matrices are the weights of the linear layers in the stacks; tables, the output layer, biases
@@ -161,41 +161,5 @@ class Muon(Optimizer):
         }
         self.others = AdamW(betas=betas, eps=eps, weight_decay=weight_decay)
 
-    def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
-        matrices = [group.to_torch() for group in groups if group.is_matrix]
-        others = [group for group in groups if not group.is_matrix]
-        return CombinedOptimizer(
-            *([torch.optim.Muon(matrices, **self.options)] if matrices else []),
-            *([self.others.make(others)] if others else []),
-        )
-
-
-class CombinedOptimizer(torch.optim.Optimizer):
-    """Several optimizers with disjoint parameters, as one.
-
-    Args:
-        *optimizers: their groups, in order, are those of the combined optimizer.
-    """
-
-    def __init__(self, *optimizers: torch.optim.Optimizer) -> None:
-        self.optimizers = optimizers
-        super().__init__(self._groups(), {})
-
-    def step(self, closure: Any = None) -> Any:
-        """Make one step with each; the gradients must have been computed."""
-        assert closure is None, "a closure is not supported"
-        for optimizer in self.optimizers:
-            optimizer.step()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the states of all, in order."""
-        return {"optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
-        for optimizer, state in zip(self.optimizers, state_dict["optimizers"], strict=True):
-            optimizer.load_state_dict(state)
-        self.param_groups = self._groups()  # the optimizers have new ones
-
-    def _groups(self) -> list[dict[str, Any]]:
-        return [group for optimizer in self.optimizers for group in optimizer.param_groups]
+    def of_matrices(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        return torch.optim.Muon(groups, **self.options)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,60 +10,10 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 from torch import Tensor
 
 from ablate.parts.optimizer.adaptive import AdamW
-from ablate.parts.optimizer.contract import Betas, Decay, Group, Optimizer, TorchOptimizer
-from ablate.parts.optimizer.momentum import CombinedOptimizer
+from ablate.parts.optimizer.combined import OfMatrices
+from ablate.parts.optimizer.contract import Betas, Decay, TorchOptimizer
+from ablate.parts.optimizer.per_parameter import PerParameter, State, adam_moments, moving_mean
 from ablate.registry import register
-
-State = dict[str, Any]
-
-
-class PerParameter(torch.optim.Optimizer):
-    """The contract of optimizers that treat every parameter by itself.
-
-    Args:
-        groups: of parameters.
-        **settings: of the optimizer; groups may have others.
-    """
-
-    def __init__(self, groups: list[dict[str, Any]], **settings: Any) -> None:
-        super().__init__(groups, settings)
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        """Make one step; the gradients must have been computed."""
-        assert closure is None, "a closure is not supported"
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    state = self.state[parameter]
-                    state["step"] = state.get("step", 0) + 1
-                    self.update(parameter, parameter.grad, state, group)
-
-    @abstractmethod
-    def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
-        """Change a parameter in place.
-
-        Args:
-            w: the parameter.
-            g: its gradient.
-            state: of the parameter, kept from step to step; ``step`` is the number of this one.
-            group: the settings.
-        """
-
-
-def moving_mean(state: State, name: str, x: Tensor, decay: float) -> Tensor:
-    """Return the moving mean of ``x`` that is kept under a name, not corrected for its start."""
-    if name not in state:
-        state[name] = torch.zeros_like(x)
-    mean: Tensor = state[name]
-    return mean.lerp_(x, 1 - decay)
-
-
-def adam_moments(state: State, g: Tensor, betas: Betas) -> tuple[Tensor, Tensor]:
-    """Return the bias-corrected moving means of ``g`` and of its square."""
-    t = state["step"]
-    m = moving_mean(state, "first", g, betas[0]) / (1 - betas[0] ** t)
-    return m, moving_mean(state, "second", g.square(), betas[1]) / (1 - betas[1] ** t)
 
 
 class TwoAveragesAdam(PerParameter):
@@ -346,7 +294,7 @@ def _eigenvectors(factor: Tensor) -> Tensor:
     "g^T g; all others: adamw",
     source="Vyas et al. 2024, arXiv:2409.11321, alg. 3, and their code",
 )
-class Soap(Optimizer):
+class Soap(OfMatrices):
     """Adam in the eigenbasis of Shampoo's preconditioner.
 
     Matrices are the weights of the linear layers in the stacks. Tables and the output layer, whose
@@ -379,10 +327,5 @@ class Soap(Optimizer):
         }
         self.others = AdamW(betas=betas, eps=eps, weight_decay=weight_decay)
 
-    def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
-        matrices = [group.to_torch() for group in groups if group.is_matrix]
-        others = [group for group in groups if not group.is_matrix]
-        return CombinedOptimizer(
-            *([RotatedAdam(matrices, **self.settings)] if matrices else []),
-            *([self.others.make(others)] if others else []),
-        )
+    def of_matrices(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        return RotatedAdam(groups, **self.settings)

@@ -1,0 +1,77 @@
+"""Optimizers that average the weights themselves, in the place of a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from pydantic import NonNegativeFloat, PositiveFloat
+from torch import Tensor
+
+from ablate.parts.optimizer.contract import Averaging, Betas, TorchOptimizer
+from ablate.parts.optimizer.per_parameter import PerParameter, State, moving_mean
+from ablate.registry import register
+
+
+class InterpolatedAdam(PerParameter, Averaging):
+    """The optimizer of `schedule_free_adamw`: a parameter is y, and its state holds z."""
+
+    def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
+        (b1, b2), lr = group["betas"], group["lr"]
+        z = state["z"] if "z" in state else state.setdefault("z", w.clone())
+        v = moving_mean(state, "second", g.square(), b2) / (1 - b2 ** state["step"])
+        u = g / (v.sqrt() + group["eps"]) + group["weight_decay"] * w
+        state["largest"] = max(state.get("largest", 0.0), lr)
+        weight = state["largest"] ** 2
+        state["total"] = state.get("total", 0.0) + weight
+        share = weight / state["total"] if weight else 0.0
+        w.lerp_(z, share).sub_(lr * (1 - b1 * (1 - share)) * u)
+        z.sub_(lr * u)
+
+    def averages(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w in self.state:
+                    yield w, torch.lerp(w, self.state[w]["z"], 1 - 1 / group["betas"][0])
+
+
+@register(
+    "schedule_free_adamw",
+    formula="z <- z - lr (g / (sqrt(v) + eps) + weight_decay y), x <- (1 - c) x + c z, g at "
+    "y = (1 - b1) z + b1 x, c = max lr^2 / sum of max lr^2; x is evaluated",
+    source="Defazio et al. 2024, arXiv:2405.15682, alg. 1, and their code (schedulefree 1.4)",
+)
+class ScheduleFreeAdamW(TorchOptimizer):
+    """AdamW whose weights are averaged while it trains, so that the rate need not fall.
+
+    It belongs beside the schedule `constant`, with a warm-up; the weights of the average are the
+    squares of the highest rate so far, so that those of the warm-up count less. Gradients are taken
+    between the average and the weights that the steps are made of. The average is what is evaluated
+    on the dev set, kept in snapshots, averaged by ``training.average`` and stored in the end.
+
+    Args:
+        betas: the share of the average in the weights that gradients are taken at, which must be
+            above 0, and the decay of the gradient's second moment.
+        eps: added to the root of the second moment.
+        weight_decay: times the learning rate, the share of y that a step subtracts from z.
+
+    Raises:
+        ValueError: if the first of betas is 0.
+    """
+
+    torch_class = InterpolatedAdam
+
+    def __init__(
+        self,
+        *,
+        betas: Betas = (0.9, 0.999),
+        eps: PositiveFloat = 1e-8,
+        weight_decay: NonNegativeFloat = 0.0,
+    ) -> None:
+        if not betas[0]:
+            raise ValueError(
+                "with 0 as the first of betas gradients are taken without the average, which is "
+                "then not kept; give it a number above 0, such as 0.9"
+            )
+        self.arguments = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
