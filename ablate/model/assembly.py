@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from ablate.config.experiment import ModelSpec
+from collections.abc import Mapping
+
+from ablate.config.experiment import ModelSpec, StackSpec
 from ablate.config.inheritance import SIDES
 from ablate.model.stack import Layer, Stack
 from ablate.model.transformer import Transformer
 from ablate.parts.attention import Attention
-from ablate.parts.dims import LayerInfo, Side, StackInfo
+from ablate.parts.dims import Dims, LayerInfo, Side, StackInfo
 from ablate.parts.dropout import WordDropout
 from ablate.parts.embedding import Embedding, Vocabulary
 from ablate.parts.feed_forward import FeedForward
@@ -35,10 +37,11 @@ def assemble(spec: ModelSpec, vocabulary: Vocabulary, pad: int) -> Transformer:
     Raises:
         RefusedError: if a part refuses its arguments, with the path of the choice.
     """
+    stacks = {side: spec.stack(side) for side in SIDES}
     model = Transformer(
         embedding=build(Embedding, spec.embedding, spec.dims, vocabulary, at="model.embedding"),
-        encoder=_stack(spec, "encoder", vocabulary, pad),
-        decoder=_stack(spec, "decoder", vocabulary, pad),
+        encoder=_stack(spec.dims, stacks, "encoder", vocabulary, pad),
+        decoder=_stack(spec.dims, stacks, "decoder", vocabulary, pad),
         pad=pad,
         max_len=spec.dims.max_len,
     )
@@ -52,8 +55,9 @@ def assemble(spec: ModelSpec, vocabulary: Vocabulary, pad: int) -> Transformer:
     return model
 
 
-def _stack(spec: ModelSpec, side: Side, vocabulary: Vocabulary, pad: int) -> Stack:
-    stacks, dims = {s: spec.stack(s) for s in SIDES}, spec.dims
+def _stack(
+    dims: Dims, stacks: Mapping[Side, StackSpec], side: Side, vocabulary: Vocabulary, pad: int
+) -> Stack:
     stack, depths = stacks[side], {f"n_{s}_layers": stacks[s].n_layers for s in SIDES}
     stack_info = StackInfo(side=side, **depths)
 
