@@ -34,7 +34,7 @@ from tests.training.reversal import fresh, job, pairs, run_spec
 
 pytestmark = pytest.mark.train
 
-N_STEPS = 100
+N_STEPS = 50
 CPU = torch.device("cpu")
 
 
@@ -51,7 +51,7 @@ def prepared(name: str, spec: RunSpec, device: torch.device = CPU) -> tuple[Engi
 def losses(
     name: str, device: torch.device = CPU, dropout: float = 0.0, **training: Any
 ) -> tuple[list[float], Engine]:
-    """Return the loss of each of a hundred steps, and the engine."""
+    """Return the loss of each of fifty steps, and the engine."""
     spec = run_spec(dropout, clip=1.0, **training)
     engine, batches = prepared(name, spec, device)
     stream, found = Stream(batches, seed=1), []
