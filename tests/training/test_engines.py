@@ -24,6 +24,7 @@ from ablate.registry import build, choose, slots
 from ablate.training import Progress, train
 from ablate.training.engines import Eager, Engine, capturer_for, make_engine, resolve
 from ablate.training.engines import cuda_graph as graph_module
+from ablate.training.engines.compiled import OPTIONS
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.self_check import compare
 from ablate.training.plan import Stream
@@ -127,8 +128,17 @@ def test_weights_that_are_met_late_are_moved(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # where it cannot compile
-def test_compiled_code_learns_as_eager_does_with_the_same_dropout() -> None:
-    """So that it can be compared with eager steps in the middle of a run."""
+def test_what_is_compiled_learns_as_eager_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traced for batches of any shape; kernels, of which there are 34, are tested by their own.
+
+    A run compares them with eager steps anyway.
+    """
+    compile_ = torch.compile
+
+    def without_kernels(function: Callable[..., Any], *, dynamic: bool, options: Any) -> Any:
+        return compile_(function, dynamic=dynamic, backend="eager")
+
+    monkeypatch.setattr(torch, "compile", without_kernels)
     expected, _ = losses("eager", dropout=0.3)
     found, engine = losses("compile", dropout=0.3)
     assert (engine.name, engine.note) == ("compile", "")
@@ -136,6 +146,21 @@ def test_compiled_code_learns_as_eager_does_with_the_same_dropout() -> None:
     assert found == pytest.approx(expected, abs=1e-4)
     assert engine.last_engine_batch is not None
     compare(engine, engine.last_engine_batch)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
+def test_kernels_draw_dropout_as_eager_does() -> None:
+    """So that they can be compared with eager steps in the middle of a run."""
+
+    def drop(x: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(x.sin(), 0.3)
+
+    x, found = torch.ones(64), []
+    for function in (drop, torch.compile(drop, dynamic=True, options=OPTIONS)):
+        torch.manual_seed(1)
+        found.append(function(x))
+    assert 0 < int((found[0] == 0).sum()) < 64
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.gpu

@@ -14,6 +14,9 @@ from ablate.training.engines.contract import Engine
 from ablate.training.gradient import StepInputs, forward_backward, forward_hidden
 from ablate.training.step import StepConfig
 
+OPTIONS = {"fallback_random": True}
+"""Draw dropout as the eager engine does."""
+
 
 class Compiled(Engine):
     """Compiles the way through both stacks once, for batches of any shape.
@@ -36,9 +39,7 @@ class Compiled(Engine):
         capturer: GraphCapturer | None = None,
     ) -> None:
         super().__init__(model, step_config, optimizer, capturer)
-        self._forward_hidden = torch.compile(
-            forward_hidden, dynamic=True, options={"fallback_random": True}
-        )
+        self._forward_hidden = torch.compile(forward_hidden, dynamic=True, options=OPTIONS)
 
     def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:
         n_before, began = _n_compiled(), time.perf_counter()
