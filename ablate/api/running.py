@@ -22,6 +22,7 @@ from ablate.data.corpus import Corpus
 from ablate.errors import DataError, RunError, StoreError
 from ablate.measuring import SentenceStatistics
 from ablate.registry import Choice, build
+from ablate.report.paper_layouts import Layout
 from ablate.runner import devices
 from ablate.runner.schedule import is_finished
 from ablate.runner.staleness import stale_remarks
@@ -102,6 +103,7 @@ def report(
     only: Sequence[str] = (),
     overrides: Sequence[str] = (),
     results: Path | str = "results",
+    layout: Layout = "ours",
 ) -> Outcome:
     """Tabulate what is stored of an experiment.
 
@@ -111,6 +113,7 @@ def report(
         only: names of rows; all unless given.
         overrides: ``path=value``, as they were given to `run`.
         results: the folder of results.
+        layout: of the table: ours, or that of a paper.
 
     Raises:
         StoreError: if nothing is stored; it says under which overrides and seeds runs are.
@@ -124,7 +127,7 @@ def report(
             f"{store.results} holds no run of {selection.experiment.name}{about}"
             f"{trials.hints(selection, store)}; `ablate run {os.fspath(path)}` makes them"
         )
-    return Outcome(selection.experiment, records, _table(selection, records, store))
+    return Outcome(selection.experiment, records, _table(selection, records, store, layout))
 
 
 def sentences(records: Records, store: Store) -> Sentences:
@@ -151,11 +154,13 @@ def _read_sentences(path: Path) -> SentenceStatistics:
         ) from error
 
 
-def _table(selection: Selection, records: Records, store: Store) -> reporting.Table:
+def _table(
+    selection: Selection, records: Records, store: Store, layout: Layout = "ours"
+) -> reporting.Table:
     kept = sentences(records, store)
     experiment = selection.experiment
     records = scored(records, selection.corpus, experiment.metrics, store)
-    table = reporting.table(experiment, records, kept, trials.remarks(selection))
+    table = reporting.table(experiment, records, kept, trials.remarks(selection), layout)
     details = reporting.Details(
         experiment=experiment,
         records=records,

@@ -67,6 +67,14 @@ class Catalogue(StrEnum):
     json = "json"
 
 
+class Layout(StrEnum):
+    """Layouts of a table."""
+
+    ours = "ours"
+    vaswani = "vaswani"
+    narang = "narang"
+
+
 def _version(value: bool) -> None:
     if value:
         typer.echo(f"ablate {__version__}")
@@ -189,6 +197,9 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
             "LaTeX and CSV have by default; or [b]all[/b].",
         ),
     ] = None,
+    layout: Annotated[
+        Layout, typer.Option(help="Ours, or that of Vaswani et al. 2017 or Narang et al. 2021.")
+    ] = Layout.ours,
     wide: Annotated[
         bool, typer.Option("--wide", help="All columns beside one another, in the terminal.")
     ] = False,
@@ -218,6 +229,7 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
         only=only or (),
         overrides=overrides or (),
         results=results,
+        layout=layout.value,
     )
     chosen = columns.split(",") if columns else None
     show.table(outcome.table, form, output, chosen, is_wide=wide)

@@ -67,11 +67,16 @@ class Column:
 
 @dataclass(frozen=True)
 class Line:
-    """One row of the experiment: its cells, one per column, and what they were made from."""
+    """One row of the experiment: its cells, one per column, and what they were made from.
+
+    Attributes:
+        begins_group: whether it is the first of rows that stand together, under a rule.
+    """
 
     cells: tuple[Cell, ...]
     changes: Mapping[str, Any]
     summary: Summary
+    begins_group: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,7 @@ class Table:
         trial: how the table differs from that of the whole experiment, in sentences: overrides, and
             rows and seeds that are left out.
         details: what stands behind it; None where there are the numbers alone.
+        is_of_paper: whether it has the layout of a paper, in which each changed path has a column.
     """
 
     name: str
@@ -110,6 +116,7 @@ class Table:
     more: Table | None = None
     trial: tuple[str, ...] = ()
     details: Details | None = None
+    is_of_paper: bool = False
 
     def __repr__(self) -> str:
         n_columns = sum(len(block.columns) for block in self.blocks)

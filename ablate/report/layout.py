@@ -1,4 +1,4 @@
-"""The table of an experiment, laid out as in Vaswani et al. 2017, table 3.
+"""The table of an experiment, as cells.
 
 The first column names the row; then comes one column for each path of the spec that some row
 changes. The baseline says what it has there, a variant only what it changes.
@@ -17,6 +17,7 @@ from ablate.report.choices import choices
 from ablate.report.conclusion import conclusion
 from ablate.report.footnotes import footnotes
 from ablate.report.measures import Block, costs, more, quality
+from ablate.report.paper_layouts import Layout, narang, paper_notes, vaswani
 from ablate.report.results import Results
 
 
@@ -25,6 +26,7 @@ def table(
     records: Records,
     sentences: Sentences | None = None,
     trial: Sequence[str] = (),
+    layout: Layout = "ours",
 ) -> Table:
     """Lay out what is known of ``experiment``; a run without a record is shown as missing.
 
@@ -33,8 +35,12 @@ def table(
         records: of other experiments too, if need be; only this one's rows and seeds count.
         sentences: what each test sentence contributes, of the runs that have kept it.
         trial: how the experiment differs from that of its file, in sentences.
+        layout: ours, or that of a paper.
     """
     results = Results.of(experiment, records, sentences or {})
+    notes = [*_trial(trial), *footnotes(results, list(choices(experiment, results.summaries)))]
+    if layout != "ours":
+        return _of_paper(experiment, results, layout, notes)
     names = [Cell(row.name) for row in experiment.rows]
     row = (Column("row", "", kind="row"), names)
     first = [row, *_changes(experiment), *quality(results), *costs(results)]
@@ -43,13 +49,25 @@ def table(
     second = _laid_out(experiment, results, [again, *beside]) if beside else None
     return replace(
         _laid_out(experiment, results, first),
-        footnotes=(
-            *_trial(trial),
-            *footnotes(results, list(choices(experiment, results.summaries))),
-        ),
+        footnotes=tuple(notes),
         conclusion=conclusion(results),
         more=second,
         trial=tuple(trial),
+    )
+
+
+def _of_paper(
+    experiment: Experiment, results: Results, layout: Layout, notes: Sequence[Footnote]
+) -> Table:
+    blocks, begins = (vaswani if layout == "vaswani" else narang)(experiment, results)
+    laid_out = _laid_out(experiment, results, blocks)
+    lines = [replace(line, begins_group=at in begins) for at, line in enumerate(laid_out.lines)]
+    return replace(
+        laid_out,
+        lines=tuple(lines),
+        footnotes=tuple(paper_notes(notes, layout)),
+        conclusion=conclusion(results),
+        is_of_paper=True,
     )
 
 

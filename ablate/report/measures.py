@@ -26,15 +26,15 @@ _UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 
 def quality(results: Results) -> list[Block]:
     """Return the columns that a row is judged by."""
-    published = _published(results, "bleu", "BLEU")
+    theirs = published(results, "bleu", "BLEU")
     if results.bleu is None or results.loss is None:
-        return _known([_done(results), published])
+        return known([_done(results), theirs])
     column = Column(results.bleu, "BLEU", results.sets[0])
-    return _known(
+    return known(
         [
             _done(results),
-            _means(results, column),
-            published,
+            means(results, column),
+            theirs,
             _differences(results, results.bleu),
             _intervals(results, results.bleu, rank=_OF_INTERVAL),
             _verdicts(results, results.bleu),
@@ -46,12 +46,12 @@ def quality(results: Results) -> list[Block]:
 
 def costs(results: Results) -> list[Block]:
     """Return the columns of what a row costs."""
-    return _known(
+    return known(
         [
-            _parameters(results),
-            _amount(results, TRAIN_FLOPS, "FLOPs", has_aside=True),
+            parameters(results),
+            amount(results, TRAIN_FLOPS, "FLOPs", has_aside=True),
             *(
-                _amount(results, metric, name)
+                amount(results, metric, name)
                 for metric, name in ((STEPS, "steps"), (TOKENS, "tokens"))
                 if differs(results.summaries, metric)
             ),
@@ -64,34 +64,35 @@ def costs(results: Results) -> list[Block]:
 
 def more(results: Results) -> list[Block]:
     """Return the columns of the second block: perplexities, new sentences, other test sets."""
-    published = _published(results, "ppl", "ppl"), _published(results, "bleu_lc_tok", "BLEU lc tok")
+    theirs = [published(results, *of) for of in (("ppl", "ppl"), ("bleu_lc_tok", "BLEU lc tok"))]
     if results.bleu is None:
-        return _known(published)
+        return known(theirs)
     first, *others = results.sets
     lower = Column(f"{results.bleu}_lc_tok", "BLEU lc tok", first)
     blocks = [
-        *_losses(results, first),
-        published[0],
-        _means(results, lower),
-        published[1],
+        *losses(results, first),
+        theirs[0],
+        means(results, lower),
+        theirs[1],
         _intervals(results, results.bleu, is_of_sentences=True),
     ]
     for name in results.metrics:
         metric = f"test.{first}.{name}"
-        blocks.append(_means(results, Column(metric, _name(metric), first)))
+        blocks.append(means(results, Column(metric, _name(metric), first)))
         blocks.append(_differences(results, metric))
         blocks.append(_intervals(results, metric))
     for name in others:
         metric = f"test.{name}.bleu"
         if not any(row.metrics[metric].mean for row in results.summaries if metric in row.metrics):
             continue  # nothing but zeros, which are in the CSV
-        blocks.append(_means(results, Column(metric, "BLEU", name, rank=1)))
+        blocks.append(means(results, Column(metric, "BLEU", name, rank=1)))
         blocks.append(_differences(results, metric, rank=1))
         blocks.append(_intervals(results, metric, rank=1))
-    return _known(blocks)
+    return known(blocks)
 
 
-def _known(blocks: Iterable[Block]) -> list[Block]:
+def known(blocks: Iterable[Block]) -> list[Block]:
+    """Return the columns that hold anything."""
     return [block for block in blocks if any(c.value not in ("", NOTHING) for c in block[1])]
 
 
@@ -107,7 +108,7 @@ def _done(results: Results) -> Block:
     return Column("done", "done", rank=_OF_RUNS if is_whole else _OF_INTERVAL), cells
 
 
-def _means(results: Results, column: Column) -> Block:
+def means(results: Results, column: Column) -> Block:
     """Return the means over the runs that are done."""
     cells = []
     for row in results.summaries:
@@ -118,12 +119,12 @@ def _means(results: Results, column: Column) -> Block:
     return column, cells
 
 
-def _losses(results: Results, test_set: str) -> list[Block]:
+def losses(results: Results, test_set: str) -> list[Block]:
     """Return the perplexities, or where tokenizers differ the bits per character."""
     if results.has_one_tokenizer:
         both = (f"test.{test_set}.nll", test_set), ("dev.nll", "dev")
         return [_perplexities(results, metric, detail) for metric, detail in both]
-    return [_means(results, Column(results.loss or "", "bits/char", test_set))]
+    return [means(results, Column(results.loss or "", "bits/char", test_set))]
 
 
 def _perplexities(results: Results, metric: str, detail: str) -> Block:
@@ -186,7 +187,8 @@ def _compared(
     return cells
 
 
-def _parameters(results: Results) -> Block:
+def parameters(results: Results) -> Block:
+    """Return the numbers of parameters, with what they are more or less than the baseline's."""
     estimates = [row.metrics.get("params.total") for row in results.summaries]
     largest = max((each.mean for each in estimates if each), default=0)
     unit, name, decimals = (1e6, "M", 2) if largest >= 1e6 else (1e3, "k", 1)
@@ -198,7 +200,7 @@ def _parameters(results: Results) -> Block:
     return Column("params.total", "params", name, rank=_OF_RUNS), cells
 
 
-def _amount(results: Results, metric: str, header: str, *, has_aside: bool = False) -> Block:
+def amount(results: Results, metric: str, header: str, *, has_aside: bool = False) -> Block:
     """Return how much of something each row had in all of its training, in a fitting unit."""
     estimates = [row.metrics.get(metric) for row in results.summaries]
     largest = max((each.mean for each in estimates if each), default=0)
@@ -242,7 +244,7 @@ def _memory(results: Results) -> Block:
     return Column(MEMORY, "memory", detail, rank=_OF_COST), [Cell(text) for text in texts]
 
 
-def _published(results: Results, measure: str, header: str) -> Block:
+def published(results: Results, measure: str, header: str) -> Block:
     """Return what a source prints, with as many decimals as it prints."""
     of = results.published.of if results.published else (lambda _: {})
     values = [of(row.name).get(measure) for row in results.summaries]

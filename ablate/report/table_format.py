@@ -59,6 +59,8 @@ class TableFormat(ABC):
         Raises:
             SpecError: if there is no such column.
         """
+        if table.is_of_paper and self.columns == [self.default_columns]:
+            return table  # its layout has chosen them
         return chosen(table, self.columns)
 
     @abstractmethod

@@ -41,9 +41,18 @@ _SPECIAL = {
     NOTHING: "--",
     "·": r"$\cdot$",
     "…": r"\dots{}",
+    "ε": r"$\epsilon$",
+}
+_SYMBOLS = {
+    "d_model": r"$d_{\mathrm{model}}$",
+    "d_ff": r"$d_{\mathrm{ff}}$",
+    "d_k": "$d_k$",
+    "d_v": "$d_v$",
+    "P_drop": r"$P_{\mathrm{drop}}$",
+    "ε_ls": r"$\epsilon_{\mathrm{ls}}$",
 }
 _MARKS = ("†", "‡", "§", "¶")
-_SHORT = ("trial", "seed", "seeds", "BLEU", "published")
+_SHORT = ("trial", "layout", "seed", "seeds", "BLEU", "published")
 """Labels of the footnotes that are printed; the others are comments in the file."""
 _TEXT_WIDTH = (
     345.0  # points: of the class article in one column, the narrowest of the stock classes
@@ -52,6 +61,10 @@ _DIGIT = 4.25  # points: the width of a digit of Computer Modern in \footnotesiz
 _GAP = 6.0  # points between two columns
 _NARROWEST = 85.0  # points that a column of texts is to have at least
 _LONG_NAME = 18  # characters of a row's name, from which on it is broken into lines
+_LONG_VALUE = 12  # likewise of a value, where each changed path has a column
+_SIZES = {False: r"\footnotesize\setlength{\tabcolsep}{3pt}"}
+_SIZES[True] = r"\scriptsize\setlength{\tabcolsep}{2pt}"
+_SMALLER = 0.85  # what the latter takes of the former's width
 _INTERVAL = re.compile(r"\[(.*), (.*)\]")
 
 
@@ -75,7 +88,10 @@ def latex(table: Table) -> str:
     comments.
     """
     label = re.sub("[^A-Za-z0-9]+", "-", table.name).strip("-")
-    blocks = [part for block in table.blocks for part in _fitting(joined_changes(block, most=1))]
+    is_of_paper = table.is_of_paper and _SMALLER * _estimate(table) <= _TEXT_WIDTH
+    most = len(table.columns) if is_of_paper else 1
+    joined = [joined_changes(block, most) for block in table.blocks]
+    blocks = joined if is_of_paper else [part for block in joined for part in _fitting(block)]
     printed, comments = _notes(table)
     caption = " ".join(escaped(text) for text in (table.question or table.name, table.conclusion))
     return "\n".join(
@@ -84,7 +100,7 @@ def latex(table: Table) -> str:
             *(f"% {note.label}: {_in_one_line(note.text)}" for note in comments),
             r"\begin{table*}[t]",
             r"\centering",
-            r"\footnotesize\setlength{\tabcolsep}{3pt}",
+            _SIZES[is_of_paper],
             f"\\caption{{{caption.strip()}}}",
             f"\\label{{tab:{label}}}",
             *(line for block in blocks for line in (*_tabular(block), "", r"\vspace{1ex}")),
@@ -116,10 +132,19 @@ def _fitting(table: Table) -> list[Table]:
     return [table.only(sorted(grid)) for grid in grids]
 
 
+def _estimate(table: Table) -> float:
+    """Return how wide a table is with a column for each changed path."""
+    kinds = [_kind(table, at) for at in range(len(table.columns))]
+    return sum(
+        _NARROWEST if kind == "broken" else _width(table, at) for at, kind in enumerate(kinds)
+    )
+
+
 def _width(table: Table, at: int) -> float:
     column = table.columns[at]
     cells = [line.cells[at].text for line in table.lines]
-    longest = max(map(len, [column.header, column.detail, *cells]))
+    header = column.header[2:] if column.header in _SYMBOLS else column.header  # an index is small
+    longest = max(map(len, [header, column.detail, *cells]))
     return longest * _DIGIT + _GAP
 
 
@@ -156,7 +181,10 @@ def escaped(text: str) -> str:
 
 def _tabular(table: Table) -> list[str]:
     """Return a grid of the width of the text; numbers stand with their points below one another."""
-    baseline, *variants = [_row(_cells(table, line.cells)) for line in table.lines]
+    baseline, *variants = [
+        "\\midrule\n" * (line.begins_group and at > 1) + _row(_cells(table, line.cells))
+        for at, line in enumerate(table.lines)
+    ]
     return [
         f"\\begin{{tabularx}}{{\\linewidth}}{{@{{}}{_specification(table)}@{{}}}}",
         r"\toprule",
@@ -187,7 +215,8 @@ def _kind(table: Table, at: int) -> str:
     if column.kind == "row":
         return "broken" if max(len(cell.text) for cell in cells) > _LONG_NAME else "text"
     if column.kind == "change":
-        return "broken"
+        longest = max(len(cell.text) for cell in cells)
+        return "text" if table.is_of_paper and longest <= _LONG_VALUE else "broken"
     if column.kind == "verdict":
         return "text"
     if any(_INTERVAL.fullmatch(cell.value) for cell in cells):
@@ -196,10 +225,8 @@ def _kind(table: Table, at: int) -> str:
 
 
 def _head(table: Table, at: int, text: str) -> str:
-    kind = _kind(table, at)
-    if kind in ("interval", "aside"):
-        return f"\\multicolumn{{2}}{{c}}{{{escaped(text)}}}"
-    return escaped(text)
+    kind, written = _kind(table, at), _SYMBOLS.get(text, escaped(text))
+    return f"\\multicolumn{{2}}{{c}}{{{written}}}" if kind in ("interval", "aside") else written
 
 
 def _cells(table: Table, cells: Sequence[Cell]) -> list[str]:

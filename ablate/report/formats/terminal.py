@@ -118,6 +118,8 @@ class _Grid:
         yield "━" * self.width, False
         for at in range(n_rows):
             cells = [texts[at] for texts in columns]
+            if at > 2 and self.table.lines[at - 1].begins_group:
+                yield "─" * self.width, False
             for row in range(max(map(len, cells))):
                 pieces = [
                     _justified(cell[row] if row < len(cell) else "", _width(texts), is_right=right)
@@ -150,12 +152,13 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
     yield _Grid(table)
     yield _Grid(table, has_asides=False)
     yield _Grid(table, has_asides=False, fold=_FOLDS[0])
-    yield _Grid(joined_changes(table, most=_MOST_CHANGES), has_asides=False, fold=_FOLDS[0])
+    most = len(table.columns) if table.is_of_paper else _MOST_CHANGES
+    yield _Grid(joined_changes(table, most), has_asides=False, fold=_FOLDS[0])
     kept = list(range(len(table.columns)))
     while at := _next_to_go(table, kept):
         kept = [place for place in kept if place not in at]
         rest = _rest(table, kept)
-        shown = joined_changes(table.only(kept), most=_MOST_CHANGES)
+        shown = joined_changes(table.only(kept), most)
         yield _Grid(shown, has_asides=False, fold=_FOLDS[0], left_out=rest)
         if max(table.columns[place].rank for place in kept) < FIRST_BELOW:
             shown = joined_changes(shown, most=1)

@@ -1,0 +1,182 @@
+"""The tables of two papers, in place of our own layout.
+
+Vaswani et al. 2017, arXiv:1706.03762, table 3: groups of rows by letter, a column for everything
+that some row changes, cells filled only where a row changes something.
+Narang et al. 2021, arXiv:2102.11972, table 1: parameters, operations, steps per second, the loss
+and the scores; a mark where a row is better than the baseline. Their early loss is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from string import ascii_uppercase
+from typing import Literal
+
+from ablate.analysis import TRAIN_FLOPS, Verdict
+from ablate.config import BASELINE, Experiment, Row, value_at
+from ablate.report.cells import NOTHING, Cell, Column, Footnote
+from ablate.report.changes import changed_paths, labels, shown
+from ablate.report.measures import (
+    LOSS_DECIMALS,
+    Block,
+    amount,
+    known,
+    losses,
+    means,
+    parameters,
+    published,
+)
+from ablate.report.numbers import number
+from ablate.report.results import TRAIN_SPEED, Results
+
+Layout = Literal["ours", "vaswani", "narang"]
+
+BETTER = "*"
+_DROPOUT = ("model.dropout.embedding", "model.dropout.residual")
+_SYMBOLS = {
+    "model.n_layers": "N",
+    "model.dims.d_model": "d_model",
+    "model.feed_forward.d_ff": "d_ff",
+    "model.dims.n_heads": "h",
+    "model.dims.d_k": "d_k",
+    "model.dims.d_v": "d_v",
+    "model.dropout.residual": "P_drop",
+    "training.objective.epsilon": "ε_ls",
+    "training.steps": "steps",
+}
+"""As the paper calls them, and in its order."""
+
+_LETTER = re.compile(r"([A-Z])(?=[ :])")
+_OWN_NOTES = ("intervals", "verdict", "new sentences", "columns", "chrF", "‡")
+_SD = "in brackets the standard deviation over seeds"
+
+
+def vaswani(experiment: Experiment, results: Results) -> tuple[list[Block], list[int]]:
+    """Return the columns of the layout, and which rows begin a group."""
+    names, begins = _groups(experiment.rows)
+    first = results.sets[0] if results.sets else ""
+    blocks = [
+        (Column("row", "", kind="row"), [Cell(name) for name in names]),
+        *_settings(experiment),
+        *known(
+            [
+                losses(results, first)[-1],
+                _with_sd(results, Column(results.bleu or "", "BLEU", first)),
+                published(results, "bleu", "BLEU"),
+                _without_asides(parameters(results)),
+            ]
+        ),
+    ]
+    return blocks, begins
+
+
+def narang(experiment: Experiment, results: Results) -> tuple[list[Block], list[int]]:
+    """Return the columns of the layout; no row begins a group."""
+    sets = [Column(f"test.{name}.bleu", "BLEU", name) for name in results.sets]
+    first = results.sets[0] if results.sets else ""
+    others = [Column(f"test.{first}.{name}", name, first) for name in results.metrics]
+    blocks = [
+        (Column("row", "model", kind="row"), [Cell(row.name) for row in experiment.rows]),
+        *known(
+            [
+                _without_asides(parameters(results)),
+                _without_asides(amount(results, TRAIN_FLOPS, "ops")),
+                _steps_per_second(results),
+                _with_sd(results, Column("dev.nll", "loss", "final, dev")),
+                *(_with_sd(results, column) for column in (*sets, *others)),
+                published(results, "bleu", "BLEU"),
+            ]
+        ),
+    ]
+    return blocks, []
+
+
+def paper_notes(notes: Sequence[Footnote], layout: Layout) -> list[Footnote]:
+    """Return the footnotes of a table in a paper's layout: without those on other columns."""
+    empty = "an empty cell is as in the base model; " if layout == "vaswani" else ""
+    text = (
+        f"{empty}{_SD}; {BETTER} better than the baseline: the 95% interval of the difference, "
+        "which holds together with those of all rows, leaves out 0"
+    )
+    left_out = (*_OWN_NOTES, "speed") if layout == "vaswani" else _OWN_NOTES
+    kept = [note for note in notes if note.label not in left_out]
+    return [Footnote("layout", text), *kept]
+
+
+def _groups(rows: Sequence[Row]) -> tuple[list[str], list[int]]:
+    """Return a letter for the first row of every group, and where groups begin.
+
+    Groups are those of the letters that names begin with, as in ``A h=1``; without any, rows that
+    change the same paths are a group.
+    """
+    letters = [match[1] if (match := _LETTER.match(row.name)) else "" for row in rows]
+    names, begins, last = ["base"], [], None
+    for at, row in enumerate(rows[1:], start=1):
+        group = letters[at] or (row.name if any(letters) else tuple(row.changes))
+        is_first = group != last
+        if is_first:
+            begins.append(at)
+        letter = letters[at] or (None if any(letters) else _letter(len(begins) - 1))
+        names.append((f"({letter})" if letter else row.name) if is_first else "")
+        last = group
+    return names, begins
+
+
+def _letter(number: int) -> str:
+    """Return ``A``, ..., ``Z``, ``AA``, ..."""
+    above, at = divmod(number, len(ascii_uppercase))
+    return (_letter(above - 1) if above else "") + ascii_uppercase[at]
+
+
+def _settings(experiment: Experiment) -> list[Block]:
+    """Return a column for each path that some row changes, in the paper's order."""
+    rows = experiment.rows
+    order = list(_SYMBOLS)
+    paths = changed_paths(row.changes for row in rows)
+    if all(row.changes.get(_DROPOUT[0]) == row.changes.get(_DROPOUT[1]) for row in rows):
+        paths = [path for path in paths if path != _DROPOUT[0]]
+    paths.sort(key=lambda path: order.index(path) if path in order else len(order))
+    baseline = rows[0].spec.model_dump(mode="json")
+    blocks = []
+    for path, label in zip(paths, labels(paths), strict=True):
+        cells = [
+            Cell(shown(value_at(baseline, path), path))
+            if row.name == BASELINE
+            else Cell(shown(row.changes[path]) if path in row.changes else "")
+            for row in rows
+        ]
+        blocks.append((Column(path, _SYMBOLS.get(path, label), kind="change"), cells))
+    return blocks
+
+
+def _with_sd(results: Results, column: Column) -> Block:
+    """Return means with their deviations, marked where the verdict is that the row is better."""
+    column, cells = means(results, column)
+    decimals = LOSS_DECIMALS if column.key.endswith(".nll") else 1
+    written = []
+    for row, cell in zip(results.summaries, cells, strict=True):
+        estimate = row.metrics.get(column.key)
+        sd = estimate.sd if estimate else None
+        is_better = results.verdict(row.name, column.key) is Verdict.BETTER
+        aside = "" if sd is None else f"±{number(sd, decimals)}"
+        written.append(replace(cell, aside=aside, mark=cell.mark + (BETTER if is_better else "")))
+    return column, written
+
+
+def _steps_per_second(results: Results) -> Block:
+    cells = []
+    for row in results.summaries:
+        speed, measured = row.speeds.get(TRAIN_SPEED), row.metrics.get(TRAIN_SPEED)
+        steps, tokens = row.metrics.get("train.steps"), row.metrics.get("train.target_tokens")
+        if measured and steps and tokens:
+            per_second = (speed.value if speed else measured.mean) * steps.mean / tokens.mean
+            cells.append(Cell(number(per_second, 2)))
+        else:
+            cells.append(Cell(NOTHING))
+    return Column(TRAIN_SPEED, "step/s"), cells
+
+
+def _without_asides(block: Block) -> Block:
+    return block[0], [replace(cell, aside="") for cell in block[1]]

@@ -1,0 +1,126 @@
+"""Tables in the layouts of Vaswani et al. 2017 and Narang et al. 2021."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ablate.analysis import Summary
+from ablate.config import Experiment, load
+from ablate.report import Table, render, table
+from ablate.report.paper_layouts import Layout
+from tests.report import made_up
+from tests.report.test_latex import CLASSES
+
+STUDIES = Path(__file__).parents[2] / "experiments"
+MIXED = """
+  one: {model.dims.n_heads: 1}
+  two: {model.dims.n_heads: 4}
+  learned: {model.position: learned, model.dropout: {embedding: 0.2, residual: 0.2}}
+"""
+
+
+def laid_out(experiment: Experiment, layout: Layout) -> Table:
+    records = made_up.records(experiment)
+    if "one" in {row.name for row in experiment.rows}:
+        for seed in experiment.seeds:
+            records["one", seed]["test"]["test"]["bleu"] = 60.0 + seed / 10
+            records["baseline", seed]["test"]["test"]["bleu"] = 40.0 + seed / 10
+    return table(experiment, records, layout=layout)
+
+
+@pytest.fixture
+def vaswani(tmp_path: Path) -> Table:
+    return laid_out(made_up.experiment(tmp_path, MIXED), "vaswani")
+
+
+@pytest.fixture
+def narang(tmp_path: Path) -> Table:
+    return laid_out(made_up.experiment(tmp_path, MIXED), "narang")
+
+
+def test_rows_that_change_the_same_stand_together(vaswani: Table) -> None:
+    assert [cell.value for cell in vaswani.column("row")] == ["base", "(A)", "", "(B)"]
+    assert [line.begins_group for line in vaswani.lines] == [False, True, False, True]
+
+
+def test_only_changed_cells_are_filled_in_the_paper_s_words(vaswani: Table) -> None:
+    heads = {column.header: column.key for column in vaswani.columns}
+    assert list(heads)[1:4] == ["h", "P_drop", "position"]  # both dropouts change as one
+    assert [c.value for c in vaswani.column(heads["h"])] == ["2", "1", "4", ""]
+    assert [c.value for c in vaswani.column(heads["P_drop"])][1:] == ["", "", "0.2"]
+    assert [c.value for c in vaswani.column(heads["position"])][1:] == ["", "", "learned"]
+
+
+def test_letters_in_the_names_are_the_groups() -> None:
+    whole = laid_out(load(STUDIES / "vaswani_table3.yaml"), "vaswani")
+    names = [cell.value for cell in whole.column("row")]
+    assert [name for name in names if name] == ["base", *(f"({c})" for c in "ABCDE"), "big"]
+    assert sum(line.begins_group for line in whole.lines) == 6
+
+
+def test_scores_have_their_deviations_and_better_rows_a_mark(narang: Table) -> None:
+    bleu = narang.column("test.test.bleu")
+    assert [cell.mark for cell in bleu] == ["", "*", "", ""]
+    summary: Summary = narang.lines[1].summary
+    assert summary.metrics["test.test.bleu"].sd == pytest.approx(0.1)
+    assert bleu[1].text == "60.2* (±0.1)"
+    note = next(note.text for note in narang.footnotes if note.label == "layout")
+    assert "* better than the baseline" in note
+
+
+def test_steps_per_second_follow_from_tokens(narang: Table) -> None:
+    summary = narang.lines[2].summary
+    speed = summary.speeds["speed.train_target_tokens_per_second"].value
+    steps = speed * 10 / summary.metrics["train.target_tokens"].mean
+    assert narang.column("speed.train_target_tokens_per_second")[2].value == f"{steps:.2f}"
+    titles = [column.title for column in narang.columns]
+    assert titles[:5] == ["model", "params M", "ops G", "step/s", "loss final, dev"]
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "latex"])
+def test_every_format_holds_every_number(form: str, vaswani: Table, narang: Table) -> None:
+    for each in (vaswani, narang):
+        text = render(each, form)
+        for line in each.lines:
+            for number in re.findall(r"\d+\.\d+", " ".join(cell.text for cell in line.cells)):
+                assert number in text
+
+
+def test_a_rule_stands_above_each_group(vaswani: Table) -> None:
+    lines = render(vaswani, "terminal").splitlines()
+    at = next(at for at, line in enumerate(lines) if line.startswith("(B)"))
+    assert set(lines[at - 1]) == {"─"}
+    body = render(vaswani, "latex").partition("(A)")[2]
+    assert "\\midrule\n(B)" in body
+    assert r"$P_{\mathrm{drop}}$" in render(vaswani, "latex")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX on this machine")
+@pytest.mark.parametrize("class_", CLASSES)
+def test_nothing_is_overfull_in_stock_classes(class_: str, tmp_path: Path) -> None:
+    layouts: tuple[Layout, ...] = ("vaswani", "narang")
+    tables = "\n".join(
+        render(laid_out(load(STUDIES / f"{name}.yaml"), layout), "latex") + r"\clearpage"
+        for name in ("vaswani_table3", "narang", "pe")
+        for layout in layouts
+    )
+    (tmp_path / "x.tex").write_text(
+        f"\\documentclass{CLASSES[class_]}{{article}}\\usepackage{{booktabs,tabularx}}\n"
+        f"\\begin{{document}}\n{tables}\n\\end{{document}}\n",
+        encoding="utf-8",
+    )
+    made = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "x.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    assert made.returncode == 0, made.stdout[-2000:]
+    assert re.findall(r"Overfull \\hbox.*", made.stdout) == []
+    assert r"$d_{\mathrm{model}}$" in tables  # a column for each changed path still fits
