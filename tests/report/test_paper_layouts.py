@@ -11,6 +11,7 @@ import pytest
 
 from ablate.analysis import Summary
 from ablate.config import Experiment, load
+from ablate.errors import SpecError
 from ablate.report import Table, render, table
 from ablate.report.paper_layouts import Layout
 from tests.report import made_up
@@ -98,6 +99,11 @@ def test_a_rule_stands_above_each_group(vaswani: Table) -> None:
     body = render(vaswani, "latex").partition("(A)")[2]
     assert "\\midrule\n(B)" in body
     assert r"$P_{\mathrm{drop}}$" in render(vaswani, "latex")
+
+
+def test_the_page_has_its_own_layout(narang: Table) -> None:
+    with pytest.raises(SpecError, match="remove --layout"):
+        render(narang, "html")
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX on this machine")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ablate.errors import SpecError
 from ablate.report.cells import Table
 from ablate.report.page import page
 from ablate.report.table_format import TableFormat
@@ -14,4 +15,6 @@ class Html(TableFormat):
     suffix = ".html"
 
     def text(self, table: Table) -> str:
+        if table.is_of_paper:
+            raise SpecError("the page has a layout of its own; remove --layout")
         return page(table)
