@@ -1,9 +1,9 @@
-"""``ablate translate``: translate text with a trained run."""
+"""``ablate translate``: translate text with a trained run, or with several together."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from ablate.data.batches import Ragged
 from ablate.data.tokenizer import PAD, TokenizerPair
 from ablate.decoding import Search
 from ablate.errors import DataError, SpecError, StoreError
-from ablate.model import assemble
+from ablate.model import Decodable, Ensemble, Transformer, assemble
 from ablate.registry import Choice, build, lookup
 from ablate.runner import devices
 from ablate.store import Store
@@ -45,11 +45,22 @@ class Translation:
     score: float
 
 
+@dataclass(frozen=True)
+class _Trained:
+    """What a run has left."""
+
+    record: dict[str, Any]
+    spec: RunSpec
+    tokenizers: TokenizerPair
+    model: Transformer
+
+
 class Translator:
-    """A trained run, ready to translate.
+    """A trained run, or an ensemble of several, ready to translate.
 
     Args:
-        run: ``experiment:row:seed``, the first characters of its hash, or its folder.
+        run: ``experiment:row:seed``, the first characters of its hash, or its folder; of several,
+            the probabilities are averaged at every token, and all else is that of the first.
         device: ``cpu``, ``cuda`` or ``cuda:0``.
         results: the folder of results.
         n_best: translations of every line.
@@ -58,33 +69,40 @@ class Translator:
         record: of the run.
         spec: the complete description of the run.
         tokenizers: of source and target.
-        model: in evaluation mode, on the device.
+        model: of the run, in evaluation mode, on the device.
 
     Raises:
-        SpecError: if the run's search cannot return so many.
+        SpecError: if the run's search cannot return so many; if the runs have other tokenizers.
         StoreError: if there is no such run, or it left no model.
         DeviceError: if the machine lacks the device.
     """
 
     def __init__(
-        self, run: str, *, device: str = "cpu", results: Path | str = "results", n_best: int = 1
+        self,
+        run: str | Sequence[str],
+        *,
+        device: str = "cpu",
+        results: Path | str = "results",
+        n_best: int = 1,
     ) -> None:
-        store = Store(Path(results))
-        self.record = record = store.find(run)
-        folder = Path(run) if Path(run).is_dir() else store.path(record["hash"])
-        self.spec = _spec(record, folder)
+        names = [run] if isinstance(run, str) else list(run)
         self._device = torch.device(str(devices.find(device)[0]))
-        try:
-            text = (folder / "tokenizer.json").read_text(encoding="utf-8")
-            self.tokenizers = TokenizerPair.from_json(text)
-            model = assemble(self.spec.model, self.tokenizers.vocabulary, PAD)
-            load_model(model, folder / "model.safetensors")
-        except FileNotFoundError as error:
-            raise StoreError(f"{folder}: this run left no model ({error})") from error
-        self.model = model.to(self._device).eval()
+        members = [_trained(name, Store(Path(results)), self._device) for name in names]
+        first = members[0]
+        for name, member in zip(names, members, strict=True):
+            if member.tokenizers.fingerprint != first.tokenizers.fingerprint:
+                raise SpecError(
+                    f"{name} has another tokenizer than {names[0]}: an ensemble averages the "
+                    "probabilities of the same tokens; name runs of one corpus and tokenizer"
+                )
+        self.record, self.spec = first.record, first.spec
+        self.tokenizers, self.model = first.tokenizers, first.model
+        models = [member.model for member in members]
+        self._model: Decodable = Ensemble(models).eval() if len(models) > 1 else self.model
         self._n_best = n_best
         engine = resolve("auto", self._device.type)
-        self._capturer = capturer_for(engine, self.model, self._device)
+        is_captured = all(capturer_for(engine, model, self._device) for model in models[1:])
+        self._capturer = capturer_for(engine, first.model, self._device) if is_captured else None
         self._search = build(Search, _choice(self.spec.decoding, n_best), at="decoding")
 
     def translate(
@@ -110,7 +128,7 @@ class Translator:
     def _batch(
         self, lines: list[str], n_before: int, warn: Callable[[str], None]
     ) -> Iterator[list[Translation]]:
-        max_len = self.spec.model.dims.max_len
+        max_len = self._model.max_len
         sources = Ragged.of(self.tokenizers.encode_src(lines))
         for row, length in enumerate(sources.lengths):
             if length > max_len:
@@ -119,7 +137,7 @@ class Translator:
                     f"{max_len - 1:,} are translated, because model.dims.max_len is {max_len}"
                 )
         n_best = decoding.translate(
-            self.model,
+            self._model,
             self._search,
             sources.cut(max_len),
             self.spec.training.batch_tokens,
@@ -133,7 +151,7 @@ class Translator:
 
 
 def translate(
-    run: str,
+    run: str | Sequence[str],
     lines: Iterable[str],
     *,
     device: str = "cpu",
@@ -162,6 +180,20 @@ def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
                 f"{name}, line {number}, byte {error.start + 1}: is not valid UTF-8; convert the "
                 "text, as with `iconv -f LATIN1 -t UTF-8`"
             ) from error
+
+
+def _trained(run: str, store: Store, device: torch.device) -> _Trained:
+    record = store.find(run)
+    folder = Path(run) if Path(run).is_dir() else store.path(record["hash"])
+    spec = _spec(record, folder)
+    try:
+        text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+        tokenizers = TokenizerPair.from_json(text)
+        model = assemble(spec.model, tokenizers.vocabulary, PAD)
+        load_model(model, folder / "model.safetensors")
+    except FileNotFoundError as error:
+        raise StoreError(f"{folder}: this run left no model ({error})") from error
+    return _Trained(record, spec, tokenizers, model.to(device).eval())
 
 
 def _spec(record: dict[str, Any], folder: Path) -> RunSpec:

@@ -324,10 +324,11 @@ def init(
 @guarded
 def translate(
     run: Annotated[
-        str,
+        list[str],
         typer.Argument(
-            metavar="RUN",
-            help="experiment:row:seed, the first characters of a run's hash, or its folder.",
+            metavar="RUN...",
+            help="experiment:row:seed, the first characters of a run's hash, or its folder; of "
+            "several, an ensemble: their probabilities are averaged.",
         ),
     ],
     n_best: Annotated[
@@ -345,7 +346,10 @@ def translate(
 ) -> None:
     """Translate standard input to standard output, line by line, with a trained run.
 
-    Example: echo "the red dog sleeps" | ablate translate pe:none:1
+    Examples:
+      echo "the red dog sleeps" | ablate translate pe:none:1
+
+      ablate translate pe:none:1 pe:none:2 pe:none:3 < test.en
     """
     from ablate import api
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.parts.embedding import Embedding
+from ablate.model import Output
 
 _BLOCK = 64  # numbers
 _FEWEST_BLOCKS = 8  # per number that is asked for, or it does not pay
@@ -57,24 +57,24 @@ class Limits:
 
 
 def candidates(
-    embedding: Embedding, hidden: Tensor, limits: Limits, step: Tensor, n_candidates: int
+    output: Output, hidden: Tensor, limits: Limits, step: Tensor, n_candidates: int
 ) -> tuple[Tensor, Tensor]:
     """Return the likeliest as token number ``step``: their log-probabilities, and which, (B, K, C).
 
     Logits are made, used and freed a part at a time.
 
     Args:
-        embedding: makes logits.
+        output: makes logits.
         hidden: from these, (B, K, D).
         limits: of the sentences.
         step: number of the token, from 1, on the device, (1,).
         n_candidates: C; V if there are fewer.
     """
-    at_once = max(1, embedding.rows_at_once(hidden.device) // hidden.size(1))
-    n_candidates = min(n_candidates, embedding.n_tgt)
+    at_once = max(1, output.rows_at_once(hidden.device) // hidden.size(1))
+    n_candidates = min(n_candidates, output.n_tgt)
     of_chunks = []
     for begin, chunk in zip(range(0, len(hidden), at_once), hidden.split(at_once), strict=True):
-        log_p = embedding.logits(chunk).float().log_softmax(dim=-1)  # (b, K, V)
+        log_p = output.logits(chunk).float().log_softmax(dim=-1)  # (b, K, V)
         some = limits.select(slice(begin, begin + at_once))
         of_chunks.append(some.likeliest(log_p, step, n_candidates))
     log_p, tokens = (torch.cat(parts) for parts in zip(*of_chunks, strict=True))

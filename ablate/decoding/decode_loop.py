@@ -15,7 +15,7 @@ from ablate.cuda_graphs import GraphCapturer
 from ablate.decoding.candidates import candidates
 from ablate.decoding.search_state import Hypothesis, SearchSetup
 from ablate.errors import EngineError
-from ablate.model import Transformer
+from ablate.model import Decodable
 
 _KEEP_ABOVE = 0.75  # of the sentences: to drop fewer is worth a copy only if all are copied anyway
 _RECAPTURE_BELOW = 0.25  # of the sentences: to drop those that are done is worth another capture
@@ -31,12 +31,12 @@ class DecodeLoop:
         src: ids that end in EOS, padded at the end, (B, S).
     """
 
-    def __init__(self, setup: SearchSetup, model: Transformer, src: Tensor) -> None:
+    def __init__(self, setup: SearchSetup, model: Decodable, src: Tensor) -> None:
         self.setup = setup
         self.model = model
         self.limits = setup.limits
         self.max_len = int(self.limits.max_lens.max())
-        self.state = model.begin(model.encode(src), self.max_len)
+        self.state = model.start(src, self.max_len)
         self.search_state = setup.start
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in range(len(src))]
         self.sentences = list(range(len(src)))  # those that are not done, by their index
@@ -62,7 +62,7 @@ class DecodeLoop:
         last = last[:, : state.n_beams]  # at first all beams are alike
         hidden = self.model.feed(last.flatten(), state).unflatten(0, (-1, state.n_beams))
         log_p, tokens = candidates(
-            self.model.embedding, hidden, self.limits, step, self.setup.n_candidates
+            self.model.output, hidden, self.limits, step, self.setup.n_candidates
         )
         shape = -1, self.setup.n_beams, -1
         parents = self.search_state.advance(log_p.expand(shape), tokens.expand(shape), step)
@@ -129,7 +129,7 @@ class CapturedDecodeLoop(DecodeLoop):
     """
 
     def __init__(
-        self, setup: SearchSetup, model: Transformer, src: Tensor, capturer: GraphCapturer
+        self, setup: SearchSetup, model: Decodable, src: Tensor, capturer: GraphCapturer
     ) -> None:
         super().__init__(setup, model, src)
         self._capturer = capturer

@@ -14,7 +14,7 @@ from ablate.data.tokenizer import PAD
 from ablate.decoding.candidates import Limits
 from ablate.decoding.decode_loop import CapturedDecodeLoop, DecodeLoop
 from ablate.decoding.search_state import Hypothesis, SearchSetup, SearchState
-from ablate.model import Transformer
+from ablate.model import Decodable
 from ablate.registry import Part
 
 
@@ -54,7 +54,7 @@ class Search(Part, slot="decoding"):
 
     def search(
         self,
-        model: Transformer,
+        model: Decodable,
         src: Tensor,
         n_tokens: Tensor | None = None,
         capturer: GraphCapturer | None = None,
@@ -82,5 +82,5 @@ class Search(Part, slot="decoding"):
         with usual_kernels():  # no two numbers are written to one address
             return loop.run()
 
-    def _max_lens(self, model: Transformer, src: Tensor) -> Tensor:
+    def _max_lens(self, model: Decodable, src: Tensor) -> Tensor:
         return ((src != PAD).sum(dim=1) + self.max_extra).clamp(max=model.max_len)

@@ -15,7 +15,7 @@ from ablate.data.batches import Ids
 from ablate.data.tokenizer import PAD
 from ablate.decoding.search import Search
 from ablate.decoding.search_state import Hypothesis
-from ablate.model import Transformer
+from ablate.model import Decodable
 
 _GPU_SHARE = 1 / 16
 
@@ -24,7 +24,7 @@ Sources = Sequence[Sequence[int] | Ids]
 
 
 def translate(
-    model: Transformer,
+    model: Decodable,
     search: Search,
     sources: Sources,
     batch_tokens: int,
@@ -64,15 +64,15 @@ def translate(
     return best
 
 
-def _most_sentences(model: Transformer, search: Search, device: torch.device) -> int:
+def _most_sentences(model: Decodable, search: Search, device: torch.device) -> int:
     """Return how many sentences may share a batch: on a GPU their caches fill a part of the memory.
 
     It is always the same part: how numbers are rounded must not depend on what else is there.
     """
     if device.type != "cuda":
         return sys.maxsize
-    width = model.embedding.tgt_table.d_model * len(model.decoder.order)
-    n_bytes = 4 * width * model.max_len * search.n_beams * 4  # keys, values, and room to reorder
+    n_bytes = 4 * model.cache_width * model.max_len  # keys and values, and room to reorder both
+    n_bytes *= 4 * search.n_beams
     return max(1, int(_GPU_SHARE * torch.cuda.mem_get_info(device)[1]) // n_bytes)
 
 

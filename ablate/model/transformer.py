@@ -7,8 +7,9 @@ where attention is allowed.
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from ablate.model.decodable import Decodable, Output
 from ablate.model.stack import Stack
 from ablate.model.state import Memory, State
 from ablate.parts.attention import AttentionContext, Cache
@@ -17,7 +18,7 @@ from ablate.parts.feed_forward import AuxLosses, FeedForward
 from ablate.parts.residual import Calibration
 
 
-class Transformer(nn.Module):
+class Transformer(Decodable):
     """Source and target ids in, logits out.
 
     Args:
@@ -102,6 +103,17 @@ class Transformer(nn.Module):
         for module in self.modules():
             if isinstance(module, FeedForward):
                 module.after_update()
+
+    @property
+    def output(self) -> Output:
+        return self.embedding
+
+    @property
+    def cache_width(self) -> int:
+        return self.embedding.tgt_table.d_model * len(self.decoder.order)
+
+    def start(self, src: Tensor, length: int) -> State:
+        return self.begin(self.encode(src), length)
 
     @torch.no_grad()
     def begin(self, memory: Memory, length: int | None = None) -> State:

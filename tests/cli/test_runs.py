@@ -140,6 +140,25 @@ def test_a_trained_run_translates(
     assert done.stdout.splitlines()[1] == ""
 
 
+def test_several_runs_translate_together(
+    again: Ablate, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _type(monkeypatch, b"the dog sleeps\n\nthe cat sees the bird\n")
+    done = again("translate", "pe:baseline:1", "pe:none:1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 3
+    run = tmp_path / "other"
+    shutil.copytree(finished / "results" / "runs" / records_of(finished)["none", 1]["hash"], run)
+    tokenizer = json.loads((run / "tokenizer.json").read_text(encoding="utf-8"))
+    words = json.loads(tokenizer["src"])
+    vocabulary = words["model"]["vocab"]
+    vocabulary["another"] = vocabulary.pop(max(vocabulary, key=vocabulary.__getitem__))
+    (run / "tokenizer.json").write_text(json.dumps({**tokenizer, "src": json.dumps(words)}))
+    refused = again("translate", "pe:baseline:1", str(run))
+    assert refused.returncode == 2
+    assert "has another tokenizer than pe:baseline:1" in refused.stderr
+
+
 def test_an_unknown_name_of_a_run_suggests_one(again: Ablate) -> None:
     done = again("translate", "pe:non:1")
     assert done.returncode == 2
