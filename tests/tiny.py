@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from typing import Any
+
 from torch import Tensor, nn
 
 from ablate.contracts.tiny import (
@@ -39,6 +43,8 @@ __all__ = [
     "fitted",
     "ids",
     "loss_of_sentences",
+    "mixed",
+    "mixtures",
     "modules_of",
     "scrambled",
     "some_batch",
@@ -55,6 +61,29 @@ def thin(slot: str, name: str) -> Transformer:
     """Assemble the tiny model with one part: one layer, or three if the part relates layers."""
     changes = choices(slot, name)
     return tiny(**changes | {"n_layers": 1 if changes["n_layers"] < 3 else 3})
+
+
+def mixtures(parts: Sequence[tuple[str, str]]) -> list[tuple[tuple[str, str], ...]]:
+    """Divide parts into groups with at most one of every slot, as few as there can be."""
+    of_slot = {slot: [part for part in parts if part[0] == slot] for slot, _ in parts}
+    return [tuple(filter(None, group)) for group in zip_longest(*of_slot.values())]
+
+
+def mixed(parts: Iterable[tuple[str, str]]) -> Iterator[Transformer]:
+    """Yield a model with all these parts, and with each that they refuse one of its own.
+
+    No weight is zero, so that no part is hidden behind a gate.
+    """
+    together: dict[str, Any] = {}
+    for slot, name in parts:
+        changes = together | {s: v for s, v in choices(slot, name).items() if s != "n_layers"}
+        if together.keys() & companion(slot, name) or accepted(**changes) is None:
+            yield scrambled(thin(slot, name))
+        else:
+            together = changes
+    yield scrambled(
+        tiny(**together, n_layers=3 if {"residual", "sharing"} & together.keys() else 1)
+    )
 
 
 def modules_of(model: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:

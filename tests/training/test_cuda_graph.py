@@ -14,6 +14,7 @@ from torch import Tensor
 from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
 from ablate.errors import EngineError
+from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose, slots
@@ -24,7 +25,7 @@ from ablate.training.engines.self_check import compare
 from ablate.training.plan import Stream
 from ablate.training.step import StepConfig
 from tests.fake_cuda import CudaMachine
-from tests.tiny import PARTS, some_batch, thin
+from tests.tiny import PARTS, mixed, mixtures, some_batch, thin
 from tests.training import test_engines
 from tests.training.reversal import fresh, job, pairs, run_spec
 from tests.training.test_engines import of_length
@@ -44,9 +45,9 @@ def _few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def engine(
-    machine: CudaMachine, slot: str = "position", name: str = "none", optimizer: str = "adam"
+    machine: CudaMachine, model: Transformer | None = None, optimizer: str = "adam"
 ) -> CudaGraph:
-    model = thin(slot, name).to(machine.device).train()
+    model = (model or thin("position", "none")).to(machine.device).train()
     step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD), clip=1.0)
     kinds = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
     fused = {"fused": True} if optimizer == "adam" else {}
@@ -182,7 +183,7 @@ def test_garbage_is_not_collected_during_a_capture(
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize(("slot", "name"), [("position", "rotary"), ("norm", "layer")])
 def test_the_self_check_agrees(slot: str, name: str, optimizer: str, machine: CudaMachine) -> None:
-    made = engine(machine, slot, name, optimizer)
+    made = engine(machine, thin(slot, name), optimizer)
     for _ in range(2):
         made.step([batch(machine)])
     compare(made, batch(machine))
@@ -190,12 +191,15 @@ def test_the_self_check_agrees(slot: str, name: str, optimizer: str, machine: Cu
     made.step([batch(machine)])
 
 
-@pytest.mark.parametrize(("slot", "name"), PARTS)
-def test_every_part_agrees_with_eager_steps(slot: str, name: str, machine: CudaMachine) -> None:
-    made = engine(machine, slot, name)
-    for _ in range(2):
-        made.step([batch(machine)])
-    compare(made, batch(machine))
+@pytest.mark.parametrize("parts", mixtures(PARTS), ids=str)
+def test_every_part_agrees_with_eager_steps(
+    parts: list[tuple[str, str]], machine: CudaMachine
+) -> None:
+    for model in mixed(parts):
+        made = engine(machine, model)
+        for _ in range(2):
+            made.step([batch(machine)])
+        compare(made, batch(machine))
 
 
 def test_the_self_check_notices_a_learning_rate_that_stays(machine: CudaMachine) -> None:

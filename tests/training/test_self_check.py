@@ -16,6 +16,7 @@ from ablate.config import RunSpec
 from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
 from ablate.errors import EngineError
+from ablate.model import Transformer
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose, lookup, slots
 from ablate.training import train
@@ -24,7 +25,7 @@ from ablate.training.engines import shards as shards_module
 from ablate.training.engines.data_parallel import DataParallel
 from ablate.training.engines.self_check import compare
 from ablate.training.step import StepConfig, make_optimizer, set_lr
-from tests.tiny import PARTS, fitted, some_batch
+from tests.tiny import PARTS, fitted, mixed, mixtures, some_batch
 from tests.training.reversal import fresh, job, pairs, run_spec
 
 pytestmark = pytest.mark.train
@@ -37,10 +38,10 @@ def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def engine(
-    slot: str = "position", name: str = "none", objective: str = "label_smoothing", **more: Any
+    model: Transformer | None = None, objective: str = "label_smoothing", **more: Any
 ) -> Engine:
     """Return a data-parallel engine that has made a step."""
-    model = fitted(slot, name).train()
+    model = (model or fitted("position", "none")).train()
     step_config = StepConfig(build(Objective, choose(Objective, objective), PAD), 1.0, **more)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     for group in optimizer.param_groups:
@@ -51,10 +52,13 @@ def engine(
 
 
 @pytest.mark.parametrize(
-    ("slot", "name"), [part for part in PARTS if not lookup(*part).cls.batch_dependence]
+    "parts",
+    mixtures([part for part in PARTS if not lookup(*part).cls.batch_dependence]),
+    ids=str,
 )
-def test_it_raises_no_false_alarm(slot: str, name: str) -> None:
-    compare(engine(slot, name), some_batch())
+def test_it_raises_no_false_alarm(parts: list[tuple[str, str]]) -> None:
+    for model in mixed(parts):
+        compare(engine(model), some_batch())
 
 
 @pytest.mark.parametrize("name", sorted(slots()["objective"]))
