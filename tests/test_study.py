@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 import ablate
 from ablate import api
+from ablate.cli.app import app
 from ablate.config import shipped
 from ablate.errors import SpecError
 from tests.runner.conftest import SMALL
@@ -95,6 +97,34 @@ def test_attention_is_shown_by_token(study: ablate.Study, row: str) -> None:
     upper = np.triu(maps["decoder.0"].weights[0], k=1)
     assert not upper.any()
     assert maps["cross.0"].head(1).shape == (4, len(maps["encoder.0"].keys))
+
+
+@pytest.mark.e2e
+def test_a_run_is_inspected_by_name(study: ablate.Study, tmp_path: Path) -> None:
+    results = ["--results", str(study.store.results), "--output", str(tmp_path / "figures")]
+    source = study.translations()["source"][0]
+    command = ["inspect", "small:shaw:1", "--sentence", source, *results]
+    printed = CliRunner().invoke(app, command)
+    assert printed.exit_code == 0, printed.output
+    names = {f"attention.{name}.0" for name in ("encoder", "decoder", "cross")}
+    files = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert files == {f"{name}.{kind}" for name in names for kind in ("svg", "png", "csv")}
+    assert "'shaw' has no similarity by distance of its own" in printed.stderr
+    run = ablate.load_run("small:baseline:1", results=study.store.results)
+    inspection = api.inspect(run, source, "ab ab")
+    assert inspection.translation == "ab ab"
+    assert [drawing.name for drawing in inspection.drawings()][-1] == "positions"
+    with pytest.raises(SpecError, match="the sentence is empty"):
+        api.inspect(run, " ")
+
+
+@pytest.mark.e2e
+def test_what_has_no_weights_is_named(study: ablate.Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ablate.load_run("small:baseline:1", results=study.store.results)
+    maps = run.attention("ab", "ab")
+    monkeypatch.setattr(run, "attention", lambda *_: maps[:2])
+    (remark,) = api.inspect(run, "ab").remarks
+    assert remark == "cross.0 has no attention weights: the part 'full' makes none"
 
 
 def test_python_and_yaml_give_the_same_runs(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from ablate.api.checking import Finding, check
 from ablate.api.comparing import compare
 from ablate.api.examining import CheckResult, Diagnosis, doctor
 from ablate.api.gating import Blessed, Gated, bless, gate
+from ablate.api.inspecting import Inspection, inspect
 from ablate.api.listing import PartListing, parts, schema
-from ablate.api.loading import AttentionMap, LoadedRun, load_run
+from ablate.api.loading import LoadedRun, load_run
 from ablate.api.options import RunOptions
 from ablate.api.planning import Plan, PlannedRow, plan
 from ablate.api.running import Outcome, report, run
@@ -22,6 +23,7 @@ from ablate.api.stored import (
 from ablate.api.study import Experiment, Study
 from ablate.api.texts import CorpusListing, CorpusStatistics, corpora, fetch_corpus, show_corpus
 from ablate.api.translating import Translation, Translator, decoded, translate
+from ablate.measuring.attention import AttentionMap
 from ablate.report.compared import Compared, MatchedRow
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "Experiment",
     "Finding",
     "Gated",
+    "Inspection",
     "LoadedRun",
     "MatchedRow",
     "Outcome",
@@ -58,6 +61,7 @@ __all__ = [
     "fetch_corpus",
     "gate",
     "init",
+    "inspect",
     "load_run",
     "parts",
     "plan",

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -21,29 +19,9 @@ from ablate.api.translating import Translator
 from ablate.config import RunSpec
 from ablate.data.tokenizer import BOS, TokenizerPair
 from ablate.errors import SpecError
+from ablate.measuring.attention import AttentionMap, Similarity, similarities
 from ablate.model import Transformer
 from ablate.parts.attention import Attention
-
-
-@dataclass(frozen=True)
-class AttentionMap:
-    """The attention weights of one sub-layer for one sentence.
-
-    Attributes:
-        name: ``encoder.0``, ``decoder.0`` or ``cross.0``.
-        weights: of every head, (H, T, S); each row sums to 1 unless a part changes it.
-        queries: the T tokens that attend.
-        keys: the S tokens that are attended to.
-    """
-
-    name: str
-    weights: NDArray[np.float32]
-    queries: list[str]
-    keys: list[str]
-
-    def head(self, number: int) -> pd.DataFrame:
-        """Return the weights of one head, with tokens for labels."""
-        return pd.DataFrame(self.weights[number], index=self.queries, columns=self.keys)
 
 
 class LoadedRun:
@@ -108,6 +86,20 @@ class LoadedRun:
             AttentionMap(name, weights, *tokens[name.partition(".")[0]])
             for name, weights in self._weights(src, fed).items()
         ]
+
+    def attention_parts(self) -> dict[str, str]:
+        """Return the name of every attention's part, by sub-layer."""
+        parts = {}
+        for name, _ in self._attentions():
+            side, cross = ("decoder", "cross") if name.startswith("cross") else (name[:7], "")
+            stack = self.spec.model.stack("encoder" if side == "encoder" else "decoder")
+            chosen = stack.cross_attention if cross else stack.attention
+            parts[name] = (chosen or stack.attention).name
+        return parts
+
+    def position_similarity(self) -> list[Similarity]:
+        """Return what the position encodings make of distance, as far as no content counts."""
+        return similarities(self.model, self.spec.model.dims)
 
     def _weights(self, src: Sequence[int], tgt: Sequence[int]) -> dict[str, NDArray[np.float32]]:
         """Return the weights that enter every attention's dropout, by sub-layer, (H, T, S)."""

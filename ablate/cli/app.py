@@ -20,6 +20,7 @@ from ablate.cli.corpora import corpora_app
 from ablate.cli.doctor import doctor
 from ablate.cli.gate import gate
 from ablate.cli.guard import INTERRUPTED, Commands, guarded
+from ablate.cli.inspect import inspect
 from ablate.cli.options import (
     RESULTS,
     AsJson,
@@ -239,6 +240,7 @@ app.command()(compare)
 app.command()(gate)
 app.command()(check)
 app.command()(doctor)
+app.command()(inspect)
 app.command()(status)
 
 

@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ablate.report.details import Details
+from ablate.report.figures.attention import draw_attention, draw_similarities
 from ablate.report.figures.costs import draw_costs
 from ablate.report.figures.curves import draw_curves
 from ablate.report.figures.differences import draw_differences
 from ablate.report.figures.lengths import draw_lengths
 from ablate.report.figures.style import Drawing
 
-__all__ = ["Drawing", "draw_costs", "draw_curves", "draw_differences", "draw_lengths", "drawings"]
+__all__ = [
+    "Drawing",
+    "draw_attention",
+    "draw_costs",
+    "draw_curves",
+    "draw_differences",
+    "draw_lengths",
+    "draw_similarities",
+    "drawings",
+]
 
 
 def drawings(details: Details) -> Iterator[Drawing]:

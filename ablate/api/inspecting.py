@@ -1,0 +1,90 @@
+"""``ablate inspect``: what a trained run attends to, and what it makes of distance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.api.loading import LoadedRun
+from ablate.errors import SpecError
+from ablate.measuring.attention import AttentionMap, Similarity
+
+if TYPE_CHECKING:
+    from ablate.report.figures import Drawing
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a trained run does with one sentence.
+
+    Attributes:
+        source: the sentence.
+        translation: the one that the decoder was fed.
+        attention: of the sub-layers that have weights.
+        positions: what the encodings make of distance; empty where that depends on content.
+        remarks: what has no weights or no such function, in sentences.
+    """
+
+    source: str
+    translation: str
+    attention: Sequence[AttentionMap]
+    positions: Sequence[Similarity]
+    remarks: Sequence[str]
+
+    def drawings(self) -> Iterator[Drawing]:
+        """Yield the figures: one for each sub-layer, then that of the positions."""
+        from ablate.report import figures  # slow to import, and seldom needed
+
+        yield from map(figures.draw_attention, self.attention)
+        if self.positions:
+            yield figures.draw_similarities(self.positions)
+
+    def save(self, folder: Path | str) -> list[Path]:
+        """Write each figure as SVG, PNG and CSV; return the files.
+
+        Raises:
+            StoreError: if a file cannot be written.
+        """
+        return [path for drawing in self.drawings() for path in drawing.save(Path(folder))]
+
+
+def inspect(
+    run: str | LoadedRun,
+    sentence: str,
+    target: str | None = None,
+    *,
+    device: str = "cpu",
+    results: Path | str = "results",
+) -> Inspection:
+    """Return the attention of a run for one sentence, and the similarity of positions by distance.
+
+    Args:
+        run: ``experiment:row:seed``, the first characters of its hash, its folder, or a loaded one.
+        sentence: to read.
+        target: its translation, which the decoder is fed; the model's own unless given.
+        device: ``cpu``, ``cuda`` or ``cuda:0``.
+        results: the folder of results.
+
+    Raises:
+        SpecError: if the sentence is empty or longer than the model allows.
+        StoreError: if there is no such run, or it left no model.
+        DeviceError: if the machine lacks the device.
+    """
+    if not sentence.strip():
+        raise SpecError("the sentence is empty; give --sentence 'some words'")
+    loaded = run if isinstance(run, LoadedRun) else LoadedRun(run, device=device, results=results)
+    text = loaded.translate(sentence)[0] if target is None else target
+    maps = loaded.attention(sentence, text)
+    known = {each.name for each in maps}
+    remarks = [
+        f"{name} has no attention weights: the part {part!r} makes none"
+        for name, part in loaded.attention_parts().items()
+        if name not in known
+    ]
+    positions = loaded.position_similarity()
+    if not positions:
+        name = loaded.spec.model.position.name
+        remarks.append(f"the position encoding {name!r} has no similarity by distance of its own")
+    return Inspection(sentence, text, maps, positions, remarks)

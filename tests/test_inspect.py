@@ -1,0 +1,95 @@
+"""What positions make of distance, and the figures of attention."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ablate.measuring.attention import AttentionMap, Similarity, similarities
+from ablate.registry import slots
+from ablate.report.figures import draw_attention, draw_similarities
+from tests.tiny import scrambled, spec, tiny
+
+N = 16  # positions of the tiny model
+D_K = 8
+
+
+def found(name: str, **options: object) -> dict[tuple[str, str], list[Similarity]]:
+    """Return the similarities of the tiny model with an encoding, by side and kind."""
+    changes = {"position": {"name": name, **options}}
+    by_kind: dict[tuple[str, str], list[Similarity]] = {}
+    for each in similarities(tiny(**changes), spec(**changes).dims):
+        by_kind.setdefault((each.side, each.kind), []).append(each)
+    return by_kind
+
+
+def test_a_rotation_is_a_mean_of_cosines() -> None:
+    both = found("rotary")
+    assert list(both) == [("encoder", "rotation"), ("decoder", "rotation")]
+    (line,) = both["encoder", "rotation"]  # the same in all layers and heads
+    speeds = [10_000 ** (-2 * k / D_K) for k in range(D_K // 2)]
+    for distance in (-5, 0, 1, 15):
+        expected = np.mean([math.cos(distance * speed) for speed in speeds])
+        assert line.values[distance] == pytest.approx(expected, abs=1e-6)
+    assert sorted(line.values) == list(range(1 - N, N))
+
+
+def test_sinusoids_have_the_cosine_of_their_vectors() -> None:
+    (line,) = found("sinusoidal")["decoder", "embedding"]
+    speeds = [10_000 ** (-2 * k / 32) for k in range(16)]
+    expected = np.mean([math.cos(3 * speed) for speed in speeds])
+    assert line.values[3] == pytest.approx(expected, abs=1e-6)
+    assert line.values[0] == pytest.approx(1.0)
+
+
+def test_a_bias_is_that_of_each_head() -> None:
+    lines = found("alibi")["encoder", "bias"]
+    assert [line.head for line in lines] == [0, 1, 2, 3]
+    for line in lines:
+        slope = 2 ** (-8 * ((line.head or 0) + 1) / 4)
+        assert line.values[4] == pytest.approx(-4 * slope)
+
+
+def test_layers_that_differ_stand_apart() -> None:
+    lines = found("rotary_nope")["encoder", "rotation"]
+    assert [line.layer for line in lines] == [0, 2]
+
+
+@pytest.mark.parametrize("name", ["none", "shaw"])
+def test_what_depends_on_content_has_no_similarity(name: str) -> None:
+    assert found(name) == {}
+
+
+@pytest.mark.parametrize("name", sorted(slots()["position"]))
+def test_every_encoding_is_drawn(name: str) -> None:
+    changes = {"position": name}
+    lines = similarities(scrambled(tiny(**changes)), spec(**changes).dims)
+    if lines:
+        drawing = draw_similarities(lines)
+        assert len(drawing.numbers) == sum(len(line.values) for line in lines)
+        assert all(math.isfinite(row["similarity"]) for row in drawing.numbers)
+
+
+def test_every_head_is_a_panel_and_every_weight_a_number(tmp_path: Path) -> None:
+    weights = np.random.default_rng(0).dirichlet(np.ones(4), size=(5, 3)).astype(np.float32)
+    drawing = draw_attention(AttentionMap("cross.1", weights, ["a", "b", "c"], list("wxyz")))
+    titles = [axes.get_title(loc="left") for axes in drawing.figure.axes]
+    assert [title for title in titles if title] == [f"head {n}" for n in range(5)]
+    files = drawing.save(tmp_path)
+    names = [f"attention.cross.1.{kind}" for kind in ("svg", "png", "csv")]
+    assert [file.name for file in files] == names
+    with files[2].open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == weights.size
+    assert float(rows[-1]["weight"]) == weights[-1, -1, -1]
+    assert (rows[-1]["query_token"], rows[-1]["key_token"]) == ("c", "z")
+
+
+def test_negative_weights_have_a_colour_of_their_own() -> None:
+    weights = np.array([[[1.0, -0.5], [0.5, 0.5]]], dtype=np.float32)
+    drawing = draw_attention(AttentionMap("encoder.0", weights, ["a", "b"], ["a", "b"]))
+    assert drawing.figure.axes[0].images[0].get_clim() == (-1.0, 1.0)
