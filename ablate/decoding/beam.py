@@ -22,7 +22,7 @@ Alpha = Annotated[NonNegativeFloat | Literal["none"], AfterValidator(lambda a: a
 """Strength of the length penalty; 0 and ``none`` are one and the same."""
 
 
-@register("beam", source="Wu et al. 2016, arXiv:1609.08144, sec. 7, without coverage penalty")
+@register("beam", source="Wu et al. 2016, arXiv:1609.08144, sec. 7")
 class Beam(Search):
     """Keep the ``size`` likeliest beginnings at every step, for every sentence.
 
@@ -38,6 +38,9 @@ class Beam(Search):
         penalty_form: ``gnmt``: ((5 + |Y|) / 6)^alpha, eq. 14; ``power``: |Y|^alpha, which with
             alpha 1 ranks by the mean log p of a token, as ``--lenpen`` of fairseq
             (sequence_generator.py; Ott et al. 2019, arXiv:1904.01038).
+        coverage: beta of eq. 14: a beam that has ended also scores beta times the sum, over the
+            source's tokens, of ln min(1, the attention that the token had in all), the mean over
+            the heads of the last decoder layer.
         n_best: hypotheses to return per sentence, at most ``size``.
         max_extra: target tokens beyond those of the source.
 
@@ -52,6 +55,7 @@ class Beam(Search):
         size: PositiveInt = 5,
         length_penalty: Alpha = 0.6,
         penalty_form: Annotated[Literal["gnmt", "power"], AddedOption("gnmt")] = "gnmt",
+        coverage: Annotated[NonNegativeFloat, AddedOption(0.0)] = 0.0,
         n_best: PositiveInt = 1,
         max_extra: NonNegativeInt = 50,
     ) -> None:
@@ -65,9 +69,18 @@ class Beam(Search):
             )
         self.alpha = 0.0 if length_penalty == "none" else length_penalty
         self.penalty_form = penalty_form
+        self.coverage = coverage
+        self.observes_source = coverage > 0
         self.n_best = n_best
 
-    def start(self, max_lens: Tensor) -> SearchState:
+    def start_of(self, src: Tensor, max_lens: Tensor) -> SearchState:
+        state = self.start(max_lens)
+        if self.coverage:
+            state.is_source = src != PAD
+            state.attended = torch.zeros(len(src), self.n_beams, src.size(1), device=src.device)
+        return state
+
+    def start(self, max_lens: Tensor) -> _Beams:
         shape = len(max_lens), self.n_beams
         tokens = max_lens.new_full((*shape, int(max_lens.max()) + 1), PAD)
         tokens[..., 0] = BOS
@@ -96,6 +109,8 @@ class _Beams(SearchState):
         log_p: of it, (B, K).
         scores: of the beams that have ended, (B, K); of the others, -inf.
         has_ended: whether EOS was written, (B, K).
+        is_source: where the source has a token, (B, S), for a coverage penalty.
+        attended: how much attention each token of the source had, (B, K, S).
     """
 
     beam: Beam
@@ -104,6 +119,12 @@ class _Beams(SearchState):
     log_p: Tensor
     scores: Tensor
     has_ended: Tensor
+    is_source: Tensor | None = None
+    attended: Tensor | None = None
+
+    def observe_source(self, weights: Tensor) -> None:
+        assert self.attended is not None, "there is a coverage penalty"
+        self.attended = self.attended + weights.masked_fill(self.has_ended[..., None], 0.0)
 
     def last_tokens(self, step: Tensor) -> Tensor:
         return self.tokens.index_select(-1, step - 1).squeeze(-1)
@@ -120,7 +141,10 @@ class _Beams(SearchState):
         self.tokens = self.tokens.gather(1, parents[..., None].expand_as(self.tokens))
         self.tokens.index_copy_(-1, step, token[..., None])
         ends = (token == EOS) & (self.log_p != -torch.inf)
-        self.scores = torch.where(ends, self.log_p / self.beam.penalty(step), self.scores)
+        if self.attended is not None:
+            self.attended = self.attended.gather(1, parents[..., None].expand_as(self.attended))
+        score = self.log_p / self.beam.penalty(step) + self._coverage_penalty()
+        self.scores = torch.where(ends, score, self.scores)
         self.has_ended = self.has_ended | ends
         self._stop_settled()
         return parents
@@ -145,13 +169,20 @@ class _Beams(SearchState):
     def _stop_settled(self) -> None:
         """Drop the live beams of a sentence once none can enter its ``n_best`` (early stopping).
 
-        Log-probabilities only fall and the penalty only grows with length, so nothing is better
-        than to reach the limit at no further cost.
+        Log-probabilities only fall, the length penalty only grows with length and that of coverage
+        is 0 at best, so nothing is better than to reach the limit at no further cost.
         """
         best_log_p = self._live_log_p().max(dim=1).values  # (B,)
         best_attainable = best_log_p / self.beam.penalty(self.max_lens)
         is_settled = self.scores.topk(self.beam.n_best).values[:, -1] >= best_attainable
         self.log_p = self.log_p.masked_fill(is_settled[:, None] & ~self.has_ended, -torch.inf)
+
+    def _coverage_penalty(self) -> Tensor | float:
+        """Return what is added to the scores of beams that end now, (B, K)."""
+        if self.attended is None or self.is_source is None:
+            return 0.0
+        log = self.attended.clamp(torch.finfo(torch.float32).tiny, 1.0).log()
+        return self.beam.coverage * (log * self.is_source[:, None]).sum(dim=-1)
 
     def _live_log_p(self) -> Tensor:
         """Return the log-probabilities of the beams that have not ended, -inf for the others."""

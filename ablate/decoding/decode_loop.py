@@ -60,7 +60,7 @@ class DecodeLoop:
         state, step = self.state, self.state.next_position + 1
         last = self.search_state.last_tokens(step)
         last = last[:, : state.n_beams]  # at first all beams are alike
-        hidden = self.model.feed(last.flatten(), state).unflatten(0, (-1, state.n_beams))
+        hidden = self._feed(last.flatten()).unflatten(0, (-1, state.n_beams))
         log_p, tokens = candidates(
             self.model.output, hidden, self.limits, step, self.setup.n_candidates
         )
@@ -69,6 +69,16 @@ class DecodeLoop:
         if state.n_beams < self.setup.n_beams:
             state.widen(self.setup.n_beams)
         return parents
+
+    def _feed(self, tokens: Tensor) -> Tensor:
+        if not self.setup.observes_source:
+            return self.model.feed(tokens, self.state)
+        observed: list[Tensor] = []
+        handle = self.model.observe_source(observed.append)
+        hidden = self.model.feed(tokens, self.state)
+        handle.remove()
+        self.search_state.observe_source(observed[-1])  # a block that layers share calls several
+        return hidden
 
     def _reorder(self, parents: Tensor | None, kept: Tensor | None = None) -> None:
         """Move the rows of the state to the beams that continue them; keep some sentences' alone.

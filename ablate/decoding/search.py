@@ -30,6 +30,9 @@ class Search(Part, slot="decoding"):
         n_candidates: C, the likeliest tokens after a beam that it asks for; V if there are fewer.
     """
 
+    observes_source = False
+    """Whether its `SearchState` is told what the decoder attends to."""
+
     def __init__(self, max_extra: int, n_beams: int = 1, n_candidates: int = 1) -> None:
         self.max_extra = max_extra
         self.n_beams = n_beams
@@ -74,7 +77,10 @@ class Search(Part, slot="decoding"):
         """
         max_lens = self._max_lens(model, src) if n_tokens is None else n_tokens
         limits = Limits(max_lens, is_exact=n_tokens is not None)
-        setup = SearchSetup(self.start_of(src, max_lens), limits, self.n_beams, self.n_candidates)
+        start = self.start_of(src, max_lens)
+        setup = SearchSetup(
+            start, limits, self.n_beams, self.n_candidates, observes_source=self.observes_source
+        )
         if capturer is None or self.capture_blocker:
             loop = DecodeLoop(setup, model, src)
         else:

@@ -59,6 +59,14 @@ class SearchState(ABC):
             continues itself.
         """
 
+    def observe_source(self, weights: Tensor) -> None:
+        """Note what the decoder attends to before `advance`, if the search asks for it.
+
+        Args:
+            weights: that it gives to the source, (B, K, S); (B, 1, S) while all beams are alike.
+        """
+        raise NotImplementedError(f"{type(self).__name__} asks for weights and takes none")
+
     @abstractmethod
     def is_done(self) -> Tensor:
         """Return whether the search has ended for each sentence, (B,)."""
@@ -87,9 +95,11 @@ class SearchSetup:
         limits: of the sentences.
         n_beams: K, rows per sentence.
         n_candidates: C, the likeliest tokens after a beam that it asks for; V if there are fewer.
+        observes_source: whether it asks for what the decoder attends to.
     """
 
     start: SearchState
     limits: Limits
     n_beams: int
     n_candidates: int
+    observes_source: bool = False

@@ -7,10 +7,12 @@ vocabulary.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from ablate.model.state import State
 
@@ -51,6 +53,14 @@ class Decodable(nn.Module, ABC):
     @abstractmethod
     def start(self, src: Tensor, length: int) -> State:
         """Encode ``src`` (B, S) and prepare to write up to ``length`` tokens, a row a sentence."""
+
+    @abstractmethod
+    def observe_source(self, observer: Callable[[Tensor], None]) -> RemovableHandle:
+        """Call ``observer`` in every `feed`, until the handle is removed, with what is attended to.
+
+        It gets the weights that the last decoder layer's attention gives to the source, the mean
+        over its heads: (B, K, S) with K rows of each sentence.
+        """
 
     @abstractmethod
     def feed(self, tokens: Tensor, state: State) -> Tensor:

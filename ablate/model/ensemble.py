@@ -6,11 +6,12 @@ N decoded rows, D_m the width of model m, V target vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from ablate.model.decodable import Decodable, Output
 from ablate.model.state import State
@@ -48,6 +49,10 @@ class Ensemble(Decodable):
 
     def start(self, src: Tensor, length: int) -> State:
         return _EnsembleState([member.start(src, length) for member in self._members])
+
+    def observe_source(self, observer: Callable[[Tensor], None]) -> RemovableHandle:
+        """See `Decodable`; the weights are those of the first member."""
+        return self._members[0].observe_source(observer)
 
     def feed(self, tokens: Tensor, state: State) -> Tensor:
         """Feed one token per row, ``tokens`` (N,); return the hidden states of all, (N, ΣD_m)."""

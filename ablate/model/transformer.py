@@ -6,8 +6,11 @@ where attention is allowed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from ablate.model.decodable import Decodable, Output
 from ablate.model.stack import Stack
@@ -114,6 +117,13 @@ class Transformer(Decodable):
 
     def start(self, src: Tensor, length: int) -> State:
         return self.begin(self.encode(src), length)
+
+    def observe_source(self, observer: Callable[[Tensor], None]) -> RemovableHandle:
+        attention = self.decoder.blocks[self.decoder.order[-1]].cross_attention
+        assert attention is not None, "every decoder layer has one"
+        return attention.dropout.register_forward_pre_hook(
+            lambda _, args: observer(args[0].mean(dim=1))
+        )
 
     @torch.no_grad()
     def begin(self, memory: Memory, length: int | None = None) -> State:

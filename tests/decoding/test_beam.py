@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from ablate.data.tokenizer import EOS
+from ablate.data.tokenizer import BOS, EOS
 from ablate.decoding import Search, padded, translate
 from ablate.decoding.beam import Beam
 from ablate.model import Transformer
@@ -38,6 +39,47 @@ def test_a_beam_wide_enough_finds_the_best_of_all(model: Transformer, alpha: flo
         assert [h.tokens for h in found] == [h.tokens for h in expected]
         assert [h.score for h in found] == pytest.approx([h.score for h in expected], rel=1e-5)
         assert [h.log_p for h in found] == pytest.approx([h.log_p for h in expected], rel=1e-5)
+
+
+def _coverage(model: Transformer, source: list[int], tokens: list[int]) -> float:
+    """Return the sum of ln min(1, attention) over the source, from one whole forward pass."""
+    kept: list[Tensor] = []
+    attention = model.decoder.blocks[model.decoder.order[-1]].cross_attention
+    assert attention is not None
+    handle = attention.dropout.register_forward_pre_hook(lambda _, args: kept.append(args[0]))
+    with torch.no_grad():
+        model(torch.tensor([source]), torch.tensor([[BOS, *tokens]]))
+    handle.remove()
+    attended = kept[-1][0].mean(dim=0).sum(dim=0)  # (S,)
+    return float(attended.clamp(max=1).log().sum())
+
+
+@pytest.mark.full
+def test_a_wide_beam_finds_the_best_of_all_with_a_coverage_penalty() -> None:
+    model, beta = small(), 0.8
+    search = beam(size=250, coverage=beta, n_best=5, max_extra=2)
+    orders = 0
+    for source, hypotheses in zip(SOURCES, translate(model, search, SOURCES, 99, CPU), strict=True):
+        every = every_translation(model, source, len(source) + 2, 0.6)
+        scores = [h.score + beta * _coverage(model, source, h.tokens) for h in every]
+        order = sorted(range(len(every)), key=lambda i: -scores[i])[:5]
+        assert [h.tokens for h in hypotheses] == [every[i].tokens for i in order]
+        assert [h.score for h in hypotheses] == pytest.approx([scores[i] for i in order], rel=1e-4)
+        assert [h.log_p for h in hypotheses] == pytest.approx([every[i].log_p for i in order])
+        orders += order != list(range(5))
+    assert orders, "the penalty changes which translations are the best"
+
+
+def test_a_coverage_penalty_is_that_of_the_whole_translation() -> None:
+    """In batches of sources of several lengths, some of which are done before others."""
+    model, beta = small(), 0.5
+    search = beam(size=3, coverage=beta, n_best=3, max_extra=6)
+    plain = beam(size=3).penalty
+    for source, hypotheses in zip(SOURCES, translate(model, search, SOURCES, 99, CPU), strict=True):
+        for h in hypotheses:
+            length = torch.tensor([len(h.tokens) + 1])
+            score = h.log_p / float(plain(length)) + beta * _coverage(model, source, h.tokens)
+            assert h.score == pytest.approx(score, rel=1e-4)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=IDS)

@@ -75,7 +75,8 @@ def test_hypotheses_are_the_same(name: str, batch_tokens: int) -> None:
 
 @pytest.mark.usefixtures("_captures")
 @pytest.mark.parametrize(
-    "options", [{"size": 1}, {"size": 4, "n_best": 4}, {"length_penalty": "none"}]
+    "options",
+    [{"size": 1}, {"size": 4, "n_best": 4}, {"length_penalty": "none"}, {"coverage": 0.5}],
 )
 def test_every_beam_is_the_same(options: dict[str, Any]) -> None:
     assert_same(*both(small(), search("beam", **options), sources(n_ids=6)))
