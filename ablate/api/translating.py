@@ -19,6 +19,7 @@ from ablate.config.merge import merge_schema
 from ablate.config.messages import validated
 from ablate.config.source import parse, source_of
 from ablate.data.batches import Ragged
+from ablate.data.corpus import Corpus
 from ablate.data.tokenizer import PAD, TokenizerPair
 from ablate.decoding import Search
 from ablate.errors import DataError, SpecError, StoreError
@@ -104,6 +105,16 @@ class Translator:
         is_captured = all(capturer_for(engine, model, self._device) for model in models[1:])
         self._capturer = capturer_for(engine, first.model, self._device) if is_captured else None
         self._search = build(Search, _choice(self.spec.decoding, n_best), at="decoding")
+
+    def training_sources(self) -> Sequence[str]:
+        """Return the source side of the text that the run was trained on, in order.
+
+        Their translations are what ``training.teacher`` takes.
+
+        Raises:
+            DataError: if the corpus is unavailable.
+        """
+        return build(Corpus, self.spec.corpus, at="corpus").load().train.src
 
     def translate(
         self,

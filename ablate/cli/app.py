@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -342,6 +343,14 @@ def translate(
             "lines count from 0.",
         ),
     ] = 1,
+    training_text: Annotated[
+        bool,
+        typer.Option(
+            "--training-text",
+            help="Translate the sources that the run was trained on, not standard input: what "
+            "[b]training.teacher[/b] takes.",
+        ),
+    ] = False,
     device: Annotated[str, typer.Option(metavar="cpu|cuda:0", help="The device.")] = "cpu",
     results: Results = RESULTS,
     plugins: Plugins = None,
@@ -357,9 +366,14 @@ def translate(
 
     load(plugins)
     translator = api.Translator(run, device=device, results=results, n_best=n_best)
-    lines = api.decoded(sys.stdin.buffer, "standard input")
+    lines: Iterable[str] = (
+        translator.training_sources()
+        if training_text
+        else api.decoded(sys.stdin.buffer, "standard input")
+    )
+    is_prompt = sys.stdin.isatty() and not training_text
     translations = translator.translate(
-        lines, is_prompt=sys.stdin.isatty(), warn=lambda text: typer.echo(text, err=True)
+        lines, is_prompt=is_prompt, warn=lambda text: typer.echo(text, err=True)
     )
     for number, best in enumerate(translations):
         for each in best:

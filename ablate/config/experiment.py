@@ -27,7 +27,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from ablate.config.inheritance import SIDES, Steps, inherited
 from ablate.parts.dims import Dims, Dropout, Side
-from ablate.registry import AddedOption, Choice, Frozen, lookup
+from ablate.registry import AddedOption, Choice, FilePaths, Frozen, lookup
 
 
 @dataclass(frozen=True)
@@ -267,6 +267,9 @@ class TrainingSpec(OneOf):
         loss_per: the divisor of a step's summed loss before its gradient is taken.
         decay: what the weight decay of the optimizer acts on: ``all`` parameters, or the
             ``matrices`` of the stacks, which spares norms, biases, tables and the output layer.
+        teacher: a file of translations of the training text, line by line, to be trained on in
+            place of its targets (Kim & Rush 2016, arXiv:1606.07947, sec. 3.2: sequence-level
+            distillation, with a teacher's beam search). The tokenizers stay those of the corpus.
         clip: largest norm of the gradient of all parameters.
         average: of the snapshots that every evaluation takes.
         evaluate_every: steps between evaluations on dev, or once every epoch.
@@ -288,6 +291,7 @@ class TrainingSpec(OneOf):
     schedule: Annotated[Choice, PartField("schedule", "noam")]
     loss_per: Literal["token", "sentence"] = "token"
     decay: Annotated[Literal["all", "matrices"], AddedOption("all")] = "all"
+    teacher: Annotated[str | None, AddedOption(None), FilePaths()] = None
     clip: PositiveFloat | None = None
     average: Average
     evaluate_every: PositiveInt | Literal["epoch"] = "epoch"

@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterator
 from functools import reduce
 from operator import getitem
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from ablate.config.experiment import RunSpec, slot_of
-from ablate.hashing import sha256_of_text
+from ablate.errors import DataError
+from ablate.hashing import sha256_of_file, sha256_of_text
 from ablate.registry import AddedOption, Choice, Entry, Plugin, lookup
 
 WHOLE_BATCH = "whole_batch"
@@ -23,22 +25,28 @@ def identity(
 ) -> str:
     """Return the name of a run, 16 hexadecimal digits.
 
-    It covers the spec in canonical form, the content of the corpus in place of the paths to it, the
-    version of every part, the content of the plugins that any of them comes from, and the scheme of
-    random draws where engines differ in it. Options that a part got later count from their first
-    value that makes a difference on (`ablate.registry.AddedOption`). Code, libraries and kind of
-    device stand in the record: `ablate.runner.staleness` compares them.
+    It covers the spec in canonical form, the content of the corpus and of a teacher's translations
+    in place of the paths to them, the version of every part, the content of the plugins that any of
+    them comes from, and the scheme of random draws where engines differ in it. Options that a part
+    got later count from their first value that makes a difference on
+    (`ablate.registry.AddedOption`). Code, libraries and kind of device stand in the record:
+    `ablate.runner.staleness` compares them.
 
     Args:
         run: the spec, with its seed.
         corpus_fingerprint: of the content.
         precision: what ``auto`` has come to on this device.
         random_draws: as `ablate.training.engines.random_draws` returns it.
+
+    Raises:
+        DataError: if a teacher's translations cannot be read.
     """
     spec = run.model_dump(mode="json")
     spec["training"]["precision"] = precision
     parts = dict(_parts(run))
     _leave_out_neutral(run, spec)
+    if run.training.teacher is not None:
+        spec["training"]["teacher"] = content_of(run.training.teacher)
     for path, entry in parts.items():
         _leave_out(reduce(getitem, path.split("."), spec), entry)
     known = {
@@ -53,6 +61,18 @@ def identity(
         known["plugins"] = {path: plugin.identity for path, plugin in plugins.items()}
     text = json.dumps(known, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return sha256_of_text(text)[:16]
+
+
+def content_of(path: str) -> str:
+    """Return the hash of a file, which stands for it in the identity of a run.
+
+    Raises:
+        DataError: if it cannot be read.
+    """
+    try:
+        return sha256_of_file(Path(path))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def outside(run: RunSpec) -> dict[str, Plugin]:

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from ablate.config.experiment import Layers, OneOf, PartField, PerSide, RunSpec, slot_of
 from ablate.config.inheritance import SIDES, Steps, inherited
 from ablate.config.source import Mark, Mistake, Node
+from ablate.registry import FilePaths
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class MergeSchema:
         alternatives: keys that exclude each other: a layer with one of them removes the others.
         others: the schema of every other key.
         has_required: a mapping some keys of which must be given.
+        is_path: the path of a file.
     """
 
     children: Mapping[str, MergeSchema] = field(default_factory=dict)
@@ -38,6 +40,7 @@ class MergeSchema:
     alternatives: tuple[str, ...] = ()
     others: MergeSchema | None = None
     has_required: bool = False
+    is_path: bool = False
 
     def at(self, key: str) -> MergeSchema:
         """Return the schema of a key."""
@@ -163,6 +166,8 @@ def _schema_of_field(info: FieldInfo) -> MergeSchema:
         return MergeSchema(slot=slot)
     if any(isinstance(mark, PerSide) for mark in info.metadata):
         return replace(_schema_of_model(Layers), is_per_side=True)
+    if FilePaths() in info.metadata:
+        return MergeSchema(is_path=True)
     model = model_of(info)
     return _schema_of_model(model) if model else LEAF
 

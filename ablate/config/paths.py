@@ -24,6 +24,8 @@ def file_path(node: Node) -> Path:
 
 def with_file_paths(node: Node, schema: MergeSchema) -> Node:
     """Return a tree in which the options that hold paths of files are relative to the cwd."""
+    if schema.is_path:
+        return _resolve(node)
     if schema.slot:
         name = node.get("name")
         entry = slots()[schema.slot.name].get(str(name.value) if name else schema.slot.default)

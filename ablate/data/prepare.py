@@ -14,10 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from ablate.config.experiment import RunSpec
+from ablate.config.identity import content_of
 from ablate.data import encodings
 from ablate.data.batches import Encoded
 from ablate.data.cache import cache_folder, sealed, unsealed
 from ablate.data.corpus import Bitext, Corpus, CorpusText, digest_of_lines
+from ablate.data.teacher import with_translations
 from ablate.data.tokenizer import Tokenizer, TokenizerPair
 from ablate.errors import DataError
 from ablate.hashing import digest
@@ -94,6 +96,8 @@ def _entry(run: RunSpec, fingerprint: str) -> str:
         "outside": [part.origin.identity for part in (tokenizer, corpus) if part.origin],
         "library": version("tokenizers"),
     }
+    if run.training.teacher is not None:
+        determinants["teacher"] = content_of(run.training.teacher)
     return digest([json.dumps(determinants, sort_keys=True, default=str)])[:32]
 
 
@@ -105,6 +109,8 @@ def _own_code() -> str:
 def _encoded(run: RunSpec, text: CorpusText, entry: Path | None) -> encodings.CachedCorpus:
     """Encode a corpus, into ``entry`` if that can be written."""
     tokenizers = trained_tokenizers(run.tokenizer, text)
+    if run.training.teacher is not None:
+        text = replace(text, train=with_translations(text.train, run.training.teacher))
     if entry is not None:
         with contextlib.suppress(OSError), encodings.CacheWriter(entry) as writer:
             return _write(writer, run, text, tokenizers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -12,6 +13,7 @@ from ablate.config import Experiment, RunSpec
 from ablate.config.identity import parts_outside
 from ablate.contracts import ContractError, watched
 from ablate.data.corpus import refusals_of
+from ablate.data.parallel import no_file
 from ablate.data.tokenizer import PAD, Tokenizer
 from ablate.decoding.search import Search
 from ablate.model import Transformer, assemble
@@ -68,6 +70,9 @@ def _broken_contracts(parts: Mapping[str, Entry]) -> Iterator[None]:
 
 def _refusals(run: RunSpec) -> Iterator[RefusedError]:
     training = run.training
+    if training.teacher is not None and not Path(training.teacher).is_file():
+        reason = f"{no_file(Path(training.teacher))}: {training.teacher!r}"
+        yield RefusedError("training.teacher", reason)
     attempts: list[Callable[[], object]] = [
         lambda: blueprint(run),
         lambda: build(Objective, training.objective, PAD, at="training.objective"),

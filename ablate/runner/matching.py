@@ -271,7 +271,7 @@ class Counts:
     def _of_corpus(self, run: RunSpec) -> tuple[Prepared, Batches]:
         max_len, batch_tokens = run.model.dims.max_len, run.training.batch_tokens
         choices = run.corpus.model_dump_json(), run.tokenizer.model_dump_json()
-        key = (*choices, max_len, batch_tokens)
+        key = (*choices, max_len, batch_tokens, run.training.teacher)
         if key not in self._prepared:
             prepared = prepare(run)
             self._prepared[key] = prepared, Batches(prepared.train, batch_tokens, PAD)

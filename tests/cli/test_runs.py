@@ -16,8 +16,11 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
+from ablate import api
 from ablate.analysis.sentences import bleu
+from ablate.data.corpus import Corpus
 from ablate.measuring import SentenceStatistics
+from ablate.registry import build
 from tests.cli.conftest import (
     COMMAND,
     EXPERIMENT,
@@ -157,6 +160,22 @@ def test_several_runs_translate_together(
     refused = again("translate", "pe:baseline:1", str(run))
     assert refused.returncode == 2
     assert "has another tokenizer than pe:baseline:1" in refused.stderr
+
+
+def test_a_teacher_translates_its_training_text(
+    again: Ablate, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first lines of it; a student can be planned with all of them."""
+    translator = api.Translator("pe:baseline:1", results=finished / "results")
+    sources = translator.training_sources()
+    assert list(sources) == list(
+        build(Corpus, translator.spec.corpus, at="corpus").load().train.src
+    )
+    monkeypatch.setattr(api.Translator, "training_sources", lambda _: sources[:3])
+    done = again("translate", "pe:baseline:1", "--training-text")
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = [best[0].text for best in translator.translate(sources[:3])]
+    assert done.stdout.splitlines() == expected
 
 
 def test_an_unknown_name_of_a_run_suggests_one(again: Ablate) -> None:

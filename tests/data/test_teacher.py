@@ -1,0 +1,106 @@
+"""Sequence-level distillation: a teacher's translations as targets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ablate import api, config
+from ablate.config.experiment import RunSpec
+from ablate.config.identity import identity
+from ablate.data.corpus import Bitext, Corpus
+from ablate.data.prepare import prepare
+from ablate.data.teacher import with_translations
+from ablate.errors import DataError
+from ablate.registry import build
+from tests.data.test_prepare import folder, run_spec
+
+__all__ = ["folder"]  # a fixture
+TEXT = Bitext.of([("a b", "X Y"), ("c", "Z"), ("d", "W")])
+
+
+def taught(run: RunSpec, teacher: Path) -> RunSpec:
+    """Return a run that is trained on the translations in a file."""
+    changed = run.training.model_copy(update={"teacher": str(teacher)})
+    return run.model_copy(update={"training": changed})
+
+
+def test_targets_are_the_lines_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "translations"
+    file.write_text("x y\n\nwörd\n", encoding="utf-8")
+    text = with_translations(TEXT, str(file))
+    assert list(text.src) == list(TEXT.src)
+    assert list(text.tgt) == ["x y", "", "wörd"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"x\ny\n", "has 2 lines for 3 training pairs; write it with `ablate translate RUN"),
+        (b"x\ny\nz\nw\n", "has 4 lines for 3 training pairs"),
+        (b"x\n\xff\nz\n", "line 2 is not valid UTF-8"),
+        (None, "there is no such file"),
+    ],
+)
+def test_a_file_that_does_not_fit_the_text_is_refused(
+    content: bytes | None, reason: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "translations"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(DataError, match=f"training.teacher: .*{reason}"):
+        with_translations(TEXT, str(file))
+
+
+def test_training_alone_sees_the_teacher(folder: Path) -> None:
+    """Sources, tokenizers, dev and tests are those of the corpus; also from the cache."""
+    run = run_spec(folder)
+    src = build(Corpus, run.corpus, at="corpus").load().train.src
+    teacher = folder / "teacher.de"
+    teacher.write_text("".join(f"A B {line.split()[-1].upper()}\n" for line in src))
+    plain = prepare(run)
+    for _ in range(2):
+        student = prepare(taught(run, teacher))
+        assert student.tokenizers.fingerprint == plain.tokenizers.fingerprint
+        assert student.corpus_fingerprint == plain.corpus_fingerprint
+        decode = student.tokenizers.decode_tgt
+        targets = [decode(ids[:-1].tolist()) for ids in student.train.tgt]
+        assert targets[:3] == ["A B A", "A B B", "A B C"]
+        assert list(map(list, student.dev.tgt)) == list(map(list, plain.dev.tgt))
+        assert [decode(ids[:-1].tolist()) for ids in plain.train.tgt][:3] != targets[:3]
+    teacher.write_text("".join("B\n" for _ in src))
+    again = prepare(taught(run, teacher))
+    assert {decode(ids[:-1].tolist()) for ids in again.train.tgt} == {"B"}, (
+        "from the cache of another file"
+    )
+
+
+def test_the_content_of_the_file_names_the_run_and_its_path_does_not(folder: Path) -> None:
+    run = run_spec(folder)
+    names = {"": identity(run, "0", "fp32")}
+    for file, content in (("one", "x\n"), ("same", "x\n"), ("other", "y\n")):
+        (folder / file).write_text(content)
+        names[file] = identity(taught(run, folder / file), "0", "fp32")
+    assert names["one"] == names["same"]
+    assert len(set(names.values())) == 3
+    with pytest.raises(DataError, match="nowhere: cannot be read: No such file"):
+        identity(taught(run, folder / "nowhere"), "0", "fp32")
+
+
+def test_the_path_begins_at_the_yaml_file_and_a_missing_one_is_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own").mkdir()
+    file = tmp_path / "own" / "x.yaml"
+    file.write_text(
+        "extends: ablate:presets/laptop\nvariants:\n  student: {training.teacher: t.de}\n"
+    )
+    rows = config.load(Path("own/x.yaml")).rows
+    assert [row.spec.training.teacher for row in rows] == [None, "own/t.de"]
+    with pytest.raises(config.MistakesError) as caught:
+        api.plan("own/x.yaml")
+    (mistake,) = caught.value.mistakes
+    assert (mistake.mark.line, mistake.path) == (3, "variants.student.training.teacher")
+    assert "there is no such file" in mistake.reason
