@@ -254,7 +254,7 @@ class Counts:
     def __init__(self, on: str) -> None:
         self._on = on
         self._flops = FlopCounter()
-        self._prepared: dict[tuple[str, str, int, int], tuple[Prepared, Batches]] = {}
+        self._prepared: dict[tuple[str | int | None, ...], tuple[Prepared, Batches]] = {}
 
     def __call__(self, run: RunSpec) -> float:
         """Return the count of one run, of the model that it would train."""
