@@ -210,6 +210,7 @@ def _operands(tree: ast.Module) -> list[ast.expr]:
         for part in (
             [node.value] if isinstance(node, ast.Attribute) else
             [node.func] if isinstance(node, ast.Call) else
+            [node.value] if isinstance(node, ast.Expr) else
             [node.slice, *ast.walk(node.slice)] if isinstance(node, ast.Subscript) else []
         )
     }  # fmt: skip

@@ -96,6 +96,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("optimizer/*", "*.__init__", "True -> False: True", "foreach is faster and computes the same"),
     ("initialisation/*", "*", "detach: linear.weight*", _IN_PLACE),
     ("initialisation/*", "*", "detach: linear.bias*", _IN_PLACE),
+    ("initialisation/*", "*", "detach: bias*", _IN_PLACE),
+    ("position/relative.py", "_bucket_starts", "9 -> 10: 9", "no power is so near an integer"),
     ("embedding.py", "TokenEmbedding.draw", "detach: *", _IN_PLACE),
     ("position/*", "*.__init__", "detach: self.table", _IN_PLACE),
     ("position/*", "*.__init__", "detach: nn.init*", _IN_PLACE),

@@ -360,6 +360,20 @@ def test_kerple_by_hand(side: Side) -> None:
             assert bias[head, row].tolist() == pytest.approx(expected, abs=1e-12)
 
 
+def test_the_gradients_of_kerple_are_those_of_its_formula() -> None:
+    part: Any = make("kerple")
+    distances = (torch.arange(5)[None, :] - torch.arange(5)[:, None]).abs()
+    weights, q = numbers(4, 5, 5), torch.ones(1, 4, 5, K, dtype=torch.float64)
+    (part.bias(q, torch.arange(5), torch.arange(5), 1) * weights).sum().backward()
+    for h in range(4):
+        a, b = part.factors[1, h].item(), part.slopes[1, h].item()
+        assert min(a, b) > 0.01
+        of_factor = -(torch.log1p(b * distances) * weights[h]).sum()
+        of_slope = -(a * distances / (1 + b * distances) * weights[h]).sum()
+        assert part.factors.grad[1, h] == pytest.approx(float(of_factor))
+        assert part.slopes.grad[1, h] == pytest.approx(float(of_slope))
+
+
 def test_kerple_starts_between_its_bounds_for_every_layer_and_head() -> None:
     stack_info = StackInfo(side="encoder", n_encoder_layers=50, n_decoder_layers=1)
     dims = Dims.model_validate({"d_model": 40, "n_heads": 20, "max_len": 16})
