@@ -150,8 +150,8 @@ def test_any_two_parts_run_together_or_are_refused() -> None:
     refused = {pair: reason for pair, reason in failed.items() if len(pair) == 2}
     assert not [pair for pair, reason in refused.items() if reason == NOT_FINITE]
     assert all(len(reason.split()) > 5 for reason in refused.values()), refused
-    for pair, n_refused in Counter(map(slots_of, refused)).items():
-        assert n_refused < n_pairs[pair] / 2, pair
+    for both, n_refused in Counter(map(slots_of, refused)).items():
+        assert n_refused < n_pairs[both] / 2, both
 
 
 def slots_of(parts: Parts) -> frozenset[str]:

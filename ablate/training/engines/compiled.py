@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +16,7 @@ from ablate.training.engines.contract import Engine
 from ablate.training.gradient import StepInputs, forward_backward, forward_hidden
 from ablate.training.step import StepConfig
 
-OPTIONS = {"fallback_random": True}
+OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {"fallback_random": True}
 """Draw dropout as the eager engine does."""
 
 
