@@ -458,7 +458,7 @@ def test_a_run_with_parts_from_outside_from_start_to_translation(
         return in_a_process_of_its_own(tmp_path, distribution.parent, *words, stdin="the dog\n")
 
     (tmp_path / "pe.yaml").write_text(EXPERIMENT + TENTH, encoding="utf-8")
-    done = ablate("run", "pe.yaml", "--only", "tenth")
+    done = ablate("run", "pe.yaml", "--only", "tenth", "--no-probe")
     assert done.returncode == 0, done.stderr
     [file] = (tmp_path / "results" / "runs").glob("*/record.json")
     record = json.loads(file.read_text(encoding="utf-8"))

@@ -33,7 +33,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> ablate.Study:
         results=folder / "results",
         device="cpu",
         jobs=2,
-        probe_seconds=0.0,
+        probes=False,
         figures=False,
     )
 

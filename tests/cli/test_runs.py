@@ -242,7 +242,7 @@ def test_another_engine_computes_the_same_under_a_hash_of_its_own(
     ablate: Ablate, folder: Path
 ) -> None:
     calm = ["--set", "model.dropout={embedding: 0.0, residual: 0.0}"]
-    words = [*RUN_NONE, "--seeds", "1", *calm, "--set", "training.precision=fp32"]
+    words = [*RUN_NONE, "--no-probe", "--seeds", "1", *calm, "--set", "training.precision=fp32"]
     words += ["--set", "training.batch_tokens=3000"]  # from here on batches may be done in shards
     curves = []
     for engine in ("eager", "data_parallel"):
@@ -261,15 +261,14 @@ def test_another_engine_computes_the_same_under_a_hash_of_its_own(
 def test_a_killed_run_continues_to_the_very_same_numbers(
     ablate: Ablate, folder: Path, cache: Path
 ) -> None:
-    words = [*RUN_NONE, "--seeds", "1", "--set", "training.steps=150"]
-    for sight in ("probes/*.json", "runs/*/checkpoint.pt", "runs/*/hypotheses.*.txt"):
+    words = [*RUN_NONE, "--no-probe", "--seeds", "1", "--set", "training.steps=150"]
+    for sight in ("runs/*/checkpoint.pt", "runs/*/hypotheses.*.txt"):
         process = _start(folder, cache, words)
         _wait_for(folder / "results", sight)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
     assert ablate(*words).returncode == 0
     killed = records_of(folder)
-    shutil.copytree(folder / "results" / "probes", folder / "calm" / "results" / "probes")
     assert ablate(*words, "--results", "calm/results").returncode == 0
     calm = records_of(folder / "calm")
     assert killed.keys() == calm.keys()
@@ -284,7 +283,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nobody_behind(folder: Path, cache: Path
     (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
     best = ["training.average={best: 1}", "training.evaluate_every=20", "training.steps=100000"]
     words = [word for override in best for word in ("--set", override)]
-    process = _start(folder, cache, [*RUN_NONE, *words])
+    process = _start(folder, cache, [*RUN_NONE, "--no-probe", *words])
     _wait_for(folder / "results", "runs/*/snapshots/*")
     runs = folder / "results" / "runs"
     os.killpg(process.pid, signal.SIGINT)

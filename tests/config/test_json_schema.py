@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator
@@ -17,8 +18,6 @@ from ablate.config.merge import MergeSchema, merge_schema
 from ablate.config.source import parse, source_of
 from ablate.registry import slots
 
-SCHEMA = config.schema()
-VALIDATOR = Draft202012Validator(SCHEMA)
 EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").rglob("*.yaml"))
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, 8, -1, 0.5, 1.5, -0.5, "", "abc", "none", "learned", "epoch"),
@@ -28,6 +27,11 @@ OF_PYDANTIC = re.compile(
     r"[Ii]nput should|should (be|have|match)|[Ff]ield required|Value error|Extra inputs"
 )
 FILES = {"src": "en", "tgt": "de", "train": "t", "dev": "d", "tests": {"test": "x"}}
+
+
+@functools.cache
+def validator() -> Draft202012Validator:
+    return Draft202012Validator(config.schema())
 
 
 def is_loaded(document: Any, folder: Path) -> bool:
@@ -46,7 +50,7 @@ def disagreements(documents: Iterator[Any], folder: Path) -> list[str]:
     return [
         f"{'accepted' if loads else 'refused'} by load only: {json.dumps(document)}"
         for document in documents
-        if (loads := is_loaded(document, folder)) != VALIDATOR.is_valid(document)
+        if (loads := is_loaded(document, folder)) != validator().is_valid(document)
     ]
 
 
@@ -57,38 +61,38 @@ def nested(path: str, value: Any) -> Any:
 
 
 def test_it_is_a_schema() -> None:
-    Draft202012Validator.check_schema(SCHEMA)
+    Draft202012Validator.check_schema(validator().schema)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_shipped_experiments_are_valid(path: Path) -> None:
     root = parse(source_of(path.name, path.read_bytes()), [])
     assert root is not None
-    VALIDATOR.validate(json.loads(json.dumps(root.plain())))
+    validator().validate(json.loads(json.dumps(root.plain())))
     config.load(path)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_shipped_experiments_are_valid_to_readers_of_yaml_1_1(path: Path) -> None:
-    VALIDATOR.validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    validator().validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("number", ["5e-3", "65e6", "1.0E5", "1.5e3", "+2e1"])
 def test_a_number_that_yaml_1_1_takes_for_a_string_is_valid(number: str) -> None:
     assert yaml.safe_load(number) == number
-    assert VALIDATOR.is_valid({"training": {"schedule": {"name": "constant", "lr": number}}})
-    assert VALIDATOR.is_valid({"variants": {"a": {"training.schedule.lr": number}}})
+    assert validator().is_valid({"training": {"schedule": {"name": "constant", "lr": number}}})
+    assert validator().is_valid({"variants": {"a": {"training.schedule.lr": number}}})
 
 
 @pytest.mark.parametrize("word", ["fast", "e5", "5e", "0x5e3", "1_0e3", "5"])
 def test_any_other_string_is_no_number(word: str) -> None:
-    assert not VALIDATOR.is_valid({"training": {"schedule": {"name": "constant", "lr": word}}})
+    assert not validator().is_valid({"training": {"schedule": {"name": "constant", "lr": word}}})
 
 
 @pytest.mark.parametrize("value", ["my_parts.py", ["a.py", "b.py"]])
 def test_plugins_are_paths(value: Any) -> None:
-    assert VALIDATOR.is_valid({"plugins": value})
-    assert not VALIDATOR.is_valid({"plugins": {"a.py": value}})
+    assert validator().is_valid({"plugins": value})
+    assert not validator().is_valid({"plugins": {"a.py": value}})
 
 
 def leaves(schema: MergeSchema, path: str = "") -> Iterator[str]:
@@ -195,7 +199,7 @@ def test_unknown_keys_are_refused_by_both(tmp_path: Path) -> None:
 
 
 def test_options_are_described() -> None:
-    parts = SCHEMA["$defs"]["position"]["anyOf"]
+    parts = validator().schema["$defs"]["position"]["anyOf"]
     (sinusoidal,) = (
         p for p in parts if p.get("properties", {}).get("name") == {"const": "sinusoidal"}
     )

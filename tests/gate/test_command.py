@@ -430,7 +430,7 @@ def test_a_gate_trains_what_is_missing_and_sees_a_warm_up_one_step_late(
     bench: Bench, ablate: Ablate, tmp_path: Path
 ) -> None:
     bench.reference.write_text("checks: {losses: {kind: exact}}\n", encoding="utf-8")
-    words = ("--results", str(tmp_path / "trained"), "--device", "cpu")
+    words = ("--results", str(tmp_path / "trained"), "--device", "cpu", "--no-probe")
     status, _, err = ablate(*words, "--bless", "--seeds", "4")
     assert (status, "training 1 run" in err) == (0, True), err
     status, out, err = ablate(*words, "--stored")
