@@ -61,8 +61,8 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
         sd += f" and ± {number(loss.sd, LOSS_DECIMALS)} {unit}"
     freedom = counted(compared.df, "degree")
     text += (
-        f" (row + seed + error, Dunnett's constant {critical:.2f}). The error of one run, pooled "
-        f"over rows, has a standard deviation of {sd} ({freedom} of freedom)."
+        f" (row + seed + error, Dunnett's distribution, constant {critical:.2f}). The error of one "
+        f"run, pooled over rows, has a standard deviation of {sd} ({freedom} of freedom)."
     )
     least = compared.detectable
     if least is None:

@@ -343,7 +343,7 @@ def test_the_first_footnotes_say_how_to_read_the_table(whole: Table) -> None:
     compared = whole.comparisons["test.test.bleu"]
     said = whole.footnotes[0].text
     assert "all 3 of a column hold together" in said
-    assert f"Dunnett's constant {compared.family.critical:.2f}" in said
+    assert f"Dunnett's distribution, constant {compared.family.critical:.2f}" in said
     assert f"± {compared.sd:.2f} BLEU" in said
     assert "6 degrees of freedom" in said
     assert compared.detectable is not None
