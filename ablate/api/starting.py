@@ -1,4 +1,4 @@
-"""``ablate init``: a commented experiment, or a part of your own, to start from."""
+"""``ablate init``: an experiment, a shipped study, or a part of your own, to start from."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from importlib import resources
 from pathlib import Path
 
+from ablate.config import shipped
 from ablate.errors import SpecError
 from ablate.wording import no_such
 
@@ -49,13 +50,14 @@ variants:
 """
 
 
-def init(name: str | None = None, *, part: str | None = None) -> Path:
-    """Write a commented experiment that runs within minutes, or a working part of a slot.
+def init(name: str | None = None, *, part: str | None = None, study: str | None = None) -> Path:
+    """Write a commented experiment that runs within minutes, a shipped study, or a working part.
 
     Args:
         name: of the experiment or the part, with or without folder and suffix; of a part
-            ``my_<slot>`` unless given.
+            ``my_<slot>`` and of a shipped study its own unless given.
         part: a slot.
+        study: the name of a shipped one, as in ``pe``.
 
     Returns:
         The file.
@@ -63,15 +65,39 @@ def init(name: str | None = None, *, part: str | None = None) -> Path:
     Raises:
         SpecError: if the file exists, or cannot be written; if there is no such slot.
     """
+    if part is not None and study is not None:
+        raise SpecError("--part and --from exclude each other; remove one")
     if part is not None:
         path = _with_suffix(name or f"my_{part}", ".py")
         _write(path, _part_file(part, path.stem))
+    elif study is not None:
+        text = _shipped(study)
+        path = _with_suffix(name or study.rpartition("/")[2], ".yaml", ".yml")
+        _write(path, f"# The shipped study {study}. Run it:  ablate run {path}\n{text}")
     elif name is None:
-        raise SpecError("init needs the name of an experiment, or --part SLOT")
+        raise SpecError("init needs the name of an experiment, --from STUDY, or --part SLOT")
     else:
         path = _with_suffix(name, ".yaml", ".yml")
         _write(path, _TEMPLATE.format(file=path))
     return path
+
+
+def _shipped(study: str) -> str:
+    """Return the text of a shipped file, with parents that are found from any folder."""
+    file, root = shipped.find(study), shipped.folder()
+    if file is None or root is None:
+        raise SpecError(no_such("shipped study", study, shipped.names()))
+
+    def anywhere(parent: re.Match[str]) -> str:
+        path = (file.parent / parent[0]).resolve().relative_to(root.resolve())
+        return shipped.PREFIX + path.with_suffix("").as_posix()
+
+    return re.sub(
+        r"^extends:.*$",
+        lambda line: re.sub(r"[\w./-]+\.yaml", anywhere, line[0]),
+        file.read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    )
 
 
 def _part_file(slot: str, name: str) -> str:

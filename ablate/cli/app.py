@@ -52,7 +52,6 @@ app = typer.Typer(
     name="ablate",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -310,17 +309,23 @@ def init(
     part: Annotated[
         str | None, typer.Option(metavar="SLOT", help="Write a working part of this slot.")
     ] = None,
+    study: Annotated[
+        str | None,
+        typer.Option("--from", metavar="STUDY", help="Begin with this shipped study, as in pe."),
+    ] = None,
 ) -> None:
-    """Write a commented experiment to start from, or a part; the former runs within minutes.
+    """Write a commented experiment to start from, a shipped study, or a part.
 
     Examples:
       ablate init mine && ablate run mine.yaml
+
+      ablate init --from multi30k/pe mine
 
       ablate init --part position && ablate check my_position.py
     """
     from ablate import api
 
-    typer.echo(api.init(name, part=part))
+    typer.echo(api.init(name, part=part, study=study))
 
 
 @app.command()
