@@ -28,7 +28,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs CUDA where there is none; each such test has a twin on the CPU."""
+    """Begin with what takes long, so that no core waits for it in the end.
+
+    Leave out what needs CUDA where there is none; each such test has a twin on the CPU.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
     if torch.cuda.is_available():
         return
     config.hook.pytest_deselected(items=[item for item in items if _needs_gpu(item)])

@@ -20,7 +20,7 @@ from tests import tape
 from tests.decoding.models import small
 from tests.decoding.test_contract import sources
 from tests.fake_cuda import CudaMachine
-from tests.tiny import PARTS, VOCABULARY, scrambled, thin, tiny
+from tests.tiny import PARTS, VOCABULARY, mixed, mixtures, scrambled, tiny
 
 CPU = torch.device("cpu")
 SEARCHES = sorted(slots()["decoding"])
@@ -83,13 +83,14 @@ def test_every_beam_is_the_same(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("slot", "name"), PARTS)
+@pytest.mark.parametrize("parts", mixtures(PARTS), ids=str)
 def test_no_part_comes_out_differently(
-    slot: str, name: str, monkeypatch: pytest.MonkeyPatch
+    parts: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
     given = [[i % (VOCABULARY.n_src - 4) + 4 for i in ids] for ids in sources(8, longest=6)]
-    assert_same(*both(thin(slot, name), search("beam", size=3, max_extra=6), given))
+    for model in mixed(parts):
+        assert_same(*both(model, search("beam", size=3, max_extra=6), given))
 
 
 @pytest.mark.usefixtures("_captures")

@@ -30,7 +30,7 @@ from ablate.training.engines.self_check import compare
 from ablate.training.plan import Stream
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests import tape
-from tests.tiny import PARTS, some_batch, thin
+from tests.tiny import PARTS, mixed, mixtures, some_batch, thin
 from tests.training.reversal import fresh, job, pairs, run_spec
 
 pytestmark = pytest.mark.train
@@ -187,18 +187,19 @@ def gradients(cls: type[Engine], model: Transformer, batch: Batch) -> tuple[Tens
     return found, [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
 
 
-@pytest.mark.parametrize(("slot", "name"), PARTS)
+@pytest.mark.parametrize("parts", mixtures(PARTS), ids=str)
 def test_no_part_comes_out_differently_from_a_graph(
-    slot: str, name: str, monkeypatch: pytest.MonkeyPatch
+    parts: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With padding between the source and its buffer, and logits of padding made in vain."""
     monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
     batch = some_batch()
-    expected, left = gradients(Eager, thin(slot, name).double(), batch)
-    found, right = gradients(CudaGraph, thin(slot, name).double(), batch)
-    torch.testing.assert_close(found, expected)
-    for a, b in zip(left, right, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-9)
+    for one, other in zip(mixed(parts), mixed(parts), strict=True):
+        expected, left = gradients(Eager, one.double(), batch)
+        found, right = gradients(CudaGraph, other.double(), batch)
+        torch.testing.assert_close(found, expected)
+        for a, b in zip(left, right, strict=True):
+            torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", sorted(slots()["objective"]))
