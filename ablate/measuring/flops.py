@@ -27,7 +27,7 @@ class FlopCounter:
     def __init__(self) -> None:
         self._known: _Known = {}
 
-    def count(self, model: Transformer, batch: Batch, n_passes: int = 1) -> float:
+    def count(self, model: Transformer, batch: Batch, n_passes: float = 1) -> float:
         """Return the floating-point operations of one training step per target token.
 
         Forward and backward. Padding is computed and so counted; the division is by real tokens.
@@ -36,7 +36,7 @@ class FlopCounter:
         Args:
             model: on any device.
             batch: a typical one; the cost of attention depends on its length.
-            n_passes: how many times the objective sends each batch through the model.
+            n_passes: how many times a step sends each batch through the model.
         """
         on_meta = {
             name: torch.empty_like(x, device="meta").requires_grad_(isinstance(x, nn.Parameter))
@@ -48,7 +48,7 @@ class FlopCounter:
         return n_passes * counting.total / batch.n_tokens
 
 
-def count_flops(model: Transformer, batch: Batch, n_passes: int = 1) -> float:
+def count_flops(model: Transformer, batch: Batch, n_passes: float = 1) -> float:
     """Return what `FlopCounter.count` does, of one model."""
     return FlopCounter().count(model, batch, n_passes)
 

@@ -26,6 +26,7 @@ from ablate.processes import give_back_free_memory
 from ablate.registry import build
 from ablate.training import checkpoint
 from ablate.training.averaging import MovingAverage, Snapshots, evaluated_weights
+from ablate.training.curvature import estimate_curvature
 from ablate.training.curve import Curve, Pending, Row, wants_row
 from ablate.training.engines import SelfCheck, make_engine
 from ablate.training.micro_batching import most_parts
@@ -253,7 +254,10 @@ class _Loop:
         self.epochs_before = self.stream.finished_epochs
         self.engine.cores = self.job.cores()
         batches = list(self.stream.take(training.accumulate))
-        result = self.engine.step(self.engine.divided(batches, self.job.micro_batch_factor))
+        batches = self.engine.divided(batches, self.job.micro_batch_factor)
+        if estimate_curvature(self.engine, state.step, batches[0]):
+            self._seed_dropout()
+        result = self.engine.step(batches)
         self.self_check.after_step()
         if self.moving:
             with evaluated_weights(self.optimizer):

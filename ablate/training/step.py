@@ -62,9 +62,11 @@ class StepConfig:
         return cls(objective, training.clip, training.loss_per, precision)
 
 
-def count_passes(training: TrainingSpec) -> int:
-    """Return how many times a step of ``training`` sends each batch through the model."""
-    return build(Objective, training.objective, PAD, at="training.objective").n_passes
+def count_passes(training: TrainingSpec) -> float:
+    """Return how many times a step sends each batch through the model and back, on average."""
+    objective = build(Objective, training.objective, PAD, at="training.objective")
+    optimizer = build(Optimizer, training.optimizer, at="training.optimizer")
+    return objective.n_passes + optimizer.extra_passes
 
 
 def make_optimizer(spec: RunSpec, model: Transformer) -> torch.optim.Optimizer:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ablate.parts.optimizer import Averaging, Group, Optimizer
+from ablate.parts.optimizer import Averaging, EstimatesCurvature, Group, Optimizer
 from ablate.registry import RefusedError, build, choose, lookup, slots
 from ablate.training import checkpoint
 from ablate.training.step import set_lr
@@ -23,6 +23,9 @@ BEYOND: dict[str, list[Any]] = {
     "min_rms": [5.0],
     "clip": [1.5],
     "every": [1, 2],
+    "sophia.every": [1, 2],
+    "sophia.betas": [(0.5, 0.99), (0.96, 0.5)],
+    "sophia.gamma": [10.0],
     "adan.betas": [(0.5, 0.6, 0.7), (0.98, 0.92, 0.5)],
 }  # the usual values have no effect on these steps
 LR = 0.1
@@ -51,10 +54,12 @@ def make(bowl: Bowl, name: str, **options: Any) -> torch.optim.Optimizer:
 
 
 def descend(bowl: Bowl, optimizer: torch.optim.Optimizer, n: int = 6) -> list[Tensor]:
-    """Make ``n`` steps; return where they lead."""
-    for _ in range(n):
+    """Make ``n`` steps; return where they lead. The gradient does for an estimate of curvature."""
+    for t in range(n):
         optimizer.zero_grad(set_to_none=True)
         bowl().backward()
+        if isinstance(optimizer, EstimatesCurvature) and t % optimizer.every == 0:
+            optimizer.add_curvature(3)
         optimizer.step()
     return [p.detach().clone() for p in bowl.parameters()]
 
@@ -509,3 +514,42 @@ def test_nadam_is_pytorchs_up_to_the_rounding_of_its_product_of_momenta() -> Non
         "momentum_decay": 0.3,
     }
     assert_same(ours("nadam", **options), theirs(torch.optim.NAdam, **options), 1e-6)
+
+
+@pytest.mark.parametrize("gamma", [0.05, 20.0])
+def test_sophia_takes_the_steps_of_its_paper(gamma: float) -> None:
+    """Algorithm 3, with n g^2 as the estimate of every second step."""
+    bounded = []
+
+    def rule(p: Tensor, g: Tensor, memory: dict[str, Any], t: int, lr: float) -> Tensor:
+        m = memory["m"] = 0.9 * memory.get("m", 0.0) + 0.1 * g
+        if t % 2 == 1:
+            memory["h"] = 0.8 * memory.get("h", 0.0) + 0.2 * 3 * g.square()
+        p = p - lr * 0.3 * p
+        u = torch.tensor([
+            max(-1.0, min(1.0, a / max(gamma * h, 1e-3)))
+            for a, h in zip(m.flatten().tolist(), memory["h"].flatten().tolist(), strict=True)
+        ], dtype=torch.float64)  # fmt: skip
+        bounded.extend((u.abs() < 1).tolist())
+        return p - lr * u.reshape(p.shape)
+
+    options: dict[str, Any] = {
+        "betas": (0.9, 0.8),
+        "gamma": gamma,
+        "eps": 1e-3,
+        "every": 2,
+        "weight_decay": 0.3,
+    }
+    assert_same(ours("sophia", **options), by_hand(rule))
+    assert any(bounded)
+
+
+def test_sophia_without_an_estimate_moves_every_weight_by_the_rate() -> None:
+    bowl = Bowl()
+    before = [p.detach().clone() for p in bowl.parameters()]
+    optimizer = make(bowl, "sophia")
+    set_lr(optimizer, LR)
+    bowl().backward()
+    optimizer.step()
+    for p, old, rate in zip(bowl.parameters(), before, (LR, LR / 2), strict=True):
+        torch.testing.assert_close((p - old).abs(), torch.full_like(old, rate))

@@ -90,6 +90,7 @@ def test_the_same_seed_gives_the_same_numbers(tmp_path: Path) -> None:
         {"average": {"best": 2}},
         {"feed_forward": "loss_free_experts"},
         {"optimizer": {"name": "schedule_free_adamw"}, "average": {"last": 2}},
+        {"optimizer": {"name": "sophia", "every": 3}},
     ],
 )
 def test_an_interrupted_run_ends_like_one_that_was_not(

@@ -43,7 +43,13 @@ class Optimizer(Part, slot="optimizer"):
 
     Before every step the training loop sets the ``lr`` of each of its ``param_groups`` to the
     schedule's rate times that group's ``rate``.
+
+    Attributes:
+        extra_passes: passes forward and backward of a batch in a step, on average, beside those of
+            the objective.
     """
+
+    extra_passes: float = 0.0
 
     def __init__(self) -> None:
         return
@@ -63,6 +69,27 @@ class Averaging(ABC):
     @abstractmethod
     def averages(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield each weight that has made a step, and its average."""
+
+
+class EstimatesCurvature(ABC):
+    """Base of PyTorch optimizers that need an estimate of the loss' curvature at times.
+
+    Before the steps 1, 1 + every, ... training samples labels from the model's own predictions, and
+    computes the gradient of their cross-entropy for the optimizer.
+    """
+
+    @property
+    @abstractmethod
+    def every(self) -> int:
+        """Return the number of steps from one estimate to the next."""
+
+    @abstractmethod
+    def add_curvature(self, n_tokens: int) -> None:
+        """Take over an estimate.
+
+        Args:
+            n_tokens: the labels whose mean cross-entropy has the gradients that the weights have.
+        """
 
 
 class TorchOptimizer(Optimizer):

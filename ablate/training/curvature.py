@@ -1,0 +1,74 @@
+"""Estimates of the loss' curvature, for optimizers that divide by it.
+
+N tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ablate.data.batches import Batch
+from ablate.data.tokenizer import PAD
+from ablate.model import Transformer
+from ablate.parts.objective.likelihood import CrossEntropy
+from ablate.parts.optimizer import EstimatesCurvature
+from ablate.training.engines import Engine
+from ablate.training.gradient import StepInputs, forward_backward
+from ablate.training.step import StepConfig
+
+
+def estimate_curvature(engine: Engine, step: int, batch: Batch) -> bool:
+    """Give the optimizer of an engine an estimate before a step, if it wants one then.
+
+    Apart from random draws nothing else changes; gradients that are there are kept.
+
+    Args:
+        engine: whose model is in training mode.
+        step: the number of the step, from 1.
+        batch: whose labels are replaced.
+
+    Returns:
+        Whether there was an estimate.
+
+    Source: Liu et al. 2023, arXiv:2305.14342, alg. 2.
+    """
+    optimizer = engine.optimizer
+    if not isinstance(optimizer, EstimatesCurvature) or (step - 1) % optimizer.every:
+        return False
+    model = engine.model.eval()
+    kept = [weight.grad for weight in model.parameters()]
+    model.zero_grad(set_to_none=True)
+    try:
+        engine.run_on_engine_stream(partial(_gradient, model, batch, engine.step_config.precision))
+        optimizer.add_curvature(batch.n_tokens)
+    finally:
+        model.train()
+        for weight, gradient in zip(model.parameters(), kept, strict=True):
+            weight.grad = gradient
+    return True
+
+
+def _gradient(model: Transformer, batch: Batch, precision: str) -> Tensor:
+    sampled = StepInputs.of(with_sampled_labels(model, batch, precision), batch.n_tokens)
+    return forward_backward(model, StepConfig(CrossEntropy(PAD), precision=precision), sampled)
+
+
+@torch.no_grad()
+def with_sampled_labels(model: Transformer, batch: Batch, precision: str) -> Batch:
+    """Return a batch whose labels are drawn from the model's predictions, never padding."""
+    device, embedding = batch.src.device, model.embedding
+    autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=precision == "bf16")
+    drawn = []
+    with autocast():
+        hidden = model.hidden(batch.tgt_in, model.encode(batch.src)).flatten(0, 1)  # (N, D)
+    for rows in hidden.split(embedding.rows_at_once(device)):
+        with autocast():
+            logits = embedding.logits(rows)
+        p = logits.float().index_fill(1, torch.tensor([PAD], device=device), -torch.inf).softmax(-1)
+        drawn.append((p / torch.empty_like(p).exponential_()).argmax(dim=-1))  # as multinomial
+    labels = torch.cat(drawn).view_as(batch.tgt_out)
+    return replace(batch, tgt_out=labels.masked_fill(batch.tgt_out == PAD, PAD))
