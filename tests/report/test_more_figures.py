@@ -12,10 +12,15 @@ import pytest
 import sacrebleu
 
 from ablate.analysis import Sentences
-from ablate.config import Experiment
+from ablate.config import Experiment, load
 from ablate.errors import StoreError
 from ablate.measuring import SentenceStatistics
-from ablate.report.figures import draw_costs, draw_differences, draw_lengths
+from ablate.report.figures import (
+    draw_costs,
+    draw_differences,
+    draw_interactions,
+    draw_lengths,
+)
 from ablate.report.figures.costs import pareto_front
 from ablate.report.figures.lengths import bins_of, bleu
 from ablate.report.results import Results
@@ -198,3 +203,42 @@ def test_next_to_nothing_does_not_look_like_a_difference(
     for axes in (flops, parameters):
         low, high = axes.get_xlim()
         assert high > 1.09 * low
+
+
+GRID = (
+    made_up.HEAD
+    + """
+grid:
+  model.norm: [layer, rms]
+  model.position: [sinusoidal, learned, none]
+"""
+)
+
+
+def test_interactions_are_drawn_where_their_interval_leaves_out_0(tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(f"{GRID}seeds: [1, 2, 3]\n", encoding="utf-8")
+    experiment = load(tmp_path / "grid.yaml")
+    records = made_up.records(experiment)
+    for (row, seed), record in records.items():
+        alone = 2 * ("rms" in row) - 5 * ("none" in row)
+        together = 4 * ("rms" in row and "none" in row)
+        record["test"]["test"]["bleu"] = 30 + alone + together + seed + 0.01 * (len(row) * seed % 7)
+    drawing = draw_interactions(experiment, Results.of(experiment, records, {}))
+    assert drawing is not None
+    shown = {text.get_text() for axes in drawing.figure.axes for text in axes.texts}
+    assert "+4.0" in shown
+    cells = {line["rows"].split(";")[0]: line for line in drawing.numbers}
+    assert set(cells) == {"norm=rms position=learned", "norm=rms position=none"}
+    assert cells["norm=rms position=none"]["interaction"] == pytest.approx(4.0, abs=0.3)
+    records["norm=rms position=none", 1] = made_up.without_result("diverged", "NaN", "x", 1)
+    drawing = draw_interactions(experiment, Results.of(experiment, records, {}))
+    assert drawing is not None
+    shown = {text.get_text() for axes in drawing.figure.axes for text in axes.texts}
+    assert "no result" in shown
+    assert "+4.0" not in shown
+
+
+def test_variants_that_never_meet_have_no_interactions(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    assert draw_interactions(experiment, Results.of(experiment, records, {})) is None

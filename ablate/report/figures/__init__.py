@@ -9,6 +9,7 @@ from ablate.report.figures.attention import draw_attention, draw_similarities
 from ablate.report.figures.costs import draw_costs
 from ablate.report.figures.curves import draw_curves
 from ablate.report.figures.differences import draw_differences
+from ablate.report.figures.interactions import draw_interactions
 from ablate.report.figures.lengths import draw_lengths
 from ablate.report.figures.style import Drawing
 
@@ -18,6 +19,7 @@ __all__ = [
     "draw_costs",
     "draw_curves",
     "draw_differences",
+    "draw_interactions",
     "draw_lengths",
     "draw_similarities",
     "drawings",
@@ -37,6 +39,7 @@ def drawings(details: Details) -> Iterator[Drawing]:
     for drawing in (
         draw_differences(results),
         draw_costs(results),
+        draw_interactions(details.experiment, results),
         draw_lengths(results, details.sentences, sources),
         draw_curves(details.experiment, details.files("curve.csv"), diverged),
     ):

@@ -26,6 +26,7 @@ from ablate.report.figures.style import (
     Drawing,
     add_legend,
     look,
+    panel_title,
 )
 
 Curves = Mapping[tuple[str, int], Path]
@@ -111,9 +112,9 @@ def _side_by_side(rows: Sequence[_Row]) -> Figure:
     figure = Figure(figsize=(9.4, 1.5 * n_lines + 0.8), layout="constrained")
     axes = figure.subplots(n_lines, PANELS_PER_LINE, sharex=True, sharey=True, squeeze=False)
     for panel, row in zip(axes.flat, others, strict=False):
-        _set_up(panel, row.name)
         _draw(panel, baseline, baseline.curves(measure), is_mean_alone=True)
         _draw(panel, replace(row, colour=COLOURS[0], dashes="-"), row.curves(measure))
+        _set_up(panel, panel_title(row.name))
     for panel in axes.flat[len(others) :]:
         figure.delaxes(panel)
     figure.supylabel(_MEASURES[measure], size=8, color=SOFT)
@@ -250,11 +251,11 @@ def _name_lines(
             xy=(x, y),
             xytext=(1.04, label / box.height),
             textcoords="axes fraction",
-            color=row.colour,
+            color=INK,
             va="center",
             fontweight="bold" if row.is_baseline else "normal",
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": row.colour, "lw": 0.5, "shrinkB": 2},
+            arrowprops={"arrowstyle": "-", "color": row.colour, "lw": 1.2, "ls": row.dashes},
         )
 
 

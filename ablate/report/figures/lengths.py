@@ -25,6 +25,7 @@ from ablate.report.figures.style import (
     Drawing,
     add_legend,
     look,
+    panel_title,
 )
 from ablate.report.results import Results
 
@@ -197,6 +198,6 @@ def _panel(axes: Axes, row: str, points: Sequence[_Point]) -> None:
         axes.plot([at], [point.mean], "o", color=COLOURS[0], markersize=4)
     axes.set_xticks(range(len(points)), [point.bin_.label for point in points], fontsize=6.5)
     axes.set_xlim(-0.5, len(points) - 0.5)
-    axes.set_title(row, loc="left", fontsize=8.5, color=INK)
+    axes.set_title(panel_title(row), loc="left", fontsize=8.5, color=INK)
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)

@@ -34,7 +34,8 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.5
 PANELS_PER_LINE = 5
 """Of figures with a panel for every row."""
 
-_POINTS_PER_CHARACTER = 3.3  # of a legend, in which letters have 7 points
+_PANEL_CHARACTERS = 24
+_POINTS_PER_CHARACTER = 3.7  # of a legend, in which letters have 7 points
 _LOOK: dict[Any, Any] = {
     "font.size": 9,
     "text.parse_math": False,
@@ -61,6 +62,11 @@ def add_legend(figure: Figure, text: str) -> None:
     """Write below a figure what its marks are, in as many lines as its width asks for."""
     width = int(72 * figure.get_figwidth() / _POINTS_PER_CHARACTER)
     figure.supxlabel("\n".join(textwrap.wrap(text, width)), x=0.01, ha="left", size=7, color=SOFT)
+
+
+def panel_title(row: str) -> str:
+    """Return the name of a row in as many lines as the width of a narrow panel asks for."""
+    return "\n".join(textwrap.wrap(row, _PANEL_CHARACTERS))
 
 
 @dataclass(frozen=True)

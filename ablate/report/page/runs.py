@@ -28,7 +28,7 @@ def runs(table: Table) -> str:
     lines = [_line(details, row.name, seed, measures) for row, seed in _keys(details)]
     return f"""<details>
 <summary>Every run, by row and seed</summary>
-<div class="wide" role="region" aria-label="Runs" tabindex="0">
+<div class="wide" role="region" aria-label="Every run" tabindex="0">
 <table>
 <thead><tr>{head}</tr></thead>
 <tbody>

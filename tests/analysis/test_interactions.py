@@ -1,0 +1,61 @@
+"""Interactions: the contrast of four rows, with an error that holds for all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ablate.analysis.comparison import compare
+from ablate.analysis.interactions import Quadruple, interactions
+
+ROWS: Quadruple = ("both", "first", "second", "neither")
+
+
+def _values(seed: int, together: float = 0.0, sd: float = 0.1) -> dict[str, dict[int, float]]:
+    draw = np.random.default_rng(seed)
+    means = {"neither": 30.0, "first": 31.0, "second": 28.0, "both": 29.0 + together}
+    return {
+        row: {s: mean + s + draw.normal(0, sd) for s in (1, 2, 3)} for row, mean in means.items()
+    }
+
+
+def test_it_is_what_both_do_beyond_the_sum_of_each() -> None:
+    values = _values(0, together=3.0, sd=0.0)
+    (found,) = interactions([ROWS], values, compare(values))
+    assert found is not None
+    assert found.estimate == pytest.approx(3.0)
+    assert found.n == 3
+
+
+def test_intervals_hold_0_in_19_of_20_additive_grids() -> None:
+    n = 600
+    n_told = 0
+    for seed in range(n):
+        values = _values(seed)
+        (found,) = interactions([ROWS], values, compare(values))
+        n_told += found is not None and found.is_told_from_0
+    assert abs(n_told / n - 0.05) < 3 * (0.05 * 0.95 / n) ** 0.5
+
+
+def test_more_cells_have_wider_intervals() -> None:
+    values = _values(1)
+    one, *_ = interactions([ROWS], values, compare(values))
+    many, *_ = interactions([ROWS] * 10, values, compare(values))
+    assert one is not None
+    assert many is not None
+    assert one.interval is not None
+    assert many.interval is not None
+    assert many.interval.high > one.interval.high
+
+
+def test_a_row_that_diverged_has_no_interaction() -> None:
+    values = _values(2)
+    del values["both"][2]
+    assert interactions([ROWS], values, compare(values, {"both": [2]})) == [None]
+
+
+def test_one_seed_tells_nothing() -> None:
+    values = {row: {1: by_seed[1]} for row, by_seed in _values(3, together=50).items()}
+    (found,) = interactions([ROWS], values, compare(values))
+    assert found is not None
+    assert not found.is_told_from_0
