@@ -29,6 +29,7 @@ from ablate.training.averaging import MovingAverage, Snapshots, evaluated_weight
 from ablate.training.curvature import estimate_curvature
 from ablate.training.curve import Curve, Pending, Row, wants_row
 from ablate.training.engines import SelfCheck, make_engine
+from ablate.training.layers import LayerRecorder
 from ablate.training.micro_batching import most_parts
 from ablate.training.plan import Stream, count_steps
 from ablate.training.step import StepConfig, make_optimizer, set_lr
@@ -136,7 +137,7 @@ def train(
 ) -> TrainingResult:
     """Train ``model``, from the last checkpoint in ``job.folder`` if there is one.
 
-    Writes ``checkpoint.pt``, ``snapshots/`` and ``curve.csv`` into the folder.
+    Writes ``checkpoint.pt``, ``snapshots/``, ``curve.csv`` and ``layers.csv`` into the folder.
 
     Args:
         model: with its initial weights; ends with the averaged ones, in evaluation mode.
@@ -168,6 +169,7 @@ class _State:
     since_row: list[list[float]] = field(default_factory=list)  # losses and tokens of each step
     curve: list[Row] = field(default_factory=list)
     kept: list[Any] = field(default_factory=list)
+    layers: list[Any] = field(default_factory=list)
 
 
 class _Loop:
@@ -202,6 +204,7 @@ class _Loop:
         self.snapshots = Snapshots(job.folder / "snapshots", training.average, self.state.kept)
         self.stream = Stream(job.batches, seed, self.state.epoch, self.state.index)
         self.curve = Curve(self.state.curve, self.state.since_row)
+        self.layers = LayerRecorder(model, self.engine, self.state.layers)
         self.pending: list[Pending] = []
         self.started = self.saved = time.perf_counter()
         self.tokens_before, self.seconds_before = self.state.target_tokens, self.state.seconds
@@ -257,7 +260,9 @@ class _Loop:
         batches = self.engine.divided(batches, self.job.micro_batch_factor)
         if estimate_curvature(self.engine, state.step, batches[0]):
             self._seed_dropout()
+        self.layers.before_step(state.step)
         result = self.engine.step(batches)
+        self.layers.after_step(state.step)
         self.self_check.after_step()
         if self.moving:
             with evaluated_weights(self.optimizer):
@@ -298,7 +303,7 @@ class _Loop:
         if loss <= bound:
             return
         self.curve.add_row(pending, pending.seconds)
-        self.curve.write(self.job.folder)
+        self._write()
         raise DivergedError(
             f"the loss of step {pending.step} is {loss:.4g} nats per token; "
             f"the bound is {bound:.4g} (training.diverged_above)"
@@ -366,10 +371,14 @@ class _Loop:
         moving = {"moving": self.moving.total} if self.moving else {}
         checkpoint.save(self.file, self.model, self.optimizer, asdict(self.state) | moving)
         self.snapshots.prune()
-        self.curve.write(self.job.folder)
+        self._write()
         self.saved = time.perf_counter()
         if stops:
             raise StoppedError(f"stopped after step {self.state.step} of {self.n_steps}")
+
+    def _write(self) -> None:
+        self.curve.write(self.job.folder)
+        self.layers.write(self.job.folder)
 
     def _seconds(self) -> float:
         return self.seconds_before + time.perf_counter() - self.started

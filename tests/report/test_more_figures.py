@@ -19,6 +19,7 @@ from ablate.report.figures import (
     draw_costs,
     draw_differences,
     draw_interactions,
+    draw_layers,
     draw_lengths,
 )
 from ablate.report.figures.costs import pareto_front
@@ -242,3 +243,35 @@ def test_variants_that_never_meet_have_no_interactions(
     experiment: Experiment, records: made_up.Records
 ) -> None:
     assert draw_interactions(experiment, Results.of(experiment, records, {})) is None
+
+
+def test_layers_have_the_geometric_mean_over_seeds(experiment: Experiment, tmp_path: Path) -> None:
+    files = {}
+    for seed, value in ((1, 1e-3), (2, 1e-1)):
+        files["learned", seed] = tmp_path / f"{seed}.csv"
+        lines = [
+            f"{step},{layer},{value * step},{'nan' if step == 3 else value}\n"
+            for step in (1, 2, 3)
+            for layer in ("decoder 1", "encoder 2", "encoder 1", "embedding")
+        ]
+        text = "step,layer,gradient_norm,update_ratio\n" + "".join(lines)
+        files["learned", seed].write_text(text, encoding="utf-8")
+    drawing = draw_layers(experiment, files)
+    assert drawing is not None
+    (line,) = [n for n in drawing.numbers if (n["layer"], n["step"]) == ("encoder 1", 2)]
+    assert line["gradient_norm"] == pytest.approx(2e-2)
+    assert line["update_ratio"] == pytest.approx(1e-2)
+    order = [label.get_text() for label in drawing.figure.axes[0].get_yticklabels()]
+    assert order == ["embedding", "encoder 1", "encoder 2", "decoder 1"]
+    assert len(saved(drawing, tmp_path)) == 3
+
+
+def test_without_records_of_layers_there_is_no_figure(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    (tmp_path / "layers.csv").write_text("\n", encoding="utf-8")  # of a run that diverged at once
+    assert draw_layers(experiment, {}) is None
+    assert draw_layers(experiment, {("baseline", 1): tmp_path / "layers.csv"}) is None
+    (tmp_path / "layers.csv").write_text("step,layer\n1,x\n", encoding="utf-8")
+    with pytest.raises(StoreError, match=r"layers\.csv: is not a record of layers"):
+        draw_layers(experiment, {("baseline", 1): tmp_path / "layers.csv"})

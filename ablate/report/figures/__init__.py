@@ -10,6 +10,7 @@ from ablate.report.figures.costs import draw_costs
 from ablate.report.figures.curves import draw_curves
 from ablate.report.figures.differences import draw_differences
 from ablate.report.figures.interactions import draw_interactions
+from ablate.report.figures.layers import draw_layers
 from ablate.report.figures.lengths import draw_lengths
 from ablate.report.figures.style import Drawing
 
@@ -20,6 +21,7 @@ __all__ = [
     "draw_curves",
     "draw_differences",
     "draw_interactions",
+    "draw_layers",
     "draw_lengths",
     "draw_similarities",
     "drawings",
@@ -42,6 +44,7 @@ def drawings(details: Details) -> Iterator[Drawing]:
         draw_interactions(details.experiment, results),
         draw_lengths(results, details.sentences, sources),
         draw_curves(details.experiment, details.files("curve.csv"), diverged),
+        draw_layers(details.experiment, details.files("layers.csv")),
     ):
         if drawing is not None:
             yield drawing

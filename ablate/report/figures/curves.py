@@ -102,6 +102,12 @@ def _overlaid(rows: Sequence[_Row]) -> Figure:
     figure.canvas.draw()  # the labels need to know where the lines end
     measure = "dev_nll" if has_dev else "train_loss"
     _name_lines(figure, axes[-1], [(row, row.curves(measure)) for row in rows])
+    for row in rows if has_dev else ():
+        if row.loss and not row.dev:  # it ended before it was evaluated
+            end = _end(list(row.loss.values()))
+            axes[0].annotate(
+                row.name, end, (8, 0), textcoords="offset points", fontsize=8, color=INK
+            )
     return figure
 
 

@@ -39,6 +39,7 @@ class Engine(ABC):
         seconds_preparing: wall time that went into captures, compilation and the self-check, and
             not into steps.
         cores: how many of a CPU it may keep busy, from the next step on.
+        before_update: called in every step when the gradients are whole, before they are clipped.
     """
 
     name: ClassVar[str]
@@ -61,6 +62,7 @@ class Engine(ABC):
         self.last_engine_batch: Batch | None = None
         self.seconds_preparing = 0.0
         self.cores = 1
+        self.before_update: Callable[[], None] | None = None
 
     def n_parts(self, batch: Batch) -> int:
         """Return in how many parts `forward_backward` does a batch by itself."""
@@ -102,6 +104,8 @@ class Engine(ABC):
             EngineError: if the process cannot go on with this engine.
         """
         losses, n_tokens = self.accumulate(batches)
+        if self.before_update is not None:
+            self.before_update()
         norm = self.update()
         loss, aux_loss = losses / n_tokens
         return StepResult(loss, aux_loss, norm, n_tokens)

@@ -1,0 +1,85 @@
+"""The gradient and the update of every layer at a few steps of training.
+
+They are read only: neither weights nor random draws depend on whether a step is recorded.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from ablate.training.engines import Engine
+from ablate.writing import atomic_write
+
+FILE = "layers.csv"
+
+Row = dict[str, str | int | float]
+
+_GROWTH = 1.2  # of a recorded step over the one before: as many for 10 steps as for the next 90
+_LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.")
+
+
+def is_recorded(step: int) -> bool:
+    """Return whether a step is recorded: every one at first, then ever fewer, whatever follows."""
+    return round(_GROWTH ** round(math.log(step, _GROWTH))) == step
+
+
+class LayerRecorder:
+    """Rows with the norm of each layer's gradient and how far an update moves its weights.
+
+    Args:
+        model: in training.
+        engine: makes its steps.
+        rows: of an earlier process, when a run continues; new ones are added to the list.
+    """
+
+    def __init__(self, model: nn.Module, engine: Engine, rows: list[Row]) -> None:
+        self._engine, self._rows = engine, rows
+        self._layers: dict[str, list[nn.Parameter]] = {}
+        for name, weight in model.named_parameters():
+            self._layers.setdefault(layer_of(name), []).append(weight)
+        self._before: dict[str, tuple[Tensor, list[Tensor]]] = {}
+
+    def before_step(self, step: int) -> None:
+        """Ask the engine for the gradients of a step, if it is to be recorded."""
+        self._engine.before_update = self._note if is_recorded(step) else None
+
+    def after_step(self, step: int) -> None:
+        """Add the rows of a step that was asked for."""
+        for layer, (gradient, before) in self._before.items():
+            both = zip(self._layers[layer], before, strict=True)
+            moved = _norm([now.detach() - old.to(now.device) for now, old in both])
+            norms = torch.stack((gradient, moved / _norm(before).to(moved.device))).tolist()
+            names = ("gradient_norm", "update_ratio")
+            row: Row = {"step": step, "layer": layer}
+            self._rows.append(row | dict(zip(names, norms, strict=True)))
+        self._before.clear()
+
+    def write(self, folder: Path) -> None:
+        """Write ``layers.csv`` whole or not at all."""
+        with atomic_write(folder / FILE, "w") as stream:
+            pd.DataFrame(self._rows).to_csv(stream, index=False)
+
+    def _note(self) -> None:
+        """Note the gradients before clipping, and the weights; copies are on the host."""
+        for layer, weights in self._layers.items():
+            gradients = [weight.grad for weight in weights if weight.grad is not None]
+            if gradients:
+                copies = [weight.detach().to("cpu", copy=True) for weight in weights]
+                self._before[layer] = _norm(gradients), copies
+
+
+def layer_of(name: str) -> str:
+    """Return the layer of a weight: ``encoder 1``, or the module that it is of."""
+    found = _LAYER.match(name)
+    return f"{found[1]} {int(found[2]) + 1}" if found else name.partition(".")[0]
+
+
+def _norm(tensors: list[Tensor]) -> Tensor:
+    """Return the norm of tensors together, ()."""
+    return torch.stack([tensor.norm() for tensor in tensors]).float().norm()

@@ -1,0 +1,102 @@
+"""Records of layers: what they hold, and that nothing else depends on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ablate.training.layers import LayerRecorder, is_recorded, layer_of
+
+
+class FakeEngine:
+    """Makes updates of a known size."""
+
+    before_update = None
+
+    def step(self, model: nn.Module) -> None:
+        for weight in model.parameters():
+            weight.grad = torch.full_like(weight, 2.0)
+        if self.before_update is not None:
+            self.before_update()
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.mul_(1.1)
+                weight.grad = None
+
+
+class Layers(nn.Module):
+    """An embedding and an encoder of one layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(5, 4)
+        self.encoder = nn.ModuleDict({"layers": nn.ModuleList([nn.Linear(4, 4, bias=False)] * 1)})
+
+
+def test_norms_and_ratios_are_those_of_the_step(tmp_path: Path) -> None:
+    model, engine = Layers(), FakeEngine()
+    recorder = LayerRecorder(model, engine, [])  # type: ignore[arg-type]
+    for step in range(1, 20):
+        recorder.before_step(step)
+        engine.step(model)
+        recorder.after_step(step)
+    recorder.write(tmp_path)
+    rows = pd.read_csv(tmp_path / "layers.csv")
+    assert set(rows["layer"]) == {"embedding", "encoder 1"}
+    assert list(rows["step"].unique()) == [step for step in range(1, 20) if is_recorded(step)]
+    assert rows["update_ratio"].tolist() == pytest.approx([0.1] * len(rows), rel=1e-4)
+    of_encoder = rows[rows["layer"] == "encoder 1"]["gradient_norm"].tolist()
+    assert of_encoder == pytest.approx([2.0 * 16**0.5] * len(of_encoder))
+
+
+def test_steps_grow_apart_and_do_not_depend_on_the_length_of_the_run() -> None:
+    steps = [step for step in range(1, 100_001) if is_recorded(step)]
+    assert steps[:6] == [1, 2, 3, 4, 5, 6]
+    assert 50 < len(steps) < 65
+
+
+@pytest.mark.parametrize(
+    ("weight", "layer"),
+    [
+        ("encoder.layers.0.attention.q.weight", "encoder 1"),
+        ("decoder.layers.11.residual.norms.0.norm.bias", "decoder 12"),
+        ("decoder.closing.weight", "decoder"),
+        ("embedding.tgt_table.weight", "embedding"),
+    ],
+)
+def test_a_weight_belongs_to_a_layer(weight: str, layer: str) -> None:
+    assert layer_of(weight) == layer
+
+
+def test_what_continues_adds_to_what_there_was() -> None:
+    earlier: list[dict[str, str | int | float]] = [{"step": 1, "layer": "embedding"}]
+    model, engine = Layers(), FakeEngine()
+    recorder = LayerRecorder(model, engine, earlier)  # type: ignore[arg-type]
+    recorder.before_step(2)
+    engine.step(model)
+    recorder.after_step(2)
+    assert [row["step"] for row in earlier] == [1, 2, 2]
+
+
+def test_a_step_that_is_not_recorded_asks_for_nothing() -> None:
+    engine = FakeEngine()
+    recorder = LayerRecorder(Layers(), engine, [])  # type: ignore[arg-type]
+    recorder.before_step(8)
+    assert engine.before_update is None
+    assert not is_recorded(8)
+
+
+def test_no_gradient_is_no_row() -> None:
+    model, engine = Layers(), FakeEngine()
+    rows: list[dict[str, str | int | float]] = []
+    recorder = LayerRecorder(model, engine, rows)  # type: ignore[arg-type]
+    frozen: Tensor = model.embedding.weight
+    recorder.before_step(1)
+    engine.step(nn.ModuleList(model.encoder["layers"]))
+    recorder.after_step(1)
+    assert frozen.grad is None
+    assert [row["layer"] for row in rows] == ["encoder 1"]
