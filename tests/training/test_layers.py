@@ -96,7 +96,7 @@ def test_no_gradient_is_no_row() -> None:
     recorder = LayerRecorder(model, engine, rows)  # type: ignore[arg-type]
     frozen: Tensor = model.embedding.weight
     recorder.before_step(1)
-    engine.step(nn.ModuleList(model.encoder["layers"]))
+    engine.step(model.encoder)
     recorder.after_step(1)
     assert frozen.grad is None
     assert [row["layer"] for row in rows] == ["encoder 1"]

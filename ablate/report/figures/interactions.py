@@ -166,8 +166,10 @@ def _draw(axes: Axes, at: tuple[int, int], interaction: Interaction | None, larg
 
 def _colour(share: float) -> str:
     """Return a colour from grey to orange below 0 and to blue above it."""
-    end = _BLUE if share > 0 else _ORANGE
-    return to_hex([_GREY + abs(share) * (part - _GREY) for part in end])
+    red, green, blue = (
+        _GREY + abs(share) * (part - _GREY) for part in (_BLUE if share > 0 else _ORANGE)
+    )
+    return to_hex((red, green, blue))
 
 
 def _numbers(cell: _Cell, each: Interaction | None, levels: Levels) -> dict[str, Any]:

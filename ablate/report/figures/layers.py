@@ -77,7 +77,7 @@ def _means(paths: Sequence[Path]) -> dict[str, Means]:
                         of_points.setdefault(point, []).append(float(line[measure] or "nan"))
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise StoreError(f"{path}: is not a record of layers: {error!r}") from error
-    means = {
+    means: dict[str, Means] = {
         measure: {point: _mean(values) for point, values in of_points.items()}
         for measure, of_points in found.items()
     }
