@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -202,5 +203,7 @@ def test_the_page_names_all_that_is_public() -> None:
     page = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
     for name in ablate.__all__:
         assert name == "__version__" or f"`ablate.{name}" in page, name
+    for name in api.__all__:
+        assert re.search(rf"`(ablate\.)?{name}\b", page), name
     for block in page.split("```python\n")[1:]:
         compile(block.split("```")[0], "docs/api.md", "exec")

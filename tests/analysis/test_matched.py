@@ -66,7 +66,7 @@ def test_a_value_without_bound_has_no_interval() -> None:
 
 
 def test_rows_of_pairs_share_their_error() -> None:
-    pairs = {"a": (0.1, 0.4, 0.9), "b": (1.1, 0.9, 1.3), "c": (0.0, 0.5, 0.3)}
+    pairs = {"a": (0.1, 0.4, 0.7), "b": (1.1, 0.8, 1.4), "c": (0.0, 0.5, 0.3)}
     zeros = sample(0.0, 0.0, 0.0)
     shifts = compare_matched({row: (zeros, sample(*values)) for row, values in pairs.items()})
     pooled = np.mean([np.var(values, ddof=1) for values in pairs.values()])
