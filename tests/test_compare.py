@@ -159,6 +159,18 @@ def test_rows_with_runs_that_are_not_done_say_so(before: Path, after: Path, spec
     assert "none: without an interval" in compared.table().conclusion
 
 
+def test_runs_without_scores_are_compared_all_the_same(
+    before: Path, after: Path, spec: Path
+) -> None:
+    for row in ("baseline", "none", "rms"):
+        change(after, row, lambda record: record.update(status="oom", test={}, dev={}))
+    compared = api.compare(before, after, spec)
+    text = compared.text("terminal")
+    assert "No row has been tested on both sides." in text
+    assert "rms: 3 done → 3 oom" in text
+    assert json.loads(compared.text("json"))["rows"][0]["shifts"] == {}
+
+
 def test_the_formats_hold_the_same_numbers(before: Path, after: Path, spec: Path) -> None:
     compared = api.compare(before, after, spec)
     plain = json.loads(compared.text("json"))

@@ -205,7 +205,7 @@ class Compared:
         name, decimals = ("BLEU", BLEU_DECIMALS)
         if metric.endswith(".nll"):
             name, decimals = ("NLL", LOSS_DECIMALS)
-        rank = 0 if name == "BLEU" and test_set == self.test_sets[0] else 3
+        rank = 0 if name == "BLEU" and [test_set] == list(self.test_sets[:1]) else 3
         shifts = [row.shifts.get(metric) for row in self.rows]
         ends = [
             f"[{signed(s.simultaneous.low, decimals)}, {signed(s.simultaneous.high, decimals)}]"
@@ -285,6 +285,8 @@ class Compared:
         return [Footnote(f"spec, {name}", text) for name, text in texts.items() if text]
 
     def _conclusion(self, metric: str, test_set: str) -> str:
+        if not test_set:
+            return "No row has been tested on both sides."
         by_outcome: dict[str, list[str]] = {}
         for row in self.rows:
             by_outcome.setdefault(str(self.outcome(row, metric) or "without"), []).append(row.name)

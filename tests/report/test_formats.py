@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from ablate.analysis import STATUSES
 from ablate.errors import SpecError, StoreError
 from ablate.report import FORMATS, Table, format_of, render, table, write_tables
+from ablate.report.cells import Cell, Line
 from tests.report import made_up
 
 HOSTILE = """
@@ -344,3 +345,40 @@ def test_a_folder_that_is_a_file_is_a_clear_error(whole: Table, tmp_path: Path) 
     (tmp_path / "results").write_text("in the way", encoding="utf-8")
     with pytest.raises(StoreError, match="results"):
         write_tables(whole, tmp_path / "results")
+
+
+def _numbers_of_rows(text: str, names: list[str]) -> dict[str, list[float]]:
+    """Return the numbers behind each row's name, of all its lines, in their order."""
+    plain = re.sub(
+        r"\\(?:multicolumn\{\d\}|rlap)|\*\*|\\", "", text.replace("$-$", "\N{MINUS SIGN}")
+    )
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for line in plain.splitlines():
+        for name in names:
+            if match := re.match(rf"\W*{name}\b(.*)", line):
+                said = match[1].replace("\N{MINUS SIGN}", "-")
+                found[name] += map(float, re.findall(r"(?<![\w.])[+-]?\d+\.\d+", said))
+    return found
+
+
+def test_all_formats_hold_the_same_numbers_in_the_same_order(whole: Table) -> None:
+    names = [line.summary.name for line in whole.lines]
+    rendered = {form: render(whole, form, columns=["all"]) for form in ("markdown", "latex")}
+    rendered["terminal"] = render(whole, "terminal")
+    read = {form: _numbers_of_rows(text, names) for form, text in rendered.items()}
+    for line in whole.lines:
+        cells = [cell.text for block in whole.blocks for cell in _cells_of(block, line)]
+        expected = _numbers_of_rows(f"{line.summary.name} {' '.join(cells)}", names)
+        for form, found in read.items():
+            assert found[line.summary.name] == expected[line.summary.name], form
+    plain = json.loads(render(whole, "json"))["rows"]
+    rows = list(csv.DictReader(io.StringIO(render(whole, "csv"))))
+    for name, of_json, of_csv in zip(names, plain, rows, strict=True):
+        mean = of_json["metrics"]["test.test.bleu"]["mean"]
+        assert float(of_csv["test.test.bleu.mean"]) == mean
+        assert round(mean, 1) in read["terminal"][name]
+
+
+def _cells_of(block: Table, line: Line) -> tuple[Cell, ...]:
+    """Return the cells of a row in one block, without its name."""
+    return next(own for own in block.lines if own.summary is line.summary).cells[1:]
