@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 
@@ -73,6 +74,10 @@ class Falling(Schedule):
     @abstractmethod
     def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
         """Return the learning rate of a step after the warm-up; the arguments are as in `rate`."""
+
+    def half_cosine(self, done: float) -> float:
+        """Return the rate on the way from lr to min_lr, of which the share ``done`` is over."""
+        return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * done)) / 2
 
     def share(self, step: int, begin: int) -> float:
         """Return the share of the steps from ``begin`` to the last one that is over, 0 to 1."""

@@ -55,8 +55,7 @@ class CosineRestarts(Falling):
         done = min(self.share(step, self.warmup), 1.0)
         cycle = next(i for i, end in enumerate(self.bounds[1:]) if done < end or end == 1.0)
         begin, end = self.bounds[cycle : cycle + 2]
-        of_cycle = (done - begin) / (end - begin)
-        return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * of_cycle)) / 2
+        return self.half_cosine((done - begin) / (end - begin))
 
 
 @register(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -22,8 +21,7 @@ class Cosine(Falling):
     """After the warm-up half a cosine down to min_lr at the last step."""
 
     def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
-        done = self.share(step, self.warmup)
-        return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * done)) / 2
+        return self.half_cosine(self.share(step, self.warmup))
 
 
 @register(
