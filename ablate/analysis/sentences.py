@@ -133,7 +133,8 @@ def crossed(standard_error: float, df: float, differences: Floats) -> Crossed:
     each, mean = _both_variances(differences)
     parts = mean * n_seeds / (n_seeds - 1), each / (n_seeds - 1)  # shared is their difference
     noise = standard_error**4 / df + sum(part**2 for part in parts) / (n_sentences - 1)
-    return Crossed(total**0.5, total**2 / noise)
+    # below 1 where the difference of the two parts is lost in their noise: no T has so few
+    return Crossed(total**0.5, max(1.0, total**2 / noise))
 
 
 def paired_influences(ours: Sequence[Floats], theirs: Sequence[Floats]) -> Floats:

@@ -215,6 +215,8 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
     Examples:
       ablate report experiments/pe.yaml --output pe.tex
 
+      ablate report experiments/pe.yaml --output pe.html
+
       ablate report experiments/pe.yaml --format markdown --columns bleu,verdict,params
     """
     from ablate import api

@@ -49,7 +49,7 @@ def run_one(
     """Train and measure one run, or continue it, unless it has been done meanwhile.
 
     Leaves in the run's folder ``model.safetensors``, ``tokenizer.json``, ``curve.csv``,
-    ``hypotheses.<testset>.txt``, ``sentences.<testset>.csv`` and, last of all, ``record.json``. Any
+    ``layers.csv``, ``hypotheses.<testset>.txt``, ``sentences.<testset>.csv`` and, last of all, ``record.json``. Any
     failure is a record too, with everything known by then, and its traceback in ``error.txt``.
 
     Args:

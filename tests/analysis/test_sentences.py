@@ -135,3 +135,10 @@ def test_one_seed_takes_all_of_the_variance_for_the_sentences() -> None:
 def test_influences_are_paired_by_seed() -> None:
     ours, theirs = [np.array([1.0, 2.0]), np.array([3.0, 4.0])], [np.ones(2), np.zeros(2)]
     assert paired_influences(ours, theirs).tolist() == [[0, 1], [3, 4]]
+
+
+def test_what_is_lost_in_noise_has_one_degree_of_freedom() -> None:
+    draw = np.random.default_rng(0)
+    found = [crossed(1e-6, 8.0, draw.normal(0, 50, (5, 300))) for _ in range(50)]
+    assert min(each.df for each in found) >= 1
+    assert any(each.df == 1 for each in found)
