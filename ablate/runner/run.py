@@ -49,8 +49,9 @@ def run_one(
     """Train and measure one run, or continue it, unless it has been done meanwhile.
 
     Leaves in the run's folder ``model.safetensors``, ``tokenizer.json``, ``curve.csv``,
-    ``layers.csv``, ``hypotheses.<testset>.txt``, ``sentences.<testset>.csv`` and, last of all, ``record.json``. Any
-    failure is a record too, with everything known by then, and its traceback in ``error.txt``.
+    ``layers.csv``, ``hypotheses.<testset>.txt``, ``sentences.<testset>.csv`` and, last of all,
+    ``record.json``. Any failure is a record too, with everything known by then, and its traceback
+    in ``error.txt``.
 
     Args:
         task: the run.
