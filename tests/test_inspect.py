@@ -20,7 +20,7 @@ D_K = 8
 
 def found(name: str, **options: object) -> dict[tuple[str, str], list[Similarity]]:
     """Return the similarities of the tiny model with an encoding, by side and kind."""
-    changes = {"position": {"name": name, **options}}
+    changes = {"position": {"name": name, **options}, "n_layers": 3}
     by_kind: dict[tuple[str, str], list[Similarity]] = {}
     for each in similarities(tiny(**changes), spec(**changes).dims):
         by_kind.setdefault((each.side, each.kind), []).append(each)

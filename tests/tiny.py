@@ -77,7 +77,7 @@ def mixed(parts: Iterable[tuple[str, str]]) -> Iterator[Transformer]:
     together: dict[str, Any] = {}
     for slot, name in parts:
         changes = together | {s: v for s, v in choices(slot, name).items() if s != "n_layers"}
-        if together.keys() & companion(slot, name) or accepted(**changes) is None:
+        if together.keys() & companion(slot, name) or accepted(**changes, n_layers=3) is None:
             yield scrambled(thin(slot, name))
         else:
             together = changes

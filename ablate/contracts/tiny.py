@@ -25,7 +25,7 @@ PAD = 0
 VOCABULARY = Vocabulary(n_src=50, n_tgt=50, is_joint=True)
 TINY: dict[str, Any] = {
     "dims": {"d_model": 32, "n_heads": 4, "max_len": 16},
-    "n_layers": 3,
+    "n_layers": 2,
     "feed_forward": {"name": "relu", "d_ff": 48},
     "dropout": {"embedding": 0.0, "residual": 0.0},
 }
@@ -68,10 +68,9 @@ def choices(slot: str, name: str, **options: Any) -> dict[str, Any]:
         name: of the part.
         **options: of the part; those that must be given get some value.
     """
-    n_layers = 3 if slot in ("residual", "sharing") else 2
     choice = {**required(lookup(slot, name)), **options}
     whole = {"name": name, **choice} if choice else name
-    return {"n_layers": n_layers} | companion(slot, name) | {slot: whole}
+    return {"n_layers": _n_layers(slot)} | companion(slot, name) | {slot: whole}
 
 
 def required(entry: Entry) -> dict[str, Any]:
@@ -85,14 +84,19 @@ def fitted(slot: str, name: str, **options: Any) -> Transformer:
     return tiny(**choices(slot, name, **options))
 
 
+def _n_layers(slot: str) -> int:
+    return 3 if slot in ("residual", "sharing") else 2
+
+
 @functools.cache
 def _companion(entry: Entry) -> dict[str, str]:
     choice = {"name": entry.name, **required(entry)}
     others = [{s: n} for s in MODEL_SLOTS if s != entry.slot for n in slots()[s]]
+    own = {"n_layers": _n_layers(entry.slot), entry.slot: choice}
     for other in [{}, *others]:
-        if accepted(**{entry.slot: choice}, **other) is not None:
+        if accepted(**own, **other) is not None:
             return other
-    tiny(**{entry.slot: choice})  # refused, with its reason
+    tiny(**own)  # refused, with its reason
     raise AssertionError("a part that is accepted needs no companion")
 
 

@@ -16,7 +16,7 @@ from ablate.parts.initialisation import Initialisation, roles
 from ablate.parts.optimizer import Optimizer
 from ablate.registry import build, choose, lookup, slots
 from ablate.training.step import parameter_groups, set_lr
-from tests.tiny import PAD, PARTS, TINY, VOCABULARY, alternatives, companion, fitted, tiny
+from tests.tiny import PAD, PARTS, TINY, VOCABULARY, alternatives, choices, fitted, tiny
 
 NAMES = sorted(slots()["initialisation"])
 WIDE: dict[str, Any] = {
@@ -344,7 +344,7 @@ def test_mup_scales_the_logits_and_the_rates_of_matrices_alone() -> None:
 @pytest.mark.parametrize(("slot", "name"), [p for p in PARTS if p[0] != "initialisation"])
 def test_mup_and_the_optimizer_agree_on_the_matrices(slot: str, name: str) -> None:
     with torch.device("meta"):
-        spec = ModelSpec.model_validate(TINY | companion(slot, name) | {slot: name})
+        spec = ModelSpec.model_validate(TINY | choices(slot, name))
         model = assemble(spec, VOCABULARY, PAD)
     mup = build(Initialisation, choose(Initialisation, "mup"), spec.dims)
     groups = parameter_groups(model, mup)
