@@ -177,7 +177,7 @@ def test_a_part_may_have_a_name_of_its_own_and_replaces_no_file(
         (("tilted", "--part", "norm"), "exists already"),
         (("2x", "--part", "norm"), "cannot be the name of a part"),
         (("--part", "nrom"), "did you mean 'norm'"),
-        ((), "needs the name of an experiment, or --part SLOT"),
+        ((), "needs the name of an experiment, --from STUDY, or --part SLOT"),
     ]:
         status, _, err = ablate(capsys, "init", *words)
         assert status == 2
