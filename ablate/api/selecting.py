@@ -257,7 +257,8 @@ def stored(
     fingerprints = Fingerprints()
     precisions = PRECISIONS if auto is None else (auto,)
     kinds = product(precisions, ENGINES if engine is None else (engine,))
-    by_kind = [_stored(selection.shown, *kind, store, fingerprints) for kind in kinds]
+    hashes: dict[tuple[Any, ...], str] = {}
+    by_kind = [_stored(selection.shown, kind, store, fingerprints, hashes) for kind in kinds]
     return max(by_kind, key=len)
 
 
@@ -297,16 +298,32 @@ def _fingerprint(corpus: Choice) -> str | None:
 
 
 def _stored(
-    runs: Iterable[Run], auto: str, engine: str, store: Store, fingerprints: Fingerprints
+    runs: Iterable[Run],
+    kind: tuple[str, str],
+    store: Store,
+    fingerprints: Fingerprints,
+    hashes: dict[tuple[Any, ...], str],
 ) -> Records:
-    records = {}
+    """Return what is stored of one kind.
+
+    Args:
+        runs: which.
+        kind: what ``precision: auto`` means, and the engine.
+        store: where to look.
+        fingerprints: of corpora.
+        hashes: of runs of other kinds, most of which have the same; new ones are added.
+    """
+    (auto, engine), records = kind, {}
     for run in runs:
         fingerprint = fingerprints.of(run.spec.corpus)
         if fingerprint is None:
             continue
         wanted = run.spec.training.precision
         precision = auto if wanted == "auto" else wanted
-        record = store.load_outcome(hash_of(run.spec, fingerprint, precision, engine))
+        key = (key_of(run), precision, random_draws(engine, run.spec.training))
+        if key not in hashes:
+            hashes[key] = hash_of(run.spec, fingerprint, precision, engine)
+        record = store.load_outcome(hashes[key])
         if record is not None:
             if engine == Eager.name and record.get("is_fallback"):  # what is asked for here
                 record |= {"engine_note": "", "is_fallback": False}

@@ -30,6 +30,7 @@ from ablate.report.figures.style import (
 from ablate.report.results import Results
 
 _MOST_BINS = 5
+_LEAST_REACH = 1.0  # BLEU, of the axis to each side of 0
 _FEWEST_SENTENCES = 40  # of a bin
 _LEVEL = 0.95
 _ORDERS = 4
@@ -104,6 +105,8 @@ def draw_lengths(
         axes = figure.subplots(n_lines, n_columns, sharey=True, squeeze=False).flatten()
         for panel, (row, of_row) in zip(axes, points.items(), strict=False):
             _panel(panel, row, of_row)
+        low, high = axes[0].get_ylim()
+        axes[0].set_ylim(min(low, -_LEAST_REACH), max(high, _LEAST_REACH))  # of all, they share it
         for panel in axes[len(points) :]:
             figure.delaxes(panel)
         figure.supylabel("difference in BLEU", size=8, color=SOFT)
