@@ -67,7 +67,14 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("objective/*", "SmoothedCrossEntropy.forward", "drop a minus: -1*", _TWO_DIMENSIONS),
     ("objective/*", "SmoothedCrossEntropy.forward", "detach: *", _NO_GRADIENT_INSIDE),
     ("objective/*", "SmoothedCrossEntropy.forward", "halve the gradient: *", _NO_GRADIENT_INSIDE),
-    ("feed_forward.py", "MixtureOfExperts.forward", "detach: p", "only the order of it is read"),
+    ("feed_forward/*", "MixtureOfExperts.forward", "detach: p", "only the order of it is read"),
+    ("feed_forward/*", "LossFreeExperts._ranking", "detach: *", "only the order of it is read"),
+    (
+        "schedule/*",
+        "OneCycle.rate",
+        "Lt -> LtE: step < *",
+        "two phases have the same rate where they meet",
+    ),
     (
         "schedule/endless.py",
         "Constant.rate",
@@ -94,6 +101,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("position/relative.py", "ALiBi.__init__", "1 -> 2: 1*", "its sign alone counts"),
     ("optimizer/*", "*.__init__", "True -> False: True", "foreach is faster and computes the same"),
+    ("optimizer/averaging.py", "*.averages", "detach: *", "training takes them without gradients"),
     ("initialisation/*", "*", "detach: linear.weight*", _IN_PLACE),
     ("initialisation/*", "*", "detach: linear.bias*", _IN_PLACE),
     ("initialisation/*", "*", "detach: bias*", _IN_PLACE),

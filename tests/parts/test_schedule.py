@@ -283,6 +283,11 @@ def test_the_forms_of_wsd_a_quarter_into_the_fall(form: str, rate: float) -> Non
     assert wsd.rate(1000) == pytest.approx(0.1)
 
 
+def test_an_exponential_fall_goes_from_lr_to_min_lr() -> None:
+    wsd = schedule("wsd", lr=2.0, warmup=0, decay=0.4, min_lr=0.5, form="exponential")
+    assert [wsd.rate(step) for step in (600, 800, 1000)] == pytest.approx([2.0, 1.0, 0.5])
+
+
 def test_an_exponential_fall_needs_an_end_above_0() -> None:
     with pytest.raises(RefusedError, match="never comes to a min_lr of 0; give it a number"):
         schedule("wsd", form="exponential")
