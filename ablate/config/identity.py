@@ -41,18 +41,14 @@ def identity(
     Raises:
         DataError: if a teacher's translations cannot be read.
     """
-    spec = run.model_dump(mode="json")
+    spec = canonical(run)
     spec["training"]["precision"] = precision
-    parts = dict(_parts(run))
-    _leave_out_neutral(run, spec)
     if run.training.teacher is not None:
         spec["training"]["teacher"] = content_of(run.training.teacher)
-    for path, entry in parts.items():
-        _leave_out(reduce(getitem, path.split("."), spec), entry)
     known = {
         "spec": spec,
         "corpus": corpus_fingerprint,
-        "versions": {path: entry.version for path, entry in parts.items()},
+        "versions": {path: entry.version for path, entry in _parts(run)},
     }
     if random_draws != WHOLE_BATCH:
         known["random_draws"] = random_draws
@@ -61,6 +57,15 @@ def identity(
         known["plugins"] = {path: plugin.identity for path, plugin in plugins.items()}
     text = json.dumps(known, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return sha256_of_text(text)[:16]
+
+
+def canonical(run: RunSpec) -> dict[str, Any]:
+    """Return a spec as plain data, without what was added later and makes no difference."""
+    spec = run.model_dump(mode="json")
+    _leave_out_neutral(run, spec)
+    for path, entry in _parts(run):
+        _leave_out(reduce(getitem, path.split("."), spec), entry)
+    return spec
 
 
 def content_of(path: str) -> str:

@@ -17,6 +17,7 @@ import torch
 from ablate import measuring
 from ablate.config import Experiment, Row, RunSpec, unmatched, value_at, with_match
 from ablate.config.experiment import TrainingSpec
+from ablate.config.identity import canonical
 from ablate.data.batches import Batches
 from ablate.data.corpus import Corpus
 from ablate.data.prepare import Prepared, prepare
@@ -54,7 +55,7 @@ def matched_rows(experiment: Experiment) -> Iterator[Row]:
 def match_key(experiment: Experiment, row: Row) -> str:
     """Return 16 hex digits for all that a value depends on which was found by measuring."""
     assert experiment.match is not None
-    specs = (each.spec.model_dump(mode="json") for each in (experiment.rows[0], row))
+    specs = (canonical(each.spec) for each in (experiment.rows[0], row))
     known = {
         "match": experiment.match.model_dump(exclude={"rows", "exclude"}),
         "specs": [{**spec, "seed": None} for spec in specs],

@@ -16,7 +16,7 @@ import torch
 
 from ablate import measuring
 from ablate.config import RunSpec
-from ablate.config.identity import outside
+from ablate.config.identity import canonical, outside
 from ablate.data.batches import Batches
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
@@ -46,7 +46,7 @@ _IRRELEVANT = {
 
 def probe_key(spec: RunSpec, device: Device, precision: str, engine: str) -> str:
     """Return 16 hex digits for all that the speed and memory of a run depend on."""
-    data = spec.model_dump(mode="json")
+    data = canonical(spec)
     training = {k: v for k, v in data["training"].items() if k not in _IRRELEVANT}
     machine = {k: v for k, v in hardware(str(device)).items() if k != "threads"}
     known = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +211,9 @@ def test_unknown_keys_are_refused_by_both(tmp_path: Path) -> None:
 
 
 def test_options_are_described() -> None:
-    parts = validator().schema["$defs"]["position"]["anyOf"]
+    schema = validator().schema
+    assert isinstance(schema, Mapping)
+    parts = schema["$defs"]["position"]["anyOf"]
     (sinusoidal,) = (
         p for p in parts if p.get("properties", {}).get("name") == {"const": "sinusoidal"}
     )
