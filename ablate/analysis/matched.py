@@ -87,11 +87,11 @@ def compare_matched(pairs: Mapping[str, tuple[Sample, Sample]]) -> dict[str, Shi
     Args:
         pairs: by row, in the units of one metric.
     """
-    found = {row: _bare(*pair) for row, pair in pairs.items()}
-    paired = {row: _of_pairs(pairs[row]) for row in found if found[row].method == "paired"}
+    shifts = {row: _bare(*pair) for row, pair in pairs.items()}
+    paired = {row: _of_pairs(pairs[row]) for row in shifts if shifts[row].method == "paired"}
     pool = _pool(paired)
     apart = {row: error for row, error in paired.items() if row not in pool}
-    apart |= {row: _welch(*pairs[row]) for row in found if found[row].method == "unpaired"}
+    apart |= {row: _welch(*pairs[row]) for row in shifts if shifts[row].method == "unpaired"}
     df = sum(each.df for each in pool.values())
     family = Family((0.0,) * len(pool), df, len(apart), LEVEL)
     errors = {**_moderated(pool), **apart}
@@ -99,8 +99,8 @@ def compare_matched(pairs: Mapping[str, tuple[Sample, Sample]]) -> dict[str, Shi
         is_shared = row in pool and error.df == df
         critical = family.critical if is_shared else family.critical_apart(error.df)
         assert critical is not None, "a row of the pool shares its error"
-        found[row] = _with_intervals(found[row], error, critical)
-    return found
+        shifts[row] = _with_intervals(shifts[row], error, critical)
+    return shifts
 
 
 def _bare(before: Sample, after: Sample) -> Shift:

@@ -62,8 +62,12 @@ def compare(
         [row.name for row in side.rows if all(row is not pair[at] for pair in pairs)]
         for at, side in enumerate(sides)
     ]
-    told = [side.provenance for side in sides]
-    both = {label: (told[0][label], told[1][label]) for label in told[0] if label in told[1]}
+    provenances = [side.provenance for side in sides]
+    both = {
+        label: (provenances[0][label], provenances[1][label])
+        for label in provenances[0]
+        if label in provenances[1]
+    }
     negligible = next((side.negligible for side in reversed(sides) if side.negligible), None)
     test_sets = _test_sets(rows)
     return Compared(
@@ -79,7 +83,7 @@ def compare(
 
 def _matched(before: Sequence[SideRow], after: Sequence[SideRow]) -> list[Pair]:
     """Return the rows of both sides in the order of the first."""
-    found: dict[int, tuple[int, Match]] = {}
+    matches: dict[int, tuple[int, Match]] = {}
     keys: tuple[tuple[Match, Callable[[SideRow], str | None]], ...] = (
         ("spec", lambda row: _text(row.spec)),
         ("changes", lambda row: _text(_changes(row))),
@@ -87,13 +91,13 @@ def _matched(before: Sequence[SideRow], after: Sequence[SideRow]) -> list[Pair]:
         ("name", lambda row: row.name),
     )
     for way, key in keys:
-        taken = {at for at, _ in found.values()}
+        taken = {at for at, _ in matches.values()}
         free = {key(row): at for at, row in reversed(list(enumerate(after))) if at not in taken}
         for at, row in enumerate(before):
             wanted = key(row)
-            if at not in found and wanted is not None and wanted in free:
-                found[at] = (free.pop(wanted), way)
-    return [(before[at], after[found[at][0]], found[at][1]) for at in sorted(found)]
+            if at not in matches and wanted is not None and wanted in free:
+                matches[at] = (free.pop(wanted), way)
+    return [(before[at], after[matches[at][0]], matches[at][1]) for at in sorted(matches)]
 
 
 def _text(content: Mapping[str, Any] | None) -> str | None:

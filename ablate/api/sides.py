@@ -180,9 +180,9 @@ def _of_records(
         )
         for each in summarise(names, seeds, records)
     ]
-    told = {note.label: note.text for note in provenance(records)}
-    told["code"] = ", ".join(sorted(set(map(_code, records.values()))))
-    return Side(label, rows, told, store, experiment.negligible if experiment else None)
+    notes = {note.label: note.text for note in provenance(records)}
+    notes["code"] = ", ".join(sorted(set(map(_code, records.values()))))
+    return Side(label, rows, notes, store, experiment.negligible if experiment else None)
 
 
 def _code(record: Record) -> str:
@@ -282,6 +282,6 @@ def _means(line: Mapping[str, str]) -> Iterator[tuple[str, Sample]]:
 
 def _notes(markdown: str) -> dict[str, str]:
     """Return the remarks of a table's Markdown on where its numbers come from."""
-    found = (_NOTE.fullmatch(line) for line in markdown.splitlines())
-    plain = {m["label"]: re.sub(r"\\(.)", r"\1", m["text"]) for m in found if m}
+    lines_with_notes = (_NOTE.fullmatch(line) for line in markdown.splitlines())
+    plain = {m["label"]: re.sub(r"\\(.)", r"\1", m["text"]) for m in lines_with_notes if m}
     return {label: text for label, text in plain.items() if label in PROVENANCE}

@@ -81,17 +81,17 @@ def similarities(model: Transformer, dims: Dims) -> list[Similarity]:
         dims: its sizes.
     """
     n = min(_MOST_POSITIONS, dims.max_len)
-    found: list[Similarity] = []
+    of_encodings: list[Similarity] = []
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         device = next(model.parameters()).device
         where = torch.arange(n, device=device)
-        found += _of_embedding(side, stack.position, where, dims)
+        of_encodings += _of_embedding(side, stack.position, where, dims)
         layers = [
             list(_of_layer(side, layer, stack.position.at_layer(layer), where, dims))
             for layer in range(len(stack.order))
         ]
-        found += _joined(layers)
-    return found
+        of_encodings += _joined(layers)
+    return of_encodings
 
 
 def _of_embedding(side: str, position: Position, where: Tensor, dims: Dims) -> Iterator[Similarity]:
@@ -123,26 +123,26 @@ def _of_layer(
 def _by_distance(scores: Tensor) -> dict[int, float]:
     """Return the means of the diagonals of (P, P), of what is finite."""
     array = scores.float().cpu().numpy()
-    found = {}
+    of_encodings = {}
     for distance in range(1 - len(array), len(array)):
         diagonal = np.diagonal(array, -distance)
         finite = diagonal[np.isfinite(diagonal) & (diagonal > np.finfo(np.float32).min)]
         if len(finite):
-            found[distance] = float(finite.mean())
-    return found
+            of_encodings[distance] = float(finite.mean())
+    return of_encodings
 
 
 def _joined(layers: list[list[Similarity]]) -> list[Similarity]:
     """Return similarities without the numbers of layers and heads where all have the same."""
     if all(_values(each) == _values(layers[0]) for each in layers[1:]):
         layers = [[_plain(each, has_layer=False) for each in layers[0]]]
-    found: list[Similarity] = []
+    of_encodings: list[Similarity] = []
     for each in layers:
         for kind in dict.fromkeys(one.kind for one in each):
             heads = [one for one in each if one.kind == kind]
             same = all(one.values == heads[0].values for one in heads)
-            found += [_plain(heads[0], has_head=False)] if same else heads
-    return found
+            of_encodings += [_plain(heads[0], has_head=False)] if same else heads
+    return of_encodings
 
 
 def _values(layer: list[Similarity]) -> list[tuple[str, int | None, dict[int, float]]]:

@@ -248,15 +248,15 @@ class _Attempt:
         lines = [prepared.tokenizers.decode_tgt(hypotheses[0].tokens) for hypotheses in best]
         write_whole(self.folder / f"hypotheses.{name}.txt", "".join(f"{s}\n" for s in lines))
         scores = measuring.score(lines, bitext.tgt, is_tokenised=prepared.text.is_tokenised)
-        found = self._likelihood(model, encoded)
+        of_targets = self._likelihood(model, encoded)
         sentences = measuring.SentenceStatistics.of(
-            lines, bitext.tgt, encoded.tgt.lengths, found.of_sentences
+            lines, bitext.tgt, encoded.tgt.lengths, of_targets.of_sentences
         )
         file = f"sentences.{name}.csv"
         write_whole(self.folder / file, sentences.to_csv())
         return {
             **scores,
-            **_of(found),
+            **_of(of_targets),
             "bits_per_character": sentences.bits_per_character,
             "n_sentences": len(lines),
             "sentences": file,

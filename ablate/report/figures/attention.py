@@ -71,14 +71,14 @@ def draw_attention(each: AttentionMap) -> Drawing:
     return Drawing(f"attention.{each.name}", f"Attention: {title}", figure, numbers)
 
 
-def draw_similarities(found: Sequence[Similarity]) -> Drawing:
+def draw_similarities(similarities: Sequence[Similarity]) -> Drawing:
     """Draw what encodings make of distance: a panel per side and kind, a line per layer and head.
 
     Args:
-        found: one at least.
+        similarities: one at least.
     """
     groups: dict[tuple[str, str], list[Similarity]] = {}
-    for each in found:
+    for each in similarities:
         groups.setdefault((each.side, each.kind), []).append(each)
     with look():
         figure = Figure(figsize=(3.4 * len(groups) + 0.4, 2.8), layout="constrained")
@@ -110,7 +110,7 @@ def draw_similarities(found: Sequence[Similarity]) -> Drawing:
             "distance": distance,
             "similarity": value,
         }
-        for each in found
+        for each in similarities
         for distance, value in each.values.items()
     ]
     return Drawing("positions", "What the position encodings make of distance", figure, numbers)

@@ -67,11 +67,12 @@ def draw_interactions(experiment: Experiment, results: Results) -> Drawing | Non
         return None
     metric = results.bleu or ""
     scores = {s.name: s.metrics[metric].values for s in results.summaries if metric in s.metrics}
-    found = interactions([cell.rows for cell in cells], scores, compared)
+    estimates = interactions([cell.rows for cell in cells], scores, compared)
     by_pair: dict[tuple[str, str], _Pair] = {}
-    for cell, interaction in zip(cells, found, strict=True):
+    for cell, interaction in zip(cells, estimates, strict=True):
         by_pair.setdefault(cell.paths, []).append((cell, interaction))
-    largest = max((abs(each.estimate) for each in found if each and each.is_told_from_0), default=1)
+    sizes = (abs(each.estimate) for each in estimates if each and each.is_told_from_0)
+    largest = max(sizes, default=1)
     with look():
         figure = _figure(by_pair, levels, largest)
         numbers = [_numbers(cell, each, levels) for pair in by_pair.values() for cell, each in pair]
@@ -123,11 +124,11 @@ def _cells(experiment: Experiment, levels: Levels) -> Iterator[_Cell]:
     for first, second in combinations(levels, 2):
         of_both = (list(levels[path])[1:] for path in (first, second))
         for a, b in product(*of_both):
-            found = [
+            estimates = [
                 row_with(some) for some in ({first: a, second: b}, {first: a}, {second: b}, {})
             ]
-            if all(found):
-                both, one, other, neither = map(str, found)
+            if all(estimates):
+                both, one, other, neither = map(str, estimates)
                 yield _Cell((first, second), (a, b), (both, one, other, neither))
 
 

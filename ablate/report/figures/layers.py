@@ -67,19 +67,19 @@ def draw_layers(experiment: Experiment, files: Mapping[tuple[str, int], Path]) -
 
 def _means(paths: Sequence[Path]) -> dict[str, Means]:
     """Return the geometric means over files by measure; nothing without a finite value."""
-    found: dict[str, dict[Point, list[float]]] = {measure: {} for measure in _MEASURES}
+    by_measure: dict[str, dict[Point, list[float]]] = {measure: {} for measure in _MEASURES}
     for path in paths:
         try:
             with path.open(encoding="utf-8", newline="") as file:
                 for line in csv.DictReader(file):
-                    for measure, of_points in found.items():
+                    for measure, of_points in by_measure.items():
                         point = line["layer"], int(line["step"])
                         of_points.setdefault(point, []).append(float(line[measure] or "nan"))
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise StoreError(f"{path}: is not a record of layers: {error!r}") from error
     means: dict[str, Means] = {
         measure: {point: _mean(values) for point, values in of_points.items()}
-        for measure, of_points in found.items()
+        for measure, of_points in by_measure.items()
     }
     return means if all(any(map(math.isfinite, each.values())) for each in means.values()) else {}
 

@@ -158,12 +158,12 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
     while at := _next_to_go(table, kept):
         kept = [place for place in kept if place not in at]
         rest = _rest(table, kept)
-        shown = joined_changes(table.only(kept), most)
-        yield _Grid(shown, has_asides=False, fold=_FOLDS[0], left_out=rest)
+        narrower = joined_changes(table.only(kept), most)
+        yield _Grid(narrower, has_asides=False, fold=_FOLDS[0], left_out=rest)
         if max(table.columns[place].rank for place in kept) < FIRST_BELOW:
-            shown = joined_changes(shown, most=1)
+            narrower = joined_changes(narrower, most=1)
             for fold in _FOLDS:
-                yield _Grid(shown, has_asides=False, fold=fold, left_out=rest)
+                yield _Grid(narrower, has_asides=False, fold=fold, left_out=rest)
 
 
 def _next_to_go(table: Table, kept: Sequence[int]) -> set[int]:

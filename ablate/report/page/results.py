@@ -82,8 +82,8 @@ def _cell(table: Table, line: Line, column: Column, cell: Cell) -> str:
         "value": _value(table, line.summary, column.key),
         "seeds": _seeds(table, line.summary, column.key) if inner else None,
     }
-    said = "".join(f' data-{key}="{escape(text)}"' for key, text in data.items() if text)
-    return f'<td role="cell" class="{face}"{said}>{inner}</td>'
+    attributes = "".join(f' data-{key}="{escape(text)}"' for key, text in data.items() if text)
+    return f'<td role="cell" class="{face}"{attributes}>{inner}</td>'
 
 
 def _value(table: Table, summary: Summary, key: str) -> str | None:

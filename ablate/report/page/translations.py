@@ -66,7 +66,7 @@ class _Translated:
         """Return those that are not translated alike, those that differ most first."""
         n_words = [len(source.split()) for source in self.sources]
         ends = np.quantile(n_words, [1 / 3, 2 / 3])
-        found = [
+        made = [
             _Sentence(
                 test_set=self.name,
                 number=at + 1,
@@ -78,7 +78,7 @@ class _Translated:
             )
             for at in range(len(self.sources))
         ]
-        return sorted(found, key=lambda sentence: -sentence.range)
+        return sorted(made, key=lambda sentence: -sentence.range)
 
 
 def translations(details: Details) -> str:
@@ -95,10 +95,10 @@ def translations(details: Details) -> str:
         return ""
     n_each = _MOST_TRANSLATIONS // (len(sets[0].lines) * len(sets) * len(_LENGTHS))
     n_each = max(_FEWEST, min(_MOST, n_each))
-    shown = [sentence for each in sets for sentence in _most_different(each, n_each)]
-    shown.sort(key=lambda sentence: -sentence.range)
-    articles = "\n".join(map(_article, shown))
-    return f"{_introduction(details, sets, shown, seed)}\n{_filters(sets)}\n{articles}"
+    chosen = [sentence for each in sets for sentence in _most_different(each, n_each)]
+    chosen.sort(key=lambda sentence: -sentence.range)
+    articles = "\n".join(map(_article, chosen))
+    return f"{_introduction(details, sets, chosen, seed)}\n{_filters(sets)}\n{articles}"
 
 
 def marked(text: str, baseline: str) -> str:
@@ -167,11 +167,11 @@ def _most_different(translated: _Translated, n_each: int) -> Iterator[_Sentence]
 
 
 def _introduction(
-    details: Details, sets: Sequence[_Translated], shown: Sequence[_Sentence], seed: int
+    details: Details, sets: Sequence[_Translated], chosen: Sequence[_Sentence], seed: int
 ) -> str:
-    n_shown = {each.name: sum(s.test_set == each.name for s in shown) for each in sets}
+    n_shown = {each.name: sum(s.test_set == each.name for s in chosen) for each in sets}
     of_sets = [f"{n_shown[each.name]:,} of {len(each.sources):,} of {each.name}" for each in sets]
-    n_left = sum(len(each.sources) for each in sets) - len(shown)
+    n_left = sum(len(each.sources) for each in sets) - len(chosen)
     rows = {row for each in sets for row in each.lines}
     absent = [row.name for row in details.experiment.rows if row.name not in rows]
     text = (
