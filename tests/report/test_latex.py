@@ -125,6 +125,24 @@ def test_what_is_not_broken_into_lines_leaves_room_for_the_texts(
             assert width <= TEXT_WIDTH + 60, spec  # an interval's two ends share one gap
 
 
+def compiled(tables: str, class_: str, folder: Path) -> str:
+    """Compile tables in a document of a stock class; return what LaTeX says."""
+    (folder / "x.tex").write_text(
+        f"\\documentclass{CLASSES[class_]}{{article}}\\usepackage{{booktabs,tabularx}}\n"
+        f"\\begin{{document}}\n{tables}\n\\end{{document}}\n",
+        encoding="utf-8",
+    )
+    made = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "x.tex"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    assert made.returncode == 0, made.stdout[-2000:]
+    return made.stdout
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX on this machine")
 @pytest.mark.parametrize("class_", CLASSES)
 @pytest.mark.parametrize("columns", [None, ["all"]])
@@ -132,17 +150,4 @@ def test_nothing_is_overfull_in_stock_classes(
     class_: str, columns: list[str] | None, many: Table, broken: Table, tmp_path: Path
 ) -> None:
     tables = "\n".join(render(each, "latex", columns=columns) for each in (many, broken))
-    (tmp_path / "x.tex").write_text(
-        f"\\documentclass{CLASSES[class_]}{{article}}\\usepackage{{booktabs,tabularx}}\n"
-        f"\\begin{{document}}\n{tables}\n\\end{{document}}\n",
-        encoding="utf-8",
-    )
-    made = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "x.tex"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        errors="replace",
-    )
-    assert made.returncode == 0, made.stdout[-2000:]
-    assert re.findall(r"Overfull \\hbox.*", made.stdout) == []
+    assert re.findall(r"Overfull \\hbox.*", compiled(tables, class_, tmp_path)) == []
