@@ -11,15 +11,15 @@ from pathlib import Path
 from rich.console import Console
 
 from ablate import config
-from ablate.api.completing import complete, fetch, workers
+from ablate.api.completing import complete, fetch, opened, workers
 from ablate.api.options import RunOptions
 from ablate.api.selecting import MadeBy, Selection, key_of, select, tasks, tuning_runs
 from ablate.config import Row, Run, RunSpec
 from ablate.errors import RunError
-from ablate.runner.devices import Device
+from ablate.runner.backends.contract import Backend
 from ablate.runner.display import display
 from ablate.runner.matching import UnmatchedError, match_key, solve, solved, target_tokens
-from ablate.runner.provenance import hardware
+from ablate.runner.provenance import hardware_of
 from ablate.runner.schedule import is_finished, measure
 from ablate.wording import counted
 
@@ -38,20 +38,21 @@ def ready(path: Path | str, options: RunOptions, only: Sequence[str] = ()) -> Se
         SpecError: with every mistake of the file; also if rows cannot be matched.
         RunError: if a tuning run has failed, so that nothing can be chosen.
     """
-    worker_slots, by = workers(options)
-    chosen = partial(select, path, options.overrides, options.seeds, only, by)
-    selection = chosen()
-    if not _open(selection, only):
-        return selection
-    fetch(selection.corpus)
-    match = selection.whole.match
-    if match is not None and match.on == "time":
-        _Timing(selection, worker_slots, by).match(_open(selection, only))
-    selection = chosen()
-    if rows := _open(selection, only):
-        _tune(selection, rows, options)
+    with opened(options) as options:
+        backend, by = workers(options)
+        chosen = partial(select, path, options.overrides, options.seeds, only, by)
         selection = chosen()
-    return selection
+        if not _open(selection, only):
+            return selection
+        fetch(selection.corpus)
+        match = selection.whole.match
+        if match is not None and match.on == "time":
+            _Timing(selection, backend, by).match(_open(selection, only))
+        selection = chosen()
+        if rows := _open(selection, only):
+            _tune(selection, rows, options)
+            selection = chosen()
+        return selection
 
 
 def _open(selection: Selection, only: Sequence[str]) -> list[str]:
@@ -83,13 +84,13 @@ class _Timing:
 
     Args:
         selection: with a ``match`` on time.
-        worker_slots: where to measure.
+        backend: where to measure.
         by: where what was measured is kept.
     """
 
-    def __init__(self, selection: Selection, worker_slots: Sequence[Device], by: MadeBy) -> None:
+    def __init__(self, selection: Selection, backend: Backend, by: MadeBy) -> None:
         self._experiment, self._match = selection.whole, selection.whole.match
-        self._worker_slots, self._by = worker_slots, by
+        self._backend, self._device, self._by = backend, backend.worker_slots[0], by
         self._measured: dict[str, list[float]] = {}  # seconds per token over the baseline's
         self._ratios: list[float] = []  # of times of training, of the last run asked for
 
@@ -120,7 +121,7 @@ class _Timing:
             "ratio": statistics.median(self._ratios),
             "standard_error": error,
             "n_rounds": len(logs),
-            "hardware": hardware(str(self._worker_slots[0])),
+            "hardware": hardware_of(self._device),
         }
         self._by.store.save_match(match_key(self._experiment, row), found)
         return value
@@ -130,12 +131,10 @@ class _Timing:
         baseline = self._experiment.rows[0].spec
         runs = [Run(self._experiment.name, name, s) for name, s in (("", baseline), ("row", spec))]
         store = self._by.store
-        base, ours = tasks(
-            runs, self._worker_slots[0], store.results, engine=self._by.engine or "eager"
-        )
+        base, ours = tasks(runs, self._device, store.results, engine=self._by.engine or "eager")
         if ours.probe not in self._measured:
             with display(Console(stderr=True)) as listener:
-                measure([base, ours], self._worker_slots, listener)
+                measure([base, ours], self._backend, listener)
             speeds = (
                 (store.load_probe(task.probe) or {})["rounds"][_SPEED] for task in (base, ours)
             )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from rich.console import Console
@@ -20,6 +21,8 @@ from ablate.api.selecting import (
 from ablate.data.corpus import Corpus
 from ablate.registry import Choice, build
 from ablate.runner import devices
+from ablate.runner.backends.contract import Backend, BackendRequest
+from ablate.runner.backends.registry import open_backend
 from ablate.runner.check import check
 from ablate.runner.devices import Device
 from ablate.runner.display import display
@@ -37,32 +40,53 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
         options: how they are made, and where they are kept.
 
     Raises:
-        SpecError: if there is no such engine.
+        SpecError: if there is no such engine or backend.
         DataError: if a corpus cannot be had.
         DeviceError: if the machine lacks the device.
     """
-    worker_slots, by = workers(options)
-    records = stored(selection, by.store, by.precision, by.engine)
-    options = replace(options, engine=by.engine or options.engine)
-    is_trained = not options.fresh and not unfinished(selection, records)
-    if is_trained and not _unmeasured(selection, records, worker_slots[0], options):
-        return records, False
-    check(selection.whole)
-    fetch(selection.corpus)
-    _schedule(selection, records, worker_slots, options)
-    return stored(selection, by.store, by.precision, by.engine), True
+    with opened(options) as options:
+        backend, by = workers(options)
+        records = stored(selection, by.store, by.precision, by.engine)
+        options = replace(options, engine=by.engine or options.engine)
+        is_trained = not options.fresh and not unfinished(selection, records)
+        device = backend.worker_slots[0]
+        if is_trained and not _unmeasured(selection, records, device, options):
+            return records, False
+        check(selection.whole)
+        fetch(selection.corpus)
+        _schedule(selection, records, backend, options)
+        return stored(selection, by.store, by.precision, by.engine), True
 
 
-def workers(options: RunOptions) -> tuple[Sequence[Device], MadeBy]:
-    """Return where runs are made, and what ``auto`` means there.
+@contextmanager
+def opened(options: RunOptions) -> Iterator[RunOptions]:
+    """Yield options whose backend is open; it is closed at the end if it was opened here.
+
+    Raises:
+        SpecError: if there is no such backend, or if it lacks a package.
+        DeviceError: if it lacks the device.
+    """
+    if isinstance(options.backend, Backend):
+        yield options
+        return
+    results = options.store.results
+    request = BackendRequest(options.device, options.jobs, results, options.backend_options)
+    with open_backend(options.backend, request) as backend:
+        yield replace(options, backend=backend)
+
+
+def workers(options: RunOptions) -> tuple[Backend, MadeBy]:
+    """Return where runs are made, and what ``auto`` means there; of options that are `opened`.
 
     Raises:
         SpecError: if there is no such engine.
-        DeviceError: if the machine lacks the device.
+        DeviceError: if the device cannot compute in the precision asked for.
     """
-    worker_slots = devices.worker_slots(devices.find(options.device), options.jobs)
-    engine = engines.resolve(options.engine, worker_slots[0].kind)
-    return worker_slots, MadeBy(options.store, devices.resolve("auto", worker_slots[0]), engine)
+    backend = options.backend
+    assert isinstance(backend, Backend), "it is opened"
+    device = backend.worker_slots[0]
+    engine = engines.resolve(options.engine, device.kind)
+    return backend, MadeBy(options.store, devices.resolve("auto", device), engine)
 
 
 def fetch(choice: Choice) -> None:
@@ -78,7 +102,7 @@ def _unmeasured(
     """Return whether the speed of a row of the table has to be measured."""
     if not options.probes:
         return False
-    return bool(rows_to_probe(_tasks(selection, records, device, options), options.store))
+    return bool(rows_to_probe(_tasks(selection, records, device, options), options.store, device))
 
 
 def _tasks(
@@ -95,15 +119,15 @@ def _tasks(
 
 
 def _schedule(
-    selection: Selection, records: Records, worker_slots: Sequence[Device], options: RunOptions
+    selection: Selection, records: Records, backend: Backend, options: RunOptions
 ) -> None:
-    store = options.store
-    todo = _tasks(selection, records, worker_slots[0], options)
-    runs_per_process = options.jobs if worker_slots[0].kind == "cuda" else 1
+    store, device = options.store, backend.worker_slots[0]
+    todo = _tasks(selection, records, device, options)
+    runs_per_process = options.jobs if device.kind == "cuda" else 1
     limits = Limits(runs_per_process, options.probe_seconds, probes=options.probes)
     name = selection.experiment.name
     with (
         display(Console(stderr=True)) as listener_on_screen,
         session_file(store.results, name, listener_on_screen) as listener,
     ):
-        schedule(todo, worker_slots, store, listener, limits=limits)
+        schedule(todo, backend, store, listener, limits)

@@ -248,7 +248,7 @@ class _Runs:
         records = stored(selection, store, precision, engine)
         for run in unfinished(selection, records):
             records.pop(key_of(run), None)
-        reasons = {key: stale_reason(record, device.kind) for key, record in records.items()}
+        reasons = {key: stale_reason(record, device) for key, record in records.items()}
         stale = [key for key, reason in reasons.items() if reason]
         if stale:
             record = records[stale[0]]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from ablate.runner.backends.contract import Backend
 from ablate.store import Store
 
 
@@ -27,6 +28,8 @@ class RunOptions:
             less where runs are short.
         probes: whether speed and memory are measured at all.
         figures: whether figures are drawn beside the table.
+        backend: where runs are made: its name, or one that is open already.
+        backend_options: of this backend alone, by their names.
     """
 
     seeds: Sequence[int] | None = None
@@ -39,6 +42,8 @@ class RunOptions:
     probe_seconds: float | None = None
     probes: bool = True
     figures: bool = True
+    backend: str | Backend = "local"
+    backend_options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def store(self) -> Store:

@@ -226,7 +226,7 @@ def plan(
         n_worker_slots=len(worker_slots),
         rows=tuple(rows),
         published=published.model_dump(include={"source", "note"}) if published else None,
-        stale=tuple(stale_remarks(planner.finished, worker_slots[0].kind)),
+        stale=tuple(stale_remarks(planner.finished, worker_slots[0])),
     )
 
 

@@ -13,7 +13,7 @@ from ablate import report as reporting
 from ablate.analysis import Sentences
 from ablate.api import trials
 from ablate.api.choosing import ready
-from ablate.api.completing import complete
+from ablate.api.completing import complete, opened, workers
 from ablate.api.options import DEFAULT, RunOptions
 from ablate.api.scoring import scored
 from ablate.api.selecting import MadeBy, Records, Selection, key_of, select, stored
@@ -23,7 +23,6 @@ from ablate.errors import DataError, RunError, StoreError
 from ablate.measuring import SentenceStatistics
 from ablate.registry import Choice, build
 from ablate.report.paper_layouts import Layout
-from ablate.runner import devices
 from ablate.runner.schedule import is_finished
 from ablate.runner.staleness import stale_remarks
 from ablate.store import Store
@@ -74,10 +73,11 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
         DeviceError: if the machine lacks the device.
         KeyboardInterrupt: if the user stops it; the next call continues.
     """
-    selection, store = ready(path, options, only), options.store
-    records, is_new = complete(selection, options)
-    kind = devices.find(options.device)[0].kind
-    for remark in stale_remarks({k: r for k, r in records.items() if is_finished(r)}, kind):
+    with opened(options) as options:
+        selection, store = ready(path, options, only), options.store
+        records, is_new = complete(selection, options)
+        device = workers(options)[0].worker_slots[0]
+    for remark in stale_remarks({k: r for k, r in records.items() if is_finished(r)}, device):
         Console(stderr=True).print(remark, markup=False, highlight=False, soft_wrap=True)
     folder = trials.table_folder(selection, store.results)
     table = _table(selection, records, store)

@@ -24,6 +24,7 @@ from ablate.cli.inspect import inspect
 from ablate.cli.options import (
     RESULTS,
     AsJson,
+    Backend,
     Device,
     Engine,
     Fresh,
@@ -100,6 +101,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     only: Only = None,
     device: Device = "auto",
     jobs: Jobs = None,
+    backend: Backend = "local",
     overrides: Overrides = None,
     engine: Engine = "auto",
     results: Results = RESULTS,
@@ -133,6 +135,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         probe_seconds=probe_seconds,
         probes=not no_probe,
         figures=not no_figures,
+        backend=backend,
     )
     finished = api.run(spec, run_options, only=only or ())
     show.table(finished.table)

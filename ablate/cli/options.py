@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ablate.errors import SpecError
+from ablate.runner.backends.names import NAMES
 
 Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment, a YAML file.")]
 Overrides = Annotated[
@@ -37,6 +38,14 @@ Only = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|cuda:0,2", help="The device.")]
+Backend = Annotated[
+    str,
+    typer.Option(
+        metavar="|".join(NAMES),
+        help="Where runs are made: on this machine, or on a cluster; see the README.",
+        autocompletion=lambda: list(NAMES),
+    ),
+]
 Jobs = Annotated[
     int | None,
     typer.Option(

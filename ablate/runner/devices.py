@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -22,19 +22,39 @@ class DeviceError(AblateError):
 
 
 @dataclass(frozen=True)
+class DeviceFacts:
+    """What a device on another machine is, as a process there has told.
+
+    Attributes:
+        hardware: as `provenance.hardware` describes it.
+        has_bf16: whether it multiplies in bf16.
+        memory_mib: what runs may use; infinite for a CPU.
+    """
+
+    hardware: Mapping[str, Any]
+    has_bf16: bool
+    memory_mib: float
+
+
+@dataclass(frozen=True)
 class Device:
     """What a process computes on.
 
     Attributes:
         kind: of hardware.
         index: which GPU, as PyTorch counts them; None for the CPU.
+        node: the name of the machine in its cluster; empty: this one.
+        facts: of a device on another machine.
     """
 
     kind: Literal["cpu", "cuda"]
     index: int | None = None
+    node: str = ""
+    facts: DeviceFacts | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
-        return self.kind if self.index is None else f"{self.kind}:{self.index}"
+        name = self.kind if self.index is None else f"{self.kind}:{self.index}"
+        return f"{self.node} {name}" if self.node else name
 
     def environment(self) -> dict[str, str]:
         """Return the environment in which a process sees this device and no other.
@@ -70,6 +90,8 @@ def compute_deterministically() -> None:
 
 def memory_mib(device: Device) -> float:
     """Return how much memory a device has; infinite for the CPU, whose runs share no process."""
+    if device.facts is not None:
+        return device.facts.memory_mib
     if device.kind == "cpu":
         return float("inf")
     return torch.cuda.get_device_properties(device.index).total_memory / 2**20
@@ -129,11 +151,21 @@ def resolve(precision: str, device: Device) -> Literal["fp32", "bf16"]:
     Raises:
         DeviceError: if the device cannot compute in the precision asked for.
     """
-    if precision != "fp32" and _has_bf16(device):
+    if precision != "fp32" and has_bf16(device):
         return "bf16"
     if precision != "bf16":
         return "fp32"
     raise DeviceError(f"training.precision is bf16, which {device} does not compute in; say fp32")
+
+
+def has_bf16(device: Device) -> bool:
+    """Return whether the device multiplies in bf16; others emulate it, slower than fp32."""
+    if device.facts is not None:
+        return device.facts.has_bf16
+    if device.kind == "cpu":
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    major, _ = torch.cuda.get_device_capability(device.index)
+    return major >= 8
 
 
 def n_cores() -> int:
@@ -203,14 +235,6 @@ def _driver_name(index: int) -> str:
     """Return the name by which the driver knows a GPU that this process may see."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     return str(index) if given is None else given.split(",")[index].strip()
-
-
-def _has_bf16(device: Device) -> bool:
-    """Return whether the device multiplies in bf16; others emulate it, slower than fp32."""
-    if device.kind == "cpu":
-        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    major, _ = torch.cuda.get_device_capability(device.index)
-    return major >= 8
 
 
 def _what_there_is(n_gpus: int) -> str:

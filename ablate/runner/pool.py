@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
-from pathlib import Path
 from types import TracebackType
 
+from ablate.errors import RunError
+from ablate.runner.backends.contract import StartProcess, WorkerProcess
 from ablate.runner.devices import Device
 from ablate.runner.failures import Failure, failure_of_exit
 from ablate.runner.listener import ProgressListener
 from ablate.runner.packing import TaskGroup
 from ablate.runner.retries import TaskOutcome
-from ablate.runner.task import Heartbeat, Message, ProcessExited, Task, TaskFinished, parse_message
+from ablate.runner.task import Heartbeat, Message, ProcessExited, Task, TaskFinished
 
-WORKER = (sys.executable, "-P", "-m", "ablate.runner")
 GRACE_S = 5.0
 
 
@@ -33,7 +30,7 @@ class Pool:
     Args:
         worker_slots: one device for each worker that may be at work at the same time.
         listener: hears of tasks that start and of what they do.
-        command: starts a worker.
+        start: starts a worker.
         grace_s: how long workers that are asked to stop may take to save what they have.
     """
 
@@ -41,12 +38,12 @@ class Pool:
         self,
         worker_slots: Iterable[Device],
         listener: ProgressListener,
-        command: Sequence[str] = WORKER,
+        start: StartProcess,
         grace_s: float = GRACE_S,
     ) -> None:
         self._grace_s = grace_s
         self._messages: _Messages = queue.SimpleQueue()
-        self._idle = [_Worker(device, command, self._messages) for device in worker_slots]
+        self._idle = [_Worker(device, start, self._messages) for device in worker_slots]
         self._busy: list[_Worker] = []
         self._listener = listener
 
@@ -62,13 +59,10 @@ class Pool:
         """Ask the workers to stop, and end those that do not within the grace period."""
         for worker in self._busy:
             worker.process.terminate()
-        try:
+        with suppress(KeyboardInterrupt):
             deadline = time.monotonic() + self._grace_s
             for worker in self._busy:
-                worker.process.wait(timeout=max(0.0, deadline - time.monotonic()))
-        except (subprocess.TimeoutExpired, KeyboardInterrupt):
-            for worker in self._busy:
-                worker.process.kill()
+                worker.process.wait(max(0.0, deadline - time.monotonic()))
         for worker in chain(self._busy, self._idle):
             worker.close()
 
@@ -81,11 +75,13 @@ class Pool:
             groups: tasks that share a process.
             is_alone: whether a group must have its device for itself.
             shares_cores: whether those at work get the cores of a CPU that are left.
+
+        Raises:
+            RunError: if every worker slot was lost.
         """
         waiting = deque(groups)
         while waiting or self._busy:
-            while waiting and (worker := self._next(is_alone=is_alone)):
-                self._start(waiting.popleft(), worker)
+            self._start_what_can(waiting, is_alone=is_alone)
             if shares_cores:
                 self._share_cores()
             worker, process, message = self._messages.get()
@@ -93,8 +89,7 @@ class Pool:
                 continue  # a process has ended that had nothing to do
             if isinstance(message, ProcessExited):
                 self._busy.remove(worker)
-                self._idle.append(worker)
-                yield from worker.exited(message)
+                yield from self._exited(worker, message)
             elif message.key not in worker.left:
                 continue
             elif isinstance(message, TaskFinished):
@@ -103,12 +98,27 @@ class Pool:
                 worker.heartbeat(message)
                 self._listener.heartbeat(worker.left[message.key], message)
 
+    def _start_what_can(self, waiting: deque[TaskGroup], *, is_alone: bool) -> None:
+        while waiting and (worker := self._next(is_alone=is_alone)):
+            self._start(waiting.popleft(), worker)
+        if not self._busy:
+            raise RunError("every machine that was at work is lost; the next call continues")
+
+    def _exited(self, worker: _Worker, message: ProcessExited) -> list[TaskOutcome]:
+        """Return how a group ended; its worker slot is free again, unless the machine is lost."""
+        if message.lost:
+            worker.close()
+        else:
+            self._idle.append(worker)
+        return worker.exited(message)
+
     def _share_cores(self) -> None:
-        """Let those that are at work have the cores of a CPU that no other worker needs."""
-        busy = [worker for worker in self._busy if worker.device.kind == "cpu"]
-        idle = [worker for worker in self._idle if worker.device.kind == "cpu"]
-        for number, worker in enumerate(busy):
-            worker.grant(1 + len(idle[number :: len(busy)]))
+        """Let those that are at work have the cores of their CPU that no other worker needs."""
+        for device in {worker.device for worker in self._busy if worker.device.kind == "cpu"}:
+            busy = [worker for worker in self._busy if worker.device == device]
+            idle = [worker for worker in self._idle if worker.device == device]
+            for number, worker in enumerate(busy):
+                worker.grant(1 + len(idle[number :: len(busy)]))
 
     def _next(self, *, is_alone: bool) -> _Worker | None:
         """Return the worker that is to do the next group, ready if one is; None if it must wait."""
@@ -128,7 +138,7 @@ class Pool:
 
 
 class _Worker:
-    """A worker slot, and the process there. It shares our process group, but not our Ctrl-C.
+    """A worker slot, and the process there.
 
     The process is started when there is something to do, and again if it has ended.
 
@@ -138,20 +148,20 @@ class _Worker:
         shared_device: whether anything else has been at work on the device since the group began.
     """
 
-    def __init__(self, device: Device, command: Sequence[str], messages: _Messages) -> None:
+    def __init__(self, device: Device, start: StartProcess, messages: _Messages) -> None:
         self.device = device
         self.left: dict[str, Task] = {}
         self.shared_device = False
         self._largest: dict[str, int] = {}  # sentences in the largest batch of each task
         self._ender: Task | None = None  # whose failure ends the process under the others
         self._must_restart = False
-        self._command = command
+        self._start = start
         self._cores = 1
         self._messages = messages
-        self._started: tuple[_Process, threading.Thread] | None = None
+        self._started: tuple[WorkerProcess, threading.Thread] | None = None
 
     @property
-    def process(self) -> _Process:
+    def process(self) -> WorkerProcess:
         """Return the process that has been started."""
         assert self._started is not None, "a busy worker has a process"
         return self._started[0]
@@ -159,10 +169,10 @@ class _Worker:
     @property
     def is_ready(self) -> bool:
         """Return whether the process is there, and need not be started, which takes seconds."""
-        return self._started is not None and self.process.poll() is None
+        return self._started is not None and self.process.is_running
 
     def begin(self, group: TaskGroup) -> None:
-        """Send the tasks, and leave the pipe open: its end tells the worker of ours."""
+        """Send the tasks to the process, which is started if there is none."""
         self.left = {task.key: task for task in group}
         self.shared_device = len(group) > 1
         self._largest, self._ender, self._must_restart = {}, None, False
@@ -175,18 +185,18 @@ class _Worker:
         if not self.is_ready:
             self.close()
         if self._started is None:
-            process = self._start()
+            process = self._start(self.device, group)
             thread = threading.Thread(target=self._listen, args=(process,), daemon=True)
             thread.start()
             self._started = process, thread
-        self._send("".join(task.to_line() for task in group) + "\n")
+        self.process.begin(group)
 
     def grant(self, n_cores: int) -> None:
         """Tell the process how many cores it may keep busy, if that is new."""
         if n_cores == self._cores:
             return
         self._cores = n_cores
-        self._send(f"{n_cores}\n")
+        self.process.grant(n_cores)
 
     def heartbeat(self, heartbeat: Heartbeat) -> None:
         """Note what has to be known of a task when it ends."""
@@ -210,6 +220,8 @@ class _Worker:
         if self._must_restart:
             self.close()
         left, self.left = list(self.left.values()), {}
+        if message.lost:
+            return [self._ended(task, "process_lost", message.lost) for task in left]
         if message.status == 0:
             return [self._ended(task, None, None) for task in left]
         if self._ender is not None:
@@ -227,51 +239,15 @@ class _Worker:
         self._started = None
         process.kill()
         thread.join()
-        assert process.stdin is not None, "it is a pipe"
-        assert process.stdout is not None, "it is a pipe"
-        with suppress(BrokenPipeError):
-            process.stdin.close()
-        process.stdout.close()
+        process.close()
 
     def _ended(self, task: Task, failure: Failure | None, reason: str | None) -> TaskOutcome:
         return TaskOutcome(task, failure, reason, self.shared_device, self._largest.get(task.key))
 
-    def _send(self, text: str) -> None:
-        """Write to the process, unless it has died; then `_listen` notices."""
-        stdin = self.process.stdin
-        assert stdin is not None, "it is a pipe"
-        with suppress(BrokenPipeError):
-            stdin.write(text)
-            stdin.flush()
-
-    def _start(self) -> _Process:
-        # The same code as ours, wherever it was imported from
-        path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
-        environment = {**os.environ, **self.device.environment(), "PYTHONPATH": path}
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a child inherits it
-        try:
-            with self._log.open("ab") as log:
-                return subprocess.Popen(
-                    self._command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    env=environment,
-                    text=True,
-                    encoding="utf-8",
-                )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-    def _listen(self, process: _Process) -> None:
-        """Pass on every message, and how the process has ended."""
-        assert process.stdout is not None, "it is a pipe"
-        for line in process.stdout:
-            try:
-                self._messages.put((self, process, parse_message(line)))
-            except ValueError:
-                continue
-        self._messages.put((self, process, ProcessExited(process.wait())))
+    def _listen(self, process: WorkerProcess) -> None:
+        """Pass on every message, of which the last says how the process has ended."""
+        for message in process.messages():
+            self._messages.put((self, process, message))
 
 
 def _reason(status: int, log: str) -> str:
@@ -283,5 +259,4 @@ def _reason(status: int, log: str) -> str:
     return f"the worker ended with exit status {status}: {last}"
 
 
-_Process = subprocess.Popen[str]
-_Messages = queue.SimpleQueue[tuple[_Worker, _Process, Message]]
+_Messages = queue.SimpleQueue[tuple[_Worker, WorkerProcess, Message]]

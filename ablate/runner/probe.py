@@ -24,7 +24,7 @@ from ablate.hashing import sha256_of_text
 from ablate.record import speed_sessions
 from ablate.runner.devices import Device
 from ablate.runner.listener import Report
-from ablate.runner.provenance import hardware, versions
+from ablate.runner.provenance import hardware_of, versions
 from ablate.runner.task import Task
 from ablate.store import Store
 
@@ -48,7 +48,7 @@ def probe_key(spec: RunSpec, device: Device, precision: str, engine: str) -> str
     """Return 16 hex digits for all that the speed and memory of a run depend on."""
     data = canonical(spec)
     training = {k: v for k, v in data["training"].items() if k not in _IRRELEVANT}
-    machine = {k: v for k, v in hardware(str(device)).items() if k != "threads"}
+    machine = {k: v for k, v in hardware_of(device).items() if k != "threads"}
     known = {
         "spec": {**data, "training": training, "seed": None},
         "precision": precision,

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ablate.runner.devices import Device
 from ablate.version import __version__
 
 _LIBRARIES = ("torch", "numpy", "tokenizers", "sacrebleu", "safetensors", "pydantic")
@@ -30,6 +31,11 @@ def hardware(device: str) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "memory_gib": round(_memory_bytes(device, is_cuda) / 2**30, 1),
     }
+
+
+def hardware_of(device: Device) -> dict[str, Any]:
+    """Describe the machine of a device, which may be another one, and the device."""
+    return dict(device.facts.hardware) if device.facts else hardware(str(device))
 
 
 def versions() -> dict[str, str]:

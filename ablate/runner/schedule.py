@@ -10,11 +10,12 @@ from functools import partial
 from typing import Any
 
 from ablate.config import RunSpec
+from ablate.runner.backends.contract import Backend, WorkerPool
 from ablate.runner.devices import Device, memory_mib
 from ablate.runner.listener import ProgressListener
 from ablate.runner.matching import target_tokens
 from ablate.runner.packing import Needs, TaskGroup, one_per_process, pack_tasks
-from ablate.runner.pool import GRACE_S, WORKER, Pool
+from ablate.runner.pool import GRACE_S
 from ablate.runner.probe import columns, sessions_of
 from ablate.runner.provenance import now
 from ablate.runner.retries import TaskOutcome, retry
@@ -54,10 +55,9 @@ DEFAULT = Limits()
 
 def schedule(
     tasks: Iterable[Task],
-    worker_slots: Sequence[Device],
+    backend: Backend,
     store: Store,
     listener: ProgressListener,
-    command: Sequence[str] = WORKER,
     limits: Limits = DEFAULT,
 ) -> None:
     """Do what is missing: first probe the rows, by turns, each alone on its device, then train.
@@ -71,10 +71,9 @@ def schedule(
 
     Args:
         tasks: the training runs wanted, done or not, those of the baseline first.
-        worker_slots: one device for each process that may be at work at the same time.
+        backend: where they are done.
         store: of records and probes.
         listener: is called with what happens.
-        command: starts a worker.
         limits: how many runs share a process, and how long measuring and stopping may take.
 
     Raises:
@@ -82,9 +81,10 @@ def schedule(
     """
     wanted = [_as_repeated(task, store) for task in tasks]
     todo = missing(wanted, store)
-    with Pool(worker_slots, listener, command, limits.grace_s) as pool:
+    worker_slots = backend.worker_slots
+    with backend.pool(listener, limits.grace_s) as pool:
         n_devices = len(set(worker_slots))
-        rows = rows_to_probe(wanted, store) if limits.probes else []
+        rows = rows_to_probe(wanted, store, worker_slots[0]) if limits.probes else []
         of_rows = [task for task in wanted if task.probe in {row.key for row in rows}]
         budget = partial(_budget, of_rows, store, limits)
         attempts = _measure(rows, pool, listener, n_devices, budget)
@@ -106,20 +106,19 @@ def schedule(
 
 def measure(
     tasks: Iterable[Task],
-    worker_slots: Sequence[Device],
+    backend: Backend,
     listener: ProgressListener,
-    command: Sequence[str] = WORKER,
 ) -> None:
     """Measure the rows of ``tasks`` by turns, those too that were measured before."""
     rows = _probes(tasks)
-    with Pool(worker_slots, listener, command) as pool:
-        n_devices = len(set(worker_slots))
+    with backend.pool(listener, GRACE_S) as pool:
+        n_devices = len(set(backend.worker_slots))
         _measure(list(rows.values()), pool, listener, n_devices, lambda: PROBE_SECONDS * len(rows))
 
 
 def _measure(
     rows: Sequence[Task],
-    pool: Pool,
+    pool: WorkerPool,
     listener: ProgressListener,
     n_devices: int,
     budget: Callable[[], float],
@@ -193,7 +192,8 @@ def _settle_probe(
     Returns:
         The next attempt at it by its key; nothing if there is none.
     """
-    task, again = ended.task, retry(ended) if ended.task.round == 0 else None
+    task = ended.task
+    again = retry(ended) if task.round == 0 or ended.failure == "process_lost" else None
     text = ended.reason or "done"
     if again is not None:
         text += f"; once more, {again.how}"
@@ -259,7 +259,7 @@ def _expect(
 
 def _train(
     groups: Sequence[TaskGroup],
-    pool: Pool,
+    pool: WorkerPool,
     store: Store,
     listener: ProgressListener,
     *,
@@ -311,16 +311,17 @@ def outcome(record: dict[str, Any]) -> str:
     return f"done, BLEU {', '.join(scores)}"
 
 
-def rows_to_probe(tasks: Sequence[Task], store: Store) -> list[Task]:
+def rows_to_probe(tasks: Sequence[Task], store: Store, device: Device) -> list[Task]:
     """Return a probe task per row that has no session in common with the baseline, and of that.
 
-    Runs that are done count if they were made by this machine.
+    Runs that are done count if they were made by the machine that would measure them.
 
     Args:
         tasks: as for `schedule`.
         store: of records and probes.
+        device: where they would be measured.
     """
-    rows = _probes(task for task in tasks if _is_measurable(task, store))
+    rows = _probes(task for task in tasks if _is_measurable(task, store, device))
     sessions = {
         key: set() if task.fresh else sessions_of(store.load_probe(key), FEWEST_ROUNDS)
         for key, task in rows.items()
@@ -330,11 +331,11 @@ def rows_to_probe(tasks: Sequence[Task], store: Store) -> list[Task]:
     return [rows[key] for key in dict.fromkeys((baseline, *lacking))] if lacking else []
 
 
-def _is_measurable(task: Task, store: Store) -> bool:
+def _is_measurable(task: Task, store: Store, device: Device) -> bool:
     record = None if task.fresh else store.load(task.key)
     if record is None or not is_finished(record):
         return True
-    return record["status"] == "done" and other_machine(record, task.device) is None
+    return record["status"] == "done" and other_machine(record, device) is None
 
 
 def _update_speeds(tasks: Iterable[Task], attempts: Mapping[str, Task], store: Store) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 
 from ablate.registry import digest_of_code
 from ablate.runner import provenance
+from ablate.runner.devices import Device
 
 _PACKAGE = Path(__file__).parents[1]
 
 
-def stale_reason(record: Mapping[str, Any], device: str) -> str | None:
+def stale_reason(record: Mapping[str, Any], device: Device) -> str | None:
     """Return why a record is not of this code and machine, in words; None if it is.
 
     A run's identity covers what was asked for and not the code that did it: a record made before a
@@ -22,17 +23,19 @@ def stale_reason(record: Mapping[str, Any], device: str) -> str | None:
 
     Args:
         record: of a run that has ended.
-        device: that it would be repeated on, ``cpu`` or ``cuda``.
+        device: that it would be repeated on.
     """
     return _other_code(record.get("git") or {}) or other_machine(record, device)
 
 
-def stale_remarks(records: Mapping[tuple[str, int], Mapping[str, Any]], device: str) -> list[str]:
+def stale_remarks(
+    records: Mapping[tuple[str, int], Mapping[str, Any]], device: Device
+) -> list[str]:
     """Return a sentence for each way in which records are not of this code and machine.
 
     Args:
         records: of finished runs, by row and seed.
-        device: that they would be repeated on, ``cpu`` or ``cuda``.
+        device: that they would be repeated on.
     """
     rows_by_reason: dict[str, list[str]] = {}
     for (row, _), record in records.items():
@@ -68,7 +71,7 @@ def _other_code(made: Mapping[str, Any]) -> str | None:
     return f"its code was commit {commit[:12]}, which differs" if _differs(commit) else None
 
 
-def other_machine(record: Mapping[str, Any], device: str) -> str | None:
+def other_machine(record: Mapping[str, Any], device: Device) -> str | None:
     """Return in which way a run was made with other libraries or hardware; None if with these."""
     versions, hardware = _present(device)
     its_versions, its_hardware = record.get("versions", {}), record.get("hardware", {})
@@ -85,9 +88,9 @@ def other_machine(record: Mapping[str, Any], device: str) -> str | None:
 
 
 @cache
-def _present(device: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the versions and the hardware of this process."""
-    return provenance.versions(), provenance.hardware(device)
+def _present(device: Device) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the versions and the hardware of a device."""
+    return provenance.versions(), provenance.hardware_of(device)
 
 
 @cache

@@ -176,9 +176,11 @@ class ProcessExited:
 
     Attributes:
         status: its exit status; less than 0 if a signal has killed it.
+        lost: why it is gone together with its machine; empty if it is not.
     """
 
     status: int
+    lost: str = ""
 
 
 Message = Heartbeat | TaskFinished | ProcessExited

@@ -494,8 +494,8 @@ def made_here() -> dict[str, Any]:
 
 
 def test_a_record_of_this_code_and_machine_is_ours(made_here: dict[str, Any]) -> None:
-    assert staleness.stale_reason(made_here, "cpu") is None
-    assert staleness.stale_reason(json.loads(json.dumps(made_here)), "cpu") is None
+    assert staleness.stale_reason(made_here, Device("cpu")) is None
+    assert staleness.stale_reason(json.loads(json.dumps(made_here)), Device("cpu")) is None
 
 
 @pytest.mark.parametrize(
@@ -511,7 +511,7 @@ def test_a_record_of_other_code_libraries_or_hardware_is_not(
     made_here: dict[str, Any], key: str, changes: dict[str, Any], why: str
 ) -> None:
     record = {**made_here, key: {**made_here[key], **changes}}
-    message = staleness.stale_reason(record, "cpu")
+    message = staleness.stale_reason(record, Device("cpu"))
     assert message is not None
     assert message.startswith(why)
 
@@ -536,7 +536,7 @@ def test_without_a_fingerprint_of_the_code_its_commit_must_do(
 ) -> None:
     monkeypatch.setattr(provenance, "git", lambda: here)
     monkeypatch.setattr(staleness, "_differs", lambda commit: commit != "HEAD")
-    message = staleness.stale_reason({**made_here, "git": made}, "cpu")
+    message = staleness.stale_reason({**made_here, "git": made}, Device("cpu"))
     assert (message is None) == (why is None)
     assert why is None or why in str(message)
 

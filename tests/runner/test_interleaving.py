@@ -19,6 +19,7 @@ import ablate.parts  # noqa: F401 - with the two above, every part is registered
 from ablate.config import RunSpec
 from ablate.cuda_graphs import GraphCapturer, generator_of
 from ablate.errors import EngineError, StoppedError
+from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
 from ablate.runner.interleaving import MOST_ON_CUDA, Interleaver
 from ablate.runner.run import run_one
@@ -267,7 +268,7 @@ def test_a_worker_makes_several_runs_and_says_so(
     store = Store(tmp_path / "both")
     for key in kinds:
         store.save_probe(key, MEASURED)
-    schedule(tasks, [Device("cpu")], store, diary, limits=Limits(runs_per_process=3))
+    schedule(tasks, Local([Device("cpu")]), store, diary, Limits(runs_per_process=3))
     for key, kind in kinds.items():
         _together([_task(task, tmp_path / "alone", key, **kind)])
         assert _numbers(tmp_path / "both", key) == _numbers(tmp_path / "alone", key)

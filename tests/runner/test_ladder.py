@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from ablate.api import completing, running
 from ablate.api.options import RunOptions
 from ablate.config import RunSpec
 from ablate.runner import schedule as schedule_module
+from ablate.runner.backends.local import WORKER, Local
 from ablate.runner.devices import Device
-from ablate.runner.pool import WORKER
 from ablate.runner.probe import n_rounds_of
 from ablate.runner.schedule import Limits, schedule
 from ablate.runner.task import Task
@@ -137,7 +136,8 @@ def test_what_does_not_fit_is_done_in_halves_and_what_never_fits_is_out_of_memor
     limit = int(base.stdout) * 2**10 + LIMIT_MIB * 2**20
     store.save_probe("measured", MEASURED)
     tasks = [_task(task, *row) for row in (("narrow", 16), ("wide", 48_000), ("huge", 32_000_000))]
-    schedule(tasks, [Device("cpu")], store, diary, [str(PRLIMIT), f"--as={limit}", *WORKER])
+    command = [str(PRLIMIT), f"--as={limit}", *WORKER]
+    schedule(tasks, Local([Device("cpu")], command), store, diary)
     records = {name: store.load(name) or {} for name in ("narrow", "wide", "huge")}
     assert {name: record["status"] for name, record in records.items()} == {
         "narrow": "done",
@@ -161,7 +161,8 @@ def test_a_probe_that_does_not_fit_is_measured_in_halves(
     """With an engine that takes no more than 120 target tokens at a time."""
     spec = RunSpec.model_validate(SMALL).model_dump(mode="json")
     run = task("row", key="run", probe="row", spec=spec)
-    schedule([run], [Device("cpu")], store, diary, [sys.executable, "-c", FULL], LIMITS)
+    backend = Local([Device("cpu")], [sys.executable, "-c", FULL])
+    schedule([run], backend, store, diary, LIMITS)
     assert (store.load_probe("row") or {})["micro_batch_factor"] == 2
     assert n_rounds_of(store.load_probe("row")) == 2
     assert diary.begun == ["row"] * 4, "a probe too many, two rounds and a run"
@@ -182,7 +183,7 @@ def eager(tmp_path_factory: pytest.TempPathFactory) -> tuple[running.Outcome, St
     (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ABLATE_CACHE", str(folder / "cache"))
-        patch.setattr(schedule_module, "rows_to_probe", lambda tasks, store: [])  # saves seconds
+        patch.setattr(schedule_module, "rows_to_probe", lambda *_: [])  # saves seconds
         return _run(folder, "eager"), Store(folder / "results")
 
 
@@ -209,10 +210,10 @@ def test_a_run_whose_engine_fails_is_the_run_of_the_eager_engine(
     """It has its numbers, and its hash: either engine would have drawn other dropout masks."""
     (tmp_path / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(schedule_module, "rows_to_probe", lambda tasks, store: [])
+    monkeypatch.setattr(schedule_module, "rows_to_probe", lambda *_: [])
     monkeypatch.setattr(shards, "_FEWEST_TOKENS", 40)
-    worker = [sys.executable, "-c", code]
-    monkeypatch.setattr(completing, "schedule", partial(schedule, command=worker))
+    backend = Local([Device("cpu")], [sys.executable, "-c", code])
+    monkeypatch.setattr(completing, "open_backend", lambda *_: backend)
     # A CPU captures nothing and so is refused; what fails here is its part of the engine
     monkeypatch.setattr("ablate.training.engines.resolve", lambda name, device: name)
     (asked, asked_store), outcome = eager, _run(tmp_path, engine)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from ablate.registry import Plugin
+from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device, memory_mib
 from ablate.runner.interleaving import MOST_ON_CUDA
 from ablate.runner.packing import Needs, pack_tasks
@@ -134,7 +135,8 @@ def test_runs_are_packed_for_the_smallest_device(
     store, diary, command = fake
     store.save_probe("row", {**MEASURED, "train_peak_mib": 1000.0, "runs_at_once": 4.0})
     tasks = [task("done", key=f"r{n}", probe="row") for n in range(6)]
-    schedule(tasks, gpus(*memories), store, diary, command, Limits(runs_per_process))
+    backend = Local(gpus(*memories), command)
+    schedule(tasks, backend, store, diary, Limits(runs_per_process))
     assert set(diary.runs_per_process) == expected
 
 

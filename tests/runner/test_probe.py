@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from ablate.config import RunSpec
+from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
 from ablate.runner.packing import one_per_process
-from ablate.runner.pool import Pool
+from ablate.runner.pool import GRACE_S, Pool
 from ablate.runner.probe import n_rounds_of, probe_one, sessions_of
 from ablate.runner.task import Task
 from ablate.store import Store
@@ -32,13 +33,13 @@ def _report(phase: str, progress: Progress | None = None, largest_batch: int | N
     return
 
 
-def _rounds_in_turn(probe: Task, pool: Pool) -> Iterator[int | None]:
-    """Yield the exit status of the worker after every round; None while it lives."""
+def _rounds_in_turn(probe: Task, pool: Pool) -> Iterator[bool]:
+    """Yield after every round whether the worker is running."""
     for number in range(3):
         (ended,) = pool.run(one_per_process([replace(probe, round=number)]), is_alone=True)
         assert ended.reason is None
         (worker,) = pool._idle
-        yield worker.process.poll()
+        yield worker.process.is_running
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every round is a new process")
@@ -46,13 +47,13 @@ def test_the_first_round_has_a_process_of_its_own_and_each_adds_its_speeds(
     store: Store, diary: Diary, probe: Task
 ) -> None:
     peaks, speeds, endings = [], [], []
-    with Pool([Device("cpu")], diary) as pool:
+    with Local([Device("cpu")]).pool(diary, GRACE_S) as pool:
         for status in _rounds_in_turn(probe, pool):
             known = store.load_probe("row") or {}
             endings.append(status)
             peaks.append(known["train_peak_mib"])
             speeds.append([known["rounds"][name] for name in SPEEDS])
-    assert endings == [0, None, None]
+    assert endings == [False, True, True]
     assert len(set(peaks)) == 1, "memory is counted where the process was fresh"
     assert [len(rounds) for of_turn in speeds for rounds in of_turn] == [1, 1, 2, 2, 3, 3]
     assert speeds[2][0][:2] == speeds[1][0]

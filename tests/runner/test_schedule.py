@@ -12,9 +12,10 @@ from dataclasses import replace
 
 import pytest
 
+from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
 from ablate.runner.packing import one_per_process
-from ablate.runner.pool import Pool
+from ablate.runner.pool import GRACE_S
 from ablate.runner.probe import n_rounds_of
 from ablate.runner.provenance import hardware, versions
 from ablate.runner.schedule import FEWEST_ROUNDS, MOST_ROUNDS, Limits, _budget, missing, schedule
@@ -40,7 +41,7 @@ def _run(
     n_worker_slots: int = 1,
     limits: Limits = FEW_ROUNDS,
 ) -> None:
-    schedule(tasks, [CPU] * n_worker_slots, store, diary, command, limits)
+    schedule(tasks, Local([CPU] * n_worker_slots, command), store, diary, limits)
 
 
 def _trained(store: Store) -> list[str]:
@@ -81,7 +82,7 @@ def test_nothing_is_measured_unless_wanted(
     store: Store, command: list[str], task: MakeTask, diary: Diary
 ) -> None:
     limits = Limits(probes=False)
-    schedule([task("done")], [CPU], store, diary, command, limits)
+    schedule([task("done")], Local([CPU], command), store, diary, limits)
     assert not [line for line in _journal(store) if line.startswith("probe")]
     assert _trained(store)
 
@@ -191,7 +192,7 @@ def test_a_worker_that_is_there_goes_before_one_that_would_have_to_start(
 ) -> None:
     tasks, starts = [task(f"done {number}") for number in range(4)], store.results / "starts"
     command = [sys.executable, "-c", LASTING_WORKER, str(starts)]
-    with Pool([CPU] * 3, diary, command) as workers:
+    with Local([CPU] * 3, command).pool(diary, GRACE_S) as workers:
         ended = list(workers.run(one_per_process(tasks), is_alone=True))
     assert [(each.task, each.failure) for each in ended] == [(each, None) for each in tasks]
     assert starts.read_text(encoding="utf-8").split() == ["started"]
@@ -338,7 +339,7 @@ def test_a_worker_sees_its_device_alone_and_one_thread(
     names = ["CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"]
     for device, visible in ((Device("cuda", 1), "7"), (CPU, "")):
         job = task("environment", key=str(device), spec={"seed": 1, "names": names})
-        schedule([job], [device], store, diary, command, FEW_ROUNDS)
+        schedule([job], Local([device], command), store, diary, FEW_ROUNDS)
         record = store.load(str(device))
         assert record is not None
         assert json.loads(record["error"]) == dict(zip(names, (visible, "1"), strict=True))
@@ -502,7 +503,7 @@ def test_a_worker_whose_engine_failed_does_nothing_more(
     engines = ["eager", "eager", "cuda_graph", "eager", "eager"]
     tasks = [task(f"run {n}", engine=engine) for n, engine in enumerate(engines)]
     command = [sys.executable, "-c", ENGINE_WORKER, str(store.results / "starts")]
-    with Pool([CPU], diary, command) as workers:
+    with Local([CPU], command).pool(diary, GRACE_S) as workers:
         ended = list(workers.run(one_per_process(tasks)))
     assert [each.failure for each in ended] == [None, None, "engine", None, None]
     starts = (store.results / "starts").read_text(encoding="utf-8").split()

@@ -17,6 +17,7 @@ import pytest
 
 from ablate.config import RunSpec
 from ablate.registry import Plugin
+from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device, n_cores
 from ablate.runner.schedule import schedule
 from ablate.runner.task import (
@@ -47,7 +48,7 @@ def _task(make: MakeTask, key: str, **changes: Any) -> Task:
 
 def _run(tasks: list[Task], diary: Diary, store: Store) -> None:
     store.save_probe("measured", MEASURED)
-    schedule(tasks, [Device("cpu")], store, diary)
+    schedule(tasks, Local([Device("cpu")]), store, diary)
 
 
 def _children(process: int) -> list[int]:
@@ -181,7 +182,7 @@ def test_a_run_alone_has_all_cores_and_takes_its_helpers_with_it(
     diary.on_sign = _at_work(kill)
     store.save_probe("measured", MEASURED)
     alone = replace(_task(task, "endless", **large), engine="data_parallel")
-    schedule([alone], [Device("cpu")] * 4, store, diary)
+    schedule([alone], Local([Device("cpu")] * 4), store, diary)
     assert len(helpers) == (3 if n_cores() >= 4 else 1)
     assert all(map(_is_gone, helpers))
     assert _outcomes(store, "endless") == [("failed", f"killed by signal {signal.SIGUSR1}")]

@@ -1,0 +1,126 @@
+"""The backend of this machine: worker processes are its children."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ablate.runner import devices
+from ablate.runner.backends.contract import Backend, BackendRequest
+from ablate.runner.devices import Device
+from ablate.runner.listener import ProgressListener
+from ablate.runner.packing import TaskGroup
+from ablate.runner.pool import Pool
+from ablate.runner.task import Message, ProcessExited, parse_message
+
+WORKER = (sys.executable, "-P", "-m", "ablate.runner")
+
+
+class Local(Backend):
+    """Runs workers on this machine.
+
+    Args:
+        worker_slots: one device for each worker that may be at work at the same time.
+        command: starts a worker.
+    """
+
+    def __init__(self, worker_slots: Sequence[Device], command: Sequence[str] = WORKER) -> None:
+        self.worker_slots = worker_slots
+        self._command = command
+
+    def pool(self, listener: ProgressListener, grace_s: float) -> Pool:
+        return Pool(self.worker_slots, listener, self._start, grace_s)
+
+    def _start(self, device: Device, group: TaskGroup) -> LocalProcess:
+        return LocalProcess(device, group[0].log, self._command)
+
+
+def open_backend(request: BackendRequest) -> Local:
+    """Return the backend of this machine.
+
+    Raises:
+        DeviceError: if the machine lacks the device.
+    """
+    return Local(devices.worker_slots(devices.find(request.device), request.jobs))
+
+
+class LocalProcess:
+    """A `WorkerProcess` that is our child. It shares our process group, but not our Ctrl-C.
+
+    Args:
+        device: what it sees.
+        log: what it prints before it begins a group goes to the end of this file.
+        command: starts it.
+    """
+
+    def __init__(self, device: Device, log: Path, command: Sequence[str] = WORKER) -> None:
+        # The same code as ours, wherever it was imported from
+        path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
+        environment = {**os.environ, **device.environment(), "PYTHONPATH": path}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a child inherits it
+        try:
+            with log.open("ab") as stderr:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    env=environment,
+                    text=True,
+                    encoding="utf-8",
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def begin(self, group: TaskGroup) -> None:
+        """Send the tasks, and leave the pipe open: its end tells the worker of ours."""
+        self._send("".join(task.to_line() for task in group) + "\n")
+
+    def grant(self, n_cores: int) -> None:
+        self._send(f"{n_cores}\n")
+
+    def messages(self) -> Iterator[Message]:
+        assert self._process.stdout is not None, "it is a pipe"
+        for line in self._process.stdout:
+            try:
+                message = parse_message(line)
+            except ValueError:
+                continue
+            yield message
+        yield ProcessExited(self._process.wait())
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def wait(self, timeout: float) -> bool:
+        try:
+            self._process.wait(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None, "it is a pipe"
+        assert self._process.stdout is not None, "it is a pipe"
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+
+    def _send(self, text: str) -> None:
+        stdin = self._process.stdin
+        assert stdin is not None, "it is a pipe"
+        with suppress(BrokenPipeError):
+            stdin.write(text)
+            stdin.flush()

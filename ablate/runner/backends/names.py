@@ -1,0 +1,28 @@
+"""What backends there are, and which options each has; imports nothing of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BackendEntry:
+    """A backend that is not imported yet.
+
+    Attributes:
+        module: of this package, with a function ``open_backend``.
+        options: that it alone has.
+        package: that must be installed for it, by the extra of the same name; empty: none.
+    """
+
+    module: str
+    options: tuple[str, ...] = ()
+    package: str = ""
+
+
+BACKENDS: Mapping[str, BackendEntry] = {
+    "local": BackendEntry("local"),
+}
+
+NAMES = tuple(BACKENDS)

@@ -1,0 +1,131 @@
+"""Backends: how one is chosen, and what the pool does when a machine is lost."""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from ablate.errors import RunError, SpecError
+from ablate.runner.backends import names, registry
+from ablate.runner.backends.contract import BackendRequest
+from ablate.runner.backends.local import Local
+from ablate.runner.backends.names import BackendEntry
+from ablate.runner.backends.registry import open_backend
+from ablate.runner.devices import Device
+from ablate.runner.packing import TaskGroup, one_per_process
+from ablate.runner.pool import Pool
+from ablate.runner.task import Message, ProcessExited, TaskFinished
+from tests.runner.conftest import Diary, MakeTask
+
+CLOUD = BackendEntry("cloud", ("zone",), "cloud_client")
+
+
+@pytest.fixture
+def backends(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, BackendEntry]:
+    """Return the backends, with one more, for which a package is missing."""
+    known = {**names.BACKENDS, "cloud": CLOUD}
+    monkeypatch.setattr(registry, "BACKENDS", known)
+    return known
+
+
+def test_this_machine_is_the_backend_unless_another_is_asked_for() -> None:
+    backend = open_backend("local", BackendRequest("cpu", 2))
+    assert isinstance(backend, Local)
+    assert backend.worker_slots == (Device("cpu"),) * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("locl", {}, "no backend is called 'locl'; did you mean 'local'"),
+        ("local", {"zone": "a"}, "--zone is an option of --backend cloud, not of --backend local"),
+        ("cloud", {"zoom": "a"}, "no backend has an option --zoom"),
+    ],
+)
+def test_what_a_backend_does_not_have_is_refused(
+    name: str, options: dict[str, str], expected: str, backends: Mapping[str, BackendEntry]
+) -> None:
+    with pytest.raises(SpecError, match=expected):
+        open_backend(name, BackendRequest("cpu", options=options))
+
+
+def test_a_missing_package_is_named_with_what_installs_it(
+    backends: Mapping[str, BackendEntry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(_: str) -> None:
+        raise ModuleNotFoundError("No module named 'cloud_client'", name="cloud_client")
+
+    monkeypatch.setattr(registry, "import_module", lacking)
+    with pytest.raises(SpecError, match=r"pip install 'ablate-transformer\[cloud_client\]'"):
+        open_backend("cloud", BackendRequest())
+
+
+def test_the_names_of_backends_are_known_without_importing_one() -> None:
+    code = "import sys, ablate.cli; print(*sorted(m for m in sys.modules if m in {'torch', 'ray'}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.strip() == ""
+
+
+class Node:
+    """A `WorkerProcess` on a machine that may be lost."""
+
+    def __init__(self, device: Device, lost: str) -> None:
+        self.lost, self.is_running = lost, True
+        self._sent: queue.SimpleQueue[Message] = queue.SimpleQueue()
+
+    def begin(self, group: TaskGroup) -> None:
+        self.is_running = not self.lost
+        if not self.lost:
+            self._sent.put(TaskFinished(group[0].key))
+        self._sent.put(ProcessExited(0, self.lost))
+
+    def grant(self, n_cores: int) -> None:
+        return
+
+    def messages(self) -> Iterator[Message]:
+        while True:
+            yield (message := self._sent.get())
+            if isinstance(message, ProcessExited) and message.lost:
+                return
+
+    def terminate(self) -> None:
+        self.kill()
+
+    def wait(self, timeout: float) -> bool:
+        return True
+
+    def kill(self) -> None:
+        self._sent.put(ProcessExited(-9, "killed"))
+
+    def close(self) -> None:
+        return
+
+
+def _pool(diary: Diary, **lost: str) -> Pool:
+    slots = [Device("cpu", node=name) for name in lost]
+    return Pool(slots, diary, lambda device, _: Node(device, lost[device.node]))
+
+
+def test_what_was_at_work_on_a_lost_machine_can_be_repeated_on_another(
+    task: MakeTask, diary: Diary, tmp_path: Path
+) -> None:
+    with _pool(diary, a="node a is gone", b="") as pool:
+        (first,) = pool.run(one_per_process([task("one")]))
+        assert (first.failure, first.reason) == ("process_lost", "node a is gone")
+        again = list(pool.run(one_per_process([task("one"), task("two")])))
+    assert [each.failure for each in again] == [None, None]
+
+
+def test_when_every_machine_is_lost_the_rest_waits_for_the_next_call(
+    task: MakeTask, diary: Diary
+) -> None:
+    with (
+        _pool(diary, a="gone") as pool,
+        pytest.raises(RunError, match="every machine that was at work is lost"),
+    ):
+        list(pool.run(one_per_process([task("one"), task("two")])))
