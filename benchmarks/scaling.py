@@ -40,8 +40,9 @@ from records import RESULTS, ROOT, origin, say, write
 
 from ablate import config, measuring
 from ablate.config import RunSpec
-from ablate.data.batches import Encoded, Ragged
+from ablate.data.batches import Encoded
 from ablate.data.prepare import Prepared, prepare
+from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import EOS
 from ablate.parts.embedding import Vocabulary
 from ablate.runner import devices

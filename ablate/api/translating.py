@@ -18,8 +18,8 @@ from ablate.config import RunSpec
 from ablate.config.merge import merge_schema
 from ablate.config.messages import validated
 from ablate.config.source import parse, source_of
-from ablate.data.batches import Ragged
 from ablate.data.corpus import Corpus
+from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import PAD, TokenizerPair
 from ablate.decoding import Search
 from ablate.errors import DataError, SpecError, StoreError

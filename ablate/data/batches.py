@@ -6,7 +6,7 @@ B batch, S source tokens, T target tokens, N sentences.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,73 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablate.data.corpus import Bitext
+from ablate.data.ragged import Ragged, Rows
+from ablate.data.segmentation import WordSampler, resampled
 from ablate.data.sorting import bounds, sorting
 from ablate.data.tokenizer import BOS, TokenizerPair
-
-Ids = NDArray[np.int32]
-Rows = NDArray[np.int64]
-
-
-class Ragged(Sequence[Ids]):
-    """Sentences of differing lengths, end to end in one array.
-
-    Args:
-        flat: all ids.
-        lengths: of the sentences, in tokens, (N,).
-    """
-
-    def __init__(self, flat: Ids, lengths: Rows) -> None:
-        self.flat = flat
-        self.lengths = lengths
-        self.starts = np.cumsum(lengths) - lengths
-
-    @classmethod
-    def of(cls, sentences: Sequence[Sequence[int]]) -> Ragged:
-        """Lay ``sentences`` end to end."""
-        lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
-        flat = np.empty(int(lengths.sum()), dtype=np.int32)
-        end = 0
-        for sentence in sentences:
-            start, end = end, end + len(sentence)
-            flat[start:end] = sentence
-        return cls(flat, lengths)
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __getitem__(self, row: int) -> Ids:  # type: ignore[override]  # no slices: see take
-        if not -len(self) <= row < len(self):
-            raise IndexError(row)
-        start = self.starts[row]
-        return self.flat[start : start + self.lengths[row]]
-
-    def take(self, rows: Rows) -> Ragged:
-        """Return the sentences of ``rows``, in that order."""
-        return self._pick(rows, self.lengths[rows])
-
-    def cut(self, n_tokens: int) -> Ragged:
-        """Return every sentence cut to ``n_tokens`` tokens, its last token kept."""
-        short = np.minimum(self.lengths, n_tokens)
-        cut = self._pick(np.arange(len(self)), short)
-        cut.flat[cut.starts + short - 1] = self.flat[self.starts + self.lengths - 1]
-        return cut
-
-    def padded(self, rows: Rows, width: int, pad: int) -> tuple[Rows, NDArray[np.bool_]]:
-        """Return the sentences of ``rows`` (B,), filled up with ``pad``, and what is no padding.
-
-        Both are (B, ``width``); none of the sentences is longer.
-        """
-        sentences = self.take(rows)
-        is_token = np.arange(width) < sentences.lengths[:, None]
-        ids = np.full(is_token.shape, pad, dtype=np.int64)
-        ids[is_token] = sentences.flat
-        return ids, is_token
-
-    def _pick(self, rows: Rows, lengths: Rows) -> Ragged:
-        """Return the first ``lengths`` tokens of the sentences of ``rows``."""
-        ends = np.cumsum(lengths)
-        shift = np.repeat(self.starts[rows] - (ends - lengths), lengths)
-        return Ragged(self.flat[shift + np.arange(len(shift))], lengths)
 
 
 @dataclass(frozen=True)
@@ -105,6 +42,40 @@ class Encoded:
     def take(self, rows: Rows) -> Encoded:
         """Return the pairs of ``rows``, in that order."""
         return Encoded(self.src.take(rows), self.tgt.take(rows))
+
+    def of_epoch(self, seed: int, epoch: int) -> Encoded:
+        """Return the split as it is segmented in an epoch: always alike."""
+        return self
+
+
+@dataclass(frozen=True)
+class Resampled(Encoded):
+    """A split that is segmented anew in every epoch; as `Encoded` it is as the tokenizer does it.
+
+    Attributes:
+        words: the numbers of the words of each sentence, on both sides.
+        samplers: draw segmentations of the words of each side.
+        max_len: a sentence that would have more tokens keeps the tokenizer's segmentation.
+    """
+
+    words: Encoded
+    samplers: tuple[WordSampler, ...]
+    max_len: int
+
+    def of_epoch(self, seed: int, epoch: int) -> Encoded:
+        """Return the split as it is segmented in an epoch; seed and epoch alone determine it.
+
+        Its ids are in memory, 4 bytes each.
+        """
+        sides = zip((self.src, self.tgt), (self.words.src, self.words.tgt), strict=True)
+        return Encoded(
+            *(
+                resampled(own, words, sampler, self.max_len, np.random.default_rng(key))
+                for (own, words), sampler, key in zip(
+                    sides, self.samplers, ((seed, epoch, 1), (seed, epoch, 2)), strict=True
+                )
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -142,6 +113,10 @@ class Batches:
     the batches depend on the seed and the epoch. At most 5% are padding, if the corpus allows it
     (`ablate.data.sorting`).
 
+    Where the text is segmented anew in every epoch, all of this holds for the batches of one epoch
+    (`of_epoch`): they are formed by the lengths that it has then, so that ``batch_tokens`` bounds
+    memory in all of them, little is padding, and most shapes come back. Their number may differ.
+
     Args:
         data: the split.
         batch_tokens: target tokens of a batch, with padding.
@@ -153,11 +128,37 @@ class Batches:
         self, data: Encoded, batch_tokens: int, pad: int, device: torch.device | str = "cpu"
     ) -> None:
         self._data = data
+        self._batch_tokens = batch_tokens
         self._pad = pad
+        self._last_epoch: tuple[tuple[int, int], Batches] | None = None
         self._device = torch.device(device)
         self._keys = sorting(data.src.lengths, data.tgt.lengths, batch_tokens)
         self._by_length = np.lexsort(self._keys)
         self._bounds = bounds(data.tgt.lengths[self._by_length], batch_tokens)
+
+    @property
+    def are_resampled(self) -> bool:
+        """Return whether the text is segmented anew in every epoch."""
+        return isinstance(self._data, Resampled)
+
+    def of_epoch(self, seed: int, epoch: int) -> Batches:
+        """Return the batches of the text as it is segmented in an epoch.
+
+        These are the same batches if it is always segmented alike. What estimates the work of a
+        training step has those of seed 0 and epoch 0, for every run.
+        """
+        if not self.are_resampled:
+            return self
+        if self._last_epoch is None or self._last_epoch[0] != (seed, epoch):
+            data = self._data.of_epoch(seed, epoch)
+            batches = Batches(data, self._batch_tokens, self._pad, self._device)
+            self._last_epoch = (seed, epoch), batches
+        return self._last_epoch[1]
+
+    @property
+    def mean_tokens(self) -> float:
+        """Return how many target tokens a batch has on average, without padding."""
+        return int(self._data.tgt.lengths.sum()) / self.n_per_epoch
 
     @property
     def n_per_epoch(self) -> int:

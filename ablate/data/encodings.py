@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from ablate.data.batches import Encoded, Ragged
+from ablate.data.batches import Encoded
 from ablate.data.cache import sealed, unsealed
 from ablate.data.corpus import Bitext, CorpusText
+from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import TokenizerPair
 from ablate.errors import DataError
 from ablate.hashing import sha256_of_file

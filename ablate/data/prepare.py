@@ -12,21 +12,26 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ablate.config.experiment import RunSpec
 from ablate.config.identity import content_of
 from ablate.data import encodings
-from ablate.data.batches import Encoded
+from ablate.data.batches import Encoded, Resampled
 from ablate.data.cache import cache_folder, sealed, unsealed
 from ablate.data.corpus import Bitext, Corpus, CorpusText, digest_of_lines
+from ablate.data.ragged import Ragged
+from ablate.data.segmentation import WordNumbers
 from ablate.data.teacher import with_translations
-from ablate.data.tokenizer import Tokenizer, TokenizerPair
+from ablate.data.tokenizer import MakeSampler, Tokenizer, TokenizerPair
 from ablate.errors import DataError
 from ablate.hashing import digest
 from ablate.registry import Choice, build, digest_of_code, lookup
 from ablate.writing import write_whole
 
 _BLOCK = 20_000
+_WORDS, _DISTINCT = "train.words", "train.distinct"
+"""Numbers of the words of the training text, and the tokenizer's segmentation of each word."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,8 @@ class Prepared:
         text: the corpus without its training text; its notes include the pairs left out below.
         corpus_fingerprint: SHA-256 of the corpus, in hex.
         tokenizers: the trained tokenizers.
-        train: without the pairs longer than the model's maximum.
+        train: without the pairs longer than the model's maximum; `Resampled` if the tokenizer
+            segments it anew in every epoch.
         dev: sentences cut to the model's maximum.
         tests: likewise, in the order of the corpus.
     """
@@ -73,7 +79,21 @@ def prepare(run: RunSpec) -> Prepared:
         ) from error
     tests = {name: splits[_test(name)] for name in text.tests}
     fingerprint = fingerprint or corpus.fingerprint()
-    return Prepared(text, fingerprint, tokenizers, splits["train"], splits["dev"], tests)
+    train = _train(run, tokenizers, splits)
+    return Prepared(text, fingerprint, tokenizers, train, splits["dev"], tests)
+
+
+def _train(run: RunSpec, tokenizers: TokenizerPair, splits: dict[str, Encoded]) -> Encoded:
+    make, train = _sampling(run), splits["train"]
+    if make is None:
+        return train
+    distinct = splits[_DISTINCT]
+    samplers = tokenizers.samplers(make, distinct.src, distinct.tgt)
+    return Resampled(train.src, train.tgt, splits[_WORDS], samplers, run.model.dims.max_len)
+
+
+def _sampling(run: RunSpec) -> MakeSampler | None:
+    return build(Tokenizer, run.tokenizer, at="tokenizer").sampling()
 
 
 def _known_fingerprint(corpus: Corpus) -> str | None:
@@ -128,6 +148,10 @@ def _write(
             f"{text.name}: no training pair has at most {max_len} tokens on both sides; "
             "raise model.dims.max_len"
         )
+    if _sampling(run) is not None:
+        numbers = WordNumbers(), WordNumbers()
+        writer.write(_WORDS, _words_of_short_pairs(tokenizers, text.train, max_len, numbers))
+        writer.write(_DISTINCT, [Encoded(*(side.segmentations() for side in numbers))])
     notes, n_long = [*text.notes], len(text.train) - n_pairs
     if n_long:
         more = f"more than {max_len} tokens on a side"
@@ -176,8 +200,25 @@ def _short_pairs(tokenizers: TokenizerPair, text: Bitext, max_len: int) -> Itera
     """Yield the pairs of ``text`` with at most ``max_len`` tokens on both sides, in blocks."""
     for part in text.parts(_BLOCK):
         encoded = Encoded.encode(tokenizers, part)
-        is_short = np.maximum(encoded.src.lengths, encoded.tgt.lengths) <= max_len
+        is_short = _are_short(encoded, max_len)
         yield encoded if is_short.all() else encoded.take(np.flatnonzero(is_short))
+
+
+def _words_of_short_pairs(
+    tokenizers: TokenizerPair, text: Bitext, max_len: int, numbers: tuple[WordNumbers, WordNumbers]
+) -> Iterator[Encoded]:
+    """Yield the words of the same pairs, by the numbers that they get."""
+    for part in text.parts(_BLOCK):
+        rows = np.flatnonzero(_are_short(Encoded.encode(tokenizers, part), max_len))
+        src, tgt = ([side[row] for row in rows.tolist()] for side in (part.src, part.tgt))
+        yield Encoded(
+            Ragged.of(tokenizers.words_src(src, numbers[0])),
+            Ragged.of(tokenizers.words_tgt(tgt, numbers[1])),
+        )
+
+
+def _are_short(encoded: Encoded, max_len: int) -> NDArray[np.bool_]:
+    return np.maximum(encoded.src.lengths, encoded.tgt.lengths) <= max_len
 
 
 def _cut(split: Encoded, max_len: int, name: str, notes: list[str]) -> Encoded:

@@ -11,26 +11,32 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Annotated, Any
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Engine
 
 from ablate.data.corpus import CorpusText
 from ablate.data.lines import Lines
+from ablate.data.ragged import Ragged
+from ablate.data.segmentation import DropoutSampler, LatticeSampler, WordNumbers, WordSampler
 from ablate.data.unigram import train_unigram
 from ablate.errors import DataError
 from ablate.hashing import digest
 from ablate.parts.embedding import Vocabulary
-from ablate.registry import Part, register
+from ablate.registry import AddedOption, Part, register
 
 PAD, BOS, EOS, UNK = range(4)
 SPECIAL = ("< pad>", "< bos>", "< eos>", "< unk>")  # with a space: no text has such a piece
 
 VocabularySize = Annotated[int, Field(gt=len(SPECIAL))]
+
+MakeSampler = Callable[[Engine, Ragged], WordSampler]
+"""A trained tokenizer and its segmentations of some words to what draws others of these."""
 
 _SPACE = "▁"
 _UNKNOWN = f"{_SPACE}⁇{_SPACE}"  # an unknown piece in text, as SentencePiece writes it
@@ -83,6 +89,24 @@ class TokenizerPair:
         """Return the ids of each target sentence, EOS last; batches put BOS in front."""
         return _encode(self._tgt, lines)
 
+    def words_src(self, lines: Sequence[str], numbers: WordNumbers) -> list[list[int]]:
+        """Return the number of each word of each source sentence."""
+        return _words_of(self._src, lines, numbers)
+
+    def words_tgt(self, lines: Sequence[str], numbers: WordNumbers) -> list[list[int]]:
+        """Return the number of each word of each target sentence."""
+        return _words_of(self._tgt, lines, numbers)
+
+    def samplers(self, make: MakeSampler, src: Ragged, tgt: Ragged) -> tuple[WordSampler, ...]:
+        """Return what draws segmentations of the distinct words of each side.
+
+        Args:
+            make: from the tokenizer's `Tokenizer.sampling`.
+            src: this tokenizer's segmentations of source words.
+            tgt: of target words.
+        """
+        return make(self._src, src), make(self._tgt, tgt)
+
     def src_pieces(self, ids: Sequence[int]) -> list[str]:
         """Return the piece of each source id, special ones included."""
         return [self._src.id_to_token(i) or "" for i in ids]
@@ -128,6 +152,10 @@ class Tokenizer(Part, slot="tokenizer"):
         if self.joint:
             return TokenizerPair(self.fit(Lines(chain(src, tgt)), tokenised), None)
         return TokenizerPair(self.fit(src, tokenised), self.fit(tgt, tokenised))
+
+    def sampling(self) -> MakeSampler | None:
+        """Return what makes a sampler, if training text is to be segmented anew in every epoch."""
+        return None
 
     @abstractmethod
     def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
@@ -192,7 +220,29 @@ class BytePair(FrequencyTokenizer):
 
     Args:
         min_frequency: pairs that occur less often are not joined.
+        dropout: the probability that a merge is left out, drawn for every word of the training
+            text in every epoch (BPE-dropout, Provilkov et al. 2020, arXiv:1910.13267; 0.1 there).
+            Other text is segmented without, and the vocabulary is learned without.
     """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: VocabularySize = 10_000,
+        joint: bool = True,
+        lowercase: bool = False,
+        min_frequency: PositiveInt = 2,
+        dropout: Annotated[float, Field(ge=0.0, le=1.0), AddedOption(0.0)] = 0.0,
+    ) -> None:
+        super().__init__(
+            vocab_size=vocab_size, joint=joint, lowercase=lowercase, min_frequency=min_frequency
+        )
+        self.dropout = dropout
+
+    def sampling(self) -> MakeSampler | None:
+        if not self.dropout:
+            return None
+        return partial(DropoutSampler, unknown=UNK, dropout=self.dropout)
 
     def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
         engine = self.engine(models.BPE(unk_token=SPECIAL[UNK]), _words(is_tokenised))
@@ -209,7 +259,29 @@ class BytePair(FrequencyTokenizer):
 
 @register("unigram", source="Kudo 2018, arXiv:1804.10959, sec. 3.2")
 class Unigram(LimitedTokenizer):
-    """Start from many candidate pieces and drop those that add least to the likelihood."""
+    """Start from many candidate pieces and drop those that add least to the likelihood.
+
+    Args:
+        alpha: segmentations of the training text are drawn in every epoch, each with a probability
+            proportional to its own to the power of alpha (subword regularisation, sec. 3.3; 0.1 to
+            0.5 there, and 0 for all alike). Other text has the likeliest; null: this text too.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: VocabularySize = 10_000,
+        joint: bool = True,
+        lowercase: bool = False,
+        alpha: Annotated[NonNegativeFloat | None, AddedOption(None)] = None,
+    ) -> None:
+        super().__init__(vocab_size=vocab_size, joint=joint, lowercase=lowercase)
+        self.alpha = alpha
+
+    def sampling(self) -> MakeSampler | None:
+        if self.alpha is None:
+            return None
+        return partial(LatticeSampler, unknown=UNK, alpha=self.alpha)
 
     def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
         splitting = _words(is_tokenised)
@@ -247,6 +319,10 @@ class Character(Tokenizer):
 
 def _encode(engine: Engine, lines: Sequence[str]) -> list[list[int]]:
     return [[*encoding.ids, EOS] for encoding in engine.encode_batch(list(lines))]
+
+
+def _words_of(engine: Engine, lines: Sequence[str], numbers: WordNumbers) -> list[list[int]]:
+    return [numbers.of(each.ids, each.word_ids) for each in engine.encode_batch(list(lines))]
 
 
 def _words(is_tokenised: bool) -> pre_tokenizers.PreTokenizer:

@@ -18,7 +18,8 @@ import ablate.data
 import ablate.decoding
 import ablate.parts  # noqa: F401 - these three register what a run is made of
 from ablate.config import RunSpec
-from ablate.data.batches import Batch, Batches, Encoded, Ragged
+from ablate.data.batches import Batch, Batches, Encoded
+from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import EOS, PAD
 from ablate.hashing import sha256
 from ablate.measuring.probe import timed

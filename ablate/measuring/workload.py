@@ -9,8 +9,9 @@ import torch
 
 from ablate.config import RunSpec
 from ablate.config.experiment import TrainingSpec
-from ablate.data.batches import Batch, Batches, Encoded, Rows
+from ablate.data.batches import Batch, Batches, Encoded
 from ablate.data.prepare import Prepared
+from ablate.data.ragged import Rows
 from ablate.data.tokenizer import PAD
 from ablate.decoding import Search
 from ablate.errors import EngineError
@@ -146,6 +147,7 @@ def _steps(
     train: Encoded, training: TrainingSpec, device: torch.device
 ) -> tuple[list[list[Batch]], list[Batch]]:
     """Return a few steps, spread over the lengths, and the one with the largest batch of all."""
+    train = train.of_epoch(0, 0)
     batches = Batches(train, training.batch_tokens, PAD, device)
 
     def n_tokens(rows: Rows) -> int:

@@ -265,8 +265,7 @@ class Counts:
         if self._on == "params":
             return float(measuring.count_parameters(model)["total"])
         batch = batches.make(batches.epoch(0, 0)[0])
-        per_batch = int(prepared.train.tgt.lengths.sum()) / batches.n_per_epoch
-        n_tokens = target_tokens(run.training, per_batch, batches.n_per_epoch)
+        n_tokens = target_tokens(run.training, batches.mean_tokens, batches.n_per_epoch)
         return self._flops.count(model, batch, count_passes(run.training)) * n_tokens
 
     def _of_corpus(self, run: RunSpec) -> tuple[Prepared, Batches]:
@@ -275,7 +274,8 @@ class Counts:
         key = (*choices, max_len, batch_tokens, run.training.teacher)
         if key not in self._prepared:
             prepared = prepare(run)
-            self._prepared[key] = prepared, Batches(prepared.train, batch_tokens, PAD)
+            batches = Batches(prepared.train, batch_tokens, PAD).of_epoch(0, 0)
+            self._prepared[key] = prepared, batches
         return self._prepared[key]
 
 

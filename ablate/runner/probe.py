@@ -96,7 +96,7 @@ def probe_one(task: Task, store: Store, report: Report) -> None:
     """
     spec = RunSpec.model_validate(task.spec)
     prepared = prepare(spec)
-    batches = Batches(prepared.train, spec.training.batch_tokens, PAD)
+    batches = Batches(prepared.train, spec.training.batch_tokens, PAD).of_epoch(0, 0)
     largest_batch = max(len(rows) for rows in batches.epoch(spec.seed, 0))
     report("measuring")
     measured = measuring.probe(
@@ -129,5 +129,5 @@ def _of_corpus(prepared: Prepared, batches: Batches) -> dict[str, float]:
         "n_src": prepared.tokenizers.vocabulary.n_src,
         "n_tgt": prepared.tokenizers.vocabulary.n_tgt,
         "batches_per_epoch": batches.n_per_epoch,
-        "target_tokens_per_batch": int(prepared.train.tgt.lengths.sum()) / batches.n_per_epoch,
+        "target_tokens_per_batch": batches.mean_tokens,
     }

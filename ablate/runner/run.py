@@ -138,7 +138,8 @@ class _Attempt:
         self.capturer = capturer_for(self.task.engine, model, self.device)
         self._describe(prepared, model)
         batches = self._batches(prepared.train)
-        largest_batch = max(len(rows) for rows in batches.epoch(self.spec.seed, 0))
+        of_first = batches.of_epoch(0, 0)
+        largest_batch = max(len(rows) for rows in of_first.epoch(self.spec.seed, 0))
         with self._phase("training", largest_batch):
             self._train(model, prepared, batches)
         with self._phase("measuring dev"):
@@ -173,7 +174,7 @@ class _Attempt:
         """Note what is known before training."""
         tokenizers, text = prepared.tokenizers, prepared.text
         write_whole(self.folder / "tokenizer.json", tokenizers.to_json())
-        batches = self._batches(prepared.train)
+        batches = self._batches(prepared.train).of_epoch(0, 0)
         batch = batches.make(batches.epoch(0, 0)[0])  # the same for every variant and seed
         flops = measuring.count_flops(model, batch, count_passes(self.spec.training))
         self.known |= {

@@ -279,8 +279,8 @@ class _Loop:
     def _evaluations_to_come(self) -> int:
         """Return how many there will be at least."""
         training, n_left = self.training, self.n_steps - self.state.step
-        if training.patience is not None:
-            return 0
+        if training.patience is not None or self.job.batches.are_resampled:
+            return 0  # an epoch that has not been segmented may have any number of batches
         if training.evaluate_every != "epoch":
             return n_left // training.evaluate_every
         return min(n_left, n_left * training.accumulate // self.job.batches.n_per_epoch)
@@ -329,7 +329,7 @@ class _Loop:
         return TrainingResult(
             steps=state.step,
             epochs=self.stream.finished_epochs,
-            batches_per_epoch=self.job.batches.n_per_epoch,
+            batches_per_epoch=self.job.batches.of_epoch(0, 0).n_per_epoch,
             target_tokens=state.target_tokens,
             seconds=state.seconds,
             final_loss=self.curve.last("train_loss"),

@@ -45,5 +45,6 @@ def most_parts(engine: Divider, batches: Batches, factor: int) -> int:
     """Return into how many parts a batch is divided at most, of some that all runs share."""
     if factor == 1:
         return 1
+    batches = batches.of_epoch(0, 0)
     some = (batches.make(rows) for rows in batches.epoch(0, 0)[:_SOME_BATCHES])
     return max(len(engine.divided([batch], factor)) for batch in some)

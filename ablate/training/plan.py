@@ -18,16 +18,23 @@ def count_steps(training: TrainingSpec, batches: Batches, seed: int) -> int:
     if training.steps is not None:
         return training.steps
     if training.epochs is not None:
-        return max(1, training.epochs * batches.n_per_epoch // training.accumulate)
+        return max(1, _count_batches(training.epochs, batches, seed) // training.accumulate)
     assert training.target_tokens is not None, "the spec asks for one of the three"
     n_tokens, n_batches = 0, 0
     for epoch in itertools.count():
-        for rows in batches.epoch(seed, epoch):
-            n_tokens += batches.count_tokens(rows)
+        of_epoch = batches.of_epoch(seed, epoch)
+        for rows in of_epoch.epoch(seed, epoch):
+            n_tokens += of_epoch.count_tokens(rows)
             n_batches += 1
             if n_tokens >= training.target_tokens:
                 return -(-n_batches // training.accumulate)
     raise AssertionError("unreachable: there is always a next epoch")
+
+
+def _count_batches(n_epochs: int, batches: Batches, seed: int) -> int:
+    if not batches.are_resampled:
+        return n_epochs * batches.n_per_epoch
+    return sum(batches.of_epoch(seed, epoch).n_per_epoch for epoch in range(n_epochs))
 
 
 class Stream:
@@ -45,15 +52,19 @@ class Stream:
         self._seed = seed
         self.epoch = epoch
         self.index = index
-        self._order = batches.epoch(seed, epoch)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._of_epoch = self._batches.of_epoch(self._seed, self.epoch)
+        self._order = self._of_epoch.epoch(self._seed, self.epoch)
 
     def take(self, n: int) -> Iterator[Batch]:
         """Yield the next ``n`` batches."""
         for _ in range(n):
             if self.index == len(self._order):
                 self.epoch, self.index = self.epoch + 1, 0
-                self._order = self._batches.epoch(self._seed, self.epoch)
-            yield self._batches.make(self._order[self.index])
+                self._begin()
+            yield self._of_epoch.make(self._order[self.index])
             self.index += 1
 
     @property

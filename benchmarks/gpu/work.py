@@ -21,8 +21,9 @@ from torch import Tensor
 from ablate import config
 from ablate.config import RunSpec
 from ablate.cuda_graphs import GraphCapturer
-from ablate.data.batches import Batch, Batches, Encoded, Ragged
+from ablate.data.batches import Batch, Batches, Encoded
 from ablate.data.prepare import Prepared
+from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import EOS, PAD
 from ablate.decoding import Hypothesis, Search, translate
 from ablate.model import Transformer, assemble

@@ -12,6 +12,7 @@ import torch
 
 from ablate.config import RunSpec
 from ablate.data import batches as own
+from ablate.data.ragged import Ragged
 from ablate.decoding import Search, translate
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
@@ -58,7 +59,7 @@ def _batches(session: Session) -> Iterator[own.Batch]:
     if not session.training.own_batches:
         for batch in itertools.cycle(session.batches()):
             yield _whole(batch).to(device)
-    pairs = own.Encoded(*(own.Ragged.of(side) for side in session.pairs()))
+    pairs = own.Encoded(*(Ragged.of(side) for side in session.pairs()))
     batches = own.Batches(pairs, session.training.batch_tokens, PAD, device)
     for epoch in itertools.count():
         for rows in batches.epoch(session.job.seed, epoch):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.data.batches import Batches, Encoded, Ragged, Rows
+from ablate.data.batches import Batches, Encoded
+from ablate.data.ragged import Ragged, Rows
 from ablate.data.sorting import padding, sorting
 from ablate.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from ablate.registry import build, choose

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from ablate.config.experiment import RunSpec
 from ablate.data import encodings
 from ablate.data import prepare as module
-from ablate.data.batches import Batches, Encoded, Ragged
+from ablate.data.batches import Batches, Encoded
 from ablate.data.corpus import Corpus, CorpusText
 from ablate.data.files import Files
 from ablate.data.prepare import Prepared, prepare, trained_tokenizers
+from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import EOS, PAD, BytePair, Tokenizer
 from ablate.errors import DataError
 from ablate.registry import build, choose

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import ablate.decoding
-from ablate.data.batches import Ragged
+from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.decoding import Hypothesis, Search, by_length, padded, translate
 from ablate.model import Transformer
