@@ -1,4 +1,7 @@
-"""What holds for every test."""
+"""What holds for every test.
+
+PyTorch is imported by the processes that run tests, not by the one that distributes them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ import os
 import signal
 
 import pytest
-import torch
 
 # A shell that starts a job in the background lets it ignore Ctrl-C, and so its children: those
 # that the tests interrupt.
@@ -16,7 +18,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 gc.set_threshold(10**5)  # to look for garbage more often takes long among so many imports
-torch.set_num_threads(1)  # the tests are run side by side, and their models are small
 os.environ["ABLATE_PROBE_SECONDS"] = "0"  # speeds beside other tests are worth no more rounds
 os.environ["ABLATE_NO_FIGURES"] = "1"  # slower than tiny runs; they have tests of their own
 
@@ -32,6 +33,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Leave out what needs CUDA where there is none; each such test has a twin on the CPU.
     """
+    import torch
+
+    torch.set_num_threads(1)  # the tests are run side by side, and their models are small
     items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
     if torch.cuda.is_available():
         return
@@ -42,12 +46,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def _on_the_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the machine's GPUs from tests that are not about them, and from their processes."""
+    import torch
+
     if torch.cuda.is_available() and not _needs_gpu(request.node):
         hide_gpus(monkeypatch)
 
 
 def hide_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have PyTorch say that there are no GPUs, here and in processes that are started."""
+    import torch
+
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)

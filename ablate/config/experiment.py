@@ -6,6 +6,7 @@ of one run are equal. The choices of one stack add to those that both stacks sha
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -211,14 +212,13 @@ class ModelSpec(StackChoices):
     def stack(self, side: Side) -> StackSpec:
         """Return one stack with all its choices, inherited ones included."""
         keys = (StackDifference if side == "encoder" else DecoderDifference).model_fields
-        layers = self.n_layers
+        layers, own = self.n_layers, dict(self)
         n_layers = layers if isinstance(layers, int) else getattr(layers, side)
-        return StackSpec(n_layers=n_layers, **{key: self._choice(side, key) for key in keys})
-
-    def _choice(self, side: Side, key: str) -> Any:
-        """Return what one stack has, of its own or inherited."""
-        values = (_follow(dict(self), path[1:]) for path in inherited(("model", side, key)))
-        return next(value for value in values if value is not None)
+        choices: dict[str, Any] = {}
+        for key in keys:
+            values = (_follow(own, path) for path in _ways(side, key))
+            choices[key] = next(value for value in values if value is not None)
+        return StackSpec.model_construct(n_layers=n_layers, **choices)  # validated as our fields
 
     @model_validator(mode="wrap")
     @classmethod
@@ -356,13 +356,19 @@ def _with_inherited_options(data: object) -> object:
 
 def _with_options(model: Mapping[str, Any], side: Side, key: str) -> object:
     info = DecoderDifference.model_fields.get(key)
-    paths = [*inherited(("model", side, key))]
+    paths = _ways(side, key)
     value: object = None
     for path in reversed(paths):
-        own = _follow(model, path[1:])
+        own = _follow(model, path)
         if own is not None or path == paths[0]:
             value = _merge_choice(slot_of(info) if info else None, value, own)
     return value
+
+
+@functools.cache
+def _ways(side: Side, key: str) -> tuple[Steps, ...]:
+    """Return where a model says what one stack has: of its own, then inherited."""
+    return tuple(path[1:] for path in inherited(("model", side, key)))
 
 
 def _follow(node: Any, path: Steps) -> Any:

@@ -5,6 +5,7 @@ Scalars are read by the core schema of YAML 1.2: ``no`` is a word, ``1e-4`` a nu
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -197,9 +198,8 @@ def parse(source: Source, mistakes: list[Mistake], path: str = "") -> Node | Non
         UnreadableError: if it is not YAML, or holds several documents.
     """
     text = "\n".join(source.lines)
-    loader = _Loader(" " * (len(path) + 1) + text[len(path) + 1 :] if path else text)
     try:
-        root = loader.get_single_node()
+        root = _compose(" " * (len(path) + 1) + text[len(path) + 1 :] if path else text)
         return None if root is None else _Reader(source, mistakes).node(root, path=path)
     except yaml.MarkedYAMLError as error:
         mark = _where(error)
@@ -207,6 +207,14 @@ def parse(source: Source, mistakes: list[Mistake], path: str = "") -> Node | Non
         raise _unreadable(source, mark.line + 1, mark.column + 1, reason) from error
     except RecursionError as error:
         raise _unreadable(source, 1, 1, "is nested too deeply") from error
+
+
+@functools.lru_cache(maxsize=64)
+def _compose(text: str) -> yaml.Node | None:
+    """Return PyYAML's tree of a text; that of a file which many others extend is made once."""
+    loader = _Loader(text)
+    try:
+        return loader.get_single_node()
     finally:
         loader.dispose()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import functools
+import math
 from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
@@ -63,8 +63,8 @@ class Portrait:
 
     def __init__(self, model: Transformer) -> None:
         self._model = model
-        self._kept = sorted(model.state_dict().keys() - dict(model.named_parameters()).keys())
-        self.start = {name: weight.clone() for name, weight in model.named_parameters()}
+        self._state = {name: value.clone() for name, value in model.state_dict().items()}
+        self.start = {name: self._state[name] for name, _ in model.named_parameters()}
 
     @functools.cached_property
     def output(self) -> Tensor:
@@ -78,7 +78,9 @@ class Portrait:
 
     def _output(self, *, is_training: bool) -> Tensor:
         """Return logits, padding included, and losses, with fixed weights and random numbers."""
-        model = scrambled(copy.deepcopy(self._model).double()).train(is_training)
+        model = self._model.double().train(is_training)
+        model.load_state_dict(self._state)
+        scrambled(model)
         for module in model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.3 if is_training else 0.0
@@ -88,7 +90,7 @@ class Portrait:
         losses: list[Tensor] = []
         logits = model(src, tgt, losses)
         model.after_update()
-        kept = [model.state_dict()[name] for name in self._kept]
+        kept = [value for name, value in model.state_dict().items() if name not in self.start]
         return torch.cat([x.flatten() for x in (logits, *losses, *kept)])
 
 
@@ -130,14 +132,11 @@ def _starts_differ(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> b
 
 def _are_alike(one: Tensor, other: Tensor) -> bool:
     """Compare distributions by mean absolute values, and by tails if there are many weights."""
-    is_alike = torch.isclose(one.abs().mean(), other.abs().mean(), rtol=0.1)
-    is_many = one.numel() > 200
-    one_tail, other_tail = _tails(one, other)
-    return bool(is_alike and (not is_many or torch.isclose(one_tail, other_tail, rtol=0.3)))
-
-
-def _tails(*drawn: Tensor) -> list[Tensor]:
-    return [w.abs().max() / w.abs().mean().clamp_min(1e-30) for w in drawn]
+    means = [float(weight.abs().mean()) for weight in (one, other)]
+    if not math.isclose(*means, rel_tol=0.1):
+        return False
+    tails = [float(w.abs().max()) / max(m, 1e-30) for w, m in zip((one, other), means, strict=True)]
+    return one.numel() <= 200 or math.isclose(*tails, rel_tol=0.3)
 
 
 def _reads(reader: TypeAdapter[Any], value: object) -> bool:

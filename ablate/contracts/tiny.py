@@ -108,14 +108,19 @@ def scrambled(model: Transformer) -> Transformer:
     """
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")
-            generator = torch.Generator().manual_seed(seed)
-            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            noise = _noise(name, parameter.shape)
             if parameter.ndim <= 1:
                 parameter.copy_(parameter * (1 + 0.3 * noise) + 0.2 * noise)
             else:
                 parameter.copy_(noise * parameter.size(1) ** -0.5)
     return model
+
+
+@functools.lru_cache(maxsize=1000)
+def _noise(name: str, shape: torch.Size) -> torch.Tensor:
+    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 def ids(rows: int, length: int, seed: int = 1) -> torch.Tensor:

@@ -127,7 +127,7 @@ def test_a_wider_beam_is_likelier_on_the_whole() -> None:
 )
 def test_every_option_changes_what_is_found(name: str, option: str) -> None:
     made = model(max_len=12, ends=option != "max_extra")
-    src = padded(sources(40, longest=8))
+    src = padded(sources(16, longest=8))
 
     def found(**options: Any) -> list[list[Hypothesis]]:
         return search(name, **options).search(made, src)

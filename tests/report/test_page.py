@@ -98,6 +98,12 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return api.report(folder / "small.yaml", results=folder / "results").table
 
 
+@pytest.fixture(scope="module")
+def study_page(study: Table) -> str:
+    """The page of `study`: its figures take half a second."""
+    return render(study, "html")
+
+
 def with_details(study: Table, **changes: Any) -> Table:
     assert study.details is not None
     return replace(study, details=replace(study.details, **changes))
@@ -162,8 +168,8 @@ def test_costs_stand_below_and_many_changes_share_a_column(many: Table) -> None:
     assert "memory MiB" in heads[1]
 
 
-def test_the_verdict_and_the_question_come_first(study: Table) -> None:
-    text = render(study, "html")
+def test_the_verdict_and_the_question_come_first(study: Table, study_page: str) -> None:
+    text = study_page
     first, *_ = text.split("<main>")
     assert html.escape(study.conclusion) in first
     assert f"<h1>{html.escape(str(study.question))}</h1>" in first
@@ -178,14 +184,14 @@ def test_the_page_needs_nothing_from_elsewhere(whole: Table, study: Table) -> No
         assert len(re.findall("<script", text)) == 1
 
 
-def test_every_id_is_there_once_and_every_link_leads_somewhere(study: Table) -> None:
-    text = render(study, "html")
+def test_every_id_is_there_once_and_every_link_leads_somewhere(study_page: str) -> None:
+    text = study_page
     ids = Page(text).ids
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'(?:href="|url\()#([^")]+)', text)) <= set(ids)
 
 
-def test_hostile_texts_stay_texts(study: Table) -> None:
+def test_hostile_texts_stay_texts(study: Table, study_page: str) -> None:
     details = details_of(study)
     name = next(iter(details.texts))
     sources, references = details.texts[name]
@@ -193,14 +199,14 @@ def test_hostile_texts_stay_texts(study: Table) -> None:
     experiment = replace(details.experiment, question=HOSTILE)
     evil = with_details(study, read_texts=lambda: hostile, experiment=experiment)
     text = render(replace(evil, question=HOSTILE, conclusion=HOSTILE), "html")
-    page, plain = Page(text), Page(render(study, "html"))
+    page, plain = Page(text), Page(study_page)
     assert (page.tags.get("img"), page.tags["script"]) == (plain.tags.get("img"), 1)
     assert HOSTILE in page.texts
     assert "<script>alert" not in text
 
 
-def test_the_numbers_of_every_figure_can_be_had(study: Table) -> None:
-    text = render(study, "html")
+def test_the_numbers_of_every_figure_can_be_had(study: Table, study_page: str) -> None:
+    text = study_page
     files = {
         name: base64.b64decode(content).decode()
         for content, name in re.findall(r'base64,([^"]+)" download="([^"]+)"', text)
@@ -213,15 +219,15 @@ def test_the_numbers_of_every_figure_can_be_had(study: Table) -> None:
         assert float(line["difference"]) == float(told)
 
 
-def test_figures_have_the_colours_of_the_page(study: Table) -> None:
-    svg = "".join(re.findall(r"<svg.*?</svg>", render(study, "html"), flags=re.DOTALL))
+def test_figures_have_the_colours_of_the_page(study_page: str) -> None:
+    svg = "".join(re.findall(r"<svg.*?</svg>", study_page, flags=re.DOTALL))
     assert "var(--ink)" in svg
     assert not re.findall(r"[:\s]#(?:111111|ffffff|000000)", svg)
     assert svg.count('role="img"') == svg.count("<svg")
 
 
-def test_translations_are_those_on_which_rows_differ_most(study: Table) -> None:
-    text = render(study, "html")
+def test_translations_are_those_on_which_rows_differ_most(study: Table, study_page: str) -> None:
+    text = study_page
     ranges = [float(number) for number in re.findall(r"range (\S+) chrF", text)]
     assert ranges == sorted(ranges, reverse=True)
     sets = set(re.findall(r'<article data-set="([^"]+)"', text))
@@ -251,8 +257,10 @@ def test_words_that_differ_are_marked(text: str, expected: str) -> None:
     assert marked(text, "a b c") == expected
 
 
-def test_the_spec_of_the_baseline_is_whole_and_each_difference_there(study: Table) -> None:
-    page = Page(render(study, "html"))
+def test_the_spec_of_the_baseline_is_whole_and_each_difference_there(
+    study: Table, study_page: str
+) -> None:
+    page = Page(study_page)
     baseline = details_of(study).experiment.rows[0]
     (spec,) = [text for text in page.texts if text.startswith("corpus:")]
     expected = baseline.spec.model_dump(mode="json")
@@ -263,8 +271,8 @@ def test_the_spec_of_the_baseline_is_whole_and_each_difference_there(study: Tabl
     assert all(path in flat(expected) for _, path, before, _ in lines if before != NOTHING)
 
 
-def test_runs_have_their_hashes_and_commands(study: Table) -> None:
-    text = render(study, "html")
+def test_runs_have_their_hashes_and_commands(study: Table, study_page: str) -> None:
+    text = study_page
     for record in details_of(study).records.values():
         assert f"<code>{record['hash']}</code>" in text
     assert re.search(r"ablate run \S*small\.yaml\n", text)
@@ -371,8 +379,10 @@ def test_no_number_is_out_of_sight(width: int, many: Table, tmp_path: Path) -> N
 
 @pytest.mark.e2e
 @pytest.mark.skipif(BROWSER is None, reason="no browser on this machine")
-def test_rows_are_sorted_by_keyboard_and_seeds_shown(study: Table, tmp_path: Path) -> None:
-    measured = in_browser(tmp_path, render(study, "html").replace("</body>", f"{SORT}</body>"))
+def test_rows_are_sorted_by_keyboard_and_seeds_shown(
+    study: Table, study_page: str, tmp_path: Path
+) -> None:
+    measured = in_browser(tmp_path, study_page.replace("</body>", f"{SORT}</body>"))
     means = {line.summary.name: line.summary.metrics["test.test.bleu"].mean for line in study.lines}
     baseline, *rows = means
     best_first = [baseline, *sorted(rows, key=lambda row: -means[row])]
@@ -390,4 +400,4 @@ def test_rows_are_sorted_by_keyboard_and_seeds_shown(study: Table, tmp_path: Pat
     assert measured["next"][0] == "1"
     assert measured["isTipHidden"]
     assert measured["lengths"] == ["long"]
-    assert measured["n"] == render(study, "html").count('data-length="long"')
+    assert measured["n"] == study_page.count('data-length="long"')
