@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -44,6 +46,24 @@ def write_whole(path: Path, content: str) -> None:
     """
     with atomic_write(path, "w") as stream:
         stream.write(content)
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, str | float | None]]) -> None:
+    """Write rows of the same columns atomically, None and NaN as empty cells.
+
+    Byte for byte what pandas writes, which takes longer to import than that takes to do.
+
+    Raises:
+        OSError: if that fails; the old content is then still there.
+    """
+    with atomic_write(path, "w") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerows([row.keys() for row in rows[:1]])
+        writer.writerows([_cell(value) for value in row.values()] for row in rows)
+
+
+def _cell(value: str | float | None) -> str | float | None:
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _sync_folder(folder: Path) -> None:

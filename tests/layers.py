@@ -12,7 +12,8 @@ from pathlib import Path
 import ablate
 
 LAYERS = (
-    ("version", "errors", "processes", "part_packages", "record", "writing", "hashing", "wording"),
+    ("version", "errors", "processes", "lazy_dynamo", "part_packages", "record", "writing"),
+    ("hashing", "wording"),
     ("cuda_graphs",),
     ("registry",),
     ("parts",),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from ablate.hashing import digest, sha256, sha256_of_file, sha256_of_text
-from ablate.writing import atomic_write, write_whole
+from ablate.writing import atomic_write, write_csv, write_whole
 
 
 def test_a_stream_replaces_the_file_at_the_end(tmp_path: Path) -> None:
@@ -41,3 +42,10 @@ def test_a_hash_is_of_the_content_however_it_arrives(tmp_path: Path) -> None:
 def test_a_digest_tells_apart_how_a_text_is_divided() -> None:
     assert digest(["ab", "c"]) != digest(["a", "bc"]) != digest(["abc"])
     assert digest(["ab"]) == hashlib.sha256(b"\0" * 7 + b"\x02ab").hexdigest()
+
+
+def test_a_csv_file_is_what_pandas_writes(tmp_path: Path) -> None:
+    values = [None, 0.1, -1e-05, 1e16, 123456789.125, float("nan"), float("inf"), 5e-324]
+    rows = [{"step": n, "layer": 'a "b", c', "value": value} for n, value in enumerate(values)]
+    write_csv(tmp_path / "x.csv", rows)
+    assert (tmp_path / "x.csv").read_text() == pd.DataFrame(rows).to_csv(index=False)

@@ -7,9 +7,8 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import yaml
 
 from ablate import report as reporting
@@ -22,6 +21,9 @@ from ablate.errors import SpecError
 from ablate.registry import build
 from ablate.runner import devices
 from ablate.store import Store, write_whole
+
+if TYPE_CHECKING:
+    import pandas as pd  # the methods import it: it is slow, and no command needs it
 
 
 @dataclass(frozen=True)
@@ -122,11 +124,15 @@ class Study:
 
     def table(self) -> pd.DataFrame:
         """Return every number in full, one line per row: the content of ``table.csv``."""
+        import pandas as pd
+
         text = reporting.render(self.outcome.table, "csv")
         return pd.read_csv(io.StringIO(text)).set_index("row")
 
     def view(self) -> pd.DataFrame:
         """Return the table for human eyes, as texts."""
+        import pandas as pd
+
         table = self.outcome.table
         lines = [[cell.text for cell in line.cells] for line in table.lines]
         view = pd.DataFrame(lines, columns=[column.title for column in table.columns])
@@ -134,6 +140,8 @@ class Study:
 
     def curves(self) -> pd.DataFrame:
         """Return the learning curves of all runs, with columns ``row`` and ``seed`` in front."""
+        import pandas as pd
+
         curves = []
         for (row, seed), record in self.records.items():
             file = self.store.path(record["hash"]) / "curve.csv"
@@ -156,6 +164,8 @@ class Study:
             SpecError: if the corpus has no such test set.
             DataError: if the corpus cannot be read.
         """
+        import pandas as pd
+
         spec = self.outcome.experiment.rows[0].spec
         tests = build(Corpus, spec.corpus, at="corpus").load().tests
         name = next(iter(tests)) if test_set is None else test_set

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from ablate import lazy_dynamo
 from ablate.cli.check import check
 from ablate.cli.compare import compare
 from ablate.cli.corpora import corpora_app
@@ -340,6 +341,7 @@ def main() -> None:
     """Run the command that the arguments name; never returns."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop as cleanly as on Ctrl-C
     gc.set_threshold(_GC_THRESHOLD)
+    lazy_dynamo.install()
     try:
         app()
     except KeyboardInterrupt:

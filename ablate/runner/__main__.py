@@ -2,7 +2,7 @@
 
 What it imports are very many objects that last as long as it does. To look for garbage among them
 would slow the imports down, and then the end of every fork, which would get pages of its own for
-it. So nobody looks.
+it. So it is not looked for.
 """
 
 import gc
@@ -10,7 +10,9 @@ import sys
 
 gc.disable()
 
-import torch._dynamo  # noqa: E402, F401 - the first optimizer of a process would
+from ablate import lazy_dynamo  # noqa: E402
+
+lazy_dynamo.install()
 
 from ablate.runner.worker import main  # noqa: E402
 

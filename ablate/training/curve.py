@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-
 from ablate.training.step import StepResult
-from ablate.writing import atomic_write
+from ablate.writing import write_csv
 
 _N_ROWS = 1000  # about; the first 100 steps have a row each
 
@@ -91,8 +89,7 @@ class Curve:
 
     def write(self, folder: Path) -> None:
         """Write ``curve.csv`` whole or not at all."""
-        with atomic_write(folder / "curve.csv", "w") as stream:
-            pd.DataFrame(self.rows).to_csv(stream, index=False)
+        write_csv(folder / "curve.csv", self.rows)
 
 
 def wants_row(step: int, n_steps: int) -> bool:

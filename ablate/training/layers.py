@@ -9,12 +9,11 @@ import math
 import re
 from pathlib import Path
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from ablate.training.engines import Engine
-from ablate.writing import atomic_write
+from ablate.writing import write_csv
 
 FILE = "layers.csv"
 
@@ -62,8 +61,7 @@ class LayerRecorder:
 
     def write(self, folder: Path) -> None:
         """Write ``layers.csv`` whole or not at all."""
-        with atomic_write(folder / FILE, "w") as stream:
-            pd.DataFrame(self._rows).to_csv(stream, index=False)
+        write_csv(folder / FILE, self._rows)
 
     def _note(self) -> None:
         """Note the gradients before clipping, and the weights; copies are on the host."""

@@ -43,7 +43,8 @@ print(re.search(r"VmPeak:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[
 UNCAPTURED = """
 import sys
 
-import torch._dynamo  # once, and not in every fork
+import torch
+from ablate import lazy_dynamo
 from ablate.errors import EngineError
 from ablate.runner import worker
 from ablate.training.engines.cuda_graph import CudaGraph
@@ -57,13 +58,15 @@ def fail(self, batch, normalizer):
     return forward_backward(self, batch, normalizer)
 
 CudaGraph.forward_backward = fail
+lazy_dynamo.install()
 sys.exit(worker.main())
 """
 
 WRONG = """
 import sys
 
-import torch._dynamo  # once, and not in every fork
+import torch
+from ablate import lazy_dynamo
 from ablate.runner import worker
 from ablate.training.engines import shards
 from ablate.training.engines.data_parallel import DataParallel
@@ -78,13 +81,15 @@ def err(self):
     return norm
 
 DataParallel.update = err
+lazy_dynamo.install()
 sys.exit(worker.main())
 """
 
 FULL = """
 import sys
 
-import torch._dynamo  # once, and not in every fork
+import torch
+from ablate import lazy_dynamo
 from ablate.runner import worker
 from ablate.training.engines.eager import Eager
 
@@ -96,6 +101,7 @@ def fail(self, batch, normalizer):
     return forward_backward(self, batch, normalizer)
 
 Eager.forward_backward = fail
+lazy_dynamo.install()
 sys.exit(worker.main())
 """
 
