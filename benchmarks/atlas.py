@@ -59,9 +59,20 @@ KEPT = {"schedule": ("warmup",)}
 """Options that have the baseline's value: a warm-up of 4,000 steps is longer than its training."""
 
 BESIDE: Mapping[str, Mapping[str, Any]] = {
-    "schedule_free_adamw": {"training.schedule": {"name": "constant", "warmup": 100}}
+    "schedule_free_adamw": {"training.schedule": {"name": "constant", "warmup": 100}},
+    "minimum_risk": {
+        "training.objective": {
+            "name": "minimum_risk",
+            "n_samples": 2,
+            "alpha": 1.0,
+            "likelihood": 0.1,
+        }
+    },
 }
-"""What parts stand beside by their nature, although they fit the baseline without it."""
+"""What parts need by their nature, although they fit the baseline without it.
+
+Risk alone leads nowhere from random weights.
+"""
 
 NEEDS: tuple[Mapping[str, Any], ...] = (
     {},

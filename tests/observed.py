@@ -17,7 +17,9 @@ from torch.func import functional_call
 
 from ablate.data.batches import Batch
 from ablate.model import Transformer
+from ablate.parts.objective.risk import MinimumRisk
 from ablate.registry import Part, label
+from ablate.training.candidates import draw_candidates
 from ablate.training.step import StepConfig
 
 _DISTANCE = 1e-3  # of the largest number: what rounding does not explain
@@ -119,6 +121,9 @@ def observed_capture_blocker(model: Transformer, step_config: StepConfig, batch:
         for ids in (batch.src, batch.tgt_in, batch.tgt_out)
     )
     try:
+        if isinstance(step_config.objective, MinimumRisk):
+            with mode, torch.no_grad():
+                draw_candidates(model, step_config.objective, src, tgt_out, "fp32")
         with mode, torch.no_grad():
             logits = functional_call(model, fake, (src, tgt_in, []))
             step_config.objective.loss(logits.flatten(0, 1), tgt_out.flatten())

@@ -232,6 +232,7 @@ PLAIN: dict[str, tuple[Callable[..., Tensor], list[dict[str, Any]]]] = {
     "poly1": (poly1, [{"weight": 1.0}, {"weight": -0.5}]),
     "generalised_cross_entropy": (generalised_cross_entropy, [{"q": 0.7}, {"q": 1.0}]),
     "cross_entropy": (cross_entropy, [{}]),
+    "minimum_risk": (cross_entropy, [{}]),
     "label_smoothing": (
         label_smoothing,
         [{"form": form, "epsilon": 0.2} for form in ("uniform", "others", "annotated", "unmasked")],
@@ -241,6 +242,8 @@ PLAIN: dict[str, tuple[Callable[..., Tensor], list[dict[str, Any]]]] = {
     "unlikelihood": (unlikelihood, [{"alpha": 0.7, "epsilon": 0.2}]),
     "r_drop": (r_drop, [{"alpha": 3.0, "epsilon": 0.2}, {"alpha": 0.0, "epsilon": 0.0}]),
 }
+DRAWING = ("minimum_risk",)
+"""Of which a step draws candidates: tests/training/test_minimum_risk.py."""
 CASES = [(name, options) for name, (_, cases) in PLAIN.items() for options in cases]
 
 
@@ -330,7 +333,7 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("feed_forward", [SMOOTH, {"name": "mixture_of_experts", "balance": 0.5}])
-@pytest.mark.parametrize(("name", "options"), CASES)
+@pytest.mark.parametrize(("name", "options"), [case for case in CASES if case[0] not in DRAWING])
 def test_the_gradient_of_a_step_is_that_of_differences(
     name: str, options: dict[str, Any], feed_forward: dict[str, Any]
 ) -> None:

@@ -6,7 +6,7 @@ B batch, S source tokens, T target tokens, D d_model, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -16,6 +16,8 @@ from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
 from ablate.parts.objective import Objective
+from ablate.parts.objective.risk import MinimumRisk
+from ablate.training.candidates import Candidates, draw_candidates
 from ablate.training.step import StepConfig
 
 _CACHED = 2**20  # logits: with what their loss needs they fit into the cache of a CPU
@@ -49,6 +51,17 @@ class StepInputs:
         token_index = torch.nonzero_static(is_token, size=batch.n_tokens)[:, 0]
         return cls(batch.src, batch.tgt_in, batch.tgt_out, batch.n_tokens, normalizer, token_index)
 
+    def of_candidates(self, candidates: Candidates) -> StepInputs:
+        """Return the inputs of a pass of all candidates, each with its source."""
+        tgt_out = candidates.tgt_out
+        return replace(
+            self,
+            src=self.src.repeat_interleave(candidates.costs.size(1), dim=0),
+            tgt_in=candidates.tgt_in,
+            tgt_out=tgt_out,
+            token_index=(tgt_out.flatten() != PAD).nonzero()[:, 0],
+        )
+
 
 ForwardHidden = Callable[[Transformer, Tensor, Tensor], tuple[Tensor, list[Tensor]]]
 """Model, source ids and target ids to what the logits are made from, and to auxiliary losses."""
@@ -73,7 +86,8 @@ def forward_backward(
     """Run forward and backward on a batch, adding to the gradients of the parameters.
 
     The logits of all tokens together would be the largest tensor of a step by far, so they are
-    made, used and freed a part at a time.
+    made, used and freed a part at a time. A risk depends on the probabilities of whole sentences:
+    these are computed first, and then make weights of the tokens' cross-entropies.
 
     Args:
         model: on the device of the inputs.
@@ -86,6 +100,12 @@ def forward_backward(
         the model add to it.
     """
     objective = step_config.objective
+    candidates: Candidates | None = None
+    if isinstance(objective, MinimumRisk):
+        candidates = draw_candidates(
+            model, objective, inputs.src, inputs.tgt_out, step_config.precision
+        )
+        inputs = inputs.of_candidates(candidates)
     n_passes = objective.n_passes
     src, fed = (ids.repeat(n_passes, 1) for ids in (inputs.src, inputs.tgt_in))
     autocast = partial(
@@ -95,6 +115,9 @@ def forward_backward(
         hidden, aux_losses = forward_hidden(model, src, fed)  # (passes B, T, D)
     hidden = hidden.unflatten(0, (n_passes, -1)).flatten(1, 2)  # (passes, B T, D)
     targets, context = inputs.tgt_out.flatten(), objective.context(inputs.tgt_out)
+    loss: Tensor | None = None
+    if candidates is not None:
+        loss, context = candidates.weighted(model, hidden[0], step_config.precision)
     context = targets.new_empty(len(targets), 0) if context is None else context.flatten(0, 1)
     if inputs.token_index is not None:
         hidden, targets = hidden[:, inputs.token_index], targets[inputs.token_index]
@@ -111,7 +134,7 @@ def forward_backward(
     gradient = _gradient(chunks)
     roots = [hidden, aux_loss / inputs.normalizer] if aux_loss.requires_grad else [hidden]
     torch.autograd.backward(roots, [gradient, None][: len(roots)])
-    return torch.stack((total, aux_loss.detach()))
+    return torch.stack((total if loss is None else loss, aux_loss.detach()))
 
 
 def _rows(model: Transformer, step_config: StepConfig, device: torch.device) -> tuple[int, int]:

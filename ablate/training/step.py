@@ -66,7 +66,7 @@ def count_passes(training: TrainingSpec) -> float:
     """Return how many times a step sends each batch through the model and back, on average."""
     objective = build(Objective, training.objective, PAD, at="training.objective")
     optimizer = build(Optimizer, training.optimizer, at="training.optimizer")
-    return objective.n_passes + optimizer.extra_passes
+    return objective.n_passes + objective.extra_passes + optimizer.extra_passes
 
 
 def make_optimizer(spec: RunSpec, model: Transformer) -> torch.optim.Optimizer:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ablate.errors import SpecError
 from ablate.parts.dims import Dims, StackInfo
 from ablate.parts.position import Position
 from ablate.registry import build, choose
@@ -171,18 +172,29 @@ def test_positions_may_begin_later() -> None:
     assert len(sinusoidal(first=3)) == len(sinusoidal())
 
 
-def test_fairseqs_table_begins_at_its_row_2() -> None:
-    """Rows that SinusoidalPositionalEmbedding(8, padding_idx=1) of version 0.12.3 adds first."""
-    narrow = WIDE.model_copy(update={"d_model": 8, "n_heads": 2})
-    options = {"exponent": "t2t", "layout": "halves", "first": 2}
+@pytest.mark.parametrize("d_model", [8, 9])
+def test_fairseqs_table_begins_at_its_row_2_and_ends_an_odd_width_in_zeros(d_model: int) -> None:
+    """Rows that SinusoidalPositionalEmbedding(8, padding_idx=1) of version 0.12.3 adds first.
+
+    Of width 9 get_embedding makes the same 9 // 2 frequencies, and pads a column of zeros.
+    """
+    narrow = WIDE.model_copy(update={"d_model": d_model, "n_heads": 1})
+    layout = "padded_halves" if d_model % 2 else "halves"
+    options = {"exponent": "t2t", "layout": layout, "first": 2}
     fairseq = build(Position, choose(Position, "sinusoidal", **options), narrow, STAGE)
     rows = [
         [0.90929741, 0.09269851, 0.00430886, 0.00020000, -0.41614684, 0.99569422, 0.99999070, 1.0],
         [0.14112000, 0.13879810, 0.00646326, 0.00030000, -0.98999250, 0.99032068, 0.99997914, 1.0],
         [-0.75680250, 0.18459873, 0.00861763, 0.0004, -0.65364361, 0.98281395, 0.99996287, 1.0],
     ]
-    added = fairseq.embed(torch.zeros(1, 3, 8), torch.arange(3))[0]
-    torch.testing.assert_close(added, torch.tensor(rows), rtol=0, atol=2e-7)
+    added = fairseq.embed(torch.zeros(1, 3, d_model), torch.arange(3))[0]
+    torch.testing.assert_close(added[:, :8], torch.tensor(rows), rtol=0, atol=2e-7)
+    assert not added[:, 8:].any()
+
+
+def test_zeros_at_the_end_of_an_even_width_are_refused() -> None:
+    with pytest.raises(SpecError, match="padded_halves needs an odd d_model, not 6; use halves"):
+        make("sinusoidal", small(6), layout="padded_halves")
 
 
 def test_halves_are_a_permutation_of_interleaved() -> None:

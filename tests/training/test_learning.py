@@ -29,6 +29,9 @@ N_STEPS = 30
 QUICK = {"lr": 5e-3, "warmup": 5, "factor": 0.1}
 """What a schedule needs to get anywhere in so few steps, as far as it has such options."""
 
+NEEDS = {"minimum_risk": {"likelihood": 0.9, "n_samples": 2, "max_extra": 1}}
+"""What a part needs that begins, by its nature, with a trained model."""
+
 
 def run_spec(slot: str, name: str, **options: Any) -> RunSpec:
     model, training = dict(TINY), {"schedule": {"name": "constant", "lr": 5e-3}}
@@ -93,7 +96,7 @@ def test_every_part_of_training_learns(slot: str, name: str) -> None:
     """
     known = lookup(slot, name).options.model_fields
     options = {k: v for k, v in QUICK.items() if k in known} if slot == "schedule" else {}
-    spec = run_spec(slot, name, **options)
+    spec = run_spec(slot, name, **(options | NEEDS.get(name, {})))
     rates = (1.0, 0.1, 10.0, 100.0) if slot == "optimizer" else (1.0,)
     enough = 0.05 if name == "generalised_cross_entropy" else 0.3
     assert any(learns(spec, rate, enough) for rate in rates)

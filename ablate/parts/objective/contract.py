@@ -25,9 +25,12 @@ class Objective(Part, slot="objective"):
 
     Attributes:
         n_passes: how many times each batch goes through the model, with independent dropout.
+        extra_passes: passes forward and backward of a batch in a step beside these, as far as work
+            is counted.
     """
 
     n_passes = 1
+    extra_passes: float = 0.0
 
     def __init__(self, pad: int) -> None:
         self.pad = pad

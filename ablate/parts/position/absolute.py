@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ablate.parts.dims import Dims, StackInfo, StandardDeviation
 from ablate.parts.position.contract import Position
@@ -47,10 +48,14 @@ class Sinusoidal(Position):
             the index of a dimension, not of a pair; half of the code is then nearly constant.
             ``t2t``: base^(-k / (D/2 - 1)), the code of tensor2tensor and fairseq.
         layout: ``interleaved``: sin, cos, sin, cos, ... as in the paper; ``halves``: all sines,
-            then all cosines, as in tensor2tensor. One is a permutation of the other.
+            then all cosines, as in tensor2tensor. One is a permutation of the other. An odd D lacks
+            the last cosine; with ``padded_halves`` it has the halves of width D - 1 and a zero, as
+            in tensor2tensor and fairseq.
         base: the wavelengths reach from 2 pi to about 2 pi * base tokens.
-        first: p of the first token; 2 in fairseq, whose row 1 is that of padding. For an odd D
-            fairseq has D // 2 pairs and a zero, where this has another sine.
+        first: p of the first token; 2 in fairseq, whose row 1 is that of padding.
+
+    Raises:
+        ValueError: if the layout is ``padded_halves`` and D is even.
     """
 
     table: Tensor  # (max_len, D)
@@ -61,18 +66,23 @@ class Sinusoidal(Position):
         stack_info: StackInfo,
         *,
         exponent: Literal["paper", "literal_2i", "t2t"] = "paper",
-        layout: Layout = "interleaved",
+        layout: Layout | Literal["padded_halves"] = "interleaved",
         base: PositiveFloat = 10_000.0,
         first: Annotated[NonNegativeInt, AddedOption(0)] = 0,
     ) -> None:
         super().__init__(dims, stack_info)
         d_model = dims.d_model
+        if layout == "padded_halves":
+            if d_model % 2 == 0:
+                raise ValueError(f"padded_halves needs an odd d_model, not {d_model}; use halves")
+            d_model, layout = d_model - 1, "halves"
         share = {
             "paper": 2 * _pairs(d_model) / d_model,
             "literal_2i": 4 * _pairs(d_model) / d_model,
             "t2t": _pairs(d_model) / max(d_model / 2 - 1, 1),
         }[exponent]
         table = _table(first + dims.max_len, base**-share, d_model, layout)[first:]
+        table = functional.pad(table, (0, dims.d_model - d_model))
         self.register_buffer("table", table, persistent=False)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
