@@ -65,6 +65,10 @@ class StoreError(AblateError):
     """A stored result is missing or cannot be read."""
 
 
+class DamagedFileWarning(UserWarning):
+    """A stored file is damaged, and counts as not there."""
+
+
 class StoppedError(AblateError):
     """The user stopped a run; its progress is kept, and the next call continues."""
 

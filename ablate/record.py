@@ -116,6 +116,13 @@ class Plugin(TypedDict):
     sha256: str
 
 
+class FileContent(TypedDict):
+    """The size and the digest of a file that a run has left."""
+
+    bytes: int
+    sha256: str
+
+
 class Record(TypedDict, total=False):
     """One run: what was asked for, on what, and what came of it.
 
@@ -123,6 +130,7 @@ class Record(TypedDict, total=False):
     nats per token, perplexity, BLEU, chrF, shares in percent) with the signatures of BLEU.
     ``engine_note`` says why ``engine`` is not the one that was asked for: a part rules that out,
     or, if ``is_fallback``, it failed. ``replaced_by``: the hash of the run that was made instead.
+    ``files``: what the run left beside its record, by name.
     """
 
     schema: int
@@ -156,6 +164,24 @@ class Record(TypedDict, total=False):
     memory: Memory
     dev: dict[str, float | str | None]
     test: dict[str, dict[str, Any]]
+    files: dict[str, FileContent]
+
+
+class Probe(Speed, Memory, total=False):
+    """What is measured of a row: see `ablate.runner.probe.probe_one`."""
+
+    n_src: int
+    n_tgt: int
+    batches_per_epoch: int
+    target_tokens_per_batch: float
+    runs_at_once: float
+    engine_note: str | None
+
+
+class Match(TypedDict):
+    """The number by which a row takes as long as its baseline; None if there is none."""
+
+    value: Required[int | None]
 
 
 def speed_sessions(speed: Mapping[str, Any] | None) -> dict[str, dict[str, list[float]]]:
@@ -171,6 +197,8 @@ def speed_sessions(speed: Mapping[str, Any] | None) -> dict[str, dict[str, list[
 
 _LONGEST = 60  # characters of a value in a message
 _RECORD: TypeAdapter[Record] = TypeAdapter(Record)
+_PROBE: TypeAdapter[Probe] = TypeAdapter(Probe)
+_MATCH: TypeAdapter[Match] = TypeAdapter(Match)
 
 
 def read_record(content: object) -> dict[str, Any]:
@@ -181,14 +209,36 @@ def read_record(content: object) -> dict[str, Any]:
     """
     if not isinstance(content, Mapping):
         raise ValueError("is not a record but a " + type(content).__name__)
-    present = upgraded(content)
+    return _valid(upgraded(content), _RECORD, "a record")
+
+
+def read_probe(content: object) -> dict[str, Any]:
+    """Return what a probe's file holds.
+
+    Raises:
+        ValueError: if it is no probe; the message names the first key that is wrong.
+    """
+    return _valid(content, _PROBE, "the result of a probe")
+
+
+def read_match(content: object) -> dict[str, Any]:
+    """Return what a match's file holds.
+
+    Raises:
+        ValueError: if it is no match; the message names the first key that is wrong.
+    """
+    return _valid(content, _MATCH, "the result of a match")
+
+
+def _valid(content: Any, kind: TypeAdapter[Any], what: str) -> dict[str, Any]:
     try:
-        _RECORD.validate_python(present)
+        kind.validate_python(content, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = ".".join(str(step) for step in first["loc"])
-        raise ValueError(f"is not a record: {path} {_why(first)}") from error
-    return present
+        reason = " ".join(filter(None, (path, _why(first))))
+        raise ValueError(f"is not {what}: {reason}") from error
+    return content
 
 
 def _why(detail: ErrorDetails) -> str:

@@ -3,11 +3,17 @@
 <results>/runs/<hash>/record.json    written when the run has ended
 <results>/runs/<hash>/...            its model, curve, translations and log
 <results>/probes/<key>.json          speed and memory of one row on one kind of machine
+
+Each file holds a digest of its content. One that cannot be read, or whose content is no longer what
+was written, counts as not there: a warning names it, and what it held is made again.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,14 +22,20 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ablate import writing
-from ablate.errors import StoreError
-from ablate.record import read_record
+from ablate.errors import DamagedFileWarning, StoreError
+from ablate.hashing import sha256, sha256_of_file, sha256_of_text
+from ablate.record import FileContent, read_match, read_probe, read_record
 from ablate.wording import counted, suggest
 
 FINISHED = ("done", "diverged")
 """The statuses that the same run would end with again: it is not repeated."""
 
+SET_ASIDE = "record.damaged.json"
+"""The name of a damaged record, once its run is made again."""
+
 _POLL_S = 0.1
+_DIGEST = "digest"
+"""The key of a file's digest, which no caller sees."""
 
 
 class Store:
@@ -43,10 +55,27 @@ class Store:
     def load(self, run: str) -> dict[str, Any] | None:
         """Return the record of the run with this hash; None if it has not ended.
 
+        A record that is damaged counts as none, with a `DamagedFileWarning`.
+
         Raises:
-            StoreError: if the record cannot be read.
+            StoreError: if the system does not let it be read.
+        """
+        what = "the run counts as not done, and `ablate run` makes it again"
+        return _read_unless_damaged(self.path(run) / "record.json", read_record, what)
+
+    def read(self, run: str) -> dict[str, Any] | None:
+        """Return the record of the run with this hash; None if it has not ended.
+
+        Raises:
+            StoreError: if it is damaged, or cannot be read.
         """
         return _read_record(self.path(run) / "record.json")
+
+    def set_aside(self, run: str) -> None:
+        """Rename the record of a run that is to be made again, if there is one, since damaged."""
+        file = self.path(run) / "record.json"
+        with suppress(FileNotFoundError):
+            file.replace(file.with_name(SET_ASIDE))
 
     def load_outcome(self, run: str) -> dict[str, Any] | None:
         """Return the record of a run, or of the one that was made in its place; None if neither is.
@@ -54,13 +83,9 @@ class Store:
         The latter says why, if it was made for another reason too.
 
         Raises:
-            StoreError: if a record cannot be read.
+            StoreError: if the system does not let a record be read.
         """
-        record = self.load(run)
-        if record is None or "replaced_by" not in record:
-            return record
-        other = self.load(record["replaced_by"])
-        return other and {**other, "engine_note": record["engine_note"], "is_fallback": True}
+        return _outcome(run, self.load)
 
     def save(self, record: Mapping[str, Any]) -> None:
         """Write a record atomically.
@@ -70,13 +95,25 @@ class Store:
         """
         write_whole(self.path(record["hash"]) / "record.json", _dump(record))
 
+    def damaged_files(self, record: Mapping[str, Any]) -> list[Path]:
+        """Return the files of a run that are no longer what it left; they may be missing.
+
+        Of large files, such as the model, only the size is compared: see `verify`.
+        """
+        folder = self.path(record["hash"])
+        files = {folder / name: about for name, about in record.get("files", {}).items()}
+        return [file for file, about in files.items() if not _is_whole(file, about, _LARGE)]
+
     def load_probe(self, key: str) -> dict[str, Any] | None:
         """Return the measurements of the probe with this key; None if it has not run.
 
+        Damaged ones count as none, with a `DamagedFileWarning`.
+
         Raises:
-            StoreError: if the file cannot be read.
+            StoreError: if the system does not let them be read.
         """
-        return _read(self._probe(key))
+        what = "the speed of its row counts as not measured, and `ablate run` measures it again"
+        return _read_unless_damaged(self._probe(key), read_probe, what)
 
     def save_probe(self, key: str, probe: dict[str, Any]) -> None:
         """Write the measurements of a probe."""
@@ -85,10 +122,13 @@ class Store:
     def load_match(self, key: str) -> dict[str, Any] | None:
         """Return what was measured to make a row as slow as its baseline; None if nothing was.
 
+        A damaged file counts as none, with a `DamagedFileWarning`.
+
         Raises:
-            StoreError: if the file cannot be read.
+            StoreError: if the system does not let it be read.
         """
-        return _read(self._match(key))
+        what = "it counts as not measured, and `ablate run` measures it again"
+        return _read_unless_damaged(self._match(key), read_match, what)
 
     def save_match(self, key: str, match: dict[str, Any]) -> None:
         """Write what was measured to make a row as slow as its baseline."""
@@ -108,16 +148,16 @@ class Store:
             Whether the lock is held; False only after ``should_stop``.
 
         Raises:
-            StoreError: if the folder cannot be written to.
+            StoreError: if the folder cannot be written to, or its file system has no locks.
         """
         folder = self.path(run)
         lock = FileLock(folder / "lock", poll_interval=_POLL_S, thread_local=False)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with suppress(Timeout):
-                lock.acquire(cancel_check=should_stop)
         except OSError as error:
             raise _unwritable(folder, error) from error
+        with locking(folder / "lock"), suppress(Timeout):
+            lock.acquire(cancel_check=should_stop)
         try:
             yield lock.is_locked
         finally:
@@ -145,7 +185,7 @@ class Store:
             matches = [name for name, label in labels.items() if label == run]
             hint = suggest(run, labels.values())
         if len(matches) == 1:
-            return self.load_outcome(matches[0]) or {}
+            return _outcome(matches[0], self.read) or {}
         if matches:
             raise StoreError(f"{run!r} fits several runs: {', '.join(matches)}; give one of these")
         raise StoreError(
@@ -177,29 +217,125 @@ def _unwritable(path: Path, error: OSError) -> StoreError:
     return StoreError(f"{path}: cannot be written: {error.strerror or error}")
 
 
+@contextmanager
+def locking(file: Path) -> Iterator[None]:
+    """Turn the errors of a block that locks a file into sentences.
+
+    Raises:
+        StoreError: if the file cannot be written, or the file system has no locks.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise _unwritable(file, error) from error
+        raise StoreError(
+            f"{file}: cannot be locked: {error.strerror}; locks keep two calls from making one "
+            "run, so name a folder on a file system that has them, with --results"
+        ) from error
+
+
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+def describe(content: bytes) -> FileContent:
+    """Return what a record keeps of a file, by which `verify` knows it again."""
+    return {"bytes": len(content), "sha256": sha256([content])}
+
+
+def verify(file: Path, record: Mapping[str, Any]) -> None:
+    """Compare a file of a run with what its record says, if that says anything.
+
+    Raises:
+        StoreError: if it is damaged.
+    """
+    about = record.get("files", {}).get(file.name)
+    if about is not None and not _is_whole(file, about):
+        raise StoreError(f"{file}: is damaged; `ablate run --fresh` makes it anew")
+
+
+def _is_whole(file: Path, about: FileContent, large: float = math.inf) -> bool:
+    """Return whether a file is as described, or missing; if it is large, by its size alone."""
+    try:
+        n_bytes = file.stat().st_size
+        if n_bytes != about["bytes"]:
+            return False
+        return n_bytes > large or sha256_of_file(file) == about["sha256"]
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+_LARGE = 2**20  # bytes
+
+
 def _label(record: dict[str, Any]) -> str:
     return ":".join(str(record.get(key)) for key in ("experiment", "variant", "seed"))
 
 
+def _outcome(run: str, read: Callable[[str], dict[str, Any] | None]) -> dict[str, Any] | None:
+    """Return the record of a run, or of the one that was made in its place."""
+    record = read(run)
+    if record is None or "replaced_by" not in record:
+        return record
+    other = read(record["replaced_by"])
+    return other and {**other, "engine_note": record["engine_note"], "is_fallback": True}
+
+
 def _dump(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    plain = {key: value for key, value in content.items() if key != _DIGEST}
+    sealed = {**plain, _DIGEST: _digest(plain)}
+    return json.dumps(sealed, indent=1, ensure_ascii=False) + "\n"
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return sha256_of_text(json.dumps(content, sort_keys=True))
 
 
 def _read_record(path: Path) -> dict[str, Any] | None:
-    content = _read(path)
     try:
-        return None if content is None else read_record(content)
+        return _read(path, read_record)
     except ValueError as error:
-        raise StoreError(f"{path}: {error}; move it away to repeat the run") from error
+        raise StoreError(
+            f"{path}: {error}; `ablate run` makes the run again, if an experiment needs it"
+        ) from error
 
 
-def _read(path: Path) -> Any:
+def _read_unless_damaged(path: Path, check: _Check, what: str) -> dict[str, Any] | None:
+    """Return the content of a file; None, with a warning, if it is damaged."""
     try:
-        content = json.loads(path.read_bytes())
+        return _read(path, check)
+    except ValueError as error:
+        warnings.warn(f"{path}: {error}; {what}", DamagedFileWarning, stacklevel=3)
+        return None
+
+
+def _read(path: Path, check: _Check) -> dict[str, Any] | None:
+    """Return the content of a file; None if there is no such file.
+
+    Raises:
+        ValueError: if it is damaged; the message says how.
+        StoreError: if the system does not let it be read.
+    """
+    try:
+        text = path.read_bytes()
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise StoreError(f"{path}: cannot be read: {error}; move it away to repeat it") from error
-    if not isinstance(content, dict):
-        raise StoreError(f"{path}: is not a record; move it away to repeat it")
-    return content
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"cannot be read: {error}") from error
+    if isinstance(content, dict) and _DIGEST in content:
+        digest = content.pop(_DIGEST)
+        if digest != _digest(content):
+            raise ValueError(
+                f"is not what was written: it is damaged, or edited (without its key "
+                f"'{_DIGEST}' it is read as it is)"
+            )
+    return check(content)
+
+
+_Check = Callable[[object], dict[str, Any]]

@@ -47,6 +47,8 @@ def test_a_record_of_the_first_schema_gets_the_keys_of_the_present_one() -> None
         ({"params": {"total": 3}}, "params.embedding is missing"),
         ({"versions": {"torch": 2}}, "versions.torch cannot be 2"),
         ({"hash": None}, "hash cannot be None"),
+        ({"seed": "1"}, "seed cannot be '1'"),
+        ({"train": {"steps": 2.5}}, "train.steps cannot be 2.5"),
     ],
 )
 def test_what_is_no_record_is_named_with_its_file(
@@ -57,9 +59,9 @@ def test_what_is_no_record_is_named_with_its_file(
     path = store.path(RECORD["hash"]) / "record.json"
     path.write_text(json.dumps(RECORD | change), encoding="utf-8")
     with pytest.raises(
-        StoreError, match=rf"record\.json: is not a record: {reason}; move it away to repeat"
+        StoreError, match=rf"record\.json: is not a record: {reason}; `ablate run` makes"
     ):
-        store.load(RECORD["hash"])
+        store.read(RECORD["hash"])
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "3", '"text"', "{", "[" * 100_000])
@@ -67,8 +69,8 @@ def test_json_that_is_no_record_is_no_traceback(tmp_path: Path, content: str) ->
     store = Store(tmp_path)
     store.save(RECORD)
     (store.path(RECORD["hash"]) / "record.json").write_text(content, encoding="utf-8")
-    with pytest.raises(StoreError, match=r"record\.json: .*move it away to repeat"):
-        store.load(RECORD["hash"])
+    with pytest.raises(StoreError, match=r"record\.json: .*`ablate run` makes the run again"):
+        store.read(RECORD["hash"])
 
 
 def test_keys_of_a_later_version_are_kept() -> None:

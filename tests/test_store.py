@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -14,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from ablate.errors import StoreError
+from ablate.errors import DamagedFileWarning, StoreError
 from ablate.record import SCHEMA
-from ablate.store import Store, write_whole
+from ablate.store import Store, describe, verify, write_whole
 
 RUN = "0123456789abcdef"
 
@@ -96,7 +97,57 @@ def test_an_unreadable_record_is_named(store: Store, content: str) -> None:
     file.parent.mkdir(parents=True)
     file.write_text(content, encoding="latin-1")
     with pytest.raises(StoreError, match=r"record\.json"):
-        store.load(RUN)
+        store.read(RUN)
+    with pytest.warns(DamagedFileWarning, match=r"record\.json: .*`ablate run` makes it again"):
+        assert store.load(RUN) is None
+
+
+def test_a_number_that_has_changed_since_is_noticed(store: Store) -> None:
+    store.save({"hash": RUN, "status": "done", "dev": {"nll": 3.25}})
+    file = store.path(RUN) / "record.json"
+    file.write_text(file.read_text(encoding="utf-8").replace("3.25", "3.26"), encoding="utf-8")
+    with pytest.raises(StoreError, match="is not what was written"):
+        store.read(RUN)
+
+
+def test_a_damaged_probe_counts_as_none(store: Store) -> None:
+    store.save_probe("key", {"rounds": {"train": [1.5]}})
+    file = store.results / "probes" / "key.json"
+    file.write_text('{"rounds": {"train": "fast"}}', encoding="utf-8")
+    with pytest.warns(
+        DamagedFileWarning, match=r"key\.json: .*rounds\.train cannot be 'fast'; the"
+    ):
+        assert store.load_probe("key") is None
+
+
+def test_files_of_a_run_are_known_again(store: Store) -> None:
+    folder = store.path(RUN)
+    record = {"hash": RUN, "files": {name: describe(b"12") for name in ("a", "b", "gone")}}
+    folder.mkdir(parents=True)
+    (folder / "a").write_bytes(b"12")
+    (folder / "b").write_bytes(b"13")
+    assert store.damaged_files(record) == [folder / "b"]
+    verify(folder / "a", record)
+    with pytest.raises(StoreError, match="b: is damaged"):
+        verify(folder / "b", record)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (errno.ENOLCK, "cannot be locked: .*--results"),
+        (errno.EROFS, "cannot be written: Read-only"),
+    ],
+)
+def test_a_folder_without_locks_is_told_in_a_sentence(
+    store: Store, code: int, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(StoreError, match=reason), store.lock(RUN):
+        pass
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:

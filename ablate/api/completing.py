@@ -19,6 +19,7 @@ from ablate.api.selecting import (
     unfinished,
 )
 from ablate.data.corpus import Corpus
+from ablate.errors import DamagedFileWarning
 from ablate.registry import Choice, build
 from ablate.runner import devices
 from ablate.runner.backends.contract import Backend, BackendRequest
@@ -29,6 +30,7 @@ from ablate.runner.display import display
 from ablate.runner.schedule import Limits, is_finished, rows_to_probe, schedule
 from ablate.runner.sessions import session_file
 from ablate.runner.task import Task
+from ablate.store import Store
 from ablate.training import engines
 
 
@@ -73,6 +75,24 @@ def opened(options: RunOptions) -> Iterator[RunOptions]:
     request = BackendRequest(options.device, options.jobs, results, options.backend_options)
     with open_backend(options.backend, request) as backend:
         yield replace(options, backend=backend)
+
+
+def _set_aside_damaged(records: Records, store: Store) -> bool:
+    """Set the records aside of runs that have left damaged files; return whether any had.
+
+    Raises:
+        StoreError: if the folder cannot be written to.
+    """
+    any_damaged = False
+    for record in records.values():
+        files = store.damaged_files(record)
+        if files:
+            any_damaged = True
+            store.set_aside(record["hash"])
+            names = ", ".join(map(str, files))
+            text = f"{names}: damaged; {record['variant']} seed {record['seed']} is made again"
+            warnings.warn(text, DamagedFileWarning, stacklevel=3)
+    return any_damaged
 
 
 def workers(options: RunOptions) -> tuple[Backend, MadeBy]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -19,13 +21,13 @@ from ablate.api.scoring import scored
 from ablate.api.selecting import MadeBy, Records, Selection, key_of, select, stored
 from ablate.config import Experiment
 from ablate.data.corpus import Corpus
-from ablate.errors import DataError, RunError, StoreError
+from ablate.errors import DamagedFileWarning, DataError, RunError, StoreError
 from ablate.measuring import SentenceStatistics
 from ablate.registry import Choice, build
 from ablate.report.paper_layouts import Layout
 from ablate.runner.schedule import is_finished
 from ablate.runner.staleness import stale_remarks
-from ablate.store import Store
+from ablate.store import Store, verify
 from ablate.wording import counted
 
 
@@ -140,18 +142,22 @@ def sentences(records: Records, store: Store) -> Sentences:
     for run, record in records.items():
         for test_set, scores in record.get("test", {}).items():
             path = store.path(record["hash"]) / str(scores.get("sentences", ""))
-            if path.is_file():
-                kept.setdefault(run, {})[test_set] = _read_sentences(path)
+            if path.is_file() and (read := _read_sentences(path, record)):
+                kept.setdefault(run, {})[test_set] = read
     return kept
 
 
-def _read_sentences(path: Path) -> SentenceStatistics:
+def _read_sentences(path: Path, record: Mapping[str, Any]) -> SentenceStatistics | None:
+    """Return what a file holds; None, with a warning, if it is damaged."""
     try:
+        verify(path, record)
         return SentenceStatistics.from_csv(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StoreError(
-            f"{path}: cannot be read: {error}; `ablate run --fresh` makes it anew"
-        ) from error
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (StoreError, ValueError):
+        text = f"{path}: damaged, and left out of the intervals; `ablate run` makes the run again"
+        warnings.warn(text, DamagedFileWarning, stacklevel=3)
+        return None
 
 
 def _table(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ablate.api.selecting import Records
 from ablate.data.corpus import Bitext, Corpus
-from ablate.errors import SpecError, StoreError
+from ablate.errors import DamagedFileWarning, SpecError, StoreError
 from ablate.hashing import digest
 from ablate.parts.metric import Metric
 from ablate.registry import Choice, build, lookup
-from ablate.store import Store, write_whole
+from ablate.store import Store, verify, write_whole
 
 _KEPT = ("bleu", "chrf")
 """The metrics that every record holds."""
@@ -68,6 +69,7 @@ def _with_scores(
         for choice in metrics:
             key = f"{name} {_key(choice)}"
             if key not in kept:
+                verify(folder / f"hypotheses.{name}.txt", record)
                 kept = {**kept, key: _score(choice, folder, name, texts)}
             tests[name] |= {choice.name: kept[key]["score"]}
             tests[name] |= {f"{choice.name}_signature": kept[key]["signature"]}
@@ -101,8 +103,12 @@ def _key(choice: Choice) -> str:
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
+        return {key: dict(scored) for key, scored in content.items() if "score" in scored}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{path}: cannot be read: {error}; remove it") from error
-    return dict(content)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, AttributeError, TypeError):
+        text = f"{path}: damaged; what it held is computed again"
+        warnings.warn(text, DamagedFileWarning, stacklevel=2)
+        return {}

@@ -187,7 +187,7 @@ def _hashes(spec: Path | str, store: Store) -> set[str]:
 
 def _stored_run(store: Store, folder: Path, needed: dict[str, set[str]]) -> StoredRun:
     try:
-        record = store.load(folder.name)
+        record = store.read(folder.name)
         state = "unfinished" if record is None else str(record["status"])
     except StoreError:
         record, state = None, "unreadable"

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
+from safetensors import SafetensorError
 from safetensors.torch import load_model
 
 from ablate import decoding
@@ -26,7 +27,7 @@ from ablate.errors import DataError, SpecError, StoreError
 from ablate.model import Decodable, Ensemble, Transformer, assemble
 from ablate.registry import Choice, build, lookup
 from ablate.runner import devices
-from ablate.store import Store
+from ablate.store import Store, verify
 from ablate.training.engines import capturer_for, resolve
 
 _BATCH = 256
@@ -198,16 +199,22 @@ def _trained(run: str, store: Store, device: torch.device) -> _Trained:
     folder = Path(run) if Path(run).is_dir() else store.path(record["hash"])
     spec = _spec(record, folder)
     try:
+        for name in ("tokenizer.json", "model.safetensors"):
+            verify(folder / name, record)
         text = (folder / "tokenizer.json").read_text(encoding="utf-8")
         tokenizers = TokenizerPair.from_json(text)
         model = assemble(spec.model, tokenizers.vocabulary, PAD)
         load_model(model, folder / "model.safetensors")
     except FileNotFoundError as error:
         raise StoreError(f"{folder}: this run left no model ({error})") from error
+    except (SafetensorError, ValueError, RuntimeError) as error:  # of a record without digests
+        raise StoreError(f"{folder}: its model cannot be read: {error}") from error
     return _Trained(record, spec, tokenizers, model.to(device).eval())
 
 
 def _spec(record: dict[str, Any], folder: Path) -> RunSpec:
+    if "spec" not in record:
+        raise StoreError(f"{folder}: its record has no spec; `ablate run` makes the run again")
     try:
         return RunSpec.model_validate(record["spec"])
     except ValidationError as error:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import warnings
 from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TextIO
 
 import typer
 from typer.core import TyperGroup
 
-from ablate.errors import AblateError
+from ablate.errors import AblateError, DamagedFileWarning
 
 INTERRUPTED = 130
 
@@ -44,7 +45,10 @@ def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, Non
     @functools.wraps(command)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         try:
-            status = command(*args, **kwargs) or 0
+            with warnings.catch_warnings():
+                warnings.showwarning = _show
+                warnings.simplefilter("default", DamagedFileWarning)
+                status = command(*args, **kwargs) or 0
             sys.stdout.flush()
         except AblateError as error:
             typer.echo(str(error), err=True)
@@ -58,3 +62,17 @@ def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, Non
         raise typer.Exit(status)
 
     return run
+
+
+def _show(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning: one of this package is a sentence for the user, without a line of code."""
+    is_own = issubclass(category, DamagedFileWarning)
+    text = str(message) if is_own else warnings.formatwarning(message, category, filename, lineno)
+    typer.echo(text.rstrip(), file=file, err=file is None)

@@ -29,7 +29,7 @@ from ablate.runner.listener import Report
 from ablate.runner.probe import columns
 from ablate.runner.resuming import resume, tidy
 from ablate.runner.task import Task
-from ablate.store import FINISHED, Store, write_whole
+from ablate.store import FINISHED, Store, describe, write_whole
 from ablate.training.engines import capturer_for
 from ablate.training.engines.requirements import batch_dependence
 from ablate.training.loop import Job, train
@@ -71,6 +71,8 @@ def run_one(
         record = store.load(task.key)
         if record is not None and record["status"] in FINISHED and not task.fresh:
             return record
+        if record is None:
+            store.set_aside(task.key)
         folder = store.path(task.key)
         attempt = _Attempt(resume(task, folder), folder, report, should_stop, cores)
         record = attempt.record(store.load_probe(task.probe))
@@ -115,6 +117,7 @@ class _Attempt:
             "micro_batching": micro_batching(task),
             "started": provenance.now(),
             "timings": self.timings,
+            "files": {},
         }
 
     def record(self, probe: Record | None) -> Record:
@@ -151,7 +154,16 @@ class _Attempt:
         new = self.folder / "model.safetensors.new"
         save_model(model, str(new))
         new.chmod(0o644)  # safetensors makes it readable for its owner alone
+        self._note_file("model.safetensors", new.read_bytes())
         new.replace(self.folder / "model.safetensors")
+
+    def _write(self, name: str, text: str) -> None:
+        """Write a file into the run's folder, and note what it holds."""
+        write_whole(self.folder / name, text)
+        self._note_file(name, text.encode())
+
+    def _note_file(self, name: str, content: bytes) -> None:
+        self.known["files"][name] = describe(content)
 
     @contextmanager
     def _phase(self, name: str, largest_batch: int | None = None) -> Iterator[None]:
@@ -173,7 +185,7 @@ class _Attempt:
     def _describe(self, prepared: Prepared, model: Transformer) -> None:
         """Note what is known before training."""
         tokenizers, text = prepared.tokenizers, prepared.text
-        write_whole(self.folder / "tokenizer.json", tokenizers.to_json())
+        self._write("tokenizer.json", tokenizers.to_json())
         batches = self._batches(prepared.train).of_epoch(0, 0)
         batch = batches.make(batches.epoch(0, 0)[0])  # the same for every variant and seed
         flops = measuring.count_flops(model, batch, count_passes(self.spec.training))
@@ -247,14 +259,14 @@ class _Attempt:
             self.capturer,
         )
         lines = [prepared.tokenizers.decode_tgt(hypotheses[0].tokens) for hypotheses in best]
-        write_whole(self.folder / f"hypotheses.{name}.txt", "".join(f"{s}\n" for s in lines))
+        self._write(f"hypotheses.{name}.txt", "".join(f"{s}\n" for s in lines))
         scores = measuring.score(lines, bitext.tgt, is_tokenised=prepared.text.is_tokenised)
         of_targets = self._likelihood(model, encoded)
         sentences = measuring.SentenceStatistics.of(
             lines, bitext.tgt, encoded.tgt.lengths, of_targets.of_sentences
         )
         file = f"sentences.{name}.csv"
-        write_whole(self.folder / file, sentences.to_csv())
+        self._write(file, sentences.to_csv())
         return {
             **scores,
             **_of(of_targets),

@@ -1,0 +1,515 @@
+"""Chaos: what is left of an experiment after everything that can go wrong has gone wrong.
+
+    python benchmarks/chaos.py [--rounds 200] [--seed 1] [--output FILE]
+
+Each round takes an empty folder of results and calls ``ablate run`` on a small experiment several
+times. Every call meets a fault at a random moment: a signal to the call, a worker, its fork, a
+process that computes gradients or the whole process group; a full disk (a small tmpfs, which needs
+root; otherwise these rounds meet a signal, and the record says so); files of the store cut short
+or garbled; a second and a third call on the same folder. Then the experiment is run to its end
+undisturbed, and the round is lost
+
+- if that call fails, hangs or prints a traceback, or if any call before it did,
+- if a number differs from those of an undisturbed experiment (speeds and memory only have to be
+  there),
+- if a run that was finished and whole was made again,
+- if a checkpoint, a half-written file or a session is left.
+
+A process that is alive two seconds after the call that started it has been killed is an orphan.
+
+The calls are forks of this process, which has imported PyTorch; workers are started as ever. The
+faults of a round follow from ``--seed`` and its number; the moment at which a signal meets a
+program is up to the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import records
+
+from ablate import api
+from ablate.cli import main
+from ablate.processes import die_with_parent
+
+EXPERIMENT = """\
+question: Does the table survive?
+corpus: {name: synthetic, size: 400}
+tokenizer: word
+model:
+  dims: {d_model: 16, n_heads: 2, max_len: 32}
+  n_layers: 1
+  feed_forward: {name: relu, d_ff: 16}
+training:
+  steps: 60
+  batch_tokens: 4000
+  evaluate_every: 15
+  average: {last: 2}
+  schedule: {name: constant, lr: 0.01}
+decoding: greedy
+seeds: [1]
+variants:
+  none: {model.position: none}
+  rms: {model.norm: rms}
+"""
+"""Batches large enough to be computed by several processes where a core is free."""
+
+MARK = "ABLATE_CHAOS"
+"""A variable of the environment, by which the processes of a round are known."""
+
+HANGS_AFTER_S = 240.0
+DIES_WITHIN_S = 2.0
+PROBED_SHARE = 0.25  # of the rounds measure speed and memory too, which takes as long again
+DISK_MIB = 16
+
+SIGNALS = ("KILL", "TERM")
+TARGETS = ("call", "worker", "fork", "grad worker", "group")
+KINDS = (
+    *(f"SIG{name} to the {target}" for target in TARGETS for name in SIGNALS),
+    "SIGINT to the group",
+    "full disk",
+    "files cut short",
+    "files garbled",
+    "second call",
+    "third call",
+)
+
+
+@dataclass
+class Round:
+    """What a round has come to.
+
+    Attributes:
+        faults: by their kinds, those that met their target.
+        losses: what should not be, in sentences.
+        n_orphans: processes that outlived the call that started them.
+        n_calls: of ``ablate run``.
+    """
+
+    faults: Counter[str] = field(default_factory=Counter)
+    losses: list[str] = field(default_factory=list)
+    n_orphans: int = 0
+    n_calls: int = 0
+
+
+class Call:
+    """A call of ``ablate run``, in a process group of its own.
+
+    Args:
+        folder: where the experiment lies, and the folder of results.
+        mark: of the round.
+        number: of the call.
+        options: of the command.
+    """
+
+    def __init__(self, folder: Path, mark: str, number: int, *options: str) -> None:
+        self.output = folder / f"call {number}.txt"
+        self.pid = os.fork()
+        if self.pid == 0:
+            _be_a_call(folder, mark, self.output, options)
+        self.status: int | None = None
+
+    def has_ended(self) -> bool:
+        """Return whether the call has ended, and note how."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.status = os.waitstatus_to_exitcode(status) if pid else None
+        return self.status is not None
+
+    def wait(self, seconds: float = HANGS_AFTER_S) -> bool:
+        """Wait for the end; return whether it came in time, and kill the call otherwise."""
+        deadline = time.monotonic() + seconds
+        while not self.has_ended():
+            if time.monotonic() > deadline:
+                os.killpg(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                self.status = -signal.SIGKILL
+                return False
+            time.sleep(0.02)
+        return True
+
+    def processes(self, target: str) -> list[int]:
+        """Return the processes of one kind that the call has at this moment."""
+        level = [self.pid]
+        for name in TARGETS[:-1]:
+            if name == target:
+                return level
+            level = [child for pid in level for child in _children(pid)]
+        return []
+
+
+def _be_a_call(folder: Path, mark: str, output: Path, options: tuple[str, ...]) -> NoReturn:
+    """Go on as ``ablate run`` does: after a fork, instead of an import that takes seconds."""
+    status = 1
+    try:
+        die_with_parent()
+        os.setsid()
+        os.chdir(folder)
+        os.environ[MARK] = mark
+        with output.open("wb") as stream:
+            os.dup2(stream.fileno(), 1)
+            os.dup2(stream.fileno(), 2)
+        sys.argv = ["ablate", "run", "chaos.yaml", "--device", "cpu", "--no-figures", *options]
+        main()
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(n) for n in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:  # it has ended
+        return []
+
+
+def marked(mark: str) -> list[int]:
+    """Return the living processes that have been started in a round."""
+    wanted, alive = f"{MARK}={mark}".encode(), []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                alive.append(int(folder.name))
+    return alive
+
+
+class Chaos:
+    """Plays rounds.
+
+    Args:
+        root: a folder for them.
+        seed: of the faults.
+    """
+
+    def __init__(self, root: Path, seed: int) -> None:
+        self.root, self.seed = root, seed
+        (root / "chaos.yaml").write_text(EXPERIMENT, encoding="utf-8")
+        self.can_mount = _can_mount(root)
+        began = time.monotonic()
+        folder = self._folder("undisturbed")
+        if not Call(folder, "undisturbed", 0, "--no-probe").wait():
+            raise SystemExit("the undisturbed call hangs")
+        self.seconds = time.monotonic() - began
+        self.expected = numbers(folder)
+        if len(self.expected) < 3:
+            raise SystemExit((folder / "call 0.txt").read_text(encoding="utf-8"))
+
+    def play(self, number: int) -> Round:
+        """Play one round; its folder is removed if it was not lost."""
+        rng, result = random.Random(f"{self.seed} {number}"), Round()
+        folder = self._folder(str(number))
+        options = () if rng.random() < PROBED_SHARE else ("--no-probe",)
+        kinds = [KINDS[(number + offset) % len(KINDS)] for offset in (0, rng.randrange(len(KINDS)))]
+        results = folder / "results"
+        results.mkdir()
+        with _small_disk(results, is_wanted=self.can_mount and "full disk" in kinds):
+            _Play(folder, options, rng, result, self.seconds, self.can_mount).all(kinds)
+            result.losses += self._judge(folder, is_measured=not options)
+        if result.losses:
+            shown = "\n  ".join(result.losses)
+            records.say(f"round {number} is lost, see {folder}:\n  {shown}")
+        elif not result.n_orphans:
+            shutil.rmtree(folder)
+        return result
+
+    def _folder(self, name: str) -> Path:
+        folder = self.root / name
+        folder.mkdir()
+        shutil.copy(self.root / "chaos.yaml", folder)
+        return folder
+
+    def _judge(self, folder: Path, *, is_measured: bool) -> Iterator[str]:
+        """Yield in which way what is left differs from an undisturbed experiment."""
+        now = numbers(folder)
+        for name, value in self.expected.items():
+            if now.get(name) != value:
+                yield f"{name} differs: {now.get(name)} in place of {value}"
+        for file in (folder / "results" / "runs").glob("*/record.json"):
+            record = json.loads(file.read_bytes())
+            if is_measured and not (record.get("speed") and record.get("memory")):
+                yield f"{record['variant']} has no speed or memory"
+        for left in (folder / "results").rglob("*"):
+            if left.name.startswith(".") or left.name in ("checkpoint.pt", "snapshots"):
+                yield f"{left.relative_to(folder)} is left"
+        if any((folder / "results" / "sessions").glob("*.json")):
+            calls = api.status(folder / "results")
+            if any(call.is_alive for call in calls):
+                yield "a session is left that seems alive"
+
+
+class _Play:
+    """The calls of one round."""
+
+    def __init__(
+        self,
+        folder: Path,
+        options: tuple[str, ...],
+        rng: random.Random,
+        result: Round,
+        seconds: float,
+        can_mount: bool,
+    ) -> None:
+        self.folder, self.options, self.rng, self.result = folder, options, rng, result
+        self.seconds = seconds * (1 if options else 2.5)
+        self.can_mount = can_mount
+        self.mark = f"{os.getpid()}-{folder.name}"
+        self.finished: dict[str, str] = {}
+
+    def all(self, kinds: list[str]) -> None:
+        """Make a call that meets each kind of fault, then one that meets none."""
+        for kind in kinds:
+            self._note_finished()
+            getattr(self, f"_{self._method(kind)}")(kind)
+        self._note_finished()
+        call = self._call()
+        if not call.wait():
+            self.result.losses.append("the last call hangs")
+        elif call.status != 0:
+            self.result.losses.append(f"the last call ended with {call.status}")
+        self._look_at(call)
+        for name, finished in self.finished.items():
+            if self._finished().get(name) != finished:
+                self.result.losses.append(f"{name} was finished, and has been made again")
+
+    def _method(self, kind: str) -> str:
+        if kind.startswith("SIG"):
+            return "send"
+        if kind == "full disk":
+            return "fill" if self.can_mount else "send"
+        return "damage" if kind.startswith("files") else "call_again"
+
+    def _call(self) -> Call:
+        self.result.n_calls += 1
+        return Call(self.folder, self.mark, self.result.n_calls, *self.options)
+
+    def _sleep(self, call: Call) -> None:
+        """Wait for a random moment of the call."""
+        deadline = time.monotonic() + self.rng.uniform(0, self.seconds)
+        while time.monotonic() < deadline and not call.has_ended():
+            time.sleep(0.01)
+
+    def _end(self, call: Call) -> None:
+        """Wait until the call has ended, and all that it has started."""
+        if not call.wait():
+            self.result.losses.append(f"call {self.result.n_calls} hangs")
+        deadline = time.monotonic() + DIES_WITHIN_S
+        while (alive := marked(self.mark)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.result.n_orphans += len(alive)
+        for pid in alive:
+            name = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            records.say(f"round {self.folder.name}: {pid} is an orphan: {name}")
+            os.kill(pid, signal.SIGKILL)
+        self._look_at(call)
+
+    def _look_at(self, call: Call) -> None:
+        if "Traceback" in call.output.read_text(encoding="utf-8", errors="replace"):
+            self.result.losses.append(f"{call.output.name} has a traceback")
+
+    def _send(self, kind: str) -> None:
+        """Send a signal to a process of a call."""
+        what, _, target = kind.partition(" to the ")
+        if kind == "full disk":
+            what, target = "SIGKILL", "call"
+        call = self._call()
+        self._sleep(call)
+        number = signal.Signals[what]
+        deadline = time.monotonic() + self.seconds
+        while not call.has_ended() and time.monotonic() < deadline:
+            aims = call.processes("call" if target == "group" else target)
+            if aims:
+                with suppress(ProcessLookupError):
+                    if target == "group":
+                        os.killpg(call.pid, number)
+                    else:
+                        os.kill(self.rng.choice(aims), number)
+                    self.result.faults[f"{what} to the {target}"] += 1
+                break
+            time.sleep(0.002)
+        self._end(call)
+
+    def _fill(self, kind: str) -> None:
+        """Fill the disk at a random moment, and make room again when the call has ended."""
+        call, ballast = self._call(), self.folder / "results" / "ballast"
+        self._sleep(call)
+        with suppress(OSError), ballast.open("wb") as file:
+            while True:
+                file.write(bytes(4096))
+                file.flush()
+        self.result.faults[kind] += not call.has_ended()
+        self._end(call)
+        ballast.unlink()
+
+    def _damage(self, kind: str) -> None:
+        """Damage files, half of the time in the middle of a call, else between calls."""
+        call = self._call()
+        self._sleep(call)
+        if self.rng.random() < 0.5:
+            self._end(call)
+        files = [path for path in (self.folder / "results").rglob("*") if path.is_file()]
+        for path in self.rng.sample(sorted(files), min(len(files), self.rng.randint(1, 4))):
+            with suppress(OSError):
+                _damage_file(path, self.rng, is_cut=kind == "files cut short")
+                self.finished.pop(path.parent.name, None)
+                self.result.faults[kind] += 1
+        self._end(call)
+
+    def _call_again(self, kind: str) -> None:
+        """Make further calls at random moments."""
+        calls = [self._call()]
+        for _ in range(1 if kind == "second call" else 2):
+            self._sleep(calls[0])
+            self.result.faults[kind] += not all([call.has_ended() for call in calls])
+            calls.append(self._call())
+        for call in calls:
+            if not call.wait():
+                self.result.losses.append(f"one of {len(calls)} calls hangs")
+        for call in calls:
+            self._end(call)
+
+    def _finished(self) -> dict[str, str]:
+        ended = {}
+        for file in (self.folder / "results" / "runs").glob("*/record.json"):
+            with suppress(ValueError, KeyError, TypeError, AttributeError):
+                record = json.loads(file.read_bytes())
+                if record["status"] == "done":
+                    ended[file.parent.name] = record["finished"]
+        return ended
+
+    def _note_finished(self) -> None:
+        """Note which runs are finished, whose files have not been damaged."""
+        self.finished |= {k: v for k, v in self._finished().items() if k not in self.finished}
+
+
+def _damage_file(path: Path, rng: random.Random, *, is_cut: bool) -> None:
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        if is_cut:
+            file.truncate(rng.randint(0, max(0, size - 1)))
+            return
+        for _ in range(rng.randint(1, 8)):
+            file.seek(rng.randint(0, max(0, size - 1)))
+            file.write(bytes([rng.randrange(256)]))
+
+
+def numbers(folder: Path) -> dict[str, Any]:
+    """Return what has to be equal after every round: scores and the table, without speeds."""
+    known: dict[str, Any] = {}
+    for file in (folder / "results" / "runs").glob("*/record.json"):
+        record = json.loads(file.read_bytes())
+        train = {k: v for k, v in record.get("train", {}).items() if k != "seconds"}
+        kept = {key: record.get(key) for key in ("status", "error", "dev", "test", "params")}
+        known[record["variant"]] = {**kept, "train": train}
+    for file in (folder / "results").rglob("table.csv"):
+        rows = csv.DictReader(io.StringIO(file.read_text(encoding="utf-8")))
+        known["table"] = [
+            {k: v for k, v in row.items() if k and not _is_measured(k)} for row in rows
+        ]
+    return known
+
+
+def _is_measured(column: str) -> bool:
+    """Return whether a column depends on the moment: speed, memory, seconds."""
+    return any(word in column for word in ("speed", "memory", "second", "per_second", "mib"))
+
+
+def _can_mount(root: Path) -> bool:
+    folder = root / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    try:
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            return False
+    except FileNotFoundError:
+        return False
+    subprocess.run(["umount", str(folder)], check=True)
+    return True
+
+
+@contextmanager
+def _small_disk(folder: Path, *, is_wanted: bool) -> Iterator[None]:
+    """Mount a small tmpfs on a folder."""
+    if not is_wanted:
+        yield
+        return
+    size = f"size={DISK_MIB}m"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def play(n_rounds: int, seed: int, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Play rounds; return what came of them."""
+    began, total = time.monotonic(), Round()
+    with tempfile.TemporaryDirectory(prefix="ablate-chaos-") as root:
+        chaos = Chaos(Path(root), seed)
+        for number in range(n_rounds):
+            result = chaos.play(number)
+            total.faults += result.faults
+            total.losses += [f"round {number}: {loss}" for loss in result.losses]
+            total.n_orphans += result.n_orphans
+            total.n_calls += result.n_calls
+            n_lost = len({loss.partition(":")[0] for loss in total.losses})
+            tell(
+                f"round {number + 1} of {n_rounds}: {total.faults.total()} faults, "
+                f"{n_lost} lost, {total.n_orphans} orphans, {time.monotonic() - began:.0f} s"
+            )
+        return {
+            "rounds": n_rounds,
+            "seed": seed,
+            "calls": total.n_calls,
+            "faults": total.faults.total(),
+            "faults_by_kind": {kind: total.faults[kind] for kind in KINDS},
+            "small_disk": chaos.can_mount,
+            "losses": total.losses,
+            "orphans": total.n_orphans,
+            "seconds": round(time.monotonic() - began, 1),
+        }
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, help="a file for the record, as JSON")
+    chosen = parser.parse_args()
+    came = play(chosen.rounds, chosen.seed, records.say)
+    for kind, n in came["faults_by_kind"].items():
+        records.say(f"{n:6}  {kind}")
+    records.say(
+        f"{came['rounds']} rounds, {came['calls']} calls, {came['faults']} faults: "
+        f"{len(came['losses'])} losses, {came['orphans']} orphans"
+    )
+    if chosen.output:
+        records.write(chosen.output, {**came, **records.origin("cpu")})
+    return int(bool(came["losses"] or came["orphans"]))
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
