@@ -61,6 +61,10 @@ class EngineError(RunError):
         self.is_own = is_own
 
 
+class KilledError(RunError, MemoryError):
+    """A process of the run was killed by signal 9, as Linux does when memory is short."""
+
+
 class StoreError(AblateError):
     """A stored result is missing or cannot be read."""
 

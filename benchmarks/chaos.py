@@ -1,6 +1,6 @@
 """Chaos: what is left of an experiment after everything that can go wrong has gone wrong.
 
-    python benchmarks/chaos.py [--rounds 200] [--seed 1] [--output FILE]
+    python benchmarks/chaos.py [--rounds 200] [--first 0] [--seed 1] [--output FILE]
 
 Each round takes an empty folder of results and calls ``ablate run`` on a small experiment several
 times. Every call meets a fault at a random moment: a signal to the call, a worker, its fork, a
@@ -51,16 +51,16 @@ from ablate.processes import die_with_parent
 
 EXPERIMENT = """\
 question: Does the table survive?
-corpus: {name: synthetic, size: 400}
+corpus: {name: synthetic, size: 300}
 tokenizer: word
 model:
   dims: {d_model: 16, n_heads: 2, max_len: 32}
   n_layers: 1
   feed_forward: {name: relu, d_ff: 16}
 training:
-  steps: 60
-  batch_tokens: 4000
-  evaluate_every: 15
+  steps: 24
+  batch_tokens: 3500
+  evaluate_every: 8
   average: {last: 2}
   schedule: {name: constant, lr: 0.01}
 decoding: greedy
@@ -76,7 +76,8 @@ MARK = "ABLATE_CHAOS"
 
 HANGS_AFTER_S = 240.0
 DIES_WITHIN_S = 2.0
-PROBED_SHARE = 0.25  # of the rounds measure speed and memory too, which takes as long again
+PROBED_SHARE = 0.15  # of the rounds measure speed and memory too, which takes as long again
+TWO_FAULTS_SHARE = 0.2  # of the rounds meet two faults, one after the other
 DISK_MIB = 16
 
 SIGNALS = ("KILL", "TERM")
@@ -211,7 +212,7 @@ class Chaos:
         self.can_mount = _can_mount(root)
         began = time.monotonic()
         folder = self._folder("undisturbed")
-        if not Call(folder, "undisturbed", 0, "--no-probe").wait():
+        if not Call(folder, "undisturbed", 0, "--no-probe", "--jobs", "1").wait():
             raise SystemExit("the undisturbed call hangs")
         self.seconds = time.monotonic() - began
         self.expected = numbers(folder)
@@ -222,13 +223,17 @@ class Chaos:
         """Play one round; its folder is removed if it was not lost."""
         rng, result = random.Random(f"{self.seed} {number}"), Round()
         folder = self._folder(str(number))
-        options = () if rng.random() < PROBED_SHARE else ("--no-probe",)
-        kinds = [KINDS[(number + offset) % len(KINDS)] for offset in (0, rng.randrange(len(KINDS)))]
+        kinds = [KINDS[number % len(KINDS)]]
+        if rng.random() < TWO_FAULTS_SHARE:
+            kinds.append(rng.choice(KINDS))
+        options = [] if rng.random() < PROBED_SHARE else ["--no-probe"]
+        if not any("grad" in kind for kind in kinds):  # which need a core to spare
+            options += ["--jobs", "1"]
         results = folder / "results"
         results.mkdir()
         with _small_disk(results, is_wanted=self.can_mount and "full disk" in kinds):
-            _Play(folder, options, rng, result, self.seconds, self.can_mount).all(kinds)
-            result.losses += self._judge(folder, is_measured=not options)
+            _Play(folder, tuple(options), rng, result, self.seconds, self.can_mount).all(kinds)
+            result.losses += self._judge(folder, is_measured="--no-probe" not in options)
         if result.losses:
             shown = "\n  ".join(result.losses)
             records.say(f"round {number} is lost, see {folder}:\n  {shown}")
@@ -274,7 +279,7 @@ class _Play:
         can_mount: bool,
     ) -> None:
         self.folder, self.options, self.rng, self.result = folder, options, rng, result
-        self.seconds = seconds * (1 if options else 2.5)
+        self.seconds = seconds * (1 if "--no-probe" in options else 2.5)
         self.can_mount = can_mount
         self.mark = f"{os.getpid()}-{folder.name}"
         self.finished: dict[str, str] = {}
@@ -383,7 +388,7 @@ class _Play:
         calls = [self._call()]
         for _ in range(1 if kind == "second call" else 2):
             self._sleep(calls[0])
-            self.result.faults[kind] += not all([call.has_ended() for call in calls])
+            self.result.faults[kind] += any(not call.has_ended() for call in calls)
             calls.append(self._call())
         for call in calls:
             if not call.wait():
@@ -464,24 +469,42 @@ def _small_disk(folder: Path, *, is_wanted: bool) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def play(n_rounds: int, seed: int, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Play rounds; return what came of them."""
-    began, total = time.monotonic(), Round()
-    with tempfile.TemporaryDirectory(prefix="ablate-chaos-") as root:
-        chaos = Chaos(Path(root), seed)
-        for number in range(n_rounds):
+@contextmanager
+def _folder_unless_lost(total: Round) -> Iterator[Path]:
+    """Yield a temporary folder, which stays if something was lost there."""
+    root = Path(tempfile.mkdtemp(prefix="ablate-chaos-"))
+    yield root
+    if not (total.losses or total.n_orphans):
+        shutil.rmtree(root)
+
+
+def play(
+    numbers_of_rounds: range,
+    seed: int,
+    tell: Callable[[str], None],
+    most_seconds: float = float("inf"),
+) -> dict[str, Any]:
+    """Play rounds, until the time is over; return what came of them."""
+    began, total, n_rounds = time.monotonic(), Round(), 0
+    with _folder_unless_lost(total) as root:
+        chaos = Chaos(root, seed)
+        for number in numbers_of_rounds:
+            if time.monotonic() - began > most_seconds:
+                break
             result = chaos.play(number)
+            n_rounds += 1
             total.faults += result.faults
             total.losses += [f"round {number}: {loss}" for loss in result.losses]
             total.n_orphans += result.n_orphans
             total.n_calls += result.n_calls
             n_lost = len({loss.partition(":")[0] for loss in total.losses})
             tell(
-                f"round {number + 1} of {n_rounds}: {total.faults.total()} faults, "
+                f"round {number}, {n_rounds} of {len(numbers_of_rounds)}: {total.faults.total()} faults, "
                 f"{n_lost} lost, {total.n_orphans} orphans, {time.monotonic() - began:.0f} s"
             )
         return {
             "rounds": n_rounds,
+            "rounds_wanted": len(numbers_of_rounds),
             "seed": seed,
             "calls": total.n_calls,
             "faults": total.faults.total(),
@@ -497,9 +520,12 @@ def _main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first round")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no more after")
     parser.add_argument("--output", type=Path, help="a file for the record, as JSON")
     chosen = parser.parse_args()
-    came = play(chosen.rounds, chosen.seed, records.say)
+    wanted = range(chosen.first, chosen.first + chosen.rounds)
+    came = play(wanted, chosen.seed, records.say, 60 * chosen.minutes)
     for kind, n in came["faults_by_kind"].items():
         records.say(f"{n:6}  {kind}")
     records.say(

@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from ablate.errors import AblateError, DivergedError, EngineError
+from ablate.errors import AblateError, DivergedError, EngineError, KilledError
 
 Failure = Literal["memory", "killed", "engine", "process_lost", "other"]
 """Why a task left no result:
@@ -41,6 +41,8 @@ def failure_of(error: BaseException) -> Failure:
     Lack of memory is looked for first, and among its causes too: `torch.OutOfMemoryError` is a
     `RuntimeError`, and a capture that ran out of memory is not one that an engine cannot make.
     """
+    if any(isinstance(each, KilledError) for each in _chain(error)):
+        return "killed"
     if any(_is_out_of_memory(each) for each in _chain(error)):
         return "memory"
     if isinstance(error, EngineError):
@@ -66,7 +68,7 @@ def status_of(error: BaseException) -> str:
     """Return the status of a run that ended with an exception, as records have it."""
     if isinstance(error, DivergedError):
         return "diverged"
-    return "oom" if failure_of(error) == "memory" else "failed"
+    return "oom" if failure_of(error) in ("memory", "killed") else "failed"
 
 
 def reason_of(error: BaseException) -> str:

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import TypeAdapter, ValidationError
+
+from ablate.errors import DamagedFileWarning
 from ablate.runner.task import Task
 from ablate.store import write_whole
 
 _KEPT = ("lock", "log.txt")
 _FILE = "changed.json"
 """Beside a checkpoint: what the run was begun with, if that was changed after a failure."""
+_BEGUN = TypeAdapter(dict[Literal["micro_batch_factor", "engine", "engine_note"], Any])
 
 
 def resume(task: Task, folder: Path) -> Task:
@@ -50,12 +55,21 @@ def tidy(folder: Path) -> None:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """Return with what changes a checkpoint was begun; nothing if there is none."""
+    """Return with what changes a checkpoint was begun; nothing if there is none.
+
+    If that is damaged, nobody knows how the run was begun, so that it begins anew.
+    """
     file = folder / _FILE
     if not file.exists() or not (folder / "checkpoint.pt").exists():
         file.unlink(missing_ok=True)
         return {}
-    return json.loads(file.read_text(encoding="utf-8"))
+    try:
+        return _BEGUN.validate_json(file.read_bytes())
+    except ValidationError:
+        text = f"{file}: is damaged; the run begins anew"
+        warnings.warn(text, DamagedFileWarning, stacklevel=2)
+        _remove_all(folder)
+        return {}
 
 
 def _remove_all(folder: Path) -> None:

@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -144,7 +144,8 @@ class SessionFile:
 
     def _write(self) -> None:
         self._session.running, self._session.updated = list(self._running.values()), now()
-        write_whole(self._file, json.dumps(self._session.to_json(), indent=1) + "\n")
+        with suppress(StoreError):  # on a full disk: what matters is told by the runs
+            write_whole(self._file, json.dumps(self._session.to_json(), indent=1) + "\n")
         self._next_at = self._clock() + _EVERY_S
 
 

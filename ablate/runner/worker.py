@@ -46,16 +46,16 @@ _Send = Callable[[Message], None]
 
 def main() -> int:
     """Do groups of tasks until there are no more; return the exit status."""
-    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     send = _message_channel()
     for tasks in _groups():
         if sys.platform != "linux" or _counts_memory(tasks[0]) or has_open("/dev/nvidia"):
             return _work(tasks, send)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until there is a handler
+        worker = os.getpid()
         fork = os.fork()
         if fork == 0:
-            die_with_parent()
+            die_with_parent(worker)
             _end_at_once(_work(tasks, send))
         status, is_stopped = _wait_for(fork)
         if is_stopped:
@@ -184,7 +184,8 @@ def _do_one(
     except StoppedError:
         raise
     except Exception as error:
-        traceback.print_exc()
+        with suppress(OSError):  # of the log, on a full disk
+            traceback.print_exc()
         return TaskFinished(task.key, failure_of(error), reason_of(error))
     return TaskFinished(task.key)
 

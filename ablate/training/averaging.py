@@ -9,21 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from ablate.config.experiment import Average
+from ablate.errors import RunError
+from ablate.hashing import sha256, sha256_of_file
 from ablate.parts.optimizer import Averaging
+from ablate.writing import atomic_write
 
 
 class Kept(TypedDict):
-    """One snapshot: the step it was taken at, and its dev NLL per token."""
+    """One snapshot: the step it was taken at, its dev NLL per token, and its file's digest."""
 
     step: int
     dev_nll: float
+    sha256: NotRequired[str]
 
 
 class Snapshots:
@@ -57,9 +61,16 @@ class Snapshots:
             del self.kept[self.average.best :]
         else:
             del self.kept[: -(self.average.last or 1)]
-        if any(kept["step"] == step for kept in self.kept):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            save_file(weights(model), self._file(step))
+        for kept in self.kept:
+            if kept["step"] == step:
+                content = save(weights(model))
+                with atomic_write(self._file(step)) as stream:
+                    stream.write(content)
+                kept["sha256"] = sha256([content])
+
+    def are_whole(self) -> bool:
+        """Return whether all files hold what was written."""
+        return all(self._is_whole(kept) for kept in self.kept)
 
     def prune(self) -> None:
         """Delete the files that are no longer needed; call once the new list is on disk."""
@@ -69,7 +80,13 @@ class Snapshots:
                 file.unlink()
 
     def mean(self) -> dict[str, Tensor]:
-        """Return the average of the kept weights, summed in double precision."""
+        """Return the average of the kept weights, summed in double precision.
+
+        Raises:
+            RunError: if a file is damaged.
+        """
+        if not self.are_whole():
+            raise RunError(f"a snapshot in {self.folder} is damaged; the next call begins anew")
         files = [load_file(self._file(step)) for step in self.steps]
         return {
             name: torch.stack([file[name].double() for file in files]).mean(dim=0).to(first.dtype)
@@ -80,6 +97,10 @@ class Snapshots:
     def steps(self) -> list[int]:
         """Return the steps of the kept snapshots, in order."""
         return sorted(kept["step"] for kept in self.kept)
+
+    def _is_whole(self, kept: Kept) -> bool:
+        file = self._file(kept["step"])
+        return file.exists() and kept.get("sha256") in (None, sha256_of_file(file))
 
     def _file(self, step: int) -> Path:
         return self.folder / f"{step}.safetensors"

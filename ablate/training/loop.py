@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +137,7 @@ class _Loop:
         self.self_check = SelfCheck(self.engine)
         self.generator = generator_of(job.device)
         self.file = job.folder / "checkpoint.pt"
-        saved = checkpoint.restore(self.file, model, self.optimizer) or {}
+        saved = checkpoint.restore(self.file, model, self.optimizer, self._can_go_on) or {}
         moving = saved.pop("moving", None)
         self.state = _State(**saved)
         decay = training.average.ema
@@ -149,6 +149,13 @@ class _Loop:
         self.pending: list[Pending] = []
         self.started = self.saved = time.perf_counter()
         self.tokens_before, self.seconds_before = self.state.target_tokens, self.state.seconds
+
+    def _can_go_on(self, saved: Mapping[str, Any]) -> bool:
+        """Return whether a checkpoint's state is of this code, and its snapshots are there."""
+        if not saved.keys() - {"moving"} <= {each.name for each in fields(_State)}:
+            return False
+        folder, average = self.job.folder / "snapshots", self.training.average
+        return Snapshots(folder, average, saved["kept"]).are_whole()
 
     def run(self) -> TrainingResult:
         with closing(self.engine):

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 import torch
 from torch import Tensor, nn
 
+from ablate.errors import KilledError
 from ablate.model import Transformer
 from ablate.processes import die_with_parent
 from ablate.training.engines.shards import (
@@ -45,7 +46,7 @@ class GradWorker:
         )
         context = multiprocessing.get_context("fork")
         self._connection, other = context.Pipe()
-        args = (other, self._connection, model, step_config, self._gradient)
+        args = (os.getpid(), other, self._connection, model, step_config, self._gradient)
         self._process = context.Process(target=_serve, args=args, daemon=True)
         with warnings.catch_warnings():
             # Newer Pythons warn of forks beside threads; those of a run hold nothing needed here
@@ -57,7 +58,7 @@ class GradWorker:
         """Begin to compute shards; `result` waits for them.
 
         Raises:
-            MemoryError: if the process was killed by signal 9, as Linux does when memory is short.
+            KilledError: if the process was killed by signal 9, as Linux does when memory is short.
             RuntimeError: if the process has died otherwise.
         """
         try:
@@ -69,7 +70,7 @@ class GradWorker:
         """Return the result of the shards; its gradient lasts until the next ones.
 
         Raises:
-            MemoryError: if the process was killed by signal 9, as Linux does when memory is short.
+            KilledError: if the process was killed by signal 9, as Linux does when memory is short.
             RuntimeError: if the process has died otherwise.
             Exception: the one that ended the computation there.
         """
@@ -95,7 +96,7 @@ class GradWorker:
         how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
         text = f"a process that computed gradients has ended: {how}"
         if -status == signal.SIGKILL:
-            return MemoryError(f"{text} (out of memory?)")
+            return KilledError(f"{text} (out of memory?)")
         return RuntimeError(text)
 
 
@@ -122,6 +123,7 @@ def _in_shared_memory(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _serve(
+    parent: int,
     connection: Connection,
     other_end: Connection,
     model: Transformer,
@@ -129,7 +131,7 @@ def _serve(
     gradient: Sequence[Tensor],
 ) -> None:
     """Answer the requests of the other process until the connection ends."""
-    die_with_parent()
+    die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends this one
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     other_end.close()
