@@ -257,6 +257,9 @@ class Chaos:
             record = json.loads(file.read_bytes())
             if is_measured and not (record.get("speed") and record.get("memory")):
                 yield f"{record['variant']} has no speed or memory"
+        yield from self._left_behind(folder)
+
+    def _left_behind(self, folder: Path) -> Iterator[str]:
         for left in (folder / "results").rglob("*"):
             if left.name.startswith(".") or left.name in ("checkpoint.pt", "snapshots"):
                 yield f"{left.relative_to(folder)} is left"
@@ -499,7 +502,8 @@ def play(
             total.n_calls += result.n_calls
             n_lost = len({loss.partition(":")[0] for loss in total.losses})
             tell(
-                f"round {number}, {n_rounds} of {len(numbers_of_rounds)}: {total.faults.total()} faults, "
+                f"round {number}, {n_rounds} of {len(numbers_of_rounds)}: "
+                f"{total.faults.total()} faults, "
                 f"{n_lost} lost, {total.n_orphans} orphans, {time.monotonic() - began:.0f} s"
             )
         return {

@@ -64,7 +64,8 @@ def _read(folder: Path) -> dict[str, Any]:
         file.unlink(missing_ok=True)
         return {}
     try:
-        return _BEGUN.validate_json(file.read_bytes())
+        begun = _BEGUN.validate_json(file.read_bytes())
+        return {str(key): value for key, value in begun.items()}
     except ValidationError:
         text = f"{file}: is damaged; the run begins anew"
         warnings.warn(text, DamagedFileWarning, stacklevel=2)
