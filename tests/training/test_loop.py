@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pandas as pd
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from ablate.config import RunSpec
@@ -19,6 +20,7 @@ from ablate.errors import DivergedError, StoppedError
 from ablate.training import Progress, TrainingResult, checkpoint, loop, train
 from ablate.training.averaging import Snapshots
 from ablate.training.step import make_optimizer
+from ablate.writing import atomic_write
 from tests.training.reversal import fresh, job, nll, run_spec
 
 pytestmark = pytest.mark.train
@@ -249,11 +251,11 @@ def test_snapshots_that_others_will_replace_are_not_written(
     spec = run_spec(steps=30, **options)
     written: list[int] = []
 
-    def save(weights: dict[str, Tensor], file: Path) -> None:
+    def save(file: Path) -> AbstractContextManager[IO[Any]]:
         written.append(int(file.stem))
-        save_file(weights, file)
+        return atomic_write(file)
 
-    monkeypatch.setattr("ablate.training.averaging.save_file", save)
+    monkeypatch.setattr("ablate.training.averaging.atomic_write", save)
     few, left = go(spec, tmp_path / "few")
     n_written = len(written)
     monkeypatch.setattr("ablate.training.loop._Loop._evaluations_to_come", lambda _: 0)
