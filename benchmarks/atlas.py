@@ -74,6 +74,14 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
 Risk alone leads nowhere from random weights.
 """
 
+SEGMENTATIONS: Mapping[str, Mapping[str, Any]] = {
+    "tokenizer bpe": {"tokenizer": "bpe"},
+    "tokenizer bpe, dropout": {"tokenizer": {"name": "bpe", "dropout": 0.1}},
+    "tokenizer unigram": {"tokenizer": "unigram"},
+    "tokenizer unigram, sampling": {"tokenizer": {"name": "unigram", "alpha": 0.2}},
+}
+"""Tokenizers in pairs: the training text segmented always alike, and anew in every epoch."""
+
 NEEDS: tuple[Mapping[str, Any], ...] = (
     {},
     {"model.norm": "none"},
@@ -99,7 +107,9 @@ class Atlas:
 def main() -> int:
     """Write both files."""
     model = [slot for slot in PATHS if slot not in TUNED]
-    write("atlas", "What is each part of the model worth?", atlas(model), {})
+    parts = atlas(model)
+    whole = Atlas({**parts.rows, **SEGMENTATIONS}, parts.left_out)
+    write("atlas", "What is each part of the model worth?", whole, {})
     question = "What are optimizers and schedules worth, each at its best learning rate?"
     write("atlas_tuned", question, atlas(TUNED, TUNE), TUNE)
     return 0
