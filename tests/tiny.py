@@ -31,6 +31,7 @@ from ablate.registry import slots
 
 __all__ = [
     "MODEL_SLOTS",
+    "OBJECTIVES",
     "PAD",
     "PARTS",
     "RATES",
@@ -54,6 +55,12 @@ __all__ = [
 ]
 
 RATES = [name for name, field in Dropout.model_fields.items() if isinstance(field.default, float)]
+OBJECTIVES = [
+    name
+    for name, entry in sorted(slots()["objective"].items())
+    if not (entry.cls.batch_dependence or entry.cls.capture_blocker)
+]
+"""Objectives that every engine takes."""
 PARTS = [(slot, name) for slot in MODEL_SLOTS for name in slots()[slot]]
 
 

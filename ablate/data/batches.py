@@ -67,15 +67,14 @@ class Resampled(Encoded):
 
         Its ids are in memory, 4 bytes each.
         """
-        sides = zip((self.src, self.tgt), (self.words.src, self.words.tgt), strict=True)
-        return Encoded(
-            *(
-                resampled(own, words, sampler, self.max_len, np.random.default_rng(key))
-                for (own, words), sampler, key in zip(
-                    sides, self.samplers, ((seed, epoch, 1), (seed, epoch, 2)), strict=True
-                )
-            )
+        of_side = zip(
+            (self.src, self.tgt), (self.words.src, self.words.tgt), self.samplers, strict=True
         )
+        src, tgt = (
+            resampled(own, words, sampler, self.max_len, np.random.default_rng((seed, epoch, i)))
+            for i, (own, words, sampler) in enumerate(of_side, start=1)
+        )
+        return Encoded(src, tgt)
 
 
 @dataclass(frozen=True)

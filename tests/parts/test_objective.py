@@ -176,6 +176,16 @@ def test_narrow_logits_are_summed_in_single_precision(name: str, options: dict[s
     torch.testing.assert_close(loss, chosen.loss(narrow.float(), targets), rtol=1e-6, atol=0)
 
 
+def test_an_objective_without_a_context_has_the_gradient_of_its_loss() -> None:
+    logits, targets = _batch()
+    gradients = []
+    for hook, context in (("loss", ()), ("loss_in_context", (targets[:, None],))):
+        given = logits.clone().requires_grad_()
+        getattr(objective("cross_entropy"), hook)(given, targets, *context).backward()
+        gradients.append(given.grad)
+    torch.testing.assert_close(*gradients, atol=0, rtol=0)
+
+
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
 def test_every_option_changes_the_loss(name: str, option: str) -> None:
     usual = objective(name)

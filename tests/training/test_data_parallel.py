@@ -24,7 +24,7 @@ from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
 from ablate.parts.objective import Objective
 from ablate.parts.position.absolute import Shifted
-from ablate.registry import build, choose, slots
+from ablate.registry import build, choose
 from ablate.training import train
 from ablate.training.engines import Engine, make_engine
 from ablate.training.engines import shards as shards_module
@@ -37,7 +37,7 @@ from ablate.training.engines.shards import (
     shard_batch,
 )
 from ablate.training.step import StepConfig
-from tests.tiny import PARTS, some_batch, thin
+from tests.tiny import OBJECTIVES, PARTS, some_batch, thin
 from tests.training.reversal import fresh, job, run_spec
 from tests.training.test_engines import losses
 
@@ -129,7 +129,7 @@ def test_the_gradient_is_that_of_the_whole_batch(slot: str, name: str, small_pie
     torch.testing.assert_close(gradient(made), expected, atol=2e-5, rtol=1e-3)
 
 
-@pytest.mark.parametrize("objective", sorted(slots()["objective"]))
+@pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_objective_is_that_of_the_whole_batch(objective: str, small_pieces: None) -> None:
     expected = gradient(engine(thin("position", "none"), objective, "eager"))
     found = gradient(engine(thin("position", "none"), objective))

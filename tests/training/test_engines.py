@@ -30,7 +30,7 @@ from ablate.training.engines.self_check import compare
 from ablate.training.plan import Stream
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests import tape
-from tests.tiny import PARTS, mixed, mixtures, some_batch, thin
+from tests.tiny import OBJECTIVES, PARTS, mixed, mixtures, some_batch, thin
 from tests.training.reversal import fresh, job, pairs, run_spec
 
 pytestmark = pytest.mark.train
@@ -202,7 +202,7 @@ def test_no_part_comes_out_differently_from_a_graph(
             torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", sorted(slots()["objective"]))
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_no_objective_comes_out_differently_from_a_graph(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,13 +9,11 @@ from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD
 from ablate.parts import embedding as embedding_module
 from ablate.parts.objective import Objective
-from ablate.registry import build, choose, slots
+from ablate.registry import build, choose
 from ablate.training import gradient
 from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig
-from tests.tiny import ids, loss_of_sentences, tiny
-
-OBJECTIVES = sorted(slots()["objective"].keys() - {"minimum_risk"})  # which draws candidates
+from tests.tiny import OBJECTIVES, ids, loss_of_sentences, tiny
 
 
 @pytest.mark.parametrize("feed_forward", ["relu", "mixture_of_experts"])

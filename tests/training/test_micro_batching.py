@@ -14,13 +14,13 @@ from torch import Tensor
 from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
 from ablate.parts.objective import Objective
-from ablate.registry import build, choose, slots
+from ablate.registry import build, choose
 from ablate.training import train
 from ablate.training.engines import Engine, make_engine
 from ablate.training.engines import shards as shards_module
 from ablate.training.micro_batching import divide
 from ablate.training.step import StepConfig, StepResult
-from tests.tiny import thin
+from tests.tiny import OBJECTIVES, thin
 from tests.training.reversal import fresh, job, pairs, run_spec
 
 ENGINES = ("eager", "data_parallel", "cuda_graph")
@@ -83,7 +83,7 @@ def test_a_divided_step_is_the_whole_one(
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=0.0)
 
 
-@pytest.mark.parametrize("name", sorted(slots()["objective"]))
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_every_objective_is_that_of_the_whole_batch(name: str) -> None:
     step_config = StepConfig(build(Objective, choose(Objective, name), PAD))
     (whole, expected), (divided, found) = (

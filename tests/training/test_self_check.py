@@ -25,7 +25,7 @@ from ablate.training.engines import shards as shards_module
 from ablate.training.engines.data_parallel import DataParallel
 from ablate.training.engines.self_check import compare
 from ablate.training.step import StepConfig, make_optimizer, set_lr
-from tests.tiny import PARTS, fitted, mixed, mixtures, some_batch
+from tests.tiny import OBJECTIVES, PARTS, fitted, mixed, mixtures, some_batch
 from tests.training.reversal import fresh, job, pairs, run_spec
 
 pytestmark = pytest.mark.train
@@ -61,7 +61,7 @@ def test_it_raises_no_false_alarm(parts: list[tuple[str, str]]) -> None:
         compare(engine(model), some_batch())
 
 
-@pytest.mark.parametrize("name", sorted(slots()["objective"]))
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_nor_for_an_objective(name: str) -> None:
     compare(engine(objective=name), some_batch())
 
