@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ablate.runner.interleaving import MOST_ON_CUDA
@@ -15,6 +15,9 @@ TaskGroup = tuple[Task, ...]
 _USABLE = 0.8
 """Share of a device's memory that runs are packed into. The rest is for the context of the process,
 for what its libraries keep, and for sentences longer than those of the probe."""
+
+_AMONG_THE_LARGEST = 0.9
+"""Share of the largest device's memory from which on a device is as good as that one."""
 
 
 @dataclass(frozen=True)
@@ -38,35 +41,45 @@ def one_per_process(tasks: Sequence[Task]) -> list[TaskGroup]:
 def pack_tasks(
     tasks: Sequence[Task],
     n_worker_slots: int,
-    needs: Callable[[Task], Needs],
-    memory_mib: float = math.inf,
+    runs_at_once: Callable[[Task], int],
+    memories: Collection[float] = (math.inf,),
 ) -> list[TaskGroup]:
     """Return the groups of tasks that share a process, in the order of ``tasks``.
 
     Args:
         tasks: what is to be done.
         n_worker_slots: groups that may be at work at the same time; none gets more than its share.
-        needs: of a task.
-        memory_mib: of the smallest device; groups fit into `_USABLE` of it.
+        runs_at_once: of a task, as in `Needs`.
+        memories: of the devices, in MiB; a group fits into `_USABLE` of every device that has
+            room for any of its tasks.
     """
     n_most = min(-(-len(tasks) // n_worker_slots), MOST_ON_CUDA)
-    room = _USABLE * memory_mib
+
+    def may_share(group: Sequence[Task]) -> bool:
+        room = _USABLE * min(least_memory(task.memory_mib, memories) for task in group)
+        return (
+            len(group) <= min(n_most, *map(runs_at_once, group))
+            and sum(task.memory_mib for task in group) <= room
+            and all(task.isolation == "none" and task.plugins == group[0].plugins for task in group)
+        )
+
     groups: list[list[Task]] = []
     for task in tasks:
-        if groups and _may_share([*groups[-1], task], needs, n_most, room):
+        if groups and may_share([*groups[-1], task]):
             groups[-1].append(task)
         else:
             groups.append([task])
     return [tuple(replace(task, runs_per_process=len(group)) for task in group) for group in groups]
 
 
-def _may_share(
-    group: Sequence[Task], needs: Callable[[Task], Needs], n_most: int, room: float
-) -> bool:
-    """Return whether all tasks of a group may share a process, with ``room`` MiB for them all."""
-    all_needs = [needs(task) for task in group]
-    return (
-        len(group) <= min(n_most, *(each.runs_at_once for each in all_needs))
-        and sum(each.memory_mib for each in all_needs) <= room
-        and all(task.isolation == "none" and task.plugins == group[0].plugins for task in group)
-    )
+def least_memory(needed_mib: float, memories: Collection[float]) -> float:
+    """Return the memory that a device must have for what needs ``needed_mib`` of it.
+
+    What needs more than any device has, or an unknown amount, belongs on the largest devices.
+
+    Args:
+        needed_mib: reserved at most; infinite if that is not known.
+        memories: of the devices, in MiB.
+    """
+    roomy = (memory for memory in memories if needed_mib <= _USABLE * memory)
+    return min(roomy, default=_AMONG_THE_LARGEST * max(memories))

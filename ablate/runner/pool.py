@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
@@ -14,10 +14,11 @@ from types import TracebackType
 
 from ablate.errors import RunError
 from ablate.runner.backends.contract import StartProcess, WorkerProcess
-from ablate.runner.devices import Device
+from ablate.runner.devices import Device, memory_mib
 from ablate.runner.failures import Failure, failure_of_exit
 from ablate.runner.listener import ProgressListener
 from ablate.runner.packing import TaskGroup
+from ablate.runner.placement import plan
 from ablate.runner.retries import TaskOutcome
 from ablate.runner.task import Heartbeat, Message, ProcessExited, Task, TaskFinished
 
@@ -43,7 +44,10 @@ class Pool:
     ) -> None:
         self._grace_s = grace_s
         self._messages: _Messages = queue.SimpleQueue()
-        self._idle = [_Worker(device, start, self._messages) for device in worker_slots]
+        slots = list(worker_slots)
+        differ = len(set(slots)) > 1
+        self._memory_mib = {slot: memory_mib(slot) if differ else math.inf for slot in slots}
+        self._idle = [_Worker(device, start, self._messages) for device in slots]
         self._busy: list[_Worker] = []
         self._listener = listener
 
@@ -69,17 +73,17 @@ class Pool:
     def run(
         self, groups: Iterable[TaskGroup], *, is_alone: bool = False, shares_cores: bool = True
     ) -> Iterator[TaskOutcome]:
-        """Do all tasks, the first groups first; yield each when it has ended.
+        """Do all tasks, on the devices that `plan` says; yield each when it has ended.
 
         Args:
-            groups: tasks that share a process.
+            groups: tasks that share a process, in the order of their `priority`.
             is_alone: whether a group must have its device for itself.
             shares_cores: whether those at work get the cores of a CPU that are left.
 
         Raises:
             RunError: if every worker slot was lost.
         """
-        waiting = deque(groups)
+        waiting = list(groups)
         while waiting or self._busy:
             self._start_what_can(waiting, is_alone=is_alone)
             if shares_cores:
@@ -98,9 +102,9 @@ class Pool:
                 worker.heartbeat(message)
                 self._listener.heartbeat(worker.left[message.key], message)
 
-    def _start_what_can(self, waiting: deque[TaskGroup], *, is_alone: bool) -> None:
-        while waiting and (worker := self._next(is_alone=is_alone)):
-            self._start(waiting.popleft(), worker)
+    def _start_what_can(self, waiting: list[TaskGroup], *, is_alone: bool) -> None:
+        while pair := self._next(waiting, is_alone=is_alone):
+            self._start(*pair)
         if not self._busy:
             raise RunError("every machine that was at work is lost; the next call continues")
 
@@ -120,11 +124,26 @@ class Pool:
             for number, worker in enumerate(busy):
                 worker.grant(1 + len(idle[number :: len(busy)]))
 
-    def _next(self, *, is_alone: bool) -> _Worker | None:
-        """Return the worker that is to do the next group, ready if one is; None if it must wait."""
+    def _next(
+        self, waiting: list[TaskGroup], *, is_alone: bool
+    ) -> tuple[TaskGroup, _Worker] | None:
+        """Take from ``waiting`` what begins next; return it with its worker, None if all must wait.
+
+        Of equal workers, one whose process is there already comes first.
+        """
         taken = {worker.device for worker in self._busy} if is_alone else ()
         free = [worker for worker in self._idle if worker.device not in taken]
-        return max(free, key=lambda worker: worker.is_ready, default=None)
+        if not waiting or not free:
+            return None
+        free.sort(key=lambda worker: (self._memory_mib[worker.device], not worker.is_ready))
+        workers = [*free, *self._busy]
+        memories = [self._memory_mib[worker.device] for worker in workers]
+        shares = plan(waiting, memories, [worker.seconds_left for worker in workers])
+        firsts = {share[0]: worker for share, worker in zip(shares, free, strict=False) if share}
+        if not firsts:
+            return None
+        number = min(firsts)
+        return waiting.pop(number), firsts[number]
 
     def _start(self, group: TaskGroup, worker: _Worker) -> None:
         others = [other for other in self._busy if other.device == worker.device]
@@ -157,6 +176,7 @@ class _Worker:
         self._must_restart = False
         self._start = start
         self._cores = 1
+        self._ends = 0.0
         self._messages = messages
         self._started: tuple[WorkerProcess, threading.Thread] | None = None
 
@@ -171,8 +191,14 @@ class _Worker:
         """Return whether the process is there, and need not be started, which takes seconds."""
         return self._started is not None and self.process.is_running
 
+    @property
+    def seconds_left(self) -> float:
+        """Return how long the group at work will take, as far as that is known; 0 without one."""
+        return max(0.0, self._ends - time.monotonic()) if self.left else 0.0
+
     def begin(self, group: TaskGroup) -> None:
         """Send the tasks to the process, which is started if there is none."""
+        self._ends = time.monotonic() + sum(task.seconds for task in group)
         self.left = {task.key: task for task in group}
         self.shared_device = len(group) > 1
         self._largest, self._ender, self._must_restart = {}, None, False

@@ -15,6 +15,7 @@ from ablate.runner.devices import Device, memory_mib
 from ablate.runner.listener import ProgressListener
 from ablate.runner.matching import target_tokens
 from ablate.runner.packing import Needs, TaskGroup, one_per_process, pack_tasks
+from ablate.runner.placement import priority
 from ablate.runner.pool import GRACE_S
 from ablate.runner.probe import columns, sessions_of
 from ablate.runner.provenance import now
@@ -176,8 +177,8 @@ def _budget(tasks: Sequence[Task], store: Store, limits: Limits) -> float:
 
 
 def _training_seconds(task: Task, probe: Mapping[str, Any] | None) -> float:
-    """Return how long a run trains at the speed of its row's probe; infinity without one."""
-    if probe is None:
+    """Return how long a run trains at the speed of its row's probe; infinite if none tells."""
+    if probe is None or "target_tokens_per_batch" not in probe:
         return math.inf
     training = RunSpec.model_validate(task.spec).training
     of_batches = probe["target_tokens_per_batch"], probe["batches_per_epoch"]
@@ -237,16 +238,29 @@ def _pack(
     store: Store,
     runs_per_process: int | None,
 ) -> list[TaskGroup]:
-    """Return the groups of tasks that share a process."""
+    """Return the groups of tasks that share a process, in the order of `priority`."""
+    probes = {key: store.load_probe(key) for key in {task.probe for task in tasks}}
+    needs = {key: needs_of(probe) for key, probe in probes.items()}
+    of_rows = {(task.experiment, task.variant): task for task in tasks}
+    seconds = {row: _training_seconds(task, probes[task.probe]) for row, task in of_rows.items()}
+    known = [
+        replace(
+            task,
+            memory_mib=needs[task.probe].memory_mib,
+            seconds=seconds[task.experiment, task.variant],
+        )
+        for task in tasks
+    ]
+    known.sort(key=lambda task: priority((task,)))
     if runs_per_process == 1 or len(tasks) == 1:
-        return one_per_process(tasks)
-
-    needs: dict[str, Needs] = {}
-    for key in {task.probe for task in tasks}:
-        probed = needs_of(store.load_probe(key))
-        needs[key] = replace(probed, runs_at_once=runs_per_process or probed.runs_at_once)
-    smallest = min(memory_mib(device) for device in worker_slots)
-    return pack_tasks(tasks, len(worker_slots), lambda task: needs[task.probe], smallest)
+        return one_per_process(known)
+    groups = pack_tasks(
+        known,
+        len(worker_slots),
+        lambda task: runs_per_process or needs[task.probe].runs_at_once,
+        {memory_mib(device) for device in worker_slots},
+    )
+    return sorted(groups, key=priority)
 
 
 def _expect(

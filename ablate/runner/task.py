@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -41,6 +42,8 @@ class Task:
         isolation: what it must have for itself.
         fresh: whether to begin again even where there is a result.
         runs_per_process: tasks that share the process, this one included.
+        memory_mib: the most memory that it will reserve; infinite if that is not known.
+        seconds: how long it will train alone on its device; infinite if that is not known.
         plugins: what the worker loads: those that the run uses a part of, unless given; it must
             not see the others, because the run's hash does not cover them.
     """
@@ -64,6 +67,8 @@ class Task:
     isolation: Literal["none", "process", "device"] = "none"
     fresh: bool = False
     runs_per_process: int = 1
+    memory_mib: float = math.inf
+    seconds: float = math.inf
     plugins: tuple[Plugin, ...] | None = None
 
     def __post_init__(self) -> None:

@@ -23,14 +23,22 @@ NARROW, WIDE = Needs(3, 500.0), Needs(1, 2000.0)
 ROWS = {"narrow": NARROW, "wide": WIDE, "small": Needs(100, 10.0), "unknown": Needs(8)}
 
 
+def _at_once(task: Task) -> int:
+    return ROWS[task.variant.split()[0]].runs_at_once
+
+
 def _packed(
-    names: Sequence[str], make: MakeTask, n_worker_slots: int = 1, memory_mib: float = math.inf
+    names: Sequence[str],
+    make: MakeTask,
+    n_worker_slots: int = 1,
+    memories: Sequence[float] = (math.inf,),
 ) -> list[int]:
     """Return the sizes of the groups."""
-    tasks = [make(f"{name} {number}") for number, name in enumerate(names)]
-    groups = pack_tasks(
-        tasks, n_worker_slots, lambda task: ROWS[task.variant.split()[0]], memory_mib
-    )
+    tasks = [
+        make(f"{name} {number}", memory_mib=ROWS[name].memory_mib)
+        for number, name in enumerate(names)
+    ]
+    groups = pack_tasks(tasks, n_worker_slots, _at_once, memories)
     assert [each.key for group in groups for each in group] == [each.key for each in tasks]
     assert all(each.runs_per_process == len(group) for group in groups for each in group)
     return [len(group) for group in groups]
@@ -65,22 +73,22 @@ def test_the_speed_of_a_row_limits_how_many_runs_share_a_process(
 def test_runs_that_share_a_process_fit_into_four_fifths_of_the_device(
     memory_mib: float, expected: list[int], task: MakeTask
 ) -> None:
-    assert _packed(["narrow"] * 7, task, memory_mib=memory_mib) == expected
+    assert _packed(["narrow"] * 7, task, memories=[memory_mib]) == expected
 
 
 def test_a_row_that_was_not_probed_has_a_gpu_for_itself(task: MakeTask) -> None:
-    assert _packed(["unknown"] * 3, task, memory_mib=80_000.0) == [1, 1, 1]
-    assert _packed(["unknown", "small", "small"], task, memory_mib=80_000.0) == [1, 2]
+    assert _packed(["unknown"] * 3, task, memories=[80_000.0]) == [1, 1, 1]
+    assert _packed(["unknown", "small", "small"], task, memories=[80_000.0]) == [1, 2]
     assert _packed(["unknown"] * 3, task) == [3]  # on a CPU
 
 
 def test_tasks_with_other_plugins_or_isolated_ones_share_no_process(task: MakeTask) -> None:
     plugin = Plugin("a.py", sha256="0", module="a")
     tasks = [task("one"), task("two", plugins=(plugin,)), task("three", plugins=(plugin,))]
-    groups = pack_tasks(tasks, 1, lambda _: NARROW)
+    groups = pack_tasks(tasks, 1, lambda _: 3)
     assert [len(group) for group in groups] == [1, 2]
     tasks = [task("one"), task("two"), task("three", isolation="process"), task("four")]
-    assert [len(group) for group in pack_tasks(tasks, 1, lambda _: NARROW)] == [2, 1, 1]
+    assert [len(group) for group in pack_tasks(tasks, 1, lambda _: 3)] == [2, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -121,10 +129,11 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Device]]:
         ((16_384,), 6, {6}),
         ((4096,), None, {3}),  # 0.8 x 4096 = 3277 MiB
         ((4096,), 6, {3}),
-        ((16_384, 2048), None, {1}),  # any group may come to the smallest
+        ((16_384, 2048), None, {1}),  # they fit on the smallest, and may come to it
+        ((16_384, 1024), None, {3}),  # they fit on the largest alone: three for each worker
     ],
 )
-def test_runs_are_packed_for_the_smallest_device(
+def test_runs_are_packed_for_the_smallest_device_that_has_room_for_one(
     memories: tuple[int, ...],
     runs_per_process: int | None,
     expected: set[int],
@@ -145,8 +154,14 @@ def test_no_group_exceeds_a_limit(task: MakeTask) -> None:
     for _ in range(50):
         drawn = torch.randint(1, 9, (20,), generator=generator).tolist()
         needs = {f"r{n}": Needs(1 + at_once, 100.0 * at_once) for n, at_once in enumerate(drawn)}
-        tasks: list[Task] = [task(key) for key in needs]
-        for group in pack_tasks(tasks, 2, lambda each: needs[each.key], 2000.0):  # noqa: B023
+        tasks = [task(key, memory_mib=needs[key].memory_mib) for key in needs]
+        for group in pack_tasks(tasks, 2, lambda each: needs[each.key].runs_at_once, [2000.0]):  # noqa: B023
             of_group = [needs[each.key] for each in group]
             assert len(group) == 1 or sum(each.memory_mib for each in of_group) <= 1600.0
             assert len(group) <= min(16, *(each.runs_at_once for each in of_group))
+
+
+def test_runs_that_fit_on_the_large_devices_alone_are_packed_for_these(task: MakeTask) -> None:
+    assert _packed(["wide", "narrow", "narrow"], task, memories=[1000.0, 10_000.0]) == [1, 1, 1]
+    assert _packed(["narrow"] * 4, task, memories=[1800.0, 10_000.0]) == [2, 2]
+    assert _packed(["narrow"] * 4, task, memories=[600.0, 10_000.0]) == [3, 1]
