@@ -52,6 +52,10 @@ class Store:
         """Return the folder of the run with this hash."""
         return self.results / "runs" / run
 
+    def probe_path(self, key: str) -> Path:
+        """Return the file of the probe with this key."""
+        return self.results / "probes" / f"{key}.json"
+
     def load(self, run: str) -> dict[str, Any] | None:
         """Return the record of the run with this hash; None if it has not ended.
 
@@ -113,11 +117,11 @@ class Store:
             StoreError: if the system does not let them be read.
         """
         what = "the speed of its row counts as not measured, and `ablate run` measures it again"
-        return _read_unless_damaged(self._probe(key), read_probe, what)
+        return _read_unless_damaged(self.probe_path(key), read_probe, what)
 
     def save_probe(self, key: str, probe: dict[str, Any]) -> None:
         """Write the measurements of a probe."""
-        write_whole(self._probe(key), _dump(probe))
+        write_whole(self.probe_path(key), _dump(probe))
 
     def load_match(self, key: str) -> dict[str, Any] | None:
         """Return what was measured to make a row as slow as its baseline; None if nothing was.
@@ -193,9 +197,6 @@ class Store:
             "experiment:row:seed, as in pe:none:1, the first characters of a run's hash, or its "
             "folder; `ablate plan SPEC --json` has the hashes"
         )
-
-    def _probe(self, key: str) -> Path:
-        return self.results / "probes" / f"{key}.json"
 
     def _match(self, key: str) -> Path:
         return self.results / "matches" / f"{key}.json"

@@ -24,6 +24,7 @@ from ablate.cli.guard import INTERRUPTED, Commands, guarded
 from ablate.cli.inspect import inspect
 from ablate.cli.options import (
     RESULTS,
+    Address,
     AsJson,
     Backend,
     Device,
@@ -39,6 +40,7 @@ from ablate.cli.options import (
     Results,
     Seeds,
     Spec,
+    given,
     load,
     numbers,
 )
@@ -103,6 +105,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     device: Device = "auto",
     jobs: Jobs = None,
     backend: Backend = "local",
+    address: Address = None,
     overrides: Overrides = None,
     engine: Engine = "auto",
     results: Results = RESULTS,
@@ -137,6 +140,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         probes=not no_probe,
         figures=not no_figures,
         backend=backend,
+        backend_options=given(address=address),
     )
     finished = api.run(spec, run_options, only=only or ())
     show.table(finished.table)

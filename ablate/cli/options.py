@@ -46,6 +46,14 @@ Backend = Annotated[
         autocompletion=lambda: list(NAMES),
     ),
 ]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        metavar="local|auto|ray://HOST:PORT",
+        help="Of --backend ray: a cluster started on this machine (by default), the one that it "
+        "belongs to, or one elsewhere.",
+    ),
+]
 Jobs = Annotated[
     int | None,
     typer.Option(
@@ -98,3 +106,8 @@ def numbers(seeds: str | None) -> tuple[int, ...] | None:
         return tuple(int(seed) for seed in seeds.split(","))
     except ValueError:
         raise SpecError(f"--seeds {seeds}: seeds are whole numbers, as in --seeds 1,2,3") from None
+
+
+def given(**options: str | None) -> dict[str, str]:
+    """Return the options of a backend that were given."""
+    return {name: value for name, value in options.items() if value is not None}

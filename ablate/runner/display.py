@@ -204,7 +204,9 @@ def clock(seconds: float) -> str:
 def _name(running: _Running) -> str:
     task, device = running.task, running.device
     what = "probe" if task.action == "probe" else f"seed {task.seed}"
-    return f"{task.variant} {what}" + ("" if device.index is None else f" on {device}")
+    return f"{task.variant} {what}" + (
+        f" on {device}" if device.node or device.index is not None else ""
+    )
 
 
 def _round(at_work: Sequence[_Running]) -> str:

@@ -23,6 +23,7 @@ class BackendEntry:
 
 BACKENDS: Mapping[str, BackendEntry] = {
     "local": BackendEntry("local"),
+    "ray": BackendEntry("ray", ("address",), "ray"),
 }
 
 NAMES = tuple(BACKENDS)

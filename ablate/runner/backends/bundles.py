@@ -1,0 +1,81 @@
+"""What a task leaves, on its way to a store that the machine of its worker does not see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ablate.errors import StoreError
+from ablate.runner.packing import TaskGroup
+from ablate.runner.resuming import tidy
+from ablate.runner.task import Task
+from ablate.store import FINISHED, Store
+from ablate.writing import atomic_write
+
+Bundle = dict[str, bytes]
+"""The contents of files, by their paths below the folder of results."""
+
+_RECORD = "record.json"
+
+
+def left_by(task: Task) -> Bundle:
+    """Return what a task has left on this machine: a probe, or all of a run's folder."""
+    store = Store(task.results)
+    if task.action == "probe":
+        return _read([store.probe_path(task.key), task.log], task.results)
+    paths = (path for path in store.path(task.key).rglob("*") if path.name != "lock")
+    return _read(paths, task.results)
+
+
+def needed_by(group: TaskGroup) -> Bundle:
+    """Return what tasks read of the store: their probes, and checkpoints to continue from."""
+    bundle: Bundle = {}
+    for task in group:
+        store = Store(task.results)
+        bundle |= _read([store.probe_path(task.probe)], task.results)
+        if (store.path(task.key) / "checkpoint.pt").exists() and not task.fresh:
+            bundle |= left_by(task)
+    return bundle
+
+
+def write(bundle: Bundle, results: Path) -> None:
+    """Write the files of a bundle below a folder; the record, which makes them a run, comes last.
+
+    Raises:
+        StoreError: if that fails.
+    """
+    for name in sorted(bundle, key=lambda name: name.endswith(_RECORD)):
+        try:
+            with atomic_write(results / name) as file:
+                file.write(bundle[name])
+        except OSError as error:
+            raise StoreError(f"{results / name}: cannot be written: {error.strerror}") from error
+
+
+def deliver(task: Task, bundle: Bundle) -> None:
+    """Write what a task has left elsewhere into its store: a whole run, or none.
+
+    A run that another process has finished meanwhile stays as it is.
+
+    Raises:
+        StoreError: if that fails; then the run has no record, and is missing.
+    """
+    store = Store(task.results)
+    if task.action == "probe":
+        write(bundle, task.results)
+        return
+    with store.lock(task.key):
+        record, folder = store.load(task.key), store.path(task.key)
+        if record is not None and record["status"] in FINISHED and not task.fresh:
+            return
+        (folder / _RECORD).unlink(missing_ok=True)
+        write(bundle, task.results)
+        record = store.load(task.key)
+        if record is not None and record["status"] in FINISHED:
+            tidy(folder)
+
+
+def _read(paths: Iterable[Path], results: Path) -> Bundle:
+    return {
+        path.relative_to(results).as_posix(): path.read_bytes() for path in paths if path.is_file()
+    }

@@ -1,0 +1,348 @@
+"""The backend of a Ray cluster: an actor for each worker slot, which runs a worker on its node.
+
+Ray places actors and tells when a node is lost; what is done, in which order, and how it is
+repeated is decided by the same pool and queue as on one machine.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+
+import ray
+from ray.exceptions import RayActorError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ablate.errors import AblateError, StoreError
+from ablate.runner.backends import nodes
+from ablate.runner.backends.bundles import deliver, needed_by
+from ablate.runner.backends.contract import Backend, BackendRequest
+from ablate.runner.backends.nodes import NodeFacts
+from ablate.runner.backends.relay import Parcel, Relay
+from ablate.runner.devices import Device, DeviceError, n_cores
+from ablate.runner.listener import ProgressListener
+from ablate.runner.packing import TaskGroup
+from ablate.runner.pool import Pool
+from ablate.runner.schedule import needs_of
+from ablate.runner.task import Message, ProcessExited, Task, TaskFinished
+from ablate.store import Store
+
+_DESCRIBED_WITHIN_S = 120.0
+_OBJECT_STORE_BYTES = 80 * 2**20  # of a cluster of our own; Ray takes no less than 75 MiB
+_RELAY = ray.remote(concurrency_groups={"receive": 1})(Relay)
+_SHARE_OF_A_GPU = 0.001  # for a task that only looks
+
+
+class ClusterError(AblateError):
+    """A cluster cannot be reached, or its nodes cannot make these runs."""
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A node of the cluster.
+
+    Attributes:
+        id: by which Ray knows it.
+        name: of its host, with a number where several nodes share one.
+        resources: what Ray may give away there.
+    """
+
+    id: str
+    name: str
+    resources: Mapping[str, float] = field(compare=False)
+
+    @property
+    def affinity(self) -> NodeAffinitySchedulingStrategy:
+        """Return what places an actor on this node and no other."""
+        return NodeAffinitySchedulingStrategy(self.id, soft=False)
+
+
+class RayBackend(Backend):
+    """Runs workers on the nodes of a cluster, of those whose hardware most worker slots share.
+
+    Args:
+        request: with the device, runs at a time on each node, and the folder of results.
+
+    Raises:
+        DeviceError: if the cluster lacks the device.
+        ClusterError: if a node does not answer, or runs other code.
+    """
+
+    def __init__(self, request: BackendRequest) -> None:
+        self._store = Store(request.results.absolute())
+        alive = _nodes()
+        kind = _kind(request.device, alive)
+        n_jobs = request.jobs or math.inf
+        n_slots = {
+            node: int(node.resources.get("GPU", 0))
+            if kind == "cuda"
+            else int(min(n_jobs, node.resources.get("CPU", 0)))
+            for node in alive
+        }
+        known = _described([node for node in alive if n_slots[node]], kind, self._store.results)
+        counts: Counter[tuple[str, str]] = Counter()
+        for node, facts in known.items():
+            counts[facts.hardware] += n_slots[node]
+        chosen = counts.most_common(1)[0][0]
+        self._nodes = {node.name: node for node in known if known[node].hardware == chosen}
+        self._facts = {name: known[node] for name, node in self._nodes.items()}
+        self.worker_slots = [
+            Device(kind, index if kind == "cuda" else None, name, self._facts[name].device)
+            for name, node in self._nodes.items()
+            for index in range(n_slots[node])
+        ]
+
+    def pool(self, listener: ProgressListener, grace_s: float) -> Pool:
+        return Pool(self.worker_slots, listener, self._start, grace_s)
+
+    def close(self) -> None:
+        ray.shutdown()
+
+    def _start(self, device: Device, group: TaskGroup) -> RayProcess:
+        """Have Ray start a worker on the node of a device, with what the group needs of it."""
+        node = self._nodes[device.node]
+        memory = _memory_bytes(group, self._store)
+        if memory is not None:
+            memory = min(memory, int(node.resources.get("memory", memory)))
+        is_cuda, is_shared = device.kind == "cuda", self._facts[node.name].sees_results
+        how = {"is_shared": is_shared, "serves_one_group": memory is not None}
+        relay = _RELAY.options(
+            num_cpus=1,
+            num_gpus=int(is_cuda),
+            memory=memory,
+            max_restarts=0,
+            scheduling_strategy=node.affinity,
+        ).remote(Device(device.kind, 0 if is_cuda else None), **how)
+        return RayProcess(relay, node, **how)
+
+
+def open_backend(request: BackendRequest) -> RayBackend:
+    """Connect to a cluster, or start one on this machine.
+
+    Raises:
+        DeviceError: if the cluster lacks the device.
+        ClusterError: if there is none at the address, or a node cannot make these runs.
+    """
+    address = request.options.get("address", "local")
+    own: dict[str, Any] = {
+        "num_cpus": n_cores(),
+        "object_store_memory": _OBJECT_STORE_BYTES,
+        "include_dashboard": False,
+    }
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        with _our_signals():
+            ray.init(
+                address,
+                logging_level=logging.ERROR,
+                log_to_driver=False,
+                **(own if address == "local" else {}),
+            )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        first_line = str(error).partition("\n")[0]
+        raise ClusterError(
+            f"--address {address}: there is no Ray cluster to connect to: {first_line}; `ray start "
+            "--head` starts one, and --address local one on this machine alone"
+        ) from error
+    try:
+        return RayBackend(request)
+    except BaseException:
+        ray.shutdown()
+        raise
+
+
+class RayProcess:
+    """A `WorkerProcess` on a node.
+
+    Args:
+        relay: the actor that runs it.
+        node: where.
+        is_shared: whether the node sees the folder of results.
+        serves_one_group: whether the process ends with its first group, and gives its memory back.
+    """
+
+    def __init__(
+        self,
+        relay: Any,
+        node: _Node,
+        *,
+        is_shared: bool,
+        serves_one_group: bool,
+    ) -> None:
+        self._relay, self._node = relay, node
+        self._is_shared, self._serves_one_group = is_shared, serves_one_group
+        self._tasks: dict[str, Task] = {}
+        self._ended = threading.Event()
+
+    @property
+    def is_running(self) -> bool:
+        return not self._ended.is_set() and not (self._serves_one_group and self._tasks)
+
+    def begin(self, group: TaskGroup) -> None:
+        self._tasks = {task.key: task for task in group}
+        self._relay.begin.remote(group, {} if self._is_shared else needed_by(group))
+
+    def grant(self, n_cores: int) -> None:
+        self._relay.grant.remote(n_cores)
+
+    def messages(self) -> Iterator[Message]:
+        try:
+            while not self._ended.is_set():
+                for parcel in self._received():
+                    if parcel.is_last:
+                        self._ended.set()
+                    yield self._unpacked(parcel)
+        except RayError as error:
+            self._ended.set()
+            yield self._exited(error)
+        self.kill()
+
+    def terminate(self) -> None:
+        self._relay.terminate.remote()
+
+    def wait(self, timeout: float) -> bool:
+        return self._ended.wait(timeout)
+
+    def kill(self) -> None:
+        ray.kill(self._relay)
+
+    def close(self) -> None:
+        return
+
+    def _received(self) -> Sequence[Parcel]:
+        receive = self._relay.receive.options(concurrency_group="receive")
+        return ray.get(receive.remote())
+
+    def _unpacked(self, parcel: Parcel) -> Message:
+        """Write what came with a message into the store; return the message."""
+        try:
+            for key, bundle in parcel.bundles.items():
+                deliver(self._tasks[key], bundle)
+        except (StoreError, OSError) as error:
+            if isinstance(parcel.message, TaskFinished):
+                return TaskFinished(parcel.message.key, "other", str(error))
+        return parcel.message
+
+    def _exited(self, error: RayError) -> ProcessExited:
+        """Return how a process ended of which Ray knows only that it is gone."""
+        if isinstance(error, RayActorError) and _is_alive(self._node.id):
+            return ProcessExited(-signal.SIGKILL)
+        reason = str(error).partition("\n")[0]
+        return ProcessExited(1, f"the node {self._node.name} was lost: {reason}")
+
+
+def _nodes() -> list[_Node]:
+    """Return the nodes of the cluster that are alive."""
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    hosts = Counter(node["NodeManagerHostname"] for node in alive)
+    known: list[_Node] = []
+    numbers: Counter[str] = Counter()
+    for node in sorted(alive, key=lambda node: (node["NodeManagerHostname"], node["NodeID"])):
+        host = node["NodeManagerHostname"]
+        numbers[host] += 1
+        name = f"{host}#{numbers[host]}" if hosts[host] > 1 else host
+        known.append(_Node(node["NodeID"], name, node["Resources"]))
+    return known
+
+
+def _is_alive(node_id: str) -> bool:
+    return any(node["NodeID"] == node_id and node["Alive"] for node in ray.nodes())
+
+
+def _kind(wanted: str, alive: Sequence[_Node]) -> Literal["cpu", "cuda"]:
+    """Return the kind of device that ``--device`` means in a cluster."""
+    has_gpus = any(node.resources.get("GPU", 0) >= 1 for node in alive)
+    if wanted == "auto":
+        return "cuda" if has_gpus else "cpu"
+    if wanted == "cpu":
+        return "cpu"
+    if wanted != "cuda":
+        raise DeviceError(f"--device {wanted}: Ray chooses devices; say auto, cpu or cuda")
+    if not has_gpus:
+        raise DeviceError("--device cuda was asked for, but no node of the cluster has a GPU")
+    return "cuda"
+
+
+def _described(
+    alive: Sequence[_Node], kind: Literal["cpu", "cuda"], results: Path
+) -> dict[_Node, NodeFacts]:
+    """Return what each node tells of itself.
+
+    Raises:
+        ClusterError: if one does not answer, or runs other code.
+    """
+    if not alive:
+        raise ClusterError("no node of the cluster has a free device or core to offer")
+    describe = ray.remote(max_calls=1)(nodes.describe)
+    share = _SHARE_OF_A_GPU if kind == "cuda" else 0
+    known: dict[_Node, NodeFacts] = {}
+    with _marker(results) as marker:
+        asked = {
+            node: describe.options(
+                num_cpus=0, num_gpus=share, scheduling_strategy=node.affinity
+            ).remote(kind, marker)
+            for node in alive
+        }
+        for node, answer in asked.items():
+            try:
+                known[node] = ray.get(answer, timeout=_DESCRIBED_WITHIN_S)
+            except RayError as error:
+                raise ClusterError(
+                    f"the node {node.name} cannot tell what it is: {_last_line(error)}; install "
+                    "the same version of ablate on every node"
+                ) from error
+            reason = nodes.difference(known[node])
+            if reason is not None:
+                raise ClusterError(
+                    f"the node {node.name} would not make the same runs: {reason}; install the "
+                    "same environment on every node"
+                )
+    return known
+
+
+def _last_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[-1]
+
+
+@contextmanager
+def _marker(results: Path) -> Iterator[Path]:
+    """Yield a file in the folder of results: a node that sees it shares the folder."""
+    marker = results / f".shared-{uuid4().hex}"
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        marker.touch()
+    except OSError as error:
+        raise StoreError(f"{results}: cannot be written: {error.strerror}") from error
+    try:
+        yield marker
+    finally:
+        marker.unlink()
+
+
+def _memory_bytes(group: TaskGroup, store: Store) -> int | None:
+    """Return the memory of a CPU that runs were measured to need; None if that is not known."""
+    if group[0].action == "probe" or group[0].device == "cuda":
+        return None
+    mib = sum(needs_of(store.load_probe(task.probe)).memory_mib for task in group)
+    return None if math.isinf(mib) else int(mib * 2**20)
+
+
+@contextmanager
+def _our_signals() -> Iterator[None]:
+    """Keep our handling of SIGTERM, in whose place Ray would put one of its own."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
