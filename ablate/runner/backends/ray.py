@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import signal
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import ActorDiedError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ablate.errors import AblateError, StoreError
@@ -39,7 +40,12 @@ from ablate.store import Store
 
 _DESCRIBED_WITHIN_S = 120.0
 _OBJECT_STORE_BYTES = 80 * 2**20  # of a cluster of our own; Ray takes no less than 75 MiB
-_RELAY = ray.remote(concurrency_groups={"receive": 1})(Relay)
+_REMOTE: Any = ray.remote  # its types know no groups of methods
+_RELAY = _REMOTE(concurrency_groups={"receive": 1})(Relay)
+_ANSWERS_WITHIN_S = 10.0
+_PROCESSES_MIB = 700.0
+"""Of an actor and its worker, beside what a run adds: each has PyTorch imported, which took 350 MiB
+with PyTorch 2.13 on Linux."""
 _SHARE_OF_A_GPU = 0.001  # for a task that only looks
 
 
@@ -141,6 +147,7 @@ def open_backend(request: BackendRequest) -> RayBackend:
     }
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
+        _knock(address)
         with _our_signals():
             ray.init(
                 address,
@@ -148,7 +155,7 @@ def open_backend(request: BackendRequest) -> RayBackend:
                 log_to_driver=False,
                 **(own if address == "local" else {}),
             )
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         first_line = str(error).partition("\n")[0]
         raise ClusterError(
             f"--address {address}: there is no Ray cluster to connect to: {first_line}; `ray start "
@@ -202,7 +209,7 @@ class RayProcess:
                     if parcel.is_last:
                         self._ended.set()
                     yield self._unpacked(parcel)
-        except RayError as error:
+        except (RayError, ConnectionError) as error:
             self._ended.set()
             yield self._exited(error)
         self.kill()
@@ -233,12 +240,22 @@ class RayProcess:
                 return TaskFinished(parcel.message.key, "other", str(error))
         return parcel.message
 
-    def _exited(self, error: RayError) -> ProcessExited:
-        """Return how a process ended of which Ray knows only that it is gone."""
-        if isinstance(error, RayActorError) and _is_alive(self._node.id):
+    def _exited(self, error: Exception) -> ProcessExited:
+        """Return how a process ended of which Ray knows only that it does not answer.
+
+        If its node only seems to be lost, its run is still locked there and not made twice.
+        """
+        if isinstance(error, ActorDiedError) and _is_alive(self._node.id):
             return ProcessExited(-signal.SIGKILL)
-        reason = str(error).partition("\n")[0]
-        return ProcessExited(1, f"the node {self._node.name} was lost: {reason}")
+        why = "" if isinstance(error, RayActorError) else f": {_last_line(error)}"
+        return ProcessExited(1, f"the node {self._node.name} does not answer any more{why}")
+
+
+def _knock(address: str) -> None:
+    """Raise an OSError if no port is open at an address, for which Ray would wait for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host, int(port)), _ANSWERS_WITHIN_S).close()
 
 
 def _nodes() -> list[_Node]:
@@ -333,7 +350,8 @@ def _memory_bytes(group: TaskGroup, store: Store) -> int | None:
     """Return the memory of a CPU that runs were measured to need; None if that is not known."""
     if group[0].action == "probe" or group[0].device == "cuda":
         return None
-    mib = sum(needs_of(store.load_probe(task.probe)).memory_mib for task in group)
+    needs = (needs_of(store.load_probe(task.probe)).memory_mib for task in group)
+    mib = _PROCESSES_MIB + sum(needs)
     return None if math.isinf(mib) else int(mib * 2**20)
 
 

@@ -99,8 +99,8 @@ class Relay:
         try:
             self._process = process = LocalProcess(self._device, log)
         except OSError as error:
-            message = ProcessExited(1, f"no worker can be started: {error}")
-            self._parcels.put(Parcel(message, is_last=True))
+            reason = f"no worker can be started: {error}"
+            self._parcels.put(Parcel(ProcessExited(1, reason), is_last=True))
             return
         finally:
             is_started.set()

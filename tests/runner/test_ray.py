@@ -1,0 +1,210 @@
+"""Ray: two nodes on one machine, of which one is lost; the numbers are the local ones.
+
+pytest -m ray tests/runner/test_ray.py   # about a minute and a half
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablate import api
+from ablate.errors import AblateError
+from ablate.runner.backends import nodes
+from ablate.runner.backends.contract import BackendRequest
+from ablate.runner.backends.registry import open_backend
+from ablate.runner.probe import n_rounds_of
+from ablate.store import Store
+
+ray = pytest.importorskip("ray", reason="needs ray: pip install '.[ray]'")
+cluster_utils = pytest.importorskip("ray.cluster_utils")
+ray_backend = pytest.importorskip("ablate.runner.backends.ray")
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.filterwarnings("default"),  # Ray's own
+]
+
+ROOT = Path(__file__).parents[2]
+STEPS, LOST_AT = 100, 10
+OVERRIDES = (
+    f"training.steps={STEPS}",
+    "training.evaluate_every=10",
+    "corpus.size=2000",
+    "decoding=greedy",
+)
+ROWS = ("baseline", "none")
+MEMORY = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Use a cache of our own, in the nodes too, which are started later."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("ABLATE_CACHE", str(folder))
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        yield folder
+
+
+@pytest.fixture
+def cluster(cache: Path) -> Iterator[Any]:
+    """Return a cluster with two nodes of one core each, beside a head that does nothing."""
+    made = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, **MEMORY}, shutdown_at_exit=True
+    )
+    for _ in range(2):
+        made.add_node(num_cpus=1, object_store_memory=MEMORY["object_store_memory"])
+    made.wait_for_nodes()
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def _run(results: Path, **options: Any) -> Store:
+    """Make the reduced experiment; return where it is."""
+    chosen = api.RunOptions(
+        seeds=(1,), overrides=OVERRIDES, device="cpu", results=results, figures=False, **options
+    )
+    outcome = api.run(ROOT / "experiments" / "pe.yaml", chosen, only=ROWS)
+    assert outcome.exit_status == 0
+    return Store(results)
+
+
+@pytest.fixture(scope="module")
+def local(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return the numbers of the runs that this machine makes without Ray."""
+    return _numbers(_run(tmp_path_factory.mktemp("local"), probes=False))
+
+
+def _numbers(store: Store) -> dict[str, Any]:
+    """Return all of the runs that must not depend on where they are made: bits, not digits."""
+    numbers: dict[str, Any] = {}
+    for folder in sorted((store.results / "runs").iterdir()):
+        record = store.load(folder.name) or {}
+        curve = (folder / "curve.csv").read_text(encoding="utf-8").splitlines()
+        numbers[folder.name] = {
+            "status": record["status"],
+            "scores": {key: record[key] for key in ("variant", "seed", "dev", "test", "params")},
+            "losses": [line.split(",")[:-1] for line in curve],  # without the time
+            "weights": (folder / "model.safetensors").read_bytes(),
+            "translations": [file.read_bytes() for file in sorted(folder.glob("hypotheses.*.txt"))],
+        }
+    return numbers
+
+
+@contextmanager
+def _losing_a_node(cluster: Any, results: Path) -> Iterator[list[str]]:
+    """Remove a node once the run there is well on its way; yield the name of the node."""
+    lost: list[str] = []
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not lost and not is_over.wait(0.1):
+            for session in api.status(results=results):
+                far = [run for run in session.running if (run.step or 0) >= LOST_AT]
+                if far:
+                    lost.append(far[0].device)
+                    _remove(cluster, far[0].device.split()[0])
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield lost
+    finally:
+        is_over.set()
+        watcher.join()
+
+
+def _remove(cluster: Any, name: str) -> None:
+    (node,) = [each for each in ray_backend._nodes() if each.name == name]
+    (worker,) = [each for each in cluster.worker_nodes if each.node_id == node.id]
+    for started in worker.all_processes.values():
+        for process in started:
+            for pid in (*_below(process.process.pid), process.process.pid):
+                os.kill(pid, signal.SIGKILL)  # a machine that is gone ends nothing in order
+    cluster.remove_node(worker, allow_graceful=False)
+
+
+def _below(pid: int) -> Iterator[int]:
+    """Yield the children of a process, their children, and so on."""
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, file.read_text(encoding="ascii").split()):
+            yield from _below(child)
+            yield child
+
+
+@pytest.mark.parametrize("is_shared", [True, False], ids=["shared folder", "bundles"])
+def test_a_run_whose_node_is_lost_is_repeated_to_the_very_same_numbers(
+    is_shared: bool,
+    cluster: Any,
+    local: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    if not is_shared:
+        describe = nodes.describe
+        monkeypatch.setattr(nodes, "describe", lambda kind, _: describe(kind, Path("/nowhere")))
+    options = {"backend": "ray", "backend_options": {"address": cluster.address}}
+    with _losing_a_node(cluster, tmp_path) as lost:
+        store = _run(tmp_path, probes=not is_shared, probe_seconds=0.0, **options)
+    heard = capfd.readouterr().err
+    assert len(lost) == 1
+    node = lost[0].split()[0]
+    assert f"the node {node} does not answer any more; once more, in another process" in heard
+    assert f"started on {lost[0]}" in heard
+    assert _numbers(store) == local
+    assert not list(tmp_path.glob(".shared*"))
+    if not is_shared:
+        probes = [json.loads(file.read_bytes()) for file in (tmp_path / "probes").glob("*.json")]
+        assert [n_rounds_of(probe) for probe in probes] == [2, 2]
+    assert _left_workers() == []
+
+
+def _left_workers() -> list[str]:
+    """Return the command lines of worker processes that are still there after a while."""
+    deadline = time.monotonic() + 10
+    while (left := _workers()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return left
+
+
+def _workers() -> list[str]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().decode().split("\0")
+            cache = f"ABLATE_CACHE={os.environ['ABLATE_CACHE']}"
+            if "ablate.runner" in words and cache.encode() in (folder / "environ").read_bytes():
+                found.append(" ".join(words))
+        except OSError:
+            continue
+    return found
+
+
+def test_what_a_cluster_cannot_do_is_refused(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusal(device: str = "cpu", address: str = cluster.address) -> str:
+        request = BackendRequest(device, None, tmp_path, {"address": address})
+        with pytest.raises(AblateError) as caught:
+            open_backend("ray", request)
+        return str(caught.value)
+
+    assert "no node of the cluster has a GPU" in refusal("cuda")
+    assert "Ray chooses devices" in refusal("cuda:0,2")
+    monkeypatch.setattr(nodes, "versions", lambda: {"ablate": "0.0.1"})
+    assert "would not make the same runs: it has ablate 0.1.0, and here is 0.0.1" in refusal()
+    assert not ray.is_initialized()
+    assert "there is no Ray cluster to connect to" in refusal(address="127.0.0.1:1")
