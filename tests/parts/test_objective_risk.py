@@ -27,6 +27,7 @@ def test_the_loss_is_the_papers_and_the_weights_its_derivatives(
     objective = MinimumRisk(0, alpha=alpha, likelihood=likelihood)
     loss, weights = objective.weigh(LOG_P, COSTS, IS_DISTINCT)
     torch.testing.assert_close(loss, expected.detach(), rtol=1e-12, atol=0)
+    assert log_p.grad is not None
     torch.testing.assert_close(weights, -log_p.grad, rtol=1e-9, atol=1e-15)
 
 
