@@ -85,7 +85,7 @@ def test_options_are_listed_with_their_ranges_and_defaults(listed: Listed) -> No
         for name in ("base", "layout")
     )
     assert (base.type, base.default, base.is_required) == ("number > 0", 10_000.0, False)
-    assert layout.type == "interleaved | halves"
+    assert layout.type == "interleaved | halves | padded_halves"
     betas = next(o for o in listed["optimizer", "adam"].options if o.name == "betas")
     assert betas.type == "[number >= 0 and < 1, number >= 0 and < 1]"
     train = next(o for o in listed["corpus", "files"].options if o.name == "train")

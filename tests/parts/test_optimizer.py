@@ -544,6 +544,15 @@ def test_sophia_takes_the_steps_of_its_paper(gamma: float) -> None:
     assert any(bounded)
 
 
+@pytest.mark.parametrize(("every", "n_passes"), [(1, 4 / 3), (4, 1 / 3)])
+def test_an_estimate_of_sophia_is_two_passes_forward_and_one_back(
+    every: int, n_passes: float
+) -> None:
+    """A pass forward is a third of one forward and backward; most steps have no estimate."""
+    maker = build(Optimizer, choose(Optimizer, "sophia", every=every))
+    assert maker.extra_passes == pytest.approx(n_passes)
+
+
 def test_sophia_without_an_estimate_moves_every_weight_by_the_rate() -> None:
     bowl = Bowl()
     before = [p.detach().clone() for p in bowl.parameters()]

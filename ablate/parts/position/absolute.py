@@ -66,7 +66,7 @@ class Sinusoidal(Position):
         stack_info: StackInfo,
         *,
         exponent: Literal["paper", "literal_2i", "t2t"] = "paper",
-        layout: Layout | Literal["padded_halves"] = "interleaved",
+        layout: Literal["interleaved", "halves", "padded_halves"] = "interleaved",
         base: PositiveFloat = 10_000.0,
         first: Annotated[NonNegativeInt, AddedOption(0)] = 0,
     ) -> None:
