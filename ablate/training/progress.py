@@ -33,7 +33,7 @@ class TrainingResult:
     Attributes:
         steps: optimizer steps.
         epochs: epochs seen to the end.
-        batches_per_epoch: of them.
+        batches_per_epoch: of them; where they differ, of the first with seed 0.
         target_tokens: padding not counted.
         seconds: wall time in the loop, evaluation included, over all its processes.
         final_loss: of the objective, per target token, over the last row of the curve.

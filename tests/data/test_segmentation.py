@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 from tokenizers import Tokenizer as Engine
 from tokenizers import models
 
@@ -29,6 +30,7 @@ from ablate.data.segmentation import (
     resampled,
 )
 from ablate.data.tokenizer import EOS, PAD, UNK, Tokenizer, TokenizerPair
+from ablate.measuring.workload import Workload
 from ablate.registry import build, choose
 from ablate.training.plan import Stream, count_steps
 from tests.data.test_prepare import folder, run_spec
@@ -289,6 +291,18 @@ def test_epochs_and_tokens_are_counted_as_they_come(folder: Path) -> None:
     assert [steps(epochs=n) for n in (1, 2, 3)] == ends.tolist()
     n_tokens = sum(batch.n_tokens for batch in whole[: ends[1] + 1])
     assert steps(target_tokens=n_tokens) == ends[1] + 1
+
+
+def test_estimates_are_of_the_text_that_seed_0_has_first(folder: Path) -> None:
+    """The probe's steps are batches of the lengths that training sees."""
+    run = sampling_run(folder, dropout=0.9)
+    run = run.model_copy(update={"training": run.training.model_copy(update={"batch_tokens": 200})})
+    prepared = prepare(run)
+    work = Workload(run, prepared, torch.device("cpu"))
+    lengths = prepared.train.of_epoch(0, 0).tgt.lengths
+    for (batch,) in (*work.steps, work.largest):
+        assert batch.n_tokens == lengths[batch.index].sum()
+        assert batch.n_tokens > prepared.train.tgt.lengths[batch.index].sum()
 
 
 @pytest.mark.parametrize(

@@ -365,11 +365,13 @@ def test_all_others_have_one_rate_for_all_parameters(name: str) -> None:
     assert {group.rate for group in groups} == {1.0}
 
 
-def moved(initialisation: dict[str, Any], d_model: int) -> tuple[float, float]:
+def moved(
+    initialisation: dict[str, Any], d_model: int, n_heads: int = 4, **changes: Any
+) -> tuple[float, float]:
     """Make three steps of Adam; return how far the decoder's output and the logits moved (rms)."""
     spec = ModelSpec.model_validate(
         {
-            "dims": {"d_model": d_model, "n_heads": 4, "max_len": 8},
+            "dims": {"d_model": d_model, "n_heads": n_heads, "max_len": 8},
             "n_layers": 1,
             "feed_forward": {"name": "relu", "d_ff": 2 * d_model},
             "residual": "pre",
@@ -377,6 +379,7 @@ def moved(initialisation: dict[str, Any], d_model: int) -> tuple[float, float]:
             "embedding": {"name": "tied", "scale": "none", "init_std": 1.0},
             "initialisation": initialisation,
             "dropout": {"embedding": 0.0, "residual": 0.0},
+            **changes,
         }
     )
     torch.manual_seed(0)
@@ -412,6 +415,29 @@ def test_the_steps_of_mup_do_not_grow_with_the_width() -> None:
     (narrow, narrow_logits), (broad, broad_logits) = (moved(plain, d) for d in (32, 128))
     assert broad > 1.15 * narrow
     assert broad_logits > 2.5 * narrow_logits
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_heads": (4, 16)},
+        {"position": ({"name": "learned", "init_std": 0.5},) * 2},
+        {"norm": ({"name": "scale", "unit": True},) * 2},
+        {"feed_forward": tuple({"name": "mixture_of_experts", "d_ff": d} for d in (64, 256))},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_nor_with_more_heads_or_with_parts_that_have_scales_of_their_own(
+    changes: dict[str, tuple[Any, Any]],
+) -> None:
+    mup = {"name": "mup", "base_d_model": 32}
+    (narrow, narrow_logits), (broad, broad_logits) = (
+        moved(mup, d, **{key: values[i] for key, values in changes.items()})
+        for i, d in enumerate((32, 128))
+    )
+    assert broad == pytest.approx(narrow, rel=0.25)
+    assert 0.4 < broad_logits / narrow_logits < 1.2
 
 
 @pytest.mark.parametrize(
