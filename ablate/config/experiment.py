@@ -306,7 +306,12 @@ class TrainingSpec(OneOf):
 
 
 class RunSpec(Frozen):
-    """Everything that determines one run, complete in itself."""
+    """Everything that determines one run, complete in itself.
+
+    Attributes:
+        devices_per_run: devices that train the run together, each a part of every batch. Their
+            number is part of the run's identity, since each draws dropout of its own.
+    """
 
     corpus: Annotated[Choice, PartField("corpus", "synthetic")]
     tokenizer: Annotated[Choice, PartField("tokenizer", "bpe")]
@@ -314,6 +319,7 @@ class RunSpec(Frozen):
     training: TrainingSpec
     decoding: Annotated[Choice, PartField("decoding", "beam")]
     seed: NonNegativeInt = 1
+    devices_per_run: Annotated[PositiveInt, AddedOption(1)] = 1
 
     @model_validator(mode="before")
     @classmethod

@@ -41,11 +41,11 @@ class StepInputs:
     tgt_in: Tensor
     tgt_out: Tensor
     n_tokens: int | Tensor
-    normalizer: int | Tensor
+    normalizer: float | Tensor
     token_index: Tensor | None = None
 
     @classmethod
-    def of(cls, batch: Batch, normalizer: int) -> StepInputs:
+    def of(cls, batch: Batch, normalizer: float) -> StepInputs:
         """Return the inputs of a batch, for a pass without the logits of padding."""
         is_token = batch.tgt_out.flatten() != PAD
         token_index = torch.nonzero_static(is_token, size=batch.n_tokens)[:, 0]
@@ -85,10 +85,6 @@ def forward_backward(
 ) -> Tensor:
     """Run forward and backward on a batch, adding to the gradients of the parameters.
 
-    The logits of all tokens together would be the largest tensor of a step by far, so they are
-    made, used and freed a part at a time. A risk depends on the probabilities of whole sentences:
-    these are computed first, and then make weights of the tokens' cross-entropies.
-
     Args:
         model: on the device of the inputs.
         step_config: objective and precision.
@@ -98,6 +94,27 @@ def forward_backward(
     Returns:
         Two losses, both summed over the target tokens, (2,): the objective's, and what parts of
         the model add to it.
+    """
+    losses, roots, gradients = backward_to_hidden(model, step_config, inputs, forward_hidden)
+    torch.autograd.backward(roots, gradients)
+    return losses
+
+
+def backward_to_hidden(
+    model: Transformer,
+    step_config: StepConfig,
+    inputs: StepInputs,
+    forward_hidden: ForwardHidden = forward_hidden,
+) -> tuple[Tensor, list[Tensor], list[Tensor | None]]:
+    """Run forward, and backward through the output layer, adding to the gradients of that.
+
+    The logits of all tokens together would be the largest tensor of a step by far, so they are
+    made, used and freed a part at a time. A risk depends on the probabilities of whole sentences:
+    these are computed first, and then make weights of the tokens' cross-entropies.
+
+    Returns:
+        The two losses of `forward_backward`; and for `torch.autograd.backward` the tensors from
+        which the gradient flows on, and their gradients.
     """
     objective = step_config.objective
     candidates: Candidates | None = None
@@ -133,8 +150,8 @@ def forward_backward(
     aux_loss = sum(aux_losses, start=total.new_zeros(())) * inputs.n_tokens
     gradient = _gradient(chunks)
     roots = [hidden, aux_loss / inputs.normalizer] if aux_loss.requires_grad else [hidden]
-    torch.autograd.backward(roots, [gradient, None][: len(roots)])
-    return torch.stack((total if loss is None else loss, aux_loss.detach()))
+    losses = torch.stack((total if loss is None else loss, aux_loss.detach()))
+    return losses, roots, [gradient, None][: len(roots)]
 
 
 def _rows(model: Transformer, step_config: StepConfig, device: torch.device) -> tuple[int, int]:
@@ -156,7 +173,7 @@ def _backward(
     logits: Tensor,
     targets: Tensor,
     context: Tensor,
-    normalizer: int | Tensor,
+    normalizer: float | Tensor,
     n_rows: int,
 ) -> Tensor:
     """Send the gradient of the loss back through ``logits`` (passes N, V); return the loss, ().

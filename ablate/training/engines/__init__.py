@@ -2,7 +2,7 @@
 
 from ablate.training.engines.contract import Engine
 from ablate.training.engines.eager import Eager
-from ablate.training.engines.factory import NAMES, capturer_for, make_engine, resolve
+from ablate.training.engines.factory import NAMES, capturer_for, engine_of, make_engine, resolve
 from ablate.training.engines.random_draws import random_draws
 from ablate.training.engines.self_check import SelfCheck
 
@@ -12,6 +12,7 @@ __all__ = [
     "Engine",
     "SelfCheck",
     "capturer_for",
+    "engine_of",
     "make_engine",
     "random_draws",
     "resolve",

@@ -6,6 +6,7 @@ import warnings
 
 import torch
 
+from ablate.config.experiment import RunSpec
 from ablate.cuda_graphs import GraphCapturer
 from ablate.errors import SpecError
 from ablate.model import Transformer
@@ -13,14 +14,17 @@ from ablate.training.engines.compiled import Compiled
 from ablate.training.engines.contract import Engine
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.data_parallel import DataParallel
+from ablate.training.engines.distributed import Distributed
 from ablate.training.engines.eager import Eager
 from ablate.training.engines.requirements import batch_dependence, capture_blocker
 from ablate.training.step import StepConfig
 
-_ENGINES: dict[str, type[Engine]] = {
+_OF_ONE_DEVICE: dict[str, type[Engine]] = {
     cls.name: cls for cls in (Eager, DataParallel, CudaGraph, Compiled)
 }
-NAMES = ("auto", *_ENGINES)
+_ENGINES = {**_OF_ONE_DEVICE, Distributed.name: Distributed}
+NAMES = ("auto", *_OF_ONE_DEVICE)
+"""What a user may ask for; runs of several devices are executed by `Distributed` in any case."""
 
 
 def resolve(name: str, device: str) -> str:
@@ -34,7 +38,7 @@ def resolve(name: str, device: str) -> str:
     """
     if name == "auto":
         return CudaGraph.name if device == "cuda" else DataParallel.name
-    if name not in _ENGINES:
+    if name not in _OF_ONE_DEVICE:
         raise SpecError(f"there is no engine {name!r}; say {', '.join(NAMES)}")
     if name == CudaGraph.name and device != "cuda":
         raise SpecError(
@@ -42,6 +46,11 @@ def resolve(name: str, device: str) -> str:
             f"--engine auto, which is {DataParallel.name} there, or --device cuda"
         )
     return name
+
+
+def engine_of(run: RunSpec, name: str) -> str:
+    """Return the engine of a run: ``name``, as `resolve` returns it, if it has one device."""
+    return name if run.devices_per_run == 1 else Distributed.name
 
 
 def capturer_for(name: str, model: Transformer, device: torch.device) -> GraphCapturer | None:
@@ -88,7 +97,7 @@ def make_engine(
 
 def _unsupported_reason(name: str, model: Transformer, step_config: StepConfig) -> str:
     """Return what rules an engine out; empty if nothing does."""
-    if name == Eager.name:
+    if name in (Eager.name, Distributed.name):
         return ""
     if name != DataParallel.name:
         return capture_blocker(model, step_config.objective)

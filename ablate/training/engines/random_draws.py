@@ -11,9 +11,10 @@ from typing import Literal, get_args
 from ablate.config.experiment import TrainingSpec
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.data_parallel import DataParallel
+from ablate.training.engines.distributed import Distributed
 from ablate.training.engines.shards import max_n_shards
 
-RandomDraws = Literal["whole_batch", "micro_batches", "padded_batch"]
+RandomDraws = Literal["whole_batch", "micro_batches", "padded_batch", "ranks"]
 SCHEMES: tuple[RandomDraws, ...] = get_args(RandomDraws)
 
 
@@ -21,14 +22,16 @@ def random_draws(engine: str, training: TrainingSpec) -> RandomDraws:
     """Return the scheme of random draws of a run, which is part of its identity.
 
     Args:
-        engine: as `resolve` returns it.
+        engine: as `engine_of` returns it.
         training: gives the size of the batches, since small ones are never split.
 
     Returns:
         ``whole_batch``, each mask for all pairs of a batch at once; ``micro_batches``, for each
         shard from a seed of its own; ``padded_batch``, for sources padded to the length that
-        was captured.
+        was captured; ``ranks``, for the share of each rank from a seed of its own.
     """
+    if engine == Distributed.name:
+        return "ranks"
     if engine == DataParallel.name and max_n_shards(training.batch_tokens) > 1:
         return "micro_batches"
     return "padded_batch" if engine == CudaGraph.name else "whole_batch"

@@ -1,0 +1,136 @@
+"""A step by several ranks, each on a device of its own, with a part of every batch.
+
+B batch, T target tokens, D d_model.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ablate.cuda_graphs import GraphCapturer, generator_of
+from ablate.data.batches import Batch
+from ablate.model import Transformer
+from ablate.training.engines.contract import Engine
+from ablate.training.engines.shards import pop_gradients, trainable_parameters
+from ablate.training.gradient import StepInputs, backward_to_hidden
+from ablate.training.micro_batching import divide
+from ablate.training.step import StepConfig
+
+
+class Distributed(Engine):
+    """Splits every batch over the ranks of a process group, and sums their gradients.
+
+    All ranks make the same batches in the same order; each computes its share of the pairs. Losses
+    are divided by what the whole step has of tokens or sentences, on all ranks, and then summed, so
+    that the step is the one that a single device makes. Gradients are exchanged once per step,
+    with the last of its batches, while these are still on their way back.
+
+    Dropout: of each batch all ranks draw the same N seeds from the generator of the step, and rank
+    r draws the masks of its share from the r-th of them.
+
+    Args:
+        model: in training mode, with the same weights in all ranks.
+        step_config: how a step is made.
+        optimizer: of the model's parameters.
+        capturer: not used.
+
+    Source: Li et al. 2020, "PyTorch Distributed", VLDB 13(12), sec. 3.
+    """
+
+    name = "distributed"
+    shares_draws = False
+
+    def __init__(
+        self,
+        model: Transformer,
+        step_config: StepConfig,
+        optimizer: torch.optim.Optimizer,
+        capturer: GraphCapturer | None = None,
+    ) -> None:
+        super().__init__(model, step_config, optimizer, capturer)
+        self._rank, self._n_ranks = distributed.get_rank(), distributed.get_world_size()
+        self._generator = generator_of(next(model.parameters()).device)
+        self._n_to_come = 0  # batches of the step, with the present one
+        self._pass = _ForwardPass(model, step_config)
+        # To look for weights without a gradient also keeps the buckets as they are, which are made
+        # anew otherwise: then a run that goes on from a checkpoint would sum in another order
+        self._parallel = DistributedDataParallel(
+            self._pass, forward_sync_buffers=False, find_unused_parameters=True
+        )
+        self._parallel.register_comm_hook(None, _sum_over_ranks)
+
+    def accumulate(self, batches: Sequence[Batch]) -> tuple[Tensor, int]:
+        self._n_to_come = len(batches)
+        losses, n_tokens = super().accumulate(batches)
+        distributed.all_reduce(losses)
+        return losses, n_tokens
+
+    def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:
+        shares = divide(batch, self._n_ranks)
+        self.last_engine_batch = shares[0]  # the self-check repeats what fits into one device
+        self._n_to_come -= 1
+        with self._own_draws(), self._parallel.no_sync() if self._n_to_come else nullcontext():
+            if self._rank < len(shares):
+                return self._compute(shares[self._rank], normalizer)
+            # Every rank takes part in the exchange; one that has no pairs adds nothing
+            return self._compute(shares[0], math.inf).zero_()
+
+    def _compute(self, share: Batch, normalizer: float) -> Tensor:
+        roots = self._parallel(StepInputs.of(share, normalizer))
+        torch.autograd.backward(roots, self._pass.gradients)
+        return self._pass.losses
+
+    @contextmanager
+    def _own_draws(self) -> Iterator[None]:
+        """Draw from the seed of this rank; then go on as all ranks do."""
+        device = self._generator.device
+        seeds = torch.randint(2**62, (self._n_ranks,), generator=self._generator, device=device)
+        state = self._generator.get_state()
+        self._generator.manual_seed(int(seeds[self._rank]))
+        try:
+            yield
+        finally:
+            self._generator.set_state(state)
+
+
+class _ForwardPass(nn.Module):
+    """Forward, and backward through the output layer, as a module that DDP can wrap.
+
+    DDP expects one backward pass, and the output layer makes several, one for each part of the
+    logits. So their gradients are taken from the weights and enter that one pass through views of
+    them.
+
+    Attributes:
+        losses: of the last pass, as `forward_backward` returns them, (2,).
+        gradients: of what the last pass has returned.
+    """
+
+    def __init__(self, model: Transformer, step_config: StepConfig) -> None:
+        super().__init__()
+        self.model = model
+        self._step_config = step_config
+        self.losses = torch.empty(0)
+        self.gradients: list[Tensor | None] = []
+
+    def forward(self, inputs: StepInputs) -> list[Tensor]:
+        """Return the tensors from which the gradient flows on: hidden (B T, D), losses, views."""
+        weights, before = trainable_parameters(self.model), pop_gradients(self.model)
+        self.losses, roots, gradients = backward_to_hidden(self.model, self._step_config, inputs)
+        of_output = pop_gradients(self.model)
+        for weight, gradient in zip(weights, before, strict=True):
+            weight.grad = gradient
+        pairs = [(w.view_as(w), x) for w, x in zip(weights, of_output, strict=True) if x is not None]
+        self.gradients = [*gradients, *(gradient for _, gradient in pairs)]
+        return [*roots, *(view for view, _ in pairs)]
+
+
+def _sum_over_ranks(
+    _: object, bucket: distributed.GradBucket
+) -> torch.futures.Future[Tensor]:
+    """Sum gradients, where DDP by itself takes their mean."""
+    reduced = distributed.all_reduce(bucket.buffer(), async_op=True)
+    return reduced.get_future().then(lambda future: future.value()[0])

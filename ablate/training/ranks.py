@@ -1,0 +1,75 @@
+"""Ranks: the processes that train one run together, each on a device of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch import distributed
+
+TIMEOUT = timedelta(minutes=30)
+"""How long a rank waits for another one: longer than the first one takes to evaluate on dev."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The place of this process among those of its run.
+
+    Attributes:
+        rank: its number, from 0.
+        n: how many there are.
+    """
+
+    rank: int = 0
+    n: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Return whether this rank evaluates, and writes checkpoints and records."""
+        return self.rank == 0
+
+    def from_first(self, compute: Callable[[], float]) -> float:
+        """Return what ``compute`` returns in the first rank, where alone it is called.
+
+        All ranks call this together.
+
+        Raises:
+            RuntimeError: if a rank has been lost.
+        """
+        if self.n == 1:
+            return compute()
+        value = torch.tensor(float(compute()) if self.is_first else 0.0, dtype=torch.float64)
+        distributed.broadcast(value, src=0)
+        return value.item()
+
+
+ALONE = Ranks()
+
+
+@contextmanager
+def process_group(device: torch.device) -> Iterator[Ranks]:
+    """Join the process group that the environment describes in the variables of ``torchrun``.
+
+    Gradients are summed by NCCL on GPUs, by gloo on a CPU; what the hosts tell each other goes
+    through gloo in any case.
+
+    Args:
+        device: the kind; of several GPUs each rank takes that of its local rank.
+
+    Source: https://docs.pytorch.org/docs/stable/elastic/run.html, "Environment Variables".
+    """
+    is_cuda = device.type == "cuda"
+    if is_cuda:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if is_cuda else "gloo", timeout=TIMEOUT)
+    is_whole = False
+    try:
+        yield Ranks(distributed.get_rank(), distributed.get_world_size())
+        is_whole = True
+    finally:
+        if is_whole or not is_cuda:  # NCCL would wait for the rank that was lost
+            distributed.destroy_process_group()
