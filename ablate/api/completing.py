@@ -25,7 +25,7 @@ from ablate.registry import Choice, build
 from ablate.runner import devices
 from ablate.runner.backends.contract import Backend, BackendRequest
 from ablate.runner.backends.registry import open_backend
-from ablate.runner.check import check
+from ablate.runner.check import check, check_devices
 from ablate.runner.devices import Device
 from ablate.runner.display import display
 from ablate.runner.schedule import Limits, is_finished, rows_to_probe, schedule
@@ -56,6 +56,7 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
         if is_trained and not _unmeasured(selection, records, device, options):
             return records, False
         check(selection.whole)
+        check_devices(selection.whole, backend.worker_slots)
         fetch(selection.corpus)
         _schedule(selection, records, backend, options)
         return stored(selection, by.store, by.precision, by.engine), True

@@ -27,7 +27,7 @@ from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import build
 from ablate.runner import devices
-from ablate.runner.check import check
+from ablate.runner.check import check, check_devices
 from ablate.runner.devices import Device
 from ablate.runner.display import clock
 from ablate.runner.matching import target_tokens
@@ -35,6 +35,7 @@ from ablate.runner.probe import probe_key
 from ablate.runner.schedule import is_finished
 from ablate.runner.staleness import stale_remarks
 from ablate.store import Store
+from ablate.training.engines import engine_of
 from ablate.training.engines import resolve as resolve_engine
 from ablate.training.step import count_passes
 
@@ -67,6 +68,7 @@ class PlannedRow:
         seconds_per_run: of training, at the speed of the row's probe; until that is known, of
             another row's, times the ratio of their FLOPs; None until any row has been probed.
         is_time_estimated: whether it is by another row's speed.
+        devices_per_run: devices that train a run together.
         published: what others have printed of the row: name of the measure to value.
         chosen: paths whose value is matched or tuned, and which of the two.
         pending: paths whose value is still to be matched or tuned.
@@ -88,6 +90,12 @@ class PlannedRow:
     pending: tuple[str, ...] = ()
     tuning: tuple[PlannedRun, ...] = ()
     is_time_estimated: bool = False
+    devices_per_run: int = 1
+
+    @property
+    def device_seconds_per_run(self) -> float | None:
+        """Return `seconds_per_run` times the devices that a run has."""
+        return None if self.seconds_per_run is None else self.seconds_per_run * self.devices_per_run
 
     @property
     def n_done(self) -> int:
@@ -129,13 +137,14 @@ class Plan:
         Each as long as it would alone: where runs share a GPU, it takes less.
         """
         missing = [row for row in self.rows if row.n_missing]
-        total = _sum((row.seconds_per_run, row.n_missing) for row in missing)
+        total = _sum((row.device_seconds_per_run, row.n_missing) for row in missing)
         return None if total is None else total / self.n_worker_slots
 
     @property
     def device_seconds(self) -> float | None:
         """Return how long all runs train on one device; None until some row has been probed."""
-        return _sum((row.seconds_per_run, len(row.runs) + len(row.tuning)) for row in self.rows)
+        runs = ((row.device_seconds_per_run, len(row.runs) + len(row.tuning)) for row in self.rows)
+        return _sum(runs)
 
     @property
     def weight_mib(self) -> float:
@@ -150,9 +159,10 @@ class Plan:
         n_runs = sum(len(row.runs) for row in self.rows) + n_tuning
         left = self.seconds_left
         n_sharing = max((row.runs_at_once for row in self.rows), default=1)
+        n_devices = max((row.devices_per_run for row in self.rows), default=1)
         lines = [
             f"{n_runs - self.n_missing} of {n_runs} runs are done, {self.n_missing} are missing; "
-            f"{self.n_worker_slots * n_sharing} at a time on {self.device}"
+            f"{self.n_worker_slots // n_devices * n_sharing} at a time on {self.device}"
         ]
         if n_tuning:
             n_done = sum(run.is_done for row in self.rows for run in row.tuning)
@@ -214,6 +224,7 @@ def plan(
     by = MadeBy(Store(Path(results)), precision, resolve_engine("auto", worker_slots[0].kind))
     selection = select(path, overrides, seeds, only, by)
     check(selection.whole)
+    check_devices(selection.whole, worker_slots)
     experiment = selection.experiment
     published = experiment.published
     planner = _Planner(worker_slots[0], by.store, selection)
@@ -283,6 +294,7 @@ class _Planner:
             chosen=row.chosen,
             pending=row.pending,
             tuning=tuple(self._run(run, precision, is_tuning=True) for run in tuning),
+            devices_per_run=row.spec.devices_per_run,
         )
 
     def _counts(self, spec: ModelSpec, vocabulary: Vocabulary) -> tuple[int, float]:
@@ -296,7 +308,7 @@ class _Planner:
         return self._counted[key]
 
     def _probe(self, spec: RunSpec, precision: str) -> Mapping[str, Any]:
-        key = probe_key(spec, self._device, precision, self._engine)
+        key = probe_key(spec, self._device, precision, engine_of(spec, self._engine))
         return self._store.load_probe(key) or {}
 
     def _run(self, run: Run, precision: str, *, is_tuning: bool = False) -> PlannedRun:

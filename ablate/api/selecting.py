@@ -22,7 +22,7 @@ from ablate.runner.schedule import is_finished
 from ablate.runner.task import Task
 from ablate.store import Store
 from ablate.training import engines
-from ablate.training.engines import Eager, random_draws
+from ablate.training.engines import Eager, engine_of, random_draws
 
 Record = dict[str, Any]
 Records = dict[tuple[str, int], Record]
@@ -210,18 +210,19 @@ def tasks(
         if fingerprint is None:
             raise DataError(f"the corpus {run.spec.corpus.name!r} has not been fetched")
         precision = resolve(run.spec.training.precision, device)
+        of_run = engine_of(run.spec, engine)
         todo.append(
             Task(
                 action="train",
-                key=hash_of(run.spec, fingerprint, precision, engine),
+                key=hash_of(run.spec, fingerprint, precision, of_run),
                 experiment=run.experiment,
                 variant=run.variant,
                 spec=plain(run.spec, precision),
                 device=device.kind,
                 precision=precision,
                 results=results.absolute(),
-                probe=probe_key(run.spec, device, precision, engine),
-                engine=engine,
+                probe=probe_key(run.spec, device, precision, of_run),
+                engine=of_run,
                 eager_key=hash_of(run.spec, fingerprint, precision, Eager.name),
                 fresh=is_fresh,
             )
@@ -231,7 +232,7 @@ def tasks(
 
 def hash_of(run_spec: RunSpec, fingerprint: str, precision: str, engine: str) -> str:
     """Return the hash of a run whose precision and engine are resolved."""
-    draws = random_draws(engine, run_spec.training)
+    draws = random_draws(engine_of(run_spec, engine), run_spec.training)
     return config.identity(run_spec, fingerprint, precision, draws)
 
 

@@ -5,6 +5,7 @@ To be called with nothing else on the device; memory is only right in a process 
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import time
@@ -21,6 +22,7 @@ from ablate.measuring.flops import count_flops
 from ablate.measuring.workload import Workload
 from ablate.model import Transformer
 from ablate.processes import give_back_free_memory
+from ablate.training.ranks import ALONE, Ranks
 from ablate.training.step import count_passes
 
 _FEWEST, _MOST = 2, 50  # repeats
@@ -39,6 +41,7 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
     micro_batch_factor: int = 1,
     before_training: Callable[[], None] = lambda: None,
     seconds: float = 0.25,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Any]:
     """Build the model of ``spec`` and measure decoding, then training.
 
@@ -55,6 +58,7 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
         micro_batch_factor: how many times smaller than usual the parts of a batch are.
         before_training: called before the first step.
         seconds: about how long each measurement is repeated.
+        ranks: the place of this process among those that train together; the first one decodes.
 
     Returns:
         ``train_target_tokens_per_second``, padding not counted; ``decode_sentences_per_second``;
@@ -69,13 +73,13 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
     _load_libraries(device)
     memory = _Memory(device)
     model = work.model()
-    decode_seconds = _decode_seconds(work, model, seconds)
+    decode_seconds = _decode_seconds(work, model, seconds) if ranks.is_first else math.inf
     decode_peak_mib = memory.peak_mib()
     before_training()
     with closing(work.training(model, precision)) as training:
         training.warm_up([work.largest])
         training.warm_up(work.steps)
-        train_seconds = _median_seconds(lambda: training.run(work.steps), device, seconds)
+        train_seconds = _median_seconds(lambda: training.run(work.steps), device, seconds, ranks)
         train_peak_mib = memory.peak_mib()
     measured: dict[str, Any] = {
         "engine": training.engine_name,
@@ -138,17 +142,20 @@ def _load_libraries(device: torch.device) -> None:
     optimizer.step()
 
 
-def _median_seconds(work: Callable[[], None], device: torch.device, budget: float) -> float:
+def _median_seconds(
+    work: Callable[[], None], device: torch.device, budget: float, ranks: Ranks = ALONE
+) -> float:
     """Return the median wall time of ``work``, repeated at least twice.
 
     Args:
         work: warmed up.
         device: on which it is done.
         budget: about how many seconds to repeat it.
+        ranks: repeat it as often as the first one does.
     """
     _wait(device)
     seconds = [timed(work, device)]
-    n = min(max(_FEWEST, int(budget / seconds[0])), _MOST)
+    n = int(ranks.from_first(lambda: min(max(_FEWEST, int(budget / seconds[0])), _MOST)))
     seconds += [timed(work, device) for _ in range(n - 1)]
     return statistics.median(seconds)
 

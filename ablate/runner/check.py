@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +22,10 @@ from ablate.parts.objective import Objective
 from ablate.parts.optimizer import Optimizer
 from ablate.parts.schedule import Schedule
 from ablate.registry import Entry, RefusedError, build
+from ablate.runner.devices import Device
+from ablate.training.engines.requirements import batch_dependence
+
+_N_DEVICES = "devices_per_run"
 
 
 def check(experiment: Experiment) -> None:
@@ -38,6 +43,22 @@ def check(experiment: Experiment) -> None:
     ]
     if refusals:
         raise config.mistakes(experiment, refusals)
+
+
+def check_devices(experiment: Experiment, worker_slots: Sequence[Device]) -> None:
+    """Check that one machine has as many worker slots as a run has devices.
+
+    Raises:
+        SpecError: if none has, where the file says how many devices a run has.
+    """
+    baseline = experiment.rows[0]
+    n = baseline.spec.devices_per_run  # of all rows
+    n_most = max(Counter(device.node for device in worker_slots).values())
+    if n > n_most:
+        kind = worker_slots[0].kind
+        way_out = f"--jobs {n}, or fewer devices" if kind == "cpu" else "fewer devices"
+        reason = f"a run asks for {n} devices ({kind}), and {n_most} can be had; say {way_out}"
+        raise config.mistakes(experiment, [(baseline.name, _N_DEVICES, reason)])
 
 
 def blueprint(run: RunSpec) -> Transformer:
@@ -68,6 +89,20 @@ def _broken_contracts(parts: Mapping[str, Entry]) -> Iterator[None]:
         raise RefusedError(paths[0] if paths else "model", str(error)) from error
 
 
+def _check_shares(run: RunSpec) -> None:
+    """Check that every device of a run can compute its share of a batch by itself.
+
+    Raises:
+        RefusedError: if a part looks at a batch as a whole.
+    """
+    if run.devices_per_run == 1:
+        return
+    objective = build(Objective, run.training.objective, PAD, at="training.objective")
+    reason = batch_dependence(blueprint(run), objective)
+    if reason:
+        raise RefusedError(_N_DEVICES, f"a batch cannot be split over devices: {reason}; say 1")
+
+
 def _refusals(run: RunSpec) -> Iterator[RefusedError]:
     training = run.training
     if training.teacher is not None and not Path(training.teacher).is_file():
@@ -79,6 +114,7 @@ def _refusals(run: RunSpec) -> Iterator[RefusedError]:
         lambda: build(Optimizer, training.optimizer, at="training.optimizer"),
         lambda: build(Schedule, training.schedule, run.model.dims, 1, at="training.schedule"),
         lambda: build(Search, run.decoding, at="decoding"),
+        lambda: _check_shares(run),
     ]
     for attempt in attempts:
         try:

@@ -45,19 +45,21 @@ class Device:
         index: which GPU, as PyTorch counts them; None for the CPU.
         node: the name of the machine in its cluster; empty: this one.
         facts: of a device on another machine.
+        others: the GPUs that a run has beside it.
     """
 
     kind: Literal["cpu", "cuda"]
     index: int | None = None
     node: str = ""
     facts: DeviceFacts | None = field(default=None, compare=False, repr=False)
+    others: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         name = self.kind if self.index is None else f"{self.kind}:{self.index}"
         return f"{self.node} {name}" if self.node else name
 
     def environment(self) -> dict[str, str]:
-        """Return the environment in which a process sees this device and no other.
+        """Return the environment in which a process sees this device, and those beside it alone.
 
         A process gets one CPU thread, however many runs there are: the order in which threads add
         numbers up shows in the last digits, and the same run must always give the same numbers.
@@ -65,8 +67,9 @@ class Device:
         The C library keeps what a step frees for the next one, or most of the memory would come
         fresh from the system, page by page, at every step.
         """
+        gpus = [] if self.index is None else [self.index, *self.others]
         return {
-            "CUDA_VISIBLE_DEVICES": "" if self.index is None else _driver_name(self.index),
+            "CUDA_VISIBLE_DEVICES": ",".join(map(_driver_name, gpus)),
             "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # what deterministic matrix products need
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",

@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from ablate.errors import AblateError, DivergedError, EngineError, KilledError
+from ablate.errors import AblateError, DivergedError, EngineError, KilledError, RunError
 
 Failure = Literal["memory", "killed", "engine", "process_lost", "other"]
 """Why a task left no result:
@@ -35,12 +35,27 @@ _LAST_WORDS = ("std::bad_alloc", "memory allocation of")
 """What C++ and Rust print before they abort a process for lack of memory."""
 
 
+class RankLostError(RunError):
+    """Another rank of the run has ended early.
+
+    Args:
+        reason: how, in words for the table.
+        failure: what kind of failure that was.
+    """
+
+    def __init__(self, reason: str, failure: Failure) -> None:
+        super().__init__(reason)
+        self.failure = failure
+
+
 def failure_of(error: BaseException) -> Failure:
     """Return what kind of failure an exception is.
 
     Lack of memory is looked for first, and among its causes too: `torch.OutOfMemoryError` is a
     `RuntimeError`, and a capture that ran out of memory is not one that an engine cannot make.
     """
+    if isinstance(error, RankLostError):
+        return error.failure
     if any(isinstance(each, KilledError) for each in _chain(error)):
         return "killed"
     if any(_is_out_of_memory(each) for each in _chain(error)):

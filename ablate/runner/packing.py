@@ -61,6 +61,7 @@ def pack_tasks(
             len(group) <= min(n_most, *map(runs_at_once, group))
             and sum(task.memory_mib for task in group) <= room
             and all(task.isolation == "none" and task.plugins == group[0].plugins for task in group)
+            and all(task.n_devices == 1 for task in group)
         )
 
     groups: list[list[Task]] = []

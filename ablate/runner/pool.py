@@ -7,8 +7,9 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from types import TracebackType
 
@@ -67,7 +68,8 @@ class Pool:
             deadline = time.monotonic() + self._grace_s
             for worker in self._busy:
                 worker.process.wait(max(0.0, deadline - time.monotonic()))
-        for worker in chain(self._busy, self._idle):
+        reserved = chain.from_iterable(worker.reserved for worker in self._busy)
+        for worker in (*self._busy, *reserved, *self._idle):
             worker.close()
 
     def run(
@@ -110,6 +112,8 @@ class Pool:
 
     def _exited(self, worker: _Worker, message: ProcessExited) -> list[TaskOutcome]:
         """Return how a group ended; its worker slot is free again, unless the machine is lost."""
+        self._idle += worker.reserved
+        worker.reserved = []
         if message.lost:
             worker.close()
         else:
@@ -126,16 +130,22 @@ class Pool:
 
     def _next(
         self, waiting: list[TaskGroup], *, is_alone: bool
-    ) -> tuple[TaskGroup, _Worker] | None:
+    ) -> tuple[TaskGroup, list[_Worker]] | None:
         """Take from ``waiting`` what begins next; return it with its worker, None if all must wait.
 
-        Of equal workers, one whose process is there already comes first.
+        Of equal workers, one whose process is there already comes first. A group of several devices
+        comes before others, and has a worker for each: the first does it, the others are reserved.
+        While it waits for them, no other group begins.
         """
         taken = {worker.device for worker in self._busy} if is_alone else ()
         free = [worker for worker in self._idle if worker.device not in taken]
         if not waiting or not free:
             return None
         free.sort(key=lambda worker: (self._memory_mib[worker.device], not worker.is_ready))
+        for number, group in enumerate(waiting):
+            if (n := group[0].n_devices) > 1:
+                near = _of_one_machine(free, n)
+                return (waiting.pop(number), near) if near else None
         workers = [*free, *self._busy]
         memories = [self._memory_mib[worker.device] for worker in workers]
         shares = plan(waiting, memories, [worker.seconds_left for worker in workers])
@@ -143,12 +153,15 @@ class Pool:
         if not firsts:
             return None
         number = min(firsts)
-        return waiting.pop(number), firsts[number]
+        return waiting.pop(number), [firsts[number]]
 
-    def _start(self, group: TaskGroup, worker: _Worker) -> None:
+    def _start(self, group: TaskGroup, workers: Sequence[_Worker]) -> None:
+        worker, *reserved = workers
         others = [other for other in self._busy if other.device == worker.device]
-        self._idle.remove(worker)
+        for each in workers:
+            self._idle.remove(each)
         self._busy.append(worker)
+        worker.reserved = reserved
         worker.begin(group)
         for each in (*others, worker):
             each.shared_device |= bool(others)
@@ -165,15 +178,18 @@ class _Worker:
         device: what the process sees.
         left: the tasks that have not ended yet, by their keys.
         shared_device: whether anything else has been at work on the device since the group began.
+        reserved: workers whose slots the group has too, which do nothing meanwhile.
     """
 
     def __init__(self, device: Device, start: StartProcess, messages: _Messages) -> None:
         self.device = device
         self.left: dict[str, Task] = {}
         self.shared_device = False
+        self.reserved: list[_Worker] = []
         self._largest: dict[str, int] = {}  # sentences in the largest batch of each task
         self._ender: Task | None = None  # whose failure ends the process under the others
         self._must_restart = False
+        self._visible = device  # to the process
         self._start = start
         self._cores = 1
         self._ends = 0.0
@@ -208,10 +224,13 @@ class _Worker:
             task.log.parent.mkdir(parents=True, exist_ok=True)
             text = "" if task is group[0] else f"It shared a process, see {self._log}\n"
             task.log.write_text(text, encoding="utf-8")
-        if not self.is_ready:
+        gpus = [w.device.index for w in self.reserved if w.device.index is not None]
+        device = replace(self.device, others=tuple(gpus))
+        if not self.is_ready or device != self._visible:
             self.close()
         if self._started is None:
-            process = self._start(self.device, group)
+            self._visible = device
+            process = self._start(device, group)
             thread = threading.Thread(target=self._listen, args=(process,), daemon=True)
             thread.start()
             self._started = process, thread
@@ -274,6 +293,15 @@ class _Worker:
         """Pass on every message, of which the last says how the process has ended."""
         for message in process.messages():
             self._messages.put((self, process, message))
+
+
+def _of_one_machine(workers: Sequence[_Worker], n: int) -> list[_Worker]:
+    """Return the last ``n`` of workers whose devices are of one machine; none if none has so many."""
+    for worker in reversed(workers):
+        near = [other for other in workers if other.device.node == worker.device.node]
+        if len(near) >= n:
+            return near[-n:]
+    return []
 
 
 def _reason(status: int, log: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,8 +25,10 @@ from ablate.record import speed_sessions
 from ablate.runner.devices import Device
 from ablate.runner.listener import Report
 from ablate.runner.provenance import hardware_of, versions
+from ablate.runner.ranks import joined_ranks
 from ablate.runner.task import Task
 from ablate.store import Store
+from ablate.training.ranks import Ranks
 
 _SPEEDS = ("train_target_tokens_per_second", "decode_sentences_per_second")
 _MOST_EARLIER = 7  # sessions that are kept beside the latest
@@ -99,15 +101,9 @@ def probe_one(task: Task, store: Store, report: Report) -> None:
     batches = Batches(prepared.train, spec.training.batch_tokens, PAD).of_epoch(0, 0)
     largest_batch = max(len(rows) for rows in batches.epoch(spec.seed, 0))
     report("measuring")
-    measured = measuring.probe(
-        spec,
-        prepared,
-        torch.device(task.device),
-        task.precision,
-        task.engine,
-        task.micro_batch_factor,
-        partial(report, "measuring steps", None, largest_batch),
-    )
+    with joined_ranks(task, _follow_probe) as ranks:
+        before_training = partial(report, "measuring steps", None, largest_batch)
+        measured = _measured(task, prepared, ranks, before_training)
     speeds = {name: measured[name] for name in _SPEEDS}
     if task.round == 0:
         rounds = {name: [speed] for name, speed in speeds.items()}
@@ -122,6 +118,26 @@ def probe_one(task: Task, store: Store, report: Report) -> None:
     rounds = {name: [*before["rounds"][name], speed] for name, speed in speeds.items()}
     medians = {name: statistics.median(values) for name, values in rounds.items()}
     store.save_probe(task.key, {**before, **medians, "rounds": rounds})
+
+
+def _follow_probe(task: Task, ranks: Ranks) -> None:
+    """Do the part of a probe of a rank that is not the first one."""
+    _measured(task, prepare(RunSpec.model_validate(task.spec)), ranks, lambda: None)
+
+
+def _measured(
+    task: Task, prepared: Prepared, ranks: Ranks, before_training: Callable[[], None]
+) -> dict[str, Any]:
+    return measuring.probe(
+        RunSpec.model_validate(task.spec),
+        prepared,
+        torch.device(task.device),
+        task.precision,
+        task.engine,
+        task.micro_batch_factor,
+        before_training,
+        ranks=ranks,
+    )
 
 
 def _of_corpus(prepared: Prepared, batches: Batches) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
     out of memory   alone on its device
                     in micro-batches 1/2, 1/4, ... of the usual size, down to single sentences
-    engine          in a fresh process, with the eager engine
+    engine          in a fresh process, with the eager engine, unless it has several devices
     other           in a process of its own, if it shared one
 
 In micro-batches a run keeps its identity. With the eager engine it is the run that ``--engine
@@ -84,8 +84,8 @@ def _with_more_memory(task: Task, ended: TaskOutcome) -> Retry | None:
 
 
 def _with_eager(task: Task, reason: str) -> Retry | None:
-    if task.engine == _EAGER:
-        return None
+    if task.engine == _EAGER or task.n_devices > 1:
+        return None  # one device would draw other dropout than several
     changes = {"engine": _EAGER, "engine_note": f"not {task.engine}: {reason}"}
     again = task.with_fallbacks(changes)
     is_fresh = task.fresh and again.key != task.key  # of another run nothing has been removed

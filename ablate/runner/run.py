@@ -27,12 +27,15 @@ from ablate.runner import provenance, staleness
 from ablate.runner.failures import reason_of, status_of
 from ablate.runner.listener import Report
 from ablate.runner.probe import columns
+from ablate.runner.ranks import joined_ranks
 from ablate.runner.resuming import resume, tidy
 from ablate.runner.task import Task
 from ablate.store import FINISHED, Store, describe, write_whole
+from ablate.training import TrainingResult
 from ablate.training.engines import capturer_for
 from ablate.training.engines.requirements import batch_dependence
 from ablate.training.loop import Job, train
+from ablate.training.ranks import Ranks
 from ablate.training.step import StepConfig, count_passes
 
 Record = dict[str, Any]
@@ -144,7 +147,10 @@ class _Attempt:
         of_first = batches.of_epoch(0, 0)
         largest_batch = max(len(rows) for rows in of_first.epoch(self.spec.seed, 0))
         with self._phase("training", largest_batch):
-            self._train(model, prepared, batches)
+            dependence = self._batch_dependence(model)
+            with joined_ranks(self.task, follow_run) as ranks:
+                result = self._train(model, prepared, ranks)
+            self._note_training(result, dependence)
         with self._phase("measuring dev"):
             self.known["dev"] = _of(self._likelihood(model, prepared.dev))
         self.known["test"] = {}
@@ -207,10 +213,17 @@ class _Attempt:
             "flops": {"train_per_target_token": flops},
         }
 
-    def _train(self, model: Transformer, prepared: Prepared, batches: Batches) -> None:
+    def follow(self, ranks: Ranks) -> None:
+        """Train with the first rank, and write nothing."""
+        prepared = prepare(self.spec)
+        self._train(self._assemble(prepared), prepared, ranks)
+
+    def _train(self, model: Transformer, prepared: Prepared, ranks: Ranks) -> TrainingResult:
+        # The first rank may go on as the run was begun; and when it says so the checkpoint is there
+        factor = int(ranks.from_first(lambda: self.task.micro_batch_factor))
         job = Job(
             spec=self.spec,
-            batches=batches,
+            batches=self._batches(prepared.train),
             n_target_ids=prepared.tokenizers.vocabulary.n_tgt,
             evaluate=lambda m: self._likelihood(m, prepared.dev).nll,
             device=self.device,
@@ -219,12 +232,14 @@ class _Attempt:
             engine=self.task.engine,
             capturer=self.capturer,
             cores=self.cores,
-            micro_batch_factor=self.task.micro_batch_factor,
+            micro_batch_factor=factor,
+            ranks=ranks,
         )
-        dependence = self._batch_dependence(model)
-        result = train(
+        return train(
             model, job, lambda progress: self.report("training", progress), self.should_stop
         )
+
+    def _note_training(self, result: TrainingResult, dependence: str) -> None:
         facts = asdict(result)
         self.known |= {key: facts.pop(key) for key in tuple(facts) if key.startswith("engine")}
         self.known["engine_note"] = self.known["engine_note"] or self.task.engine_note
@@ -286,6 +301,12 @@ class _Attempt:
 
     def _batches(self, encoded: Encoded) -> Batches:
         return Batches(encoded, self.spec.training.batch_tokens, PAD, self.device)
+
+
+def follow_run(task: Task, ranks: Ranks) -> None:
+    """Do the part of a run of a rank that is not the first one."""
+    folder = Store(task.results).path(task.key)
+    _Attempt(task, folder, lambda *_: None, lambda: False, lambda: 1).follow(ranks)
 
 
 def _of(likelihood: measuring.Likelihood) -> Record:

@@ -81,6 +81,11 @@ class Task:
         return self.spec["seed"]
 
     @property
+    def n_devices(self) -> int:
+        """Return how many devices it computes on together."""
+        return self.spec.get("devices_per_run", 1)
+
+    @property
     def fallbacks(self) -> dict[str, Any]:
         """Return what is executed otherwise than was asked for, because that failed."""
         changes: dict[str, Any] = {}

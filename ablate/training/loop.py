@@ -33,6 +33,7 @@ from ablate.training.layers import LayerRecorder
 from ablate.training.micro_batching import most_parts
 from ablate.training.plan import Stream, count_steps
 from ablate.training.progress import Progress, TrainingResult
+from ablate.training.ranks import ALONE, Ranks
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 
 _CHECKPOINT_SECONDS = 20.0
@@ -55,6 +56,8 @@ class Job:
         capturer: of CUDA graphs; an engine that needs one has its own by default.
         cores: returns how many of a CPU the run may keep busy now.
         micro_batch_factor: how many times smaller than usual the parts of a batch are.
+        ranks: the place of this process among those that make the run. The first one evaluates,
+            reports and writes; the others make the same steps.
     """
 
     spec: RunSpec
@@ -68,6 +71,7 @@ class Job:
     capturer: GraphCapturer | None = None
     cores: Callable[[], int] = lambda: 1
     micro_batch_factor: int = 1
+    ranks: Ranks = ALONE
 
 
 def train(
@@ -121,7 +125,7 @@ class _Loop:
         progress: Callable[[Progress], None],
         should_stop: Callable[[], bool],
     ) -> None:
-        self.model, self.job = model, job
+        self.model, self.job, self.ranks = model, job, job.ranks
         self.progress, self.should_stop = progress, should_stop
         training, seed = job.spec.training, job.spec.seed
         self.training = training
@@ -160,6 +164,8 @@ class _Loop:
     def run(self) -> TrainingResult:
         with closing(self.engine):
             self._go()
+        if not self.ranks.is_first:
+            return self._trained()
         self.model.zero_grad(set_to_none=True)
         give_back_free_memory()  # of steps, before the snapshots are read
         mean = self.moving.mean(self.state.step) if self.moving else self.snapshots.mean()
@@ -271,7 +277,7 @@ class _Loop:
 
     def _evaluate_weights(self) -> float:
         state = self.state
-        dev_nll = self.job.evaluate(self.model)
+        dev_nll = self.ranks.from_first(lambda: self.job.evaluate(self.model))
         self.model.train()
         if dev_nll < state.best_dev_nll:
             state.best_dev_nll, state.evaluations_without_gain = dev_nll, 0
@@ -279,7 +285,7 @@ class _Loop:
             state.evaluations_without_gain += 1
         patience = self.training.patience
         state.is_finished |= patience is not None and state.evaluations_without_gain >= patience
-        if not self.moving:
+        if not self.moving and self.ranks.is_first:
             self.snapshots.add(self.model, state.step, dev_nll, self._evaluations_to_come())
         return dev_nll
 
@@ -308,7 +314,11 @@ class _Loop:
         )
 
     def _save_if_due(self) -> None:
-        stops = not self.state.is_finished and self.should_stop()
+        stops = not self.state.is_finished and bool(self.ranks.from_first(self.should_stop))
+        if not self.ranks.is_first:
+            if stops:
+                raise self._stopped()
+            return
         is_due = time.perf_counter() - self.saved > _CHECKPOINT_SECONDS
         is_new = self.state.kept != self.snapshots.kept  # or the files and the list fall apart
         if not (stops or is_due or is_new or self.state.is_finished):
@@ -322,9 +332,14 @@ class _Loop:
         self._write()
         self.saved = time.perf_counter()
         if stops:
-            raise StoppedError(f"stopped after step {self.state.step} of {self.n_steps}")
+            raise self._stopped()
+
+    def _stopped(self) -> StoppedError:
+        return StoppedError(f"stopped after step {self.state.step} of {self.n_steps}")
 
     def _write(self) -> None:
+        if not self.ranks.is_first:
+            return
         self.curve.write(self.job.folder)
         self.layers.write(self.job.folder)
 

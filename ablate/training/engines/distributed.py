@@ -123,14 +123,12 @@ class _ForwardPass(nn.Module):
         of_output = pop_gradients(self.model)
         for weight, gradient in zip(weights, before, strict=True):
             weight.grad = gradient
-        pairs = [(w.view_as(w), x) for w, x in zip(weights, of_output, strict=True) if x is not None]
-        self.gradients = [*gradients, *(gradient for _, gradient in pairs)]
-        return [*roots, *(view for view, _ in pairs)]
+        views = [w.view_as(w) for w, x in zip(weights, of_output, strict=True) if x is not None]
+        self.gradients = [*gradients, *(gradient for gradient in of_output if gradient is not None)]
+        return [*roots, *views]
 
 
-def _sum_over_ranks(
-    _: object, bucket: distributed.GradBucket
-) -> torch.futures.Future[Tensor]:
+def _sum_over_ranks(_: object, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:
     """Sum gradients, where DDP by itself takes their mean."""
     reduced = distributed.all_reduce(bucket.buffer(), async_op=True)
     return reduced.get_future().then(lambda future: future.value()[0])

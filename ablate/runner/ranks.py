@@ -1,0 +1,230 @@
+"""The other ranks of a run on several devices: started by the first one, and ended with it.
+
+The first rank is the process that does the task. It starts the others with the environment that
+``torchrun`` gives to its ranks, so that they also work where that starts them all
+(`ablate.runner.rank`). By itself it is not used: it would have to import PyTorch anew for every
+rank, which a fork of the worker has done already, and it would be one more process between the
+pool and the run, with signals and logs of its own.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+from typing import NoReturn
+
+import torch
+from torch import distributed
+
+from ablate.errors import DivergedError, RunError, StoppedError
+from ablate.processes import die_with_parent
+from ablate.registry import adopt
+from ablate.runner.devices import compute_deterministically
+from ablate.runner.failures import (
+    Failure,
+    RankLostError,
+    failure_of,
+    failure_of_exit,
+    reason_of,
+)
+from ablate.runner.task import Task
+from ablate.training.ranks import ALONE, Ranks, process_group
+
+Follow = Callable[[Task, Ranks], None]
+"""What the other ranks do of a task; a function of a module."""
+
+_HOST = "127.0.0.1"
+_GRACE_S = 10.0  # in which a rank notices by itself that another one is lost
+_LOST = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
+"""Parts of messages of a `RuntimeError` by which PyTorch says that another rank does not answer."""
+
+
+@contextmanager
+def joined_ranks(task: Task, follow: Follow) -> Iterator[Ranks]:
+    """Make this process the first rank of a task; the others end with the block at the latest.
+
+    Args:
+        task: says how many there are; with one device nothing is started.
+        follow: what the others do.
+
+    Raises:
+        RankLostError: if another rank has ended early.
+        Exception: what ended the block.
+    """
+    device = torch.device(task.device)
+    if task.n_devices == 1:
+        yield ALONE
+        return
+    if "RANK" in os.environ:
+        with process_group(device) as ranks:
+            yield ranks
+        return
+    others = _Others(task, follow)
+    try:
+        with _environment(others.environment(0)), process_group(device) as ranks:
+            yield ranks
+        others.join()
+    except Exception as error:
+        cause = others.cause(error)
+        if cause is error:
+            raise
+        raise cause from error
+    finally:
+        others.close()
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name in values:
+            os.environ.pop(name)
+            if name in before:
+                os.environ[name] = before[name]
+
+
+class _Others:
+    """The ranks from 1 on, each a process.
+
+    Args:
+        task: what they work on.
+        follow: what they do of it.
+    """
+
+    def __init__(self, task: Task, follow: Follow) -> None:
+        self._n = task.n_devices
+        can_fork = sys.platform == "linux" and not torch.cuda.is_initialized()
+        context = multiprocessing.get_context("fork" if can_fork else "spawn")
+        pipes = [context.Pipe() for _ in range(1, self._n)]
+        self._connections = [own for own, _ in pipes]
+        self._processes = [
+            context.Process(target=_serve, args=(end, task, follow), daemon=True)
+            for _, end in pipes
+        ]
+        for process, (_, end) in zip(self._processes, pipes, strict=True):
+            process.start()
+            end.close()
+        # After the forks: it has a thread. Port 0 is any that is free
+        self._store = distributed.TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
+        for rank, own in enumerate(self._connections, start=1):
+            own.send(self.environment(rank))
+        self._is_closed = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def environment(self, rank: int) -> dict[str, str]:
+        """Return the variables of a rank, as ``torchrun`` sets them."""
+        return {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(self._n),
+            "LOCAL_WORLD_SIZE": str(self._n),
+            "MASTER_ADDR": _HOST,
+            "MASTER_PORT": str(self._store.port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",  # no rank is to open the store
+        }
+
+    def join(self) -> None:
+        """Wait until they have ended, as they do when the work is done."""
+        for process in self._processes:
+            process.join(_GRACE_S)
+
+    def cause(self, error: Exception) -> Exception:
+        """Return why the ranks end: an error of the first one, unless it says that one is lost."""
+        if not _is_lost(error):
+            return error
+        deadline = time.monotonic() + _GRACE_S
+        while not (losses := self._losses()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if not losses:
+            return RankLostError(f"the ranks have lost each other: {reason_of(error)}", "other")
+        return losses[0]
+
+    def close(self) -> None:
+        """End them, whatever they do."""
+        self._is_closed.set()
+        for process, own in zip(self._processes, self._connections, strict=True):
+            process.kill()
+            process.join()
+            own.close()
+
+    def _losses(self) -> list[RankLostError]:
+        """Return how ranks have ended early."""
+        losses = []
+        for rank, process in enumerate(self._processes, start=1):
+            if process.exitcode:
+                failure, how = self._end(rank, process.exitcode)
+                losses.append(RankLostError(f"rank {rank} of {self._n}: {how}", failure))
+        return losses
+
+    def _end(self, rank: int, status: int) -> tuple[Failure, str]:
+        """Return how a rank has ended that did not end well."""
+        if status < 0:
+            failure = failure_of_exit(status, "")
+            guess = " (out of memory?)" if failure == "killed" else ""
+            return failure, f"killed by signal {-status}{guess}"
+        own = self._connections[rank - 1]
+        with suppress(EOFError, OSError):
+            if own.poll():
+                return own.recv()
+        return "other", f"ended with exit status {status}"
+
+    def _watch(self) -> None:
+        """End this process if another one is lost and it does not notice: NCCL waits very long."""
+        running = list(self._processes)
+        while running and not any(process.exitcode for process in running):
+            connection.wait([process.sentinel for process in running], timeout=1.0)
+            if self._is_closed.is_set():
+                return
+            running = [process for process in running if process.exitcode != 0]
+        if running and not self._is_closed.wait(2 * _GRACE_S):
+            sys.stderr.write("; ".join(map(str, self._losses())) + "\n")
+            os._exit(RunError.exit_status)
+
+
+def _serve(own: Connection, task: Task, follow: Follow) -> NoReturn:
+    """Be one of the other ranks."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first rank ends this one
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    status = 0
+    try:
+        set_up(task)
+        os.environ.update(own.recv())
+        with process_group(torch.device(task.device)) as ranks:
+            follow(task, ranks)
+    except (StoppedError, DivergedError):
+        pass  # as the first rank, which says so
+    except Exception as error:
+        traceback.print_exc()
+        status = RunError.exit_status
+        if not _is_lost(error):
+            own.send((failure_of(error), reason_of(error)))
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(status)
+
+
+def set_up(task: Task) -> None:
+    """Prepare a process for computing a task, as a worker does for a group."""
+    torch.set_num_threads(1)
+    if task.device == "cuda":
+        compute_deterministically()
+    for plugin in task.plugins or ():
+        adopt(plugin)
+
+
+def _is_lost(error: Exception) -> bool:
+    """Return whether an error only says that another rank does not answer."""
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _LOST)
