@@ -256,7 +256,7 @@ def _may_vary(head: str, at: Mark, path: str, mistakes: list[Mistake]) -> bool:
     if head in ("corpus", "seed", "seeds"):
         what = "corpus" if head == "corpus" else "list of seeds"
         reason = f"all rows share one {what}; give it outside of the rows"
-    elif head in (*HEADER, *SECTIONS, *_FILES):
+    elif head in (*HEADER, *SECTIONS, *_FILES, "devices_per_run"):
         reason = f"{head!r} is not for one row; put it at the top level of the file"
     else:
         reason = unknown(head, VARYING)

@@ -175,6 +175,8 @@ def _hardware(record: Record) -> str:
         words.append(f"host {hardware['cpu']}")
     if hardware.get("threads"):
         words.append(counted(hardware["threads"], "thread"))
+    if (n := record.get("spec", {}).get("devices_per_run", 1)) > 1:
+        words.append(f"{n} devices per run")
     return ", ".join(word for word in words if word)
 
 

@@ -143,8 +143,9 @@ class Pool:
             return None
         free.sort(key=lambda worker: (self._memory_mib[worker.device], not worker.is_ready))
         for number, group in enumerate(waiting):
-            if (n := group[0].n_devices) > 1:
-                near = _of_one_machine(free, n)
+            if group[0].n_devices > 1:
+                free.sort(key=lambda worker: -self._memory_mib[worker.device])
+                near = _of_one_machine(free, group[0].n_devices)
                 return (waiting.pop(number), near) if near else None
         workers = [*free, *self._busy]
         memories = [self._memory_mib[worker.device] for worker in workers]
@@ -296,11 +297,11 @@ class _Worker:
 
 
 def _of_one_machine(workers: Sequence[_Worker], n: int) -> list[_Worker]:
-    """Return the last ``n`` of workers whose devices are of one machine; none if none has so many."""
-    for worker in reversed(workers):
+    """Return the first ``n`` workers of one machine; none if no machine has so many."""
+    for worker in workers:
         near = [other for other in workers if other.device.node == worker.device.node]
         if len(near) >= n:
-            return near[-n:]
+            return near[:n]
     return []
 
 

@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from typing import NoReturn
 
 import torch
-from torch import distributed
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ablate.errors import DivergedError, RunError, StoppedError
 from ablate.processes import die_with_parent
@@ -106,7 +106,8 @@ class _Others:
     def __init__(self, task: Task, follow: Follow) -> None:
         self._n = task.n_devices
         can_fork = sys.platform == "linux" and not torch.cuda.is_initialized()
-        context = multiprocessing.get_context("fork" if can_fork else "spawn")
+        fork, spawn = multiprocessing.get_context("fork"), multiprocessing.get_context("spawn")
+        context = fork if can_fork else spawn
         pipes = [context.Pipe() for _ in range(1, self._n)]
         self._connections = [own for own, _ in pipes]
         self._processes = [
@@ -117,7 +118,7 @@ class _Others:
             process.start()
             end.close()
         # After the forks: it has a thread. Port 0 is any that is free
-        self._store = distributed.TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
+        self._store = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
         for rank, own in enumerate(self._connections, start=1):
             own.send(self.environment(rank))
         self._is_closed = threading.Event()

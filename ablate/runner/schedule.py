@@ -84,11 +84,11 @@ def schedule(
     todo = missing(wanted, store)
     worker_slots = backend.worker_slots
     with backend.pool(listener, limits.grace_s) as pool:
-        n_devices = len(set(worker_slots))
+        n_at_once = max(1, len(set(worker_slots)) // _most_devices(wanted))
         rows = rows_to_probe(wanted, store, worker_slots[0]) if limits.probes else []
         of_rows = [task for task in wanted if task.probe in {row.key for row in rows}]
         budget = partial(_budget, of_rows, store, limits)
-        attempts = _measure(rows, pool, listener, n_devices, budget)
+        attempts = _measure(rows, pool, listener, n_at_once, budget)
         _update_speeds(of_rows, attempts, store)
         again = [task.with_fallbacks(_fallbacks(task, attempts, store)) for task in todo]
         todo = [_replaced(*pair, store) for pair in zip(todo, again, strict=True)]
@@ -113,8 +113,8 @@ def measure(
     """Measure the rows of ``tasks`` by turns, those too that were measured before."""
     rows = _probes(tasks)
     with backend.pool(listener, GRACE_S) as pool:
-        n_devices = len(set(backend.worker_slots))
-        _measure(list(rows.values()), pool, listener, n_devices, lambda: PROBE_SECONDS * len(rows))
+        n_at_once = max(1, len(set(backend.worker_slots)) // _most_devices(rows.values()))
+        _measure(list(rows.values()), pool, listener, n_at_once, lambda: PROBE_SECONDS * len(rows))
 
 
 def _measure(
@@ -267,8 +267,14 @@ def _expect(
     groups: Sequence[TaskGroup], what: str, listener: ProgressListener, n_worker_slots: int
 ) -> None:
     tasks = [task for group in groups for task in group]
-    n_at_once = min(len(tasks), n_worker_slots * max(map(len, groups)))
+    n_groups = n_worker_slots // _most_devices(tasks)
+    n_at_once = min(len(tasks), n_groups * max(map(len, groups)))
     listener.expect(tasks, f"{what} {counted(len(tasks), 'run')}, {n_at_once} at a time", n_at_once)
+
+
+def _most_devices(tasks: Iterable[Task]) -> int:
+    """Return how many devices a run has at most."""
+    return max((task.n_devices for task in tasks), default=1)
 
 
 def _train(

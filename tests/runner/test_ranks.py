@@ -1,0 +1,315 @@
+"""Runs on several devices: their worker slots, their processes, and what happens to these."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ablate.api.selecting import hash_of
+from ablate.config import RunSpec, load
+from ablate.errors import SpecError, StoppedError
+from ablate.runner.backends.local import Local
+from ablate.runner.check import check, check_devices
+from ablate.runner.devices import Device
+from ablate.runner.failures import RankLostError
+from ablate.runner.packing import Needs, TaskGroup, pack_tasks
+from ablate.runner.pool import Pool
+from ablate.runner.retries import TaskOutcome, retry
+from ablate.runner.run import run_one
+from ablate.runner.schedule import Limits, schedule
+from ablate.runner.task import Heartbeat, Message, ProcessExited, Task, TaskFinished
+from ablate.store import Store
+from ablate.training import Progress, loop
+from ablate.training.engines.distributed import Distributed
+from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
+
+FEW = {"steps": 40, "evaluate_every": 10, "batch_tokens": 200}
+
+
+def _spec(**changes: Any) -> dict[str, Any]:
+    given = {**SMALL, "devices_per_run": 2, **changes}
+    given["training"] = {**SMALL["training"], **FEW}
+    return RunSpec.model_validate(given).model_dump(mode="json")
+
+
+@pytest.fixture
+def make(task: MakeTask) -> Callable[[str], Task]:
+    """Make a run on two devices."""
+
+    def made(key: str) -> Task:
+        return task(key, spec=_spec(), engine="distributed", probe="measured")
+
+    return made
+
+
+class FakeProcess:
+    """A worker process that does nothing for a moment.
+
+    Attributes:
+        seen: the GPUs that each run saw, by its variant.
+        at_work: the GPUs of the runs that are at work now.
+        most: how many there have been at a time.
+    """
+
+    seen: dict[str, list[str]]
+    at_work: list[str]
+    most: int
+
+    def __init__(self, device: Device, group: TaskGroup) -> None:
+        self._gpus = device.environment()["CUDA_VISIBLE_DEVICES"].split(",")
+        self._groups: SimpleQueue[TaskGroup] = SimpleQueue()
+        self.is_running = True
+
+    def begin(self, group: TaskGroup) -> None:
+        cls = type(self)
+        cls.seen[group[0].variant] = self._gpus
+        assert not set(cls.at_work) & set(self._gpus)
+        cls.at_work += self._gpus
+        cls.most = max(cls.most, len(cls.at_work))
+        self._groups.put(group)
+
+    def messages(self) -> Iterator[Message]:
+        while group := self._groups.get():
+            time.sleep(0.02)
+            for gpu in self._gpus:
+                self.at_work.remove(gpu)
+            yield from (TaskFinished(task.key) for task in group)
+            yield ProcessExited(0)
+
+    def grant(self, n_cores: int) -> None:
+        return
+
+    def terminate(self) -> None:
+        return
+
+    def wait(self, timeout: float) -> bool:
+        return True
+
+    def kill(self) -> None:
+        self.is_running = False
+        self._groups.put(())
+
+    def close(self) -> None:
+        return
+
+
+def test_a_run_takes_as_many_gpus_as_it_has_devices(
+    task: MakeTask, diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    FakeProcess.seen, FakeProcess.at_work, FakeProcess.most = {}, [], 0
+    sizes = {"one": 1, "four": 4, "two": 2, "other": 1, "three": 3, "last": 1}
+    tasks = [task(name, spec={"seed": 1, "devices_per_run": n}) for name, n in sizes.items()]
+    with Pool([Device("cuda", i) for i in range(5)], diary, FakeProcess) as pool:
+        outcomes = list(pool.run([(each,) for each in tasks]))
+    assert {name: len(gpus) for name, gpus in FakeProcess.seen.items()} == sizes
+    assert FakeProcess.most == 5
+    assert diary.begun == list(sizes)
+    assert {ended.failure for ended in outcomes} == {None}
+
+
+def test_the_devices_of_a_run_are_of_one_machine(task: MakeTask, diary: Diary) -> None:
+    FakeProcess.seen, FakeProcess.at_work, FakeProcess.most = {}, [], 0
+    slots = [Device("cpu", node=node) for node in "abb"]
+    with Pool(slots, diary, FakeProcess) as pool:
+        assert [w.device.node for w in pool._next(2, is_alone=False)] == ["b", "b"]
+        assert pool._next(3, is_alone=False) == []
+
+
+def test_a_run_on_several_devices_shares_no_process(task: MakeTask) -> None:
+    tasks = [task(f"run {i}", spec={"devices_per_run": n}) for i, n in enumerate([1, 1, 2, 1])]
+    groups = pack_tasks(tasks, 1, lambda _: Needs(8, 1.0), 100.0)
+    assert [len(group) for group in groups] == [2, 1, 1]
+
+
+def test_a_failed_engine_of_several_devices_is_not_repeated_on_one(task: MakeTask) -> None:
+    one, two = (task("", spec={"devices_per_run": n}, engine="compile") for n in (1, 2))
+    assert retry(TaskOutcome(one, "engine", "a reason")) is not None
+    assert retry(TaskOutcome(two, "engine", "a reason")) is None
+
+
+@pytest.mark.parametrize("engine", ["eager", "data_parallel", "compile"])
+def test_the_number_of_devices_names_another_run_unless_it_is_one(engine: str) -> None:
+    hashes = [
+        hash_of(RunSpec.model_validate(SMALL | changes), "corpus", "fp32", engine)
+        for changes in ({}, {"devices_per_run": 1}, {"devices_per_run": 2}, {"devices_per_run": 3})
+    ]
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes)) == 3
+    assert hashes[2] == hash_of(
+        RunSpec.model_validate({**SMALL, "devices_per_run": 2}), "corpus", "fp32", "cuda_graph"
+    )
+
+
+def _experiment(folder: Path, feed_forward: str, rows: str = "") -> Path:
+    file = folder / "large.yaml"
+    file.write_text(
+        "tokenizer: word\ndevices_per_run: 2\n"
+        "model:\n  dims: {d_model: 16, n_heads: 2, max_len: 32}\n"
+        f"  feed_forward: {{name: {feed_forward}, d_ff: 16}}\n{rows}",
+        encoding="utf-8",
+    )
+    return file
+
+
+def test_parts_that_look_at_the_whole_batch_are_refused_where_the_file_says_it(
+    tmp_path: Path,
+) -> None:
+    check(load(_experiment(tmp_path, "relu")))
+    with pytest.raises(
+        SpecError, match=r"large\.yaml:2:18: .*over devices: feed_forward .* of the whole batch"
+    ):
+        check(load(_experiment(tmp_path, "mixture_of_experts")))
+
+
+def test_there_must_be_as_many_devices_as_a_run_asks_for(tmp_path: Path) -> None:
+    experiment = load(_experiment(tmp_path, "relu"))
+    check_devices(experiment, [Device("cpu")] * 2)
+    with pytest.raises(
+        SpecError, match=r"large\.yaml:2:18: .* 2 devices \(cpu\), and 1 .*--jobs 2"
+    ):
+        check_devices(experiment, [Device("cpu", node="a"), Device("cpu", node="b")])
+
+
+def test_all_rows_have_as_many_devices(tmp_path: Path) -> None:
+    rows = "variants:\n  more: {devices_per_run: 4}\n"
+    with pytest.raises(SpecError, match="not for one row; put it at the top level"):
+        load(_experiment(tmp_path, "relu", rows))
+
+
+with_processes = [
+    pytest.mark.ddp,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks in /proc"),
+]
+
+
+def _other_ranks(process: int) -> list[int]:
+    """Return the children of a process that have children of none."""
+    file = Path(f"/proc/{process}/task/{process}/children")
+    return [int(child) for child in file.read_text(encoding="ascii").split()]
+
+
+def _numbers(store: Store, key: str) -> tuple[pd.DataFrame, Any]:
+    """Return the curve of a run without its times, and its scores."""
+    record = store.load(key)
+    assert record is not None
+    assert record["status"] == "done", record["error"]
+    curve = pd.read_csv(store.path(key) / "curve.csv").drop(columns="seconds")
+    return curve, (record["dev"], record["test"])
+
+
+def _assert_same(store: Store, key: str, other: str) -> None:
+    (curve, scores), (expected, of_other) = _numbers(store, key), _numbers(store, other)
+    pd.testing.assert_frame_equal(curve, expected, check_exact=True)
+    assert scores == of_other
+
+
+class TestWithProcesses:
+    """Real ranks."""
+
+    pytestmark = with_processes
+
+    def test_a_lost_rank_ends_the_run_and_the_next_call_continues_it(
+        self, make: Callable[[str], Task], store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
+
+        def kill(
+            phase: str, progress: Progress | None = None, largest_batch: int | None = None
+        ) -> None:
+            if progress is not None and progress.step >= 10:
+                (other,) = _other_ranks(os.getpid())
+                os.kill(other, signal.SIGKILL)
+
+        run_one(make("whole"), store, lambda *_: None, lambda: False)
+        began = time.monotonic()
+        with pytest.raises(RankLostError, match="rank 1 of 2: killed by signal 9") as lost:
+            run_one(make("cut"), store, kill, lambda: False)
+        assert time.monotonic() - began < 30
+        assert lost.value.failure == "killed"
+        assert _other_ranks(os.getpid()) == []
+        assert (store.path("cut") / "checkpoint.pt").exists()
+        assert (store.load("cut") or {})["status"] == "oom"
+        run_one(make("cut"), store, lambda *_: None, lambda: False)
+        _assert_same(store, "cut", "whole")
+
+    def test_a_stopped_run_goes_on_with_the_same_numbers(
+        self, make: Callable[[str], Task], store: Store
+    ) -> None:
+        asked: list[None] = []
+
+        def should_stop() -> bool:
+            asked.append(None)
+            return len(asked) == 20
+
+        run_one(make("whole"), store, lambda *_: None, lambda: False)
+        with pytest.raises(StoppedError):
+            run_one(make("cut"), store, lambda *_: None, should_stop)
+        run_one(make("cut"), store, lambda *_: None, lambda: False)
+        _assert_same(store, "cut", "whole")
+
+    def test_what_goes_wrong_in_another_rank_is_the_reason(
+        self, make: Callable[[str], Task], store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        own = os.getpid()
+        compute = Distributed.forward_backward
+
+        def fail_elsewhere(self: Distributed, *args: Any) -> Any:
+            if os.getpid() != own:
+                raise MemoryError("no room")
+            return compute(self, *args)
+
+        monkeypatch.setattr(Distributed, "forward_backward", fail_elsewhere)
+        with pytest.raises(RankLostError, match="rank 1 of 2: MemoryError: no room") as lost:
+            run_one(make("cut"), store, lambda *_: None, lambda: False)
+        assert lost.value.failure == "memory"
+
+    def test_a_killed_rank_disturbs_no_packed_group_and_is_repeated(
+        self, task: MakeTask, make: Callable[[str], Task], diary: Diary, store: Store
+    ) -> None:
+        store.save_probe("measured", MEASURED)
+        slots = [Device("cpu")] * 3
+        limits = Limits(runs_per_process=2, probes=False)
+        small = RunSpec.model_validate(SMALL).model_dump(mode="json")
+        killed: list[int] = []
+
+        def on_sign(heartbeat: Heartbeat) -> None:
+            if heartbeat.key == "run" and heartbeat.progress is not None and not killed:
+                for worker in _other_ranks(os.getpid()):
+                    for first in _other_ranks(worker):
+                        killed.extend(_other_ranks(first))
+                os.kill(killed[0], signal.SIGKILL)
+
+        def run(name: str) -> None:
+            packed = [task(f"{n} {name}", spec=small, probe="measured") for n in "abc"]
+            schedule([make(name), *packed], Local(slots), store, diary, limits)
+
+        run("whole")
+        diary.on_sign = on_sign
+        run("run")
+        assert len(killed) == 1
+        assert diary.runs_per_process == 2 * [1, 2, 2, 1] + [1]  # the run is repeated
+        for key, other in (("run", "whole"), ("a-run", "a-whole"), ("b-run", "b-whole")):
+            _assert_same(store, key, other)
+
+    def test_torchrun_starts_the_ranks_of_the_same_run(
+        self, make: Callable[[str], Task], store: Store
+    ) -> None:
+        run_one(make("whole"), store, lambda *_: None, lambda: False)
+        file = store.results / "task.json"
+        file.write_text(make("torchrun").to_line(), encoding="utf-8")
+        start = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        ranks = ["--nproc-per-node", "2", "-m", "ablate.runner.rank", str(file)]
+        environment = {**os.environ, **Device("cpu").environment()}
+        subprocess.run([*start, *ranks], check=True, timeout=120, env=environment)
+        _assert_same(store, "torchrun", "whole")

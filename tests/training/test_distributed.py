@@ -1,0 +1,179 @@
+"""Several ranks make the steps of one device, each on a share of every batch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, distributed
+from torch.distributed import FileStore  # type: ignore[attr-defined]
+
+from ablate.data.tokenizer import PAD
+from ablate.model import Transformer
+from ablate.parts.feed_forward import Relu
+from ablate.parts.feed_forward.contract import AuxLosses
+from ablate.parts.objective import Objective
+from ablate.registry import build, choose
+from ablate.training import train
+from ablate.training.engines import Engine, make_engine
+from ablate.training.engines import shards as shards_module
+from ablate.training.engines.self_check import compare
+from ablate.training.ranks import Ranks
+from ablate.training.step import StepConfig
+from tests.tiny import some_batch, thin, tiny
+from tests.training.in_ranks import in_ranks
+from tests.training.reversal import fresh, job, nll, run_spec
+from tests.training.test_engines import losses
+
+several_ranks = [
+    pytest.mark.ddp,
+    pytest.mark.skipif(sys.platform != "linux", reason="ranks are forks"),
+]
+
+
+@pytest.fixture
+def one_rank(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
+    store = FileStore(str(tmp_path / "store"), 1)
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+def _engine(name: str, model: Transformer, loss_per: str = "token") -> Engine:
+    objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
+    step_config = StepConfig(objective, loss_per=loss_per)  # type: ignore[arg-type]
+    group = {"params": list(model.parameters()), "rate": 1.0}
+    return make_engine(name, model, step_config, torch.optim.SGD([group], lr=0.1))
+
+
+def _gradient(engine: Engine, n_batches: int = 1) -> list[Tensor | None]:
+    """Return the gradient of batches, of which each is narrower than the one before."""
+    batch = some_batch()
+    engine.accumulate([replace(batch, src=batch.src[:, i:]) for i in range(n_batches)])
+    return [None if p.grad is None else p.grad.clone() for p in engine.model.parameters()]
+
+
+def _assert_close(left: list[Tensor | None], right: list[Tensor | None]) -> None:
+    assert [x is None for x in left] == [x is None for x in right]
+    for x, y in zip(left, right, strict=True):
+        if x is not None and y is not None:
+            torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-6)
+
+
+class PassedBy(Relu):
+    """Uses its weights in training batches of some widths alone."""
+
+    width = 0
+
+    def forward(self, x: Tensor, aux_losses: AuxLosses | None = None) -> Tensor:
+        return super().forward(x) if x.size(1) == self.width else x
+
+
+@pytest.mark.parametrize("embedding", ["tied", "separate"])
+def test_a_single_rank_makes_the_gradient_of_the_eager_engine(
+    embedding: str, one_rank: None
+) -> None:
+    eager, ours = (
+        _gradient(_engine(name, thin("embedding", embedding)), n_batches=2)
+        for name in ("eager", "distributed")
+    )
+    _assert_close(ours, eager)
+
+
+def test_gradients_are_exchanged_once_in_a_step(
+    one_rank: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = _engine("distributed", tiny())
+    sizes: list[int] = []
+    of_all = distributed.all_reduce
+
+    def counted(x: Tensor, **options: object) -> object:
+        sizes.append(x.numel())
+        return of_all(x, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(distributed, "all_reduce", counted)
+    _gradient(engine, n_batches=3)
+    n_weights = sum(weight.numel() for weight in engine.model.parameters())
+    assert sum(sizes) == n_weights + 2  # and the two losses
+
+
+def test_the_self_check_leaves_no_trace(one_rank: None) -> None:
+    engine = _engine("distributed", tiny().train())
+    engine.step([some_batch()])
+    before = [weight.clone() for weight in engine.model.parameters()]
+    assert engine.last_engine_batch is not None
+    compare(engine, engine.last_engine_batch)
+    for weight, old in zip(engine.model.parameters(), before, strict=True):
+        torch.testing.assert_close(weight, old, rtol=0, atol=0)
+
+
+class TestSeveralRanks:
+    """With processes."""
+
+    pytestmark = several_ranks
+
+    @pytest.mark.parametrize(
+        ("n", "accumulate", "loss_per", "batch_tokens"),
+        [(2, 1, "token", 64), (2, 3, "sentence", 64), (3, 2, "token", 20)],
+    )
+    def test_fifty_steps_have_the_losses_of_one_process(
+        self, n: int, accumulate: int, loss_per: str, batch_tokens: int
+    ) -> None:
+        asked: dict[str, Any] = {
+            "accumulate": accumulate,
+            "loss_per": loss_per,
+            "batch_tokens": batch_tokens,
+        }
+        expected, _ = losses("eager", **asked)
+        of_ranks = in_ranks(n, lambda _: losses("distributed", **asked)[0])
+        assert expected[-1] < expected[0] - 0.3
+        for found in of_ranks:
+            assert found == pytest.approx(expected, abs=1e-5)
+
+    def test_dropout_is_that_of_as_many_shards(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(shards_module, "_FEWEST_TOKENS", 10)
+        monkeypatch.setattr(shards_module, "MAX_SHARDS", 2)
+        expected, _ = losses("data_parallel", dropout=0.3)
+        without, _ = losses("eager", dropout=0.3)
+        found, other = in_ranks(2, lambda _: losses("distributed", dropout=0.3)[0])
+        assert found == other == pytest.approx(expected, abs=1e-4)
+        assert found != pytest.approx(without, abs=1e-2)
+
+    def test_a_weight_may_be_used_by_one_rank_and_in_one_batch_alone(self) -> None:
+        def gradient(name: str) -> list[Tensor | None]:
+            model = thin("feed_forward", "relu")
+            for layer in (*model.encoder.layers, *model.decoder.layers):
+                layer.feed_forward.__class__ = PassedBy
+            return _gradient(_engine(name, model), n_batches=2)
+
+        PassedBy.width = some_batch().src.size(1)
+        expected = gradient("eager")
+        for found in in_ranks(2, lambda _: gradient("distributed")):
+            _assert_close(found, expected)
+
+    def test_only_the_first_rank_evaluates_and_writes(self, tmp_path: Path) -> None:
+        spec = run_spec(dropout=0.1, steps=20)
+
+        def be(ranks: Ranks) -> tuple[float, int]:
+            evaluated: list[float] = []
+
+            def evaluate(model: Transformer) -> float:
+                evaluated.append(nll(model))
+                return evaluated[-1]
+
+            one = job(spec, tmp_path / str(ranks.rank))
+            made = replace(one, engine="distributed", ranks=ranks, evaluate=evaluate)
+            result = train(fresh(spec), made, lambda _: None, lambda: False)
+            return result.best_dev_nll, len(evaluated)
+
+        (best, n), (other, none) = in_ranks(2, be)
+        assert best == other
+        assert (n, none) == (2, 0)
+        assert [path.name for path in (tmp_path / "1").iterdir()] == []
+        assert (tmp_path / "0" / "curve.csv").exists()
