@@ -66,7 +66,8 @@ Engine = Annotated[
     str,
     typer.Option(
         metavar="auto|eager|data_parallel|cuda_graph|compile",
-        help="How training steps are executed; results are equal up to the draws of dropout.",
+        help="How training steps are executed; results are equal up to the draws of dropout. "
+        "Runs with [b]devices_per_run[/b] in the experiment have an engine of their own.",
     ),
 ]
 NoProbe = Annotated[bool, typer.Option("--no-probe", help="Measure no speed and no memory.")]

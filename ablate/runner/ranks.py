@@ -111,7 +111,7 @@ class _Others:
         pipes = [context.Pipe() for _ in range(1, self._n)]
         self._connections = [own for own, _ in pipes]
         self._processes = [
-            context.Process(target=_serve, args=(end, task, follow), daemon=True)
+            context.Process(target=_serve, args=(os.getpid(), end, task, follow), daemon=True)
             for _, end in pipes
         ]
         for process, (_, end) in zip(self._processes, pipes, strict=True):
@@ -194,9 +194,9 @@ class _Others:
             os._exit(RunError.exit_status)
 
 
-def _serve(own: Connection, task: Task, follow: Follow) -> NoReturn:
+def _serve(parent: int, own: Connection, task: Task, follow: Follow) -> NoReturn:
     """Be one of the other ranks."""
-    die_with_parent()
+    die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first rank ends this one
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     status = 0

@@ -141,7 +141,7 @@ class _Loop:
         self.self_check = SelfCheck(self.engine)
         self.generator = generator_of(job.device)
         self.file = job.folder / "checkpoint.pt"
-        saved = checkpoint.restore(self.file, model, self.optimizer, self._can_go_on) or {}
+        saved = self._restored()
         moving = saved.pop("moving", None)
         self.state = _State(**saved)
         decay = training.average.ema
@@ -153,6 +153,15 @@ class _Loop:
         self.pending: list[Pending] = []
         self.started = self.saved = time.perf_counter()
         self.tokens_before, self.seconds_before = self.state.target_tokens, self.state.seconds
+
+    def _restored(self) -> dict[str, Any]:
+        """Load the checkpoint, the first rank before the others, since it removes a damaged one."""
+        if not self.ranks.is_first:
+            self.ranks.from_first(lambda: 0.0)
+        saved = checkpoint.restore(self.file, self.model, self.optimizer, self._can_go_on) or {}
+        if self.ranks.is_first:
+            self.ranks.from_first(lambda: 0.0)
+        return saved
 
     def _can_go_on(self, saved: Mapping[str, Any]) -> bool:
         """Return whether a checkpoint's state is of this code, and its snapshots are there."""
