@@ -20,9 +20,9 @@ from ablate.config import RunSpec, load
 from ablate.errors import SpecError, StoppedError
 from ablate.runner.backends.local import Local
 from ablate.runner.check import check, check_devices
-from ablate.runner.devices import Device
+from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.failures import RankLostError
-from ablate.runner.packing import Needs, TaskGroup, pack_tasks
+from ablate.runner.packing import TaskGroup, pack_tasks
 from ablate.runner.pool import Pool
 from ablate.runner.retries import TaskOutcome, retry
 from ablate.runner.run import run_one
@@ -110,25 +110,31 @@ def test_a_run_takes_as_many_gpus_as_it_has_devices(
     FakeProcess.seen, FakeProcess.at_work, FakeProcess.most = {}, [], 0
     sizes = {"one": 1, "four": 4, "two": 2, "other": 1, "three": 3, "last": 1}
     tasks = [task(name, spec={"seed": 1, "devices_per_run": n}) for name, n in sizes.items()]
-    with Pool([Device("cuda", i) for i in range(5)], diary, FakeProcess) as pool:
+    facts = DeviceFacts({}, has_bf16=False, memory_mib=80_000.0)
+    gpus = [Device("cuda", index, facts=facts) for index in range(5)]
+    with Pool(gpus, diary, FakeProcess) as pool:
         outcomes = list(pool.run([(each,) for each in tasks]))
     assert {name: len(gpus) for name, gpus in FakeProcess.seen.items()} == sizes
     assert FakeProcess.most == 5
-    assert diary.begun == list(sizes)
+    assert diary.begun[:1] == ["four"]
+    assert [name for name in diary.begun if sizes[name] > 1] == ["four", "two", "three"]
     assert {ended.failure for ended in outcomes} == {None}
 
 
 def test_the_devices_of_a_run_are_of_one_machine(task: MakeTask, diary: Diary) -> None:
     FakeProcess.seen, FakeProcess.at_work, FakeProcess.most = {}, [], 0
-    slots = [Device("cpu", node=node) for node in "abb"]
+    slots = [Device("cpu", node=node) for node in "abbc"]
+    groups: list[TaskGroup] = [(task(f"{n}", spec={"devices_per_run": n}),) for n in (2, 3)]
     with Pool(slots, diary, FakeProcess) as pool:
-        assert [w.device.node for w in pool._next(2, is_alone=False)] == ["b", "b"]
-        assert pool._next(3, is_alone=False) == []
+        begun = pool._next(groups, is_alone=False)
+        assert begun is not None
+        assert [worker.device.node for worker in begun[1]] == ["b", "b"]
+        assert pool._next(groups, is_alone=False) is None
 
 
 def test_a_run_on_several_devices_shares_no_process(task: MakeTask) -> None:
     tasks = [task(f"run {i}", spec={"devices_per_run": n}) for i, n in enumerate([1, 1, 2, 1])]
-    groups = pack_tasks(tasks, 1, lambda _: Needs(8, 1.0), 100.0)
+    groups = pack_tasks(tasks, 1, lambda _: 8)
     assert [len(group) for group in groups] == [2, 1, 1]
 
 
@@ -156,7 +162,7 @@ def _experiment(folder: Path, feed_forward: str, rows: str = "") -> Path:
     file.write_text(
         "tokenizer: word\ndevices_per_run: 2\n"
         "model:\n  dims: {d_model: 16, n_heads: 2, max_len: 32}\n"
-        f"  feed_forward: {{name: {feed_forward}, d_ff: 16}}\n{rows}",
+        f"  n_layers: 1\n  feed_forward: {{name: {feed_forward}, d_ff: 16}}\n{rows}",
         encoding="utf-8",
     )
     return file
@@ -167,7 +173,7 @@ def test_parts_that_look_at_the_whole_batch_are_refused_where_the_file_says_it(
 ) -> None:
     check(load(_experiment(tmp_path, "relu")))
     with pytest.raises(
-        SpecError, match=r"large\.yaml:2:18: .*over devices: feed_forward .* of the whole batch"
+        SpecError, match=r"large\.yaml:2:18: .*over devices: feed_forward: .* of the whole batch"
     ):
         check(load(_experiment(tmp_path, "mixture_of_experts")))
 

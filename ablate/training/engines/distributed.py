@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed import GradBucket  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
 from ablate.cuda_graphs import GraphCapturer, generator_of
@@ -128,7 +129,7 @@ class _ForwardPass(nn.Module):
         return [*roots, *views]
 
 
-def _sum_over_ranks(_: object, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:
+def _sum_over_ranks(_: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     """Sum gradients, where DDP by itself takes their mean."""
     reduced = distributed.all_reduce(bucket.buffer(), async_op=True)
     return reduced.get_future().then(lambda future: future.value()[0])

@@ -22,7 +22,7 @@ from ablate.training.step import StepConfig
 _OF_ONE_DEVICE: dict[str, type[Engine]] = {
     cls.name: cls for cls in (Eager, DataParallel, CudaGraph, Compiled)
 }
-_ENGINES = {**_OF_ONE_DEVICE, Distributed.name: Distributed}
+_ENGINES: dict[str, type[Engine]] = {**_OF_ONE_DEVICE, Distributed.name: Distributed}
 NAMES = ("auto", *_OF_ONE_DEVICE)
 """What a user may ask for; runs of several devices are executed by `Distributed` in any case."""
 
