@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 import signal
@@ -24,7 +25,7 @@ from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
 from ablate.parts.objective import Objective
 from ablate.parts.position.absolute import Shifted
-from ablate.registry import build, choose
+from ablate.registry import build, choose, lookup
 from ablate.training import train
 from ablate.training.engines import Engine, make_engine
 from ablate.training.engines import shards as shards_module
@@ -37,7 +38,7 @@ from ablate.training.engines.shards import (
     shard_batch,
 )
 from ablate.training.step import StepConfig
-from tests.tiny import OBJECTIVES, PARTS, some_batch, thin
+from tests.tiny import OBJECTIVES, PARTS, mixed, mixtures, some_batch, thin
 from tests.training.reversal import fresh, job, run_spec
 from tests.training.test_engines import losses
 
@@ -113,20 +114,30 @@ def test_pieces_learn_as_eager_does(
     assert found == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:feed_forward. .*_experts (adds|keeps)")
-@pytest.mark.parametrize(("slot", "name"), PARTS)
-def test_the_gradient_is_that_of_the_whole_batch(slot: str, name: str, small_pieces: None) -> None:
-    def model() -> Transformer:
-        made = thin(slot, name)
-        for module in made.modules():
+@pytest.mark.parametrize(
+    "parts",
+    mixtures([part for part in PARTS if not lookup(*part).cls.batch_dependence]),
+    ids=str,
+)
+def test_the_gradient_is_that_of_the_whole_batch(
+    parts: list[tuple[str, str]], small_pieces: None
+) -> None:
+    for model in mixed(parts):
+        for module in model.modules():
             if isinstance(module, Shifted):
                 module.max_shift = 0  # it would be drawn
-        return made
+        expected = gradient(engine(copy.deepcopy(model), name="eager"))
+        made = engine(model)
+        assert made.name == "data_parallel"
+        torch.testing.assert_close(gradient(made), expected, atol=2e-5, rtol=1e-3)
 
-    expected = gradient(engine(model(), name="eager"))
-    made = engine(model())
-    assert (made.name == "data_parallel") != name.endswith("_experts")
-    torch.testing.assert_close(gradient(made), expected, atol=2e-5, rtol=1e-3)
+
+@pytest.mark.parametrize(
+    "part", [part for part in PARTS if lookup(*part).cls.batch_dependence], ids=str
+)
+def test_a_part_that_needs_the_whole_batch_gets_it(part: tuple[str, str]) -> None:
+    with pytest.warns(UserWarning, match="training goes on eagerly, not as data_parallel"):
+        assert engine(thin(*part)).name == "eager"
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -15,31 +15,56 @@ from ablate.parts.feed_forward import Relu
 from ablate.parts.norm import LayerNorm
 from ablate.parts.objective import Objective
 from ablate.parts.objective.likelihood import LabelSmoothing
-from ablate.registry import build, choose, slots
+from ablate.registry import build, choose, lookup, slots
 from ablate.training.engines import make_engine
 from ablate.training.engines.requirements import batch_dependence, capture_blocker
 from ablate.training.step import StepConfig
 from tests.observed import observed_batch_dependence, observed_capture_blocker
-from tests.tiny import PARTS, some_batch, thin
+from tests.tiny import PARTS, mixed, mixtures, some_batch, thin
 
 
 def objective(name: str = "label_smoothing") -> Objective:
     return build(Objective, choose(Objective, name), PAD)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(("slot", "name"), PARTS)
+def declaring(claim: str) -> list[tuple[str, str]]:
+    """Return the parts that declare something."""
+    return [part for part in PARTS if getattr(lookup(*part).cls, claim)]
+
+
+def silent(claim: str) -> list[tuple[tuple[str, str], ...]]:
+    """Return the parts that declare nothing, many at once."""
+    return mixtures([part for part in PARTS if part not in declaring(claim)])
+
+
+@pytest.mark.parametrize(("slot", "name"), declaring("batch_dependence"))
 def test_parts_declare_how_the_pairs_of_a_batch_depend_on_each_other(slot: str, name: str) -> None:
     model = thin(slot, name).train()
-    assert batch_dependence(model, objective()) == observed_batch_dependence(model, some_batch())
+    observed = observed_batch_dependence(model, some_batch())
+    assert batch_dependence(model, objective()) == observed != ""
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("slot", "name"), PARTS)
+@pytest.mark.parametrize("parts", silent("batch_dependence"), ids=str)
+def test_the_pairs_of_a_batch_do_not_depend_on_each_other(parts: list[tuple[str, str]]) -> None:
+    for model in mixed(parts):
+        assert batch_dependence(model.train(), objective()) == ""
+        assert observed_batch_dependence(model, some_batch()) == ""
+
+
+@pytest.mark.parametrize(("slot", "name"), declaring("capture_blocker"))
 def test_parts_declare_what_keeps_them_from_being_captured(slot: str, name: str) -> None:
     model = thin(slot, name).train()
-    observed = observed_capture_blocker(model, StepConfig(objective()), some_batch())
-    assert bool(capture_blocker(model)) == bool(observed), observed
+    assert observed_capture_blocker(model, StepConfig(objective()), some_batch())
+    assert capture_blocker(model)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("parts", silent("capture_blocker"), ids=str)
+def test_nothing_keeps_the_others_from_being_captured(parts: list[tuple[str, str]]) -> None:
+    for model in mixed(parts):
+        observed = observed_capture_blocker(model.train(), StepConfig(objective()), some_batch())
+        assert capture_blocker(model) == observed == ""
 
 
 @pytest.mark.parametrize("name", sorted(slots()["objective"]))
