@@ -103,6 +103,12 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("position/relative.py", "ALiBi.__init__", "1 -> 2: 1*", "its sign alone counts"),
     ("optimizer/*", "*.__init__", "True -> False: True", "foreach is faster and computes the same"),
     ("optimizer/averaging.py", "*.averages", "detach: *", "training takes them without gradients"),
+    (
+        "optimizer/recent.py",
+        "TwoAveragesAdam._decay",
+        "1.0 -> 2.0: 1.0",
+        "the formula gives beta3 there, but for rounding",
+    ),
     ("optimizer/averaging.py", "*.update", "detach: *", "steps are made without gradients"),
     ("initialisation/*", "*", "detach: linear.weight*", _IN_PLACE),
     ("initialisation/*", "*", "detach: linear.bias*", _IN_PLACE),

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -245,6 +246,15 @@ def test_training_text_alone_is_resampled_by_seed_and_epoch(folder: Path) -> Non
     assert all([decode(ids) for ids in drawn] == text for drawn in epochs.values())
     n = len(first.train)
     assert epochs[1, 0][:n] != epochs[1, 0][n:]
+    words, (sampler, _) = first.train.words.src, first.train.samplers
+    alike = replace(
+        first.train,
+        tgt=first.train.src,
+        words=Encoded(words, words),
+        samplers=(sampler, sampler),
+    )
+    drawn = ids_of(alike.of_epoch(1, 0))
+    assert drawn[:n] != drawn[n:], "the sides are drawn independently"
     repeated = [epochs[1, 0][i] for i in range(0, n, 5)]  # sources that are alike
     assert len({str(ids) for ids in repeated}) > 5
 

@@ -410,6 +410,14 @@ def test_ademamix_takes_the_steps_of_its_paper(warmup: int) -> None:
     assert_same(ours("ademamix", warmup=warmup, **options), by_hand(rule))
 
 
+def test_a_state_of_other_optimizers_is_refused() -> None:
+    combined = make(Bowl(), "muon")
+    states = combined.state_dict()["optimizers"]
+    assert len(states) == 2
+    with pytest.raises(ValueError, match="shorter"):
+        combined.load_state_dict({"optimizers": states[:1]})
+
+
 def test_ademamix_needs_a_slow_mean() -> None:
     with pytest.raises(RefusedError, match="beta3 is the decay of the slow mean"):
         build(Optimizer, choose(Optimizer, "ademamix", beta3=0.0))
