@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +11,12 @@ import pytest
 from rich.console import Console
 
 from ablate import api
+from ablate.api import planning
 from ablate.api.selecting import select
 from ablate.cli import show
 from ablate.runner import devices, provenance, staleness
+from ablate.runner.backends.local import Local
+from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.probe import probe_key
 from ablate.store import Store
 from ablate.training import engines
@@ -73,6 +78,18 @@ def probed(tmp_path: Path, *names: str) -> api.Plan:
             engine = engines.resolve("auto", "cpu")
             store.save_probe(probe_key(row.spec, device, "fp32", engine), measured)
     return api.plan(EXPERIMENTS / "pe.yaml", device="cpu", results=tmp_path)
+
+
+def test_a_plan_for_a_cluster_counts_its_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = DeviceFacts(provenance.hardware("cpu"), has_bf16=False, memory_mib=math.inf)
+    slots = [Device("cpu", node=name, facts=facts) for name in ("a", "a", "b")]
+    monkeypatch.setattr(planning, "open_backend", lambda *_: Local(slots))
+    plan = probed(tmp_path, "baseline")
+    assert (plan.device, plan.n_worker_slots) == ("cpu on 2 nodes", 3)
+    assert plan.seconds_left == pytest.approx((plan.device_seconds or 0.0) / 3)
+    assert any(re.search(r"all runs together: [\d.]+ cpu hours", line) for line in plan.remarks())
 
 
 def test_a_vocabulary_that_one_probe_tells_serves_all_rows(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,6 +28,8 @@ from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import build
 from ablate.runner import devices
+from ablate.runner.backends.contract import BackendRequest
+from ablate.runner.backends.registry import open_backend
 from ablate.runner.check import check, check_devices
 from ablate.runner.devices import Device
 from ablate.runner.display import clock
@@ -38,6 +41,7 @@ from ablate.store import Store
 from ablate.training.engines import engine_of
 from ablate.training.engines import resolve as resolve_engine
 from ablate.training.step import count_passes
+from ablate.wording import counted
 
 _BYTES = 4  # of a weight on disk
 _N_PAIRS, _N_TOKENS = 64, 32
@@ -186,7 +190,7 @@ class Plan:
 
     def _total(self) -> str:
         """Return what all runs take, those that are done included."""
-        seconds, device = self.device_seconds, self.device.partition(":")[0]
+        seconds, device = self.device_seconds, re.split("[: ]", self.device)[0]
         hours = "" if seconds is None else f"{seconds / 3600:.3g} {device} hours, "
         return f"all runs together: {hours}{self.weight_mib:,.0f} MiB of disk for weights"
 
@@ -196,7 +200,7 @@ class Plan:
         return {**asdict(self), **{name: getattr(self, name) for name in totals}}
 
 
-def plan(
+def plan(  # noqa: PLR0913 - one argument for every option of the command
     path: Path | str,
     *,
     seeds: Sequence[int] | None = None,
@@ -204,6 +208,8 @@ def plan(
     device: str = "auto",
     overrides: Sequence[str] = (),
     results: Path | str = "results",
+    backend: str = "local",
+    backend_options: Mapping[str, str] | None = None,
 ) -> Plan:
     """Find out what `run` would do; nothing is downloaded and nothing trained.
 
@@ -214,12 +220,16 @@ def plan(
         device: as for `run`.
         overrides: ``path=value``, changes of the baseline.
         results: the folder of results.
+        backend: where the runs would be made; it is asked what it has, and does nothing.
+        backend_options: of this backend alone, by their names.
 
     Raises:
         SpecError: with every mistake of the file.
         DeviceError: if the machine lacks the device.
     """
-    worker_slots = devices.worker_slots(devices.find(device), None)
+    request = BackendRequest(device, None, Path(results), backend_options or {})
+    with open_backend(backend, request) as opened:
+        worker_slots = opened.worker_slots
     precision = devices.resolve("auto", worker_slots[0])
     by = MadeBy(Store(Path(results)), precision, resolve_engine("auto", worker_slots[0].kind))
     selection = select(path, overrides, seeds, only, by)
@@ -233,7 +243,7 @@ def plan(
     return Plan(
         experiment=experiment.name,
         question=experiment.question,
-        device=str(worker_slots[0]),
+        device=_name(worker_slots),
         n_worker_slots=len(worker_slots),
         rows=tuple(rows),
         published=published.model_dump(include={"source", "note"}) if published else None,
@@ -322,6 +332,13 @@ class _Planner:
                 self.finished[run.variant, run.seed] = record
             return PlannedRun(run.seed, record["hash"], is_done=True)
         return PlannedRun(run.seed, key, is_done=False)
+
+
+def _name(worker_slots: Sequence[Device]) -> str:
+    """Return what the table of rows calls the devices."""
+    nodes = {device.node for device in worker_slots}
+    first = worker_slots[0]
+    return f"{first.kind} on {counted(len(nodes), 'node')}" if first.node else str(first)
 
 
 def _text_of(spec: RunSpec) -> str:

@@ -154,6 +154,8 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     seeds: Seeds = None,
     only: Only = None,
     device: Device = "auto",
+    backend: Backend = "local",
+    address: Address = None,
     overrides: Overrides = None,
     results: Results = RESULTS,
     as_json: AsJson = False,
@@ -174,6 +176,8 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
         device=device,
         overrides=overrides or (),
         results=results,
+        backend=backend,
+        backend_options=given(address=address),
     )
     if as_json:
         show.as_json(planned.to_json())

@@ -1,0 +1,98 @@
+"""What tasks leave on machines that do not see the folder of results, and how it gets there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ablate.errors import StoreError
+from ablate.runner.backends import bundles
+from ablate.runner.backends.bundles import deliver, left_by, needed_by
+from ablate.runner.task import Task
+from ablate.store import Store
+from tests.runner.conftest import MakeTask
+
+
+@pytest.fixture
+def far(tmp_path: Path, task: MakeTask) -> Task:
+    """Return a run as it is done on the other machine."""
+    made = replace(task("row"), results=tmp_path / "far")
+    (made.log.parent / "snapshots").mkdir(parents=True)
+    made.log.write_text("log", encoding="utf-8")
+    for name in ("lock", "checkpoint.pt", "snapshots/1.pt"):
+        (made.log.parent / name).write_text(name, encoding="utf-8")
+    return made
+
+
+@pytest.fixture
+def near(far: Task, tmp_path: Path) -> Task:
+    """Return the same run as the driver knows it."""
+    return replace(far, results=tmp_path / "near")
+
+
+def _save(task: Task, status: str, error: str | None = None) -> None:
+    Store(task.results).save(task.record(status, error))
+
+
+def _files(task: Task) -> set[str]:
+    folder = task.log.parent
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_finished_run_arrives_without_what_only_an_unfinished_one_needs(
+    far: Task, near: Task
+) -> None:
+    _save(far, "done")
+    deliver(near, left_by(far))
+    assert Store(near.results).load("row") == Store(far.results).load("row")
+    assert _files(near) - {"lock"} == {"record.json", "log.txt"}
+
+
+def test_an_interrupted_run_goes_there_and_back_with_its_checkpoint(far: Task, near: Task) -> None:
+    deliver(near, left_by(far))
+    assert {"checkpoint.pt", "snapshots/1.pt"} < _files(near)
+    assert Store(near.results).load("row") is None
+    Store(near.results).save_probe("row", {"rounds": {}})
+    names = {"probes/row.json", "runs/row/checkpoint.pt", "runs/row/log.txt"}
+    assert needed_by((near,)).keys() == {*names, "runs/row/snapshots/1.pt"}
+    assert needed_by((replace(near, fresh=True),)).keys() == {"probes/row.json"}
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_run_that_another_process_has_finished_stays_unless_it_is_made_afresh(
+    fresh: bool, far: Task, near: Task
+) -> None:
+    _save(near, "diverged", "first")
+    _save(far, "diverged", "second")
+    deliver(replace(near, fresh=fresh), left_by(far))
+    record = Store(near.results).load("row")
+    assert record is not None
+    assert record["error"] == ("second" if fresh else "first")
+
+
+def test_a_run_that_cannot_be_written_whole_has_no_record(
+    far: Task, near: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _save(near, "failed", "before")
+    _save(far, "done")
+    bundle = left_by(far)
+    assert next(iter(sorted(bundle))).endswith("checkpoint.pt")
+
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(bundles, "atomic_write", full)
+    with pytest.raises(StoreError, match=r"runs/row/.*: cannot be written: No space left"):
+        deliver(near, bundle)
+    assert Store(near.results).load("row") is None
+
+
+def test_a_probe_arrives_with_its_log(far: Task, near: Task) -> None:
+    probe = replace(far, action="probe")
+    Store(far.results).save_probe("row", {"rounds": {"speed": [1.0]}})
+    probe.log.write_text("log", encoding="utf-8")
+    deliver(replace(near, action="probe"), left_by(probe))
+    assert Store(near.results).load_probe("row") == {"rounds": {"speed": [1.0]}}
+    assert (near.results / "probes" / "row.log").exists()
