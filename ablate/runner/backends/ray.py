@@ -34,9 +34,7 @@ from ablate.runner.devices import Device, DeviceError, n_cores
 from ablate.runner.listener import ProgressListener
 from ablate.runner.packing import TaskGroup
 from ablate.runner.pool import Pool
-from ablate.runner.schedule import needs_of
 from ablate.runner.task import Message, ProcessExited, Task, TaskFinished
-from ablate.store import Store
 
 _DESCRIBED_WITHIN_S = 120.0
 _OBJECT_STORE_BYTES = 80 * 2**20  # of a cluster of our own; Ray takes no less than 75 MiB
@@ -85,7 +83,6 @@ class RayBackend(Backend):
     """
 
     def __init__(self, request: BackendRequest) -> None:
-        self._store = Store(request.results.absolute())
         alive = _nodes()
         kind = _kind(request.device, alive)
         n_jobs = request.jobs or math.inf
@@ -95,7 +92,8 @@ class RayBackend(Backend):
             else int(min(n_jobs, node.resources.get("CPU", 0)))
             for node in alive
         }
-        known = _described([node for node in alive if n_slots[node]], kind, self._store.results)
+        results = request.results.absolute()
+        known = _described([node for node in alive if n_slots[node]], kind, results)
         counts: Counter[tuple[str, str]] = Counter()
         for node, facts in known.items():
             counts[facts.hardware] += n_slots[node]
@@ -117,7 +115,7 @@ class RayBackend(Backend):
     def _start(self, device: Device, group: TaskGroup) -> RayProcess:
         """Have Ray start a worker on the node of a device, with what the group needs of it."""
         node = self._nodes[device.node]
-        memory = _memory_bytes(group, self._store)
+        memory = _memory_bytes(group)
         if memory is not None:
             memory = min(memory, int(node.resources.get("memory", memory)))
         is_cuda, is_shared = device.kind == "cuda", self._facts[node.name].sees_results
@@ -346,13 +344,10 @@ def _marker(results: Path) -> Iterator[Path]:
         marker.unlink()
 
 
-def _memory_bytes(group: TaskGroup, store: Store) -> int | None:
+def _memory_bytes(group: TaskGroup) -> int | None:
     """Return the memory of a CPU that runs were measured to need; None if that is not known."""
-    if group[0].action == "probe" or group[0].device == "cuda":
-        return None
-    needs = (needs_of(store.load_probe(task.probe)).memory_mib for task in group)
-    mib = _PROCESSES_MIB + sum(needs)
-    return None if math.isinf(mib) else int(mib * 2**20)
+    mib = _PROCESSES_MIB + sum(task.memory_mib for task in group)
+    return None if math.isinf(mib) or group[0].device == "cuda" else int(mib * 2**20)
 
 
 @contextmanager
