@@ -87,7 +87,7 @@ def test_a_plan_for_a_cluster_counts_its_nodes(
     slots = [Device("cpu", node=name, facts=facts) for name in ("a", "a", "b")]
     monkeypatch.setattr(planning, "open_backend", lambda *_: Local(slots))
     plan = probed(tmp_path, "baseline")
-    assert (plan.device, plan.n_worker_slots) == ("cpu on 2 nodes", 3)
+    assert (plan.device, plan.n_worker_slots) == ("cpu (2 nodes)", 3)
     assert plan.seconds_left == pytest.approx((plan.device_seconds or 0.0) / 3)
     assert any(re.search(r"all runs together: [\d.]+ cpu hours", line) for line in plan.remarks())
 

@@ -338,7 +338,7 @@ def _name(worker_slots: Sequence[Device]) -> str:
     """Return what the table of rows calls the devices."""
     nodes = {device.node for device in worker_slots}
     first = worker_slots[0]
-    return f"{first.kind} on {counted(len(nodes), 'node')}" if first.node else str(first)
+    return f"{first.kind} ({counted(len(nodes), 'node')})" if first.node else str(first)
 
 
 def _text_of(spec: RunSpec) -> str:
