@@ -76,6 +76,8 @@ def opened(options: RunOptions) -> Iterator[RunOptions]:
     results = options.store.results
     request = BackendRequest(options.device, options.jobs, results, options.backend_options)
     with open_backend(options.backend, request) as backend:
+        for remark in backend.remarks:
+            Console(stderr=True).print(remark, markup=False, highlight=False, soft_wrap=True)
         yield replace(options, backend=backend)
 
 

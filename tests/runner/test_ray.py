@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from ablate import api
 from ablate.errors import AblateError
 from ablate.runner.backends import nodes
 from ablate.runner.backends.contract import BackendRequest
+from ablate.runner.backends.nodes import NodeFacts
 from ablate.runner.backends.registry import open_backend
 from ablate.runner.probe import n_rounds_of
 from ablate.store import Store
@@ -191,6 +194,28 @@ def _workers() -> list[str]:
         except OSError:
             continue
     return found
+
+
+def test_the_nodes_of_a_call_have_one_kind_of_hardware(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add_node(num_cpus=2, object_store_memory=MEMORY["object_store_memory"])
+    described = ray_backend._described
+
+    def with_another(alive: Any, *rest: Any) -> dict[Any, NodeFacts]:
+        known: dict[Any, NodeFacts] = described(alive, *rest)
+        for node, facts in known.items():
+            if node.resources["CPU"] == 2:
+                hardware = {**facts.device.hardware, "device_name": "Abacus 9"}
+                known[node] = replace(facts, device=replace(facts.device, hardware=hardware))
+        return known
+
+    monkeypatch.setattr(ray_backend, "_described", with_another)
+    request = BackendRequest("cpu", 1, tmp_path, {"address": cluster.address})
+    with open_backend("ray", request) as backend:
+        assert [str(device).split("#")[1][1:] for device in backend.worker_slots] == [" cpu"] * 2
+        (remark,) = backend.remarks
+    assert re.fullmatch(r"1 node of other hardware left out, .*#\d \(Abacus 9\)", remark)
 
 
 def test_what_a_cluster_cannot_do_is_refused(

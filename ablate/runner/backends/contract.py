@@ -49,9 +49,11 @@ class Backend(ABC):
         worker_slots: one device for each process that may be at work at the same time. All are of
             one kind, so that the speeds of rows can be compared; those on other machines have
             `facts`, because this process cannot ask them.
+        remarks: what a user should know of the choice, a sentence each.
     """
 
     worker_slots: Sequence[Device]
+    remarks: Sequence[str] = ()
 
     @abstractmethod
     def pool(

@@ -35,6 +35,7 @@ from ablate.runner.listener import ProgressListener
 from ablate.runner.packing import TaskGroup
 from ablate.runner.pool import Pool
 from ablate.runner.task import Message, ProcessExited, Task, TaskFinished
+from ablate.wording import counted
 
 _DESCRIBED_WITHIN_S = 120.0
 _OBJECT_STORE_BYTES = 80 * 2**20  # of a cluster of our own; Ray takes no less than 75 MiB
@@ -100,6 +101,7 @@ class RayBackend(Backend):
         chosen = counts.most_common(1)[0][0]
         self._nodes = {node.name: node for node in known if known[node].hardware == chosen}
         self._facts = {name: known[node] for name, node in self._nodes.items()}
+        self.remarks = _remarks({n.name: f for n, f in known.items() if n.name not in self._nodes})
         self.worker_slots = [
             Device(kind, index if kind == "cuda" else None, name, self._facts[name].device)
             for name, node in self._nodes.items()
@@ -323,6 +325,17 @@ def _described(
                     "same environment on every node"
                 )
     return known
+
+
+def _remarks(left_out: Mapping[str, NodeFacts]) -> list[str]:
+    """Return which nodes do nothing, and why."""
+    if not left_out:
+        return []
+    names = ", ".join(f"{name} ({facts.hardware[0]})" for name, facts in left_out.items())
+    return [
+        f"{counted(len(left_out), 'node')} of other hardware left out, because speeds can only be "
+        f"compared on one kind: {names}"
+    ]
 
 
 def _last_line(error: BaseException) -> str:
