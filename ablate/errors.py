@@ -7,7 +7,8 @@ AblateError
 │   ├── DivergedError  the loss became NaN or exceeded its limit
 │   └── EngineError    the process cannot continue with its engine; a fresh one can, eagerly
 ├── StoreError   a stored result is missing or cannot be read
-└── StoppedError the user stopped it; the next call continues
+├── StoppedError the user stopped it; the next call continues
+└── DetachedError  what was submitted goes on without this process, as the user asked
 """
 
 from __future__ import annotations
@@ -77,3 +78,9 @@ class StoppedError(AblateError):
     """The user stopped a run; its progress is kept, and the next call continues."""
 
     exit_status = 130
+
+
+class DetachedError(AblateError):
+    """What was submitted to a cluster goes on without this process, as the user asked."""
+
+    exit_status = 0

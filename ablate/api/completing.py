@@ -30,6 +30,7 @@ from ablate.runner.devices import Device
 from ablate.runner.display import display
 from ablate.runner.schedule import Limits, is_finished, rows_to_probe, schedule
 from ablate.runner.sessions import session_file
+from ablate.runner.speeds import lacks_speed
 from ablate.runner.task import Task
 from ablate.store import Store
 from ablate.training import engines
@@ -126,7 +127,10 @@ def _unmeasured(
     """Return whether the speed of a row of the table has to be measured."""
     if not options.probes:
         return False
-    return bool(rows_to_probe(_tasks(selection, records, device, options), options.store, device))
+    made = _tasks(selection, records, device, options)
+    return bool(rows_to_probe(made, options.store, device)) or any(
+        lacks_speed(task, options.store, device) for task in made
+    )
 
 
 def _tasks(

@@ -54,6 +54,38 @@ Address = Annotated[
         "belongs to, or one elsewhere.",
     ),
 ]
+SlurmPartition = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Of --backend slurm: the partition.")
+]
+SlurmTime = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Of --backend slurm: the time limit of a job, as Slurm writes it; 4 hours by default. "
+        "What is not done by then goes on in a new turn.",
+    ),
+]
+GpusPerTask = Annotated[
+    str | None,
+    typer.Option(
+        "--gpus-per-task", metavar="N", help="Of --backend slurm: GPUs of a job; by default none."
+    ),
+]
+Slurm = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="Of --backend slurm: any other option of sbatch or submitit, as in "
+        "[b]account=NAME[/b]; array_parallelism is how many jobs are at work at the same time, 16 "
+        "by default; repeatable.",
+    ),
+]
+Detach = Annotated[
+    bool,
+    typer.Option(
+        "--detach", help="Of --backend slurm: leave after submission; the same command follows."
+    ),
+]
 Jobs = Annotated[
     int | None,
     typer.Option(

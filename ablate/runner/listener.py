@@ -31,6 +31,9 @@ class ProgressListener(Protocol):
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         """Announce how a task ended, in words."""
 
+    def note(self, text: str) -> None:
+        """Announce what concerns no task."""
+
 
 class Report(Protocol):
     """Is called in a worker with what a task does."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from ablate.hashing import sha256_of_text
 from ablate.record import speed_sessions
 from ablate.runner.devices import Device
 from ablate.runner.listener import Report
-from ablate.runner.provenance import hardware_of, versions
+from ablate.runner.provenance import hardware_of, now, versions
 from ablate.runner.ranks import joined_ranks
 from ablate.runner.task import Task
 from ablate.store import Store
@@ -74,6 +75,21 @@ def sessions_of(probe: Mapping[str, Any] | None, fewest: int) -> set[str]:
     """Return the sessions in which at least ``fewest`` rounds of a row were measured."""
     by_session = speed_sessions(probe).items()
     return {name for name, rounds in by_session if n_rounds_of({"rounds": rounds}) >= fewest}
+
+
+def turns(rows: Sequence[Task], n_rounds: int) -> list[tuple[Task]]:
+    """Return rounds of probes in the order in which one worker does them by itself.
+
+    Args:
+        rows: a probe of each.
+        n_rounds: how often each has its turn.
+    """
+    session = now()
+    return [
+        (replace(row, session=session, round=number, n_rounds=n_rounds, runs_per_process=1),)
+        for number in range(n_rounds)
+        for row in (rows[::-1] if number % 2 else rows)
+    ]
 
 
 def columns(probe: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,10 +17,11 @@ from ablate.runner.matching import target_tokens
 from ablate.runner.packing import Needs, TaskGroup, one_per_process, pack_tasks
 from ablate.runner.placement import priority
 from ablate.runner.pool import GRACE_S
-from ablate.runner.probe import columns, sessions_of
+from ablate.runner.probe import sessions_of, turns
 from ablate.runner.provenance import now
 from ablate.runner.retries import TaskOutcome, retry
 from ablate.runner.run import micro_batching
+from ablate.runner.speeds import add_speeds, update_speeds
 from ablate.runner.staleness import other_machine
 from ablate.runner.task import Task
 from ablate.store import FINISHED, Store
@@ -81,20 +82,24 @@ def schedule(
         KeyboardInterrupt: when the user stops it; by then every worker has ended.
     """
     wanted = [_as_repeated(task, store) for task in tasks]
-    todo = missing(wanted, store)
     worker_slots = backend.worker_slots
     with backend.pool(listener, limits.grace_s) as pool:
+        _rejoin(wanted, backend, store, listener)
+        todo = missing(wanted, store)
         n_at_once = max(1, len(set(worker_slots)) // _most_devices(wanted))
         rows = rows_to_probe(wanted, store, worker_slots[0]) if limits.probes else []
+        backend.leave(
+            [turns(rows, FEWEST_ROUNDS), *([g] for g in _pack(todo, worker_slots, store, limits))]
+        )
         of_rows = [task for task in wanted if task.probe in {row.key for row in rows}]
         budget = partial(_budget, of_rows, store, limits)
         attempts = _measure(rows, pool, listener, n_at_once, budget)
-        _update_speeds(of_rows, attempts, store)
+        update_speeds(of_rows, attempts, store)
         again = [task.with_fallbacks(_fallbacks(task, attempts, store)) for task in todo]
         todo = [_replaced(*pair, store) for pair in zip(todo, again, strict=True)]
         what = "training"
         while todo:
-            groups = _pack(todo, worker_slots, store, limits.runs_per_process)
+            groups = _pack(todo, worker_slots, store, limits)
             _expect(groups, what, listener, len(worker_slots))
             shared = [group for group in groups if group[0].isolation != "device"]
             alone = [group for group in groups if group[0].isolation == "device"]
@@ -115,6 +120,18 @@ def measure(
     with backend.pool(listener, GRACE_S) as pool:
         n_at_once = max(1, len(set(backend.worker_slots)) // _most_devices(rows.values()))
         _measure(list(rows.values()), pool, listener, n_at_once, lambda: PROBE_SECONDS * len(rows))
+
+
+def _rejoin(
+    tasks: Sequence[Task], backend: Backend, store: Store, listener: ProgressListener
+) -> None:
+    """Follow what earlier calls have left at work; add speeds that were measured after the runs."""
+    for ended in backend.rejoin(tasks, listener):
+        record = store.load(ended.task.key) if ended.task.action == "train" else None
+        is_good = ended.failure is None and (record is None or record["status"] == "done")
+        text = outcome(record) if record is not None else ended.reason or "done"
+        listener.ended(ended.task, text, is_good=is_good)
+    add_speeds(tasks, store, backend.worker_slots[0])
 
 
 def _measure(
@@ -236,7 +253,7 @@ def _pack(
     tasks: Sequence[Task],
     worker_slots: Sequence[Device],
     store: Store,
-    runs_per_process: int | None,
+    limits: Limits,
 ) -> list[TaskGroup]:
     """Return the groups of tasks that share a process, in the order of `priority`."""
     probes = {key: store.load_probe(key) for key in {task.probe for task in tasks}}
@@ -252,12 +269,12 @@ def _pack(
         for task in tasks
     ]
     known.sort(key=lambda task: priority((task,)))
-    if runs_per_process == 1 or len(tasks) == 1:
+    if limits.runs_per_process == 1 or len(tasks) <= 1:
         return one_per_process(known)
     groups = pack_tasks(
         known,
         len(worker_slots),
-        lambda task: runs_per_process or needs[task.probe].runs_at_once,
+        lambda task: limits.runs_per_process or needs[task.probe].runs_at_once,
         {memory_mib(device) for device in worker_slots},
     )
     return sorted(groups, key=priority)
@@ -356,16 +373,6 @@ def _is_measurable(task: Task, store: Store, device: Device) -> bool:
     if record is None or not is_finished(record):
         return True
     return record["status"] == "done" and other_machine(record, device) is None
-
-
-def _update_speeds(tasks: Iterable[Task], attempts: Mapping[str, Task], store: Store) -> None:
-    """Write what was measured of rows into the records of their runs that were done before."""
-    for task in tasks:
-        record, probe = store.load(task.key), store.load_probe(task.probe)
-        is_new = probe is not None and probe.get("session") == attempts[task.probe].session
-        if record is not None and record["status"] == "done" and is_new and not task.fresh:
-            with store.lock(task.key):
-                store.save({**record, **columns(probe or {})})
 
 
 def _probes(tasks: Iterable[Task]) -> dict[str, Task]:

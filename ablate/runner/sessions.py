@@ -142,6 +142,9 @@ class SessionFile:
         self._write()
         self._listener.ended(task, outcome, is_good=is_good)
 
+    def note(self, text: str) -> None:
+        self._listener.note(text)
+
     def _write(self) -> None:
         self._session.running, self._session.updated = list(self._running.values()), now()
         with suppress(StoreError):  # on a full disk: what matters is told by the runs

@@ -36,6 +36,9 @@ class Calls:
     def ended(self, *args: object, is_good: bool) -> None:
         self.calls.append(("ended", *args, is_good))
 
+    def note(self, *args: object) -> None:
+        self.calls.append(("note", *args))
+
 
 def _heartbeat(step: int) -> Heartbeat:
     return Heartbeat("none", "training", Progress(step, 100, 3.21, None, 12_345.6, 30.0))
@@ -73,11 +76,13 @@ def test_all_is_passed_on(tmp_path: Path, task: MakeTask) -> None:
         listener.started(job, CPU)
         listener.heartbeat(job, heartbeat)
         listener.ended(job, "done", is_good=True)
+        listener.note("a note")
     assert calls.calls == [
         ("expect", [job], "training", 1),
         ("started", job, CPU),
         ("heartbeat", job, heartbeat),
         ("ended", job, "done", True),
+        ("note", "a note"),
     ]
 
 

@@ -20,7 +20,7 @@ from ablate.runner.devices import Device
 from ablate.runner.listener import ProgressListener
 from ablate.runner.packing import TaskGroup
 from ablate.runner.retries import TaskOutcome
-from ablate.runner.task import Message
+from ablate.runner.task import Message, Task
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,26 @@ class Backend(ABC):
             listener: hears of tasks that start and of what they do.
             grace_s: how long workers that are asked to stop may take to save what they have.
         """
+
+    def rejoin(self, tasks: Sequence[Task], listener: ProgressListener) -> Iterable[TaskOutcome]:
+        """Yield how tasks end that earlier calls have left at work; none unless overridden.
+
+        Args:
+            tasks: runs that are wanted, and whose probes are.
+            listener: hears of what they do.
+        """
+        return ()
+
+    def leave(self, work: Sequence[Sequence[TaskGroup]]) -> None:
+        """Have groups done without this process, and raise; nothing unless overridden.
+
+        Args:
+            work: groups that are taken together, in order.
+
+        Raises:
+            DetachedError: says how to follow them.
+        """
+        return
 
     def close(self) -> None:
         """Give back what was taken; nothing unless overridden."""

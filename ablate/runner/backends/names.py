@@ -13,7 +13,7 @@ class BackendEntry:
     Attributes:
         module: of this package, with a function ``open_backend``.
         options: that it alone has.
-        package: that must be installed for it, by the extra of the same name; empty: none.
+        package: that must be installed for it, by the extra with the backend's name; empty: none.
     """
 
     module: str
@@ -24,6 +24,9 @@ class BackendEntry:
 BACKENDS: Mapping[str, BackendEntry] = {
     "local": BackendEntry("local"),
     "ray": BackendEntry("ray", ("address",), "ray"),
+    "slurm": BackendEntry(
+        "slurm", ("slurm_partition", "slurm_time", "gpus_per_task", "slurm", "detach"), "submitit"
+    ),
 }
 
 NAMES = tuple(BACKENDS)

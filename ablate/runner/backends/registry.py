@@ -30,7 +30,7 @@ def open_backend(name: str, request: BackendRequest) -> Backend:
             raise
         raise SpecError(
             f"--backend {name} needs the package {entry.package!r}: "
-            f"pip install 'ablate-transformer[{entry.package}]'"
+            f"pip install 'ablate-transformer[{name}]'"
         ) from error
     return module.open_backend(request)
 

@@ -1,0 +1,251 @@
+"""Groups of tasks that jobs on other machines take from a folder that all of them see.
+
+<folder>/waiting/<entry>        tasks as a worker process reads them; an empty line ends a group
+<folder>/taken/<entry>.<job>    the same at work: a job takes an entry by renaming it
+<folder>/ended/<entry>.<job>    the same when it is over
+<folder>/messages/<job>.jsonl   what the jobs tell, at the end of which they write
+<folder>/device.json            what a job computes on
+<folder>/jobs.json              which jobs there are
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from ablate.runner.devices import Device, DeviceFacts
+from ablate.runner.packing import TaskGroup
+from ablate.runner.task import Heartbeat, Task
+from ablate.store import write_whole
+from ablate.training import Progress
+
+_FOLDERS = ("waiting", "taken", "ended", "messages")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Groups that one job does, one after another.
+
+    Attributes:
+        name: in the order in which entries are taken.
+        groups: tasks that share a process.
+        job: that has it; empty while it waits.
+        is_over: whether all of it has ended.
+    """
+
+    name: str
+    groups: Sequence[TaskGroup]
+    job: str = ""
+    is_over: bool = False
+
+    @property
+    def tasks(self) -> list[Task]:
+        """Return the tasks of all groups."""
+        return [task for group in self.groups for task in group]
+
+    @property
+    def n_slots(self) -> int:
+        """Return how many worker slots a group has."""
+        return max(task.n_devices for task in self.tasks)
+
+
+@dataclass(frozen=True)
+class JobMessage:
+    """What a job tells of a task.
+
+    Attributes:
+        kind: whether the task has begun, goes on or is over.
+        entry: that the task belongs to.
+        key: of the task.
+        job: that tells.
+        device: where the task is done, if it has begun.
+        heartbeat: if it goes on.
+        outcome: the fields of a `TaskOutcome` beside its task, if it is over.
+    """
+
+    kind: Literal["started", "heartbeat", "ended"]
+    entry: str
+    key: str
+    job: str
+    device: Device | None = None
+    heartbeat: Heartbeat | None = None
+    outcome: dict[str, Any] = field(default_factory=dict)
+
+    def to_line(self) -> str:
+        """Return the message as a line of JSON."""
+        return json.dumps(asdict(self)) + "\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> JobMessage:
+        """Return the message of a line of JSON.
+
+        Raises:
+            ValueError: if it holds none.
+        """
+        try:
+            data = json.loads(line)
+            if (device := data["device"]) is not None:
+                data["device"] = Device(**{**device, "others": tuple(device["others"])})
+            if (heartbeat := data["heartbeat"]) is not None:
+                progress = heartbeat["progress"] and Progress(**heartbeat["progress"])
+                data["heartbeat"] = Heartbeat(**{**heartbeat, "progress": progress})
+            return cls(**data)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a message of a job: {line!r}") from error
+
+
+class TaskQueue:
+    """The folder, of the process that fills it and of the jobs that empty it.
+
+    Args:
+        folder: that all of them see.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._n_added = 0
+        self._read_up_to: dict[Path, int] = {}
+
+    def make(self) -> None:
+        """Make the folder."""
+        for name in _FOLDERS:
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+
+    def remove(self) -> None:
+        """Remove the folder, upon which the jobs end that have nothing to do."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def add(self, groups: Sequence[TaskGroup]) -> str:
+        """Add an entry, which is taken after those that are there; return its name."""
+        name = f"{self._n_added:06}"
+        self._n_added += 1
+        self._write(name, groups)
+        return name
+
+    def entries(self) -> list[Entry]:
+        """Return all entries, in order; one that is just being moved may be listed twice."""
+        return [
+            _entry(path, is_over=name == "ended")
+            for name in ("waiting", "taken", "ended")
+            for path in sorted((self.folder / name).glob("[0-9]*"))
+        ]
+
+    def take(self, job: str) -> Entry | None:
+        """Take the first entry that waits; return None if there is none.
+
+        Raises:
+            FileNotFoundError: if the queue was removed.
+        """
+        waiting = sorted((self.folder / "waiting").iterdir())
+        for path in waiting:
+            if path.name.startswith("."):
+                continue  # it is being written
+            taken = self.folder / "taken" / f"{path.name}.{job}"
+            with suppress(FileNotFoundError):  # another job was first
+                path.rename(taken)
+            if taken.exists():  # a rename over NFS may report an error though it was done
+                return _entry(taken)
+        return None
+
+    def give_back(self, job: str) -> None:
+        """Have what a job has taken and not ended wait again.
+
+        What has begun afresh goes on. If the job is killed meanwhile, another one may do an entry
+        a second time, and finds its runs done.
+        """
+        for path in (self.folder / "taken").glob(f"*.{job}"):
+            groups = _entry(path).groups
+            goes_on = [tuple(replace(task, fresh=False) for task in group) for group in groups]
+            self._write(path.stem, goes_on)
+            path.unlink()
+
+    def end(self, entry: Entry) -> None:
+        """Note that an entry is over, or that it will not be done."""
+        name = f"{entry.name}.{entry.job}" if entry.job else entry.name
+        with suppress(FileNotFoundError):  # it has changed hands
+            old = self.folder / ("taken" if entry.job else "waiting") / name
+            old.rename(self.folder / "ended" / name)
+
+    def tell(self, message: JobMessage) -> None:
+        """Append a message to those of its job."""
+        with (self.folder / "messages" / f"{message.job}.jsonl").open("a") as file:
+            file.write(message.to_line())
+
+    def has_begun(self, job: str) -> bool:
+        """Return whether a job has come as far as to take entries."""
+        return (self.folder / "messages" / f"{job}.jsonl").exists()
+
+    def begin(self, job: str) -> None:
+        """Begin to tell; end a line that the job, if it was killed, has left half written."""
+        with (self.folder / "messages" / f"{job}.jsonl").open("a") as file:
+            file.write("\n")
+
+    def read(self) -> list[JobMessage]:
+        """Return what is new since the last call: of each task the last message of each kind."""
+        latest: dict[tuple[str, str, str], JobMessage] = {}
+        for path in sorted((self.folder / "messages").glob("*.jsonl")):
+            for message in self._new_in(path):
+                latest[message.entry, message.key, message.kind] = message
+        order = ("started", "heartbeat", "ended")
+        return sorted(latest.values(), key=lambda message: order.index(message.kind))
+
+    def _write(self, name: str, groups: Sequence[TaskGroup]) -> None:
+        lines = "".join("".join(task.to_line() for task in group) + "\n" for group in groups)
+        write_whole(self.folder / "waiting" / name, lines)
+
+    def _new_in(self, path: Path) -> Iterator[JobMessage]:
+        with path.open("rb") as file:
+            file.seek(self._read_up_to.get(path, 0))
+            content = file.read()
+        complete = content[: content.rfind(b"\n") + 1]
+        self._read_up_to[path] = self._read_up_to.get(path, 0) + len(complete)
+        for line in complete.splitlines():
+            with suppress(ValueError):  # it was cut short when its job was killed
+                yield JobMessage.from_line(line)
+
+    def save_facts(self, facts: DeviceFacts, n_slots: int) -> None:
+        """Note what the jobs compute on, and how many runs at a time."""
+        known = {"facts": asdict(facts), "n_slots": n_slots}
+        write_whole(self.folder / "device.json", json.dumps(known) + "\n")
+
+    def facts(self) -> tuple[DeviceFacts | None, int]:
+        """Return what `save_facts` has noted; None if no job has begun."""
+        try:
+            known = json.loads((self.folder / "device.json").read_bytes())
+        except FileNotFoundError:
+            return None, 0
+        return DeviceFacts(**known["facts"]), known["n_slots"]
+
+    def save_jobs(self, jobs: Sequence[str], cluster: str) -> None:
+        """Note which jobs there are.
+
+        Args:
+            jobs: their ids.
+            cluster: that they were submitted to.
+        """
+        known = {"jobs": list(jobs), "cluster": cluster}
+        write_whole(self.folder / "jobs.json", json.dumps(known) + "\n")
+
+    def jobs(self) -> tuple[list[str], str]:
+        """Return what `save_jobs` has noted; no jobs if it was never called."""
+        try:
+            known = json.loads((self.folder / "jobs.json").read_bytes())
+        except FileNotFoundError:
+            return [], ""
+        return known["jobs"], known["cluster"]
+
+
+def _entry(path: Path, *, is_over: bool = False) -> Entry:
+    """Return the entry of a file, which may have been moved meanwhile."""
+    name, _, job = path.name.partition(".")
+    text = ""
+    with suppress(FileNotFoundError):
+        text = path.read_text(encoding="utf-8")
+    blocks = [block.splitlines() for block in text.split("\n\n") if block.strip()]
+    groups = [tuple(Task.from_line(line) for line in lines) for lines in blocks]
+    return Entry(name, groups, job, is_over)

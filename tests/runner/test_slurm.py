@@ -1,0 +1,444 @@
+"""Slurm: what is submitted, and what is made of what jobs tell; a few tests have real jobs.
+
+pytest -m slurm tests/runner/test_slurm.py   # about a minute, on a machine with nothing else to do
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ablate.cli.app import app
+from ablate.errors import DetachedError, SpecError
+from ablate.runner.backends.contract import BackendRequest
+from ablate.runner.devices import Device, DeviceFacts
+from ablate.runner.packing import one_per_process
+from ablate.runner.task import Heartbeat
+from ablate.store import Store
+from tests.runner.conftest import SMALL, Diary, MakeTask
+
+pytest.importorskip("submitit", reason="needs submitit: pip install '.[slurm]'")
+
+from ablate.runner.backends import following, slurm, slurm_cluster
+from ablate.runner.backends.following import Following
+from ablate.runner.backends.slurm_cluster import ClusterError
+from ablate.runner.backends.slurm_job import QueueJob
+from ablate.runner.backends.slurm_options import minutes_of, read_options
+from ablate.runner.backends.task_queue import JobMessage, TaskQueue
+
+ROOT = Path(__file__).parents[2]
+HARDWARE = {"device": "cuda", "device_name": "a GPU", "cpu": "a CPU", "cpu_kind": "its kind"}
+FACTS = DeviceFacts(HARDWARE, has_bf16=True, memory_mib=8e4)
+
+
+@pytest.mark.parametrize(
+    ("time_", "minutes"),
+    [
+        *[("90", 90), ("0:30", 0.5), ("12:00:00", 720), ("1-12", 2160), ("1-0:30", 1470)],
+        ("2-01:30:30", 2970.5),
+    ],
+)
+def test_times_are_written_as_slurm_writes_them(time_: str, minutes: float) -> None:
+    assert minutes_of(time_) == minutes
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        *[
+            ({"slurm_time": time_}, "written as Slurm writes it")
+            for time_ in ("2h", "0", "1:2:3:4")
+        ],
+        ({"slurm": "partition=gpu"}, "say --slurm-partition gpu"),
+        ({"slurm": "array=1-9"}, "array is set by ablate"),
+        ({"slurm": "account"}, "say key=value"),
+        ({"slurm": "cluster=pbs"}, "no cluster is called 'pbs'"),
+        ({"slurm": "array_parallelism=0"}, "a whole number of at least 1"),
+        ({"gpus_per_task": "-1"}, "--gpus-per-task -1: it is a whole number of at least 0"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, str], expected: str) -> None:
+    with pytest.raises(SpecError, match=expected):
+        read_options(options)
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder where Slurm's commands leave what they are called with."""
+    folder = tmp_path / "commands"
+    folder.mkdir()
+    scripts = {
+        "srun": "",
+        "sbatch": f"cp $1 {folder}/script; echo Submitted batch job 7",
+        "squeue": "printf '7_0 RUNNING\\n7_1 PENDING\\n'",
+        "scancel": f"echo $* >> {folder}/cancelled",
+    }
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return folder
+
+
+def _open(results: Path, monkeypatch: pytest.MonkeyPatch, **options: str) -> slurm.SlurmBackend:
+    """Return a backend whose jobs have told before what they compute on."""
+    monkeypatch.setattr(slurm.SlurmBackend, "_known_facts", lambda _: (FACTS, 1))
+    return slurm.open_backend(BackendRequest("cuda", None, results, options))
+
+
+def test_the_script_asks_for_what_the_command_asks_for(
+    tmp_path: Path, task: MakeTask, monkeypatch: pytest.MonkeyPatch, commands: Path
+) -> None:
+    more = ["account=lab", "mem=40GB", "array_parallelism=8", "exclusive=true", "licenses=matlab:1"]
+    options = {
+        "slurm_partition": "gpu",
+        "slurm_time": "12:00:00",
+        "gpus_per_task": "1",
+        "slurm": "\n".join(more),
+        "detach": "yes",
+    }
+    with (
+        _open(tmp_path, monkeypatch, **options) as backend,
+        pytest.raises(DetachedError, match=r"2 tasks submitted: 2 jobs \(7\)(.|\n)*ablate status"),
+    ):
+        backend.leave([one_per_process([task("a")]), one_per_process([task("b")])])
+    script = (commands / "script").read_text().splitlines()
+    asked = {line.removeprefix("#SBATCH --") for line in script if line.startswith("#SBATCH")}
+    logs = tmp_path / "slurm" / "logs"
+    assert asked == {
+        *["array=0-1%2", "partition=gpu", "time=720", "gpus-per-task=1", "ntasks-per-node=1"],
+        *["account=lab", "mem=40GB", "exclusive", "licenses=matlab:1", "requeue", "nodes=1"],
+        *["signal=USR2@90", "job-name=ablate", "open-mode=append", "wckey=submitit"],
+        *[f"output={logs}/%A_%a_0_log.out", f"error={logs}/%A_%a_0_log.err"],
+    }
+    assert any(line.startswith("srun ") and "submitit.core._submit" in line for line in script)
+    assert backend.worker_slots == tuple(Device("cuda", 0, f"job {n}") for n in range(8))
+    assert not (commands / "cancelled").exists()
+    assert sorted(file.name for file in (backend.queue.folder / "waiting").iterdir()) == [
+        "000000",
+        "000001",
+    ]
+
+
+def test_what_is_at_work_is_not_submitted_again(
+    tmp_path: Path, task: MakeTask, diary: Diary, monkeypatch: pytest.MonkeyPatch, commands: Path
+) -> None:
+    with _open(tmp_path, monkeypatch, detach="yes") as first, pytest.raises(DetachedError):
+        first.leave([one_per_process([task("a")]), one_per_process([task("b")])])
+    (commands / "script").unlink()
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    with _open(tmp_path, monkeypatch, detach="yes") as second:
+        assert list(second.rejoin([task("a"), task("b")], diary)) == []
+        with pytest.raises(DetachedError, match=r"everything is at work: 2 jobs \(7\)"):
+            second.leave([one_per_process([task("a")]), one_per_process([task("b")])])
+    assert not (commands / "script").exists()
+
+
+def test_whoever_ends_an_attached_call_cancels_its_jobs(
+    tmp_path: Path, task: MakeTask, diary: Diary, monkeypatch: pytest.MonkeyPatch, commands: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(following, "time", SimpleNamespace(sleep=interrupt, monotonic=lambda: 0.0))
+    with (
+        pytest.raises(KeyboardInterrupt),
+        _open(tmp_path, monkeypatch) as backend,
+        backend.pool(diary, 1.0) as pool,
+    ):
+        list(pool.run(one_per_process([task("a"), task("b")])))
+    assert (commands / "cancelled").read_text().splitlines()[0] == "7_0 7_1"
+    assert "2 jobs (7) cancelled; with --detach they would go on" in capsys.readouterr().err
+    assert not backend.queue.folder.exists()
+
+
+def test_a_cluster_that_takes_no_jobs_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: MakeTask, commands: Path
+) -> None:
+    (commands / "sbatch").write_text("#!/bin/sh\necho sbatch: error: invalid partition >&2; exit 1")
+    with (
+        _open(tmp_path, monkeypatch, detach="yes") as backend,
+        pytest.raises(ClusterError, match=r"cannot be submitted.*invalid partition"),
+    ):
+        backend.leave([one_per_process([task("a")])])
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskQueue:
+    """Return a queue with the jobs 7_0 and 7_1."""
+    queue = TaskQueue(tmp_path / "slurm" / "queue")
+    queue.make()
+    queue.save_jobs(["7_0", "7_1"], "slurm")
+    (tmp_path / "probes").mkdir()
+    return queue
+
+
+def _ended(monkeypatch: pytest.MonkeyPatch, **states: str) -> None:
+    monkeypatch.setattr(slurm_cluster, "ended", lambda jobs, _: states)
+
+
+def _follow(queue: TaskQueue, diary: Diary, submit: Callable[[int], None] | None = None) -> Any:
+    return Following(queue, diary, queue.folder.parent, submit).follow(queue.entries())
+
+
+def test_a_job_does_what_waits_and_its_outcomes_reach_the_driver(
+    queue: TaskQueue, task: MakeTask, diary: Diary, command: list[str], store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for name in ("done", "oom", "crashes"):
+        queue.add(one_per_process([task(name)]))
+    job = QueueJob(queue.folder, "cpu", 1, idle_s=0.0, command=command)
+    job._do_entries([Device("cpu")], queue, "7_0")
+    _ended(monkeypatch)
+    outcomes = {each.task.variant: each for each in _follow(queue, diary)}
+    assert outcomes["done"].failure is None
+    assert (outcomes["oom"].failure, outcomes["oom"].largest_batch) == ("memory", 3)
+    assert outcomes["crashes"].reason == "the worker ended with exit status 1: the last words"
+    assert (store.load("done") or {})["status"] == "done"
+    assert set(diary.begun) == {"done", "oom", "crashes"}
+    assert "training" in diary.signs
+    assert all(entry.is_over for entry in queue.entries())
+
+
+def test_probes_of_an_entry_take_their_turns_on_one_device(
+    queue: TaskQueue, task: MakeTask, command: list[str]
+) -> None:
+    probes = [task(name, action="probe", round=n) for n in (0, 1) for name in ("a", "b")]
+    queue.add(one_per_process(probes))
+    job = QueueJob(queue.folder, "cpu", 1, idle_s=0.0, command=command)
+    job._do_entries([Device("cpu")] * 2, queue, "7_0")
+    journal = (queue.folder.parents[1] / "journal").read_text().splitlines()
+    assert journal == ["probe a 1", "probe b 1"] * 2
+
+
+@pytest.mark.parametrize(
+    ("state", "failures"),
+    [
+        ("NODE_FAIL", ["process_lost"]),
+        ("OUT_OF_MEMORY", ["killed"]),
+        ("CANCELLED", ["other"]),
+    ],
+)
+def test_what_a_job_takes_with_it_is_told_with_its_state(
+    state: str, failures: list[str], queue: TaskQueue, task: MakeTask, diary: Diary,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    queue.add(one_per_process([task("a")]))
+    entry = queue.take("7_0")
+    assert entry is not None
+    queue.tell(JobMessage("started", entry.name, "a", "7_0", Device("cpu")))
+    heartbeat = Heartbeat("a", "training", largest_batch=9)
+    queue.tell(JobMessage("heartbeat", entry.name, "a", "7_0", heartbeat=heartbeat))
+    _ended(monkeypatch, **{"7_0": state})
+    outcomes = list(_follow(queue, diary, lambda _: None))
+    assert [each.failure for each in outcomes] == failures
+    assert [(each.reason, each.largest_batch) for each in outcomes] == [(f"job 7_0: {state}", 9)]
+
+
+def test_what_jobs_leave_waiting_is_given_to_others(
+    queue: TaskQueue, task: MakeTask, diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = queue.add(one_per_process([task("a")]))
+    for job in ("7_0", "7_1"):
+        queue.begin(job)
+    submitted: list[int] = []
+
+    def submit(n: int) -> None:
+        submitted.append(n)
+        queue.tell(JobMessage("ended", name, "a", "7_2", outcome={}))
+        entry = queue.take("7_2")
+        assert entry is not None
+        queue.end(entry)
+
+    _ended(monkeypatch, **{"7_0": "COMPLETED", "7_1": "COMPLETED"})
+    (outcome,) = _follow(queue, diary, submit)
+    assert (submitted, outcome.failure) == ([1], None)
+
+
+def test_what_waits_for_jobs_of_an_earlier_call_that_are_gone_is_left_to_this_one(
+    queue: TaskQueue, task: MakeTask, diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.add(one_per_process([task("a")]))
+    _ended(monkeypatch, **{"7_0": "CANCELLED", "7_1": "CANCELLED"})
+    assert list(_follow(queue, diary)) == []
+
+
+def test_jobs_that_end_before_they_begin_are_not_submitted_again(
+    queue: TaskQueue, task: MakeTask, diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.add(one_per_process([task("a")]))
+    (queue.folder.parent / "7_1_0_log.err").write_text("...\nNo module named ablate\n")
+    _ended(monkeypatch, **{"7_0": "FAILED", "7_1": "FAILED"})
+    with pytest.raises(ClusterError, match=r"7_1 ended before.*FAILED.*No module named ablate"):
+        list(_follow(queue, diary, lambda _: None))
+
+
+def test_a_job_on_another_kind_of_node_takes_nothing(queue: TaskQueue) -> None:
+    queue.save_facts(DeviceFacts({"device_name": "A", "cpu_kind": "B"}, True, 1.0), 1)
+    with pytest.raises(Exception, match=r"runs are made on A \(B\).*--slurm constraint"):
+        QueueJob(queue.folder, "cpu", 1, idle_s=0.0)._slots(queue)
+
+
+EXPERIMENT = f"""
+corpus: {{name: synthetic, size: 200}}
+tokenizer: word
+model: {json.dumps(SMALL["model"])}
+training: {{steps: 600, batch_tokens: 200, evaluate_every: 50,
+  schedule: {{name: constant, lr: 0.01}}}}
+decoding: greedy
+seeds: [1]
+variants: {{none: {{model.position: none}}}}
+"""
+"""Long enough to be interrupted twice."""
+
+LOCAL = ["--slurm", "cluster=local", "--slurm", "array_parallelism=2", "--jobs", "1"]
+
+
+@contextmanager
+def _ablate(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Yield a command at work; what it prints is in ``output``, which jobs may hold open longer."""
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ablate.cli", *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "ABLATE_CACHE": str(folder / "cache")},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield process
+            process.wait(timeout=600)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _output(folder: Path, *arguments: str) -> str:
+    """Return what a command prints, which must succeed."""
+    with _ablate(folder, *arguments) as process:
+        pass
+    text = (folder / "output").read_text(encoding="utf-8")
+    assert process.returncode == 0, text
+    return text
+
+
+def _numbers(results: Path) -> dict[str, Any]:
+    """Return all of the runs that must not depend on where they are made: bits, not digits."""
+    numbers: dict[str, Any] = {}
+    for folder in sorted((results / "runs").iterdir()):
+        record = Store(results).load(folder.name) or {}
+        curve = (folder / "curve.csv").read_text(encoding="utf-8").splitlines()
+        numbers[folder.name] = {
+            "scores": {key: record[key] for key in ("status", "variant", "dev", "test", "params")},
+            "losses": [line.split(",")[:-1] for line in curve],  # without the time
+            "weights": (folder / "model.safetensors").read_bytes(),
+            "translations": [file.read_bytes() for file in sorted(folder.glob("hypotheses.*.txt"))],
+        }
+    return numbers
+
+
+def _messages(results: Path) -> list[JobMessage]:
+    files = (results / "slurm").glob("*/messages/*.jsonl")
+    lines = [line for file in files for line in file.read_bytes().splitlines() if line]
+    return [JobMessage.from_line(line) for line in lines]
+
+
+def _step(results: Path) -> int:
+    """Return how far that run is which is least far since it began or went on."""
+    steps: dict[str, int] = {}
+    for message in _messages(results):
+        if message.kind == "started":
+            steps[message.key] = 0
+        elif message.heartbeat is not None and message.heartbeat.progress is not None:
+            steps[message.key] = message.heartbeat.progress.step
+    return min(steps.values(), default=0) if len(steps) == 2 else 0
+
+
+def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    while not condition():
+        assert process.poll() is None, "it has ended before its time"
+        time.sleep(0.1)
+
+
+def _below(process: int) -> list[int]:
+    """Return the children of a process, their children, and so on."""
+    text = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii")
+    return [each for child in map(int, text.split()) for each in (child, *_below(child))]
+
+
+@pytest.mark.slurm
+def test_the_command_of_the_readme_works_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: Path
+) -> None:
+    """As far as ``sbatch``, which is given the script that asks for it."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("<!-- slurm -->")[2]
+    program, *arguments = text.partition("```bash\n")[2].partition("\n")[0].split()
+    assert program == "ablate"
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(slurm.SlurmBackend, "_known_facts", lambda _: (FACTS, 1))
+    done = CliRunner().invoke(app, [*arguments, "--results", str(tmp_path / "results")])
+    assert done.exit_code == 0, done.output
+    assert "submitted: 16 jobs (7)" in done.output
+    script = (commands / "script").read_text()
+    for asked in ("partition=gpu", "time=240", "gpus-per-task=1", "array=0-15%16"):
+        assert f"#SBATCH --{asked}\n" in script
+
+
+@pytest.mark.slurm
+def test_two_signals_of_slurm_change_no_bit(tmp_path: Path) -> None:
+    """As before a time limit: every process of a job gets SIGUSR2, and the job is put in again."""
+    (tmp_path / "study.yaml").write_text(EXPERIMENT)
+    command = ("run", "study.yaml", "--device", "cpu", "--no-probe")
+    results = tmp_path / "results"
+    with _ablate(tmp_path, *command, "--backend", "slurm", *LOCAL) as process:
+        for after in (60, 150):
+            _wait_for(lambda: _step(results) > after, process)  # noqa: B023 - used at once
+            (queue,) = [TaskQueue(file.parent) for file in results.glob("slurm/*/jobs.json")]
+            for job in queue.jobs()[0]:
+                for each in _below(int(job)):
+                    os.kill(each, signal.SIGUSR2)
+            _wait_for(lambda: _step(results) == 0, process)
+    table = (tmp_path / "output").read_text(encoding="utf-8")
+    assert process.returncode == 0, table
+    logs = "".join(file.read_text() for file in results.glob("slurm/logs/*.out"))
+    assert logs.count("Requeued job") == 4
+    assert not list(results.glob("slurm/*/jobs.json"))
+    expected = _output(tmp_path, *command, "--results", "local")
+    assert _numbers(results) == _numbers(tmp_path / "local")
+    assert table[table.index("━") :] == expected[expected.index("━") :]
+
+
+@pytest.mark.slurm
+def test_a_call_that_leaves_is_followed_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(EXPERIMENT)
+    command = ("run", "study.yaml", "--device", "cpu", "--set", "training.steps=300")
+    slurm_command = (*command, "--backend", "slurm", *LOCAL)
+    assert "6 tasks submitted: 2 jobs" in _output(tmp_path, *slurm_command, "--detach")
+    assert "everything is at work: 2 jobs" in _output(tmp_path, *slurm_command, "--detach")
+    _output(tmp_path, "status", "--json")
+    sessions = json.loads((tmp_path / "output").read_text(encoding="utf-8"))
+    assert {session["experiment"] for session in sessions} == {"study"}
+    table = _output(tmp_path, *slurm_command)
+    assert "of an earlier call: 2 jobs" in table
+    assert "none seed 1: done" in table
+    assert "submitted" not in table
+    store = Store(tmp_path / "results")
+    records = [store.load(folder.name) or {} for folder in (store.results / "runs").iterdir()]
+    assert [record["status"] for record in records] == ["done", "done"]
+    assert all("speed" in record for record in records)
+    again = _output(tmp_path, *slurm_command)
+    assert "seed 1: done" not in again
+    assert again[again.index("━") :] == table[table.index("━") :]
