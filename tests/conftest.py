@@ -17,6 +17,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_BY_NAME = ("ddp",)
+"""Marks of tests that no whole selection runs, `pytest -m ""` included, unless it names them."""
+
 gc.set_threshold(10**5)  # to look for garbage more often takes long among so many imports
 os.environ["ABLATE_PROBE_SECONDS"] = "0"  # speeds beside other tests are worth no more rounds
 os.environ["ABLATE_NO_FIGURES"] = "1"  # slower than tiny runs; they have tests of their own
@@ -31,16 +34,29 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes long, so that no core waits for it in the end.
 
-    Leave out what needs CUDA where there is none; each such test has a twin on the CPU.
+    Leave out what needs CUDA where there is none, since each such test has a twin on the CPU, and
+    what has to be asked for.
     """
     import torch
 
     torch.set_num_threads(1)  # the tests are run side by side, and their models are small
     items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
-    if torch.cuda.is_available():
-        return
-    config.hook.pytest_deselected(items=[item for item in items if _needs_gpu(item)])
-    items[:] = [item for item in items if not _needs_gpu(item)]
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        (left_out if _is_left_out(item, config) else kept).append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept
+
+
+def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:
+    import torch
+
+    if _needs_gpu(item) and not torch.cuda.is_available():
+        return True
+    is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    unnamed = [mark for mark in _BY_NAME if mark not in config.option.markexpr]
+    return is_whole and any(item.get_closest_marker(mark) for mark in unnamed)
 
 
 @pytest.fixture(autouse=True)

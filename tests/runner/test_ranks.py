@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 import pandas as pd
 import pytest
+import torch
+from torch import distributed
 
 from ablate.api.selecting import hash_of
 from ablate.config import RunSpec, load
 from ablate.errors import SpecError, StoppedError
+from ablate.runner import ranks as ranks_module
 from ablate.runner.backends.local import Local
 from ablate.runner.check import check, check_devices
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.failures import RankLostError
 from ablate.runner.packing import TaskGroup, pack_tasks
 from ablate.runner.pool import Pool
+from ablate.runner.ranks import joined_ranks
 from ablate.runner.retries import TaskOutcome, retry
 from ablate.runner.run import run_one
 from ablate.runner.schedule import Limits, schedule
 from ablate.runner.task import Heartbeat, Message, ProcessExited, Task, TaskFinished
 from ablate.store import Store
 from ablate.training import Progress, loop
+from ablate.training import ranks as training_ranks
 from ablate.training.engines.distributed import Distributed
+from ablate.training.ranks import Ranks
 from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
 
 FEW = {"steps": 40, "evaluate_every": 10, "batch_tokens": 200}
@@ -193,6 +201,17 @@ def test_all_rows_have_as_many_devices(tmp_path: Path) -> None:
         load(_experiment(tmp_path, "relu", rows))
 
 
+def _sleep(task: Task, ranks: Ranks) -> None:
+    """Be a rank that does not answer."""
+    ranks.from_first(lambda: 0.0)
+    time.sleep(60)
+
+
+def _fail(task: Task, ranks: Ranks) -> None:
+    """Be a rank that ends early."""
+    raise ValueError("a reason")
+
+
 with_processes = [
     pytest.mark.ddp,
     pytest.mark.skipif(sys.platform != "linux", reason="looks in /proc"),
@@ -280,6 +299,39 @@ class TestWithProcesses:
             run_one(make("cut"), store, lambda *_: None, lambda: False)
         assert lost.value.failure == "memory"
 
+    def test_a_rank_that_does_not_answer_is_not_waited_for_without_end(
+        self, make: Callable[[str], Task], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(training_ranks, "TIMEOUT", timedelta(seconds=2))
+        monkeypatch.setattr(ranks_module, "_GRACE_S", 0.1)
+
+        def wait() -> None:
+            with joined_ranks(make("stuck"), _sleep) as ranks:
+                ranks.from_first(lambda: 0.0)
+                distributed.all_reduce(torch.zeros(1))
+
+        with pytest.raises(RankLostError, match="the ranks have lost each other"):
+            wait()
+        assert _other_ranks(os.getpid()) == []
+
+    def test_a_first_rank_that_does_not_notice_a_loss_ends_with_the_reason(
+        self, make: Callable[[str], Task], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(ranks_module, "_GRACE_S", 0.1)
+
+        def wait() -> None:
+            with (tmp_path / "log").open("w") as log:
+                os.dup2(log.fileno(), sys.stderr.fileno())
+            with joined_ranks(make("blind"), _fail):
+                time.sleep(60)
+
+        process = multiprocessing.get_context("fork").Process(target=wait)
+        process.start()
+        process.join(30)
+        assert process.exitcode == 1
+        last = (tmp_path / "log").read_text(encoding="utf-8").splitlines()[-1]
+        assert last == "rank 1 of 2: ValueError: a reason"
+
     def test_a_killed_rank_disturbs_no_packed_group_and_is_repeated(
         self, task: MakeTask, make: Callable[[str], Task], diary: Diary, store: Store
     ) -> None:
@@ -296,17 +348,16 @@ class TestWithProcesses:
                         killed.extend(_other_ranks(first))
                 os.kill(killed[0], signal.SIGKILL)
 
-        def run(name: str) -> None:
-            packed = [task(f"{n} {name}", spec=small, probe="measured") for n in "abc"]
-            schedule([make(name), *packed], Local(slots), store, diary, limits)
-
-        run("whole")
+        packed = [task(name, spec=small, probe="measured") for name in "abc"]
         diary.on_sign = on_sign
-        run("run")
+        schedule([make("run"), *packed], Local(slots), store, diary, limits)
         assert len(killed) == 1
-        assert diary.runs_per_process == 2 * [1, 2, 2, 1] + [1]  # the run is repeated
-        for key, other in (("run", "whole"), ("a-run", "a-whole"), ("b-run", "b-whole")):
-            _assert_same(store, key, other)
+        assert diary.runs_per_process == [1, 2, 2, 1, 1]  # the run is repeated
+        for undisturbed in (make("whole"), task("alone", spec=small)):
+            run_one(undisturbed, store, lambda *_: None, lambda: False)
+        _assert_same(store, "run", "whole")
+        for key in "abc":
+            _assert_same(store, key, "alone")
 
     def test_torchrun_starts_the_ranks_of_the_same_run(
         self, make: Callable[[str], Task], store: Store
