@@ -190,7 +190,7 @@ class _Worker:
         self._largest: dict[str, int] = {}  # sentences in the largest batch of each task
         self._ender: Task | None = None  # whose failure ends the process under the others
         self._must_restart = False
-        self._visible = device  # to the process
+        self._n_devices = 1  # that the process sees
         self._start = start
         self._cores = 1
         self._ends = 0.0
@@ -227,10 +227,12 @@ class _Worker:
             task.log.write_text(text, encoding="utf-8")
         gpus = [w.device.index for w in self.reserved if w.device.index is not None]
         device = replace(self.device, others=tuple(gpus))
-        if not self.is_ready or device != self._visible:
+        for worker in self.reserved:  # it may hold what a cluster has to give to this one
+            worker.close()
+        if not self.is_ready or group[0].n_devices != self._n_devices:
             self.close()
         if self._started is None:
-            self._visible = device
+            self._n_devices = group[0].n_devices
             process = self._start(device, group)
             thread = threading.Thread(target=self._listen, args=(process,), daemon=True)
             thread.start()

@@ -120,15 +120,16 @@ class RayBackend(Backend):
         memory = _memory_bytes(group)
         if memory is not None:
             memory = min(memory, int(node.resources.get("memory", memory)))
+        n = group[0].n_devices
         is_cuda, is_shared = device.kind == "cuda", self._facts[node.name].sees_results
         how = {"is_shared": is_shared, "serves_one_group": memory is not None}
         relay = _RELAY.options(
-            num_cpus=1,
-            num_gpus=int(is_cuda),
+            num_cpus=n,
+            num_gpus=n * is_cuda,
             memory=memory,
             max_restarts=0,
             scheduling_strategy=node.affinity,
-        ).remote(Device(device.kind, 0 if is_cuda else None), **how)
+        ).remote(Device(device.kind, 0 if is_cuda else None, others=(*range(1, n),)), **how)
         return RayProcess(relay, node, **how)
 
 
