@@ -37,8 +37,9 @@ class MinimumRisk(Objective):
     ``training.loss_per: sentence`` divides by what there is one of. The paper goes on from a model
     that was trained on likelihood; a run that begins with random weights needs some ``likelihood``.
 
-    A step draws with the model in evaluation mode and sends all candidates through it afterwards.
-    It waits for the device, and scores on the host.
+    A step draws with the model in evaluation mode and sends all candidates through it afterwards,
+    1 + n_samples times as many rows as a batch has. It waits for the device, and scores on the
+    host. Its work is counted as if samples were as long as the references.
 
     Args:
         pad: the id of padding.
