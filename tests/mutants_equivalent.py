@@ -104,6 +104,18 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("optimizer/*", "*.__init__", "True -> False: True", "foreach is faster and computes the same"),
     ("optimizer/averaging.py", "*.averages", "detach: *", "training takes them without gradients"),
     (
+        "attention/cache.py",
+        "Cache.select",
+        "0 -> 1: 0",
+        "the buffers of keys and of values have room for the same rows and tokens",
+    ),
+    (
+        "attention/cache.py",
+        "Cache._is_large_enough",
+        "GtE -> Gt: *",
+        "the same contents are moved to new memory",
+    ),
+    (
         "optimizer/recent.py",
         "TwoAveragesAdam._decay",
         "1.0 -> 2.0: 1.0",
