@@ -7,15 +7,17 @@ Keys that a reader does not know are kept, so that a record of a later version c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NotRequired, Required
+from typing import Annotated, Any, Literal, NotRequired, Required
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict
 
 SCHEMA = 2
 """The version of the keys; records without one are of version 1."""
 
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Status = Literal["done", "diverged", "oom", "failed"]
 
 
@@ -93,12 +95,12 @@ class Speed(TypedDict, total=False):
     ``earlier`` has the rounds of earlier sessions, in which the row took turns with others.
     """
 
-    train_target_tokens_per_second: float
-    decode_sentences_per_second: float
-    rounds: dict[str, list[float]]
+    train_target_tokens_per_second: Rate
+    decode_sentences_per_second: Rate
+    rounds: dict[str, list[Rate]]
     session: str
-    earlier: dict[str, dict[str, list[float]]]
-    micro_batch_factor: int
+    earlier: dict[str, dict[str, list[Rate]]]
+    micro_batch_factor: Count
     engine: str
 
 
@@ -123,6 +125,28 @@ class FileContent(TypedDict):
     sha256: str
 
 
+class Spec(TypedDict, total=False):
+    """The resolved spec, as far as it is read without the code that made it."""
+
+    model: dict[str, Any]
+    training: dict[str, Any]
+
+
+class Scores(TypedDict, total=False):
+    """The scores of one test set: NLL in nats per token, BLEU, chrF, shares in percent."""
+
+    bleu: float
+    bleu_signature: str
+    chrf: float
+    chrf_signature: str
+    exact_match: float
+    nll: float
+    perplexity: float
+    bits_per_character: float
+    n_sentences: int
+    sentences: str
+
+
 class Record(TypedDict, total=False):
     """One run: what was asked for, on what, and what came of it.
 
@@ -140,7 +164,7 @@ class Record(TypedDict, total=False):
     seed: int
     status: Required[Status]
     error: str | None
-    spec: dict[str, Any]
+    spec: Spec
     plugins: list[Plugin]
     hardware: Hardware
     versions: dict[str, str]
@@ -163,18 +187,18 @@ class Record(TypedDict, total=False):
     speed: Speed
     memory: Memory
     dev: dict[str, float | str | None]
-    test: dict[str, dict[str, Any]]
+    test: dict[str, Scores]
     files: dict[str, FileContent]
 
 
 class Probe(Speed, Memory, total=False):
     """What is measured of a row: see `ablate.runner.probe.probe_one`."""
 
-    n_src: int
-    n_tgt: int
-    batches_per_epoch: int
-    target_tokens_per_batch: float
-    runs_at_once: float
+    n_src: Count
+    n_tgt: Count
+    batches_per_epoch: Count
+    target_tokens_per_batch: Rate
+    runs_at_once: Rate
     engine_note: str | None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from ablate.analysis.matched import compare_matched
 from ablate.api.sides import Side, SideRow, read_side
 from ablate.config import Negligible
 from ablate.data.corpus import Bitext, Corpus
-from ablate.errors import DataError, SpecError, StoreError
+from ablate.errors import DamagedFileWarning, DataError, SpecError, StoreError
 from ablate.registry import Choice, build
 from ablate.report.compared import Compared, Differing, Match, MatchedRow, Sentences
+from ablate.store import Store, verify
 
 _COMPARED = ("bleu", "bleu_lc_tok", "chrf", "exact_match", "nll", "bits_per_character")
 _COSTS = ("params.", "flops.", "speed.", "memory.")
@@ -175,25 +177,43 @@ def _sentences(
     first = next(iter(pairs[0][0].records.values()))
     try:
         corpus = build(Corpus, Choice.model_validate(_choice(first)), at="corpus").load()
-    except (DataError, SpecError) as error:
+    except (DataError, SpecError, KeyError, TypeError, ValueError) as error:
         return Sentences(note=f"not compared, for the corpus cannot be read: {error}")
     texts = corpus.tests[test_sets[0]]
     n_pairs, differing = 0, []
     for a, b, _ in pairs:
         for seed in sorted(a.records.keys() & b.records.keys()):
-            files = [
-                side.store.path(row.records[seed]["hash"]) / f"hypotheses.{test_sets[0]}.txt"
+            ours, theirs = (
+                _translations(side.store, row.records[seed], test_sets[0], len(texts))
                 for side, row in ((before, a), (after, b))
                 if side.store
-            ]
-            if all(file.is_file() for file in files):
-                ours, theirs = (file.read_text("utf-8").split("\n")[:-1] for file in files)
+            )
+            if ours and theirs:
                 n_pairs += len(ours)
                 differing += list(_differing(b.name, seed, texts, ours, theirs))
     if not n_pairs:
         return Sentences(note="not compared, for no pair of runs has kept them")
     most = sorted(differing, key=lambda each: -abs(each.scores[1] - each.scores[0]))
     return Sentences(n_pairs, len(differing), most[:n])
+
+
+def _translations(
+    store: Store, record: Mapping[str, Any], test_set: str, n_lines: int
+) -> list[str] | None:
+    """Return the translations of a run; None if it has none, or, with a warning, damaged ones."""
+    file = store.path(record["hash"]) / f"hypotheses.{test_set}.txt"
+    if not file.is_file():
+        return None
+    try:
+        verify(file, record)
+        lines = file.read_text("utf-8").split("\n")[:-1]
+    except (StoreError, ValueError):
+        lines = []
+    if len(lines) != n_lines:
+        text = f"{file}: damaged, and not compared; `ablate run` makes the run again"
+        warnings.warn(text, DamagedFileWarning, stacklevel=3)
+        return None
+    return lines
 
 
 def _fingerprint(row: SideRow) -> str | None:

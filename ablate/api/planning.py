@@ -271,7 +271,7 @@ class _Planner:
     def _note_vocabulary(self, spec: RunSpec) -> None:
         """Note what a row's probe tells: it serves all rows of the same corpus and tokenizer."""
         probe = self._probe(spec, devices.resolve(spec.training.precision, self._device))
-        if probe:
+        if "n_src" in probe and "n_tgt" in probe:
             self._vocabularies[_text_of(spec)] = Vocabulary(
                 int(probe["n_src"]), int(probe["n_tgt"]), _nominal(spec).is_joint
             )
@@ -385,9 +385,12 @@ def _batch(model: Transformer) -> Batch:
     return Batch(ids, ids, ids, n_tokens=ids.numel(), index=ids[:, 0])
 
 
+_OF_CORPUS = ("batches_per_epoch", "target_tokens_per_batch")
+
+
 def _seconds(spec: RunSpec, probe: Mapping[str, float]) -> float | None:
     """Estimate the training time of a run from the speed of its row."""
-    if not probe:
+    if not probe.keys() >= {"train_target_tokens_per_second", *_OF_CORPUS}:
         return None
     n_batches, per_batch = probe["batches_per_epoch"], probe["target_tokens_per_batch"]
     n_tokens = target_tokens(spec.training, per_batch, n_batches)
