@@ -32,11 +32,11 @@ from ablate.errors import AblateError
 from ablate.store import Store
 from tests import made_up_runs
 
-VALUES = (
+VALUES: tuple[Any, ...] = (
     *(None, True, -1, 0, 3, 10**30, 1.5, float("nan"), float("inf"), "", "text", "1", "\0", "é"),
     *([], [1], ["a"], {}, {"a": 1}, {"name": "none"}, [[]], "a" * 300),
 )
-_BYTES = (b"\0", b"\xff", b"\n", b"  ", b":", b"-", b"{", b"]", b'"', b"9", b"e", b"~", b"&a", b"*a")
+_BYTES = b'\0|\xff|\n|  |:|-|{|]|"|9|e|~|&a|*a'.split(b"|")
 
 
 def mutated(content: bytes, rng: random.Random) -> bytes:
@@ -92,7 +92,7 @@ class Fuzz:
         for number, key in enumerate(_probe_keys(self.spec, self.whole)):
             rounds = {name: [10.0 + number, 11.0] for name in _SPEEDS}
             speeds = {name: values[0] for name, values in rounds.items()}
-            corpus = {"n_src": 90, "n_tgt": 80, "batches_per_epoch": 7}
+            corpus: dict[str, float] = {"n_src": 90, "n_tgt": 80, "batches_per_epoch": 7}
             corpus |= {"target_tokens_per_batch": 400.5, "train_peak_mib": 50.0}
             probe = {"rounds": rounds, "session": "one", **speeds, **corpus}
             Store(self.whole).save_probe(key, probe)
@@ -104,8 +104,9 @@ class Fuzz:
         file = self.root / source.name
         file.write_bytes(mutated(source.read_bytes(), self.rng))
         shutil.copytree(source.parent / "presets", self.root / "presets", dirs_exist_ok=True)
-        for read in (api.plan, api.report):
-            self._try(lambda read=read: read(file, results=self.root / "empty"), file)
+        empty = self.root / "empty"
+        self._try(lambda: api.plan(file, results=empty), file)
+        self._try(lambda: api.report(file, results=empty), file)
 
     def stored(self) -> None:
         """Mutate a file of a store."""

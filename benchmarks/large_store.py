@@ -48,13 +48,15 @@ def main() -> None:
             "run": ["run", *of_spec, "--device", "cpu", "--no-probe", "--no-figures"],
             "runs list": ["runs", "list", *stored],
             "runs list --experiment": ["runs", "list", *stored, "--experiment", str(spec)],
-            "runs show": ["runs", "show", f"{spec.stem}:rms:7", *stored],
+            "runs show": ["runs", "show", f"{Path(folder).name}/{spec.stem}:rms:7", *stored],
         }
         measured = {
             name: [_seconds(words, folder) for _ in range(chosen.repeats)]
             for name, words in commands.items()
         }
-    records.say(f"{n_runs} runs in the store; seconds, the fastest of {chosen.repeats} calls and all")
+    records.say(
+        f"{n_runs} runs in the store; seconds, the fastest of {chosen.repeats} calls and all"
+    )
     for name, seconds in measured.items():
         every = ", ".join(f"{each:.2f}" for each in seconds)
         records.say(f"{min(seconds):6.2f}  {name} ({every})")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import torch
 
@@ -71,6 +72,11 @@ def n_rounds_of(probe: Mapping[str, Any] | None) -> int:
     return min(len(rounds.get(name, ())) for name in _SPEEDS)
 
 
+def new_session() -> str:
+    """Return a name for a session, which no other call gives in the same second."""
+    return f"{now()} {uuid4().hex[:4]}"
+
+
 def sessions_of(probe: Mapping[str, Any] | None, fewest: int) -> set[str]:
     """Return the sessions in which at least ``fewest`` rounds of a row were measured."""
     by_session = speed_sessions(probe).items()
@@ -84,7 +90,7 @@ def turns(rows: Sequence[Task], n_rounds: int) -> list[tuple[Task]]:
         rows: a probe of each.
         n_rounds: how often each has its turn.
     """
-    session = now()
+    session = new_session()
     return [
         (replace(row, session=session, round=number, n_rounds=n_rounds, runs_per_process=1),)
         for number in range(n_rounds)

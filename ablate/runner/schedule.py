@@ -17,7 +17,7 @@ from ablate.runner.matching import target_tokens
 from ablate.runner.packing import Needs, TaskGroup, one_per_process, pack_tasks
 from ablate.runner.placement import priority
 from ablate.runner.pool import GRACE_S
-from ablate.runner.probe import sessions_of, turns
+from ablate.runner.probe import new_session, sessions_of, turns
 from ablate.runner.provenance import now
 from ablate.runner.retries import TaskOutcome, retry
 from ablate.runner.run import micro_batching
@@ -158,7 +158,8 @@ def _measure(
     Returns:
         The last attempt at each row in the first round, by its key.
     """
-    attempts = {task.key: replace(task, session=now()) for task in rows}
+    session = new_session()
+    attempts = {task.key: replace(task, session=session) for task in rows}
     left = list(attempts)  # keys of the rows that have not failed
     by_turns = ", which take turns" if len(rows) > 1 else ""
     what = f"measuring the speed and memory of {counted(len(rows), 'row')}{by_turns}"

@@ -169,6 +169,16 @@ def test_the_speed_of_a_run_that_was_never_measured_is_measured(
     assert n_rounds_of((store.load("base") or {})["speed"]) == FEWEST_ROUNDS
 
 
+def test_a_speed_that_was_measured_before_a_kill_reaches_its_record(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    store.save_probe("base", {**MEASURED, "session": "before the kill"})
+    _done(store, "base")
+    _run([task("done base", key="base", probe="base")], store, diary, command)
+    assert not _journal(store)
+    assert (store.load("base") or {})["speed"]["session"] == "before the kill"
+
+
 def test_two_places_are_used_at_the_same_time(
     store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:

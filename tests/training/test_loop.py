@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ablate.config import RunSpec
-from ablate.errors import DivergedError, StoppedError
+from ablate.errors import DamagedFileWarning, DivergedError, StoppedError
 from ablate.training import Progress, TrainingResult, checkpoint, loop, train
 from ablate.training.averaging import Snapshots
 from ablate.training.step import make_optimizer
@@ -157,6 +157,32 @@ def test_a_crash_between_snapshot_and_checkpoint_does_no_harm(
         with pytest.raises(OSError, match="no space"):
             go(spec, crashed)
     assert_same(weights, go(spec, crashed)[1])
+
+
+@pytest.mark.parametrize(("name", "is_cut"), [("checkpoint.pt", False), ("snapshots/*", True)])
+def test_a_damaged_file_begins_the_training_anew(name: str, is_cut: bool, tmp_path: Path) -> None:
+    """One flipped bit of a weight is enough, which PyTorch and safetensors would read."""
+    spec = run_spec(steps=8, average={"last": 2}, evaluate_every=4)
+    _, weights = go(spec, tmp_path)
+    file = next(tmp_path.glob(name))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content[: len(content) // 2] if is_cut else content)
+    with pytest.warns(DamagedFileWarning, match="checkpoint.pt: .*; the run begins anew"):
+        _, again = go(spec, tmp_path)
+    assert_same(weights, again)
+
+
+def test_a_checkpoint_of_other_code_begins_the_training_anew(tmp_path: Path) -> None:
+    spec = run_spec(steps=4)
+    _, weights = go(spec, tmp_path)
+    file = tmp_path / "checkpoint.pt"
+    content = torch.load(file, weights_only=True)
+    content["loop"]["a_field_of_tomorrow"] = 1
+    torch.save(content, file)
+    with pytest.warns(DamagedFileWarning, match="of other code"):
+        _, again = go(spec, tmp_path)
+    assert_same(weights, again)
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
