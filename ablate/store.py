@@ -160,7 +160,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _unwritable(folder, error) from error
-        with locking(folder / "lock"), suppress(Timeout):
+        with writable(folder / "lock"), suppress(Timeout):
             lock.acquire(cancel_check=should_stop)
         try:
             yield lock.is_locked
@@ -219,8 +219,8 @@ def _unwritable(path: Path, error: OSError) -> StoreError:
 
 
 @contextmanager
-def locking(file: Path) -> Iterator[None]:
-    """Turn the errors of a block that locks a file into sentences.
+def writable(file: Path) -> Iterator[None]:
+    """Turn the errors of a block that writes or locks a file into sentences.
 
     Raises:
         StoreError: if the file cannot be written, or the file system has no locks.

@@ -39,7 +39,7 @@ class Outcome:
         experiment: its rows and seeds.
         records: of every run that has ended, by row and seed.
         table: of the records.
-        exit_status: 0 if every run that was wanted is done, else 1.
+        exit_status: 0 if every run that was wanted is done and the tables are written, else 1.
     """
 
     experiment: Experiment
@@ -83,9 +83,7 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
         Console(stderr=True).print(remark, markup=False, highlight=False, soft_wrap=True)
     folder = trials.table_folder(selection, store.results)
     table = _table(selection, records, store)
-    reporting.write_tables(table, folder)
-    if options.figures and (is_new or not (folder / "curves.svg").exists()):
-        _draw(table, folder)
+    is_written = _write(table, folder, with_figures=options.figures, is_new=is_new)
     if table.trial:
         Console(stderr=True).print(
             f"a trial, not the whole experiment: its tables are in {folder}",
@@ -94,7 +92,7 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
             soft_wrap=True,
         )
     is_done = all(records[key_of(run)]["status"] == "done" for run in selection.runs)
-    exit_status = 0 if is_done else RunError.exit_status
+    exit_status = 0 if is_done and is_written else RunError.exit_status
     return Outcome(selection.experiment, records, table, exit_status)
 
 
@@ -185,6 +183,22 @@ def _texts(corpus: Choice) -> reporting.Texts:
     except DataError:
         return {}
     return {name: (bitext.src, bitext.tgt) for name, bitext in tests.items()}
+
+
+def _write(table: reporting.Table, folder: Path, *, with_figures: bool, is_new: bool) -> bool:
+    """Write a table and its figures; say why if that is impossible, and return whether it was not.
+
+    The table can still be printed: on a full disk, or in a folder that is for reading alone.
+    """
+    try:
+        reporting.write_tables(table, folder)
+        if with_figures and (is_new or not (folder / "curves.svg").exists()):
+            _draw(table, folder)
+    except (StoreError, OSError) as error:
+        text = f"the table is printed, but not kept: {error}"
+        Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+        return False
+    return True
 
 
 def _draw(table: reporting.Table, folder: Path) -> None:

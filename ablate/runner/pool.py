@@ -22,6 +22,7 @@ from ablate.runner.packing import TaskGroup
 from ablate.runner.placement import plan
 from ablate.runner.retries import TaskOutcome
 from ablate.runner.task import Heartbeat, Message, ProcessExited, Task, TaskFinished
+from ablate.store import writable
 
 GRACE_S = 5.0
 
@@ -222,9 +223,10 @@ class _Worker:
         self._cores = 1
         self._log = group[0].log
         for task in group:
-            task.log.parent.mkdir(parents=True, exist_ok=True)
             text = "" if task is group[0] else f"It shared a process, see {self._log}\n"
-            task.log.write_text(text, encoding="utf-8")
+            with writable(task.log):
+                task.log.parent.mkdir(parents=True, exist_ok=True)
+                task.log.write_text(text, encoding="utf-8")
         gpus = [w.device.index for w in self.reserved if w.device.index is not None]
         device = replace(self.device, others=tuple(gpus))
         for worker in self.reserved:  # it may hold what a cluster has to give to this one

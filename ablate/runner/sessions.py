@@ -24,7 +24,7 @@ from ablate.runner.devices import Device
 from ablate.runner.listener import ProgressListener
 from ablate.runner.provenance import now
 from ablate.runner.task import Heartbeat, Task
-from ablate.store import write_whole
+from ablate.store import writable, write_whole
 
 _EVERY_S = 2.0
 _MOST_FAILURES = 20
@@ -167,12 +167,13 @@ def session_file(
         StoreError: if the folder cannot be written to.
     """
     file = _folder(results) / f"{socket.gethostname()}-{os.getpid()}.json"
-    try:
+    lock = FileLock(file.with_suffix(".lock"), thread_local=False)
+    with writable(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(file.with_suffix(".lock"), thread_local=False)
-        lock.acquire(timeout=0)
-    except (OSError, Timeout) as error:
-        raise StoreError(f"{file}: cannot be written: {error}") from error
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise StoreError(f"{file}: is of another call with this process id") from error
     try:
         yield SessionFile(listener, file, experiment)
     finally:

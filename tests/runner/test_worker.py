@@ -6,6 +6,7 @@ import gc
 import os
 import runpy
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -75,8 +76,8 @@ def _at_work(act: Callable[[int, int], None]) -> Callable[[Heartbeat], None]:
     return on_sign
 
 
-def _is_gone(process: int) -> bool:
-    deadline = time.monotonic() + 5
+def _is_gone(process: int, within_s: float = 5.0) -> bool:
+    deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         try:
             os.kill(process, 0)
@@ -133,6 +134,32 @@ def test_a_fork_does_not_outlive_its_worker(task: MakeTask, diary: Diary, store:
     killed = ("failed", f"killed by signal {signal.SIGUSR1}")
     assert _outcomes(store, "endless", "short") == [killed, ("done", None)]
     assert _is_gone(forks[0])
+
+
+PARENT = """
+import subprocess, sys
+command = [sys.executable, "-P", "-m", "ablate.runner"]
+worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+print(worker.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_worker_that_still_imports_does_not_outlive_its_parent() -> None:
+    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert parent.stdout is not None
+    worker = int(parent.stdout.readline())
+    time.sleep(0.1)
+    parent.kill()
+    parent.communicate()
+    assert _is_gone(worker, within_s=2.0)
 
 
 def test_a_run_that_signal_9_has_killed_is_repeated_alone(
