@@ -156,7 +156,7 @@ def _lower_bound(done: Sequence[Work]) -> float:
     return max(bounds)
 
 
-@pytest.mark.parametrize(("seed", "runs_at_once"), [(1, 1), (2, 1), (17, 2)])
+@pytest.mark.parametrize(("seed", "runs_at_once"), [(1, 1), (2, 1), (14, 2)])
 def test_sixty_runs_on_eight_devices_end_near_the_lower_bound(
     seed: int,
     runs_at_once: int,
