@@ -26,7 +26,7 @@ LAYERS = (
     ("contracts", "templates"),
     ("store",),
     ("runner",),
-    ("analysis",),
+    ("analysis", "exports"),
     ("gate",),
     ("report",),
     ("doctor",),

@@ -21,6 +21,7 @@ from ablate.api.selecting import (
 )
 from ablate.data.corpus import Corpus
 from ablate.errors import DamagedFileWarning
+from ablate.exports.exporting import ExportingListener, Exports, exporting
 from ablate.registry import Choice, build
 from ablate.runner import devices
 from ablate.runner.backends.contract import Backend, BackendRequest
@@ -48,19 +49,26 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
         DataError: if a corpus cannot be had.
         DeviceError: if the machine lacks the device.
     """
-    with opened(options) as options:
+    log, store = options.log, options.store
+    with exporting(log, store) as exports, opened(options) as options:
         backend, by = workers(options)
         records = stored(selection, by.store, by.precision, by.engine)
         options = replace(options, engine=by.engine or options.engine)
         is_trained = not options.fresh and not unfinished(selection, records)
         device = backend.worker_slots[0]
-        if is_trained and not _unmeasured(selection, records, device, options):
-            return records, False
-        check(selection.whole)
-        check_devices(selection.whole, backend.worker_slots)
-        fetch(selection.corpus)
-        _schedule(selection, records, backend, options)
-        return stored(selection, by.store, by.precision, by.engine), True
+        is_new = not is_trained or _unmeasured(selection, records, device, options)
+        if is_new:
+            check(selection.whole)
+            check_devices(selection.whole, backend.worker_slots)
+            fetch(selection.corpus)
+            _schedule(selection, records, backend, options, exports)
+            records = stored(selection, by.store, by.precision, by.engine)
+        for (row, seed), record in records.items():
+            remark = exports.export(selection.experiment.name, row, record)
+            if remark:
+                say = Console(stderr=True).print
+                say(f"{row}, seed {seed}: {remark}", markup=False, highlight=False, soft_wrap=True)
+        return records, is_new
 
 
 @contextmanager
@@ -147,7 +155,11 @@ def _tasks(
 
 
 def _schedule(
-    selection: Selection, records: Records, backend: Backend, options: RunOptions
+    selection: Selection,
+    records: Records,
+    backend: Backend,
+    options: RunOptions,
+    exports: Exports,
 ) -> None:
     store, device = options.store, backend.worker_slots[0]
     todo = _tasks(selection, records, device, options)
@@ -158,4 +170,4 @@ def _schedule(
         display(Console(stderr=True)) as listener_on_screen,
         session_file(store.results, name, listener_on_screen) as listener,
     ):
-        schedule(todo, backend, store, listener, limits)
+        schedule(todo, backend, store, ExportingListener(listener, exports, store), limits)

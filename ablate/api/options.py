@@ -30,6 +30,7 @@ class RunOptions:
         figures: whether figures are drawn beside the table.
         backend: where runs are made: its name, or one that is open already.
         backend_options: of this backend alone, by their names.
+        log: names of the trackers that finished runs are exported to.
     """
 
     seeds: Sequence[int] | None = None
@@ -44,6 +45,7 @@ class RunOptions:
     figures: bool = True
     backend: str | Backend = "local"
     backend_options: Mapping[str, str] = field(default_factory=dict)
+    log: Sequence[str] = ()
 
     @property
     def store(self) -> Store:

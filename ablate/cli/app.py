@@ -33,6 +33,7 @@ from ablate.cli.options import (
     Fresh,
     GpusPerTask,
     Jobs,
+    Log,
     NoFigures,
     NoProbe,
     Only,
@@ -123,6 +124,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     probe_seconds: ProbeSeconds = None,
     no_probe: NoProbe = False,
     no_figures: NoFigures = False,
+    log: Log = None,
     plugins: Plugins = None,
 ) -> int:
     """Train and measure what is missing, then print the table.
@@ -149,6 +151,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         probe_seconds=probe_seconds,
         probes=not no_probe,
         figures=not no_figures,
+        log=log or (),
         backend=backend,
         backend_options=given(
             address=address,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ablate.errors import SpecError
+from ablate.exports.names import NAMES as TRACKERS
 from ablate.runner.backends.names import NAMES
 
 Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment, a YAML file.")]
@@ -84,6 +85,14 @@ Detach = Annotated[
     bool,
     typer.Option(
         "--detach", help="Of --backend slurm: leave after submission; the same command follows."
+    ),
+]
+Log = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="|".join(TRACKERS),
+        help="Export finished runs for this tracker, into RESULTS/exports; repeatable.",
+        autocompletion=lambda: list(TRACKERS),
     ),
 ]
 Jobs = Annotated[

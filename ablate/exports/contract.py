@@ -1,0 +1,152 @@
+"""The contract of an exporter, and what it is given of a run: nothing but numbers and the spec."""
+
+from __future__ import annotations
+
+import csv
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ablate.hashing import sha256_of_text
+
+_FINAL = ("params", "flops", "train", "speed", "memory", "dev", "test")
+_PER_ROUND_OR_PART = ("rounds", "earlier", "by_part")
+
+Parameter = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One row of a run's curve.
+
+    Attributes:
+        step: its number.
+        seconds: since the run began.
+        values: by column, without those that are empty.
+    """
+
+    step: int
+    seconds: float
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class ExportedRun:
+    """A run as trackers get it.
+
+    Attributes:
+        experiment: its name.
+        row: its name.
+        seed: of the run.
+        hash: of the run.
+        status: done or diverged.
+        started: in seconds since 1970.
+        parameters: the spec, by path, as in ``model.position.name``; lists as JSON.
+        curve: by step.
+        final: the numbers of the record, by path, as in ``test.test.bleu``.
+    """
+
+    experiment: str
+    row: str
+    seed: int
+    hash: str
+    status: str
+    started: float
+    parameters: Mapping[str, Parameter]
+    curve: tuple[CurvePoint, ...]
+    final: Mapping[str, float]
+
+    @property
+    def name(self) -> str:
+        """Return experiment, row and seed."""
+        return f"{self.experiment}/{self.row}/{self.seed}"
+
+    @property
+    def id(self) -> str:
+        """Return 16 hex digits for the name, which tell the run's own from other exports."""
+        return sha256_of_text(self.name)[:16]
+
+    @property
+    def last_step(self) -> int:
+        """Return the last step of the curve; 0 without one."""
+        return self.curve[-1].step if self.curve else 0
+
+
+class Exporter(ABC):
+    """Writes runs for one tracker, without a network.
+
+    Args:
+        folder: where; it exists.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @abstractmethod
+    def export(self, run: ExportedRun) -> None:
+        """Write a run, in place of what was written of the run with its name before."""
+
+    def close(self) -> None:
+        """Give back what was taken; nothing unless overridden."""
+        return
+
+
+def exported_run(
+    experiment: str, row: str, record: Mapping[str, Any], curve_file: Path
+) -> ExportedRun:
+    """Return what trackers get of a run.
+
+    Args:
+        experiment: as the experiment that is exported has it; the record has its first one.
+        row: likewise.
+        record: of the run.
+        curve_file: its ``curve.csv``; there may be none.
+
+    Raises:
+        OSError: if the curve cannot be read.
+        ValueError: if the curve holds what is no number.
+    """
+    final = dict(_numbers({key: record.get(key) for key in _FINAL}))
+    parameters = dict(_flat(record.get("spec", {})))
+    curve = tuple(_points(curve_file)) if curve_file.is_file() else ()
+    started = datetime.fromisoformat(record["started"]).timestamp() if "started" in record else 0.0
+    return ExportedRun(
+        experiment,
+        row,
+        record["seed"],
+        record["hash"],
+        record["status"],
+        started,
+        parameters,
+        curve,
+        final,
+    )
+
+
+def _points(file: Path) -> Iterator[CurvePoint]:
+    with file.open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            values = {name: float(text) for name, text in row.items() if text}
+            step = int(values.pop("step"))
+            yield CurvePoint(step, values.pop("seconds", 0.0), values)
+
+
+def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if key not in _PER_ROUND_OR_PART:
+                yield from _numbers(inner, f"{path}.{key}" if path else key)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, float(value)
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Parameter]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{path}.{key}" if path else key)
+    else:
+        yield path, value if isinstance(value, str | int | float | bool) else json.dumps(value)

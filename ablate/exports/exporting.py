@@ -1,0 +1,139 @@
+"""Exporting finished runs from their records and curves, as they end or later.
+
+Workers know nothing of it. An export that fails ends no run: the reason is told in one sentence,
+and the next call repeats it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import Any
+
+from ablate.errors import SpecError
+from ablate.exports.contract import ExportedRun, Exporter, exported_run
+from ablate.exports.names import EXPORTERS, NAMES
+from ablate.hashing import sha256_of_text
+from ablate.runner.devices import Device
+from ablate.runner.listener import ProgressListener
+from ablate.runner.schedule import is_finished
+from ablate.runner.task import Heartbeat, Task
+from ablate.store import Store, write_whole
+from ablate.wording import no_such
+
+
+class Exports:
+    """Exports runs to some trackers; what has been exported and has not changed is left alone.
+
+    Args:
+        classes: of exporters, by the names of their trackers; opened when there is a run for them.
+        store: of the records.
+    """
+
+    def __init__(self, classes: Mapping[str, type[Exporter]], store: Store) -> None:
+        self._classes = dict(classes)
+        self._open: dict[str, Exporter] = {}
+        self._store = store
+
+    def export(self, experiment: str, row: str, record: dict[str, Any]) -> str:
+        """Export a run, if it has finished.
+
+        Args:
+            experiment: its name, and with ``row`` that of the run in the tracker.
+            row: its name.
+            record: of the run.
+
+        Returns:
+            What went wrong, in one sentence; empty if nothing did. That tracker gets no more runs.
+        """
+        remarks = []
+        for name in list(self._classes) if is_finished(record) else ():
+            try:
+                curve = self._store.path(record["hash"]) / "curve.csv"
+                self._export(name, exported_run(experiment, row, record, curve))
+            except Exception as error:  # whatever a tracker raises
+                del self._classes[name]
+                first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+                remarks.append(f"not exported to {name}: {first_line}; the next call repeats it")
+        return "; ".join(remarks)
+
+    def close(self) -> None:
+        """Close what has been opened."""
+        for exporter in self._open.values():
+            with suppress(Exception):  # every run is written whole before
+                exporter.close()
+
+    def _export(self, name: str, run: ExportedRun) -> None:
+        folder = self._store.results / "exports" / name
+        exported = folder / "exported" / run.id
+        version = sha256_of_text(repr(run))
+        if exported.is_file() and exported.read_text(encoding="utf-8") == version:
+            return
+        if name not in self._open:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._open[name] = self._classes[name](folder)
+        self._open[name].export(run)
+        write_whole(exported, version)
+
+
+@contextmanager
+def exporting(names: Sequence[str], store: Store) -> Iterator[Exports]:
+    """Yield what exports runs to the trackers of these names, into ``<results>/exports/``.
+
+    Raises:
+        SpecError: if there is no such tracker, or if a package is missing.
+    """
+    exports = Exports({name: _exporter_class(name) for name in names}, store)
+    try:
+        yield exports
+    finally:
+        exports.close()
+
+
+class ExportingListener:
+    """Exports every run when it has ended; passes on all that it hears.
+
+    Args:
+        listener: hears of it too, and how exports failed with how a run ended.
+        exports: to trackers.
+        store: of the records.
+    """
+
+    def __init__(self, listener: ProgressListener, exports: Exports, store: Store) -> None:
+        self._listener = listener
+        self._exports = exports
+        self._store = store
+
+    def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
+        self._listener.expect(tasks, what, n_at_once)
+
+    def started(self, task: Task, device: Device) -> None:
+        self._listener.started(task, device)
+
+    def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
+        self._listener.heartbeat(task, heartbeat)
+
+    def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
+        record = self._store.load(task.key) if task.action == "train" else None
+        remark = self._exports.export(task.experiment, task.variant, record) if record else ""
+        self._listener.ended(task, "; ".join(filter(None, (outcome, remark))), is_good=is_good)
+
+    def note(self, text: str) -> None:
+        self._listener.note(text)
+
+
+def _exporter_class(name: str) -> type[Exporter]:
+    if name not in EXPORTERS:
+        raise SpecError(no_such("tracker", name, NAMES))
+    entry = EXPORTERS[name]
+    try:
+        module = import_module(f"ablate.exports.{name}")
+    except ModuleNotFoundError as error:
+        if error.name not in entry.packages:
+            raise
+        raise SpecError(
+            f"--log {name} needs the package {error.name!r}: "
+            f"pip install 'ablate-transformer[{name}]'"
+        ) from error
+    return getattr(module, entry.class_name)
