@@ -47,6 +47,7 @@ from ablate.cli.options import (
     SlurmTime,
     Spec,
     given,
+    lines,
     load,
     numbers,
 )
@@ -158,7 +159,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
             slurm_partition=slurm_partition,
             slurm_time=slurm_time,
             gpus_per_task=gpus_per_task,
-            slurm="\n".join(slurm) if slurm else None,
+            slurm=lines(slurm),
             detach="yes" if detach else None,
         ),
     )
@@ -176,6 +177,9 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     device: Device = "auto",
     backend: Backend = "local",
     address: Address = None,
+    slurm_partition: SlurmPartition = None,
+    gpus_per_task: GpusPerTask = None,
+    slurm: Slurm = None,
     overrides: Overrides = None,
     results: Results = RESULTS,
     as_json: AsJson = False,
@@ -197,7 +201,12 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
         overrides=overrides or (),
         results=results,
         backend=backend,
-        backend_options=given(address=address),
+        backend_options=given(
+            address=address,
+            slurm_partition=slurm_partition,
+            gpus_per_task=gpus_per_task,
+            slurm=lines(slurm),
+        ),
     )
     if as_json:
         show.as_json(planned.to_json())

@@ -153,3 +153,8 @@ def numbers(seeds: str | None) -> tuple[int, ...] | None:
 def given(**options: str | None) -> dict[str, str]:
     """Return the options of a backend that were given."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def lines(values: list[str] | None) -> str | None:
+    """Return the values of a repeatable option as lines; None if there are none."""
+    return "\n".join(values) if values else None

@@ -1,18 +1,9 @@
-"""Slurm: what is submitted, and what is made of what jobs tell; a few tests have real jobs.
-
-pytest -m slurm tests/runner/test_slurm.py   # about a minute, on a machine with nothing else to do
-"""
+"""Slurm: what is submitted, and what is made of what jobs tell."""
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,18 +13,17 @@ from typer.testing import CliRunner
 
 from ablate.cli.app import app
 from ablate.errors import DetachedError, SpecError
-from ablate.runner.backends.contract import BackendRequest
+from ablate.runner.backends.contract import BackendRequest, ClusterError
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.packing import one_per_process
 from ablate.runner.task import Heartbeat
 from ablate.store import Store
-from tests.runner.conftest import SMALL, Diary, MakeTask
+from tests.runner.conftest import Diary, MakeTask
 
 pytest.importorskip("submitit", reason="needs submitit: pip install '.[slurm]'")
 
 from ablate.runner.backends import following, slurm, slurm_cluster
 from ablate.runner.backends.following import Following
-from ablate.runner.backends.slurm_cluster import ClusterError
 from ablate.runner.backends.slurm_job import QueueJob
 from ablate.runner.backends.slurm_options import minutes_of, read_options
 from ablate.runner.backends.task_queue import JobMessage, TaskQueue
@@ -135,14 +125,17 @@ def test_the_script_asks_for_what_the_command_asks_for(
 def test_what_is_at_work_is_not_submitted_again(
     tmp_path: Path, task: MakeTask, diary: Diary, monkeypatch: pytest.MonkeyPatch, commands: Path
 ) -> None:
+    rounds = one_per_process([task("a", action="probe", round=n) for n in (0, 1)])
+    work = [rounds, one_per_process([task("b")])]
     with _open(tmp_path, monkeypatch, detach="yes") as first, pytest.raises(DetachedError):
-        first.leave([one_per_process([task("a")]), one_per_process([task("b")])])
+        first.leave(work)
     (commands / "script").unlink()
+    first.queue.tell(JobMessage("ended", "000000", "a", "7_0"))  # of the first round
     monkeypatch.setattr(os, "getpid", lambda: 1)
     with _open(tmp_path, monkeypatch, detach="yes") as second:
-        assert list(second.rejoin([task("a"), task("b")], diary)) == []
+        assert len(list(second.rejoin([task("a"), task("b")], diary))) == 1
         with pytest.raises(DetachedError, match=r"everything is at work: 2 jobs \(7\)"):
-            second.leave([one_per_process([task("a")]), one_per_process([task("b")])])
+            second.leave(work)
     assert not (commands / "script").exists()
 
 
@@ -292,93 +285,6 @@ def test_a_job_on_another_kind_of_node_takes_nothing(queue: TaskQueue) -> None:
         QueueJob(queue.folder, "cpu", 1, idle_s=0.0)._slots(queue)
 
 
-EXPERIMENT = f"""
-corpus: {{name: synthetic, size: 200}}
-tokenizer: word
-model: {json.dumps(SMALL["model"])}
-training: {{steps: 600, batch_tokens: 200, evaluate_every: 50,
-  schedule: {{name: constant, lr: 0.01}}}}
-decoding: greedy
-seeds: [1]
-variants: {{none: {{model.position: none}}}}
-"""
-"""Long enough to be interrupted twice."""
-
-LOCAL = ["--slurm", "cluster=local", "--slurm", "array_parallelism=2", "--jobs", "1"]
-
-
-@contextmanager
-def _ablate(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield a command at work; what it prints is in ``output``, which jobs may hold open longer."""
-    with (folder / "output").open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ablate.cli", *arguments],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "ABLATE_CACHE": str(folder / "cache")},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            yield process
-            process.wait(timeout=600)
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def _output(folder: Path, *arguments: str) -> str:
-    """Return what a command prints, which must succeed."""
-    with _ablate(folder, *arguments) as process:
-        pass
-    text = (folder / "output").read_text(encoding="utf-8")
-    assert process.returncode == 0, text
-    return text
-
-
-def _numbers(results: Path) -> dict[str, Any]:
-    """Return all of the runs that must not depend on where they are made: bits, not digits."""
-    numbers: dict[str, Any] = {}
-    for folder in sorted((results / "runs").iterdir()):
-        record = Store(results).load(folder.name) or {}
-        curve = (folder / "curve.csv").read_text(encoding="utf-8").splitlines()
-        numbers[folder.name] = {
-            "scores": {key: record[key] for key in ("status", "variant", "dev", "test", "params")},
-            "losses": [line.split(",")[:-1] for line in curve],  # without the time
-            "weights": (folder / "model.safetensors").read_bytes(),
-            "translations": [file.read_bytes() for file in sorted(folder.glob("hypotheses.*.txt"))],
-        }
-    return numbers
-
-
-def _messages(results: Path) -> list[JobMessage]:
-    files = (results / "slurm").glob("*/messages/*.jsonl")
-    lines = [line for file in files for line in file.read_bytes().splitlines() if line]
-    return [JobMessage.from_line(line) for line in lines]
-
-
-def _step(results: Path) -> int:
-    """Return how far that run is which is least far since it began or went on."""
-    steps: dict[str, int] = {}
-    for message in _messages(results):
-        if message.kind == "started":
-            steps[message.key] = 0
-        elif message.heartbeat is not None and message.heartbeat.progress is not None:
-            steps[message.key] = message.heartbeat.progress.step
-    return min(steps.values(), default=0) if len(steps) == 2 else 0
-
-
-def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    while not condition():
-        assert process.poll() is None, "it has ended before its time"
-        time.sleep(0.1)
-
-
-def _below(process: int) -> list[int]:
-    """Return the children of a process, their children, and so on."""
-    text = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii")
-    return [each for child in map(int, text.split()) for each in (child, *_below(child))]
-
-
 @pytest.mark.slurm
 def test_the_command_of_the_readme_works_as_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: Path
@@ -395,50 +301,3 @@ def test_the_command_of_the_readme_works_as_written(
     script = (commands / "script").read_text()
     for asked in ("partition=gpu", "time=240", "gpus-per-task=1", "array=0-15%16"):
         assert f"#SBATCH --{asked}\n" in script
-
-
-@pytest.mark.slurm
-def test_two_signals_of_slurm_change_no_bit(tmp_path: Path) -> None:
-    """As before a time limit: every process of a job gets SIGUSR2, and the job is put in again."""
-    (tmp_path / "study.yaml").write_text(EXPERIMENT)
-    command = ("run", "study.yaml", "--device", "cpu", "--no-probe")
-    results = tmp_path / "results"
-    with _ablate(tmp_path, *command, "--backend", "slurm", *LOCAL) as process:
-        for after in (60, 150):
-            _wait_for(lambda: _step(results) > after, process)  # noqa: B023 - used at once
-            (queue,) = [TaskQueue(file.parent) for file in results.glob("slurm/*/jobs.json")]
-            for job in queue.jobs()[0]:
-                for each in _below(int(job)):
-                    os.kill(each, signal.SIGUSR2)
-            _wait_for(lambda: _step(results) == 0, process)
-    table = (tmp_path / "output").read_text(encoding="utf-8")
-    assert process.returncode == 0, table
-    logs = "".join(file.read_text() for file in results.glob("slurm/logs/*.out"))
-    assert logs.count("Requeued job") == 4
-    assert not list(results.glob("slurm/*/jobs.json"))
-    expected = _output(tmp_path, *command, "--results", "local")
-    assert _numbers(results) == _numbers(tmp_path / "local")
-    assert table[table.index("━") :] == expected[expected.index("━") :]
-
-
-@pytest.mark.slurm
-def test_a_call_that_leaves_is_followed_by_the_next(tmp_path: Path) -> None:
-    (tmp_path / "study.yaml").write_text(EXPERIMENT)
-    command = ("run", "study.yaml", "--device", "cpu", "--set", "training.steps=300")
-    slurm_command = (*command, "--backend", "slurm", *LOCAL)
-    assert "6 tasks submitted: 2 jobs" in _output(tmp_path, *slurm_command, "--detach")
-    assert "everything is at work: 2 jobs" in _output(tmp_path, *slurm_command, "--detach")
-    _output(tmp_path, "status", "--json")
-    sessions = json.loads((tmp_path / "output").read_text(encoding="utf-8"))
-    assert {session["experiment"] for session in sessions} == {"study"}
-    table = _output(tmp_path, *slurm_command)
-    assert "of an earlier call: 2 jobs" in table
-    assert "none seed 1: done" in table
-    assert "submitted" not in table
-    store = Store(tmp_path / "results")
-    records = [store.load(folder.name) or {} for folder in (store.results / "runs").iterdir()]
-    assert [record["status"] for record in records] == ["done", "done"]
-    assert all("speed" in record for record in records)
-    again = _output(tmp_path, *slurm_command)
-    assert "seed 1: done" not in again
-    assert again[again.index("━") :] == table[table.index("━") :]

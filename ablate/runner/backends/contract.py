@@ -16,11 +16,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from ablate.errors import AblateError
 from ablate.runner.devices import Device
 from ablate.runner.listener import ProgressListener
 from ablate.runner.packing import TaskGroup
 from ablate.runner.retries import TaskOutcome
 from ablate.runner.task import Message, Task
+
+
+class ClusterError(AblateError):
+    """A cluster cannot be reached, or what is there cannot make these runs."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ablate.runner.backends import slurm_cluster
-from ablate.runner.backends.slurm_cluster import ClusterError
+from ablate.runner.backends.contract import ClusterError
 from ablate.runner.backends.task_queue import Entry, JobMessage, TaskQueue
 from ablate.runner.devices import Device
 from ablate.runner.failures import Failure
@@ -47,11 +47,6 @@ class Following:
         self._largest: dict[str, int | None] = {}
         self._losses: Counter[str] = Counter()
         self._known: set[str] = set()  # jobs that were over when others were submitted
-
-    @property
-    def left(self) -> set[str]:
-        """Return the keys of the tasks that have not ended."""
-        return {key for _, key in self._tasks}
 
     def follow(self, entries: Sequence[Entry], *, is_waiting: bool = True) -> Iterator[TaskOutcome]:
         """Yield how each task of some entries ends.

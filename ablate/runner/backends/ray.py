@@ -24,10 +24,10 @@ import ray
 from ray.exceptions import ActorDiedError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ablate.errors import AblateError, StoreError
+from ablate.errors import StoreError
 from ablate.runner.backends import nodes
 from ablate.runner.backends.bundles import deliver, needed_by
-from ablate.runner.backends.contract import Backend, BackendRequest
+from ablate.runner.backends.contract import Backend, BackendRequest, ClusterError
 from ablate.runner.backends.nodes import NodeFacts
 from ablate.runner.backends.relay import Parcel, Relay
 from ablate.runner.devices import Device, DeviceError, n_cores
@@ -46,10 +46,6 @@ _PROCESSES_MIB = 700.0
 """Of an actor and its worker, beside what a run adds: each has PyTorch imported, which took 350 MiB
 with PyTorch 2.13 on Linux."""
 _SHARE_OF_A_GPU = 0.001  # for a task that only looks
-
-
-class ClusterError(AblateError):
-    """A cluster cannot be reached, or its nodes cannot make these runs."""
 
 
 @dataclass(frozen=True)

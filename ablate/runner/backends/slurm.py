@@ -24,9 +24,8 @@ from typing import Any
 from ablate.errors import DetachedError
 from ablate.hashing import sha256_of_text
 from ablate.runner.backends import slurm_cluster
-from ablate.runner.backends.contract import Backend, BackendRequest
+from ablate.runner.backends.contract import Backend, BackendRequest, ClusterError
 from ablate.runner.backends.following import Following
-from ablate.runner.backends.slurm_cluster import ClusterError
 from ablate.runner.backends.slurm_job import QueueJob
 from ablate.runner.backends.slurm_options import read_options
 from ablate.runner.backends.task_queue import Entry, TaskQueue
@@ -134,7 +133,8 @@ class SlurmBackend(Backend):
             listener.expect(left, what, len(jobs))
             following = Following(queue, listener, self.logs)
             yield from following.follow(entries, is_waiting=not self.options.is_detached)
-            self._left_at_work |= following.left
+            open_ = [entry for entry in queue.entries() if not entry.is_over]
+            self._left_at_work |= {task.key for entry in open_ for task in entry.tasks}
             self._tidy()
 
     def leave(self, work: Sequence[Sequence[TaskGroup]]) -> None:

@@ -16,7 +16,7 @@ from submitit.core.core import Job
 from submitit.core.utils import JobPaths
 from submitit.helpers import environment_variables
 
-from ablate.errors import AblateError
+from ablate.runner.backends.contract import ClusterError
 from ablate.runner.backends.slurm_options import SlurmOptions
 
 _MOST_TIMEOUTS = 10_000  # submitit counts them; every one is followed by some progress
@@ -26,10 +26,6 @@ _AT_WORK = (
     *("REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "STOPPED", "SPECIAL_EXIT"),
 )
 _UNKNOWN_JOB = "Invalid job id"
-
-
-class ClusterError(AblateError):
-    """The cluster does not take jobs, or they cannot make these runs."""
 
 
 def submit(job: Callable[[], None], n: int, options: SlurmOptions, logs: Path) -> list[Job[None]]:

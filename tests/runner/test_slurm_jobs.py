@@ -1,0 +1,256 @@
+"""Runs in jobs that get Slurm's signals: processes that stand for jobs, and those of a real Slurm.
+
+pytest -m slurm   # two minutes, on a machine with nothing else to do
+
+The real one needs root and Debian's ``slurm-wlm`` and ``munge``; it is started here, with one node.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablate.runner.backends.task_queue import JobMessage, TaskQueue
+from ablate.store import Store
+from tests.runner.conftest import SMALL
+
+pytest.importorskip("submitit", reason="needs submitit: pip install '.[slurm]'")
+
+pytestmark = pytest.mark.slurm
+
+ROOT = Path(__file__).parents[2]
+RUN = ("run", "study.yaml", "--device", "cpu")
+SLURM = (*"--backend slurm --slurm array_parallelism=2 --jobs 1".split(),)
+CLUSTERS = {
+    "local": ("--slurm", "cluster=local"),
+    "slurm": (*"--slurm cpus_per_task=1 --slurm mem=500".split(),),
+}
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel")
+CONFIGURATION = """
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthInfo=socket={folder}/munge/socket,cred_expire=5
+StateSaveLocation={folder}
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldPort={port}
+SlurmdPort={other_port}
+ProctrackType=proctrack/linuxproc
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerParameters=sched_interval=2,bf_interval=2
+MailProg=/bin/true
+NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=1000
+PartitionName=all Nodes=ALL Default=YES
+"""
+"""Requeued jobs begin after ``cred_expire`` seconds, in place of two minutes."""
+
+EXPERIMENT = f"""
+corpus: {{name: synthetic, size: 200}}
+tokenizer: word
+model: {json.dumps(SMALL["model"])}
+training: {{steps: 600, batch_tokens: 200, evaluate_every: 50,
+  schedule: {{name: constant, lr: 0.01}}}}
+decoding: greedy
+seeds: [1]
+variants: {{none: {{model.position: none}}}}
+"""
+"""Long enough to be interrupted twice."""
+
+
+@contextmanager
+def _ablate(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Yield a command at work; what it prints is in ``output``, which jobs may hold open longer."""
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ablate.cli", *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "ABLATE_CACHE": str(folder / "cache")},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield process
+            process.wait(timeout=600)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _output(folder: Path, *arguments: str) -> str:
+    """Return what a command prints, which must succeed."""
+    with _ablate(folder, *arguments) as process:
+        pass
+    text = (folder / "output").read_text(encoding="utf-8")
+    assert process.returncode == 0, text
+    return text
+
+
+def _numbers(results: Path) -> dict[str, Any]:
+    """Return all of the runs that must not depend on where they are made: bits, not digits."""
+    numbers: dict[str, Any] = {}
+    for folder in sorted((results / "runs").iterdir()):
+        record = Store(results).load(folder.name) or {}
+        curve = (folder / "curve.csv").read_text(encoding="utf-8").splitlines()
+        numbers[folder.name] = {
+            "scores": {key: record[key] for key in ("status", "variant", "dev", "test", "params")},
+            "losses": [line.split(",")[:-1] for line in curve],  # without the time
+            "weights": (folder / "model.safetensors").read_bytes(),
+            "translations": [file.read_bytes() for file in sorted(folder.glob("hypotheses.*.txt"))],
+        }
+    return numbers
+
+
+def _messages(results: Path) -> list[JobMessage]:
+    files = (results / "slurm").glob("*/messages/*.jsonl")
+    lines = [line for file in files for line in file.read_bytes().splitlines() if line]
+    return [JobMessage.from_line(line) for line in lines]
+
+
+def _step(results: Path) -> int:
+    """Return how far that run is which is least far since it began or went on."""
+    steps: dict[str, int] = {}
+    for message in _messages(results):
+        if message.kind == "started":
+            steps[message.key] = 0
+        elif message.heartbeat is not None and message.heartbeat.progress is not None:
+            steps[message.key] = message.heartbeat.progress.step
+    return min(steps.values(), default=0) if len(steps) == 2 else 0
+
+
+def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    while not condition():
+        assert process.poll() is None, "it has ended before its time"
+        time.sleep(0.1)
+
+
+def _below(process: int) -> list[int]:
+    """Return the children of a process, their children, and so on."""
+    text = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii")
+    return [each for child in map(int, text.split()) for each in (child, *_below(child))]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+    """Return the table and the numbers of the runs without Slurm."""
+    folder = tmp_path_factory.mktemp("alone")
+    (folder / "study.yaml").write_text(EXPERIMENT)
+    text = _output(folder, *RUN, "--no-probe")
+    return text[text.index("━") :], _numbers(folder / "results")
+
+
+@pytest.fixture(params=CLUSTERS)
+def cluster(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """Return each kind of cluster in turn."""
+    with ExitStack() as stack:
+        if request.param == "slurm":
+            if os.geteuid() != 0 or not all(map(shutil.which, PROGRAMS)):
+                pytest.skip("needs root, and Debian's slurm-wlm and munge")
+            stack.enter_context(_slurm(tmp_path / "cluster"))
+            monkeypatch.setenv("SLURM_CONF", str(tmp_path / "cluster" / "slurm.conf"))
+        yield request.param
+
+
+@contextmanager
+def _slurm(folder: Path) -> Iterator[None]:
+    """Have a Slurm of one node."""
+    (folder / "munge").mkdir(parents=True, mode=0o755)
+    key = folder / "munge" / "key"
+    key.write_bytes(os.urandom(128))
+    key.chmod(0o600)
+    ports = dict(zip(("port", "other_port"), _free_ports(2), strict=True))
+    file = folder / "slurm.conf"
+    file.write_text(CONFIGURATION.format(folder=folder, host=socket.gethostname(), **ports))
+    of_munge = [f"--{name}-file={folder}/munge/{name}" for name in ("key", "pid", "log", "seed")]
+    commands = [
+        ["munged", "--foreground", "--force", *of_munge, f"--socket={folder}/munge/socket"],
+        ["slurmctld", "-D", "-c", "-f", str(file)],
+        ["slurmd", "-D", "-f", str(file)],
+    ]
+    daemons = []
+    with (folder / "log").open("wb") as log:
+        try:
+            for command in commands:
+                daemons.append(subprocess.Popen(command, stdout=log, stderr=log))
+                time.sleep(2)  # each needs the one before
+            yield
+        finally:
+            for daemon in reversed(daemons):
+                daemon.terminate()
+                daemon.wait()
+
+
+def _free_ports(n: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _signal(jobs: list[str], cluster: str) -> None:
+    """Send what Slurm sends before a time limit, to every process of some jobs."""
+    if cluster == "slurm":
+        subprocess.run(["scancel", "--signal=USR2", *jobs], check=True)
+        return
+    for job in jobs:
+        for process in _below(int(job)):
+            os.kill(process, signal.SIGUSR2)
+
+
+def test_two_signals_of_slurm_change_no_bit(
+    cluster: str, alone: tuple[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    """As before a time limit: the jobs save what they have, and are put into the queue again."""
+    (tmp_path / "study.yaml").write_text(EXPERIMENT)
+    results = tmp_path / "results"
+    with _ablate(tmp_path, *RUN, "--no-probe", *SLURM, *CLUSTERS[cluster]) as process:
+        for after in (60, 150):
+            _wait_for(lambda: _step(results) > after, process)  # noqa: B023 - used at once
+            (queue,) = [TaskQueue(file.parent) for file in results.glob("slurm/*/jobs.json")]
+            _signal(queue.jobs()[0], cluster)
+            _wait_for(lambda: _step(results) == 0, process)
+    table = (tmp_path / "output").read_text(encoding="utf-8")
+    assert process.returncode == 0, table
+    logs = "".join(file.read_text() for file in results.glob("slurm/logs/*.out"))
+    assert logs.count("Requeued job") == 4
+    assert not list(results.glob("slurm/*/jobs.json"))
+    assert (table[table.index("━") :], _numbers(results)) == alone
+
+
+def test_a_call_that_leaves_is_followed_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(EXPERIMENT)
+    slurm_command = (*RUN, "--set", "training.steps=300", *SLURM, *CLUSTERS["local"])
+    assert "6 tasks submitted: 2 jobs" in _output(tmp_path, *slurm_command, "--detach")
+    assert "everything is at work: 2 jobs" in _output(tmp_path, *slurm_command, "--detach")
+    _output(tmp_path, "status", "--json")
+    sessions = json.loads((tmp_path / "output").read_text(encoding="utf-8"))
+    assert {Path(session["experiment"]).name for session in sessions} == {"study"}
+    table = _output(tmp_path, *slurm_command)
+    assert "of an earlier call: 2 jobs" in table
+    assert "none seed 1: done" in table
+    assert "submitted" not in table
+    store = Store(tmp_path / "results")
+    records = [store.load(folder.name) or {} for folder in (store.results / "runs").iterdir()]
+    assert [record["status"] for record in records] == ["done", "done"]
+    assert all("speed" in record for record in records)
+    again = _output(tmp_path, *slurm_command)
+    assert "seed 1: done" not in again
+    assert again[again.index("━") :] == table[table.index("━") :]
