@@ -232,7 +232,8 @@ def test_two_signals_of_slurm_change_no_bit(
     logs = "".join(file.read_text() for file in results.glob("slurm/logs/*.out"))
     assert logs.count("Requeued job") == 4
     assert not list(results.glob("slurm/*/jobs.json"))
-    assert (table[table.index("━") :], _numbers(results)) == alone
+    assert _numbers(results) == alone[1]
+    assert table[table.index("━") :] == alone[0]
 
 
 def test_a_call_that_leaves_is_followed_by_the_next(tmp_path: Path) -> None:
