@@ -51,9 +51,11 @@ def main() -> int:
         run = config.expand(experiment)[0].spec
         for precision in ("fp32", "bf16"):
             for engine in ENGINES:
-                found = count(run, engine, precision)
-                counts.append({"preset": preset, "precision": precision, "engine": engine, **found})
-                say(f"{preset}, {precision}, {engine}: {found}")
+                launches = count(run, engine, precision)
+                counts.append(
+                    {"preset": preset, "precision": precision, "engine": engine, **launches}
+                )
+                say(f"{preset}, {precision}, {engine}: {launches}")
     write(options.output, {**origin("cpu"), "counts": counts})
     return 0
 

@@ -5,7 +5,7 @@ Run it:  python benchmarks/parts_cost.py [--slot position --slot norm ...] [--ro
 
 Every part of a slot takes the place of the preset's own, with its default options and, where it
 needs company (a wiring without a norm wants ``norm: none``), with that. All of them run the same
-attention kernel, so that what is compared is the method and not somebody's kernel.
+attention kernel, so that what is compared is the method and not a library's kernel.
 
 Time: both models in one process, on the work of the probe of `ablate run`, one after the other in
 every round; a ratio is taken within a round, so that a machine that slows down slows both. Memory:

@@ -27,9 +27,9 @@ def origin(device: str) -> dict[str, Any]:
     }
 
 
-def write(file: Path, found: Mapping[str, Any]) -> None:
-    """Write what was found as JSON, and say where."""
-    write_whole(file, json.dumps(found, indent=1) + "\n")
+def write(file: Path, content: Mapping[str, Any]) -> None:
+    """Write what was measured as JSON, and say where."""
+    write_whole(file, json.dumps(content, indent=1) + "\n")
     say(f"\n{file}")
 
 

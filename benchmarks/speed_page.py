@@ -48,7 +48,7 @@ What makes a step fast, whatever the parts:
   left do pieces of large batches (`--engine data_parallel`), in processes that share the weights;
   the sum of the gradients is the same to the last digit, however many cores there were;
 - a run does not begin with seconds of imports: its process is forked from one that has everything
-  imported and nothing computed, and nobody looks for garbage among what was imported;
+  imported and nothing computed, and what was imported is not searched for garbage;
 - on a GPU a step is two CUDA graphs (`--engine cuda_graph`; two more are `eager` and `compile`):
   forward and backward, captured once for each shape of a batch, and the update (of `adam` and
   `adamw`). What each weight and each gradient needs, such as a cast, is done to all at once. A part

@@ -186,8 +186,8 @@ def main() -> int:
 
 def _print_slack(n: int) -> int:
     for seeds in spreads.SEEDS:
-        found = ", ".join(f"{slack(rows, seeds, n):.2f}" for rows in spreads.ROWS)
-        say(f"({found}),  # {seeds} seeds")
+        slacks = ", ".join(f"{slack(rows, seeds, n):.2f}" for rows in spreads.ROWS)
+        say(f"({slacks}),  # {seeds} seeds")
     return 0
 
 
@@ -199,9 +199,9 @@ def slack(variants: int, seeds: int, n: int) -> float:
     least = []
     for start in range(0, n, _CHUNK):
         values = setting.draw(rng, min(_CHUNK, n - start))
-        found = spreads.errors(model, values)
-        statistics = np.abs(model.differences(values)) / found.standard
-        least.append(special.stdtr(found.df, -statistics).min(axis=1))
+        fit = spreads.errors(model, values)
+        statistics = np.abs(model.differences(values)) / fit.standard
+        least.append(special.stdtr(fit.df, -statistics).min(axis=1))
     rarely = np.quantile(np.concatenate(least), MOST_EQUAL)
     covered = coverage(-special.stdtrit(model.df, rarely), [math.sqrt(0.5)] * variants, model.df)
     return math.log(covered) / math.log(1 - MOST_EQUAL)
@@ -276,16 +276,16 @@ def _whole(values: Floats) -> Judged:
     chances = stats.f.sf(np.nan_to_num(ratios), df, rest)
     departs = len(chances[0]) * chances.min(axis=1) < DEPARTURE_LEVEL
     k = values.shape[1] - 1
-    found = spreads.errors(model, values)
+    fit = spreads.errors(model, values)
     family = Family((math.sqrt(0.5),) * k, model.df, slack=spreads.slack(k, model.df))
     critical = family.critical
     assert critical is not None, "there are degrees of freedom"
     rarely = special.stdtr(model.df, -critical)  # one-sided, as in `Family.critical_apart`
     judged = Judged(
         model.differences(values),
-        found.standard * -special.stdtrit(found.df, rarely),
-        found.standard * -special.stdtrit(found.df, 0.025),
-        found.are_wider.copy(),
+        fit.standard * -special.stdtrit(fit.df, rarely),
+        fit.standard * -special.stdtrit(fit.df, 0.025),
+        fit.are_wider.copy(),
     )
     for at in np.flatnonzero(departs):
         for ours, theirs in zip(_arrays(judged), _arrays(_one(values[at])), strict=True):
@@ -325,13 +325,13 @@ def paired_intervals(values: Floats) -> tuple[Floats, Floats]:
     return centre, np.where(n > 1, half, math.nan)
 
 
-def _printed(found: Rates) -> Rates:
-    setting = found.setting
-    say(f"{setting.name:36}{setting.variants:5}{setting.seeds:6}{found.wrong:8.2%}", end="")
-    say(f"{found.wrong_error:7.2%}{found.wrong_paired:8.1%}{found.single:9.2%}", end="")
-    verdict = "" if setting.most is None else "  as promised" if found.holds else "  MISSED"
-    say(f"{found.half_width:7.2f}{found.half_width_paired:8.2f}{found.apart:8.2%}{verdict}")
-    return found
+def _printed(rates: Rates) -> Rates:
+    setting = rates.setting
+    say(f"{setting.name:36}{setting.variants:5}{setting.seeds:6}{rates.wrong:8.2%}", end="")
+    say(f"{rates.wrong_error:7.2%}{rates.wrong_paired:8.1%}{rates.single:9.2%}", end="")
+    verdict = "" if setting.most is None else "  as promised" if rates.holds else "  MISSED"
+    say(f"{rates.half_width:7.2f}{rates.half_width_paired:8.2f}{rates.apart:8.2%}{verdict}")
+    return rates
 
 
 def _power(setting: Setting, n: int) -> dict[str, float]:
@@ -346,8 +346,8 @@ def _power(setting: Setting, n: int) -> dict[str, float]:
     power, holm = n_found / n, n_holm / n
     say(f"{'':36}{setting.variants:5}{setting.seeds:6}{power:8.1%}{holm:16.1%}")
     errors = {"power_error": _error(power, n), "holm_error": _error(holm, n)}
-    found = {"variants": setting.variants, "seeds": setting.seeds, "n_simulations": n}
-    return {**found, "power": power, "holm": holm, **errors}
+    content = {"variants": setting.variants, "seeds": setting.seeds, "n_simulations": n}
+    return {**content, "power": power, "holm": holm, **errors}
 
 
 def _holm(values: Floats) -> NDArray[np.bool_]:
@@ -358,9 +358,9 @@ def _holm(values: Floats) -> NDArray[np.bool_]:
     order = np.argsort(p, axis=1)
     allowed = 0.05 / np.arange(p.shape[1], 0, -1)
     rejected = np.logical_and.accumulate(np.take_along_axis(p, order, axis=1) <= allowed, axis=1)
-    found = np.empty_like(rejected)
-    np.put_along_axis(found, order, rejected, axis=1)
-    return found
+    ordered = np.empty_like(rejected)
+    np.put_along_axis(ordered, order, rejected, axis=1)
+    return ordered
 
 
 def _coverage(n_seeds: int, shared: float, n: int) -> dict[str, float]:
@@ -394,9 +394,9 @@ def _coverage(n_seeds: int, shared: float, n: int) -> dict[str, float]:
     deviation = _error(single, n)
     say(f"{f'all seeds share {shared} BLEU':36}{n_seeds:11}{single:8.2%}{deviation:7.2%}", end="")
     say(f"{table:8.2%}")
-    found = {"seeds": n_seeds, "shared": shared, "n_simulations": n}
+    content = {"seeds": n_seeds, "shared": shared, "n_simulations": n}
     of_rates = {"single_error": deviation, "simultaneous_error": _error(table, n)}
-    return {**found, "single": single, "simultaneous": table, **of_rates}
+    return {**content, "single": single, "simultaneous": table, **of_rates}
 
 
 def _error(rate: float, n: int) -> float:

@@ -162,14 +162,14 @@ def in_precisions(programs: list[Contender], device: str) -> list[Contender]:
     """
     place = devices.find(device)[0]
     default = devices.resolve("auto", place)
-    found = []
+    both = []
     for precision in dict.fromkeys((default, "fp32")):
         for program in programs:
             if precision == "fp32" or program.name not in FP32_ALONE:
                 is_default = program.is_ours and precision == default
                 name = program.name if is_default else f"{program.name}_{precision}"
-                found.append(replace(program, name=name, options={"precision": precision}))
-    return found
+                both.append(replace(program, name=name, options={"precision": precision}))
+    return both
 
 
 def one_per_thread(contender: Contender, n_threads: int) -> Contender:

@@ -57,7 +57,7 @@ def finish(
     tests = build(Corpus, selection.corpus, at="corpus").load().tests if has_files else {}
     slot = devices.worker_slots(devices.find("cpu"), 1)[0]
     engine = engines.resolve("auto", slot.kind)
-    for task in tasks(selection.shown, slot, results, engine=engine):
+    for task in tasks(selection.tabulated, slot, results, engine=engine):
         record = made_up.record(task.variant, task.seed)
         for name in tests:
             record["test"][name]["sentences"] = f"sentences.{name}.csv"

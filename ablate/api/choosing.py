@@ -116,14 +116,14 @@ class _Timing:
                 f"this machine's speed varies too much for a tolerance of {self._match.tolerance}: "
                 f"the ratio of times has a standard error of {error:.3f} in {len(logs)} rounds"
             )
-        found = {
+        matched = {
             "value": value,
             "ratio": statistics.median(self._ratios),
             "standard_error": error,
             "n_rounds": len(logs),
             "hardware": hardware_of(self._device),
         }
-        self._by.store.save_match(match_key(self._experiment, row), found)
+        self._by.store.save_match(match_key(self._experiment, row), matched)
         return value
 
     def _ratio(self, spec: RunSpec) -> float:

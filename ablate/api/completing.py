@@ -147,8 +147,8 @@ def _tasks(
     """Return the runs that are wanted, and those beside them in the table that are done."""
     wanted = {key_of(run) for run in selection.runs}
     known = wanted | {key for key, record in records.items() if is_finished(record)}
-    shown = [run for run in selection.shown if key_of(run) in known]
-    made = tasks(shown, device, options.store.results, engine=options.engine)
+    tabulated = [run for run in selection.tabulated if key_of(run) in known]
+    made = tasks(tabulated, device, options.store.results, engine=options.engine)
     return [
         replace(task, fresh=options.fresh and (task.variant, task.seed) in wanted) for task in made
     ]

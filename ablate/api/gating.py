@@ -300,7 +300,7 @@ class _Runs:
             whole = ready(self._path, options, rows)
         self.experiment = whole.whole
         wanted = tuple(run for run in whole.runs if key_of(run) in runs)
-        return replace(whole, runs=wanted, shown=wanted)
+        return replace(whole, runs=wanted, tabulated=wanted)
 
 
 def _run_and_forecast(

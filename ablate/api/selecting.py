@@ -41,14 +41,14 @@ class Selection:
         whole: as it was read.
         experiment: with the wanted rows and seeds alone, and with its baseline in any case.
         runs: what is wanted.
-        shown: what its table shows: the runs, and those of the baseline.
+        tabulated: what its table shows: the runs, and those of the baseline.
         overrides: ``path=value``, the changes of the baseline that the file does not have.
     """
 
     whole: Experiment
     experiment: Experiment
     runs: tuple[Run, ...]
-    shown: tuple[Run, ...]
+    tabulated: tuple[Run, ...]
     overrides: tuple[str, ...] = ()
 
     @property
@@ -88,14 +88,14 @@ def select(
         raise SpecError(f"the experiment {config.seeds_are_shared(sorted(shared))}")
     baseline = experiment.rows[0].name
     runs = config.expand(experiment, seeds, only or None)
-    shown = config.expand(experiment, seeds, [baseline, *only] if only else None)
+    tabulated = config.expand(experiment, seeds, [baseline, *only] if only else None)
     names = {baseline, *only} if only else {row.name for row in experiment.rows}
     narrowed = replace(
         experiment,
         rows=tuple(row for row in experiment.rows if row.name in names),
         seeds=tuple(experiment.seeds if seeds is None else seeds),
     )
-    return Selection(experiment, narrowed, runs, shown, tuple(overrides))
+    return Selection(experiment, narrowed, runs, tabulated, tuple(overrides))
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ def stored(
     precisions = PRECISIONS if auto is None else (auto,)
     kinds = product(precisions, ENGINES if engine is None else (engine,))
     hashes: dict[tuple[Any, ...], str] = {}
-    by_kind = [_stored(selection.shown, kind, store, fingerprints, hashes) for kind in kinds]
+    by_kind = [_stored(selection.tabulated, kind, store, fingerprints, hashes) for kind in kinds]
     return max(by_kind, key=len)
 
 

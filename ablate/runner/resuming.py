@@ -57,7 +57,7 @@ def tidy(folder: Path) -> None:
 def _read(folder: Path) -> dict[str, Any]:
     """Return with what changes a checkpoint was begun; nothing if there is none.
 
-    If that is damaged, nobody knows how the run was begun, so that it begins anew.
+    If that is damaged, how the run was begun is unknown, and it begins anew.
     """
     file = folder / _FILE
     if not file.exists() or not (folder / "checkpoint.pt").exists():

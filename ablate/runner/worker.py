@@ -155,7 +155,7 @@ def _do(tasks: Sequence[Task], send: _Send, is_stopped: Callable[[], bool], core
         ending = _do_one(task, send, should_stop, cores)
         send(ending)
         if ending.failure in ("memory", "engine"):
-            # A capture may have failed half-way, after which nobody else here computes correctly
+            # A capture may have failed half-way, after which no other run computes correctly
             _end_at_once(RunError.exit_status)
 
     interleaver.run([partial(take_part, task) for task in tasks])

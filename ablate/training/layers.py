@@ -74,8 +74,8 @@ class LayerRecorder:
 
 def layer_of(name: str) -> str:
     """Return the layer of a weight: ``encoder 1``, or the module that it is of."""
-    found = _LAYER.match(name)
-    return f"{found[1]} {int(found[2]) + 1}" if found else name.partition(".")[0]
+    match = _LAYER.match(name)
+    return f"{match[1]} {int(match[2]) + 1}" if match else name.partition(".")[0]
 
 
 def _norm(tensors: list[Tensor]) -> Tensor:

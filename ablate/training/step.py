@@ -23,7 +23,7 @@ from ablate.registry import build
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one step did; tensors, so that nobody has to wait for the device.
+    """What one step did; tensors, so that they can be read later.
 
     Attributes:
         loss: of the objective, in nats per target token, ().

@@ -203,7 +203,7 @@ class Session:
         return self.job.decoding
 
     def folder(self) -> Path:
-        """Return a new folder for whatever a library writes; whoever made the job deletes it."""
+        """Return a new folder for what a library writes; the maker of the job deletes it."""
         return Path(tempfile.mkdtemp(dir=self.job.data.parent))
 
     def batches(self) -> list[Batch]:
@@ -269,7 +269,7 @@ class Session:
 
 
 class Clock:
-    """Divides training into rounds, from inside a loop that may be somebody else's.
+    """Divides training into rounds, from inside a loop that may be a library's.
 
     The steps before the first round are for warming up and are not measured.
 
