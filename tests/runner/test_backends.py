@@ -101,6 +101,7 @@ class Node:
         return True
 
     def kill(self) -> None:
+        self.is_running = False
         self._sent.put(ProcessExited(-9, "killed"))
 
     def close(self) -> None:
@@ -120,6 +121,22 @@ def test_what_was_at_work_on_a_lost_machine_can_be_repeated_on_another(
         assert (first.failure, first.reason) == ("process_lost", "node a is gone")
         again = list(pool.run(one_per_process([task("one"), task("two")])))
     assert [each.failure for each in again] == [None, None]
+
+
+def test_a_run_on_two_devices_ends_the_idle_process_of_the_second(
+    task: MakeTask, diary: Diary
+) -> None:
+    started: list[Node] = []
+
+    def start(device: Device, _: TaskGroup) -> Node:
+        started.append(Node(device, ""))
+        return started[-1]
+
+    with Pool([Device("cpu", node="a")] * 2, diary, start) as pool:
+        assert len(list(pool.run(one_per_process([task("one"), task("two")])))) == 2
+        both = task("both", spec={"seed": 1, "devices_per_run": 2})
+        assert [each.failure for each in pool.run([(both,)])] == [None]
+        assert [node.is_running for node in started] == [True, False]
 
 
 def test_when_every_machine_is_lost_the_rest_waits_for_the_next_call(

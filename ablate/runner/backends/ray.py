@@ -116,16 +116,18 @@ class RayBackend(Backend):
         memory = _memory_bytes(group)
         if memory is not None:
             memory = min(memory, int(node.resources.get("memory", memory)))
-        n = group[0].n_devices
-        is_cuda, is_shared = device.kind == "cuda", self._facts[node.name].sees_results
-        how = {"is_shared": is_shared, "serves_one_group": memory is not None}
+        n, is_cuda = group[0].n_devices, device.kind == "cuda"
+        how = {
+            "is_shared": self._facts[node.name].sees_results,
+            "serves_one_group": memory is not None or n > 1,
+        }
         relay = _RELAY.options(
             num_cpus=n,
-            num_gpus=n * is_cuda,
+            num_gpus=n if is_cuda else 0,
             memory=memory,
             max_restarts=0,
             scheduling_strategy=node.affinity,
-        ).remote(Device(device.kind, 0 if is_cuda else None, others=(*range(1, n),)), **how)
+        ).remote(Device("cuda", 0, others=tuple(range(1, n))) if is_cuda else Device("cpu"), **how)
         return RayProcess(relay, node, **how)
 
 
@@ -172,7 +174,8 @@ class RayProcess:
         relay: the actor that runs it.
         node: where.
         is_shared: whether the node sees the folder of results.
-        serves_one_group: whether the process ends with its first group, and gives its memory back.
+        serves_one_group: whether the process ends with its first group, and gives back what it has
+            of the node beyond one device or core.
     """
 
     def __init__(
