@@ -50,9 +50,9 @@ Backend = Annotated[
 Address = Annotated[
     str | None,
     typer.Option(
-        metavar="local|auto|ray://HOST:PORT",
+        metavar="local|auto|HOST:PORT",
         help="Of --backend ray: a cluster started on this machine (by default), the one that it "
-        "belongs to, or one elsewhere.",
+        "belongs to, or the one of that head node.",
     ),
 ]
 SlurmPartition = Annotated[

@@ -164,8 +164,6 @@ class Pool:
             self._idle.remove(each)
         self._busy.append(worker)
         worker.reserved = reserved
-        for each in reserved:
-            each.close()  # in a cluster an idle process has its device for itself
         worker.begin(group)
         for each in (*others, worker):
             each.shared_device |= bool(others)
