@@ -9,6 +9,7 @@ pool and the run, with signals and logs of its own.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -196,6 +197,7 @@ class _Others:
 
 def _serve(parent: int, own: Connection, task: Task, follow: Follow) -> NoReturn:
     """Be one of the other ranks."""
+    gc.freeze()  # to collect what a fork has inherited may wait for threads that it has not
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first rank ends this one
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

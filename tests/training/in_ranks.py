@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -51,6 +52,7 @@ def in_ranks(n: int, work: Callable[[Ranks], Any]) -> list[Any]:
 def _be(
     rank: int, n: int, port: int, sending: Connection, work: Callable[[Ranks], Any]
 ) -> NoReturn:
+    gc.freeze()  # as ranks do
     die_with_parent()
     torch.set_num_threads(1)
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
