@@ -164,7 +164,7 @@ def _probe_keys(spec: Path, results: Path) -> list[str]:
 
     slot = devices.worker_slots(devices.find("cpu"), 1)[0]
     engine = engines.resolve("auto", slot.kind)
-    made = tasks(select(spec).shown, slot, results, engine=engine)
+    made = tasks(select(spec).tabulated, slot, results, engine=engine)
     return list(dict.fromkeys(task.probe for task in made))
 
 
