@@ -192,10 +192,19 @@ def _slurm(folder: Path) -> Iterator[None]:
                 daemons.append(subprocess.Popen(command, stdout=log, stderr=log))
                 time.sleep(2)  # each needs the one before
             yield
+            _wait_for_jobs(file)
         finally:
             for daemon in reversed(daemons):
                 daemon.terminate()
                 daemon.wait()
+
+
+def _wait_for_jobs(configuration: Path) -> None:
+    """Wait until every job has ended: without its daemons, what is left of one would stay."""
+    environment = {**os.environ, "SLURM_CONF": str(configuration)}
+    ask = ["squeue", "--noheader"]
+    while subprocess.run(ask, env=environment, capture_output=True, check=True).stdout:
+        time.sleep(0.5)
 
 
 def _free_ports(n: int) -> list[int]:
