@@ -6,7 +6,7 @@ python -m tests.layers        # rewrites the picture in docs/architecture.md
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
 from pathlib import Path
 
 import ablate
@@ -47,8 +47,10 @@ def package_of(file: Path) -> str:
     return file.relative_to(ROOT).with_suffix("").parts[0]
 
 
-def imported(source: str) -> Iterator[str]:
-    """Yield the packages of ablate that a file imports, wherever in it the import stands."""
+@functools.cache
+def imported(source: str) -> list[str]:
+    """Return the packages of ablate that a file imports, wherever in it the import stands."""
+    packages: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -58,7 +60,8 @@ def imported(source: str) -> Iterator[str]:
             names = [node.module or ""]
         else:
             continue
-        yield from (name.split(".")[1] for name in names if name.startswith("ablate."))
+        packages += [name.split(".")[1] for name in names if name.startswith("ablate.")]
+    return packages
 
 
 def forbidden(package: str, source: str) -> list[str]:

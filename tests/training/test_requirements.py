@@ -52,11 +52,11 @@ def test_the_pairs_of_a_batch_do_not_depend_on_each_other(parts: list[tuple[str,
         assert observed_batch_dependence(model, some_batch()) == ""
 
 
-@pytest.mark.parametrize(("slot", "name"), declaring("capture_blocker"))
-def test_parts_declare_what_keeps_them_from_being_captured(slot: str, name: str) -> None:
-    model = thin(slot, name).train()
-    assert observed_capture_blocker(model, StepConfig(objective()), some_batch())
-    assert capture_blocker(model)
+def test_parts_declare_what_keeps_them_from_being_captured() -> None:
+    for slot, name in declaring("capture_blocker"):
+        model = thin(slot, name).train()
+        assert observed_capture_blocker(model, StepConfig(objective()), some_batch())
+        assert capture_blocker(model)
 
 
 @pytest.mark.full
