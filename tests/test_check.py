@@ -154,6 +154,7 @@ SLOTS = sorted(
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("slot", SLOTS)
 def test_the_part_to_start_from_keeps_every_contract(
     slot: str, capsys: pytest.CaptureFixture[str]

@@ -136,6 +136,7 @@ def test_without_positions_the_encoder_is_equivariant_to_permutations() -> None:
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("device", DEVICES)
 def test_bf16_agrees_with_fp32(model: Transformer, device: str) -> None:
     src, tgt = ids(2, 7), ids(2, 5)

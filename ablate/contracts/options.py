@@ -45,7 +45,7 @@ def effective(case: Case) -> None:
 
     for option in case.entry.options.model_fields:
         values = [{option: value} for value in alternatives(case.entry, option)]
-        for n_layers in (2, 4):  # an option that relates layers may need four
+        for n_layers in (1, 2, 4):  # an option that relates layers may need four
             portraits = {str(value): _portrait(case, n_layers, **value) for value in values}
             same = _same_models({"{}": default(n_layers)} | portraits)
             if not same and None not in portraits.values():

@@ -342,6 +342,7 @@ def test_mup_scales_the_logits_and_the_rates_of_matrices_alone() -> None:
         assert rates[id(parameter)] == (0.25 if in_layer else 1.0), path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("slot", "name"), [p for p in PARTS if p[0] != "initialisation"])
 def test_mup_and_the_optimizer_agree_on_the_matrices(slot: str, name: str) -> None:
     with torch.device("meta"):
