@@ -17,7 +17,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-_BY_NAME = ("ddp", "exports", "ray", "slurm")
+_BY_NAME = ("chaos", "ddp", "exports", "ray", "slurm")
 """Marks of tests that no whole selection runs, `pytest -m ""` included, unless it names them."""
 
 gc.set_threshold(10**5)  # to look for garbage more often takes long among so many imports

@@ -11,7 +11,7 @@ import pytest
 CHAOS = Path(__file__).parents[1] / "benchmarks" / "chaos.py"
 
 
-@pytest.mark.e2e
+@pytest.mark.chaos
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_nothing_is_lost_when_all_processes_are_killed() -> None:
     """One round, that of SIGKILL to the process group: each takes three calls of `ablate run`."""
