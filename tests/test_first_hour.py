@@ -242,6 +242,7 @@ def test_a_part_that_differs_is_an_error(
     setting = script("script").Setting(torch.device("cpu"), True, tmp_path)
     assert "equal" in parts.items()["position: rotary"](setting).line
     assert "equal" in parts.items()["optimizer: adam"](setting).line
+    assert "as it declares" in parts.items()["objective: minimum_risk"](setting).line
     monkeypatch.setattr(parts, "relative_difference", lambda *_: 0.01)
     with pytest.raises(script("script").WrongError, match="differs from eager by 1"):
         parts.items()["position: rotary"](setting)

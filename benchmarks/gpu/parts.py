@@ -7,6 +7,8 @@ in double precision, so that any difference beyond rounding shows.
 from __future__ import annotations
 
 import sys
+import warnings
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -16,7 +18,7 @@ from ablate.config import RunSpec
 from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD
 from ablate.parts.objective import Objective
-from ablate.registry import build, choose, slots
+from ablate.registry import build, choose, lookup, slots
 from ablate.training.engines import Engine
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 from gpu.script import Item, Result, Setting, WrongError, answer
@@ -27,7 +29,7 @@ _TOLERANCE = 1e-7  # relative; double precision, but sums on a GPU may be in ano
 
 
 def gradient(slot: str, name: str, objective: str, setting: Setting) -> Result:
-    """Compare the gradient of the third pass."""
+    """Compare the gradient of the third pass, unless the part declares that it is not captured."""
 
     def computed(engine_name: str) -> tuple[list[Tensor], Engine]:
         model = fitted(slot, name).to(setting.device).double().train()
@@ -44,9 +46,20 @@ def gradient(slot: str, name: str, objective: str, setting: Setting) -> Result:
         made.close()
         return gradients, made
 
+    classes = lookup(slot, name).cls, lookup("objective", objective).cls
+    if blocker := next(filter(None, (cls.capture_blocker for cls in classes)), ""):
+        return _left_to_eager(blocker, computed)
     expected, _ = computed("eager")
     measured, made = computed("cuda_graph")
     return _compared(measured, expected, made)
+
+
+def _left_to_eager(blocker: str, computed: Callable[[str], tuple[list[Tensor], Engine]]) -> Result:
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        _, made = computed("cuda_graph")
+    if blocker not in made.note:
+        raise WrongError(f"is captured, though it declares that it {blocker}")
+    return Result(f"trained eagerly, as it declares: {blocker}", {"capture_blocker": blocker})
 
 
 def optimizer(name: str, setting: Setting) -> Result:
