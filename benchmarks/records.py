@@ -18,13 +18,22 @@ RESULTS = ROOT / "results" / "benchmarks"
 
 def origin(device: str) -> dict[str, Any]:
     """Return where numbers come from that are measured now, by this process or its children."""
+    arguments = [_portable(argument) for argument in sys.argv[1:]]
     return {
         "date": provenance.now(),
         "hardware": provenance.hardware(device),
         "versions": provenance.versions(),
         "git": provenance.git(),
-        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments]),
     }
+
+
+def _portable(argument: str) -> str:
+    """Return an argument without the folders of this machine: from the repository on, or a name."""
+    path = Path(argument)
+    if not path.is_absolute():
+        return argument
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
 
 
 def write(file: Path, content: Mapping[str, Any]) -> None:

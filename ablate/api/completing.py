@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 from rich.console import Console
@@ -53,6 +53,8 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
     with exporting(log, store) as exports, opened(options) as options:
         backend, by = workers(options)
         records = stored(selection, by.store, by.precision, by.engine)
+        if not options.fresh and _set_aside_damaged(records, store):
+            records = stored(selection, by.store, by.precision, by.engine)
         options = replace(options, engine=by.engine or options.engine)
         is_trained = not options.fresh and not unfinished(selection, records)
         device = backend.worker_slots[0]
@@ -84,7 +86,7 @@ def opened(options: RunOptions) -> Iterator[RunOptions]:
         return
     results = options.store.results
     request = BackendRequest(options.device, options.jobs, results, options.backend_options)
-    with open_backend(options.backend, request) as backend:
+    with closing(open_backend(options.backend, request)) as backend:
         for remark in backend.remarks:
             Console(stderr=True).print(remark, markup=False, highlight=False, soft_wrap=True)
         yield replace(options, backend=backend)

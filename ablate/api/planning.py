@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -228,7 +229,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
         DeviceError: if the machine lacks the device.
     """
     request = BackendRequest(device, None, Path(results), backend_options or {})
-    with open_backend(backend, request) as opened:
+    with closing(open_backend(backend, request)) as opened:
         worker_slots = opened.worker_slots
     precision = devices.resolve("auto", worker_slots[0])
     by = MadeBy(Store(Path(results)), precision, resolve_engine("auto", worker_slots[0].kind))

@@ -6,7 +6,6 @@ of one run are equal. The choices of one stack add to those that both stacks sha
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -26,7 +25,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, core_schema
 
-from ablate.config.inheritance import SIDES, Steps, inherited
+from ablate.config.inheritance import SIDES, Steps, ways
 from ablate.parts.dims import Dims, Dropout, Side
 from ablate.registry import AddedOption, Choice, FilePaths, Frozen, lookup
 
@@ -216,7 +215,7 @@ class ModelSpec(StackChoices):
         n_layers = layers if isinstance(layers, int) else getattr(layers, side)
         choices: dict[str, Any] = {}
         for key in keys:
-            values = (_follow(own, path) for path in _ways(side, key))
+            values = (_follow(own, path) for path in ways(side, key))
             choices[key] = next(value for value in values if value is not None)
         return StackSpec.model_construct(n_layers=n_layers, **choices)  # validated as our fields
 
@@ -362,19 +361,13 @@ def _with_inherited_options(data: object) -> object:
 
 def _with_options(model: Mapping[str, Any], side: Side, key: str) -> object:
     info = DecoderDifference.model_fields.get(key)
-    paths = _ways(side, key)
+    paths = ways(side, key)
     value: object = None
     for path in reversed(paths):
         own = _follow(model, path)
         if own is not None or path == paths[0]:
             value = _merge_choice(slot_of(info) if info else None, value, own)
     return value
-
-
-@functools.cache
-def _ways(side: Side, key: str) -> tuple[Steps, ...]:
-    """Return where a model says what one stack has: of its own, then inherited."""
-    return tuple(path[1:] for path in inherited(("model", side, key)))
 
 
 def _follow(node: Any, path: Steps) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,12 @@ def inherited(path: Steps) -> Iterator[tuple[str | int, ...]]:
             yield from inherited(["model", side, "attention", *rest])
         case ["model", "encoder" | "decoder", *rest]:
             yield ("model", *rest)
+
+
+@functools.cache
+def ways(side: Side, key: str) -> tuple[Steps, ...]:
+    """Return where a model says what one stack has: paths from it, its own first."""
+    return tuple(path[1:] for path in inherited(("model", side, key)))
 
 
 def value_at(spec: Mapping[str, Any], path: str) -> Any:

@@ -36,17 +36,6 @@ def percent(share: float) -> str:
     return f"{text}%" if text.strip("0.") else "<0.01%"
 
 
-def decimals_for(values: Iterable[float], digits: int = 3, most: int = 2) -> int:
-    """Return how many decimals show ``digits`` digits of the smallest of ``values``.
-
-    At most ``most``; zeros and values without bound do not count.
-    """
-    sizes = [abs(value) for value in values if value and math.isfinite(value)]
-    if not sizes:
-        return 0
-    return max(0, min(most, digits - 1 - math.floor(math.log10(min(sizes)))))
-
-
 def decimals_of(values: Iterable[float]) -> int:
     """Return how many decimals show every one of ``values`` as it was written."""
     decimals = [repr(float(value)).partition(".")[2] for value in values]

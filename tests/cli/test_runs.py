@@ -82,6 +82,22 @@ def test_a_file_of_sentences_that_is_broken_is_named(again: Ablate, finished: Pa
     assert f"{record['hash']}/{remark}" in " ".join(done.stderr.split())
 
 
+def test_a_run_makes_again_what_has_left_damaged_files(again: Ablate, finished: Path) -> None:
+    before = records_of(finished)
+    folder = finished / "results" / "runs" / before["none", 2]["hash"]
+    text = (folder / "hypotheses.test.txt").read_text(encoding="utf-8")
+    (folder / "hypotheses.test.txt").write_text(text[:-5], encoding="utf-8")
+    done = again("run", "pe.yaml", "--device", "cpu", "--jobs", "1")
+    assert done.returncode == 0, done.stderr
+    stderr = " ".join(done.stderr.split())
+    assert "hypotheses.test.txt: damaged; none seed 2 is made again" in stderr
+    assert "none seed 1: started" not in stderr
+    assert (folder / "hypotheses.test.txt").read_text(encoding="utf-8") == text
+    after = records_of(finished)
+    assert after["none", 2]["files"] == before["none", 2]["files"]
+    assert after["none", 2]["train"]["seconds"] != before["none", 2]["train"]["seconds"]
+
+
 def test_a_report_has_intervals_for_new_sentences(again: Ablate) -> None:
     done = again("report", "pe.yaml", "--format", "json")
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import ablate.parts  # noqa: F401  (parts enter the registry when their room is imported)
 from ablate.config import value_at
 from ablate.report.changes import labels, shown
-from ablate.report.numbers import MINUS, decimals_for, number, percent, signed
+from ablate.report.numbers import MINUS, number, percent, signed
 
 
 @given(st.floats(-1e6, 1e6), st.integers(0, 3))
@@ -43,14 +43,6 @@ def test_numbers_without_bound_have_names() -> None:
 )
 def test_shares_never_hide_a_change(share: float, text: str) -> None:
     assert percent(share) == text
-
-
-@pytest.mark.parametrize(
-    ("values", "decimals"),
-    [([5219.0, 84.2], 1), ([1.5], 2), ([0.001], 2), ([123456.0], 0), ([0.0, math.inf], 0), ([], 0)],
-)
-def test_decimals_show_three_digits_of_the_smallest(values: list[float], decimals: int) -> None:
-    assert decimals_for(values) == decimals
 
 
 def test_labels_are_as_short_as_they_can_be() -> None:

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -212,7 +212,7 @@ def test_the_nodes_of_a_call_have_one_kind_of_hardware(
 
     monkeypatch.setattr(ray_backend, "_described", with_another)
     request = BackendRequest("cpu", 1, tmp_path, {"address": cluster.address})
-    with open_backend("ray", request) as backend:
+    with closing(open_backend("ray", request)) as backend:
         assert [str(device).split("#")[1][1:] for device in backend.worker_slots] == [" cpu"] * 2
         (remark,) = backend.remarks
     assert re.fullmatch(r"1 node of other hardware left out, .*#\d \(Abacus 9\)", remark)

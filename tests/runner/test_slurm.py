@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -82,10 +83,14 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def _open(results: Path, monkeypatch: pytest.MonkeyPatch, **options: str) -> slurm.SlurmBackend:
-    """Return a backend whose jobs have told before what they compute on."""
+@contextmanager
+def _open(
+    results: Path, monkeypatch: pytest.MonkeyPatch, **options: str
+) -> Iterator[slurm.SlurmBackend]:
+    """Yield a backend whose jobs have told before what they compute on."""
     monkeypatch.setattr(slurm.SlurmBackend, "_known_facts", lambda _: (FACTS, 1))
-    return slurm.open_backend(BackendRequest("cuda", None, results, options))
+    with closing(slurm.open_backend(BackendRequest("cuda", None, results, options))) as backend:
+        yield backend
 
 
 def test_the_script_asks_for_what_the_command_asks_for(

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from ablate.errors import AblateError
 from ablate.runner.devices import Device
@@ -46,7 +45,7 @@ class BackendRequest:
 
 
 class Backend(ABC):
-    """Where tasks are done; leaving it gives back what it has taken.
+    """Where tasks are done.
 
     A module of this package has a function ``open_backend``, which returns one.
 
@@ -94,17 +93,6 @@ class Backend(ABC):
     def close(self) -> None:
         """Give back what was taken; nothing unless overridden."""
         return
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class WorkerPool(Protocol):
