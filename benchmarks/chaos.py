@@ -286,6 +286,7 @@ class _Play:
         self.can_mount = can_mount
         self.mark = f"{os.getpid()}-{folder.name}"
         self.finished: dict[str, str] = {}
+        self.damaged: set[str] = set()  # runs that have lost a file, and may be made again
 
     def all(self, kinds: list[str]) -> None:
         """Make a call that meets each kind of fault, then one that meets none."""
@@ -300,7 +301,7 @@ class _Play:
             self.result.losses.append(f"the last call ended with {call.status}")
         self._look_at(call)
         for name, finished in self.finished.items():
-            if self._finished().get(name) != finished:
+            if name not in self.damaged and self._finished().get(name) != finished:
                 self.result.losses.append(f"{name} was finished, and has been made again")
 
     def _method(self, kind: str) -> str:
@@ -382,7 +383,7 @@ class _Play:
         for path in self.rng.sample(sorted(files), min(len(files), self.rng.randint(1, 4))):
             with suppress(OSError):
                 _damage_file(path, self.rng, is_cut=kind == "files cut short")
-                self.finished.pop(path.parent.name, None)
+                self.damaged.add(path.parent.name)
                 self.result.faults[kind] += 1
         self._end(call)
 
@@ -409,7 +410,7 @@ class _Play:
         return ended
 
     def _note_finished(self) -> None:
-        """Note which runs are finished, whose files have not been damaged."""
+        """Note which runs are finished."""
         self.finished |= {k: v for k, v in self._finished().items() if k not in self.finished}
 
 
