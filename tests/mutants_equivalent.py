@@ -18,6 +18,12 @@ _NO_GRADIENT_INSIDE = "autograd records nothing inside of an autograd.Function"
 _NEVER_EQUAL = "a random number equals the rate with a probability of about 1e-7"
 _SYMMETRIC = "the matrix of equal pairs is symmetric"
 _ROUNDING = "it is a bound for a number that exceeds it by rounding alone"
+_NO_SLOPE = "a comparison has no gradient"
+_CACHE = "a cache serves the search for translations, which computes no gradients"
+_SAME_ROOM = "the buffers of keys and of values have room for the same rows and tokens"
+_MOVED = "the same contents are moved to new memory, which has room for them"
+_AT_TAU = "a score at tau has the weight 0 inside of the support as well as outside"
+_MEAN = "tau is at least the mean there, which the smallest of the scores does not reach"
 _FAR_FROM_IT = "no logit lies between the masked ones and those of models"
 
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
@@ -53,7 +59,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("objective/*", "LabelSmoothing.loss", "drop a minus: -1*", _TWO_DIMENSIONS),
     ("objective/*", "LabelSmoothing.loss", "Lt -> LtE: logits < MASKED_LOGIT / 2", _FAR_FROM_IT),
     ("objective/*", "LabelSmoothing.loss", "2 -> 3: 2", _FAR_FROM_IT),
-    ("objective/*", "LabelSmoothing.loss", "detach: logits (3)", "a comparison has no gradient"),
+    ("objective/*", "LabelSmoothing.loss", "detach: logits (3)", _NO_SLOPE),
     (
         "objective/*",
         "ConfidencePenalty.loss",
@@ -103,18 +109,28 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("position/relative.py", "ALiBi.__init__", "1 -> 2: 1*", "its sign alone counts"),
     ("optimizer/*", "*.__init__", "True -> False: True", "foreach is faster and computes the same"),
     ("optimizer/averaging.py", "*.averages", "detach: *", "training takes them without gradients"),
-    (
-        "attention/cache.py",
-        "Cache.select",
-        "0 -> 1: 0",
-        "the buffers of keys and of values have room for the same rows and tokens",
-    ),
-    (
-        "attention/cache.py",
-        "Cache._is_large_enough",
-        "GtE -> Gt: *",
-        "the same contents are moved to new memory",
-    ),
+    ("attention/cache.py", "*", "detach: *", _CACHE),
+    ("attention/cache.py", "*", "halve the gradient: *", _CACHE),
+    ("attention/contract.py", "Attention.forward", "detach: k (2)", _CACHE),
+    ("attention/contract.py", "Attention.forward", "detach: v (2)", _CACHE),
+    ("attention/cache.py", "*", "True -> False: True", "one of keys and one of values"),
+    ("attention/cache.py", "*select", "0 -> 1: 0*", _SAME_ROOM),
+    ("attention/cache.py", "Cache.extend", "0 -> 1: 0*", _SAME_ROOM),
+    ("attention/cache.py", "Cache.extend", "Lt -> LtE: *", _MOVED),
+    ("attention/cache.py", "Cache.extend", "negate the condition: if self._buffers[0]*", _MOVED),
+    ("attention/cache.py", "Cache.select", "1 -> 2: 1", _MOVED),
+    ("attention/cache.py", "Cache._empty", "2 -> 3: 2", _MOVED),
+    ("attention/cache.py", "Cache._is_large_enough", "GtE -> Gt: *", _MOVED),
+    ("attention/contract.py", "Attention.forward", "drop a minus: -2", _FOUR_DIMENSIONS),
+    ("attention/normalisers.py", "Sparsemax.normalise", "detach: n * ordered", _NO_SLOPE),
+    ("attention/normalisers.py", "Sparsemax.normalise", "detach: excess", _NO_SLOPE),
+    ("attention/normalisers.py", "Entmax15.normalise", "detach: n * variance", _NO_SLOPE),
+    ("attention/normalisers.py", "Entmax15.normalise", "detach: ordered", _NO_SLOPE),
+    ("attention/normalisers.py", "Sparsemax.normalise", "Gt -> GtE: n * ordered > excess", _AT_TAU),
+    ("attention/normalisers.py", "Entmax15.normalise", "LtE -> Lt: taus <= ordered", _AT_TAU),
+    ("attention/normalisers.py", "Entmax15.normalise", "LtE -> Lt: n * variance <= 1", _MEAN),
+    ("attention/normalisers.py", "Entmax15.normalise", "1 -> 2: 1 (4)", _MEAN),
+    ("attention/recent.py", "Differential.weights", "drop a minus: -1 (3)", _TWO_DIMENSIONS),
     (
         "optimizer/recent.py",
         "TwoAveragesAdam._decay",

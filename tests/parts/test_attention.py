@@ -201,11 +201,11 @@ def test_a_cache_holds_what_was_written_and_selected(is_fixed: bool) -> None:
     """Past its first capacity, with rows in another order, repeated and removed."""
     generator = torch.Generator().manual_seed(5)
     cache = Cache(40)
-    history: list[Tensor] = [torch.empty(4, 2, 0, 5), torch.empty(4, 2, 0, 6)]
+    history: list[Tensor] = [torch.empty(4, 2, 0, width) for width in (48, 6)]
     selections = {3: [1, 0, 3, 2], 4: [0, 0, 1, 3], 17: [3, 2, 1, 0], 19: [2, 0], 30: [1, 0, 0]}
     for n in range(1, 41):
         n_rows = history[0].size(0)
-        new = [torch.randn(n_rows, 2, 1, width, generator=generator) for width in (5, 6)]
+        new = [torch.randn(n_rows, 2, 1, width, generator=generator) for width in (48, 6)]
         history = [torch.cat(pair, dim=2) for pair in zip(history, new, strict=True)]
         extended = cache.extend(new[0], new[1], torch.tensor([n - 1]), n)
         for returned, kept, expected in zip(extended, cache.first(n), history, strict=True):
@@ -275,8 +275,14 @@ def test_the_hooks_of_an_encoding_act_where_the_contract_says(name: str) -> None
     scores = q @ k.mT + q.sum(dim=-1, keepdim=True) * (where - 2 * where[:, None]) / 10
     weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
     y = weights @ v + (weights * (where + 3 * where[:, None]) * 8).sum(dim=-1, keepdim=True)
-    of_call = context(mask, position=probe, layer=layer)
-    assert_near(part(x, of_call), joined(part, y))
+    y, computed = joined(part, y), part(x, context(mask, position=probe, layer=layer))
+    assert_near(computed, y)
+    slope, weights_ = torch.randn_like(y), [part.q.weight, part.k.weight, part.v.weight]
+    assert_near(
+        torch.autograd.grad((computed * slope).sum(), weights_),
+        torch.autograd.grad((y * slope).sum(), weights_),
+        atol=1e-9,
+    )
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -389,6 +395,14 @@ def test_queries_keys_and_values_are_packed_in_other_programs(name: str) -> None
     part = attention(name, dims())
     packed = [linear for linear, role in part.linear_roles().items() if role.is_packed]
     assert packed == [part.q, part.k, part.v]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_values_and_the_end_of_the_branch_have_roles_of_their_own(name: str) -> None:
+    part = attention(name, dims())
+    roles = part.linear_roles()
+    assert [linear for linear, role in roles.items() if role.is_value] == [part.v]
+    assert [linear for linear, role in roles.items() if role.ends_branch] == [part.out]
 
 
 def test_heads_must_divide_the_width_unless_their_widths_are_given() -> None:

@@ -161,6 +161,15 @@ def test_some_weights_are_0_and_equal_scores_get_equal_ones(name: str) -> None:
     assert_near(part.normalise(0 * quarters, everything), quarters)
 
 
+@pytest.mark.parametrize("name", ["sparsemax", "entmax15", "sigmoid", "sink"])
+def test_weights_of_bf16_scores_are_computed_in_single_precision(name: str) -> None:
+    part = attention(name).float()
+    scores = numbers(1, H, T, S, seed=5).bfloat16()
+    weights = part.normalise(scores, MASK)
+    assert weights.dtype == torch.float32
+    assert torch.equal(weights, part.normalise(scores.float(), MASK))
+
+
 def test_gates_are_of_every_element_and_made_from_the_query() -> None:
     part, full = attention("gated"), attention("full")
     full.load_state_dict({k: v for k, v in part.state_dict().items() if "gate" not in k})
@@ -189,6 +198,25 @@ def test_values_are_mixed_with_those_of_the_lowest_layer_in_self_attention() -> 
     assert shared == [lowest]
     crossed = context(first_values=shared)
     assert_near(part(X, crossed), full(X, crossed))
+
+
+def test_the_lowest_values_get_the_gradients_of_all_layers() -> None:
+    part = attention("value_residual", share=0.3)
+    where, everything = torch.arange(T), torch.ones(T, T, dtype=torch.bool)
+    of_call = AttentionContext(everything, where, where, first_values=[])
+    other, slope = X.flip(1), numbers(B, T, 24, seed=7)
+
+    def plain(x: Tensor, v: Tensor) -> Tensor:
+        q, k = heads(part, part.q, x), heads(part, part.k, x)
+        return joined(part, F.scaled_dot_product_attention(q, k, v))
+
+    lowest, above = heads(part, part.v, X), heads(part, part.v, other)
+    expected = plain(X, lowest) + 2 * plain(other, 0.7 * above + 0.3 * lowest)
+    computed = part(X, of_call) + 2 * part(other, of_call)
+    gradients = (
+        torch.autograd.grad((y * slope).sum(), part.v.weight)[0] for y in (expected, computed)
+    )
+    assert_near(*gradients, atol=1e-10)
 
 
 def test_the_layers_of_a_stack_share_the_lowest_values() -> None:
