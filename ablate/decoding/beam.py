@@ -24,12 +24,12 @@ Alpha = Annotated[NonNegativeFloat | Literal["none"], AfterValidator(lambda a: a
 
 @register("beam", source="Wu et al. 2016, arXiv:1609.08144, sec. 7")
 class Beam(Search):
-    """Keep the ``size`` likeliest beginnings at every step, for every sentence.
+    """Keep the ``size`` likeliest partial hypotheses at every step, for every sentence.
 
-    A beam that writes EOS stays to the end, so that there are fewer to go on, as in
-    Bahdanau et al.'s GroundHog and in Marian. A sentence is done when every beam has ended, or when
-    none can come to score higher than the ``n_best`` best that have. With a size of 1 this is
-    greedy search.
+    A beam that ends in EOS keeps its row until the sentence is done, so that fewer live beams
+    remain, as in Bahdanau et al.'s GroundHog and in Marian. A sentence is done when every beam has
+    ended, or when no live beam can score higher than the ``n_best`` best ended ones. With a size of
+    1 this is greedy search.
 
     Args:
         size: beams per sentence.
@@ -38,15 +38,14 @@ class Beam(Search):
         penalty_form: ``gnmt``: ((5 + |Y|) / 6)^alpha, eq. 14; ``power``: |Y|^alpha, which with
             alpha 1 ranks by the mean log p of a token, as ``--lenpen`` of fairseq
             (sequence_generator.py; Ott et al. 2019, arXiv:1904.01038).
-        coverage: beta of eq. 14: a beam that has ended also scores beta times the sum, over the
-            source's tokens, of ln min(1, the attention that the token had in all), the mean over
-            the heads of the last decoder layer.
+        coverage: beta of eq. 14: the score of a beam that has ended gains beta times the sum, over
+            the source's tokens, of ln min(1, sum over the target of the attention to that token);
+            attention is the mean over the heads of the last decoder layer.
         n_best: hypotheses to return per sentence, at most ``size``.
         max_extra: target tokens beyond those of the source.
 
     Raises:
-        ValueError: if more hypotheses are asked for than there are beams; if a form is given to
-            a length penalty of ``none``.
+        ValueError: if ``n_best`` exceeds ``size``; if a length penalty of ``none`` has a form.
     """
 
     def __init__(
@@ -70,25 +69,22 @@ class Beam(Search):
         self.alpha = 0.0 if length_penalty == "none" else length_penalty
         self.penalty_form = penalty_form
         self.coverage = coverage
-        self.observes_source = coverage > 0
+        self.needs_attention = coverage > 0
         self.n_best = n_best
 
-    def start_of(self, src: Tensor, max_lens: Tensor) -> SearchState:
-        state = self.start(max_lens)
-        if self.coverage:
-            state.is_source = src != PAD
-            state.attended = torch.zeros(len(src), self.n_beams, src.size(1), device=src.device)
-        return state
-
-    def start(self, max_lens: Tensor) -> _Beams:
+    def initial_state(self, src: Tensor, max_lens: Tensor) -> SearchState:
         shape = len(max_lens), self.n_beams
         tokens = max_lens.new_full((*shape, int(max_lens.max()) + 1), PAD)
         tokens[..., 0] = BOS
         neg_inf = torch.full(shape, -torch.inf, device=max_lens.device)
         log_p = neg_inf.clone()
-        log_p[:, 0] = 0.0  # all begin alike, so only one may go on
+        log_p[:, 0] = 0.0  # all beams are BOS alone, so only one may be extended
         has_ended = torch.zeros_like(log_p, dtype=torch.bool)
-        return _Beams(self, max_lens, tokens, log_p, neg_inf, has_ended)
+        state = _BeamState(self, max_lens, tokens, log_p, neg_inf, has_ended)
+        if self.coverage:
+            state.is_source = src != PAD
+            state.attention_sums = torch.zeros(*shape, src.size(1), device=src.device)
+        return state
 
     def penalty(self, length: Tensor) -> Tensor:
         """Return what log p is divided by for |Y| = ``length``."""
@@ -97,53 +93,57 @@ class Beam(Search):
 
 
 @dataclass
-class _Beams(SearchState):
-    """The beams of every sentence; those that have ended stay where they are.
+class _BeamState(SearchState):
+    """The beams of every sentence; those that have ended keep their rows.
 
     A beam with a log-probability of -inf is empty.
 
     Attributes:
-        beam: the options.
+        search: the options.
         max_lens: the most tokens of each translation, EOS included, (B,).
-        tokens: BOS and what was written, (B, K, 1 + L).
-        log_p: of it, (B, K).
+        tokens: BOS and the generated tokens, (B, K, 1 + L).
+        log_p: of the generated tokens, (B, K).
         scores: of the beams that have ended, (B, K); of the others, -inf.
-        has_ended: whether EOS was written, (B, K).
+        has_ended: whether EOS was generated, (B, K).
         is_source: where the source has a token, (B, S), for a coverage penalty.
-        attended: how much attention each token of the source had, (B, K, S).
+        attention_sums: attention to each source token, summed over the target so far, (B, K, S).
     """
 
-    beam: Beam
+    search: Beam
     max_lens: Tensor
     tokens: Tensor
     log_p: Tensor
     scores: Tensor
     has_ended: Tensor
     is_source: Tensor | None = None
-    attended: Tensor | None = None
+    attention_sums: Tensor | None = None
 
-    def observe_source(self, weights: Tensor) -> None:
-        assert self.attended is not None, "there is a coverage penalty"
-        self.attended = self.attended + weights.masked_fill(self.has_ended[..., None], 0.0)
+    def observe_attention(self, weights: Tensor) -> None:
+        assert self.attention_sums is not None, "there is a coverage penalty"
+        self.attention_sums = self.attention_sums + weights.masked_fill(
+            self.has_ended[..., None], 0.0
+        )
 
     def last_tokens(self, step: Tensor) -> Tensor:
         return self.tokens.index_select(-1, step - 1).squeeze(-1)
 
     def advance(self, log_p: Tensor, tokens: Tensor, step: Tensor) -> Tensor:
         live = self._live_log_p()[..., None]
-        best, index = (live + log_p).flatten(1).topk(self.beam.n_beams)  # (B, K)
-        rank = ((~self.has_ended).cumsum(dim=1) - 1).clamp(min=0)  # best to the first free beam
+        best, index = (live + log_p).flatten(1).topk(self.search.n_beams)  # (B, K)
+        rank = ((~self.has_ended).cumsum(dim=1) - 1).clamp(min=0)  # best to the first live beam
         best, index = best.gather(1, rank), index.gather(1, rank)
-        own = torch.arange(self.beam.n_beams, device=index.device)
+        own = torch.arange(self.search.n_beams, device=index.device)
         parents = torch.where(self.has_ended, own, index // log_p.size(-1))
         token = tokens.flatten(1).gather(1, index).masked_fill(self.has_ended, PAD)
         self.log_p = torch.where(self.has_ended, self.log_p, best)
         self.tokens = self.tokens.gather(1, parents[..., None].expand_as(self.tokens))
         self.tokens.index_copy_(-1, step, token[..., None])
         ends = (token == EOS) & (self.log_p != -torch.inf)
-        if self.attended is not None:
-            self.attended = self.attended.gather(1, parents[..., None].expand_as(self.attended))
-        score = self.log_p / self.beam.penalty(step) + self._coverage_penalty()
+        if self.attention_sums is not None:
+            self.attention_sums = self.attention_sums.gather(
+                1, parents[..., None].expand_as(self.attention_sums)
+            )
+        score = self.log_p / self.search.penalty(step) + self._coverage_penalty()
         self.scores = torch.where(ends, score, self.scores)
         self.has_ended = self.has_ended | ends
         self._stop_settled()
@@ -162,27 +162,27 @@ class _Beams(SearchState):
                 Hypothesis(beam[1 : beam.index(EOS)], score, log_p)
                 for beam, score, log_p, has_ended in zip(*of_sentence, strict=True)
                 if has_ended
-            ][: self.beam.n_best]
+            ][: self.search.n_best]
             for of_sentence in zip(*(column.tolist() for column in columns), strict=True)
         ]
 
     def _stop_settled(self) -> None:
         """Drop the live beams of a sentence once none can enter its ``n_best`` (early stopping).
 
-        Log-probabilities only fall, the length penalty only grows with length and that of coverage
-        is 0 at best, so nothing is better than to reach the limit at no further cost.
+        Log-probabilities only fall, the length penalty only grows with length and the coverage term
+        is at most 0, so log p / penalty(max_lens) bounds the score that a live beam can reach.
         """
         best_log_p = self._live_log_p().max(dim=1).values  # (B,)
-        best_attainable = best_log_p / self.beam.penalty(self.max_lens)
-        is_settled = self.scores.topk(self.beam.n_best).values[:, -1] >= best_attainable
+        best_attainable = best_log_p / self.search.penalty(self.max_lens)
+        is_settled = self.scores.topk(self.search.n_best).values[:, -1] >= best_attainable
         self.log_p = self.log_p.masked_fill(is_settled[:, None] & ~self.has_ended, -torch.inf)
 
     def _coverage_penalty(self) -> Tensor | float:
-        """Return what is added to the scores of beams that end now, (B, K)."""
-        if self.attended is None or self.is_source is None:
+        """Return the coverage term of the score of beams that end at this step, (B, K)."""
+        if self.attention_sums is None or self.is_source is None:
             return 0.0
-        log = self.attended.clamp(torch.finfo(torch.float32).tiny, 1.0).log()
-        return self.beam.coverage * (log * self.is_source[:, None]).sum(dim=-1)
+        log = self.attention_sums.clamp(torch.finfo(torch.float32).tiny, 1.0).log()
+        return self.search.coverage * (log * self.is_source[:, None]).sum(dim=-1)
 
     def _live_log_p(self) -> Tensor:
         """Return the log-probabilities of the beams that have not ended, -inf for the others."""

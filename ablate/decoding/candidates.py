@@ -1,7 +1,7 @@
 """Which tokens may come next, and which of them are likeliest.
 
-B sentences, K beams per sentence, C candidates per beam, D d_model, V target vocabulary. Nothing
-here asks the device for a number, so that all of it can be captured.
+B sentences, K beams per sentence, C candidates per beam, D d_model, V target vocabulary. Nothing in
+this module waits for the device (no `Tensor.item`), so that all of it can be captured.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from torch import Tensor
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.model import Output
 
-_BLOCK = 64  # numbers
-_FEWEST_BLOCKS = 8  # per number that is asked for, or it does not pay
+_BLOCK = 64  # elements
+_MIN_BLOCKS = 8  # per element of the result; with fewer, `torch.topk` on the whole row is faster
 
 
 @dataclass(frozen=True)
-class Limits:
+class LengthLimits:
     """How long the translation of each sentence may become.
 
-    PAD and BOS are never written, and at the limit EOS alone is. The others keep their
-    probabilities: they are not made to sum to 1 again.
+    PAD and BOS are never generated, and at the limit only EOS is. The other tokens keep their
+    probabilities, which are not renormalized to sum to 1.
 
     Attributes:
         max_lens: the most tokens of each translation, EOS included, (B,).
-        is_exact: whether fewer are too few.
+        is_exact: whether every translation must have exactly so many tokens.
     """
 
     max_lens: Tensor
     is_exact: bool = False
 
-    def select(self, sentences: Tensor | slice) -> Limits:
-        """Return the limits of some of the sentences."""
-        return Limits(self.max_lens[sentences], self.is_exact)
+    def select(self, sentences: Tensor | slice) -> LengthLimits:
+        """Return the limits of a selection of the sentences."""
+        return LengthLimits(self.max_lens[sentences], self.is_exact)
 
-    def likeliest(self, log_p: Tensor, step: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Return the ``k`` likeliest as token number ``step``: how likely, and which, (B, K, k).
+    def topk(self, log_p: Tensor, step: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Return the ``k`` likeliest tokens at ``step``: log-probabilities and ids, (B, K, k).
 
         Args:
             log_p: of every token, (B, K, V); overwritten.
             step: number of the token, from 1, on the device, (1,).
-            k: how many.
+            k: number of tokens.
         """
         at_limit = log_p[..., EOS, None].expand(-1, -1, k).clone()
         at_limit[..., 1:].fill_(-torch.inf)
@@ -51,44 +51,46 @@ class Limits:
         log_p[..., BOS].fill_(-torch.inf)
         if self.is_exact:
             log_p[..., EOS].masked_fill_((step < self.max_lens)[:, None], -torch.inf)
-        best, tokens = largest(log_p, k)
+        best, tokens = blockwise_topk(log_p, k)
         is_last = (step >= self.max_lens)[:, None, None]
         return torch.where(is_last, at_limit, best), tokens.masked_fill(is_last, EOS)
 
 
 def candidates(
-    output: Output, hidden: Tensor, limits: Limits, step: Tensor, n_candidates: int
+    output: Output, hidden: Tensor, limits: LengthLimits, step: Tensor, n_candidates: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the likeliest as token number ``step``: their log-probabilities, and which, (B, K, C).
+    """Return log-probabilities and ids of the likeliest tokens at ``step``, both (B, K, C).
 
-    Logits are made, used and freed a part at a time.
+    Logits are computed, used and freed for a few sentences at a time.
 
     Args:
-        output: makes logits.
-        hidden: from these, (B, K, D).
+        output: computes logits from hidden states.
+        hidden: last hidden states, (B, K, D).
         limits: of the sentences.
         step: number of the token, from 1, on the device, (1,).
-        n_candidates: C; V if there are fewer.
+        n_candidates: C, reduced to V where it is larger.
     """
-    at_once = max(1, output.rows_at_once(hidden.device) // hidden.size(1))
+    chunk_size = max(1, output.rows_at_once(hidden.device) // hidden.size(1))
     n_candidates = min(n_candidates, output.n_tgt)
-    of_chunks = []
-    for begin, chunk in zip(range(0, len(hidden), at_once), hidden.split(at_once), strict=True):
+    chunks = []
+    for start, chunk in zip(
+        range(0, len(hidden), chunk_size), hidden.split(chunk_size), strict=True
+    ):
         log_p = output.logits(chunk).float().log_softmax(dim=-1)  # (b, K, V)
-        some = limits.select(slice(begin, begin + at_once))
-        of_chunks.append(some.likeliest(log_p, step, n_candidates))
-    log_p, tokens = (torch.cat(parts) for parts in zip(*of_chunks, strict=True))
+        of_chunk = limits.select(slice(start, start + chunk_size))
+        chunks.append(of_chunk.topk(log_p, step, n_candidates))
+    log_p, tokens = (torch.cat(parts) for parts in zip(*chunks, strict=True))
     return log_p, tokens
 
 
-def largest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def blockwise_topk(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the ``k`` largest of each row of ``x`` (..., V), and their indices, both (..., k).
 
     `torch.topk` with less work: rows are cut into blocks, and only the k blocks with the largest
-    maxima are searched, since nothing else can be among the k largest.
+    maxima are searched, since no element of another block can be among the k largest.
     """
     n_blocks = x.size(-1) // _BLOCK
-    if n_blocks < _FEWEST_BLOCKS * k:
+    if n_blocks < _MIN_BLOCKS * k:
         top = x.topk(k)
         return top.values, top.indices
     blocks = x[..., : n_blocks * _BLOCK].unflatten(-1, (n_blocks, _BLOCK))

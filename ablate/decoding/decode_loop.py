@@ -17,13 +17,13 @@ from ablate.decoding.search_state import Hypothesis, SearchSetup
 from ablate.errors import EngineError
 from ablate.model import Decodable
 
-_KEEP_ABOVE = 0.75  # of the sentences: to drop fewer is worth a copy only if all are copied anyway
-_RECAPTURE_BELOW = 0.25  # of the sentences: to drop those that are done is worth another capture
-_INITIAL_CAPACITY = 64  # tokens, at first
+_SHRINK_BELOW = 0.75  # share of sentences left: to drop the others is then worth a copy of the rest
+_RECAPTURE_BELOW = 0.25  # share of sentences left: a smaller batch is then worth another capture
+_INITIAL_CAPACITY = 64  # tokens
 
 
 class DecodeLoop:
-    """Writes a token for every sentence at a time; sentences that are done leave the batch.
+    """Generates one token for every sentence per step; sentences that are done leave the batch.
 
     Args:
         setup: of the search.
@@ -37,30 +37,31 @@ class DecodeLoop:
         self.limits = setup.limits
         self.max_len = int(self.limits.max_lens.max())
         self.state = model.start(src, self.max_len)
-        self.search_state = setup.start
+        self.search_state = setup.initial_state
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in range(len(src))]
-        self.sentences = list(range(len(src)))  # those that are not done, by their index
+        self.sentences = list(range(len(src)))  # indices of those that are still in the batch
 
     def run(self) -> list[list[Hypothesis]]:
-        """Go on until every sentence is done; return the hypotheses of each, best first.
+        """Decode until every sentence is done; return the hypotheses of each, best first.
 
         The host waits for the device once per token.
         """
         while True:
-            parents = self._write()
-            left = self._left(self.search_state.is_done())
+            parents = self._step()
+            remaining = self._not_done(self.search_state.is_done())
             n = len(self.sentences)
-            if len(left) > (n - 1 if parents is not None else _KEEP_ABOVE * n):
+            # Reordered rows are copied in any case; to leave out one sentence then costs nothing
+            if len(remaining) > (n - 1 if parents is not None else _SHRINK_BELOW * n):
                 self._reorder(parents)
-            elif not self._drop_all_but(left, parents):
+            elif not self._drop_done(remaining, parents):
                 return self.hypotheses
 
-    def _write(self) -> Tensor | None:
-        """Write one token more; return which beams the new ones continue."""
+    def _step(self) -> Tensor | None:
+        """Decode one token; return which beams the new ones continue, as `SearchState.advance`."""
         state, step = self.state, self.state.next_position + 1
         last = self.search_state.last_tokens(step)
-        last = last[:, : state.n_beams]  # at first all beams are alike
-        hidden = self._feed(last.flatten()).unflatten(0, (-1, state.n_beams))
+        last = last[:, : state.n_beams]  # before the first token one row stands for all beams
+        hidden = self._forward(last.flatten()).unflatten(0, (-1, state.n_beams))
         log_p, tokens = candidates(
             self.model.output, hidden, self.limits, step, self.setup.n_candidates
         )
@@ -70,66 +71,67 @@ class DecodeLoop:
             state.widen(self.setup.n_beams)
         return parents
 
-    def _feed(self, tokens: Tensor) -> Tensor:
-        if not self.setup.observes_source:
+    def _forward(self, tokens: Tensor) -> Tensor:
+        if not self.setup.needs_attention:
             return self.model.feed(tokens, self.state)
-        observed: list[Tensor] = []
-        handle = self.model.observe_source(observed.append)
+        weights: list[Tensor] = []
+        handle = self.model.register_cross_attention_hook(weights.append)
         hidden = self.model.feed(tokens, self.state)
         handle.remove()
-        self.search_state.observe_source(observed[-1])  # a block that layers share calls several
+        # A block that several layers share calls the hook for each; the last call is the last layer
+        self.search_state.observe_attention(weights[-1])
         return hidden
 
-    def _reorder(self, parents: Tensor | None, kept: Tensor | None = None) -> None:
-        """Move the rows of the state to the beams that continue them; keep some sentences' alone.
+    def _reorder(self, parents: Tensor | None, sentences: Tensor | None = None) -> None:
+        """Reorder the rows of the state as the beams were, and drop those of other sentences.
 
         Args:
-            parents: which beams of a sentence its new ones continue, (B, K); None: their own.
-            kept: the sentences whose rows to keep, by their number in the batch; None: all.
+            parents: for each new beam the old one that it continues, (B, K); None: itself.
+            sentences: indices in the batch of the sentences to keep; None: all.
         """
-        if parents is None and kept is None:
+        if parents is None and sentences is None:
             return
         rows = torch.arange(self.state.n_rows, device=self.state.mask.device)
         rows = rows.unflatten(0, (-1, self.state.n_beams))
         if parents is not None:
             rows = rows[:, :1] + parents  # (B, K)
-        if kept is not None:
-            rows = rows.index_select(0, kept)
-        self.state.select(rows.flatten(), kept)
+        if sentences is not None:
+            rows = rows.index_select(0, sentences)
+        self.state.select(rows.flatten(), sentences)
 
-    def _drop_all_but(self, left: list[int], parents: Tensor | None = None) -> bool:
-        """Take the hypotheses of the sentences that are done; return whether any others are left.
+    def _drop_done(self, remaining: list[int], parents: Tensor | None = None) -> bool:
+        """Store the hypotheses of sentences that are done and drop these; return if any remain.
 
         Args:
-            left: the others, by their number in the batch.
-            parents: which beams the present ones continue, if the rows have not been moved yet.
+            remaining: indices in the batch of the sentences that are not done.
+            parents: as in `_reorder`, if the rows have not been reordered yet.
         """
-        done = sorted(set(range(len(self.sentences))) - set(left))
+        done = sorted(set(range(len(self.sentences))) - set(remaining))
         finished = self.search_state.select(self._tensor(done)).hypotheses()
         for b, hypotheses in zip(done, finished, strict=True):
             self.hypotheses[self.sentences[b]] = hypotheses
-        if left:
-            kept = self._tensor(left)
-            self._reorder(parents, kept)
-            self.search_state = self.search_state.select(kept)
-            self.limits = self.limits.select(kept)
-        self.sentences = [self.sentences[b] for b in left]
-        return bool(left)
+        if remaining:
+            sentences = self._tensor(remaining)
+            self._reorder(parents, sentences)
+            self.search_state = self.search_state.select(sentences)
+            self.limits = self.limits.select(sentences)
+        self.sentences = [self.sentences[b] for b in remaining]
+        return bool(remaining)
 
-    def _left(self, is_done: Tensor) -> list[int]:
-        return [b for b, is_so in enumerate(is_done.tolist()) if not is_so]
+    @staticmethod
+    def _not_done(is_done: Tensor) -> list[int]:
+        return [b for b, done in enumerate(is_done.tolist()) if not done]
 
-    def _tensor(self, numbers: list[int]) -> Tensor:
-        return torch.tensor(numbers, dtype=torch.long, device=self.state.mask.device)
+    def _tensor(self, indices: list[int]) -> Tensor:
+        return torch.tensor(indices, dtype=torch.long, device=self.state.mask.device)
 
 
 class CapturedDecodeLoop(DecodeLoop):
-    """Writes two tokens at a time, by a replay: after two, rows are where they were before.
+    """Replays a CUDA graph of two steps, after which every cache is back in its first buffer.
 
-    A capture holds for the sentences and the room for tokens that there are. To make another takes
-    an eager pass before it, so sentences leave only when a quarter is left, and room is doubled:
-    the first two tokens of each capture are written eagerly, since what a first time allocates and
-    looks up must not be captured.
+    A capture is valid for one number of sentences and one capacity of the caches. Another one costs
+    two eager steps to warm up, because allocations and look-ups of the first execution must not be
+    captured. So sentences are dropped only when a quarter remains, and the capacity is doubled.
 
     Args:
         setup: of the search.
@@ -143,41 +145,41 @@ class CapturedDecodeLoop(DecodeLoop):
     ) -> None:
         super().__init__(setup, model, src)
         self._capturer = capturer
-        self._is_warm = False
+        self._is_warmed_up = False
         self._replay: Callable[[], Tensor] | None = None
 
     def run(self) -> list[list[Hypothesis]]:
-        """Go on until every sentence is done; return the hypotheses of each, best first.
+        """Decode until every sentence is done; return the hypotheses of each, best first.
 
         The host waits for the device once per two tokens.
 
         Raises:
-            EngineError: if the work of a token cannot be captured.
+            EngineError: if a step cannot be captured.
         """
         self._capturer.clear()
-        self._reorder(self._write())
+        self._reorder(self._step())
         is_done = self.search_state.is_done()
         while True:
-            left = self._left(is_done)
-            if len(left) <= _RECAPTURE_BELOW * len(self.sentences):
-                if not self._drop_all_but(left):
+            remaining = self._not_done(is_done)
+            if len(remaining) <= _RECAPTURE_BELOW * len(self.sentences):
+                if not self._drop_done(remaining):
                     return self.hypotheses
                 self._drop_capture()
-            is_done = self._write_pair()
+            is_done = self._two_steps()
 
-    def _write_pair(self) -> Tensor:
-        """Write two tokens, or the last one; return which sentences are done, (B,)."""
+    def _two_steps(self) -> Tensor:
+        """Decode two tokens, or the last one; return which sentences are done, (B,)."""
         length = self.state.length
         if length + 2 > self.max_len:
-            self._reorder(self._write())
+            self._reorder(self._step())
             return self.search_state.is_done()
         capacity = self.state.capacity
         if length + 2 > (capacity or 0):
-            wanted = 2 * capacity if capacity else _INITIAL_CAPACITY
-            self.state.fix_buffers(min(self.max_len, wanted))
+            larger = 2 * capacity if capacity else _INITIAL_CAPACITY
+            self.state.fix_buffers(min(self.max_len, larger))
             self._drop_capture()
-        if not self._is_warm:
-            self._is_warm = True
+        if not self._is_warmed_up:
+            self._is_warmed_up = True
             return self._warm_up()
         if self._replay is None:
             self._replay = self._capture()
@@ -185,20 +187,20 @@ class CapturedDecodeLoop(DecodeLoop):
         self.state.length = length + 2
         return is_done
 
-    def _work(self) -> Tensor:
-        """Write two tokens, with tensors that stay where they are in memory."""
-        homes = self.search_state.tensors()
+    def _in_place(self) -> Tensor:
+        """Decode two tokens and leave the search state in tensors of unchanged addresses."""
+        buffers = self.search_state.tensors()
         for _ in range(2):
-            self._reorder(self._write())
-        for name, home in homes.items():
-            if getattr(self.search_state, name) is not home:
-                home.copy_(getattr(self.search_state, name))
-                setattr(self.search_state, name, home)
+            self._reorder(self._step())
+        for name, buffer in buffers.items():
+            if getattr(self.search_state, name) is not buffer:
+                buffer.copy_(getattr(self.search_state, name))
+                setattr(self.search_state, name, buffer)
         return self.search_state.is_done()
 
     def _warm_up(self) -> Tensor:
         before = vars(self.search_state).copy()
-        is_done = self._capturer.warm_up(self._work)
+        is_done = self._capturer.warm_up(self._in_place)
         for name, value in vars(self.search_state).items():
             if value is not before[name]:
                 kind = type(self.search_state).__name__
@@ -210,9 +212,9 @@ class CapturedDecodeLoop(DecodeLoop):
 
     def _capture(self) -> Callable[[], Tensor]:
         before = self.state.shallow_copy(), copy(self.search_state)
-        replay = self._capturer.capture("decoding", self._work)
-        self.state, self.search_state = before  # nothing was done yet
+        replay = self._capturer.capture("decoding", self._in_place)
+        self.state, self.search_state = before  # a capture executes no kernel
         return replay
 
     def _drop_capture(self) -> None:
-        self._is_warm, self._replay = False, None
+        self._is_warmed_up, self._replay = False, None

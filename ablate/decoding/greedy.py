@@ -25,21 +25,21 @@ class Greedy(Search):
     def __init__(self, *, max_extra: NonNegativeInt = 50) -> None:
         super().__init__(max_extra)
 
-    def start(self, max_lens: Tensor) -> SearchState:
+    def initial_state(self, src: Tensor, max_lens: Tensor) -> SearchState:
         tokens = max_lens.new_full((len(max_lens), int(max_lens.max()) + 1), PAD)
         tokens[:, 0] = BOS
         log_p = torch.zeros(len(max_lens), device=max_lens.device)
-        return _Path(tokens, log_p, has_ended=torch.zeros_like(max_lens, dtype=torch.bool))
+        return _GreedyState(tokens, log_p, has_ended=torch.zeros_like(max_lens, dtype=torch.bool))
 
 
 @dataclass
-class _Path(SearchState):
+class _GreedyState(SearchState):
     """One beam per sentence.
 
     Attributes:
-        tokens: BOS and what was written, (B, 1 + L).
-        log_p: of it, (B,).
-        has_ended: whether EOS was written, (B,).
+        tokens: BOS and the generated tokens, (B, 1 + L).
+        log_p: of the generated tokens, (B,).
+        has_ended: whether EOS was generated, (B,).
     """
 
     tokens: Tensor

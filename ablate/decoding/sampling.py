@@ -1,4 +1,4 @@
-"""Sampling, and the choice of the sample that is most like the others.
+"""Sampling, and minimum Bayes risk: the sample that is most similar to the others.
 
 B sentences, K samples of each, C candidates, L most target tokens, V target vocabulary.
 """
@@ -20,7 +20,7 @@ from ablate.decoding.search_state import Hypothesis, SearchState
 from ablate.parts.dims import AtLeastTwo
 from ablate.registry import register
 
-Mass = Annotated[float, Field(gt=0.0, le=1.0)]
+Probability = Annotated[float, Field(gt=0.0, le=1.0)]
 
 _ALL = 2**31  # candidates, more than any vocabulary has
 _LONGEST_NGRAM = 4
@@ -29,16 +29,15 @@ _LONGEST_NGRAM = 4
 class Sampler(Search):
     """The contract of searches that draw tokens from the model's probabilities.
 
-    Random numbers follow from the seed, the ids of the source, the number of the sample and that of
-    the token alone, so that they do not depend on the batch, and the same run gives the same
-    translations.
+    Random numbers are a function of the seed, the ids of the source, the number of the sample and
+    that of the token, so that translations do not depend on the batch.
 
     Args:
         max_extra: target tokens beyond those of the source.
         n_samples: K.
-        temperature: what logits are divided by.
+        temperature: divisor of the logits.
         top_k: how many of the likeliest tokens may be drawn; None: all.
-        top_p: of these, the fewest likeliest that have this mass may be drawn.
+        top_p: of these, the smallest set of likeliest tokens with this probability may be drawn.
         seed: of the random numbers.
     """
 
@@ -57,32 +56,29 @@ class Sampler(Search):
         self.top_p = top_p
         self.seed = seed
 
-    def start(self, max_lens: Tensor) -> SearchState:
-        return self.start_of(max_lens[:, None], max_lens)
-
-    def start_of(self, src: Tensor, max_lens: Tensor) -> SearchState:
+    def initial_state(self, src: Tensor, max_lens: Tensor) -> SearchState:
         shape = len(max_lens), self.n_beams
         tokens = max_lens.new_full((*shape, int(max_lens.max()) + 1), PAD)
         tokens[..., 0] = BOS
         log_p = torch.zeros(shape, device=max_lens.device)
         has_ended = torch.zeros_like(log_p, dtype=torch.bool)
-        return Samples(self, _keys(src, self.seed), tokens, log_p, has_ended)
+        return _SampleState(self, _keys(src, self.seed), tokens, log_p, has_ended)
 
-    def ranked(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    def rank(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         """Return the samples of one sentence, best first."""
         return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
 
 
 @dataclass
-class Samples(SearchState):
+class _SampleState(SearchState):
     """The samples of every sentence.
 
     Attributes:
         sampler: the options.
         keys: of the random numbers of each sentence, (B,).
-        tokens: BOS and what was written, (B, K, 1 + L).
-        log_p: of it, (B, K).
-        has_ended: whether EOS was written, (B, K).
+        tokens: BOS and the generated tokens, (B, K, 1 + L).
+        log_p: of the generated tokens, (B, K).
+        has_ended: whether EOS was generated, (B, K).
     """
 
     sampler: Sampler
@@ -95,13 +91,13 @@ class Samples(SearchState):
         return self.tokens.index_select(-1, step - 1).squeeze(-1)
 
     def advance(self, log_p: Tensor, tokens: Tensor, step: Tensor) -> None:
-        tempered = log_p.double() / self.sampler.temperature
-        p = tempered.softmax(dim=-1)
-        is_beyond = p.cumsum(dim=-1) - p >= self.sampler.top_p  # candidates are sorted
-        noise = -(-self._uniform(tokens, step).log()).log()  # Gumbel's
-        drawn = (tempered.masked_fill(is_beyond, -torch.inf) + noise).argmax(dim=-1, keepdim=True)
-        token = tokens.gather(-1, drawn)[..., 0]
-        log_p_of_token = log_p.gather(-1, drawn)[..., 0]
+        scaled = log_p.double() / self.sampler.temperature
+        p = scaled.softmax(dim=-1)
+        is_outside = p.cumsum(dim=-1) - p >= self.sampler.top_p  # of the nucleus; p is sorted
+        gumbel = -(-self._uniform(tokens, step).log()).log()
+        index = (scaled.masked_fill(is_outside, -torch.inf) + gumbel).argmax(dim=-1, keepdim=True)
+        token = tokens.gather(-1, index)[..., 0]
+        log_p_of_token = log_p.gather(-1, index)[..., 0]
         self.log_p = torch.where(self.has_ended, self.log_p, self.log_p + log_p_of_token)
         self.tokens.index_copy_(-1, step, token.masked_fill(self.has_ended, PAD)[..., None])
         self.has_ended = self.has_ended | (token == EOS)
@@ -111,7 +107,7 @@ class Samples(SearchState):
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         return [
-            self.sampler.ranked(
+            self.sampler.rank(
                 [
                     Hypothesis(sample[1 : sample.index(EOS)], log_p, log_p)
                     for sample, log_p in zip(*of_sentence, strict=True)
@@ -123,18 +119,18 @@ class Samples(SearchState):
     def _uniform(self, tokens: Tensor, step: Tensor) -> Tensor:
         """Return a number between 0 and 1 for each of ``tokens`` (B, K, C) as token ``step``."""
         sample = torch.arange(tokens.size(1), device=tokens.device)[:, None]
-        state = _mixed(self.keys[:, None, None] + _mixed(step + (sample << 32)))
-        bits = (_mixed(state + tokens) >> 11) & (2**53 - 1)
+        state = _splitmix64(self.keys[:, None, None] + _splitmix64(step + (sample << 32)))
+        bits = (_splitmix64(state + tokens) >> 11) & (2**53 - 1)
         return (bits.double() + 0.5) * 2.0**-53
 
 
 def _keys(src: Tensor, seed: int) -> Tensor:
-    """Return a number for each source (B, S) that follows from its ids and the seed, (B,)."""
-    place = torch.arange(1, src.size(1) + 1, device=src.device)
-    return _mixed((_mixed(src + (place << 32)) * (src != PAD)).sum(dim=1) + seed)
+    """Return a hash of each source's ids (B, S) and the seed, (B,)."""
+    index = torch.arange(1, src.size(1) + 1, device=src.device)
+    return _splitmix64((_splitmix64(src + (index << 32)) * (src != PAD)).sum(dim=1) + seed)
 
 
-def _mixed(x: Tensor) -> Tensor:
+def _splitmix64(x: Tensor) -> Tensor:
     """Mix the bits of 64-bit integers, as SplitMix64 does (Steele et al. 2014, OOPSLA, fig. 15)."""
     x = x - 7046029254386353131
     x = (x ^ ((x >> 30) & (2**34 - 1))) * -4658895280553007687
@@ -151,9 +147,10 @@ class Sample(Sampler):
     """Draw every token from the model's probabilities; the score is the log-probability.
 
     Args:
-        temperature: what logits are divided by; below 1 likely tokens become likelier.
+        temperature: divisor of the logits; below 1 likely tokens become likelier.
         top_k: how many of the likeliest tokens may be drawn; None: all.
-        top_p: of these, the fewest likeliest that have this mass may be drawn (nucleus sampling).
+        top_p: of these, the smallest set of likeliest tokens with this probability may be drawn
+            (nucleus sampling).
         seed: of the random numbers, which also depend on the source.
         max_extra: target tokens beyond those of the source.
     """
@@ -163,7 +160,7 @@ class Sample(Sampler):
         *,
         temperature: PositiveFloat = 1.0,
         top_k: PositiveInt | None = None,
-        top_p: Mass = 1.0,
+        top_p: Probability = 1.0,
         seed: NonNegativeInt = 1,
         max_extra: NonNegativeInt = 50,
     ) -> None:
@@ -183,16 +180,17 @@ class Sample(Sampler):
     "sec. 6",
 )
 class MinimumBayesRisk(Sampler):
-    """Draw samples and take the one that is most like all of them.
+    """Draw samples and take the one with the largest expected utility under all of them.
 
-    Likeness is the mean, over n-grams of 1 to 4 pieces that either of two samples has, of F1 = 2
-    matches / (n-grams of both). The score is the mean likeness to all samples.
+    The utility of a sample, given another, is the mean over n = 1 to 4 of the F1 of their n-grams
+    of tokens, 2 matches / (n-grams of both); an n that neither has is left out. The score is the
+    mean utility given all samples.
 
     Args:
         n_samples: samples of each sentence.
-        temperature: what logits are divided by.
+        temperature: divisor of the logits.
         top_k: how many of the likeliest tokens may be drawn; None: all.
-        top_p: of these, the fewest likeliest that have this mass may be drawn.
+        top_p: of these, the smallest set of likeliest tokens with this probability may be drawn.
         seed: of the random numbers, which also depend on the source.
         max_extra: target tokens beyond those of the source.
     """
@@ -203,7 +201,7 @@ class MinimumBayesRisk(Sampler):
         n_samples: AtLeastTwo = 16,
         temperature: PositiveFloat = 1.0,
         top_k: PositiveInt | None = None,
-        top_p: Mass = 1.0,
+        top_p: Probability = 1.0,
         seed: NonNegativeInt = 1,
         max_extra: NonNegativeInt = 50,
     ) -> None:
@@ -216,14 +214,14 @@ class MinimumBayesRisk(Sampler):
             seed=seed,
         )
 
-    def ranked(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    def rank(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         counts = [_ngrams(hypothesis.tokens) for hypothesis in hypotheses]
-        scores = [sum(_likeness(own, other) for other in counts) / len(counts) for own in counts]
+        scores = [sum(_ngram_f1(own, other) for other in counts) / len(counts) for own in counts]
         scored = [
             Hypothesis(hypothesis.tokens, score, hypothesis.log_p)
             for hypothesis, score in zip(hypotheses, scores, strict=True)
         ]
-        return super().ranked(scored)[:1]
+        return super().rank(scored)[:1]
 
 
 Ngrams = list[Counter[tuple[int, ...]]]
@@ -237,7 +235,7 @@ def _ngrams(tokens: Sequence[int]) -> Ngrams:
     ]
 
 
-def _likeness(one: Ngrams, other: Ngrams) -> float:
+def _ngram_f1(one: Ngrams, other: Ngrams) -> float:
     """Return the mean F1 of n-grams, 1 of two empty samples."""
     values = [
         2 * (a & b).total() / (a.total() + b.total())

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ablate.cuda_graphs import GraphCapturer, usual_kernels
 from ablate.data.tokenizer import PAD
-from ablate.decoding.candidates import Limits
+from ablate.decoding.candidates import LengthLimits
 from ablate.decoding.decode_loop import CapturedDecodeLoop, DecodeLoop
 from ablate.decoding.search_state import Hypothesis, SearchSetup, SearchState
 from ablate.model import Decodable
@@ -19,19 +19,20 @@ from ablate.registry import Part
 
 
 class Search(Part, slot="decoding"):
-    """The contract: a search says where it starts, and its `SearchState` how it goes on.
+    """The contract: a search gives the initial `SearchState`, which defines every further step.
 
     A target is at most ``max_extra`` tokens longer than its source (Vaswani et al. 2017, sec. 6.1,
-    allow 50), and never longer than the model; at the limit it ends in EOS, at the price of EOS.
+    allow 50), and never longer than the model's max_len; at the limit the next token is EOS, with
+    the log-probability that the model gives it.
 
     Args:
         max_extra: target tokens beyond those of the source.
         n_beams: K, rows per sentence.
-        n_candidates: C, the likeliest tokens after a beam that it asks for; V if there are fewer.
+        n_candidates: C, candidate tokens per beam, reduced to V where it is larger.
     """
 
-    observes_source = False
-    """Whether its `SearchState` is told what the decoder attends to."""
+    needs_attention = False
+    """Whether its `SearchState` gets the cross-attention weights of every step."""
 
     def __init__(self, max_extra: int, n_beams: int = 1, n_candidates: int = 1) -> None:
         self.max_extra = max_extra
@@ -39,21 +40,13 @@ class Search(Part, slot="decoding"):
         self.n_candidates = n_candidates
 
     @abstractmethod
-    def start(self, max_lens: Tensor) -> SearchState:
+    def initial_state(self, src: Tensor, max_lens: Tensor) -> SearchState:
         """Return the state before the first token.
 
         Args:
+            src: ids, (B, S).
             max_lens: the most tokens of each translation, EOS included, (B,).
         """
-
-    def start_of(self, src: Tensor, max_lens: Tensor) -> SearchState:
-        """Return the state before the first token, for searches that read the source.
-
-        Args:
-            src: ids, (B, S).
-            max_lens: as in `start`.
-        """
-        return self.start(max_lens)
 
     def search(
         self,
@@ -69,23 +62,26 @@ class Search(Part, slot="decoding"):
             src: ids that end in EOS, padded at the end.
             n_tokens: target tokens, EOS included, that every hypothesis must have, (B,): the
                 fixed amount of work that a measurement of speed needs.
-            capturer: captures the work of a token, after it has destroyed its earlier captures;
-                without one every operation is launched by itself.
+            capturer: captures a decoding step as a CUDA graph, after it has destroyed its earlier
+                captures; without one steps run eagerly.
 
         Raises:
-            EngineError: if the work of a token cannot be captured.
+            EngineError: if a decoding step cannot be captured.
         """
         max_lens = self._max_lens(model, src) if n_tokens is None else n_tokens
-        limits = Limits(max_lens, is_exact=n_tokens is not None)
-        start = self.start_of(src, max_lens)
+        limits = LengthLimits(max_lens, is_exact=n_tokens is not None)
         setup = SearchSetup(
-            start, limits, self.n_beams, self.n_candidates, observes_source=self.observes_source
+            self.initial_state(src, max_lens),
+            limits,
+            self.n_beams,
+            self.n_candidates,
+            needs_attention=self.needs_attention,
         )
         if capturer is None or self.capture_blocker:
             loop = DecodeLoop(setup, model, src)
         else:
             loop = CapturedDecodeLoop(setup, model, src, capturer)
-        with usual_kernels():  # no two numbers are written to one address
+        with usual_kernels():  # no step writes two numbers to one address
             return loop.run()
 
     def _max_lens(self, model: Decodable, src: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
-"""How far a search is, and what it ends with.
+"""The state of a search between two tokens, and its results.
 
-B sentences, K beams per sentence, C candidates per beam, V target vocabulary. A translation ends in
-EOS, which counts in its length and its probability and is left out of its tokens.
+B sentences, S source tokens, K beams per sentence, C candidates per beam, V target vocabulary. A
+translation ends in EOS, which counts in its length and its probability and is left out of its
+tokens.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Self
 
 from torch import Tensor
 
-from ablate.decoding.candidates import Limits
+from ablate.decoding.candidates import LengthLimits
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Hypothesis:
 
     Attributes:
         tokens: without BOS and EOS.
-        score: what the search ranks by.
+        score: by which the search ranks hypotheses.
         log_p: natural logarithm of its probability given the source, EOS included; the
             probabilities are the model's own, of all V tokens.
     """
@@ -33,12 +34,12 @@ class Hypothesis:
 
 @dataclass
 class SearchState(ABC):
-    """How far a search is: K beams for each of B sentences.
+    """The state of a search: K beams for each of B sentences.
 
-    A subclass is a dataclass whose tensors all have the sentences as their first dimension. All
-    that changes from token to token is in them, and no step asks for a number: it is captured once
-    and replayed (`ablate.cuda_graphs`). A search for which this does not hold declares a
-    ``capture_blocker``.
+    A subclass is a dataclass whose tensors all have the sentences as their first dimension. Only
+    these tensors change from token to token, and no step waits for the device, because a step is
+    captured once and replayed (`ablate.cuda_graphs`). A search for which this does not hold
+    declares a ``capture_blocker``.
     """
 
     @abstractmethod
@@ -47,25 +48,27 @@ class SearchState(ABC):
 
     @abstractmethod
     def advance(self, log_p: Tensor, tokens: Tensor, step: Tensor) -> Tensor | None:
-        """Write token number ``step``; sentences that are done must not change any more.
+        """Choose token number ``step``; sentences that are done must not change any more.
 
         Args:
-            log_p: of the C likeliest tokens after every beam, likeliest first, (B, K, C).
-            tokens: which they are, (B, K, C).
+            log_p: log-probabilities of the C likeliest tokens, likeliest first, (B, K, C).
+            tokens: their ids, (B, K, C).
             step: number of the token, from 1, on the device, (1,).
 
         Returns:
-            Which of its sentence's old beams each new one continues, (B, K); None if each
-            continues itself.
+            For each new beam the index of the old beam of its sentence that it continues, (B, K);
+            None if each continues itself.
         """
 
-    def observe_source(self, weights: Tensor) -> None:
-        """Note what the decoder attends to before `advance`, if the search asks for it.
+    def observe_attention(self, weights: Tensor) -> None:
+        """Receive the cross-attention weights before `advance`, if the search needs them.
 
         Args:
-            weights: that it gives to the source, (B, K, S); (B, 1, S) while all beams are alike.
+            weights: over the source, (B, K, S); (B, 1, S) while all beams are equal.
         """
-        raise NotImplementedError(f"{type(self).__name__} asks for weights and takes none")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no observe_attention, but its search needs attention"
+        )
 
     @abstractmethod
     def is_done(self) -> Tensor:
@@ -76,30 +79,30 @@ class SearchState(ABC):
         """Return the hypotheses of each sentence, best first."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors, by the names of the fields."""
+        """Return the fields that are tensors, by name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: x for name, x in values.items() if isinstance(x, Tensor)}
 
     def select(self, sentences: Tensor) -> Self:
         """Return the search state of the ``sentences`` with these indices, (B',)."""
-        kept = {name: x.index_select(0, sentences) for name, x in self.tensors().items()}
-        return replace(self, **kept)
+        selected = {name: x.index_select(0, sentences) for name, x in self.tensors().items()}
+        return replace(self, **selected)
 
 
 @dataclass(frozen=True)
 class SearchSetup:
-    """What a search looks for, and where it starts.
+    """What a `DecodeLoop` needs of a search.
 
     Attributes:
-        start: the state before the first token.
+        initial_state: before the first token.
         limits: of the sentences.
         n_beams: K, rows per sentence.
-        n_candidates: C, the likeliest tokens after a beam that it asks for; V if there are fewer.
-        observes_source: whether it asks for what the decoder attends to.
+        n_candidates: C, candidate tokens per beam, reduced to V where it is larger.
+        needs_attention: whether the state gets the cross-attention weights of every step.
     """
 
-    start: SearchState
-    limits: Limits
+    initial_state: SearchState
+    limits: LengthLimits
     n_beams: int
     n_candidates: int
-    observes_source: bool = False
+    needs_attention: bool = False

@@ -4,17 +4,17 @@ from ablate.model.assembly import assemble
 from ablate.model.decodable import Decodable, Output
 from ablate.model.ensemble import Ensemble
 from ablate.model.stack import Layer, Stack
-from ablate.model.state import Memory, State
+from ablate.model.state import DecoderState, Memory
 from ablate.model.transformer import Transformer
 
 __all__ = [
     "Decodable",
+    "DecoderState",
     "Ensemble",
     "Layer",
     "Memory",
     "Output",
     "Stack",
-    "State",
     "Transformer",
     "assemble",
 ]

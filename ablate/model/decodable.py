@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ablate.model.state import State
+from ablate.model.state import DecoderState
 
 
 class Output(Protocol):
@@ -32,7 +32,7 @@ class Output(Protocol):
 
 
 class Decodable(nn.Module, ABC):
-    """A model, or several, from which a translation is written token by token.
+    """A model, or an ensemble, that translates token by token.
 
     Attributes:
         max_len: longest sequence on either side, in tokens.
@@ -43,25 +43,25 @@ class Decodable(nn.Module, ABC):
     @property
     @abstractmethod
     def output(self) -> Output:
-        """Return what makes logits from the hidden states of `feed`."""
+        """Return the layer that computes logits from the hidden states of `feed`."""
 
     @property
     @abstractmethod
     def cache_width(self) -> int:
-        """Return how many numbers the keys of one token have, of all decoder layers."""
+        """Return the elements of the keys of one token, summed over the decoder's layers."""
 
     @abstractmethod
-    def start(self, src: Tensor, length: int) -> State:
-        """Encode ``src`` (B, S) and prepare to write up to ``length`` tokens, a row a sentence."""
+    def start(self, src: Tensor, length: int) -> DecoderState:
+        """Encode ``src`` (B, S); return a state for up to ``length`` tokens, one row a sentence."""
 
     @abstractmethod
-    def observe_source(self, observer: Callable[[Tensor], None]) -> RemovableHandle:
-        """Call ``observer`` in every `feed`, until the handle is removed, with what is attended to.
+    def register_cross_attention_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
+        """Call ``hook`` with the cross-attention weights of every `feed`, until it is removed.
 
-        It gets the weights that the last decoder layer's attention gives to the source, the mean
-        over its heads: (B, K, S) with K rows of each sentence.
+        The weights are those of the last decoder layer, the mean over its heads: (B, K, S) with K
+        rows of each sentence.
         """
 
     @abstractmethod
-    def feed(self, tokens: Tensor, state: State) -> Tensor:
+    def feed(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Feed one token per row, ``tokens`` (N,); return the last hidden states (N, D)."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ablate.model.decodable import Decodable, Output
-from ablate.model.state import State
+from ablate.model.state import DecoderState
 from ablate.model.transformer import Transformer
 
 
@@ -47,14 +47,14 @@ class Ensemble(Decodable):
     def cache_width(self) -> int:
         return sum(member.cache_width for member in self._members)
 
-    def start(self, src: Tensor, length: int) -> State:
+    def start(self, src: Tensor, length: int) -> DecoderState:
         return _EnsembleState([member.start(src, length) for member in self._members])
 
-    def observe_source(self, observer: Callable[[Tensor], None]) -> RemovableHandle:
+    def register_cross_attention_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """See `Decodable`; the weights are those of the first member."""
-        return self._members[0].observe_source(observer)
+        return self._members[0].register_cross_attention_hook(hook)
 
-    def feed(self, tokens: Tensor, state: State) -> Tensor:
+    def feed(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Feed one token per row, ``tokens`` (N,); return the hidden states of all, (N, ΣD_m)."""
         assert isinstance(state, _EnsembleState), "made by `start`"
         pairs = zip(self._members, state.members, strict=True)
@@ -85,10 +85,10 @@ class _MeanOutput:
         return torch.stack(log_p).logsumexp(dim=0) - math.log(len(log_p))
 
 
-class _EnsembleState(State):
+class _EnsembleState(DecoderState):
     """The states of all members, whose rows move together."""
 
-    def __init__(self, members: list[State]) -> None:
+    def __init__(self, members: list[DecoderState]) -> None:
         self.members = members
         super().__init__([], members[0].mask)
 
@@ -111,7 +111,7 @@ class _EnsembleState(State):
         for member in self.members:
             member.fix_buffers(capacity)
 
-    def shallow_copy(self) -> State:
+    def shallow_copy(self) -> DecoderState:
         other = cast(_EnsembleState, super().shallow_copy())
         other.members = [member.shallow_copy() for member in self.members]
         return other

@@ -27,7 +27,7 @@ class Memory:
     mask: Tensor
 
 
-class State:
+class DecoderState:
     """The state of token-by-token decoding: N rows, to each of which ``length`` tokens were fed.
 
     Attributes:
@@ -86,7 +86,7 @@ class State:
             (FixedCache(target, self.length, capacity), source) for target, source in self.layers
         ]
 
-    def shallow_copy(self) -> State:
+    def shallow_copy(self) -> DecoderState:
         """Return another state that shares the tensors of this one."""
         other = copy(self)
         other.layers = [(copy(target), copy(source)) for target, source in self.layers]

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ablate.model.decodable import Decodable, Output
 from ablate.model.stack import Stack
-from ablate.model.state import Memory, State
+from ablate.model.state import DecoderState, Memory
 from ablate.parts.attention import AttentionContext, Cache
 from ablate.parts.embedding import Embedding
 from ablate.parts.feed_forward import AuxLosses, FeedForward
@@ -115,19 +115,19 @@ class Transformer(Decodable):
     def cache_width(self) -> int:
         return self.embedding.tgt_table.d_model * len(self.decoder.order)
 
-    def start(self, src: Tensor, length: int) -> State:
-        return self.begin(self.encode(src), length)
+    def start(self, src: Tensor, length: int) -> DecoderState:
+        return self.decoder_state(self.encode(src), length)
 
-    def observe_source(self, observer: Callable[[Tensor], None]) -> RemovableHandle:
+    def register_cross_attention_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         attention = self.decoder.blocks[self.decoder.order[-1]].cross_attention
         assert attention is not None, "every decoder layer has one"
         return attention.dropout.register_forward_pre_hook(
-            lambda _, args: observer(args[0].mean(dim=1))
+            lambda _, args: hook(args[0].mean(dim=1))
         )
 
     @torch.no_grad()
-    def begin(self, memory: Memory, length: int | None = None) -> State:
-        """Prepare to decode token by token, one row for every sentence, without gradients.
+    def decoder_state(self, memory: Memory, length: int | None = None) -> DecoderState:
+        """Return the state before the first token, one row for every sentence, without gradients.
 
         Args:
             memory: of B sentences.
@@ -139,9 +139,9 @@ class Transformer(Decodable):
             assert attention is not None, "every decoder layer has one"
             source = Cache.of(*attention.keys_values(memory.states))
             layers.append((Cache(min(length or self.max_len, self.max_len)), source))
-        return State(layers, memory.mask)
+        return DecoderState(layers, memory.mask)
 
-    def step(self, tokens: Tensor, state: State) -> Tensor:
+    def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Feed one token per row, ``tokens`` (N,); return the logits (N, V) of the next.
 
         Raises:
@@ -150,7 +150,7 @@ class Transformer(Decodable):
         return self.embedding.logits(self.feed(tokens, state))
 
     @torch.no_grad()
-    def feed(self, tokens: Tensor, state: State) -> Tensor:
+    def feed(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Feed one token per row, ``tokens`` (N,); return the last hidden states (N, D).
 
         Raises:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.decoding import Hypothesis
-from ablate.model import Memory, State, Transformer
+from ablate.model import DecoderState, Memory, Transformer
 from ablate.parts.embedding import Embedding, Vocabulary
 from tests.tiny import scrambled, tiny
 
@@ -37,10 +37,10 @@ class Markov(Transformer):
     def encode(self, src: Tensor, losses: list[Tensor] | None = None) -> Memory:
         return Memory(src[:, :1, None], (src != PAD)[:, None, None, :])
 
-    def begin(self, memory: Memory, length: int | None = None) -> State:
+    def decoder_state(self, memory: Memory, length: int | None = None) -> DecoderState:
         return _First(memory)
 
-    def feed(self, tokens: Tensor, state: State) -> Tensor:
+    def feed(self, tokens: Tensor, state: DecoderState) -> Tensor:
         assert isinstance(state, _First)
         state.count_token()
         return self.table[state.first, tokens]
@@ -49,7 +49,7 @@ class Markov(Transformer):
         return self.table[src[:, :1], tgt]
 
 
-class _First(State):
+class _First(DecoderState):
     """Remembers the first token of every row's source."""
 
     def __init__(self, memory: Memory) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ablate.data.tokenizer import BOS, EOS
-from ablate.decoding import Search, padded, translate
+from ablate.decoding import Search, pad_sources, translate
 from ablate.decoding.beam import Beam
 from ablate.model import Transformer
 from ablate.registry import RefusedError, build, choose, lookup
@@ -100,10 +100,10 @@ def test_stopping_early_loses_nothing(
     given = [[i, *[4] * n, EOS] for i in (3, 4, 5) for n in range(5)]
     search = beam(size=size, length_penalty=alpha, n_best=n_best, max_extra=8)
     rows = _count_rows(model, monkeypatch)
-    early = search.search(model, padded(given))
+    early = search.search(model, pad_sources(given))
     n_early = sum(rows)
     monkeypatch.setattr(Beam, "penalty", _hopeful(Beam.penalty))
-    assert search.search(model, padded(given)) == early
+    assert search.search(model, pad_sources(given)) == early
     if n_best == 1 and alpha != 3.0:
         assert n_early < sum(rows) - n_early
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ablate.cuda_graphs import GraphCapturer
-from ablate.decoding import Hypothesis, Search, decode_loop, padded, translate
+from ablate.decoding import Hypothesis, Search, decode_loop, pad_sources, translate
 from ablate.decoding.beam import Beam
 from ablate.decoding.greedy import Greedy
 from ablate.errors import EngineError
@@ -100,7 +100,7 @@ def test_lengths_can_be_forced(name: str) -> None:
     lengths = torch.tensor([1, 5, 3, 14, 8, 2])
     with torch.inference_mode():
         expected, found = (
-            search(name).search(model, padded(given), lengths, capturer)
+            search(name).search(model, pad_sources(given), lengths, capturer)
             for capturer in (None, GraphCapturer(CPU))
         )
     assert [{len(h.tokens) + 1 for h in of} for of in found] == [{n} for n in lengths.tolist()]
@@ -108,7 +108,7 @@ def test_lengths_can_be_forced(name: str) -> None:
 
 
 def test_most_tokens_are_written_by_replays(machine: CudaMachine) -> None:
-    model, src = small(max_len=256), padded([[5, 4, 5, 2]] * 3)
+    model, src = small(max_len=256), pad_sources([[5, 4, 5, 2]] * 3)
     lengths = torch.full((3,), 128)
     capturer = GraphCapturer(machine.device)
     with torch.inference_mode():
@@ -119,7 +119,7 @@ def test_most_tokens_are_written_by_replays(machine: CudaMachine) -> None:
 
 def test_sentences_that_end_one_by_one_take_few_captures(machine: CudaMachine) -> None:
     """Half of the tokens and more are written by replays, not by what prepares them."""
-    model, src = small(max_len=64), padded([[5, 4, 5, 2]] * 16)
+    model, src = small(max_len=64), pad_sources([[5, 4, 5, 2]] * 16)
     lengths = torch.arange(16, 48, 2)
     capturer = GraphCapturer(machine.device)
     with torch.inference_mode():
@@ -188,7 +188,7 @@ def test_a_search_that_declares_so_is_not_captured(
 
 def test_a_search_that_counts_on_the_host_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     model, given = small(), sources(20, n_ids=6)
-    search_state = type(search("greedy").start(torch.tensor([3])))
+    search_state = type(search("greedy").initial_state(torch.tensor([[2]]), torch.tensor([3])))
     advance = search_state.advance
 
     def counting(self: Any, *args: Any) -> None:
@@ -196,7 +196,9 @@ def test_a_search_that_counts_on_the_host_is_noticed(monkeypatch: pytest.MonkeyP
         advance(self, *args)
 
     monkeypatch.setattr(search_state, "advance", counting)
-    expected = "_Path.n changes from token to token and is no tensor; .* declare a capture_blocker"
+    expected = (
+        "_GreedyState.n changes from token to token and is no tensor; .* declare a capture_blocker"
+    )
     with pytest.raises(EngineError, match=expected):
         translate(model, search("greedy"), given, 10_000, CPU, GraphCapturer(CPU))
 

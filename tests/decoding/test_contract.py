@@ -11,7 +11,7 @@ import torch
 import ablate.decoding
 from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.decoding import Hypothesis, Search, by_length, padded, translate
+from ablate.decoding import Hypothesis, Search, batches_by_length, pad_sources, translate
 from ablate.model import Transformer
 from ablate.registry import build, choose, slots
 from tests.decoding.models import Markov, log_likelihood, small
@@ -62,7 +62,7 @@ def test_a_translation_does_not_depend_on_its_batch(search: Search, scrambles: b
 def test_log_p_is_that_of_the_whole_sentence_at_once(search: Search, model: Transformer) -> None:
     given, n_tokens = sources(12, n_ids=6, longest=8), torch.arange(1, 13)
     with torch.inference_mode():
-        forced = search.search(model, padded(given), n_tokens)
+        forced = search.search(model, pad_sources(given), n_tokens)
     free = translate(model, search, given, 60, CPU)
     for source, found in zip(given * 2, free + forced, strict=True):
         for hypothesis in found:
@@ -105,7 +105,7 @@ def test_lengths_can_be_forced(search: Search) -> None:
     model, given = small(), sources(6, n_ids=6)
     lengths = [1, 5, 3, 8, 8, 2]
     with torch.inference_mode():
-        found = search.search(model, padded(given), torch.tensor(lengths))
+        found = search.search(model, pad_sources(given), torch.tensor(lengths))
     assert [{len(h.tokens) + 1 for h in sentence} for sentence in found] == [{n} for n in lengths]
 
 
@@ -148,7 +148,7 @@ def test_a_source_without_even_its_end_is_refused(search: Search) -> None:
 
 def test_batches_are_full_sorted_and_complete() -> None:
     given = sources(100, seed=3)
-    batches = list(by_length(given, 40))
+    batches = list(batches_by_length(given, 40))
     assert sorted(row for rows in batches for row in rows) == list(range(100))
     sizes = [len(given[row]) for rows in batches for row in rows]
     assert sizes == sorted(sizes, reverse=True)
@@ -157,11 +157,11 @@ def test_batches_are_full_sorted_and_complete() -> None:
 
 
 def test_a_sentence_longer_than_a_batch_is_a_batch_of_its_own() -> None:
-    assert list(by_length([[4] * 9, [4] * 9, [4]], 5)) == [[0], [1], [2]]
+    assert list(batches_by_length([[4] * 9, [4] * 9, [4]], 5)) == [[0], [1], [2]]
 
 
 def test_a_batch_has_no_more_rows_than_are_allowed() -> None:
-    batches = list(by_length(sources(50, seed=3), 10_000, 7))
+    batches = list(batches_by_length(sources(50, seed=3), 10_000, 7))
     assert [len(rows) for rows in batches] == [7] * 7 + [1]
 
 
@@ -176,6 +176,6 @@ def test_logits_of_a_few_sentences_at_a_time_are_those_of_all(
 
 
 def test_padding_fills_up_at_the_end() -> None:
-    ids = padded([np.array([4, EOS], dtype=np.int32), [EOS]])
+    ids = pad_sources([np.array([4, EOS], dtype=np.int32), [EOS]])
     assert ids.tolist() == [[4, EOS], [EOS, PAD]]
     assert ids.dtype == torch.long

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.decoding import Hypothesis, Search, padded, translate
+from ablate.decoding import Hypothesis, Search, pad_sources, translate
 from ablate.decoding.sampling import MinimumBayesRisk, Sampler, _keys
 from ablate.registry import build, choose
 from tests.decoding.models import Markov, V, log_likelihood
@@ -27,7 +27,7 @@ def search(name: str = "sample", **options: Any) -> Any:
 def first_tokens(**options: Any) -> Counter[int]:
     """Return how often each token is the first of so many samples."""
     made = search("minimum_bayes_risk", n_samples=N, max_extra=0, **options)
-    state = made.start_of(torch.tensor([SOURCE]), torch.tensor([3]))
+    state = made.initial_state(torch.tensor([SOURCE]), torch.tensor([3]))
     log_p, tokens = expected(**options)
     shape = 1, N, -1
     state.advance(log_p.expand(shape), tokens.expand(shape), torch.tensor([1]))
@@ -95,7 +95,7 @@ def test_samples_depend_on_seed_source_number_and_token() -> None:
 
 def test_random_numbers_are_uniform_and_not_correlated() -> None:
     made = search("minimum_bayes_risk", n_samples=200)
-    state = made.start_of(torch.arange(4, 24).reshape(10, 2), torch.full((10,), 9))
+    state = made.initial_state(torch.arange(4, 24).reshape(10, 2), torch.full((10,), 9))
     tokens = torch.arange(50).expand(10, 200, 50)
     one, other = (state._uniform(tokens, torch.tensor([n])) for n in (1, 2))
     assert 0 < one.min() < 1e-4
@@ -123,7 +123,7 @@ def test_the_least_risk_by_hand() -> None:
     made = search("minimum_bayes_risk")
     assert isinstance(made, MinimumBayesRisk)
     samples = [Hypothesis(tokens, -float(i), -float(i)) for i, tokens in enumerate(texts)]
-    (best,) = made.ranked(samples)
+    (best,) = made.rank(samples)
     risks = [sum(f1(tokens, other) for other in texts) / len(texts) for tokens in texts]
     assert best.score == pytest.approx(max(risks))
     assert best.tokens == texts[risks.index(max(risks))]
@@ -134,7 +134,7 @@ def test_the_choice_is_among_the_samples_of_the_sentence() -> None:
     model, made = Markov(), search("minimum_bayes_risk", n_samples=8, max_extra=6)
     assert isinstance(made, Sampler)
     with torch.inference_mode():
-        (found,) = made.search(model, padded([SOURCE]))
+        (found,) = made.search(model, pad_sources([SOURCE]))
     assert len(found) == 1
     assert found[0].log_p == pytest.approx(log_likelihood(model, SOURCE, found[0].tokens), rel=1e-5)
     assert 1 / 8 <= found[0].score <= 1

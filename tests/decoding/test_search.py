@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.decoding import Hypothesis, Search
-from ablate.decoding.candidates import largest
+from ablate.decoding.candidates import blockwise_topk
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import RefusedError, build, choose, slots
@@ -155,7 +155,7 @@ def test_the_largest_numbers_are_those_of_topk(n_ids: int, k: int) -> None:
     x[0, -k:] += 10
     x[1, :k] += 10
     x[2, 1:] = -torch.inf
-    found, places = largest(x, k)
+    found, places = blockwise_topk(x, k)
     expected = x.topk(k)
     assert torch.equal(found, expected.values)
     assert torch.equal(x.gather(1, places), found)

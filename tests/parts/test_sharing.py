@@ -142,7 +142,7 @@ def test_shared_blocks_equal_copies_with_summed_gradients(name: str) -> None:
 def test_token_by_token_every_layer_has_a_cache_of_its_own(name: str) -> None:
     model = scrambled(tiny(n_layers=4, sharing=name).double())
     src, tgt = ids(2, 7), ids(2, 6)
-    state = model.begin(model.encode(src))
+    state = model.decoder_state(model.encode(src))
     steps = [model.step(tgt[:, t], state) for t in range(6)]
     torch.testing.assert_close(torch.stack(steps, dim=1), model(src, tgt))
 
