@@ -130,6 +130,12 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("attention/normalisers.py", "Entmax15.normalise", "LtE -> Lt: taus <= ordered", _AT_TAU),
     ("attention/normalisers.py", "Entmax15.normalise", "LtE -> Lt: n * variance <= 1", _MEAN),
     ("attention/normalisers.py", "Entmax15.normalise", "1 -> 2: 1 (4)", _MEAN),
+    (
+        "attention/normalisers.py",
+        "_below_best",
+        "2.0 -> 3.0: 2.0",
+        "both are outside of the support",
+    ),
     ("attention/recent.py", "Differential.weights", "drop a minus: -1 (3)", _TWO_DIMENSIONS),
     (
         "optimizer/recent.py",

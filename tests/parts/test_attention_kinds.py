@@ -94,7 +94,12 @@ def test_sink_is_pytorchs_with_one_more_key_without_a_value() -> None:
     bias = bias.expand(B, H, T, S + 1).clone()
     bias[..., -1] = part.sink[:, None]
     y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-    assert_near(part(X, context()), joined(part, y))
+    computed, slope = part(X, context()), numbers(B, T, 24, seed=7)
+    assert_near(computed, joined(part, y))
+    assert_near(
+        torch.autograd.grad((computed * slope).sum(), part.sink),
+        torch.autograd.grad((joined(part, y) * slope).sum(), part.sink),
+    )
 
 
 def test_a_sink_takes_all_of_a_query_without_allowed_keys() -> None:
