@@ -114,9 +114,9 @@ def test_the_gradient_of_an_attention_over_beams_is_that_of_differences(name: st
     torch.manual_seed(0)
     scaling = build(Scaling, choose(Scaling, "learned"), dims)
     part = build(Attention, choose(Attention, name), dims, scaling, Dropout())
-    part.scale_heads()
+    part.add_head_scale()
     with contextlib.suppress(ValueError):  # one that has several maps of scores
-        part.add_previous_scores()
+        part.use_previous_scores()
     part.double()
     for parameter in part.parameters():
         nn.init.normal_(parameter)

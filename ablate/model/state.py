@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ablate.parts.attention import Cache, FixedCache
+from ablate.parts.attention import KVCache, StaticKVCache
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class DecoderState:
         capacity: the number of tokens that fixed buffers can hold; None while buffers grow.
     """
 
-    def __init__(self, layers: list[tuple[Cache, Cache]], mask: Tensor) -> None:
+    def __init__(self, layers: list[tuple[KVCache, KVCache]], mask: Tensor) -> None:
         self.layers = layers
         self.mask = mask
         self.n_beams = 1
@@ -83,7 +83,7 @@ class DecoderState:
         self._next_position = self.next_position
         self.capacity = capacity
         self.layers = [
-            (FixedCache(target, self.length, capacity), source) for target, source in self.layers
+            (StaticKVCache(target, self.length, capacity), source) for target, source in self.layers
         ]
 
     def shallow_copy(self) -> DecoderState:

@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 from ablate.model.decodable import Decodable, Output
 from ablate.model.stack import Stack
 from ablate.model.state import DecoderState, Memory
-from ablate.parts.attention import AttentionContext, Cache
+from ablate.parts.attention import AttentionContext, KVCache
 from ablate.parts.embedding import Embedding
 from ablate.parts.feed_forward import AuxLosses, FeedForward
 from ablate.parts.residual import Calibration
@@ -137,8 +137,8 @@ class Transformer(Decodable):
         for block in self.decoder.order:
             attention = self.decoder.blocks[block].cross_attention
             assert attention is not None, "every decoder layer has one"
-            source = Cache.of(*attention.keys_values(memory.states))
-            layers.append((Cache(min(length or self.max_len, self.max_len)), source))
+            source = KVCache.of(*attention.keys_values(memory.states))
+            layers.append((KVCache(min(length or self.max_len, self.max_len)), source))
         return DecoderState(layers, memory.mask)
 
     def step(self, tokens: Tensor, state: DecoderState) -> Tensor:

@@ -10,6 +10,7 @@ from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from ablate.parts.dims import Dims
+from ablate.parts.precision import at_least_float32
 from ablate.registry import AddedOption, Part, register
 
 _MIN_LENGTH = 1e-5  # the smallest divisor of ScaleNorm, as in its authors' code
@@ -84,7 +85,7 @@ class RMSNorm(Norm):
         self.norm = nn.RMSNorm(dims.d_model, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm(_at_least_float32(x))
+        return self.norm(at_least_float32(x))
 
 
 @register(
@@ -114,7 +115,7 @@ class AnnotatedNorm(Norm):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        x = _at_least_float32(x)
+        x = at_least_float32(x)
         std, mean = torch.std_mean(x, dim=-1, keepdim=True)
         return self.gain * (x - mean) / (std + self.eps) + self.bias
 
@@ -140,7 +141,7 @@ class ScaleNorm(Norm):
         self.length = nn.Parameter(torch.full((1,), 1.0 if unit else length))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = _at_least_float32(x)
+        x = at_least_float32(x)
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         return self.unit * self.length * x / length.clamp(min=_MIN_LENGTH)
 
@@ -165,7 +166,7 @@ class DynamicTanh(Norm):
         self.bias = nn.Parameter(torch.zeros(self.width))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.gain * (self.alpha * _at_least_float32(x)).tanh() + self.bias
+        return self.gain * (self.alpha * at_least_float32(x)).tanh() + self.bias
 
 
 @register(
@@ -188,10 +189,5 @@ class AdaNorm(Norm):
         self.k = k
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.layer_norm(_at_least_float32(x), (self.width,))
+        y = F.layer_norm(at_least_float32(x), (self.width,))
         return (1 - self.k * y).detach() * y
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    """Return ``x`` in single precision or better, as PyTorch's own norms compute."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -13,6 +13,7 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 
 from ablate.parts.dims import Dims
+from ablate.parts.precision import at_least_float32
 from ablate.registry import AddedOption, Part, register
 
 TypicalLength = Annotated[int, Field(ge=2)]
@@ -199,10 +200,10 @@ class LayerQKNorm(Scaling):
         self.key_norm = nn.LayerNorm(dims.d_k, eps=_EPS, bias=bias)
 
     def query(self, q: Tensor) -> Tensor:
-        return (self.query_norm(_at_least_float32(q)) * self.factor).to(q.dtype)
+        return (self.query_norm(at_least_float32(q)) * self.factor).to(q.dtype)
 
     def key(self, k: Tensor) -> Tensor:
-        return self.key_norm(_at_least_float32(k)).to(k.dtype)
+        return self.key_norm(at_least_float32(k)).to(k.dtype)
 
 
 @register(
@@ -260,14 +261,10 @@ class SoftCap(Scaling):
 
 def _unit(x: Tensor) -> Tensor:
     """Return vectors ``x`` (..., K) of length 1, in single precision or better."""
-    return nn.functional.normalize(_at_least_float32(x), dim=-1)
+    return nn.functional.normalize(at_least_float32(x), dim=-1)
 
 
 def _rms(x: Tensor) -> Tensor:
     """Return vectors ``x`` (..., K) of mean square 1, in single precision or better."""
-    x = _at_least_float32(x)
+    x = at_least_float32(x)
     return x * (x.square().mean(dim=-1, keepdim=True) + _EPS).rsqrt()
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -20,8 +20,8 @@ from torch.nn.utils.rnn import pad_sequence
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.decoding.sampling import Sampler
 from ablate.model import Transformer
-from ablate.parts.objective.cross_entropy import at_least_float32
 from ablate.parts.objective.risk import MinimumRisk
+from ablate.parts.precision import at_least_float32
 
 _LONGEST_NGRAM = 4
 

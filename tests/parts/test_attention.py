@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.parts.attention import Attention, AttentionContext, Cache, FixedCache
+from ablate.parts.attention import Attention, AttentionContext, KVCache, StaticKVCache
 from ablate.parts.dims import Dims, Dropout, StackInfo
 from ablate.parts.position import Position
 from ablate.parts.scaling import Scaling
@@ -177,7 +177,7 @@ def test_a_cache_changes_nothing(name: str, position: str) -> None:
     encoding = build(Position, choose(Position, position), dims(), stack_info).double()
     causal = torch.ones(T, T, dtype=torch.bool).tril()
     whole = part(x, context(causal, position=encoding, layer=1))
-    cache, parts = Cache(T), []
+    cache, parts = KVCache(T), []
     for t in range(T):
         mask = torch.ones(1, t + 1, dtype=torch.bool)
         where = torch.tensor([t]), torch.arange(t + 1)
@@ -189,7 +189,7 @@ def test_a_cache_changes_nothing(name: str, position: str) -> None:
 
 def test_a_cache_keeps_the_selected_rows() -> None:
     k, v = torch.randn(4, 2, 3, 5), torch.randn(4, 2, 3, 6)
-    cache = Cache(8)
+    cache = KVCache(8)
     cache.extend(k, v, torch.arange(3), 3)
     cache.select(torch.tensor([3, 0, 0]), 3)
     for kept, whole in zip(cache.first(2), (k, v), strict=True):
@@ -200,7 +200,7 @@ def test_a_cache_keeps_the_selected_rows() -> None:
 def test_a_cache_holds_what_was_written_and_selected(is_fixed: bool) -> None:
     """Past its first capacity, with rows in another order, repeated and removed."""
     generator = torch.Generator().manual_seed(5)
-    cache = Cache(40)
+    cache = KVCache(40)
     history: list[Tensor] = [torch.empty(4, 2, 0, width) for width in (48, 6)]
     selections = {3: [1, 0, 3, 2], 4: [0, 0, 1, 3], 17: [3, 2, 1, 0], 19: [2, 0], 30: [1, 0, 0]}
     selections |= {32: [2], 34: [0, 0], 36: [1, 0]}  # a spare buffer with fewer rows
@@ -213,7 +213,7 @@ def test_a_cache_holds_what_was_written_and_selected(is_fixed: bool) -> None:
             assert torch.equal(returned, expected)
             assert torch.equal(kept, expected)
         if n == 2 and is_fixed:
-            cache = FixedCache(cache, n, 40)
+            cache = StaticKVCache(cache, n, 40)
         if n in selections:
             rows = torch.tensor(selections[n])
             history = [x[rows] for x in history]
@@ -221,20 +221,20 @@ def test_a_cache_holds_what_was_written_and_selected(is_fixed: bool) -> None:
 
 
 def test_a_fixed_cache_has_its_first_addresses_after_two_selections() -> None:
-    grown = Cache.of(torch.randn(4, 2, 3, 5), torch.randn(4, 2, 3, 6))
-    cache, swap = FixedCache(grown, 3, 8), torch.tensor([1, 0, 3, 2])
+    grown = KVCache.of(torch.randn(4, 2, 3, 5), torch.randn(4, 2, 3, 6))
+    cache, swap = StaticKVCache(grown, 3, 8), torch.tensor([1, 0, 3, 2])
     addresses = []
     for _ in range(5):
         addresses.append([x.data_ptr() for x in cache.first(8)])
         cache.select(swap, 3)
     assert addresses[0] == addresses[2] == addresses[4] != addresses[1] == addresses[3]
-    assert all(not x[:, :, 3:].any() for x in FixedCache(grown, 3, 8).first(8))
+    assert all(not x[:, :, 3:].any() for x in StaticKVCache(grown, 3, 8).first(8))
 
 
 def test_a_cache_of_given_keys_and_values_is_full() -> None:
     k, v = torch.randn(4, 2, 3, 5), torch.randn(4, 2, 3, 6)
-    cache = Cache.of(k, v)
-    assert cache.length == 3
+    cache = KVCache.of(k, v)
+    assert cache.max_len == 3
     assert all(map(torch.equal, cache.first(3), (k, v)))
 
 
@@ -298,7 +298,7 @@ def test_scores_of_the_layer_below_can_be_added(name: str) -> None:
         part(x, context(mask, memory)),
     )
     assert previous_scores[0] is below
-    part.add_previous_scores()
+    part.use_previous_scores()
     y = part(x, context(mask, memory, previous_scores=previous_scores))
     assert_near(y, joined(part, (scores + below).softmax(dim=-1) @ v))
     assert len(previous_scores) == 1
@@ -310,7 +310,7 @@ def test_every_heads_output_can_be_scaled(name: str) -> None:
     part, (x, memory) = attention(name, dims()), inputs()
     mask = torch.ones(T, S, dtype=torch.bool)
     plain = part(x, context(mask, memory))
-    part.scale_heads()
+    part.add_head_scale()
     assert part.head_scale is not None
     assert_near(part(x, context(mask, memory)), plain)
     scale = torch.tensor([0.5, 2.0, -1.0, 0.0], dtype=torch.float64)
@@ -330,8 +330,8 @@ def test_the_steps_of_the_kernel_have_their_order(name: str) -> None:
     """
     part, (x, _) = attention(name, dims(d_v=3), "soft_cap"), inputs()
     part.scaling.cap = 0.3  # type: ignore[assignment]
-    part.add_previous_scores()
-    part.scale_heads()
+    part.use_previous_scores()
+    part.add_head_scale()
     generator = torch.Generator().manual_seed(4)
 
     def draw(*shape: int) -> Tensor:

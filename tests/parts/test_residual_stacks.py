@@ -179,7 +179,7 @@ def test_the_plain_algebra_distinguishes_the_scheme_from_post_norm(name: str) ->
     expected = plain(model, name, src, tgt)
     for block in (*model.encoder.blocks, *model.decoder.blocks):
         for attention in block.attentions:
-            attention.head_scale, attention.adds_previous_scores = None, False
+            attention.head_scale, attention.uses_previous_scores = None, False
         block.feed_forward.hidden_norm = torch.nn.Identity()
     actual = model.hidden(tgt, model.encode(src))
     is_inside = name in {"realformer", "normformer"}
@@ -201,7 +201,7 @@ def test_normformer_puts_factors_and_norms_inside() -> None:
 def test_normformer_refuses_heads_that_are_scaled_already() -> None:
     model = tiny()
     attentions, ff = model.decoder.blocks[0].attentions, model.decoder.blocks[0].feed_forward
-    attentions[1].scale_heads()
+    attentions[1].add_head_scale()
     dims = spec().dims
     layer = build(
         Residual,

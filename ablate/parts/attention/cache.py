@@ -1,4 +1,4 @@
-"""Caches of keys and values that were computed before.
+"""Caches of keys and values for token-by-token decoding.
 
 B rows, G heads of keys and values, T new tokens, S tokens, K d_k, V d_v.
 """
@@ -11,41 +11,41 @@ from torch import Tensor
 _MIN_CAPACITY = 16  # tokens
 
 
-class Cache:
+class KVCache:
     """Keys and values in buffers (B, G, capacity, K or V) that grow as they fill.
 
     Small buffers stay in the processor's cache, and most sentences end long before the limit.
 
     Args:
-        length: the most tokens that it can hold.
+        max_len: the most tokens that it can hold.
     """
 
-    def __init__(self, length: int) -> None:
-        self.length = length
+    def __init__(self, max_len: int) -> None:
+        self.max_len = max_len
         self._buffers: list[Tensor] = []
-        self._spare: list[Tensor] = []  # receives the next selection
+        self._spare: list[Tensor] = []  # `select` copies the rows into these
 
     @classmethod
-    def of(cls, k: Tensor, v: Tensor) -> Cache:
+    def of(cls, k: Tensor, v: Tensor) -> KVCache:
         """Return a full cache of keys ``k`` (B, G, S, K) and values ``v`` (B, G, S, V)."""
         cache = cls(k.size(2))
-        cache._buffers = [k.contiguous(), v.contiguous()]  # once, not at every product
+        cache._buffers = [k.contiguous(), v.contiguous()]  # or every matmul would copy them
         return cache
 
     def first(self, n: int) -> tuple[Tensor, Tensor]:
-        """Return the first ``n`` keys and values."""
+        """Return the first ``n`` keys (B, G, n, K) and values (B, G, n, V)."""
         assert self._buffers, "nothing has been written yet"
         k, v = self._buffers
         return k[:, :, :n], v[:, :, :n]
 
     def extend(self, k: Tensor, v: Tensor, positions: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """Write new keys and values; return the first ``n`` of all.
+        """Append new keys and values; return all ``n``, as `first`.
 
         Args:
             k: new keys, (B, G, T, K).
             v: new values, (B, G, T, V).
-            positions: their positions, (T,): the last T of the first ``n``.
-            n: how many to return.
+            positions: their positions, (T,): n - T, ..., n - 1.
+            n: tokens, including the new ones.
         """
         if not self._buffers:
             self._buffers = [self._empty(x, x.size(0), n) for x in (k, v)]
@@ -57,7 +57,7 @@ class Cache:
 
     def select(self, rows: Tensor, n: int) -> None:
         """Keep ``rows`` (B',) of the batch, in that order, with their first ``n`` tokens."""
-        n_next = min(n + 1, self.length)
+        n_next = min(n + 1, self.max_len)
         if not (self._spare and self._is_large_enough(self._spare[0], rows.size(0), n_next)):
             self._spare = [self._empty(buffer, rows.size(0), n_next) for buffer in self._buffers]
         selected = [spare[: rows.size(0)] for spare in self._spare]
@@ -72,7 +72,7 @@ class Cache:
             new[:, :, : buffer.size(2)] = buffer
 
     def _empty(self, like: Tensor, n_rows: int, n: int) -> Tensor:
-        capacity = min(self.length, max(_MIN_CAPACITY, 2 * n))
+        capacity = min(self.max_len, max(_MIN_CAPACITY, 2 * n))
         return like.new_empty(n_rows, like.size(1), capacity, like.size(3))
 
     @staticmethod
@@ -80,23 +80,23 @@ class Cache:
         return buffer.size(0) >= n_rows and buffer.size(2) >= n
 
 
-class FixedCache(Cache):
+class StaticKVCache(KVCache):
     """Keys and values in buffers that keep their addresses, for work captured in a CUDA graph.
 
     Each buffer has a second one of its size, and rows are selected from one into the other: after
-    two selections all data are at their first addresses. The buffers always have ``length`` tokens;
-    those that have not been written are 0.
+    two selections all data are back in the first. The buffers have room for ``max_len`` tokens from
+    the start, filled with zeros.
 
     Args:
-        cache: the present contents.
+        cache: its contents are copied.
         n: how many tokens it holds.
-        length: capacity in tokens.
+        max_len: capacity in tokens.
     """
 
-    def __init__(self, cache: Cache, n: int, length: int) -> None:
-        super().__init__(length)
+    def __init__(self, cache: KVCache, n: int, max_len: int) -> None:
+        super().__init__(max_len)
         for old in cache.first(n):
-            buffer = old.new_zeros(*old.shape[:2], length, old.size(3))
+            buffer = old.new_zeros(*old.shape[:2], max_len, old.size(3))
             buffer[:, :, :n] = old
             self._buffers.append(buffer)
             self._spare.append(torch.empty_like(buffer))
@@ -107,7 +107,7 @@ class FixedCache(Cache):
         return self.first(n)
 
     def select(self, rows: Tensor, n: int) -> None:
-        """Keep ``rows`` (B',) in that order; unless there are B of them, memory is reallocated."""
+        """Keep ``rows`` (B',) in that order; if B' is not B, the buffers are reallocated."""
         if rows.size(0) != self._buffers[0].size(0):
             self._spare = [x.new_empty(rows.size(0), *x.shape[1:]) for x in self._buffers]
         for old, new in zip(self._buffers, self._spare, strict=True):

@@ -1,4 +1,4 @@
-"""The contract of attentions: a context, and one kernel.
+"""The contract of attentions, with the scaled dot-product attention that all of them share.
 
 B batch, T queries, S keys, D d_model, H n_heads, G heads of keys and values, K d_k, V d_v. A mask
 is True where attention is allowed.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from ablate.parts.attention.cache import Cache
+from ablate.parts.attention.cache import KVCache
 from ablate.parts.dims import Dims, Dropout
 from ablate.parts.dropout import ElementDropout, HeadDropout
 from ablate.parts.position import Position
@@ -28,16 +28,16 @@ class AttentionContext:
         mask: True = may attend; broadcasts to (B, H, T, S).
         query_positions: positions of the queries, (T,).
         key_positions: positions of the keys, (S,); with a cache, from 0 on.
-        position: the stack's encoding; None where queries and keys share no axis.
-        memory: the sequence (B, S, D) that keys and values are made from; None: that of the
+        position: the stack's position encoding; None in cross-attention.
+        memory: the sequence (B, S, D) that keys and values are projected from; None: that of the
             queries.
-        memory_kv: keys and values computed before, in place of ``memory``; of B rows, or of fewer,
-            each of which several neighbouring rows of queries, such as beams, share.
-        cache: holds the keys and values of the queries' own sequence; new ones are appended.
-        layer: number of the layer in its stack, 0 first.
-        previous_scores: the scores (B, H, T, S) of the same attention one layer below, if any, for
-            residual schemes that add them; each layer replaces them by its own.
-        first_values: the values (B, H, T, V) of the same attention in the lowest layer, for
+        memory_kv: projected keys and values in place of ``memory``; B rows, or B / n rows, each of
+            which n neighbouring rows of queries (beams) share.
+        cache: the keys and values of the queries' own sequence; new ones are appended.
+        layer: index of the layer in its stack, from 0.
+        previous_scores: holds the scores (B, H, T, S) of the layer below, or nothing in the lowest
+            layer, for residual schemes that add them; each layer replaces them by its own.
+        first_values: holds the values (B, H, T, V) of the lowest layer once they are computed, for
             attentions that mix them with their own.
     """
 
@@ -47,7 +47,7 @@ class AttentionContext:
     position: Position | None = None
     memory: Tensor | None = None
     memory_kv: tuple[Tensor, Tensor] | None = None
-    cache: Cache | None = None
+    cache: KVCache | None = None
     layer: int = 0
     previous_scores: list[Tensor] = field(default_factory=list)
     first_values: list[Tensor] = field(default_factory=list)
@@ -61,10 +61,10 @@ class AttentionContext:
 class Attention(nn.Module, Part, slot="attention"):
     """The contract: project to heads, take a weighted mean of values, and project back.
 
-    A part gives the projections ``q``, ``k``, ``v`` and ``out``, defines how a sequence is split
-    into heads, and overrides the hooks it needs. The kernel is written once, in this class, so that
-    no two variants differ by it. Rows without any allowed key attend to all keys equally instead of
-    becoming NaN.
+    A part makes the projections ``q``, ``k``, ``v`` and ``out`` and overrides the hooks it needs.
+    Scores, mask, softmax and dropout are computed in this class alone, so that variants differ only
+    by their hooks. A query without any allowed key attends to all keys equally instead of becoming
+    NaN.
 
     Args:
         dims: widths and number of heads.
@@ -85,14 +85,14 @@ class Attention(nn.Module, Part, slot="attention"):
         self.dropout = ElementDropout(dropout.attention)
         self.head_dropout = HeadDropout(dropout)
         self.head_scale: nn.Parameter | None = None
-        self.adds_previous_scores = False
+        self.uses_previous_scores = False
 
     def make_projections(self, dims: Dims, *, bias: bool) -> None:
         """Make the projections, for H heads of queries and G = ``n_kv_heads`` of keys and values.
 
         Args:
             dims: widths.
-            bias: whether the four have one.
+            bias: whether the four projections have a bias.
         """
         self.q = nn.Linear(dims.d_model, self.n_heads * dims.d_k, bias=bias)
         self.k = nn.Linear(dims.d_model, self.n_kv_heads * dims.d_k, bias=bias)
@@ -112,7 +112,7 @@ class Attention(nn.Module, Part, slot="attention"):
         return self.scaling.key(k), v
 
     def rotate(self, x: Tensor, position: Position, positions: Tensor) -> Tensor:
-        """Let the encoding change queries or keys ``x`` (B, H, T, K)."""
+        """Apply a rotary encoding to queries or keys ``x`` (B, H, T, K) at ``positions`` (T,)."""
         return position.rotate(x, positions)
 
     def mix_values(self, v: Tensor, context: AttentionContext) -> Tensor:
@@ -128,25 +128,25 @@ class Attention(nn.Module, Part, slot="attention"):
         return weights
 
     def normalise(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Turn scores into weights, in single precision or better.
+        """Return attention weights (B, H, T, S), in single precision or better.
 
         Args:
-            scores: (B, H, T, S), the lowest number where masked.
+            scores: (B, H, T, S), the lowest number of their type where masked.
             mask: True where attention is allowed; broadcasts to (B, H, T, S).
         """
         return scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
 
-    def finish_heads(self, y: Tensor, x: Tensor, context: AttentionContext) -> Tensor:
-        """Change the heads' outputs ``y`` (B, H, T, V) for the inputs ``x`` (B, T, D)."""
+    def transform_heads(self, y: Tensor, x: Tensor, context: AttentionContext) -> Tensor:
+        """Change the heads' outputs ``y`` (B, H, T, V); ``x`` (B, T, D) are the query inputs."""
         return y
 
-    def scale_heads(self) -> None:
-        """Multiply every head's output by a trained factor, at first 1 (NormFormer)."""
+    def add_head_scale(self) -> None:
+        """Add a trained factor for every head's output, 1 at first (NormFormer)."""
         self.head_scale = nn.Parameter(torch.ones(self.n_heads))
 
-    def add_previous_scores(self) -> None:
-        """Add the scores of the layer below to the scores (RealFormer)."""
-        self.adds_previous_scores = True
+    def use_previous_scores(self) -> None:
+        """From now on add the scores of the layer below to the scores (RealFormer)."""
+        self.uses_previous_scores = True
 
     def linear_roles(self) -> Roles:
         """Return the role of every linear layer of the attention."""
@@ -175,9 +175,9 @@ class Attention(nn.Module, Part, slot="attention"):
         weights = self.dropout(self.weights(q, _repeat_heads(k, self.n_heads), context))
         y = _split_beams(weights @ _repeat_heads(v, self.n_heads), n_beams)  # (B, H, T, V)
         if position is not None:
-            where = context.query_positions, context.key_positions
-            y = _add(y, position.values(weights, *where, context.layer))
-        y = self.finish_heads(y, x, context)
+            positions = context.query_positions, context.key_positions
+            y = _add(y, position.values(weights, *positions, context.layer))
+        y = self.transform_heads(y, x, context)
         if self.head_scale is not None:
             y = y * self.head_scale[:, None, None]
         return self.out(self.head_dropout(y).transpose(1, 2).flatten(-2))
@@ -186,10 +186,10 @@ class Attention(nn.Module, Part, slot="attention"):
         """Return the weights (B, H, T, S) of keys ``k`` (B, H, S, K) for queries (B, H, T, K)."""
         scores = self.scaling.scores(q @ k.transpose(-1, -2))  # (B, H, T, S)
         if context.position is not None:
-            where = context.query_positions, context.key_positions
-            scores = _add(scores, context.position.bias(q, *where, context.layer))
+            positions = context.query_positions, context.key_positions
+            scores = _add(scores, context.position.bias(q, *positions, context.layer))
         scores = self.mix_scores(scores)
-        if self.adds_previous_scores:
+        if self.uses_previous_scores:
             scores = _add(scores, *context.previous_scores)
             context.previous_scores[:] = [scores]
         masked = scores.masked_fill(~context.mask, torch.finfo(scores.dtype).min)

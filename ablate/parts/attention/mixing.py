@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ablate.parts.attention.projections import WholeWidth
+from ablate.parts.attention.projections import MultiHeadAttention
 from ablate.parts.dims import Dims
 from ablate.registry import register
 
@@ -18,7 +18,7 @@ from ablate.registry import register
     formula="w_g = sum_h softmax(sum_f s_f L_fh)_h W_hg in place of w_g = softmax(s_g)",
     source="Shazeer et al. 2020, arXiv:2003.02436, sec. 4",
 )
-class TalkingHeads(WholeWidth):
+class TalkingHeads(MultiHeadAttention):
     """As `full`, with two trained matrices that mix the heads, before the softmax and after it.
 
     The first mixes scores, position biases included, before masking; the second mixes weights,
@@ -29,7 +29,7 @@ class TalkingHeads(WholeWidth):
     score_mix: nn.Parameter  # (H, H), from row to column
     weight_mix: nn.Parameter  # (H, H)
 
-    def add_parameters(self, dims: Dims) -> None:
+    def add_parameters(self, dims: Dims, *, bias: bool) -> None:
         self.score_mix = nn.Parameter(torch.eye(dims.n_heads))
         self.weight_mix = nn.Parameter(torch.eye(dims.n_heads))
 
@@ -45,8 +45,8 @@ class TalkingHeads(WholeWidth):
     formula="out = concat(gamma_1 head_1 ... gamma_H head_H) Wo, gamma trained, at first 1",
     source="Shleifer et al. 2021, arXiv:2110.09456, sec. 2 (HeadScale)",
 )
-class HeadScale(WholeWidth):
+class HeadScale(MultiHeadAttention):
     """As `full`, with a trained factor for the output of every head."""
 
-    def add_parameters(self, dims: Dims) -> None:
-        self.scale_heads()
+    def add_parameters(self, dims: Dims, *, bias: bool) -> None:
+        self.add_head_scale()

@@ -1,4 +1,4 @@
-"""Attentions that turn scores into weights by other functions than the softmax.
+"""Attentions that replace the softmax: sink, sigmoid, sparsemax and entmax.
 
 B batch, T queries, S keys, H n_heads.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ablate.parts.attention.projections import WholeWidth
+from ablate.parts.attention.projections import MultiHeadAttention
 from ablate.parts.dims import Dims
+from ablate.parts.precision import at_least_float32
 from ablate.registry import register
 
-_LEAST = 1e-12  # of what a root is taken of, so that its gradient is finite
+_MIN_RADICAND = 1e-12  # below which the gradient of the square root overflows
 
 
 @register(
@@ -21,7 +22,7 @@ _LEAST = 1e-12  # of what a root is taken of, so that its gradient is finite
     source="OpenAI 2025, arXiv:2508.10925, sec. 2.2 (gpt-oss); with b = 0 Miller 2023, 'Attention "
     "Is Off By One'",
 )
-class Sink(WholeWidth):
+class Sink(MultiHeadAttention):
     """A softmax with one more score, of no key, so that a head may attend to nothing.
 
     The weights of a query sum to less than 1. A query without any allowed key gets zeros.
@@ -29,13 +30,13 @@ class Sink(WholeWidth):
 
     sink: nn.Parameter  # (H,)
 
-    def add_parameters(self, dims: Dims) -> None:
+    def add_parameters(self, dims: Dims, *, bias: bool) -> None:
         self.sink = nn.Parameter(torch.zeros(dims.n_heads))
 
     def normalise(self, scores: Tensor, mask: Tensor) -> Tensor:
-        wide = _at_least_float32(scores)
-        sink = self.sink[:, None, None].to(wide.dtype).expand(*wide.shape[:-1], 1)
-        return torch.cat((wide, sink), dim=-1).softmax(dim=-1)[..., :-1]
+        scores = at_least_float32(scores)
+        sink = self.sink[:, None, None].to(scores.dtype).expand(*scores.shape[:-1], 1)
+        return torch.cat((scores, sink), dim=-1).softmax(dim=-1)[..., :-1]
 
 
 @register(
@@ -43,18 +44,18 @@ class Sink(WholeWidth):
     formula="w_j = 1 / (1 + exp(-(s_j - ln n))), n the number of allowed keys",
     source="Ramapuram et al. 2024, arXiv:2409.04431, sec. 3",
 )
-class SigmoidAttention(WholeWidth):
-    """Every weight by itself; they need not sum to 1.
+class SigmoidAttention(MultiHeadAttention):
+    """Each weight depends on its own score alone; a query's weights need not sum to 1.
 
-    The paper subtracts the logarithm of the length of the sequence from all scores; here it is that
-    of the number of keys that the query may attend to, so that padding and later tokens have no
-    effect.
+    The paper subtracts the logarithm of the sequence length from all scores; this part subtracts
+    that of the number of keys that the query may attend to, so that padding and later tokens have
+    no effect.
     """
 
     def normalise(self, scores: Tensor, mask: Tensor) -> Tensor:
         n = mask.sum(dim=-1, keepdim=True).clamp(min=1)
-        wide = _at_least_float32(scores)
-        return (wide - n.to(wide.dtype).log()).sigmoid().masked_fill(~mask, 0.0)
+        scores = at_least_float32(scores)
+        return (scores - n.to(scores.dtype).log()).sigmoid().masked_fill(~mask, 0.0)
 
 
 @register(
@@ -62,12 +63,12 @@ class SigmoidAttention(WholeWidth):
     formula="w_j = max(s_j - tau, 0) with tau such that sum_j w_j = 1",
     source="Martins & Astudillo 2016, arXiv:1602.02068, alg. 1",
 )
-class Sparsemax(WholeWidth):
+class Sparsemax(MultiHeadAttention):
     """The nearest distribution to the scores; most weights are 0."""
 
     def normalise(self, scores: Tensor, mask: Tensor) -> Tensor:
-        z = _below_best(scores, 1.0)
-        ordered, n = _ordered(z)
+        z = _minus_max(scores, 1.0)
+        ordered, n = _sort_descending(z)
         excess = ordered.cumsum(dim=-1) - 1
         size = (n * ordered > excess).sum(dim=-1, keepdim=True)  # of the support
         tau = excess.gather(-1, size - 1) / size
@@ -80,35 +81,31 @@ class Sparsemax(WholeWidth):
     source="Peters et al. 2019, arXiv:1905.05702, sec. 3 and alg. 2 (1.5-entmax); in Transformers "
     "Correia et al. 2019, arXiv:1909.00015",
 )
-class Entmax15(WholeWidth):
+class Entmax15(MultiHeadAttention):
     """Between softmax and `sparsemax`: smooth where weights are large, and 0 where small."""
 
     def normalise(self, scores: Tensor, mask: Tensor) -> Tensor:
-        z = _below_best(scores, 0.5)
-        ordered, n = _ordered(z)
+        z = _minus_max(scores, 0.5)
+        ordered, n = _sort_descending(z)
         mean = ordered.cumsum(dim=-1) / n
         variance = ordered.square().cumsum(dim=-1) / n - mean.square()
-        taus = mean - (1 / n - variance).clamp(min=_LEAST).sqrt()
+        taus = mean - (1 / n - variance).clamp(min=_MIN_RADICAND).sqrt()
         size = ((taus <= ordered) & (n * variance <= 1)).sum(dim=-1, keepdim=True)
         tau = taus.gather(-1, size - 1)
         return (z - tau).clamp(min=0).square()
 
 
-def _below_best(scores: Tensor, factor: float) -> Tensor:
-    """Return ``factor`` times the scores (..., S) less the best one, at least -2.
+def _minus_max(scores: Tensor, factor: float) -> Tensor:
+    """Return ``factor`` (score - largest score), at least -2, for ``scores`` (..., S).
 
-    What is 1 or more below the best one is outside of the support of both functions.
+    Both functions give weight 0 to what is -1 or less.
     """
-    wide = _at_least_float32(scores)
-    below = wide - wide.amax(dim=-1, keepdim=True).detach()
-    return (factor * below).clamp(min=-2.0)
+    scores = at_least_float32(scores)
+    difference = scores - scores.amax(dim=-1, keepdim=True).detach()
+    return (factor * difference).clamp(min=-2.0)
 
 
-def _ordered(z: Tensor) -> tuple[Tensor, Tensor]:
+def _sort_descending(z: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``z`` (..., S) in descending order, and the numbers 1, 2, ..., S."""
     ordered = z.sort(dim=-1, descending=True).values
     return ordered, torch.arange(1, z.size(-1) + 1, device=z.device, dtype=z.dtype)
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -14,14 +14,14 @@ from ablate.parts.scaling import Scaling
 from ablate.registry import register
 
 
-class WholeWidth(Attention):
-    """Every head projects the whole width; the parts below differ in the heads' number or use.
+class MultiHeadAttention(Attention):
+    """The base of attentions in which every head projects the whole width.
 
     Args:
         dims: widths and number of heads.
         scaling: changes queries, keys and their dot products.
         dropout: rates for the attention weights and for whole heads.
-        bias: whether the four projections have one.
+        bias: whether the projections have one.
     """
 
     def __init__(
@@ -30,14 +30,19 @@ class WholeWidth(Attention):
         super().__init__(dims, scaling, dropout)
         self.n_kv_heads = self.count_kv_heads(dims)
         self.make_projections(dims, bias=bias)
-        self.add_parameters(dims)
+        self.add_parameters(dims, bias=bias)
 
     def count_kv_heads(self, dims: Dims) -> int:
         """Return G, the number of heads of keys and values."""
         return dims.n_heads
 
-    def add_parameters(self, dims: Dims) -> None:
-        """Make the parameters that the part has beside its projections."""
+    def add_parameters(self, dims: Dims, *, bias: bool) -> None:
+        """Make the parameters that the part has beside its four projections.
+
+        Args:
+            dims: widths and number of heads.
+            bias: whether further projections have one.
+        """
 
 
 @register(
@@ -45,7 +50,7 @@ class WholeWidth(Attention):
     formula="head_h = softmax(s(x Wq_h, y Wk_h)) y Wv_h; out = concat(head_1 ... head_H) Wo",
     source="Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.2",
 )
-class Full(WholeWidth):
+class Full(MultiHeadAttention):
     """Every head projects the whole width; d_k and d_v are free (model.dims)."""
 
 
@@ -98,7 +103,7 @@ class PerHeadShared(Attention):
     formula="head_h = softmax(s(x Wq_h, y Wk)) y Wv; out = concat(head_1 ... head_H) Wo",
     source="Shazeer 2019, arXiv:1911.02150, sec. 3",
 )
-class MultiQuery(WholeWidth):
+class MultiQuery(MultiHeadAttention):
     """All heads share one head of keys and values, so that a cache holds 1 / n_heads as much."""
 
     def count_kv_heads(self, dims: Dims) -> int:

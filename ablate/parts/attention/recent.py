@@ -12,8 +12,10 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from ablate.parts.attention.contract import Attention, AttentionContext, split_heads
+from ablate.parts.attention.projections import MultiHeadAttention
 from ablate.parts.dims import Dims, Dropout, Fraction
 from ablate.parts.position import Position
+from ablate.parts.precision import at_least_float32
 from ablate.parts.scaling import Scaling
 from ablate.registry import register
 
@@ -23,7 +25,7 @@ from ablate.registry import register
     formula="out = concat(head_1 ... head_H) * sigmoid(x Wg) Wo, as full",
     source="Qiu et al. 2025, arXiv:2505.06708, sec. 2.2 (elementwise gate of the SDPA output, G1)",
 )
-class GatedAttention(Attention):
+class GatedAttention(MultiHeadAttention):
     """As `full`, with a gate of every element of the heads' outputs, made from the query's token.
 
     Args:
@@ -33,14 +35,10 @@ class GatedAttention(Attention):
         bias: whether the four projections and the gate have one.
     """
 
-    def __init__(
-        self, dims: Dims, scaling: Scaling, dropout: Dropout, *, bias: bool = True
-    ) -> None:
-        super().__init__(dims, scaling, dropout)
-        self.make_projections(dims, bias=bias)
+    def add_parameters(self, dims: Dims, *, bias: bool) -> None:
         self.gate = nn.Linear(dims.d_model, dims.n_heads * dims.d_v, bias=bias)
 
-    def finish_heads(self, y: Tensor, x: Tensor, context: AttentionContext) -> Tensor:
+    def transform_heads(self, y: Tensor, x: Tensor, context: AttentionContext) -> Tensor:
         return y * split_heads(self.gate(x), self.n_heads).sigmoid()
 
 
@@ -90,13 +88,13 @@ class ValueResidual(Attention):
     "exp(a2 . b2) + c, c = 0.8 - 0.6 exp(-0.3 (layer - 1))",
     source="Ye et al. 2024, arXiv:2410.05258, sec. 2.1",
 )
-class Differential(Attention):
+class Differential(MultiHeadAttention):
     """The difference of two attention maps, so that what both attend to is cancelled.
 
-    Queries and keys are two each, of width d_k, so that with the usual d_k this has more weights
-    than `full`; the paper's have half of the width of the values: dims: {d_k: ...}. All heads of an
-    attention share the four vectors of l, which start as N(0, 0.1^2). The norm is an RMSNorm over
-    each head's output with one gain for all heads, as in the authors' code.
+    Each head has two queries and two keys of width d_k, so that with the default d_k this has more
+    weights than `full`; in the paper d_k is half of d_v (``dims: {d_k: ...}``). All heads of an
+    attention share the four vectors of l (the paper's lambda), which start as N(0, 0.1^2). The norm
+    is an RMSNorm over each head's output with one gain for all heads, as in the authors' code.
 
     Args:
         dims: widths and number of heads.
@@ -105,14 +103,10 @@ class Differential(Attention):
         bias: whether the projections have one.
     """
 
-    def __init__(
-        self, dims: Dims, scaling: Scaling, dropout: Dropout, *, bias: bool = True
-    ) -> None:
-        super().__init__(dims, scaling, dropout)
-        self.make_projections(dims, bias=bias)
+    def add_parameters(self, dims: Dims, *, bias: bool) -> None:
         self.second_q = nn.Linear(dims.d_model, dims.n_heads * dims.d_k, bias=bias)
         self.second_k = nn.Linear(dims.d_model, dims.n_heads * dims.d_k, bias=bias)
-        self.vectors = nn.Parameter(0.1 * torch.randn(2, 2, dims.d_k))  # of both maps: a and b
+        self.vectors = nn.Parameter(0.1 * torch.randn(2, 2, dims.d_k))  # (map, a or b, K)
         self.head_norm = nn.RMSNorm(dims.d_v, eps=1e-5)
 
     def queries(self, x: Tensor) -> Tensor:
@@ -132,27 +126,24 @@ class Differential(Attention):
     def weights(self, q: Tensor, k: Tensor, context: AttentionContext) -> Tensor:
         pairs = zip(q.chunk(2, dim=-1), k.chunk(2, dim=-1), strict=True)
         first, second = (super(Differential, self).weights(*pair, context) for pair in pairs)
-        factors = self.vectors.prod(dim=1).sum(dim=-1).exp()  # (2,)
-        share = factors[0] - factors[1] + _initial_share(context.layer)
-        return (first - share * second).to(first.dtype)
+        exp = self.vectors.prod(dim=1).sum(dim=-1).exp()  # (2,)
+        weight = exp[0] - exp[1] + _initial_lambda(context.layer)
+        return (first - weight * second).to(first.dtype)
 
-    def finish_heads(self, y: Tensor, x: Tensor, context: AttentionContext) -> Tensor:
-        return self.head_norm(_at_least_float32(y)).to(y.dtype) * (
-            1 - _initial_share(context.layer)
+    def transform_heads(self, y: Tensor, x: Tensor, context: AttentionContext) -> Tensor:
+        return self.head_norm(at_least_float32(y)).to(y.dtype) * (
+            1 - _initial_lambda(context.layer)
         )
 
-    def add_previous_scores(self) -> None:
+    def use_previous_scores(self) -> None:
         raise ValueError(
-            "differential attention has two maps of scores, so that none can be handed to the next "
-            "layer; choose attention: full, or residual: post"
+            "differential attention has two maps of scores, so that none can be added to those of "
+            "the next layer; choose attention: full, or residual: post"
         )
 
 
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-def _initial_share(layer: int) -> float:
+def _initial_lambda(layer: int) -> float:
+    """Return the constant c of l for the layer with this index, from 0."""
     return 0.8 - 0.6 * math.exp(-0.3 * layer)
 
 
@@ -171,7 +162,7 @@ class Latent(Attention):
         dims: widths and number of heads.
         scaling: changes queries, keys and their dot products.
         dropout: rates for the attention weights and for whole heads.
-        rank: width of those vectors; 4 d_k unless given, the paper's ratio.
+        rank: width of that vector; 4 d_k unless given, the paper's ratio.
         bias: whether the projections have one.
     """
 
@@ -194,4 +185,4 @@ class Latent(Attention):
         self.out = nn.Linear(dims.n_heads * dims.d_v, dims.d_model, bias=bias)
 
     def keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        return super().keys_values(self.norm(_at_least_float32(self.compress(source))))
+        return super().keys_values(self.norm(at_least_float32(self.compress(source))))

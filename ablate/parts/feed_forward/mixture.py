@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ablate.parts.dims import AtLeastTwo, Dims
 from ablate.parts.feed_forward.contract import AuxLosses, FeedForward
 from ablate.parts.feed_forward.dense import Relu
+from ablate.parts.precision import at_least_float32
 from ablate.registry import AddedOption, register
 
 
@@ -113,8 +114,7 @@ class MixtureOfExperts(FeedForward):
         """Return the router's probabilities (B, T, E), in single precision or better."""
         device = "cpu" if x.is_meta else x.device.type  # which has no autocast
         with torch.autocast(device, enabled=False):
-            wide = x.to(torch.promote_types(x.dtype, torch.float32))
-            return self._score(self.router(wide))
+            return self._score(self.router(at_least_float32(x)))
 
     def _score(self, logits: Tensor) -> Tensor:
         """Return the probabilities (B, T, E) of the router's outputs (B, T, E)."""

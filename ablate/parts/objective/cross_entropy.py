@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from ablate.cuda_graphs import usual_kernels
+from ablate.parts.precision import at_least_float32
 
 
 def smoothed_cross_entropy(logits: Tensor, targets: Tensor, pad: int, epsilon: float) -> Tensor:
@@ -28,11 +29,6 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, pad: int, epsilon: f
         ignore_index=pad,
         label_smoothing=epsilon,
     )
-
-
-def at_least_float32(logits: Tensor) -> Tensor:
-    """Return ``logits`` in single precision or better, which sums over a vocabulary need."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def sum_over_tokens(values: Tensor, targets: Tensor, pad: int) -> Tensor:

@@ -17,10 +17,10 @@ from torch import Tensor
 from ablate.parts.embedding import MASKED_LOGIT
 from ablate.parts.objective.contract import Epsilon, Objective
 from ablate.parts.objective.cross_entropy import (
-    at_least_float32,
     smoothed_cross_entropy,
     sum_over_tokens,
 )
+from ablate.parts.precision import at_least_float32
 from ablate.registry import register
 
 Power = Annotated[float, Field(gt=0.0, le=1.0)]

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ablate.parts.objective.contract import Epsilon, Objective
 from ablate.parts.objective.cross_entropy import (
-    at_least_float32,
     smoothed_cross_entropy,
     sum_over_tokens,
 )
+from ablate.parts.precision import at_least_float32
 from ablate.registry import register
 
 _LEAST_REST = 1e-5  # of 1 - p, as in the authors' code

@@ -150,4 +150,4 @@ class RealFormer(PostNorm):
         self, attentions: Sequence[Attention], feed_forward: FeedForward, norm: NormMaker
     ) -> None:
         for attention in attentions:
-            attention.add_previous_scores()
+            attention.use_previous_scores()

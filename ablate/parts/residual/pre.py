@@ -133,7 +133,7 @@ class NormFormer(Residual):
                     "normformer scales the heads, and so does this attention already; "
                     "choose attention: full, or residual: pre"
                 )
-            attention.scale_heads()
+            attention.add_head_scale()
         feed_forward.normalise_hidden(norm)
 
 
