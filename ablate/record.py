@@ -40,18 +40,18 @@ class Git(TypedDict, total=False):
     code: str
 
 
-class Corpus(TypedDict, total=False):
+class Corpus(TypedDict):
     """Name, languages, digest of the content, and how many pairs were trained on."""
 
     name: str
     src: str
     tgt: str
-    fingerprint: str
-    notes: list[str]
-    n_train: int
+    fingerprint: NotRequired[str]
+    notes: NotRequired[list[str]]
+    n_train: NotRequired[int]
 
 
-class Tokenizer(TypedDict, total=False):
+class Tokenizer(TypedDict):
     """Digest, and the sizes of both vocabularies."""
 
     fingerprint: str
@@ -128,8 +128,11 @@ class FileContent(TypedDict):
 class Spec(TypedDict, total=False):
     """The resolved spec, as far as it is read without the code that made it."""
 
+    corpus: dict[str, Any]
+    tokenizer: dict[str, Any]
     model: dict[str, Any]
     training: dict[str, Any]
+    devices_per_run: Count
 
 
 class Scores(TypedDict, total=False):

@@ -1,11 +1,12 @@
 """Random mutations of experiments and of stored files: every one is told in words, or does no harm.
 
-    python benchmarks/fuzz.py [--mutations 600] [--seed 1]
+    python benchmarks/fuzz.py [--mutations 600] [--first 0] [--seed 1]
 
 Half of the mutations change a shipped experiment, which `plan` and `report` then read. The others
 change a file of a store of made-up runs: its bytes, or its content, sealed with a new digest so
 that it has to be understood. `plan`, `report`, `compare`, `runs`, `status` and `find` then read the
-store. Whatever is no `AblateError` is printed as a traceback, and counted.
+store. Whatever is no `AblateError` is printed as a traceback, and counted. A mutation follows from
+``--seed`` and its number, so that a part of them can be made again.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Fuzz:
     """
 
     def __init__(self, root: Path, seed: int) -> None:
-        self.root, self.rng = root, random.Random(seed)
+        self.root, self.seed, self.rng = root, seed, random.Random(seed)
         self.outcomes: Counter[str] = Counter()
         self._printed: set[str] = set()
         self.spec = root / "made_up.yaml"
@@ -98,7 +99,12 @@ class Fuzz:
             Store(self.whole).save_probe(key, probe)
         self.experiments = sorted((records.ROOT / "experiments").glob("*.yaml"))
 
-    def experiment(self) -> None:
+    def mutate(self, number: int) -> None:
+        """Make the mutation with a number, and read what has come of it."""
+        self.rng = random.Random(f"{self.seed} {number}")
+        self._experiment() if number % 2 else self._stored()
+
+    def _experiment(self) -> None:
         """Mutate a shipped experiment."""
         source = self.rng.choice(self.experiments)
         file = self.root / source.name
@@ -108,7 +114,7 @@ class Fuzz:
         self._try(lambda: api.plan(file, results=empty), file)
         self._try(lambda: api.report(file, results=empty), file)
 
-    def stored(self) -> None:
+    def _stored(self) -> None:
         """Mutate a file of a store."""
         results = self.root / "results"
         shutil.rmtree(results, ignore_errors=True)
@@ -172,12 +178,13 @@ def main() -> int:
     """Mutate and read; return 1 if there was a traceback."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--mutations", type=int, default=600)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first mutation")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="ablate-fuzz-"))
     fuzz = Fuzz(root, chosen.seed)
-    for number in range(chosen.mutations):
-        fuzz.experiment() if number % 2 else fuzz.stored()
+    for number in range(chosen.first, chosen.first + chosen.mutations):
+        fuzz.mutate(number)
     records.say(f"{chosen.mutations} mutations: {dict(fuzz.outcomes)}")
     if not fuzz.outcomes["traceback"]:
         shutil.rmtree(root)

@@ -49,6 +49,10 @@ def test_a_record_of_the_first_schema_gets_the_keys_of_the_present_one() -> None
         ({"hash": None}, "hash cannot be None"),
         ({"seed": "1"}, "seed cannot be '1'"),
         ({"train": {"steps": 2.5}}, "train.steps cannot be 2.5"),
+        ({"corpus": {"name": "synthetic", "src": "en"}}, "corpus.tgt is missing"),
+        ({"tokenizer": {"n_src": 5, "n_tgt": 5}}, "tokenizer.fingerprint is missing"),
+        ({"spec": {"tokenizer": None}}, "spec.tokenizer cannot be None"),
+        ({"spec": {"devices_per_run": ""}}, "spec.devices_per_run cannot be ''"),
     ],
 )
 def test_what_is_no_record_is_named_with_its_file(

@@ -111,7 +111,7 @@ def _of_folder(name: str, spec: str | None) -> Side:
         selection = select(spec, made_by=MadeBy(store))
         records, experiment = stored(selection, store), selection.experiment
     known = [store.load(path.parent.name) for path in store.results.glob("runs/*/record.json")]
-    chosen = [r for r in known if r and "replaced_by" not in r and r.get("seed") is not None]
+    chosen = [r for r in known if r and "replaced_by" not in r and r.keys() >= _NAMES]
     if experiment is not None:
         chosen = [record for record in chosen if record["experiment"] == experiment.name]
     by_hash = {row for row, _ in records}
@@ -123,6 +123,9 @@ def _of_folder(name: str, spec: str | None) -> Side:
         of = f" of {spec}" if spec else ""
         raise StoreError(f"{name}: holds no run{of}; `ablate runs list --results {name}` shows all")
     return _of_records(name, records, store, experiment, by_hash)
+
+
+_NAMES = {"experiment", "variant", "seed"}
 
 
 def _named(records: Sequence[Record]) -> Records:

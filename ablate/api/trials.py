@@ -100,7 +100,7 @@ def _of_experiment(selection: Selection, store: Store) -> Iterator[dict[str, Any
     for path in sorted((store.results / "runs").glob("*/record.json")):
         record = store.load(path.parent.name) or {}
         is_ours = record.get("experiment") == selection.experiment.name
-        if is_ours and record.get("variant") in names and record.get("spec"):
+        if is_ours and record.get("variant") in names and record.keys() >= {"spec", "seed"}:
             yield record
 
 
