@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,7 @@ from ablate.writing import write_whole
 TIMEOUT_SECONDS = 30.0
 
 _CHUNK = 1 << 18
+_LINE_EVERY_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,7 @@ def _transfer(url: str, part: Path, *, is_pinned: bool) -> None:
 
 
 def _chunks(response: HTTPResponse, n_bytes: int, name: str) -> Iterator[bytes]:
-    """Yield the content of a response, with a progress bar on a terminal.
+    """Yield the content of a response, with a progress bar on a terminal and lines elsewhere.
 
     Raises:
         OSError: if the connection ends before the content does.
@@ -233,9 +235,15 @@ def _chunks(response: HTTPResponse, n_bytes: int, name: str) -> Iterator[bytes]:
     is_quiet = not sys.stderr.isatty()
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=is_quiet) as progress:
         task = progress.add_task(name, total=n_total, completed=n_bytes)
+        last_line = time.monotonic()
         while chunk := response.read(_CHUNK):
             n_bytes += len(chunk)
             progress.update(task, completed=n_bytes)
+            if is_quiet and time.monotonic() - last_line >= _LINE_EVERY_S:
+                of_all = f" of {n_total / 2**20:.1f}" if n_total else ""
+                text = f"{name}: {n_bytes / 2**20:.1f}{of_all} MiB are downloaded"
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
+                last_line = time.monotonic()
             yield chunk
     if n_total is not None and n_bytes < n_total:
         raise OSError(

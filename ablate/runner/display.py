@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -16,6 +18,7 @@ from rich.text import Text
 from ablate.runner.devices import Device
 from ablate.runner.task import Heartbeat, Task
 from ablate.training import Progress
+from ablate.wording import counted
 
 _LINE_EVERY_S = 15.0
 _LINE_EVERY_SHARE = 0.1
@@ -26,11 +29,12 @@ _NARROW = 80  # columns below which the time left stands first
 
 @dataclass
 class _Running:
-    """A task at work, as far as its heartbeats tell."""
+    """A task at work, as far as its heartbeats tell; ``heard_at`` is when the last one came."""
 
     task: Task
     device: Device
     since: float
+    heard_at: float
     heartbeat: Heartbeat = field(default_factory=lambda: Heartbeat("", "starting"))
 
     @property
@@ -79,10 +83,12 @@ class Display:
             self.note(what)
 
     def started(self, task: Task, device: Device) -> None:
-        self._running[task.key] = _Running(task, device, self._timer())
+        now = self._timer()
+        self._running[task.key] = _Running(task, device, now, now)
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
-        self._running[task.key].heartbeat = heartbeat
+        running = self._running[task.key]
+        running.heartbeat, running.heard_at = heartbeat, self._timer()
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         self._n_ended += 1
@@ -115,27 +121,93 @@ class Display:
 class PlainDisplay(Display):
     """Lines for a file or a pipe: a run's start, its progress, its end.
 
-    Progress is told in tenths, and every two minutes at least.
+    Progress is shown in tenths, and every two minutes at least: a thread of its own sees to that
+    while no heartbeat comes, and while no task is at work.
     """
 
-    def __init__(self, console: Console, timer: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        console: Console,
+        timer: Callable[[], float] = time.monotonic,
+        silent_at_most_s: float = _SILENT_AT_MOST_S,
+    ) -> None:
         super().__init__(console, timer)
+        self._silent_at_most_s = silent_at_most_s
         self._last_line: dict[str, tuple[float, float]] = {}  # share and time of each task
+        self._began = self._last_note = timer()
+        self._lock = threading.RLock()
+        self._is_over = threading.Event()
+        self._reminder = threading.Thread(target=self._remind, daemon=True)
+
+    def __enter__(self) -> Display:
+        self._reminder.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._is_over.set()
+        self._reminder.join()
 
     def started(self, task: Task, device: Device) -> None:
-        super().started(task, device)
-        self._last_line[task.key] = 0.0, self._timer()
-        if task.round == 0:
-            self.note(f"{label(task)}: started on {device}")
+        with self._lock:
+            super().started(task, device)
+            self._last_line[task.key] = 0.0, self._timer()
+            if task.round == 0:
+                self.note(f"{label(task)}: started on {device}")
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
-        super().heartbeat(task, heartbeat)
-        share, now = self._running[task.key].share, self._timer()
-        last_share, last_time = self._last_line[task.key]
-        is_next_tenth = share - last_share >= _LINE_EVERY_SHARE and now - last_time >= _LINE_EVERY_S
-        if heartbeat.progress and (is_next_tenth or now - last_time >= _SILENT_AT_MOST_S):
-            self._last_line[task.key] = share, now
-            self.note(f"{label(task)}: {'  '.join(filter(None, _figures(heartbeat.progress)))}")
+        with self._lock:
+            super().heartbeat(task, heartbeat)
+            share, now = self._running[task.key].share, self._timer()
+            last_share, last_time = self._last_line[task.key]
+            is_later = now - last_time >= _LINE_EVERY_S
+            if heartbeat.progress and is_later and share - last_share >= _LINE_EVERY_SHARE:
+                self._tell(task.key)
+            self.remind()
+
+    def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
+        with self._lock:
+            super().ended(task, outcome, is_good=is_good)
+
+    def note(self, text: str, style: str = "") -> None:
+        self._last_note = self._timer()
+        super().note(text, style)
+
+    def remind(self) -> float:
+        """Print what has been silent for too long; return when the next line is due."""
+        with self._lock:
+            for key in self._running:
+                if self._timer() - self._last_line[key][1] >= self._silent_at_most_s:
+                    self._tell(key)
+            if self._timer() - self._last_note >= self._silent_at_most_s:  # as with short tasks
+                at_work = list(self._running.values())
+                self.note(
+                    f"{_round(at_work)}{self._n_ended} of {counted(self._n_tasks, 'task')} done, "
+                    f"{len(at_work)} at work ({clock(self._timer() - self._began)})"
+                )
+            of_tasks = [self._last_line[key][1] for key in self._running]
+            return min([self._last_note, *of_tasks]) + self._silent_at_most_s
+
+    def _tell(self, key: str) -> None:
+        """Print how far a task is, or for how long it has been in its phase."""
+        running, now = self._running[key], self._timer()
+        progress, silent_for = running.heartbeat.progress, now - running.heard_at
+        words = [f"{running.heartbeat.phase} for {clock(silent_for)}"]
+        if progress is not None:
+            words = [*filter(None, _figures(progress))]
+            if silent_for >= self._silent_at_most_s:
+                words.append(f"no news for {clock(silent_for)}")
+        self._last_line[key] = running.share, now
+        self.note(f"{label(running.task)}: {'  '.join(words)}")
+
+    def _remind(self) -> None:
+        with suppress(OSError):  # the reader of a pipe has gone
+            while not self._is_over.wait(max(0.0, self.remind() - self._timer())):
+                pass
 
 
 class LiveDisplay(Display):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ablate.data import download
 from ablate.data.download import Remote, RemoteFiles
 from ablate.errors import DataError
 from tests.data.server import Site
@@ -194,6 +195,15 @@ def test_a_pipe_gets_no_progress_bar(site: Site, capfd: pytest.CaptureFixture[st
     site.files[ASKED] = CONTENT
     remote_files().fetch(quiet)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_pipe_gets_a_line_now_and_then(
+    site: Site, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "_LINE_EVERY_S", 0.0)
+    site.files[ASKED] = CONTENT
+    remote_files().fetch(quiet)
+    assert capfd.readouterr().err.splitlines()[-1] == "a.bin: 0.5 of 0.5 MiB are downloaded"
 
 
 def test_a_terminal_gets_one_on_standard_error(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from dataclasses import replace
 
 import pytest
@@ -129,6 +130,59 @@ def test_no_line_is_more_than_two_minutes_away(watch: Clock, task: MakeTask) -> 
         watch.now = now
         shown.heartbeat(job, _at(step=1))
         assert len(_text(shown).splitlines()) == n_lines
+
+
+def test_a_phase_without_heartbeats_is_not_silent(watch: Clock, task: MakeTask) -> None:
+    shown, job = PlainDisplay(_console(), watch), task("none")
+    shown.expect([job], "training 1 run", 1)
+    shown.started(job, CPU)
+    watch.now = 30.0
+    shown.heartbeat(job, _at(50))
+    assert shown.remind() == 120.0 + 30.0
+    for watch.now in (149.0, 150.0, 200.0, 269.0, 270.0):
+        shown.remind()
+    watch.now = 280.0
+    shown.heartbeat(job, Heartbeat("none", "translating test"))
+    for watch.now in (389.0, 390.0):
+        shown.remind()
+    figures = "step  50/100  loss 3.210  12,346 tok/s  0:30 left"
+    assert _text(shown).splitlines()[2:] == [
+        f"pe none seed 1: {figures}",
+        f"pe none seed 1: {figures}  no news for 2:00",
+        f"pe none seed 1: {figures}  no news for 4:00",
+        "pe none seed 1: translating test for 1:50",
+    ]
+
+
+def test_waiting_and_short_tasks_are_not_silent(watch: Clock, task: MakeTask) -> None:
+    shown = PlainDisplay(_console(), watch)
+    jobs = [replace(task(name), action="probe", round=5, n_rounds=9) for name in ("one", "two")]
+    shown.expect(jobs, "measuring", 1)
+    watch.now = 125.0  # nothing begins, as where a cluster is full
+    shown.remind()
+    watch.now = 200.0
+    shown.started(jobs[0], CPU)
+    watch.now = 230.0
+    shown.ended(jobs[0], "done", is_good=True)
+    shown.started(jobs[1], CPU)
+    watch.now = 246.0
+    assert shown.remind() == 246.0 + 104.0
+    assert _text(shown).splitlines()[1:] == [
+        "0 of 2 tasks done, 0 at work (2:05)",
+        "round 6 of 9, row 1 of 2 tasks done, 1 at work (4:06)",
+    ]
+
+
+def test_a_thread_sees_to_it_that_lines_come(task: MakeTask) -> None:
+    shown, job = PlainDisplay(_console(), silent_at_most_s=0.02), task("none")
+    deadline = time.monotonic() + 10.0
+    with shown:
+        shown.started(job, CPU)
+        while _text(shown).count("starting for 0:00") < 3 and time.monotonic() < deadline:
+            time.sleep(0.005)
+    n_lines = len(_text(shown).splitlines())
+    time.sleep(0.05)
+    assert 4 <= n_lines == len(_text(shown).splitlines()), "it ends with the display"
 
 
 def test_the_time_left_stays_in_sixty_columns(watch: Clock, task: MakeTask) -> None:
