@@ -20,7 +20,7 @@ from ablate.api.selecting import (
     unfinished,
 )
 from ablate.data.corpus import Corpus
-from ablate.errors import DamagedFileWarning
+from ablate.errors import DamagedFileWarning, RunError
 from ablate.exports.exporting import ExportingListener, Exports, exporting
 from ablate.registry import Choice, build
 from ablate.runner import devices
@@ -32,9 +32,11 @@ from ablate.runner.display import display
 from ablate.runner.schedule import Limits, is_finished, rows_to_probe, schedule
 from ablate.runner.sessions import session_file
 from ablate.runner.speeds import lacks_speed
+from ablate.runner.staleness import code_digest
 from ablate.runner.task import Task
 from ablate.store import Store
 from ablate.training import engines
+from ablate.wording import counted
 
 
 def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
@@ -63,14 +65,32 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
             check(selection.whole)
             check_devices(selection.whole, backend.worker_slots)
             fetch(selection.corpus)
+            code_digest()  # of the code that is loaded, whatever becomes of its files meanwhile
             _schedule(selection, records, backend, options, exports)
             records = stored(selection, by.store, by.precision, by.engine)
+            _check_recorded(selection, records)
         for (row, seed), record in records.items():
             remark = exports.export(selection.experiment.name, row, record)
             if remark:
                 say = Console(stderr=True).print
                 say(f"{row}, seed {seed}: {remark}", markup=False, highlight=False, soft_wrap=True)
         return records, is_new
+
+
+def _check_recorded(selection: Selection, records: Records) -> None:
+    """Refuse to tabulate runs that have been made, but of which there is no record.
+
+    Raises:
+        RunError: says why that may be.
+    """
+    lost = [run for run in selection.runs if key_of(run) not in records]
+    if lost:
+        raise RunError(
+            f"{counted(len(lost), 'run')} of {len(selection.runs)}, such as {lost[0].variant} seed "
+            f"{lost[0].seed}, have no record: the corpus {selection.corpus.name} was changed, or "
+            "files of the store were removed, while runs were made; call again to make the runs of "
+            "the present content"
+        )
 
 
 @contextmanager

@@ -225,6 +225,7 @@ def tasks(
                 engine=of_run,
                 eager_key=hash_of(run.spec, fingerprint, precision, Eager.name),
                 fresh=is_fresh,
+                corpus_fingerprint=fingerprint,
             )
         )
     return todo

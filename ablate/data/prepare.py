@@ -7,7 +7,6 @@ import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,6 +29,8 @@ from ablate.registry import Choice, build, digest_of_code, lookup
 from ablate.writing import write_whole
 
 _BLOCK = 20_000
+_OWN_CODE = digest_of_code(Path(__file__).parent)
+"""Of the modules as they are imported: what they do is never cached as the work of later ones."""
 _WORDS, _DISTINCT = "train.words", "train.distinct"
 """Numbers of the words of the training text, and the tokenizer's segmentation of each word."""
 
@@ -56,22 +57,27 @@ class Prepared:
     tests: dict[str, Encoded]
 
 
-def prepare(run: RunSpec) -> Prepared:
+def prepare(run: RunSpec, expected: str = "") -> Prepared:
     """Load and encode the corpus of ``run``, downloading what is missing.
 
     Training pairs with more than ``model.dims.max_len`` tokens on a side are left out; ids of the
     other splits are cut to that length, and the notes say so. Text is never changed, so
     translations are scored against complete references.
 
+    Args:
+        run: of which the corpus and the tokenizer are read.
+        expected: the fingerprint with which the run was planned; empty: any.
+
     Raises:
-        DataError: if the corpus is unavailable, no pair is short enough, or the disk is full.
+        DataError: if the corpus is unavailable, has another content than was expected, or changes
+            while it is read; if no pair is short enough; or if the disk is full.
     """
     corpus = build(Corpus, run.corpus, at="corpus")
     fingerprint = _known_fingerprint(corpus)
     entry = cache_folder("encodings") / _entry(run, fingerprint) if fingerprint else None
     cached = None if entry is None else encodings.read_cache(entry)
     try:
-        text, tokenizers, splits = cached or _encoded(run, corpus.load(), entry)
+        text, tokenizers, splits = cached or _encoded(run, _loaded(corpus, fingerprint), entry)
     except OSError as error:
         raise DataError(
             f"{run.corpus.name}: cannot be prepared: {error}; its text and its ids need room in "
@@ -79,6 +85,12 @@ def prepare(run: RunSpec) -> Prepared:
         ) from error
     tests = {name: splits[_test(name)] for name in text.tests}
     fingerprint = fingerprint or corpus.fingerprint()
+    if expected not in ("", fingerprint):
+        raise DataError(
+            f"the corpus {run.corpus.name} has the content {fingerprint[:12]}, and the run was "
+            f"planned with {expected[:12]}: its files have changed since, or differ on this "
+            "machine; call again to make the runs of the present content"
+        )
     train = _train(run, tokenizers, splits)
     return Prepared(text, fingerprint, tokenizers, train, splits["dev"], tests)
 
@@ -94,6 +106,18 @@ def _train(run: RunSpec, tokenizers: TokenizerPair, splits: dict[str, Encoded]) 
 
 def _sampling(run: RunSpec) -> MakeSampler | None:
     return build(Tokenizer, run.tokenizer, at="tokenizer").sampling()
+
+
+def _loaded(corpus: Corpus, fingerprint: str | None) -> CorpusText:
+    """Return the text of a corpus, all of which has the content with a fingerprint.
+
+    Raises:
+        DataError: if it is unavailable, or if its files changed while they were read.
+    """
+    text = corpus.load()
+    if fingerprint is not None and corpus.fingerprint() != fingerprint:
+        raise DataError("the files of the corpus changed while they were read; call again")
+    return text
 
 
 def _known_fingerprint(corpus: Corpus) -> str | None:
@@ -112,18 +136,13 @@ def _entry(run: RunSpec, fingerprint: str) -> str:
         "corpus": {**run.corpus.model_dump(), "version": corpus.version, "sha256": fingerprint},
         "tokenizer": {**run.tokenizer.model_dump(), "version": tokenizer.version},
         "max_len": run.model.dims.max_len,
-        "code": _own_code(),
+        "code": _OWN_CODE,
         "outside": [part.origin.identity for part in (tokenizer, corpus) if part.origin],
         "library": version("tokenizers"),
     }
     if run.training.teacher is not None:
         determinants["teacher"] = content_of(run.training.teacher)
     return digest([json.dumps(determinants, sort_keys=True, default=str)])[:32]
-
-
-@cache
-def _own_code() -> str:
-    return digest_of_code(Path(__file__).parent)
 
 
 def _encoded(run: RunSpec, text: CorpusText, entry: Path | None) -> encodings.CachedCorpus:

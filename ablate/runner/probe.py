@@ -119,7 +119,7 @@ def probe_one(task: Task, store: Store, report: Report) -> None:
     The rounds of earlier sessions are in ``earlier``, since the row may share these with others.
     """
     spec = RunSpec.model_validate(task.spec)
-    prepared = prepare(spec)
+    prepared = prepare(spec, task.corpus_fingerprint)
     batches = Batches(prepared.train, spec.training.batch_tokens, PAD).of_epoch(0, 0)
     largest_batch = max(len(rows) for rows in batches.epoch(spec.seed, 0))
     report("measuring")

@@ -54,6 +54,7 @@ def versions() -> dict[str, str]:
 _version = cache(version)  # every task asks, and each time the metadata would be read
 
 
+@cache
 def git() -> dict[str, Any]:
     """Return the commit of this code and whether the code differs from it.
 

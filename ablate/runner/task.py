@@ -44,6 +44,7 @@ class Task:
         runs_per_process: tasks that share the process, this one included.
         memory_mib: the most memory that it will reserve; infinite if that is not known.
         seconds: how long it will train alone on its device; infinite if that is not known.
+        corpus_fingerprint: of the content that the run's hash covers; empty: any.
         plugins: what the worker loads: those that the run uses a part of, unless given; it must
             not see the others, because the run's hash does not cover them.
     """
@@ -69,6 +70,7 @@ class Task:
     runs_per_process: int = 1
     memory_mib: float = math.inf
     seconds: float = math.inf
+    corpus_fingerprint: str = ""
     plugins: tuple[Plugin, ...] | None = None
 
     def __post_init__(self) -> None:

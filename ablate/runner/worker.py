@@ -36,7 +36,9 @@ from ablate.runner.devices import compute_deterministically, n_cores
 from ablate.runner.failures import failure_of, reason_of
 from ablate.runner.interleaving import Interleaver
 from ablate.runner.probe import probe_one
+from ablate.runner.provenance import git
 from ablate.runner.run import run_one
+from ablate.runner.staleness import code_digest
 from ablate.runner.task import Heartbeat, Message, ProcessExited, Task, TaskFinished, to_line
 from ablate.store import Store
 from ablate.training import Progress
@@ -47,6 +49,8 @@ _Send = Callable[[Message], None]
 def main() -> int:
     """Do groups of tasks until there are no more; return the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for of_this_code in (code_digest, git):  # its files may change before a fork needs to know
+        of_this_code()
     send = _message_channel()
     for tasks in _groups():
         if sys.platform != "linux" or _counts_memory(tasks[0]) or has_open("/dev/nvidia"):

@@ -212,11 +212,38 @@ def test_whatever_ids_depend_on_encodes_anew(
     elif change == "text":
         (folder / "dev.en").write_text("a b\nc\n")
     elif change == "code":
-        monkeypatch.setattr(module, "_own_code", lambda: "other")
+        monkeypatch.setattr(module, "_OWN_CODE", "other")
     else:
         monkeypatch.setattr(module, "version", lambda _: "99.1.0")
     assert same(first, prepare(spec)) == (change in ("code", "library"))
     assert len(list((cache / "encodings").iterdir())) == 2
+
+
+def test_a_corpus_that_changes_while_it_is_read_is_refused_and_not_cached(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = Files.load
+
+    def changing(corpus: Files) -> CorpusText:
+        text = load(corpus)
+        (folder / "dev.en").write_text("p o n m\na\n")
+        return text
+
+    monkeypatch.setattr(Files, "load", changing)
+    with pytest.raises(DataError, match=r"changed while they were read; call again"):
+        prepare(run_spec(folder))
+    monkeypatch.setattr(Files, "load", load)
+    prepared = prepare(run_spec(folder))
+    assert prepared.text.dev.src[0] == "p o n m"
+
+
+def test_a_run_is_refused_a_corpus_that_it_was_not_planned_with(folder: Path) -> None:
+    run = run_spec(folder)
+    planned = prepare(run).corpus_fingerprint
+    assert prepare(run, planned).corpus_fingerprint == planned
+    (folder / "train.en").write_text((folder / "train.en").read_text().replace("a b c", "c b a"))
+    with pytest.raises(DataError, match=rf"planned with {planned[:12]}: its files have changed"):
+        prepare(run, planned)
 
 
 @pytest.mark.parametrize("name", ["text.json", "train.tgt.ids", "tests.news.src.lengths"])

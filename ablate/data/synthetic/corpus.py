@@ -30,7 +30,7 @@ from ablate.hashing import digest
 from ablate.registry import AddedOption, digest_of_code, register
 from ablate.writing import write_whole
 
-_GRAMMAR = Path(__file__).parent
+_GRAMMAR_CODE = digest_of_code(Path(__file__).parent)  # as it is imported
 """The code that determines the text."""
 
 LONGEST = 16
@@ -85,7 +85,7 @@ class Synthetic(Corpus):
     def fingerprint(self) -> str:
         """Return the SHA-256 of the text; from the cache while the grammar is unchanged."""
         more = (str(self._n_more),) if self._n_more else ()
-        determinants = digest_of_code(_GRAMMAR), str(self.size), str(self.seed), *more
+        determinants = _GRAMMAR_CODE, str(self.size), str(self.seed), *more
         path = cache_folder("synthetic") / digest(determinants)
         with contextlib.suppress(OSError, UnicodeDecodeError):
             cached = path.read_text(encoding="ascii")
