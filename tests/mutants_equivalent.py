@@ -18,6 +18,7 @@ _NO_GRADIENT_INSIDE = "autograd records nothing inside of an autograd.Function"
 _NEVER_EQUAL = "a random number equals the rate with a probability of about 1e-7"
 _SYMMETRIC = "the matrix of equal pairs is symmetric"
 _ROUNDING = "it is a bound for a number that exceeds it by rounding alone"
+_STEP = "steps are made without gradients"
 _NO_SLOPE = "a comparison has no gradient"
 _CACHE = "a cache serves the search for translations, which computes no gradients"
 _SAME_ROOM = "the buffers of keys and of values have room for the same rows and tokens"
@@ -109,6 +110,20 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("position/relative.py", "ALiBi.__init__", "1 -> 2: 1*", "its sign alone counts"),
     ("optimizer/*", "*.__init__", "True -> False: True", "foreach is faster and computes the same"),
     ("optimizer/averaging.py", "*.averages", "detach: *", "training takes them without gradients"),
+    ("optimizer/averaging.py", "*.averages", "halve the gradient: *", "as above"),
+    (
+        "optimizer/averaging.py",
+        "InterpolatedAdam.update",
+        "0.0 -> 1.0: 0.0 (3)",
+        "the parameter is z as long as all rates were 0",
+    ),
+    ("optimizer/curvature.py", "ClippedNewton.every", "0 -> 1: 0", "all groups have the same"),
+    ("optimizer/recent.py", "CautiousAdam.update", "Mult -> Div: u * g", "the sign alone counts"),
+    ("optimizer/recent.py", "_eigenvectors", "drop a minus: -1", _TWO_DIMENSIONS),
+    ("optimizer/recent.py", "RotatedAdam.*", "True -> False: True", "there are two of each"),
+    ("optimizer/recent.py", "RotatedAdam._turn", "True -> False: True (3)", "no two are equal"),
+    ("optimizer/*", "*.step", "detach: *", _STEP),
+    ("optimizer/*", "*._momentum", "detach: *", _STEP),
     ("attention/cache.py", "*", "detach: *", _CACHE),
     ("attention/cache.py", "*", "halve the gradient: *", _CACHE),
     ("attention/contract.py", "Attention.forward", "detach: k (2)", _CACHE),
@@ -129,6 +144,15 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("attention/normalisers.py", "*", "halve the gradient: n * *", _NO_SLOPE),
     ("attention/normalisers.py", "Entmax15.normalise", "detach: n * variance", _NO_SLOPE),
     ("attention/normalisers.py", "Entmax15.normalise", "detach: ordered", _NO_SLOPE),
+    ("attention/normalisers.py", "Entmax15.normalise", "detach: taus", _NO_SLOPE),
+    ("attention/normalisers.py", "Entmax15.normalise", "detach: variance (2)", _NO_SLOPE),
+    ("attention/normalisers.py", "Sparsemax.normalise", "detach: ordered", _NO_SLOPE),
+    (
+        "attention/recent.py",
+        "Differential.weights",
+        "exp -> expm1: *",
+        "the difference is the same",
+    ),
     ("attention/normalisers.py", "Sparsemax.normalise", "Gt -> GtE: n * ordered > excess", _AT_TAU),
     ("attention/normalisers.py", "Entmax15.normalise", "LtE -> Lt: taus <= ordered", _AT_TAU),
     ("attention/normalisers.py", "Entmax15.normalise", "LtE -> Lt: n * variance <= 1", _MEAN),
@@ -146,7 +170,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "1.0 -> 2.0: 1.0",
         "the formula gives beta3 there, but for rounding",
     ),
-    ("optimizer/averaging.py", "*.update", "detach: *", "steps are made without gradients"),
+    ("optimizer/*", "*.update", "detach: *", _STEP),
     ("initialisation/*", "*", "detach: linear.weight*", _IN_PLACE),
     ("initialisation/*", "*", "detach: linear.bias*", _IN_PLACE),
     ("initialisation/*", "*", "detach: bias*", _IN_PLACE),

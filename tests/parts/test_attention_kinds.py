@@ -120,6 +120,13 @@ def test_sigmoid_by_hand() -> None:
     assert_near(part(X, context()), expected)
 
 
+def test_sigmoid_of_a_single_key() -> None:
+    part, scores = attention("sigmoid"), numbers(1, H, 1, S, seed=5)
+    alone = torch.arange(S) == 2
+    weights = part.normalise(scores, alone)
+    assert_near(weights, torch.where(alone, scores.sigmoid(), 0.0))
+
+
 @pytest.mark.parametrize(("name", "power", "factor"), [("sparsemax", 1, 1), ("entmax15", 2, 0.5)])
 def test_sparse_weights_by_bisection(name: str, power: int, factor: float) -> None:
     part = attention(name)
@@ -249,7 +256,14 @@ def test_differential_by_hand(layer: int) -> None:
         maps.append(scores.masked_fill(~MASK, -math.inf).softmax(dim=-1))
     y = (maps[0] - share * maps[1]) @ v
     y = y / (y.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * part.head_norm.weight
-    assert_near(part(X, context(layer)), joined(part, (1 - initial) * y))
+    expected, computed = joined(part, (1 - initial) * y), part(X, context(layer))
+    assert_near(computed, expected)
+    slope, trained = numbers(B, T, 24, seed=7), [part.vectors, part.second_q.weight]
+    assert_near(
+        torch.autograd.grad((computed * slope).sum(), trained),
+        torch.autograd.grad((expected * slope).sum(), trained),
+        atol=1e-10,
+    )
 
 
 def test_differential_starts_with_small_vectors() -> None:

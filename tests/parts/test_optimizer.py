@@ -460,6 +460,31 @@ def test_lamb_moves_zeros_by_the_rate() -> None:
     torch.testing.assert_close(x.detach(), torch.full((3,), -0.1), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("gradient", [0.0, 2.0])
+def test_lamb_moves_short_tensors_by_their_length_and_not_without_a_gradient(
+    gradient: float,
+) -> None:
+    x = nn.Parameter(torch.full((4,), 0.1))
+    optimizer = build(Optimizer, choose(Optimizer, "lamb")).make([Group([x], is_matrix=False)])
+    set_lr(optimizer, 0.5)
+    (gradient * x).sum().backward()
+    optimizer.step()
+    expected = 0.1 - 0.5 * 0.1 * bool(gradient)
+    torch.testing.assert_close(x.detach(), torch.full((4,), expected), atol=1e-6, rtol=0)
+
+
+def test_cautious_adamw_leaves_alone_what_has_no_gradient_now() -> None:
+    x = nn.Parameter(torch.tensor([1.0, 1.0]))
+    choice = choose(Optimizer, "cautious_adamw", betas=(0.5, 0.5), eps=1.0, weight_decay=0.0)
+    optimizer = build(Optimizer, choice).make([Group([x], is_matrix=False)])
+    set_lr(optimizer, 0.1)
+    for gradient in (torch.tensor([1.0, 1.0]), torch.tensor([1.0, 0.0])):
+        x.grad = gradient
+        optimizer.step()
+    # u = 1 / (1 + 1); in the second step one of two elements agrees, so that it is doubled
+    torch.testing.assert_close(x.detach(), torch.tensor([0.85, 0.95]))
+
+
 def test_cautious_adamw_leaves_out_what_the_gradient_speaks_against() -> None:
     shares = set()
 
@@ -517,7 +542,7 @@ def test_soap_takes_the_steps_of_its_paper() -> None:
 def test_nadam_is_pytorchs_up_to_the_rounding_of_its_product_of_momenta() -> None:
     options: dict[str, Any] = {
         "betas": (0.9, 0.98),
-        "eps": 1e-9,
+        "eps": 1e-3,
         "weight_decay": 0.1,
         "momentum_decay": 0.3,
     }
