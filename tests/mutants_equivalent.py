@@ -159,7 +159,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("attention/normalisers.py", "Entmax15.normalise", "1 -> 2: 1 (4)", _MEAN),
     (
         "attention/normalisers.py",
-        "_below_best",
+        "_minus_max",
         "2.0 -> 3.0: 2.0",
         "both are outside of the support",
     ),

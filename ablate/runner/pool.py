@@ -74,13 +74,13 @@ class Pool:
             worker.close()
 
     def run(
-        self, groups: Iterable[TaskGroup], *, is_alone: bool = False, shares_cores: bool = True
+        self, groups: Iterable[TaskGroup], *, is_exclusive: bool = False, shares_cores: bool = True
     ) -> Iterator[TaskOutcome]:
         """Do all tasks, on the devices that `plan` says; yield each when it has ended.
 
         Args:
             groups: tasks that share a process, in the order of their `priority`.
-            is_alone: whether a group must have its device for itself.
+            is_exclusive: whether a group must have its device for itself.
             shares_cores: whether those at work get the cores of a CPU that are left.
 
         Raises:
@@ -88,7 +88,7 @@ class Pool:
         """
         waiting = list(groups)
         while waiting or self._busy:
-            self._start_what_can(waiting, is_alone=is_alone)
+            self._start_what_can(waiting, is_exclusive=is_exclusive)
             if shares_cores:
                 self._share_cores()
             worker, process, message = self._messages.get()
@@ -105,8 +105,8 @@ class Pool:
                 worker.heartbeat(message)
                 self._listener.heartbeat(worker.left[message.key], message)
 
-    def _start_what_can(self, waiting: list[TaskGroup], *, is_alone: bool) -> None:
-        while pair := self._next(waiting, is_alone=is_alone):
+    def _start_what_can(self, waiting: list[TaskGroup], *, is_exclusive: bool) -> None:
+        while pair := self._next(waiting, is_exclusive=is_exclusive):
             self._start(*pair)
         if not self._busy:
             raise RunError("every machine that was at work is lost; the next call continues")
@@ -130,7 +130,7 @@ class Pool:
                 worker.grant(1 + len(idle[number :: len(busy)]))
 
     def _next(
-        self, waiting: list[TaskGroup], *, is_alone: bool
+        self, waiting: list[TaskGroup], *, is_exclusive: bool
     ) -> tuple[TaskGroup, list[_Worker]] | None:
         """Take from ``waiting`` what begins next; return it with its worker, None if all must wait.
 
@@ -138,7 +138,7 @@ class Pool:
         comes before others, and has a worker for each: the first does it, the others are reserved.
         While it waits for them, no other group begins.
         """
-        taken = {worker.device for worker in self._busy} if is_alone else ()
+        taken = {worker.device for worker in self._busy} if is_exclusive else ()
         free = [worker for worker in self._idle if worker.device not in taken]
         if not waiting or not free:
             return None

@@ -88,7 +88,7 @@ def schedule(
         todo = missing(wanted, store)
         n_at_once = max(1, len(set(worker_slots)) // _most_devices(wanted))
         rows = rows_to_probe(wanted, store, worker_slots[0]) if limits.probes else []
-        backend.leave(
+        backend.detach(
             [turns(rows, FEWEST_ROUNDS), *([g] for g in _pack(todo, worker_slots, store, limits))]
         )
         of_rows = [task for task in wanted if task.probe in {row.key for row in rows}]
@@ -104,8 +104,8 @@ def schedule(
             shared = [group for group in groups if group[0].isolation != "device"]
             alone = [group for group in groups if group[0].isolation == "device"]
             todo = [
-                *_train(shared, pool, store, listener, is_alone=False),
-                *_train(alone, pool, store, listener, is_alone=True),
+                *_train(shared, pool, store, listener, is_exclusive=False),
+                *_train(alone, pool, store, listener, is_exclusive=True),
             ]
             what = "repeating"
 
@@ -126,7 +126,7 @@ def _rejoin(
     tasks: Sequence[Task], backend: Backend, store: Store, listener: ProgressListener
 ) -> None:
     """Follow what earlier calls have left at work; add speeds that were measured after the runs."""
-    for ended in backend.rejoin(tasks, listener):
+    for ended in backend.reattach(tasks, listener):
         record = store.load(ended.task.key) if ended.task.action == "train" else None
         is_good = ended.failure is None and (record is None or record["status"] == "done")
         text = outcome(record) if record is not None else ended.reason or "done"
@@ -172,7 +172,7 @@ def _measure(
             what = ""
             again: dict[str, Task] = {}
             groups = one_per_process(todo[::-1] if number % 2 else todo)
-            for ended in pool.run(groups, is_alone=True, shares_cores=False):
+            for ended in pool.run(groups, is_exclusive=True, shares_cores=False):
                 again |= _settle_probe(ended, left, listener)
             attempts |= again
             todo = list(again.values())
@@ -301,11 +301,11 @@ def _train(
     store: Store,
     listener: ProgressListener,
     *,
-    is_alone: bool,
+    is_exclusive: bool,
 ) -> list[Task]:
     """Do runs; return those that are to be repeated, as they are to be."""
     todo = []
-    for ended in pool.run(groups, is_alone=is_alone):
+    for ended in pool.run(groups, is_exclusive=is_exclusive):
         record, again = _settle(ended, store), retry(ended)
         text = outcome(record)
         if again is not None:

@@ -9,7 +9,7 @@ import pytest
 
 from ablate.errors import StoreError
 from ablate.runner.backends import bundles
-from ablate.runner.backends.bundles import deliver, left_by, needed_by
+from ablate.runner.backends.bundles import inputs_of, outputs_of, store_outputs
 from ablate.runner.task import Task
 from ablate.store import Store
 from tests.runner.conftest import MakeTask
@@ -45,19 +45,19 @@ def test_a_finished_run_arrives_without_what_only_an_unfinished_one_needs(
     far: Task, near: Task
 ) -> None:
     _save(far, "done")
-    deliver(near, left_by(far))
+    store_outputs(near, outputs_of(far))
     assert Store(near.results).load("row") == Store(far.results).load("row")
     assert _files(near) - {"lock"} == {"record.json", "log.txt"}
 
 
 def test_an_interrupted_run_goes_there_and_back_with_its_checkpoint(far: Task, near: Task) -> None:
-    deliver(near, left_by(far))
+    store_outputs(near, outputs_of(far))
     assert {"checkpoint.pt", "snapshots/1.pt"} < _files(near)
     assert Store(near.results).load("row") is None
     Store(near.results).save_probe("row", {"rounds": {}})
     names = {"probes/row.json", "runs/row/checkpoint.pt", "runs/row/log.txt"}
-    assert needed_by((near,)).keys() == {*names, "runs/row/snapshots/1.pt"}
-    assert needed_by((replace(near, fresh=True),)).keys() == {"probes/row.json"}
+    assert inputs_of((near,)).keys() == {*names, "runs/row/snapshots/1.pt"}
+    assert inputs_of((replace(near, fresh=True),)).keys() == {"probes/row.json"}
 
 
 @pytest.mark.parametrize("fresh", [False, True])
@@ -66,7 +66,7 @@ def test_a_run_that_another_process_has_finished_stays_unless_it_is_made_afresh(
 ) -> None:
     _save(near, "diverged", "first")
     _save(far, "diverged", "second")
-    deliver(replace(near, fresh=fresh), left_by(far))
+    store_outputs(replace(near, fresh=fresh), outputs_of(far))
     record = Store(near.results).load("row")
     assert record is not None
     assert record["error"] == ("second" if fresh else "first")
@@ -77,7 +77,7 @@ def test_a_run_that_cannot_be_written_whole_has_no_record(
 ) -> None:
     _save(near, "failed", "before")
     _save(far, "done")
-    bundle = left_by(far)
+    bundle = outputs_of(far)
     assert next(iter(sorted(bundle))).endswith("checkpoint.pt")
 
     def full(path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_run_that_cannot_be_written_whole_has_no_record(
 
     monkeypatch.setattr(bundles, "atomic_write", full)
     with pytest.raises(StoreError, match=r"runs/row/.*: cannot be written: No space left"):
-        deliver(near, bundle)
+        store_outputs(near, bundle)
     assert Store(near.results).load("row") is None
 
 
@@ -93,6 +93,6 @@ def test_a_probe_arrives_with_its_log(far: Task, near: Task) -> None:
     probe = replace(far, action="probe")
     Store(far.results).save_probe("row", {"rounds": {"speed": [1.0]}})
     probe.log.write_text("log", encoding="utf-8")
-    deliver(replace(near, action="probe"), left_by(probe))
+    store_outputs(replace(near, action="probe"), outputs_of(probe))
     assert Store(near.results).load_probe("row") == {"rounds": {"speed": [1.0]}}
     assert (near.results / "probes" / "row.log").exists()

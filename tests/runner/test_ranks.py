@@ -134,10 +134,10 @@ def test_the_devices_of_a_run_are_of_one_machine(task: MakeTask, diary: Diary) -
     slots = [Device("cpu", node=node) for node in "abbc"]
     groups: list[TaskGroup] = [(task(f"{n}", spec={"devices_per_run": n}),) for n in (2, 3)]
     with Pool(slots, diary, FakeProcess) as pool:
-        begun = pool._next(groups, is_alone=False)
+        begun = pool._next(groups, is_exclusive=False)
         assert begun is not None
         assert [worker.device.node for worker in begun[1]] == ["b", "b"]
-        assert pool._next(groups, is_alone=False) is None
+        assert pool._next(groups, is_exclusive=False) is None
 
 
 def test_a_run_on_several_devices_shares_no_process(task: MakeTask) -> None:

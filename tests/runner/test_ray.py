@@ -157,8 +157,10 @@ def test_a_run_whose_node_is_lost_is_repeated_to_the_very_same_numbers(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     if not is_shared:
-        describe = nodes.describe
-        monkeypatch.setattr(nodes, "describe", lambda kind, _: describe(kind, Path("/nowhere")))
+        describe = nodes.describe_node
+        monkeypatch.setattr(
+            nodes, "describe_node", lambda kind, _: describe(kind, Path("/nowhere"))
+        )
     options = {"backend": "ray", "backend_options": {"address": cluster.address}}
     with _losing_a_node(cluster, tmp_path) as lost:
         store = _run(tmp_path, probes=not is_shared, probe_seconds=0.0, **options)
@@ -200,7 +202,7 @@ def test_the_nodes_of_a_call_have_one_kind_of_hardware(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.add_node(num_cpus=2, object_store_memory=MEMORY["object_store_memory"])
-    described = ray_backend._described
+    described = ray_backend._describe_nodes
 
     def with_another(alive: Any, *rest: Any) -> dict[Any, NodeFacts]:
         known: dict[Any, NodeFacts] = described(alive, *rest)
@@ -210,7 +212,7 @@ def test_the_nodes_of_a_call_have_one_kind_of_hardware(
                 known[node] = replace(facts, device=replace(facts.device, hardware=hardware))
         return known
 
-    monkeypatch.setattr(ray_backend, "_described", with_another)
+    monkeypatch.setattr(ray_backend, "_describe_nodes", with_another)
     request = BackendRequest("cpu", 1, tmp_path, {"address": cluster.address})
     with closing(open_backend("ray", request)) as backend:
         assert [str(device).split("#")[1][1:] for device in backend.worker_slots] == [" cpu"] * 2
@@ -230,6 +232,6 @@ def test_what_a_cluster_cannot_do_is_refused(
     assert "no node of the cluster has a GPU" in refusal("cuda")
     assert "Ray chooses devices" in refusal("cuda:0,2")
     monkeypatch.setattr(nodes, "versions", lambda: {"ablate": "0.0.1"})
-    assert "would not make the same runs: it has ablate 0.1.0, and here is 0.0.1" in refusal()
+    assert "has other software: it has ablate 0.1.0, this machine 0.0.1" in refusal()
     assert not ray.is_initialized()
     assert "there is no Ray cluster to connect to" in refusal(address="127.0.0.1:1")

@@ -203,7 +203,7 @@ def test_a_worker_that_is_there_goes_before_one_that_would_have_to_start(
     tasks, starts = [task(f"done {number}") for number in range(4)], store.results / "starts"
     command = [sys.executable, "-c", LASTING_WORKER, str(starts)]
     with Local([CPU] * 3, command).pool(diary, GRACE_S) as workers:
-        ended = list(workers.run(one_per_process(tasks), is_alone=True))
+        ended = list(workers.run(one_per_process(tasks), is_exclusive=True))
     assert [(each.task, each.failure) for each in ended] == [(each, None) for each in tasks]
     assert starts.read_text(encoding="utf-8").split() == ["started"]
 

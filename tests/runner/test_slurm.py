@@ -23,8 +23,8 @@ from tests.runner.conftest import Diary, MakeTask
 
 pytest.importorskip("submitit", reason="needs submitit: pip install '.[slurm]'")
 
-from ablate.runner.backends import following, slurm, slurm_cluster
-from ablate.runner.backends.following import Following
+from ablate.runner.backends import job_follower, slurm, slurm_cluster
+from ablate.runner.backends.job_follower import JobFollower
 from ablate.runner.backends.slurm_job import QueueJob
 from ablate.runner.backends.slurm_options import minutes_of, read_options
 from ablate.runner.backends.task_queue import JobMessage, TaskQueue
@@ -52,9 +52,9 @@ def test_times_are_written_as_slurm_writes_them(time_: str, minutes: float) -> N
             ({"slurm_time": time_}, "written as Slurm writes it")
             for time_ in ("2h", "0", "1:2:3:4")
         ],
-        ({"slurm": "partition=gpu"}, "say --slurm-partition gpu"),
+        ({"slurm": "partition=gpu"}, "use --slurm-partition gpu"),
         ({"slurm": "array=1-9"}, "array is set by ablate"),
-        ({"slurm": "account"}, "say key=value"),
+        ({"slurm": "account"}, "write key=value"),
         ({"slurm": "cluster=pbs"}, "no cluster is called 'pbs'"),
         ({"slurm": "array_parallelism=0"}, "a whole number of at least 1"),
         ({"gpus_per_task": "-1"}, "--gpus-per-task -1: it is a whole number of at least 0"),
@@ -88,7 +88,7 @@ def _open(
     results: Path, monkeypatch: pytest.MonkeyPatch, **options: str
 ) -> Iterator[slurm.SlurmBackend]:
     """Yield a backend whose jobs have told before what they compute on."""
-    monkeypatch.setattr(slurm.SlurmBackend, "_known_facts", lambda _: (FACTS, 1))
+    monkeypatch.setattr(slurm.SlurmBackend, "_cached_facts", lambda _: (FACTS, 1))
     with closing(slurm.open_backend(BackendRequest("cuda", None, results, options))) as backend:
         yield backend
 
@@ -108,7 +108,7 @@ def test_the_script_asks_for_what_the_command_asks_for(
         _open(tmp_path, monkeypatch, **options) as backend,
         pytest.raises(DetachedError, match=r"2 tasks submitted: 2 jobs \(7\)(.|\n)*ablate status"),
     ):
-        backend.leave([one_per_process([task("a")]), one_per_process([task("b")])])
+        backend.detach([one_per_process([task("a")]), one_per_process([task("b")])])
     script = (commands / "script").read_text().splitlines()
     asked = {line.removeprefix("#SBATCH --") for line in script if line.startswith("#SBATCH")}
     logs = tmp_path / "slurm" / "logs"
@@ -133,14 +133,14 @@ def test_what_is_at_work_is_not_submitted_again(
     rounds = one_per_process([task("a", action="probe", round=n) for n in (0, 1)])
     work = [rounds, one_per_process([task("b")])]
     with _open(tmp_path, monkeypatch, detach="yes") as first, pytest.raises(DetachedError):
-        first.leave(work)
+        first.detach(work)
     (commands / "script").unlink()
-    first.queue.tell(JobMessage("ended", "000000", "a", "7_0"))  # of the first round
+    first.queue.post(JobMessage("ended", "000000", "a", "7_0"))  # of the first round
     monkeypatch.setattr(os, "getpid", lambda: 1)
     with _open(tmp_path, monkeypatch, detach="yes") as second:
-        assert len(list(second.rejoin([task("a"), task("b")], diary))) == 1
-        with pytest.raises(DetachedError, match=r"everything is at work: 2 jobs \(7\)"):
-            second.leave(work)
+        assert len(list(second.reattach([task("a"), task("b")], diary))) == 1
+        with pytest.raises(DetachedError, match=r"all tasks are running: 2 jobs \(7\)"):
+            second.detach(work)
     assert not (commands / "script").exists()
 
 
@@ -151,7 +151,9 @@ def test_whoever_ends_an_attached_call_cancels_its_jobs(
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(following, "time", SimpleNamespace(sleep=interrupt, monotonic=lambda: 0.0))
+    monkeypatch.setattr(
+        job_follower, "time", SimpleNamespace(sleep=interrupt, monotonic=lambda: 0.0)
+    )
     with (
         pytest.raises(KeyboardInterrupt),
         _open(tmp_path, monkeypatch) as backend,
@@ -171,25 +173,25 @@ def test_a_cluster_that_takes_no_jobs_is_named(
         _open(tmp_path, monkeypatch, detach="yes") as backend,
         pytest.raises(ClusterError, match=r"cannot be submitted.*invalid partition"),
     ):
-        backend.leave([one_per_process([task("a")])])
+        backend.detach([one_per_process([task("a")])])
 
 
 @pytest.fixture
 def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskQueue:
     """Return a queue with the jobs 7_0 and 7_1."""
     queue = TaskQueue(tmp_path / "slurm" / "queue")
-    queue.make()
+    queue.create()
     queue.save_jobs(["7_0", "7_1"], "slurm")
     (tmp_path / "probes").mkdir()
     return queue
 
 
 def _ended(monkeypatch: pytest.MonkeyPatch, **states: str) -> None:
-    monkeypatch.setattr(slurm_cluster, "ended", lambda jobs, _: states)
+    monkeypatch.setattr(slurm_cluster, "ended_jobs", lambda jobs, _: states)
 
 
 def _follow(queue: TaskQueue, diary: Diary, submit: Callable[[int], None] | None = None) -> Any:
-    return Following(queue, diary, queue.folder.parent, submit).follow(queue.entries())
+    return JobFollower(queue, diary, queue.folder.parent, submit).follow(queue.entries())
 
 
 def test_a_job_does_what_waits_and_its_outcomes_reach_the_driver(
@@ -237,9 +239,9 @@ def test_what_a_job_takes_with_it_is_told_with_its_state(
     queue.add(one_per_process([task("a")]))
     entry = queue.take("7_0")
     assert entry is not None
-    queue.tell(JobMessage("started", entry.name, "a", "7_0", Device("cpu")))
+    queue.post(JobMessage("started", entry.name, "a", "7_0", Device("cpu")))
     heartbeat = Heartbeat("a", "training", largest_batch=9)
-    queue.tell(JobMessage("heartbeat", entry.name, "a", "7_0", heartbeat=heartbeat))
+    queue.post(JobMessage("heartbeat", entry.name, "a", "7_0", heartbeat=heartbeat))
     _ended(monkeypatch, **{"7_0": state})
     outcomes = list(_follow(queue, diary, lambda _: None))
     assert [each.failure for each in outcomes] == failures
@@ -251,15 +253,15 @@ def test_what_jobs_leave_waiting_is_given_to_others(
 ) -> None:
     name = queue.add(one_per_process([task("a")]))
     for job in ("7_0", "7_1"):
-        queue.begin(job)
+        queue.start_messages(job)
     submitted: list[int] = []
 
     def submit(n: int) -> None:
         submitted.append(n)
-        queue.tell(JobMessage("ended", name, "a", "7_2", outcome={}))
+        queue.post(JobMessage("ended", name, "a", "7_2", outcome={}))
         entry = queue.take("7_2")
         assert entry is not None
-        queue.end(entry)
+        queue.mark_ended(entry)
 
     _ended(monkeypatch, **{"7_0": "COMPLETED", "7_1": "COMPLETED"})
     (outcome,) = _follow(queue, diary, submit)
@@ -299,7 +301,7 @@ def test_the_command_of_the_readme_works_as_written(
     program, *arguments = text.partition("```bash\n")[2].partition("\n")[0].split()
     assert program == "ablate"
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(slurm.SlurmBackend, "_known_facts", lambda _: (FACTS, 1))
+    monkeypatch.setattr(slurm.SlurmBackend, "_cached_facts", lambda _: (FACTS, 1))
     done = CliRunner().invoke(app, [*arguments, "--results", str(tmp_path / "results")])
     assert done.exit_code == 0, done.output
     assert "submitted: 16 jobs (7)" in done.output

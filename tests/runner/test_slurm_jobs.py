@@ -250,7 +250,7 @@ def test_a_call_that_leaves_is_followed_by_the_next(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(EXPERIMENT)
     slurm_command = (*RUN, "--set", "training.steps=300", *SLURM, *CLUSTERS["local"])
     assert "6 tasks submitted: 2 jobs" in _output(tmp_path, *slurm_command, "--detach")
-    assert "everything is at work: 2 jobs" in _output(tmp_path, *slurm_command, "--detach")
+    assert "all tasks are running: 2 jobs" in _output(tmp_path, *slurm_command, "--detach")
     _output(tmp_path, "status", "--json")
     sessions = json.loads((tmp_path / "output").read_text(encoding="utf-8"))
     assert {Path(session["experiment"]).name for session in sessions} == {"study"}

@@ -24,7 +24,7 @@ MESSAGES = [
 @pytest.fixture
 def queue(tmp_path: Path) -> TaskQueue:
     queue = TaskQueue(tmp_path / "queue")
-    queue.make()
+    queue.create()
     return queue
 
 
@@ -56,10 +56,10 @@ def test_what_is_given_back_waits_in_its_place(queue: TaskQueue, task: MakeTask)
     _add(queue, task, "a", "b", "c")
     entry = queue.take("7_0")
     assert entry is not None
-    queue.end(entry)
+    queue.mark_ended(entry)
     queue.take("7_0")
     queue.take("7_1")
-    queue.give_back("7_0")
+    queue.requeue("7_0")
     assert _places(queue) == [("b", "", False), ("c", "7_1", False), ("a", "7_0", True)]
 
 
@@ -69,7 +69,7 @@ def test_what_has_begun_afresh_goes_on(queue: TaskQueue, task: MakeTask) -> None
         entry = queue.take("7")
         assert entry is not None
         assert [each.fresh for each in entry.tasks] == [is_fresh]
-        queue.give_back("7")
+        queue.requeue("7")
 
 
 def test_an_entry_whose_file_another_job_moves_is_left_to_it(
@@ -97,34 +97,34 @@ def test_a_removed_queue_has_nothing_more(queue: TaskQueue) -> None:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.kind)
 def test_a_message_survives_the_way(queue: TaskQueue, message: JobMessage) -> None:
-    queue.tell(message)
-    assert queue.read() == [message]
-    assert queue.read() == []
+    queue.post(message)
+    assert queue.read_messages() == [message]
+    assert queue.read_messages() == []
 
 
 def test_of_many_messages_the_last_of_each_kind_is_read(queue: TaskQueue) -> None:
     for step in (1, 2):
         for kind in ("ended", "heartbeat", "started"):
-            queue.tell(JobMessage(kind, "000000", "a", "7", outcome={"reason": str(step)}))
-    told = [(message.kind, message.outcome["reason"]) for message in queue.read()]
+            queue.post(JobMessage(kind, "000000", "a", "7", outcome={"reason": str(step)}))
+    told = [(message.kind, message.outcome["reason"]) for message in queue.read_messages()]
     assert told == [("started", "2"), ("heartbeat", "2"), ("ended", "2")]
 
 
 def test_a_line_that_is_still_being_written_is_read_later(queue: TaskQueue) -> None:
     line, file = MESSAGES[1].to_line(), queue.folder / "messages" / "7_0.jsonl"
     file.write_text(line[:30])
-    assert queue.read() == []
+    assert queue.read_messages() == []
     with file.open("a") as stream:
         stream.write(line[30:])
-    assert queue.read() == [MESSAGES[1]]
+    assert queue.read_messages() == [MESSAGES[1]]
 
 
 def test_a_line_that_a_kill_has_cut_short_spoils_no_other(queue: TaskQueue) -> None:
     (queue.folder / "messages" / "7_0.jsonl").write_text(MESSAGES[1].to_line()[:30])
-    assert not queue.has_begun("7_1")
-    queue.begin("7_0")
-    queue.tell(MESSAGES[0])
-    assert queue.read() == [MESSAGES[0]]
+    assert not queue.has_started("7_1")
+    queue.start_messages("7_0")
+    queue.post(MESSAGES[0])
+    assert queue.read_messages() == [MESSAGES[0]]
 
 
 def test_facts_and_jobs_are_kept(queue: TaskQueue) -> None:

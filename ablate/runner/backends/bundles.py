@@ -1,4 +1,4 @@
-"""What a task leaves, on its way to a store that the machine of its worker does not see."""
+"""Copies of result files, between a worker and a store on machines that share no folder."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ablate.store import FINISHED, Store
 from ablate.writing import atomic_write
 
 Bundle = dict[str, bytes]
-"""The contents of files, by their paths below the folder of results."""
+"""The contents of files, by their paths relative to the folder of results."""
 
 _RECORD = "record.json"
 
 
-def left_by(task: Task) -> Bundle:
-    """Return what a task has left on this machine: a probe, or all of a run's folder."""
+def outputs_of(task: Task) -> Bundle:
+    """Return the files that a task has written on this machine: a probe, or a run's folder."""
     store = Store(task.results)
     if task.action == "probe":
         return _read([store.probe_path(task.key), task.log], task.results)
@@ -27,22 +27,22 @@ def left_by(task: Task) -> Bundle:
     return _read(paths, task.results)
 
 
-def needed_by(group: TaskGroup) -> Bundle:
-    """Return what tasks read of the store: their probes, and checkpoints to continue from."""
+def inputs_of(group: TaskGroup) -> Bundle:
+    """Return the files of the store that tasks read: their probes, and runs to resume."""
     bundle: Bundle = {}
     for task in group:
         store = Store(task.results)
         bundle |= _read([store.probe_path(task.probe)], task.results)
         if (store.path(task.key) / "checkpoint.pt").exists() and not task.fresh:
-            bundle |= left_by(task)
+            bundle |= outputs_of(task)  # with the checkpoint
     return bundle
 
 
 def write(bundle: Bundle, results: Path) -> None:
-    """Write the files of a bundle below a folder; the record, which makes them a run, comes last.
+    """Write the files of a bundle into a folder of results; the record, which makes a run, last.
 
     Raises:
-        StoreError: if that fails.
+        StoreError: if a file cannot be written.
     """
     for name in sorted(bundle, key=lambda name: name.endswith(_RECORD)):
         try:
@@ -52,13 +52,14 @@ def write(bundle: Bundle, results: Path) -> None:
             raise StoreError(f"{results / name}: cannot be written: {error.strerror}") from error
 
 
-def deliver(task: Task, bundle: Bundle) -> None:
-    """Write what a task has left elsewhere into its store: a whole run, or none.
+def store_outputs(task: Task, bundle: Bundle) -> None:
+    """Write the outputs of a task on another machine into its store: a whole run, or none.
 
     A run that another process has finished meanwhile stays as it is.
 
     Raises:
-        StoreError: if that fails; then the run has no record, and is missing.
+        StoreError: if a file cannot be written; the run then has no record, so that it is made
+            again.
     """
     store = Store(task.results)
     if task.action == "probe":

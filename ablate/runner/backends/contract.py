@@ -1,9 +1,9 @@
 """The contracts of a backend, of its pool of workers, and of one worker process.
 
-A backend whose machines can be talked to starts a `WorkerProcess` for each worker slot and leaves
-the rest to `ablate.runner.pool.Pool`. One that hands groups over in another way has a pool of its
-own. Whichever it is, the process that does a group is ``python -m ablate.runner``, so that the
-numbers of a run do not depend on the backend.
+A backend that can exchange messages with its machines starts a `WorkerProcess` for each worker slot
+and uses `ablate.runner.pool.Pool`; one that cannot has a pool of its own. In both cases
+``python -m ablate.runner`` executes a group of tasks, so that the numbers of a run do not depend on
+the backend.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from ablate.runner.task import Message, Task
 
 
 class ClusterError(AblateError):
-    """A cluster cannot be reached, or what is there cannot make these runs."""
+    """A cluster cannot be reached, or its nodes cannot execute these runs."""
 
 
 @dataclass(frozen=True)
 class BackendRequest:
-    """What a backend is opened with.
+    """The arguments with which a backend is opened.
 
     Attributes:
         device: as ``--device`` names it.
         jobs: runs at a time: on each GPU, or cores of the CPU; None: as many as there are.
         results: the folder of results.
-        options: of this backend alone, by their names.
+        options: of this backend alone, by name.
     """
 
     device: str = "auto"
@@ -45,15 +45,15 @@ class BackendRequest:
 
 
 class Backend(ABC):
-    """Where tasks are done.
+    """Executes tasks, on this machine or on a cluster.
 
     A module of this package has a function ``open_backend``, which returns one.
 
     Attributes:
         worker_slots: one device for each process that may be at work at the same time. All are of
             one kind, so that the speeds of rows can be compared; those on other machines have
-            `facts`, because this process cannot ask them.
-        remarks: what a user should know of the choice, a sentence each.
+            `facts`, which were determined there.
+        remarks: what a user should know of the choice of devices, a sentence each.
     """
 
     worker_slots: Sequence[Device]
@@ -63,84 +63,84 @@ class Backend(ABC):
     def pool(
         self, listener: ProgressListener, grace_s: float
     ) -> AbstractContextManager[WorkerPool]:
-        """Return what does tasks; leaving it stops those that are still at work.
+        """Return a context with the pool of workers; its exit stops tasks that still run.
 
         Args:
-            listener: hears of tasks that start and of what they do.
-            grace_s: how long workers that are asked to stop may take to save what they have.
+            listener: is called when tasks start, and with their heartbeats.
+            grace_s: how long workers may take to save a checkpoint when they are stopped.
         """
 
-    def rejoin(self, tasks: Sequence[Task], listener: ProgressListener) -> Iterable[TaskOutcome]:
-        """Yield how tasks end that earlier calls have left at work; none unless overridden.
+    def reattach(self, tasks: Sequence[Task], listener: ProgressListener) -> Iterable[TaskOutcome]:
+        """Yield the outcomes of tasks that earlier calls left running; none unless overridden.
 
         Args:
-            tasks: runs that are wanted, and whose probes are.
-            listener: hears of what they do.
+            tasks: the requested runs; their probes may be running too.
+            listener: is called with their heartbeats.
         """
         return ()
 
-    def leave(self, work: Sequence[Sequence[TaskGroup]]) -> None:
-        """Have groups done without this process, and raise; nothing unless overridden.
+    def detach(self, work: Sequence[Sequence[TaskGroup]]) -> None:
+        """Submit groups that run without this process, and raise; nothing unless overridden.
 
         Args:
-            work: groups that are taken together, in order.
+            work: lists of groups, each of which one job executes in order.
 
         Raises:
-            DetachedError: says how to follow them.
+            DetachedError: says how to follow the jobs.
         """
         return
 
     def close(self) -> None:
-        """Give back what was taken; nothing unless overridden."""
+        """Release the resources of the backend; nothing unless overridden."""
         return
 
 
 class WorkerPool(Protocol):
-    """Does tasks."""
+    """Executes groups of tasks on the worker slots of a backend."""
 
     def run(
-        self, groups: Iterable[TaskGroup], *, is_alone: bool = False, shares_cores: bool = True
+        self, groups: Iterable[TaskGroup], *, is_exclusive: bool = False, shares_cores: bool = True
     ) -> Iterator[TaskOutcome]:
-        """Do all tasks, the first groups first; yield each when it has ended.
+        """Execute all tasks, the first groups first; yield each outcome when its task has ended.
 
         Args:
             groups: tasks that share a process.
-            is_alone: whether a group must have its device for itself.
-            shares_cores: whether those at work get the cores of a CPU that are left.
+            is_exclusive: whether a group must have its device for itself.
+            shares_cores: whether running groups may use the cores of idle worker slots.
 
         Raises:
-            RunError: if nothing is left to do them.
+            RunError: if no worker slot is left.
         """
 
 
 class WorkerProcess(Protocol):
-    """A process ``python -m ablate.runner``, which does one group of tasks after another."""
+    """A process ``python -m ablate.runner``, which executes one group of tasks after another."""
 
     @property
     def is_running(self) -> bool:
-        """Return whether it can be given a group."""
+        """Return whether it can execute another group."""
 
     def begin(self, group: TaskGroup) -> None:
-        """Send the tasks of a group, unless the process has died; then `messages` says so."""
+        """Send the tasks of a group; if the process has died, `messages` reports that."""
 
     def grant(self, n_cores: int) -> None:
         """Send how many cores the group may keep busy from now on."""
 
     def messages(self) -> Iterator[Message]:
-        """Yield what the process sends; the last is a `ProcessExited`, when there is no process."""
+        """Yield the messages of the process; the last is a `ProcessExited`, once it has ended."""
 
     def terminate(self) -> None:
-        """Ask it to save what it has and to stop."""
+        """Ask it to save a checkpoint and to stop."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait for its end; return whether that came within so many seconds."""
+        """Wait at most ``timeout`` seconds for its end; return whether it has ended."""
 
     def kill(self) -> None:
         """End it at once; `messages` ends too."""
 
     def close(self) -> None:
-        """Give back what belongs to a process that has ended, and of which nothing more is read."""
+        """Release the resources of a process that has ended, after its last message was read."""
 
 
 StartProcess = Callable[[Device, TaskGroup], WorkerProcess]
-"""Starts the process of a worker slot, of which ``TaskGroup`` will be the first group."""
+"""Starts a process on a worker slot's device; the group is the first that it will execute."""

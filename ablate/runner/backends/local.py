@@ -50,11 +50,11 @@ def open_backend(request: BackendRequest) -> Local:
 
 
 class LocalProcess:
-    """A `WorkerProcess` that is our child. It shares our process group, but not our Ctrl-C.
+    """A child process on this machine, in our process group but with SIGINT (Ctrl-C) blocked.
 
     Args:
-        device: what it sees.
-        log: what it prints before it begins a group goes to the end of this file.
+        device: the device visible to it.
+        log: standard error before its first group is appended to this file.
         command: starts it.
     """
 
@@ -82,7 +82,7 @@ class LocalProcess:
         return self._process.poll() is None
 
     def begin(self, group: TaskGroup) -> None:
-        """Send the tasks, and leave the pipe open: its end tells the worker of ours."""
+        """Send the tasks; the pipe stays open, so that EOF means that this process has ended."""
         self._send("".join(task.to_line() for task in group) + "\n")
 
     def grant(self, n_cores: int) -> None:

@@ -1,4 +1,4 @@
-"""What backends there are, and which options each has; imports nothing of theirs."""
+"""The names and options of the backends, without importing them."""
 
 from __future__ import annotations
 

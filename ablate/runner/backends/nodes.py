@@ -1,4 +1,4 @@
-"""What a machine of a cluster is, as a process there tells, and whether it runs the same code."""
+"""Hardware and software of a cluster's node, determined by a process there."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ablate.runner.staleness import code_digest
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What a process tells of the machine that it runs on.
+    """Hardware and software of the machine that a process runs on.
 
     Attributes:
-        versions: of everything that may move a number.
+        versions: of all libraries that numbers may depend on.
         code: the digest of this package.
-        device: that its runs would be made on.
-        sees_results: whether it sees the folder of results of the process that asks.
+        device: on which it would execute runs.
+        shares_results: whether the folder of results of the calling process is visible there.
     """
 
     versions: Mapping[str, str]
     code: str
     device: DeviceFacts
-    sees_results: bool
+    shares_results: bool
 
     @property
     def hardware(self) -> tuple[str, str]:
@@ -34,24 +34,24 @@ class NodeFacts:
         return self.device.hardware["device_name"], self.device.hardware["cpu_kind"]
 
 
-def describe(kind: Literal["cpu", "cuda"], marker: Path) -> NodeFacts:
+def describe_node(kind: Literal["cpu", "cuda"], marker: Path) -> NodeFacts:
     """Describe this machine.
 
     Args:
-        kind: of device that runs are made on.
-        marker: a file in the folder of results of the process that asks.
+        kind: of device that runs are executed on.
+        marker: a file in the folder of results of the calling process.
     """
     device = Device(kind, 0 if kind == "cuda" else None)
     facts = DeviceFacts(hardware_of(device), has_bf16(device), memory_mib(device))
     return NodeFacts(versions(), code_digest(), facts, marker.exists())
 
 
-def difference(node: NodeFacts) -> str | None:
-    """Return how the software of a machine differs from ours, in words; None if it does not."""
+def software_difference(node: NodeFacts) -> str | None:
+    """Return how a node's software differs from this machine's, in words; None if it does not."""
     ours = versions()
     for name in {**ours, **node.versions}:
         if node.versions.get(name) != ours.get(name):
-            return f"it has {name} {node.versions.get(name)}, and here is {ours.get(name)}"
+            return f"it has {name} {node.versions.get(name)}, this machine {ours.get(name)}"
     if node.code != code_digest():
-        return f"its code of ablate {ours['ablate']} is not the code here"
+        return f"its code of ablate {ours['ablate']} differs from this machine's"
     return None

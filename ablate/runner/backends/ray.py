@@ -1,7 +1,7 @@
 """The backend of a Ray cluster: an actor for each worker slot, which runs a worker on its node.
 
-Ray places actors and tells when a node is lost; what is done, in which order, and how it is
-repeated is decided by the same pool and queue as on one machine.
+Ray places actors and detects lost nodes. Scheduling and retries are those of a single machine
+(`ablate.runner.schedule`, `ablate.runner.pool`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ablate.errors import StoreError
 from ablate.runner.backends import nodes
-from ablate.runner.backends.bundles import deliver, needed_by
+from ablate.runner.backends.bundles import inputs_of, store_outputs
 from ablate.runner.backends.contract import Backend, BackendRequest, ClusterError
 from ablate.runner.backends.nodes import NodeFacts
-from ablate.runner.backends.relay import Parcel, Relay
+from ablate.runner.backends.relay import Relay, RelayedMessage
 from ablate.runner.devices import Device, DeviceError, n_cores
 from ablate.runner.listener import ProgressListener
 from ablate.runner.packing import TaskGroup
@@ -37,15 +37,15 @@ from ablate.runner.pool import Pool
 from ablate.runner.task import Message, ProcessExited, Task, TaskFinished
 from ablate.wording import counted
 
-_DESCRIBED_WITHIN_S = 120.0
+_DESCRIBE_TIMEOUT_S = 120.0
 _OBJECT_STORE_BYTES = 80 * 2**20  # of a cluster of our own; Ray takes no less than 75 MiB
-_REMOTE: Any = ray.remote  # its types know no groups of methods
+_REMOTE: Any = ray.remote  # its stubs lack concurrency_groups
 _RELAY = _REMOTE(concurrency_groups={"receive": 1})(Relay)
-_ANSWERS_WITHIN_S = 10.0
+_CONNECT_TIMEOUT_S = 10.0
 _PROCESSES_MIB = 700.0
 """Of an actor and its worker, beside what a run adds: each has PyTorch imported, which took 350 MiB
 with PyTorch 2.13 on Linux."""
-_SHARE_OF_A_GPU = 0.001  # for a task that only looks
+_GPU_SHARE_TO_DESCRIBE = 0.001  # of a GPU, for the task that describes its node
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class _Node:
     """A node of the cluster.
 
     Attributes:
-        id: by which Ray knows it.
+        id: Ray's id of it.
         name: of its host, with a number where several nodes share one.
-        resources: what Ray may give away there.
+        resources: that Ray schedules there, by name.
     """
 
     id: str
@@ -64,12 +64,12 @@ class _Node:
 
     @property
     def affinity(self) -> NodeAffinitySchedulingStrategy:
-        """Return what places an actor on this node and no other."""
+        """Return the strategy that places an actor on this node and no other."""
         return NodeAffinitySchedulingStrategy(self.id, soft=False)
 
 
 class RayBackend(Backend):
-    """Runs workers on the nodes of a cluster, of those whose hardware most worker slots share.
+    """Runs workers on those nodes of a cluster that have its most common hardware.
 
     Args:
         request: with the device, runs at a time on each node, and the folder of results.
@@ -90,14 +90,14 @@ class RayBackend(Backend):
             for node in alive
         }
         results = request.results.absolute()
-        known = _described([node for node in alive if n_slots[node]], kind, results)
+        facts = _describe_nodes([node for node in alive if n_slots[node]], kind, results)
         counts: Counter[tuple[str, str]] = Counter()
-        for node, facts in known.items():
-            counts[facts.hardware] += n_slots[node]
+        for node in facts:
+            counts[facts[node].hardware] += n_slots[node]
         chosen = counts.most_common(1)[0][0]
-        self._nodes = {node.name: node for node in known if known[node].hardware == chosen}
-        self._facts = {name: known[node] for name, node in self._nodes.items()}
-        self.remarks = _remarks({n.name: f for n, f in known.items() if n.name not in self._nodes})
+        self._nodes = {node.name: node for node in facts if facts[node].hardware == chosen}
+        self._facts = {name: facts[node] for name, node in self._nodes.items()}
+        self.remarks = _remarks({n.name: f for n, f in facts.items() if n.name not in self._nodes})
         self.worker_slots = [
             Device(kind, index if kind == "cuda" else None, name, self._facts[name].device)
             for name, node in self._nodes.items()
@@ -111,14 +111,14 @@ class RayBackend(Backend):
         ray.shutdown()
 
     def _start(self, device: Device, group: TaskGroup) -> RayProcess:
-        """Have Ray start a worker on the node of a device, with what the group needs of it."""
+        """Start a worker on the node of a device, with the resources that the group needs."""
         node = self._nodes[device.node]
         memory = _memory_bytes(group)
         if memory is not None:
             memory = min(memory, int(node.resources.get("memory", memory)))
         n, is_cuda = group[0].n_devices, device.kind == "cuda"
-        how = {
-            "is_shared": self._facts[node.name].sees_results,
+        relay_options = {
+            "is_shared": self._facts[node.name].shares_results,
             "serves_one_group": memory is not None or n > 1,
         }
         relay = _RELAY.options(
@@ -127,8 +127,11 @@ class RayBackend(Backend):
             memory=memory,
             max_restarts=0,
             scheduling_strategy=node.affinity,
-        ).remote(Device("cuda", 0, others=tuple(range(1, n))) if is_cuda else Device("cpu"), **how)
-        return RayProcess(relay, node, **how)
+        ).remote(
+            Device("cuda", 0, others=tuple(range(1, n))) if is_cuda else Device("cpu"),
+            **relay_options,
+        )
+        return RayProcess(relay, node, **relay_options)
 
 
 def open_backend(request: BackendRequest) -> RayBackend:
@@ -146,8 +149,8 @@ def open_backend(request: BackendRequest) -> RayBackend:
     }
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
-        _knock(address)
-        with _our_signals():
+        _check_port(address)
+        with _keep_sigterm_handler():
             ray.init(
                 address,
                 logging_level=logging.ERROR,
@@ -173,9 +176,9 @@ class RayProcess:
     Args:
         relay: the actor that runs it.
         node: where.
-        is_shared: whether the node sees the folder of results.
-        serves_one_group: whether the process ends with its first group, and gives back what it has
-            of the node beyond one device or core.
+        is_shared: whether the folder of results is visible on the node.
+        serves_one_group: whether the process ends with its first group, which releases its memory
+            or its further devices.
     """
 
     def __init__(
@@ -197,7 +200,7 @@ class RayProcess:
 
     def begin(self, group: TaskGroup) -> None:
         self._tasks = {task.key: task for task in group}
-        self._relay.begin.remote(group, {} if self._is_shared else needed_by(group))
+        self._relay.begin.remote(group, {} if self._is_shared else inputs_of(group))
 
     def grant(self, n_cores: int) -> None:
         self._relay.grant.remote(n_cores)
@@ -205,10 +208,10 @@ class RayProcess:
     def messages(self) -> Iterator[Message]:
         try:
             while not self._ended.is_set():
-                for parcel in self._received():
-                    if parcel.is_last:
+                for relayed in self._receive():
+                    if relayed.is_last:
                         self._ended.set()
-                    yield self._unpacked(parcel)
+                    yield self._store_bundles(relayed)
         except (RayError, ConnectionError) as error:
             self._ended.set()
             yield self._exited(error)
@@ -226,24 +229,25 @@ class RayProcess:
     def close(self) -> None:
         return
 
-    def _received(self) -> Sequence[Parcel]:
+    def _receive(self) -> Sequence[RelayedMessage]:
         receive = self._relay.receive.options(concurrency_group="receive")
         return ray.get(receive.remote())
 
-    def _unpacked(self, parcel: Parcel) -> Message:
-        """Write what came with a message into the store; return the message."""
+    def _store_bundles(self, relayed: RelayedMessage) -> Message:
+        """Write the bundles of a message into the store; return the message."""
         try:
-            for key, bundle in parcel.bundles.items():
-                deliver(self._tasks[key], bundle)
+            for key, bundle in relayed.bundles.items():
+                store_outputs(self._tasks[key], bundle)
         except (StoreError, OSError) as error:
-            if isinstance(parcel.message, TaskFinished):
-                return TaskFinished(parcel.message.key, "other", str(error))
-        return parcel.message
+            if isinstance(relayed.message, TaskFinished):
+                return TaskFinished(relayed.message.key, "other", str(error))
+        return relayed.message
 
     def _exited(self, error: Exception) -> ProcessExited:
-        """Return how a process ended of which Ray knows only that it does not answer.
+        """Return how a process ended whose actor does not answer.
 
-        If its node only seems to be lost, its run is still locked there and not made twice.
+        If its node is only unreachable, the lock of its run is still held there, so that the run is
+        not executed twice.
         """
         if isinstance(error, ActorDiedError) and _is_alive(self._node.id):
             return ProcessExited(-signal.SIGKILL)
@@ -251,25 +255,25 @@ class RayProcess:
         return ProcessExited(1, f"the node {self._node.name} does not answer any more{why}")
 
 
-def _knock(address: str) -> None:
-    """Raise an OSError if no port is open at an address, for which Ray would wait for minutes."""
+def _check_port(address: str) -> None:
+    """Raise an OSError if no port is open at an address; Ray would wait for it for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
-        socket.create_connection((host, int(port)), _ANSWERS_WITHIN_S).close()
+        socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
 
 
 def _nodes() -> list[_Node]:
     """Return the nodes of the cluster that are alive."""
     alive = [node for node in ray.nodes() if node["Alive"]]
     hosts = Counter(node["NodeManagerHostname"] for node in alive)
-    known: list[_Node] = []
+    nodes_alive: list[_Node] = []
     numbers: Counter[str] = Counter()
     for node in sorted(alive, key=lambda node: (node["NodeManagerHostname"], node["NodeID"])):
         host = node["NodeManagerHostname"]
         numbers[host] += 1
         name = f"{host}#{numbers[host]}" if hosts[host] > 1 else host
-        known.append(_Node(node["NodeID"], name, node["Resources"]))
-    return known
+        nodes_alive.append(_Node(node["NodeID"], name, node["Resources"]))
+    return nodes_alive
 
 
 def _is_alive(node_id: str) -> bool:
@@ -284,51 +288,51 @@ def _kind(wanted: str, alive: Sequence[_Node]) -> Literal["cpu", "cuda"]:
     if wanted == "cpu":
         return "cpu"
     if wanted != "cuda":
-        raise DeviceError(f"--device {wanted}: Ray chooses devices; say auto, cpu or cuda")
+        raise DeviceError(f"--device {wanted}: Ray chooses devices; use auto, cpu or cuda")
     if not has_gpus:
         raise DeviceError("--device cuda was asked for, but no node of the cluster has a GPU")
     return "cuda"
 
 
-def _described(
+def _describe_nodes(
     alive: Sequence[_Node], kind: Literal["cpu", "cuda"], results: Path
 ) -> dict[_Node, NodeFacts]:
-    """Return what each node tells of itself.
+    """Return the facts of each node.
 
     Raises:
         ClusterError: if one does not answer, or runs other code.
     """
     if not alive:
         raise ClusterError("no node of the cluster has a free device or core to offer")
-    describe = ray.remote(max_calls=1)(nodes.describe)
-    share = _SHARE_OF_A_GPU if kind == "cuda" else 0
-    known: dict[_Node, NodeFacts] = {}
+    describe = ray.remote(max_calls=1)(nodes.describe_node)
+    share = _GPU_SHARE_TO_DESCRIBE if kind == "cuda" else 0
+    facts: dict[_Node, NodeFacts] = {}
     with _marker(results) as marker:
-        asked = {
+        pending = {
             node: describe.options(
                 num_cpus=0, num_gpus=share, scheduling_strategy=node.affinity
             ).remote(kind, marker)
             for node in alive
         }
-        for node, answer in asked.items():
+        for node, answer in pending.items():
             try:
-                known[node] = ray.get(answer, timeout=_DESCRIBED_WITHIN_S)
+                facts[node] = ray.get(answer, timeout=_DESCRIBE_TIMEOUT_S)
             except RayError as error:
                 raise ClusterError(
-                    f"the node {node.name} cannot tell what it is: {_last_line(error)}; install "
-                    "the same version of ablate on every node"
+                    f"the node {node.name} cannot describe its device: {_last_line(error)}; "
+                    "install the same version of ablate on every node"
                 ) from error
-            reason = nodes.difference(known[node])
+            reason = nodes.software_difference(facts[node])
             if reason is not None:
                 raise ClusterError(
-                    f"the node {node.name} would not make the same runs: {reason}; install the "
-                    "same environment on every node"
+                    f"the node {node.name} has other software: {reason}; install the same "
+                    "environment on every node"
                 )
-    return known
+    return facts
 
 
 def _remarks(left_out: Mapping[str, NodeFacts]) -> list[str]:
-    """Return which nodes do nothing, and why."""
+    """Return which nodes are not used, and why."""
     if not left_out:
         return []
     names = ", ".join(f"{name} ({facts.hardware[0]})" for name, facts in left_out.items())
@@ -344,7 +348,7 @@ def _last_line(error: BaseException) -> str:
 
 @contextmanager
 def _marker(results: Path) -> Iterator[Path]:
-    """Yield a file in the folder of results: a node that sees it shares the folder."""
+    """Yield a file in the folder of results; a node on which it exists shares the folder."""
     marker = results / f".shared-{uuid4().hex}"
     try:
         results.mkdir(parents=True, exist_ok=True)
@@ -358,14 +362,14 @@ def _marker(results: Path) -> Iterator[Path]:
 
 
 def _memory_bytes(group: TaskGroup) -> int | None:
-    """Return the memory of a CPU that runs were measured to need; None if that is not known."""
+    """Return the CPU memory that the runs of a group need, as measured; None if it is unknown."""
     mib = _PROCESSES_MIB + sum(task.memory_mib for task in group)
     return None if math.isinf(mib) or group[0].device == "cuda" else int(mib * 2**20)
 
 
 @contextmanager
-def _our_signals() -> Iterator[None]:
-    """Keep our handling of SIGTERM, in whose place Ray would put one of its own."""
+def _keep_sigterm_handler() -> Iterator[None]:
+    """Keep our handler of SIGTERM, which Ray would replace."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Opening a backend by its name. It is imported then, and with it what it needs."""
+"""Opening a backend by its name; only then are its module and its packages imported."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def open_backend(name: str, request: BackendRequest) -> Backend:
     if name not in BACKENDS:
         raise SpecError(no_such("backend", name, NAMES))
     entry = BACKENDS[name]
-    foreign = [option for option in request.options if option not in entry.options]
-    if foreign:
-        raise SpecError(_foreign(foreign[0], name))
+    wrong = [option for option in request.options if option not in entry.options]
+    if wrong:
+        raise SpecError(_wrong_option(wrong[0], name))
     try:
         module = import_module(f"ablate.runner.backends.{entry.module}")
     except ModuleNotFoundError as error:
@@ -35,8 +35,8 @@ def open_backend(name: str, request: BackendRequest) -> Backend:
     return module.open_backend(request)
 
 
-def _foreign(option: str, name: str) -> str:
-    """Return that a backend has no such option, and which one has."""
+def _wrong_option(option: str, name: str) -> str:
+    """Return the message for an option that a backend does not have."""
     flag = f"--{option.replace('_', '-')}"
     owners = [other for other, entry in BACKENDS.items() if option in entry.options]
     if not owners:

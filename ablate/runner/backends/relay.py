@@ -1,4 +1,4 @@
-"""A worker process on a machine of a cluster, driven from another machine."""
+"""A worker process on a node of a cluster, controlled from another machine (the driver)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ablate.data.cache import cache_folder
-from ablate.runner.backends.bundles import Bundle, left_by, write
+from ablate.runner.backends.bundles import Bundle, outputs_of, write
 from ablate.runner.backends.local import LocalProcess
 from ablate.runner.devices import Device
 from ablate.runner.packing import TaskGroup
@@ -18,13 +18,13 @@ from ablate.runner.task import Message, ProcessExited, Task, TaskFinished
 
 
 @dataclass(frozen=True)
-class Parcel:
-    """A message of a worker on its way to the driver.
+class RelayedMessage:
+    """A message of a worker for the driver.
 
     Attributes:
         message: the worker's.
-        bundles: what tasks have left, by their keys, where the driver has another folder of
-            results.
+        bundles: the outputs of tasks that have ended, by their keys; empty where the driver shares
+            the folder of results.
         is_last: whether the process has ended.
     """
 
@@ -34,15 +34,14 @@ class Parcel:
 
 
 class Relay:
-    """Starts a worker process on the machine it is on, and passes on what goes to it and comes.
+    """A Ray actor that starts a worker process on its node and forwards messages both ways.
 
-    Its methods are called from afar: `begin`, `grant` and `terminate` in their order, `receive`
-    beside them.
+    The driver calls `begin`, `grant` and `terminate` one at a time, and `receive` concurrently.
 
     Args:
-        device: what the process sees.
-        is_shared: whether the folder of results is here under the same path. If not, each group
-            gets a folder of its own, which is gone when the group is over.
+        device: the device visible to the process.
+        is_shared: whether the folder of results has the same path on this node. If not, each group
+            gets a temporary folder, which is removed when the group has ended.
         serves_one_group: whether the process ends with its first group.
     """
 
@@ -50,22 +49,27 @@ class Relay:
         self._device = device
         self._is_shared, self._serves_one_group = is_shared, serves_one_group
         self._process: LocalProcess | None = None
-        self._left: dict[str, Task] = {}
+        self._unfinished: dict[str, Task] = {}
         self._folder = Path()
-        self._parcels: queue.SimpleQueue[Parcel] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[RelayedMessage] = queue.SimpleQueue()
 
     def begin(self, group: TaskGroup, needed: Bundle) -> None:
-        """Give the process a group, and what its tasks read of the store."""
+        """Send the process a group.
+
+        Args:
+            group: tasks that share the process.
+            needed: the files of the store that they read.
+        """
         if not self._is_shared:
-            group = self._moved(group)
+            group = self._relocated(group)
             write(needed, self._folder)
-        self._left = {task.key: task for task in group}
+        self._unfinished = {task.key: task for task in group}
         for task in group:
             task.log.parent.mkdir(parents=True, exist_ok=True)
         if self._process is None:
             is_started = threading.Event()
             arguments = (group[0].log, is_started)
-            threading.Thread(target=self._pass_on, args=arguments, daemon=True).start()
+            threading.Thread(target=self._forward_messages, args=arguments, daemon=True).start()
             is_started.wait()
         if self._process is not None:
             self._process.begin(group)
@@ -76,49 +80,53 @@ class Relay:
             self._process.grant(n_cores)
 
     def terminate(self) -> None:
-        """Ask the process to save what it has and to stop."""
+        """Ask the process to save a checkpoint and to stop."""
         if self._process is not None:
             self._process.terminate()
 
-    def receive(self) -> list[Parcel]:
-        """Wait for messages, and return those that have come."""
-        parcels = [self._parcels.get()]
-        while not self._parcels.empty():
-            parcels.append(self._parcels.get())
-        return parcels
+    def receive(self) -> list[RelayedMessage]:
+        """Wait for a message; return all that have arrived."""
+        messages = [self._outbox.get()]
+        while not self._outbox.empty():
+            messages.append(self._outbox.get())
+        return messages
 
-    def _moved(self, group: TaskGroup) -> TaskGroup:
-        """Return a group that is done in a new folder of this machine."""
+    def _relocated(self, group: TaskGroup) -> TaskGroup:
+        """Return the group with a new temporary folder as its folder of results."""
         scratch = cache_folder("scratch")
         scratch.mkdir(parents=True, exist_ok=True)
         self._folder = Path(tempfile.mkdtemp(dir=scratch))
         return tuple(replace(task, results=self._folder) for task in group)
 
-    def _pass_on(self, log: Path, is_started: threading.Event) -> None:
-        """Start the process and pass on its messages; it dies with the thread that started it."""
+    def _forward_messages(self, log: Path, is_started: threading.Event) -> None:
+        """Start the process and forward its messages.
+
+        The process is killed when the thread that started it ends (`ablate.processes`), so that
+        one thread does both.
+        """
         try:
             self._process = process = LocalProcess(self._device, log)
         except OSError as error:
             reason = f"no worker can be started: {error}"
-            self._parcels.put(Parcel(ProcessExited(1, reason), is_last=True))
+            self._outbox.put(RelayedMessage(ProcessExited(1, reason), is_last=True))
             return
         finally:
             is_started.set()
         for message in process.messages():
             is_over = isinstance(message, ProcessExited)
             is_last = is_over and (self._serves_one_group or not process.is_running)
-            self._parcels.put(Parcel(message, self._bundles(message), is_last))
+            self._outbox.put(RelayedMessage(message, self._outputs(message), is_last))
         process.close()
 
-    def _bundles(self, message: Message) -> dict[str, Bundle]:
-        """Return what the tasks have left of whose end a message tells."""
+    def _outputs(self, message: Message) -> dict[str, Bundle]:
+        """Return the outputs of the tasks that have ended with a message, by their keys."""
         if self._is_shared:
             return {}
-        if isinstance(message, TaskFinished) and message.key in self._left:
-            return {message.key: left_by(self._left.pop(message.key))}
+        if isinstance(message, TaskFinished) and message.key in self._unfinished:
+            return {message.key: outputs_of(self._unfinished.pop(message.key))}
         if isinstance(message, ProcessExited):
-            left, self._left = self._left, {}
-            bundles = {key: left_by(task) for key, task in left.items()}
+            unfinished, self._unfinished = self._unfinished, {}
+            bundles = {key: outputs_of(task) for key, task in unfinished.items()}
             shutil.rmtree(self._folder, ignore_errors=True)
             return bundles
         return {}

@@ -2,9 +2,9 @@
 
 <results>/slurm/logs/           what the jobs print, and submitit's files
 <results>/slurm/<time>-<pid>/   the queue of one call, see `task_queue`
-<results>/slurm/devices.json    what jobs with the same options compute on
+<results>/slurm/devices.json    the device of jobs, by the options that choose nodes
 
-The jobs go on without the process that has submitted them, and a later call follows what they do.
+The jobs do not need the process that has submitted them; a later call can follow them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ablate.errors import DetachedError
 from ablate.hashing import sha256_of_text
 from ablate.runner.backends import slurm_cluster
 from ablate.runner.backends.contract import Backend, BackendRequest, ClusterError
-from ablate.runner.backends.following import Following
+from ablate.runner.backends.job_follower import JobFollower
 from ablate.runner.backends.slurm_job import QueueJob
 from ablate.runner.backends.slurm_options import read_options
 from ablate.runner.backends.task_queue import Entry, TaskQueue
@@ -37,7 +37,7 @@ from ablate.runner.task import Task
 from ablate.store import write_whole
 from ablate.wording import counted
 
-_IDLE_S = 60.0  # between two rounds of probes, or until a failed run is repeated
+_IDLE_S = 60.0  # that a job waits for further entries, as between two rounds of probes
 _POLL_S = 0.5
 
 
@@ -45,11 +45,11 @@ class SlurmBackend(Backend):
     """Submits workers to a Slurm cluster that shares the folder of results.
 
     Args:
-        request: with what is asked of the jobs.
+        request: with the options of the jobs.
 
     Raises:
-        SpecError: if an option makes no sense.
-        ClusterError: if the cluster takes no jobs, or the first job fails.
+        SpecError: if an option is malformed.
+        ClusterError: if the cluster accepts no jobs, or the first job fails.
     """
 
     def __init__(self, request: BackendRequest) -> None:
@@ -60,12 +60,12 @@ class SlurmBackend(Backend):
         self.queue = TaskQueue(_folder(self.results) / name)
         self._request = request
         self._submitted: list[Any] = []
-        self._left_at_work: set[str] = set()  # keys of tasks that jobs of earlier calls have
-        self._others: list[str] = []  # jobs of earlier calls that are followed
-        self._leaves = False
-        self._tidy()
+        self._running_elsewhere: set[str] = set()  # keys of tasks in jobs of earlier calls
+        self._earlier_jobs: list[str] = []  # jobs of earlier calls that are followed
+        self._is_detached = False  # whether jobs go on after this process
+        self._remove_finished_queues()
         self._n_slots = 1  # of a job
-        facts, self._n_slots = self._known_facts() or self._ask()
+        facts, self._n_slots = self._cached_facts() or self._query_device()
         kind = facts.hardware["device"]
         self.worker_slots = tuple(
             Device(kind, None if kind == "cpu" else index, f"job {number}", facts)
@@ -77,9 +77,9 @@ class SlurmBackend(Backend):
         return SlurmPool(self, listener)
 
     def close(self) -> None:
-        """Have the jobs end that have nothing to do, unless they go on without this process."""
-        if not self._leaves:
-            slurm_cluster.cancel(self.jobs, self.options.cluster, is_waiting=True)
+        """Cancel pending jobs and remove the queue, which ends idle jobs, unless detached."""
+        if not self._is_detached:
+            slurm_cluster.cancel(self.jobs, self.options.cluster, only_pending=True)
             self.queue.remove()
             slurm_cluster.remove_pickles(self.jobs, self.logs)
 
@@ -89,21 +89,21 @@ class SlurmBackend(Backend):
         return [job.job_id for job in self._submitted]
 
     def submit(self, n_runs: int, idle_s: float = _IDLE_S) -> list[str]:
-        """Submit as many jobs as runs need, but for those that are there.
+        """Submit the jobs that are missing for ``n_runs`` runs at the same time.
 
         Args:
-            n_runs: worker slots that are needed at the same time.
-            idle_s: how long a job waits for more.
+            n_runs: worker slots that are needed.
+            idle_s: seconds that a job waits for further entries before it ends.
 
         Returns:
-            The ids of new jobs.
+            The ids of the new jobs.
         """
-        over = slurm_cluster.ended(self.jobs, self.options.cluster)
+        over = slurm_cluster.ended_jobs(self.jobs, self.options.cluster)
         n_wanted = min(math.ceil(n_runs / self._n_slots), self.options.n_jobs)
         n_new = n_wanted - (len(self._submitted) - len(over))
         if n_new <= 0:
             return []
-        self.queue.make()
+        self.queue.create()
         job = QueueJob(
             folder=self.queue.folder,
             device=self._request.device,
@@ -116,94 +116,94 @@ class SlurmBackend(Backend):
         self.queue.save_jobs(self.jobs, self.options.cluster)
         return [each.job_id for each in new]
 
-    def rejoin(self, tasks: Sequence[Task], listener: ProgressListener) -> Iterator[TaskOutcome]:
-        """Follow what earlier calls have left at work of these tasks; yield how it ends.
+    def reattach(self, tasks: Sequence[Task], listener: ProgressListener) -> Iterator[TaskOutcome]:
+        """Follow these tasks in jobs of earlier calls; yield their outcomes.
 
-        A call that is to leave again only looks.
+        With --detach only the outcomes that are there already, without waiting.
         """
         keys = {task.key for task in tasks} | {task.probe for task in tasks}
-        for queue in self._earlier():
+        for queue in self._earlier_queues():
             entries = [e for e in queue.entries() if keys & {task.key for task in e.tasks}]
             if all(entry.is_over for entry in entries):
                 continue
             jobs, _ = queue.jobs()
-            self._others += jobs
+            self._earlier_jobs += jobs
             left = [task for entry in entries for task in entry.tasks if not entry.is_over]
-            what = f"{counted(len(left), 'task')} of an earlier call: {_named(jobs)}"
+            what = f"{counted(len(left), 'task')} of an earlier call: {_describe_jobs(jobs)}"
             listener.expect(left, what, len(jobs))
-            following = Following(queue, listener, self.logs)
-            yield from following.follow(entries, is_waiting=not self.options.is_detached)
+            following = JobFollower(queue, listener, self.logs)
+            yield from following.follow(entries, is_blocking=not self.options.is_detached)
             open_ = [entry for entry in queue.entries() if not entry.is_over]
-            self._left_at_work |= {task.key for entry in open_ for task in entry.tasks}
-            self._tidy()
+            self._running_elsewhere |= {task.key for entry in open_ for task in entry.tasks}
+            self._remove_finished_queues()
 
-    def leave(self, work: Sequence[Sequence[TaskGroup]]) -> None:
-        """Submit jobs for entries and leave, if that was asked for.
+    def detach(self, work: Sequence[Sequence[TaskGroup]]) -> None:
+        """With --detach submit jobs for all groups, and raise; otherwise do nothing.
 
         Raises:
             DetachedError: says how to follow the jobs.
         """
         if not self.options.is_detached:
             return
-        remaining = [[g for g in groups if not self._is_at_work(g)] for groups in work]
+        remaining = [[g for g in groups if not self._is_running_elsewhere(g)] for groups in work]
         remaining = [groups for groups in remaining if groups]
-        if not remaining and not self._left_at_work:
+        if not remaining and not self._running_elsewhere:
             return
-        self.queue.make()
+        self.queue.create()
         entries = [Entry(self.queue.add(groups), groups) for groups in remaining]
         self.submit(sum(entry.n_slots for entry in entries), idle_s=0.0)
-        self._leaves = bool(self.jobs)
+        self._is_detached = bool(self.jobs)
         n_tasks = sum(len(group) for groups in remaining for group in groups)
-        what = f"{counted(n_tasks, 'task')} submitted" if n_tasks else "everything is at work"
+        what = f"{counted(n_tasks, 'task')} submitted" if n_tasks else "all tasks are running"
         raise DetachedError(
-            f"{what}: {_named([*self._others, *self.jobs])}\n"
+            f"{what}: {_describe_jobs([*self._earlier_jobs, *self.jobs])}\n"
             "the same command without --detach follows them and prints the table; "
             f"`ablate status --results {self.results}` says how far they are; logs: {self.logs}"
         )
 
-    def _is_at_work(self, group: TaskGroup) -> bool:
-        return any(task.key in self._left_at_work for task in group)
+    def _is_running_elsewhere(self, group: TaskGroup) -> bool:
+        return any(task.key in self._running_elsewhere for task in group)
 
-    def _earlier(self) -> list[TaskQueue]:
+    def _earlier_queues(self) -> list[TaskQueue]:
         """Return the queues of other calls, the oldest first."""
         files = sorted(_folder(self.results).glob("*/jobs.json"))
         return [TaskQueue(f.parent) for f in files if f.parent != self.queue.folder]
 
-    def _tidy(self) -> None:
-        """Remove the queues of calls of which nothing is left to do and every job has ended."""
-        for queue in self._earlier():
+    def _remove_finished_queues(self) -> None:
+        """Remove the queues of earlier calls whose entries and jobs have all ended."""
+        for queue in self._earlier_queues():
             jobs, cluster = queue.jobs()
             is_open = any(not entry.is_over for entry in queue.entries())
-            if not is_open and len(slurm_cluster.ended(jobs, cluster)) == len(jobs):
+            if not is_open and len(slurm_cluster.ended_jobs(jobs, cluster)) == len(jobs):
                 queue.remove()
                 slurm_cluster.remove_pickles(jobs, self.logs)
 
     def stop(self) -> None:
-        """Cancel the jobs of this call, which keep what they have; say which others go on."""
+        """Cancel the jobs of this call, which save checkpoints; print which earlier ones go on."""
         if self.jobs:
             slurm_cluster.cancel(self.jobs, self.options.cluster)
-            _print(f"{_named(self.jobs)} cancelled; with --detach they would go on")
-        if self._others:
-            _print(f"{_named(self._others)} of an earlier call go on; scancel ends them")
+            _print(f"{_describe_jobs(self.jobs)} cancelled; with --detach they would go on")
+        if self._earlier_jobs:
+            _print(
+                f"{_describe_jobs(self._earlier_jobs)} of an earlier call go on; scancel ends them"
+            )
 
-    def _known_facts(self) -> tuple[DeviceFacts, int] | None:
-        known = _read(_folder(self.results) / "devices.json").get(self._kind_of_nodes)
+    def _cached_facts(self) -> tuple[DeviceFacts, int] | None:
+        known = _read_json(_folder(self.results) / "devices.json").get(self._kind_of_nodes)
         if known is None:
             return None
         facts, n_slots = DeviceFacts(**known["facts"]), known["n_slots"]
-        self.queue.make()
+        self.queue.create()
         self.queue.save_facts(facts, n_slots)
         return facts, n_slots
 
-    def _ask(self) -> tuple[DeviceFacts, int]:
-        """Submit a first job, and wait until it says what it computes on."""
+    def _query_device(self) -> tuple[DeviceFacts, int]:
+        """Submit a first job, and wait until it reports its device; return that and its slots."""
         (job,) = self.submit(1)
-        _print(
-            f"job {job} will say what its device is; logs: {slurm_cluster.log_of(job, self.logs)}"
-        )
+        _print(f"waiting for the device of job {job}; logs: {slurm_cluster.log_of(job, self.logs)}")
         try:
             while (known := self.queue.facts())[0] is None:
-                if slurm_cluster.ended([job], self.options.cluster):
+                if slurm_cluster.ended_jobs([job], self.options.cluster):
                     line = slurm_cluster.last_line(job, self.logs) or "it printed nothing"
                     raise ClusterError(f"job {job} ended before it began: {line}")
                 time.sleep(_POLL_S)
@@ -213,18 +213,18 @@ class SlurmBackend(Backend):
             raise
         file = _folder(self.results) / "devices.json"
         facts, n_slots = known
-        assert facts is not None, "a job has told them"
-        of_nodes = {"facts": asdict(facts), "n_slots": n_slots}
-        content = {**_read(file), self._kind_of_nodes: of_nodes}
+        assert facts is not None, "the loop above waits for them"
+        device = {"facts": asdict(facts), "n_slots": n_slots}
+        content = {**_read_json(file), self._kind_of_nodes: device}
         write_whole(file, json.dumps(content, indent=1) + "\n")
         return facts, n_slots
 
     @property
     def _kind_of_nodes(self) -> str:
-        """Return 16 hex digits for all that decides on which nodes the jobs are made."""
+        """Return a hash, 16 hex digits, of all options that decide which nodes are used."""
         known = [
             self.options.cluster,
-            self.options.of_nodes,
+            self.options.node_parameters,
             self._request.device,
             self._request.jobs,
         ]
@@ -235,8 +235,8 @@ def open_backend(request: BackendRequest) -> SlurmBackend:
     """Return the backend of the cluster that this machine submits to.
 
     Raises:
-        SpecError: if an option makes no sense.
-        ClusterError: if the cluster takes no jobs, or the first job fails.
+        SpecError: if an option is malformed.
+        ClusterError: if the cluster accepts no jobs, or the first job fails.
     """
     return SlurmBackend(request)
 
@@ -246,7 +246,7 @@ class SlurmPool:
 
     Args:
         backend: submits the jobs.
-        listener: hears of tasks that start and of what they do.
+        listener: is called when tasks start, and with their heartbeats.
     """
 
     def __init__(self, backend: SlurmBackend, listener: ProgressListener) -> None:
@@ -261,44 +261,44 @@ class SlurmPool:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Cancel the jobs if the work ends before its time, unless they go on without us."""
+        """Cancel the jobs if an error ends the work early, unless they are detached."""
         if error is not None and not isinstance(error, DetachedError):
             self._backend.stop()
 
     def run(
-        self, groups: Iterable[TaskGroup], *, is_alone: bool = False, shares_cores: bool = True
+        self, groups: Iterable[TaskGroup], *, is_exclusive: bool = False, shares_cores: bool = True
     ) -> Iterator[TaskOutcome]:
-        """Do all tasks, the first groups first; yield each when it has ended.
+        """Execute all tasks, the first groups first; yield each outcome when its task has ended.
 
-        Every job has devices of its own, so that a group is alone there in any case.
+        Every job has devices of its own, so that a group has its device for itself in any case.
 
         Raises:
-            ClusterError: if jobs end before they take anything.
+            ClusterError: if jobs end before they take an entry.
         """
         queue = self._backend.queue
-        queue.make()
+        queue.create()
         entries = [Entry(queue.add([group]), [group]) for group in groups]
         self._submit(sum(entry.n_slots for entry in entries))
-        following = Following(queue, self._listener, self._backend.logs, self._submit)
+        following = JobFollower(queue, self._listener, self._backend.logs, self._submit)
         yield from following.follow(entries)
 
     def _submit(self, n_runs: int) -> None:
         if new := self._backend.submit(n_runs):
-            self._listener.note(f"{_named(new)} submitted; logs: {self._backend.logs}")
+            self._listener.note(f"{_describe_jobs(new)} submitted; logs: {self._backend.logs}")
 
 
 def _folder(results: Path) -> Path:
     return results / "slurm"
 
 
-def _read(file: Path) -> Mapping[str, Any]:
+def _read_json(file: Path) -> Mapping[str, Any]:
     try:
         return json.loads(file.read_bytes())
     except (FileNotFoundError, ValueError):
         return {}
 
 
-def _named(jobs: Sequence[str]) -> str:
+def _describe_jobs(jobs: Sequence[str]) -> str:
     arrays = sorted({job.partition("_")[0] for job in jobs})
     return f"{counted(len(jobs), 'job')} ({', '.join(arrays)})"
 

@@ -1,4 +1,4 @@
-"""Submitting jobs, and what has become of them: of Slurm, and of processes that stand for jobs."""
+"""Submission, states and cancellation of jobs: of Slurm, or local processes in place of jobs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from submitit.helpers import environment_variables
 from ablate.runner.backends.contract import ClusterError
 from ablate.runner.backends.slurm_options import SlurmOptions
 
-_MOST_TIMEOUTS = 10_000  # submitit counts them; every one is followed by some progress
-_ASK_WITHIN_S = 60
-_AT_WORK = (
+_MAX_TIMEOUTS = 10_000  # of a job, after which submitit gives it up; runs progress before each
+_COMMAND_TIMEOUT_S = 60
+_ACTIVE_STATES = (
     *("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STAGE_OUT", "SIGNALING"),
     *("REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "STOPPED", "SPECIAL_EXIT"),
 )
@@ -32,19 +32,19 @@ def submit(job: Callable[[], None], n: int, options: SlurmOptions, logs: Path) -
     """Submit a job array.
 
     Args:
-        job: what each of the jobs calls.
-        n: how many there are.
-        options: of all of them.
+        job: the function that each job calls.
+        n: number of jobs.
+        options: of the jobs.
         logs: the folder of their logs.
 
     Raises:
-        ClusterError: if the cluster does not take them.
+        ClusterError: if the cluster does not accept them.
     """
     kind = SlurmExecutor if options.cluster == "slurm" else LocalExecutor
     # The same code as ours, wherever it was imported from
     path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
     try:
-        executor = kind(logs, max_num_timeout=_MOST_TIMEOUTS)
+        executor = kind(logs, max_num_timeout=_MAX_TIMEOUTS)
         executor.update_parameters(**options.parameters)
         with environment_variables(PYTHONPATH=path):
             return list(executor.submit_array([job] * n))
@@ -52,24 +52,24 @@ def submit(job: Callable[[], None], n: int, options: SlurmOptions, logs: Path) -
         raise ClusterError(f"the jobs cannot be submitted: {_one_line(error)}") from error
 
 
-def ended(jobs: Sequence[str], cluster: str) -> dict[str, str]:
-    """Return the states of those jobs that are over; nothing if that cannot be known now."""
+def ended_jobs(jobs: Sequence[str], cluster: str) -> dict[str, str]:
+    """Return the states of the jobs that have ended, by id; none if Slurm does not answer now."""
     if not jobs:
         return {}
-    return _ended_in_slurm(jobs) if cluster == "slurm" else _ended_here(jobs)
+    return _ended_in_slurm(jobs) if cluster == "slurm" else _ended_locally(jobs)
 
 
-def cancel(jobs: Sequence[str], cluster: str, *, is_waiting: bool = False) -> None:
-    """Cancel jobs, which save what they have.
+def cancel(jobs: Sequence[str], cluster: str, *, only_pending: bool = False) -> None:
+    """Cancel jobs, upon which they save checkpoints.
 
     Args:
         jobs: their ids.
-        cluster: where they are.
-        is_waiting: whether only those that have not begun.
+        cluster: ``slurm`` or ``local``.
+        only_pending: whether to cancel only those that have not begun.
     """
     if cluster == "slurm" and jobs:
-        _ask(["scancel", *(["--state=PENDING"] if is_waiting else []), *jobs])
-    elif not is_waiting:
+        _run_command(["scancel", *(["--state=PENDING"] if only_pending else []), *jobs])
+    elif not only_pending:
         for job in jobs:
             if _is_controller(job):
                 with suppress(ProcessLookupError):
@@ -77,12 +77,12 @@ def cancel(jobs: Sequence[str], cluster: str, *, is_waiting: bool = False) -> No
 
 
 def log_of(job: str, logs: Path) -> Path:
-    """Return the file with what a job has printed on standard error."""
+    """Return the file of a job's standard error."""
     return JobPaths(logs, job, 0).stderr
 
 
 def last_line(job: str, logs: Path) -> str:
-    """Return the last line that a job has printed on standard error; empty if there is none."""
+    """Return the last line of a job's standard error; empty if there is none."""
     with suppress(OSError):
         lines = log_of(job, logs).read_text(encoding="utf-8", errors="replace").splitlines()
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
@@ -90,7 +90,7 @@ def last_line(job: str, logs: Path) -> str:
 
 
 def remove_pickles(jobs: Sequence[str], logs: Path) -> None:
-    """Remove what submitit keeps of jobs that are over, but for their logs."""
+    """Remove submitit's files of jobs that have ended, except their logs."""
     for job in jobs:
         paths = JobPaths(logs, job, 0)
         for file in (paths.submitted_pickle, paths.result_pickle, paths.submission_file):
@@ -99,31 +99,31 @@ def remove_pickles(jobs: Sequence[str], logs: Path) -> None:
 
 def _ended_in_slurm(jobs: Sequence[str]) -> dict[str, str]:
     arrays = ",".join(sorted({job.partition("_")[0] for job in jobs}))
-    asked = _ask(
+    squeue = _run_command(
         ["squeue", "--noheader", "--array", "--states=all", "--format=%i %T", f"--jobs={arrays}"]
     )
-    if asked is None or (asked.returncode != 0 and _UNKNOWN_JOB not in asked.stderr):
+    if squeue is None or (squeue.returncode != 0 and _UNKNOWN_JOB not in squeue.stderr):
         return {}
-    states = dict(line.split(maxsplit=1) for line in asked.stdout.splitlines() if line.strip())
-    known = {job: states.get(job, "unknown to Slurm").strip() for job in jobs}
-    return {job: state for job, state in known.items() if state not in _AT_WORK}
+    state_of = dict(line.split(maxsplit=1) for line in squeue.stdout.splitlines() if line.strip())
+    states = {job: state_of.get(job, "unknown to Slurm").strip() for job in jobs}
+    return {job: state for job, state in states.items() if state not in _ACTIVE_STATES}
 
 
-def _ended_here(jobs: Sequence[str]) -> dict[str, str]:
+def _ended_locally(jobs: Sequence[str]) -> dict[str, str]:
     return {job: "ENDED" for job in jobs if not _is_controller(job)}
 
 
 def _is_controller(job: str) -> bool:
-    """Return whether a process is there that stands for a job."""
+    """Return whether ``job`` is the id of submitit's process for a local job, and alive."""
     try:
         return b"submitit" in Path(f"/proc/{job}/cmdline").read_bytes()
     except OSError:
         return False
 
 
-def _ask(command: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
+def _run_command(command: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=_ASK_WITHIN_S)
+        return subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
 

@@ -1,9 +1,8 @@
-"""What a job of the array does: it takes groups from the queue and has worker processes do them.
+"""A job of the array: it takes groups from the queue and executes them in worker processes.
 
-Slurm signals every process of a job. Before its time is up it sends SIGUSR2, upon which submitit
-has the job save what it has and puts it into the queue of Slurm again. Before a pre-emption, and
-when a user cancels a job, it sends SIGTERM: the job saves what it has, and then it is Slurm that
-decides what becomes of it.
+Slurm signals every process of a job. Before the time limit it sends SIGUSR2, upon which submitit
+calls `QueueJob.checkpoint` and requeues the job. Before a pre-emption, and when a user cancels a
+job, it sends SIGTERM: the job saves checkpoints, and Slurm ends or requeues it.
 """
 
 from __future__ import annotations
@@ -34,24 +33,24 @@ from ablate.runner.retries import TaskOutcome
 from ablate.runner.sessions import session_file
 from ablate.runner.task import Heartbeat, Task
 
-SAVE_S = 60.0
-"""How long workers may take to save what they have; Slurm warns them 90 seconds ahead."""
-_FATE_S = 120.0  # a signal may have been sent without anything that follows
+SAVE_TIMEOUT_S = 60.0
+"""How long workers may take to save checkpoints; Slurm sends SIGUSR2 90 seconds ahead."""
+_SIGNAL_TIMEOUT_S = 120.0  # after SIGTERM, until the job goes on because Slurm has not ended it
 _POLL_S = 0.5
 _HEARTBEAT_S = 1.0
 
 
 @dataclass
 class QueueJob:
-    """Does entries of a queue, until it has been empty for a while.
+    """Executes entries of a queue, until it has been empty for a while.
 
     Attributes:
         folder: of the queue.
         device: as ``--device`` names it.
         jobs: runs at a time on a CPU; None: as many as the job has cores.
-        idle_s: how long it waits for more.
-        is_listed: whether ``ablate status`` lists it, because the process that has submitted it,
-            which would be listed, has left.
+        idle_s: seconds that it waits for further entries before it ends.
+        is_listed: whether ``ablate status`` lists the job; needed after --detach, because the
+            process that would be listed has ended.
         command: starts a worker process.
     """
 
@@ -61,50 +60,52 @@ class QueueJob:
     idle_s: float
     is_listed: bool = False
     command: Sequence[str] = WORKER
-    _at_work: ExitStack = field(default_factory=ExitStack, init=False, repr=False)
+    _pool_context: ExitStack = field(default_factory=ExitStack, init=False, repr=False)
 
     def __call__(self) -> None:
-        """Do entries; called by submitit on a node."""
+        """Execute entries; called by submitit on a node."""
         environment = JobEnvironment()
-        signal.signal(signal.SIGTERM, _stop)
-        with suppress(FileNotFoundError):  # the queue was removed: there is no more to do
-            self._serve(environment.job_id, is_local=environment.cluster == "local")
+        signal.signal(signal.SIGTERM, _raise_stopped)
+        with suppress(FileNotFoundError):  # the queue was removed, so that nothing is left to do
+            self._run_entries_until_stopped(
+                environment.job_id, is_local=environment.cluster == "local"
+            )
 
     def checkpoint(self) -> DelayedSubmission:
-        """Have the workers save what they have; return what submitit puts into the queue again."""
+        """Let the workers save checkpoints; return the job for submitit to requeue."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        self._at_work.close()
+        self._pool_context.close()
         queue = TaskQueue(self.folder)
-        queue.give_back(JobEnvironment().job_id)
+        queue.requeue(JobEnvironment().job_id)
         return DelayedSubmission(replace(self))
 
-    def _serve(self, job: str, *, is_local: bool) -> None:
+    def _run_entries_until_stopped(self, job: str, *, is_local: bool) -> None:
         queue = TaskQueue(self.folder)
         slots = self._slots(queue)
-        queue.begin(job)
+        queue.start_messages(job)
         while True:
             try:
                 self._do_entries(slots, queue, job)
                 return
             except StoppedError:
-                queue.give_back(job)
+                queue.requeue(job)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            if is_local or not self._goes_on():
+            if is_local or not self._outlives_signal():
                 return
-            signal.signal(signal.SIGTERM, _stop)
+            signal.signal(signal.SIGTERM, _raise_stopped)
 
-    def _goes_on(self) -> bool:
-        """Wait until Slurm ends the job; return True if it does not, False if nothing is to do."""
-        deadline = time.monotonic() + _FATE_S
+    def _outlives_signal(self) -> bool:
+        """Wait for Slurm to end the job; return True if it does not, False if nothing is left."""
+        deadline = time.monotonic() + _SIGNAL_TIMEOUT_S
         while time.monotonic() < deadline and self.folder.exists():
             time.sleep(_POLL_S)
         return self.folder.exists()
 
     def _slots(self, queue: TaskQueue) -> list[Device]:
-        """Return what the job computes on, the same kind as the others have.
+        """Return one device for each worker of this job.
 
         Raises:
-            RunError: if it is of another kind.
+            RunError: if they are of another kind than those of the queue's other jobs.
         """
         slots = devices.worker_slots(devices.find(self.device), self.jobs)
         facts = DeviceFacts(
@@ -113,30 +114,32 @@ class QueueJob:
         of_others, _ = queue.facts()
         if of_others is None:
             queue.save_facts(facts, len(slots))
-        elif (ours := _kind(facts)) != (theirs := _kind(of_others)):
+        elif (ours := _hardware_name(facts)) != (theirs := _hardware_name(of_others)):
             raise RunError(
                 f"{socket.gethostname()} has {ours}, and the runs are made on {theirs}, so that "
-                "their speeds can be compared; say which nodes, as in --slurm constraint=NAME, or "
+                "their speeds can be compared; choose nodes, as in --slurm constraint=NAME, or "
                 f"remove {queue.folder.parent / 'devices.json'} if all nodes have changed"
             )
         return list(slots)
 
     def _do_entries(self, slots: Sequence[Device], queue: TaskQueue, job: str) -> None:
-        """Do entries as they come.
+        """Execute entries as they come.
 
         Raises:
             StoppedError: when the job gets SIGTERM.
         """
         idle_since = time.monotonic()
-        queue.give_back(job)  # a node that failed has given nothing back
-        self._at_work = ExitStack()
-        with self._at_work:
-            teller = _Teller(queue, job)
-            pool = self._at_work.enter_context(Pool(slots, teller, self._start, SAVE_S))
+        queue.requeue(job)  # if a node has failed under this job, its entries are still taken
+        self._pool_context = ExitStack()
+        with self._pool_context:
+            writer = _MessageWriter(queue, job)
+            pool = self._pool_context.enter_context(
+                Pool(slots, writer, self._start, SAVE_TIMEOUT_S)
+            )
             while True:
-                if entries := list(_taken(queue, job, len(slots))):
-                    with self._listed(entries[0].tasks[0]) as teller.listener:
-                        _do(entries, pool, teller)
+                if entries := list(_take_entries(queue, job, len(slots))):
+                    with self._listed(entries[0].tasks[0]) as writer.listener:
+                        _run_entries(entries, pool, writer)
                     idle_since = time.monotonic()
                 elif time.monotonic() - idle_since >= self.idle_s:
                     return
@@ -144,13 +147,13 @@ class QueueJob:
                     time.sleep(_POLL_S)
 
     def _listed(self, task: Task) -> AbstractContextManager[ProgressListener]:
-        """Return what lists the job for ``ablate status`` while it is at work, if it is to."""
+        """Return a context in which ``ablate status`` lists the job, if `is_listed`."""
         if not self.is_listed:
-            return nullcontext(_Silent())
-        return session_file(task.results, task.experiment, _Silent())
+            return nullcontext(_NullListener())
+        return session_file(task.results, task.experiment, _NullListener())
 
     def _start(self, device: Device, group: TaskGroup) -> LocalProcess:
-        """Start a worker, which SIGUSR2 does not reach: it would be the end of it."""
+        """Start a worker with SIGUSR2 blocked, which would kill it."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         try:
             return LocalProcess(device, group[0].log, self.command)
@@ -158,37 +161,37 @@ class QueueJob:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _stop(_: int, __: FrameType | None) -> None:
+def _raise_stopped(_: int, __: FrameType | None) -> None:
     raise StoppedError("the job was asked to stop")
 
 
-def _kind(facts: DeviceFacts) -> str:
+def _hardware_name(facts: DeviceFacts) -> str:
     return f"{facts.hardware['device_name']} ({facts.hardware['cpu_kind']})"
 
 
-def _taken(queue: TaskQueue, job: str, n_slots: int) -> Iterator[Entry]:
-    """Take entries that are done at the same time, or one with probes."""
+def _take_entries(queue: TaskQueue, job: str, n_slots: int) -> Iterator[Entry]:
+    """Take training entries for all slots, or one entry with probes."""
     while n_slots > 0 and (entry := queue.take(job)):
         yield entry
         n_slots -= entry.n_slots if entry.tasks[0].action == "train" else n_slots
 
 
-def _do(entries: Sequence[Entry], pool: Pool, teller: _Teller) -> None:
-    """Do entries: first probes, one after another, then all training runs."""
+def _run_entries(entries: Sequence[Entry], pool: Pool, writer: _MessageWriter) -> None:
+    """Execute entries: first probes, one after another, then all training runs."""
     groups = [group for entry in entries for group in entry.groups]
-    teller.begin(entries)
+    writer.begin(entries)
     probes = [group for group in groups if group[0].action == "probe"]
     runs = [group for group in groups if group[0].action == "train"]
-    for turn in (*([group] for group in probes), runs):
-        is_probe = turn is not runs
-        for ended in pool.run(turn, is_alone=is_probe, shares_cores=not is_probe):
-            teller.over(ended)
+    for batch in (*([group] for group in probes), runs):
+        is_probe = batch is not runs
+        for ended in pool.run(batch, is_exclusive=is_probe, shares_cores=not is_probe):
+            writer.task_ended(ended)
     for entry in entries:
-        teller.queue.end(entry)
+        writer.queue.mark_ended(entry)
 
 
-class _Silent:
-    """A listener for a job that is not listed."""
+class _NullListener:
+    """A `ProgressListener` that does nothing, for a job that is not listed."""
 
     def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
         return
@@ -206,56 +209,56 @@ class _Silent:
         return
 
 
-class _Teller(_Silent):
-    """Writes what it hears from the pool to the messages of a job, and passes it on.
+class _MessageWriter(_NullListener):
+    """Writes what happens in a job's pool to its messages, and forwards it to a listener.
 
     Args:
-        queue: that the tasks come from.
-        job: whose messages.
+        queue: of the tasks.
+        job: of which the messages are.
 
     Attributes:
-        listener: hears everything too.
+        listener: to which everything is forwarded.
     """
 
     def __init__(self, queue: TaskQueue, job: str) -> None:
         self.queue, self.job = queue, job
-        self.listener: ProgressListener = _Silent()
-        self._entry_of: dict[str, str] = {}
+        self.listener: ProgressListener = _NullListener()
+        self._entry_names: dict[str, str] = {}
         self._last: dict[str, tuple[str, float]] = {}  # phase and time of the last heartbeat
 
     def begin(self, entries: Sequence[Entry]) -> None:
-        """Note of which entry each task is."""
+        """Set the entries whose tasks will be executed, and announce them."""
         tasks = [task for entry in entries for task in entry.tasks]
-        self._entry_of = {task.key: entry.name for entry in entries for task in entry.tasks}
+        self._entry_names = {task.key: entry.name for entry in entries for task in entry.tasks}
         what = "measuring" if tasks[0].action == "probe" else "training"
         self.listener.expect(tasks, what, len(tasks))
 
     def started(self, task: Task, device: Device) -> None:
-        self._tell("started", task, device=replace(device, node=socket.gethostname()))
+        self._post("started", task, device=replace(device, node=socket.gethostname()))
         self.listener.started(task, device)
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
-        """Write a heartbeat that says something new, or once a second."""
+        """Write a heartbeat if its phase or batch is new, or once a second."""
         phase, last = self._last.get(task.key, ("", 0.0))
         now = time.monotonic()
         if phase != heartbeat.phase or heartbeat.largest_batch or now - last >= _HEARTBEAT_S:
             self._last[task.key] = heartbeat.phase, now
-            self._tell("heartbeat", task, heartbeat=heartbeat)
+            self._post("heartbeat", task, heartbeat=heartbeat)
         self.listener.heartbeat(task, heartbeat)
 
-    def over(self, outcome: TaskOutcome) -> None:
-        """Write how a task ended."""
+    def task_ended(self, outcome: TaskOutcome) -> None:
+        """Write the outcome of a task."""
         fields = {
             "failure": outcome.failure,
             "reason": outcome.reason,
             "shared_device": outcome.shared_device,
             "largest_batch": outcome.largest_batch,
         }
-        self._tell("ended", outcome.task, outcome=fields)
+        self._post("ended", outcome.task, outcome=fields)
         is_good = outcome.failure is None
         self.listener.ended(outcome.task, outcome.reason or "done", is_good=is_good)
 
-    def _tell(
+    def _post(
         self, kind: Literal["started", "heartbeat", "ended"], task: Task, **more: Any
     ) -> None:
-        self.queue.tell(JobMessage(kind, self._entry_of[task.key], task.key, self.job, **more))
+        self.queue.post(JobMessage(kind, self._entry_names[task.key], task.key, self.job, **more))

@@ -1,11 +1,11 @@
-"""Groups of tasks that jobs on other machines take from a folder that all of them see.
+"""A queue of groups of tasks in a shared folder, from which jobs on other machines take entries.
 
 <folder>/waiting/<entry>        tasks as a worker process reads them; an empty line ends a group
-<folder>/taken/<entry>.<job>    the same at work: a job takes an entry by renaming it
-<folder>/ended/<entry>.<job>    the same when it is over
-<folder>/messages/<job>.jsonl   what the jobs tell, at the end of which they write
-<folder>/device.json            what a job computes on
-<folder>/jobs.json              which jobs there are
+<folder>/taken/<entry>.<job>    an entry that a job executes; a job takes it by renaming the file
+<folder>/ended/<entry>.<job>    an entry that has ended
+<folder>/messages/<job>.jsonl   messages of a job, to which it appends
+<folder>/device.json            the device of the jobs
+<folder>/jobs.json              the ids of the jobs
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _FOLDERS = ("waiting", "taken", "ended", "messages")
 
 @dataclass(frozen=True)
 class Entry:
-    """Groups that one job does, one after another.
+    """Groups that one job executes, one after another.
 
     Attributes:
-        name: in the order in which entries are taken.
+        name: entries are taken in the order of their names.
         groups: tasks that share a process.
-        job: that has it; empty while it waits.
-        is_over: whether all of it has ended.
+        job: that has taken it; empty while it waits.
+        is_over: whether all of its groups have ended.
     """
 
     name: str
@@ -50,22 +50,22 @@ class Entry:
 
     @property
     def n_slots(self) -> int:
-        """Return how many worker slots a group has."""
+        """Return how many worker slots the largest group needs."""
         return max(task.n_devices for task in self.tasks)
 
 
 @dataclass(frozen=True)
 class JobMessage:
-    """What a job tells of a task.
+    """A message of a job about a task.
 
     Attributes:
-        kind: whether the task has begun, goes on or is over.
-        entry: that the task belongs to.
+        kind: whether the task has started, is running or has ended.
+        entry: the name of the task's entry.
         key: of the task.
-        job: that tells.
-        device: where the task is done, if it has begun.
-        heartbeat: if it goes on.
-        outcome: the fields of a `TaskOutcome` beside its task, if it is over.
+        job: that writes the message.
+        device: of the task, if it has started.
+        heartbeat: if it is running.
+        outcome: the fields of a `TaskOutcome` beside its task, if it has ended.
     """
 
     kind: Literal["started", "heartbeat", "ended"]
@@ -100,10 +100,10 @@ class JobMessage:
 
 
 class TaskQueue:
-    """The folder, of the process that fills it and of the jobs that empty it.
+    """The queue, for the process that adds entries and for the jobs that take them.
 
     Args:
-        folder: that all of them see.
+        folder: visible to all of them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -111,7 +111,7 @@ class TaskQueue:
         self._n_added = 0
         self._read_up_to: dict[Path, int] = {}
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Make the folder."""
         for name in _FOLDERS:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
@@ -121,14 +121,14 @@ class TaskQueue:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def add(self, groups: Sequence[TaskGroup]) -> str:
-        """Add an entry, which is taken after those that are there; return its name."""
+        """Append an entry; return its name."""
         name = f"{self._n_added:06}"
         self._n_added += 1
         self._write(name, groups)
         return name
 
     def entries(self) -> list[Entry]:
-        """Return all entries, in order; one that is just being moved may be listed twice."""
+        """Return all entries, in order; one that a job is renaming may be listed twice."""
         return [
             _entry(path, is_over=name == "ended")
             for name in ("waiting", "taken", "ended")
@@ -152,11 +152,11 @@ class TaskQueue:
                 return _entry(taken)
         return None
 
-    def give_back(self, job: str) -> None:
-        """Have what a job has taken and not ended wait again.
+    def requeue(self, job: str) -> None:
+        """Move the entries that a job has taken and not ended back to the waiting ones.
 
-        What has begun afresh goes on. If the job is killed meanwhile, another one may do an entry
-        a second time, and finds its runs done.
+        Their tasks are no longer `fresh`, so that they resume. If the job is killed meanwhile,
+        another one may execute an entry a second time, and skips its finished runs.
         """
         for path in (self.folder / "taken").glob(f"*.{job}"):
             groups = _entry(path).groups
@@ -164,29 +164,29 @@ class TaskQueue:
             self._write(path.stem, goes_on)
             path.unlink()
 
-    def end(self, entry: Entry) -> None:
-        """Note that an entry is over, or that it will not be done."""
+    def mark_ended(self, entry: Entry) -> None:
+        """Move an entry that has ended, or will not be executed, to the ended ones."""
         name = f"{entry.name}.{entry.job}" if entry.job else entry.name
-        with suppress(FileNotFoundError):  # it has changed hands
+        with suppress(FileNotFoundError):  # another job has taken it meanwhile
             old = self.folder / ("taken" if entry.job else "waiting") / name
             old.rename(self.folder / "ended" / name)
 
-    def tell(self, message: JobMessage) -> None:
-        """Append a message to those of its job."""
+    def post(self, message: JobMessage) -> None:
+        """Append a message to the file of its job."""
         with (self.folder / "messages" / f"{message.job}.jsonl").open("a") as file:
             file.write(message.to_line())
 
-    def has_begun(self, job: str) -> bool:
-        """Return whether a job has come as far as to take entries."""
+    def has_started(self, job: str) -> bool:
+        """Return whether a job has got so far as to take entries."""
         return (self.folder / "messages" / f"{job}.jsonl").exists()
 
-    def begin(self, job: str) -> None:
-        """Begin to tell; end a line that the job, if it was killed, has left half written."""
+    def start_messages(self, job: str) -> None:
+        """Create the message file of a job; end a line that it left unfinished if it was killed."""
         with (self.folder / "messages" / f"{job}.jsonl").open("a") as file:
             file.write("\n")
 
-    def read(self) -> list[JobMessage]:
-        """Return what is new since the last call: of each task the last message of each kind."""
+    def read_messages(self) -> list[JobMessage]:
+        """Return the messages since the last call: of each task the last one of each kind."""
         latest: dict[tuple[str, str, str], JobMessage] = {}
         for path in sorted((self.folder / "messages").glob("*.jsonl")):
             for message in self._new_in(path):
@@ -209,12 +209,12 @@ class TaskQueue:
                 yield JobMessage.from_line(line)
 
     def save_facts(self, facts: DeviceFacts, n_slots: int) -> None:
-        """Note what the jobs compute on, and how many runs at a time."""
+        """Save the device of the jobs, and how many worker slots each has."""
         known = {"facts": asdict(facts), "n_slots": n_slots}
         write_whole(self.folder / "device.json", json.dumps(known) + "\n")
 
     def facts(self) -> tuple[DeviceFacts | None, int]:
-        """Return what `save_facts` has noted; None if no job has begun."""
+        """Return what `save_facts` has saved; None and 0 if no job has begun."""
         try:
             known = json.loads((self.folder / "device.json").read_bytes())
         except FileNotFoundError:
@@ -222,7 +222,7 @@ class TaskQueue:
         return DeviceFacts(**known["facts"]), known["n_slots"]
 
     def save_jobs(self, jobs: Sequence[str], cluster: str) -> None:
-        """Note which jobs there are.
+        """Save the ids of the jobs.
 
         Args:
             jobs: their ids.
@@ -232,7 +232,7 @@ class TaskQueue:
         write_whole(self.folder / "jobs.json", json.dumps(known) + "\n")
 
     def jobs(self) -> tuple[list[str], str]:
-        """Return what `save_jobs` has noted; no jobs if it was never called."""
+        """Return what `save_jobs` has saved; no jobs if it was never called."""
         try:
             known = json.loads((self.folder / "jobs.json").read_bytes())
         except FileNotFoundError:

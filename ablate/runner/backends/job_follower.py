@@ -1,0 +1,170 @@
+"""Monitoring of the jobs of a queue, until all of its entries have ended."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ablate.runner.backends import slurm_cluster
+from ablate.runner.backends.contract import ClusterError
+from ablate.runner.backends.task_queue import Entry, JobMessage, TaskQueue
+from ablate.runner.devices import Device
+from ablate.runner.failures import Failure
+from ablate.runner.listener import ProgressListener
+from ablate.runner.retries import TaskOutcome
+from ablate.runner.task import Heartbeat, Task
+
+_POLL_S = 0.2
+_CHECK_S = {"slurm": 15.0, "local": 1.0}
+_MAX_LOSSES = 3
+"""A task that is lost with its job so often is assumed to be the cause, and fails."""
+_FAILURES: dict[str, Failure] = {"OUT_OF_MEMORY": "killed", "CANCELLED": "other"}
+
+
+class JobFollower:
+    """Relays the messages of a queue's jobs to a listener, and detects jobs that have ended.
+
+    Args:
+        queue: from which the jobs take entries.
+        listener: is called when tasks start, and with their heartbeats.
+        logs: the folder of the jobs' logs.
+        submit: called with the number of worker slots that entries need; submits missing jobs.
+            Without it entries are given up when no job is left.
+    """
+
+    def __init__(
+        self,
+        queue: TaskQueue,
+        listener: ProgressListener,
+        logs: Path,
+        submit: Callable[[int], None] | None = None,
+    ) -> None:
+        self._queue, self._listener, self._logs, self._submit = queue, listener, logs, submit
+        self._tasks: dict[tuple[str, str], Task] = {}  # by entry and key
+        self._started: set[tuple[str, str]] = set()
+        self._largest_batches: dict[str, int | None] = {}
+        self._losses: Counter[str] = Counter()
+        self._jobs_before: set[str] = set()  # that had ended before the last ones were submitted
+
+    def follow(
+        self, entries: Sequence[Entry], *, is_blocking: bool = True
+    ) -> Iterator[TaskOutcome]:
+        """Yield the outcome of each task of some entries.
+
+        Args:
+            entries: of the queue.
+            is_blocking: whether to wait for entries that have not ended.
+
+        Raises:
+            ClusterError: if jobs end before they take an entry.
+        """
+        self._tasks = {(entry.name, task.key): task for entry in entries for task in entry.tasks}
+        names = {entry.name for entry in entries}
+        check_at = 0.0
+        while True:
+            is_checked = time.monotonic() >= check_at
+            ended_jobs = self._ended_jobs() if is_checked else {}
+            yield from self._relay_messages()
+            if is_checked:
+                yield from self._handle_ended_jobs(names, ended_jobs)
+                _, cluster = self._queue.jobs()
+                check_at = time.monotonic() + _CHECK_S.get(cluster, 1.0)
+            if not is_blocking or not (self._tasks or self._is_open(names)):
+                return
+            time.sleep(_POLL_S)
+
+    def _is_open(self, names: set[str]) -> bool:
+        """Return whether any of the entries has not ended.
+
+        An entry with later rounds of a probe goes on after the first outcome of its task.
+        """
+        return any(entry.name in names and not entry.is_over for entry in self._queue.entries())
+
+    def _ended_jobs(self) -> dict[str, str]:
+        jobs, cluster = self._queue.jobs()
+        return slurm_cluster.ended_jobs(jobs, cluster)
+
+    def _relay_messages(self) -> Iterator[TaskOutcome]:
+        for message in self._queue.read_messages():
+            task = self._tasks.get((message.entry, message.key))
+            if task is not None:
+                yield from self._relay(message, task)
+
+    def _relay(self, message: JobMessage, task: Task) -> Iterator[TaskOutcome]:
+        task_id = message.entry, message.key
+        if message.kind == "started" or task_id not in self._started:
+            self._started.add(task_id)
+            self._listener.started(task, message.device or Device(task.device, node=message.job))
+        if message.heartbeat is not None:
+            self._heartbeat(task, message.heartbeat)
+        if message.kind == "ended":
+            del self._tasks[task_id]
+            yield TaskOutcome(task, **message.outcome)
+
+    def _heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
+        if heartbeat.largest_batch is not None:
+            self._largest_batches[task.key] = heartbeat.largest_batch
+        self._listener.heartbeat(task, heartbeat)
+
+    def _handle_ended_jobs(
+        self, names: set[str], ended_jobs: dict[str, str]
+    ) -> Iterator[TaskOutcome]:
+        """Yield the tasks that were lost with their job, and submit jobs for waiting entries.
+
+        Args:
+            names: of the entries that are followed.
+            ended_jobs: the states of jobs that had ended before the last messages were read.
+        """
+        jobs, _ = self._queue.jobs()
+        has_no_jobs = len(ended_jobs) == len(jobs)
+        n_needed = 0
+        for entry in self._queue.entries():
+            if entry.name not in names or entry.is_over:
+                continue
+            if entry.job in ended_jobs:
+                self._queue.mark_ended(entry)
+                yield from self._lost(entry, f"job {entry.job}: {ended_jobs[entry.job]}")
+            elif not entry.job and has_no_jobs and self._submit is None:
+                self._queue.mark_ended(entry)
+                self._forget(entry)
+            else:
+                n_needed += entry.n_slots if entry.tasks else 0
+        if n_needed and self._submit is not None:
+            if has_no_jobs:
+                self._check_jobs(ended_jobs)
+            self._submit(n_needed)
+
+    def _forget(self, entry: Entry) -> None:
+        for task in entry.tasks:
+            self._tasks.pop((entry.name, task.key), None)
+
+    def _lost(self, entry: Entry, reason: str) -> Iterator[TaskOutcome]:
+        """Yield the outcomes of an entry's tasks that had not ended when their job did."""
+        unfinished = [task for task in entry.tasks if (entry.name, task.key) in self._tasks]
+        self._forget(entry)
+        state = reason.rpartition(" ")[2]
+        for task in unfinished:
+            if (entry.name, task.key) not in self._started:
+                self._listener.started(task, Device(task.device, node=entry.job))
+            self._losses[task.key] += 1
+            is_often = self._losses[task.key] >= _MAX_LOSSES
+            failure = _FAILURES.get(state, "other" if is_often else "process_lost")
+            largest = self._largest_batches.get(task.key)
+            yield TaskOutcome(task, failure, reason, len(unfinished) > 1, largest)
+
+    def _check_jobs(self, ended_jobs: dict[str, str]) -> None:
+        """Check that one of the jobs submitted last has begun, before others are submitted.
+
+        Raises:
+            ClusterError: if none has, with the last line that one of them printed.
+        """
+        new = [job for job in ended_jobs if job not in self._jobs_before]
+        self._jobs_before |= set(new)
+        if new and not any(self._queue.has_started(job) for job in new):
+            line = slurm_cluster.last_line(new[-1], self._logs)
+            raise ClusterError(
+                f"job {new[-1]} ended before it began ({ended_jobs[new[-1]]}): "
+                f"{line or 'it printed nothing'}; logs: {self._logs}"
+            )
