@@ -252,9 +252,11 @@ def sessions(known: Sequence[Session], results: Path) -> None:
         if not session.is_alive:
             typer.echo(f"{where}: was killed, last heard of {session.updated}")
             continue
-        typer.echo(f"{where}: {session.stage}, {session.n_ended} of {session.n_tasks} done")
+        done = f"{session.n_ended} of {session.n_tasks} done"
+        typer.echo(f"{where}: {session.stage}, {done}, at work for {clock(session.seconds)}")
         for running in session.running:
-            typer.echo(f"  {running.task} on {running.device}: {_progress(running)}")
+            what = f"{running.task} on {running.device}, for {clock(running.seconds)}"
+            typer.echo(f"  {what}: {_progress(running)}")
         for failure in session.failures:
             typer.echo(f"  failed: {failure}")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +28,7 @@ from ablate.runner.task import Heartbeat, Task
 from ablate.store import writable, write_whole
 
 _EVERY_S = 2.0
+_SILENT_AT_MOST_S = 15.0
 _MOST_FAILURES = 20
 
 
@@ -43,6 +45,7 @@ class RunningTask:
         n_steps: of all.
         seconds_left: of its training; None until it is known.
         since: when it began.
+        seconds: how long it had been at work when the file was written.
     """
 
     task: str
@@ -53,6 +56,7 @@ class RunningTask:
     step: int | None = None
     n_steps: int | None = None
     seconds_left: float | None = None
+    seconds: float = 0.0
 
 
 @dataclass
@@ -65,6 +69,7 @@ class Session:
         experiment: the name of the experiment.
         began: when.
         updated: when the file was last written.
+        seconds: how long the call had been at work by then, whatever became of the time of day.
         stage: what is being done, in words.
         n_tasks: tasks of this stage.
         n_ended: how many of them have ended.
@@ -83,6 +88,7 @@ class Session:
     n_ended: int = 0
     running: list[RunningTask] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    seconds: float = 0.0
     is_alive: bool = True
 
     def to_json(self) -> dict[str, Any]:
@@ -109,44 +115,61 @@ class SessionFile:
     ) -> None:
         self._listener, self._file, self._clock = listener, file, clock
         self._session = Session(socket.gethostname(), os.getpid(), experiment, now(), now())
-        self._running: dict[str, RunningTask] = {}
-        self._next_at = clock()
+        self._running: dict[str, tuple[RunningTask, float]] = {}  # with the time of its beginning
+        self._began = self._next_at = clock()
+        self._lock = threading.Lock()
 
     def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
-        self._session.n_tasks, self._session.n_ended = len(tasks), 0
-        self._session.stage = what or self._session.stage
-        self._write()
+        with self._lock:
+            self._session.n_tasks, self._session.n_ended = len(tasks), 0
+            self._session.stage = what or self._session.stage
+            self._write()
         self._listener.expect(tasks, what, n_at_once)
 
     def started(self, task: Task, device: Device) -> None:
-        self._running[task.key] = RunningTask(_name(task), task.key, str(device), now())
-        self._write()
+        running = RunningTask(_name(task), task.key, str(device), now())
+        with self._lock:
+            self._running[task.key] = running, self._clock()
+            self._write()
         self._listener.started(task, device)
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
-        running, progress = self._running[task.key], heartbeat.progress
-        running.phase = heartbeat.phase
-        if progress is not None:
-            running.step, running.n_steps = progress.step, progress.n_steps
-            running.seconds_left = progress.seconds_left
-        if self._clock() >= self._next_at:
-            self._write()
+        progress = heartbeat.progress
+        with self._lock:
+            running, _ = self._running[task.key]
+            running.phase = heartbeat.phase
+            if progress is not None:
+                running.step, running.n_steps = progress.step, progress.n_steps
+            running.seconds_left = None if progress is None else progress.seconds_left
+            if self._clock() >= self._next_at:
+                self._write()
         self._listener.heartbeat(task, heartbeat)
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
-        self._session.n_ended += 1
-        self._running.pop(task.key, None)
-        if not is_good:
-            failures = [*self._session.failures, f"{_name(task)}: {outcome}"]
-            self._session.failures = failures[-_MOST_FAILURES:]
-        self._write()
+        with self._lock:
+            self._session.n_ended += 1
+            self._running.pop(task.key, None)
+            if not is_good:
+                failures = [*self._session.failures, f"{_name(task)}: {outcome}"]
+                self._session.failures = failures[-_MOST_FAILURES:]
+            self._write()
         self._listener.ended(task, outcome, is_good=is_good)
 
     def note(self, text: str) -> None:
         self._listener.note(text)
 
+    def refresh(self) -> None:
+        """Write the file anew if nothing has happened for long."""
+        with self._lock:
+            if self._clock() >= self._next_at - _EVERY_S + _SILENT_AT_MOST_S:
+                self._write()
+
     def _write(self) -> None:
-        self._session.running, self._session.updated = list(self._running.values()), now()
+        present = self._clock()
+        for running, began in self._running.values():
+            running.seconds = present - began
+        self._session.running = [running for running, _ in self._running.values()]
+        self._session.updated, self._session.seconds = now(), present - self._began
         with suppress(StoreError):  # on a full disk: what matters is told by the runs
             write_whole(self._file, json.dumps(self._session.to_json(), indent=1) + "\n")
         self._next_at = self._clock() + _EVERY_S
@@ -154,7 +177,10 @@ class SessionFile:
 
 @contextmanager
 def session_file(
-    results: Path, experiment: str, listener: ProgressListener
+    results: Path,
+    experiment: str,
+    listener: ProgressListener,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[ProgressListener]:
     """Yield a listener that others can follow while the block goes on, and that passes all on.
 
@@ -162,6 +188,7 @@ def session_file(
         results: the folder of results.
         experiment: its name.
         listener: hears everything too.
+        clock: seconds of a clock that never goes back.
 
     Raises:
         StoreError: if the folder cannot be written to.
@@ -174,11 +201,21 @@ def session_file(
             lock.acquire(timeout=0)
         except Timeout as error:
             raise StoreError(f"{file}: is of another call with this process id") from error
+    session, is_over = SessionFile(listener, file, experiment, clock), threading.Event()
+    refreshing = threading.Thread(target=_refresh, args=(session, is_over), daemon=True)
+    refreshing.start()
     try:
-        yield SessionFile(listener, file, experiment)
+        yield session
     finally:
+        is_over.set()
+        refreshing.join()
         _remove(file)
         lock.release()
+
+
+def _refresh(session: SessionFile, is_over: threading.Event) -> None:
+    while not is_over.wait(_EVERY_S):
+        session.refresh()
 
 
 def sessions(results: Path) -> list[Session]:

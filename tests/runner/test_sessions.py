@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ablate.cli import show
 from ablate.errors import StoreError
+from ablate.runner import sessions as module
 from ablate.runner.devices import Device
 from ablate.runner.listener import ProgressListener
 from ablate.runner.sessions import SessionFile, session_file, sessions
@@ -94,6 +96,50 @@ def test_heartbeats_are_written_every_two_seconds(tmp_path: Path, task: MakeTask
         now[0] = second
         listener.heartbeat(job, _heartbeat(int(10 * second)))
         assert json.loads(file.read_text())["running"][0]["step"] == step_written
+
+
+def test_a_clock_that_is_set_back_changes_no_duration(
+    tmp_path: Path,
+    task: MakeTask,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hours, job, seconds = iter(range(23, 0, -1)), task("none"), [0.0]
+    monkeypatch.setattr(module, "now", lambda: f"2026-11-22T{next(hours):02}:00:00+00:00")
+    with session_file(tmp_path, "pe", Calls(), clock=lambda: seconds[0]) as listener:
+        listener.started(job, CPU)
+        seconds[0] = 100.0
+        listener.heartbeat(job, Heartbeat("none", "translating test"))
+        (session,) = sessions(tmp_path)
+        assert session.is_alive
+        assert session.updated < session.began
+        show.sessions([session], tmp_path)
+    text = capsys.readouterr().out
+    assert "at work for 1:40" in text
+    assert "pe:none:1 on cpu, for 1:40: translating test" in text
+    assert sessions(tmp_path) == []
+
+
+def test_a_task_without_heartbeats_is_still_timed(tmp_path: Path, task: MakeTask) -> None:
+    present, job, file = [0.0], task("none"), tmp_path / "session.json"
+    listener = SessionFile(Calls(), file, "pe", clock=lambda: present[0])
+    listener.started(job, CPU)
+    for second, written in ((14.0, 0.0), (15.0, 15.0), (29.0, 15.0), (31.0, 31.0)):
+        present[0] = second
+        listener.refresh()
+        assert json.loads(file.read_text())["running"][0]["seconds"] == written
+
+
+def test_the_phase_after_training_is_not_hidden_by_its_last_step(
+    tmp_path: Path, task: MakeTask
+) -> None:
+    file, job = tmp_path / "session.json", task("none")
+    listener = SessionFile(Calls(), file, "pe", clock=iter(range(0, 1000, 10)).__next__)
+    listener.started(job, CPU)
+    listener.heartbeat(job, _heartbeat(100))
+    listener.heartbeat(job, Heartbeat("none", "translating test"))
+    (running,) = json.loads(file.read_text())["running"]
+    assert (running["phase"], running["seconds_left"]) == ("translating test", None)
 
 
 def test_a_killed_call_is_told_once(tmp_path: Path) -> None:
