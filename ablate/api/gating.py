@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from rich.console import Console
 from ablate import config
 from ablate.analysis.wording import listed
 from ablate.api.choosing import ready
-from ablate.api.completing import complete
+from ablate.api.completing import complete, opened, workers
 from ablate.api.options import DEFAULT, RunOptions
 from ablate.api.selecting import (
     Fingerprints,
@@ -34,10 +35,8 @@ from ablate.gate.reference import Reference, Runs
 from ablate.gate.reference_file import ReferenceFile, read, write
 from ablate.report.execution import execution
 from ablate.report.gate import junit as junit_xml
-from ablate.runner import devices
 from ablate.runner.staleness import stale_reason
 from ablate.store import Store, write_whole
-from ablate.training import engines
 from ablate.wording import counted
 
 _FIRST = 3
@@ -135,9 +134,11 @@ def gate(
     experiment, file = config.load(Path(path), options.overrides), read(Path(reference))
     file.refuse(flaws=file.reference.flaws(), rows=[row.name for row in experiment.rows])
     seeds = file.reference.seeds_to_judge(_seeds(experiment, options), options.seeds is not None)
-    runs, needed = _Runs(path, options, is_stored=is_stored), file.reference.runs_to_judge(seeds)
-    records = runs.known(needed)
-    records |= runs.train(needed - records.keys())
+    needed = file.reference.runs_to_judge(seeds)
+    with _opened(options, is_stored=is_stored) as options:
+        runs = _Runs(path, options, is_stored=is_stored)
+        records = runs.known(needed)
+        records |= runs.train(needed - records.keys())
     file.refuse(records=records)
     blessed = file.reference.blessed
     assert blessed is not None, "a reference without it has a flaw"
@@ -188,9 +189,11 @@ def bless(
         pilots = file.reference.piloted(seeds)
         flaws = [(("pilot_seeds",), f"{pilots}; bless with others (--seeds)")] if pilots else []
         file.refuse(flaws=flaws, rows=[row.name for row in experiment.rows])
-    runs = _Runs(path, options, is_stored=is_stored)
-    first = Evidence({}, {}, runs.repeats(file.reference if file else None, seeds, repeats))
-    asked, evidence, refused = _run_and_forecast(file, experiment.rows[0].name, runs, seeds, first)
+    baseline = experiment.rows[0].name
+    with _opened(options, is_stored=is_stored) as options:
+        runs = _Runs(path, options, is_stored=is_stored)
+        first = Evidence({}, {}, runs.repeats(file.reference if file else None, seeds, repeats))
+        asked, evidence, refused = _run_and_forecast(file, baseline, runs, seeds, first)
     blessings = blessing.bless(asked, experiment, evidence, seeds, refused, may_weaken=file is None)
     old, new = file.reference if file else None, blessings.reference
     looser = new.loosened(old) if old else []
@@ -213,12 +216,17 @@ def bless(
     )
 
 
+def _opened(options: RunOptions, *, is_stored: bool) -> AbstractContextManager[RunOptions]:
+    """Return options with an open backend, unless nothing is to be trained."""
+    return nullcontext(options) if is_stored else opened(options)
+
+
 class _Runs:
     """Where the runs of a gate come from.
 
     Args:
         path: the experiment file.
-        options: which runs, and how they are made.
+        options: which runs, and how they are made; `opened`, if any are.
         is_stored: whether nothing is trained.
 
     Attributes:
@@ -242,10 +250,9 @@ class _Runs:
         if self._is_stored:
             asked = self._options.engine
             return _all_stored(selection, store, None if asked == "auto" else asked)
-        device = devices.find(self._options.device)[0]
-        precision = devices.resolve("auto", device)
-        engine = engines.resolve(self._options.engine, device.kind)
-        records = stored(selection, store, precision, engine)
+        backend, by = workers(self._options)
+        device = backend.worker_slots[0]
+        records = stored(selection, store, by.precision, by.engine)
         for run in unfinished(selection, records):
             records.pop(key_of(run), None)
         reasons = {key: stale_reason(record, device) for key, record in records.items()}

@@ -12,9 +12,13 @@ import typer
 from ablate.cli.guard import guarded
 from ablate.cli.options import (
     RESULTS,
+    Address,
+    Backend,
+    Detach,
     Device,
     Engine,
     Fresh,
+    GpusPerTask,
     Jobs,
     NoProbe,
     Overrides,
@@ -22,7 +26,12 @@ from ablate.cli.options import (
     ProbeSeconds,
     Results,
     Seeds,
+    Slurm,
+    SlurmPartition,
+    SlurmTime,
     Spec,
+    given,
+    lines,
     load,
     numbers,
 )
@@ -61,6 +70,13 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
     seeds: Seeds = None,
     device: Device = "auto",
     jobs: Jobs = None,
+    backend: Backend = "local",
+    address: Address = None,
+    slurm_partition: SlurmPartition = None,
+    slurm_time: SlurmTime = None,
+    gpus_per_task: GpusPerTask = None,
+    slurm: Slurm = None,
+    detach: Detach = False,
     engine: Engine = "auto",
     overrides: Overrides = None,
     results: Results = RESULTS,
@@ -102,6 +118,15 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
         fresh=fresh,
         probe_seconds=probe_seconds,
         probes=not no_probe,
+        backend=backend,
+        backend_options=given(
+            address=address,
+            slurm_partition=slurm_partition,
+            slurm_time=slurm_time,
+            gpus_per_task=gpus_per_task,
+            slurm=lines(slurm),
+            detach="yes" if detach else None,
+        ),
     )
     if bless:
         blessed = gating.bless(

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from ablate.api import RunOptions, gating
+from ablate.api import RunOptions, completing, gating
 from ablate.api.selecting import select, tasks
 from ablate.cli.app import app
 from ablate.errors import SpecError, StoreError
@@ -21,6 +21,8 @@ from ablate.gate.provenance import BlessingError
 from ablate.gate.reference_file import read
 from ablate.report.gate import gate_text, junit
 from ablate.runner import provenance, staleness
+from ablate.runner.backends.contract import BackendRequest
+from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
 from ablate.store import Store
 
@@ -423,6 +425,26 @@ def test_a_check_that_runs_do_not_bless_ends_with_1(bench: Bench, ablate: Ablate
     assert status == 1
     assert out.endswith("reference.yaml is blessed: losses, bleu\n")
     assert "none is not shown to be worse than baseline by at least 3" in err
+
+
+def test_runs_are_made_by_the_backend_that_is_asked_for(
+    bench: Bench, ablate: Ablate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[tuple[str, Mapping[str, str]]] = []
+
+    def open_backend(name: str, request: BackendRequest) -> Local:
+        opened.append((name, request.options))
+        return Local([Device("cpu")])
+
+    monkeypatch.setattr(completing, "open_backend", open_backend)
+    where = ("--backend", "ray", "--address", "10.0.0.1:6379")
+    bench.store_runs(BLEU)
+    assert ablate("--bless", "--seeds", "1,2,3,4,5", *where)[0] == 0
+    bench.store_runs(NEW, first=6)
+    assert ablate("--seeds", "6,7,8", *where)[0] == 0
+    assert opened == [("ray", {"address": "10.0.0.1:6379"})] * 2
+    assert ablate("--seeds", "6,7,8", "--stored", *where)[0] == 0
+    assert len(opened) == 2, "what is stored needs no cluster"
 
 
 @pytest.mark.e2e
