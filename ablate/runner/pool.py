@@ -32,9 +32,9 @@ class Pool:
 
     Args:
         worker_slots: one device for each worker that may be at work at the same time.
-        listener: hears of tasks that start and of what they do.
+        listener: is called when tasks start, and with their heartbeats.
         start: starts a worker.
-        grace_s: how long workers that are asked to stop may take to save what they have.
+        grace_s: seconds that workers may take to save a checkpoint when they are stopped.
     """
 
     def __init__(
@@ -76,36 +76,36 @@ class Pool:
     def run(
         self, groups: Iterable[TaskGroup], *, is_exclusive: bool = False, shares_cores: bool = True
     ) -> Iterator[TaskOutcome]:
-        """Do all tasks, on the devices that `plan` says; yield each when it has ended.
+        """Execute all tasks, on the devices that `plan` chooses; yield each when it has ended.
 
         Args:
             groups: tasks that share a process, in the order of their `priority`.
             is_exclusive: whether a group must have its device for itself.
-            shares_cores: whether those at work get the cores of a CPU that are left.
+            shares_cores: whether running groups may use the cores of idle workers.
 
         Raises:
             RunError: if every worker slot was lost.
         """
         waiting = list(groups)
         while waiting or self._busy:
-            self._start_what_can(waiting, is_exclusive=is_exclusive)
+            self._start_ready(waiting, is_exclusive=is_exclusive)
             if shares_cores:
                 self._share_cores()
             worker, process, message = self._messages.get()
             if worker not in self._busy or worker.process is not process:
-                continue  # a process has ended that had nothing to do
+                continue  # an idle process has ended
             if isinstance(message, ProcessExited):
                 self._busy.remove(worker)
                 yield from self._exited(worker, message)
-            elif message.key not in worker.left:
+            elif message.key not in worker.unfinished:
                 continue
             elif isinstance(message, TaskFinished):
                 yield worker.ended(message)
             else:
                 worker.heartbeat(message)
-                self._listener.heartbeat(worker.left[message.key], message)
+                self._listener.heartbeat(worker.unfinished[message.key], message)
 
-    def _start_what_can(self, waiting: list[TaskGroup], *, is_exclusive: bool) -> None:
+    def _start_ready(self, waiting: list[TaskGroup], *, is_exclusive: bool) -> None:
         while pair := self._next(waiting, is_exclusive=is_exclusive):
             self._start(*pair)
         if not self._busy:
@@ -122,7 +122,7 @@ class Pool:
         return worker.exited(message)
 
     def _share_cores(self) -> None:
-        """Let those that are at work have the cores of their CPU that no other worker needs."""
+        """Distribute the cores of idle workers among the running groups of the same CPU."""
         for device in {worker.device for worker in self._busy if worker.device.kind == "cpu"}:
             busy = [worker for worker in self._busy if worker.device == device]
             idle = [worker for worker in self._idle if worker.device == device]
@@ -132,10 +132,10 @@ class Pool:
     def _next(
         self, waiting: list[TaskGroup], *, is_exclusive: bool
     ) -> tuple[TaskGroup, list[_Worker]] | None:
-        """Take from ``waiting`` what begins next; return it with its worker, None if all must wait.
+        """Remove and return the next group of ``waiting`` with its workers; None if all must wait.
 
-        Of equal workers, one whose process is there already comes first. A group of several devices
-        comes before others, and has a worker for each: the first does it, the others are reserved.
+        Of equal workers, one whose process is running comes first. A group of several devices comes
+        before others, and has a worker for each: the first executes it, the others are reserved.
         While it waits for them, no other group begins.
         """
         taken = {worker.device for worker in self._busy} if is_exclusive else ()
@@ -146,8 +146,8 @@ class Pool:
         for number, group in enumerate(waiting):
             if group[0].n_devices > 1:
                 free.sort(key=lambda worker: -self._memory_mib[worker.device])
-                near = _of_one_machine(free, group[0].n_devices)
-                return (waiting.pop(number), near) if near else None
+                workers = _on_one_node(free, group[0].n_devices)
+                return (waiting.pop(number), workers) if workers else None
         workers = [*free, *self._busy]
         memories = [self._memory_mib[worker.device] for worker in workers]
         shares = plan(waiting, memories, [worker.seconds_left for worker in workers])
@@ -172,24 +172,24 @@ class Pool:
 
 
 class _Worker:
-    """A worker slot, and the process there.
+    """A worker slot, and its process.
 
-    The process is started when there is something to do, and again if it has ended.
+    The process is started when there is a group to execute, and again if it has ended.
 
     Attributes:
-        device: what the process sees.
-        left: the tasks that have not ended yet, by their keys.
-        shared_device: whether anything else has been at work on the device since the group began.
-        reserved: workers whose slots the group has too, which do nothing meanwhile.
+        device: visible to the process.
+        unfinished: the tasks that have not ended yet, by their keys.
+        shared_device: whether another group has run on the device since this one began.
+        reserved: workers whose devices the group uses too, and which are idle meanwhile.
     """
 
     def __init__(self, device: Device, start: StartProcess, messages: _Messages) -> None:
         self.device = device
-        self.left: dict[str, Task] = {}
+        self.unfinished: dict[str, Task] = {}
         self.shared_device = False
         self.reserved: list[_Worker] = []
         self._largest: dict[str, int] = {}  # sentences in the largest batch of each task
-        self._ender: Task | None = None  # whose failure ends the process under the others
+        self._failed: Task | None = None  # whose failure has ended the process of all others
         self._must_restart = False
         self._n_devices = 1  # that the process sees
         self._start = start
@@ -206,20 +206,20 @@ class _Worker:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether the process is there, and need not be started, which takes seconds."""
+        """Return whether the process is running; to start one takes seconds."""
         return self._started is not None and self.process.is_running
 
     @property
     def seconds_left(self) -> float:
-        """Return how long the group at work will take, as far as that is known; 0 without one."""
-        return max(0.0, self._ends - time.monotonic()) if self.left else 0.0
+        """Return how long the group will take, as far as that is known; 0 without one."""
+        return max(0.0, self._ends - time.monotonic()) if self.unfinished else 0.0
 
     def begin(self, group: TaskGroup) -> None:
-        """Send the tasks to the process, which is started if there is none."""
+        """Send the tasks to the process; start one if none is running."""
         self._ends = time.monotonic() + sum(task.seconds for task in group)
-        self.left = {task.key: task for task in group}
+        self.unfinished = {task.key: task for task in group}
         self.shared_device = len(group) > 1
-        self._largest, self._ender, self._must_restart = {}, None, False
+        self._largest, self._failed, self._must_restart = {}, None, False
         self._cores = 1
         self._log = group[0].log
         for task in group:
@@ -229,7 +229,7 @@ class _Worker:
                 task.log.write_text(text, encoding="utf-8")
         gpus = [w.device.index for w in self.reserved if w.device.index is not None]
         device = replace(self.device, others=tuple(gpus))
-        for worker in self.reserved:  # it may hold what a cluster has to give to this one
+        for worker in self.reserved:  # on a cluster its process may occupy a device of this group
             worker.close()
         if not self.is_ready or group[0].n_devices != self._n_devices:
             self.close()
@@ -242,47 +242,47 @@ class _Worker:
         self.process.begin(group)
 
     def grant(self, n_cores: int) -> None:
-        """Tell the process how many cores it may keep busy, if that is new."""
+        """Send the process how many cores it may keep busy, if that has changed."""
         if n_cores == self._cores:
             return
         self._cores = n_cores
         self.process.grant(n_cores)
 
     def heartbeat(self, heartbeat: Heartbeat) -> None:
-        """Note what has to be known of a task when it ends."""
+        """Note the largest batch of a task, which its outcome will hold."""
         if heartbeat.largest_batch is not None:
             self._largest[heartbeat.key] = heartbeat.largest_batch
 
     def ended(self, ending: TaskFinished) -> TaskOutcome:
         """Return how a task of the group ended."""
-        task = self.left.pop(ending.key)
+        task = self.unfinished.pop(ending.key)
         if ending.failure in ("memory", "engine"):
-            self._ender = task
+            self._failed = task
             self._must_restart |= ending.failure == "engine"
         return self._ended(task, ending.failure, ending.reason)
 
     def exited(self, message: ProcessExited) -> list[TaskOutcome]:
-        """Return how the tasks ended that had not when the process of the group did.
+        """Return the outcomes of the tasks that had not ended when the group's process did.
 
-        After an engine has failed, the worker ends too: whatever comes next gets a fresh process,
-        which shares nothing with the one that failed.
+        After an engine has failed, the process is ended too, so that the next group does not share
+        its state.
         """
         if self._must_restart:
             self.close()
-        left, self.left = list(self.left.values()), {}
+        unfinished, self.unfinished = list(self.unfinished.values()), {}
         if message.lost:
-            return [self._ended(task, "process_lost", message.lost) for task in left]
+            return [self._ended(task, "process_lost", message.lost) for task in unfinished]
         if message.status == 0:
-            return [self._ended(task, None, None) for task in left]
-        if self._ender is not None:
-            reason = f"its process was ended by a failure of {self._ender.variant}"
-            return [self._ended(task, "process_lost", reason) for task in left]
+            return [self._ended(task, None, None) for task in unfinished]
+        if self._failed is not None:
+            reason = f"its process was ended by a failure of {self._failed.variant}"
+            return [self._ended(task, "process_lost", reason) for task in unfinished]
         log = self._log.read_text(encoding="utf-8", errors="replace").strip()
         failure = failure_of_exit(message.status, log)
-        return [self._ended(task, failure, _reason(message.status, log)) for task in left]
+        return [self._ended(task, failure, _reason(message.status, log)) for task in unfinished]
 
     def close(self) -> None:
-        """End the process, if there is one; it must have nothing to do, and so nothing to save."""
+        """Kill the process, if there is one; it must be idle, so that nothing is lost."""
         if self._started is None:
             return
         process, thread = self._started
@@ -295,17 +295,17 @@ class _Worker:
         return TaskOutcome(task, failure, reason, self.shared_device, self._largest.get(task.key))
 
     def _listen(self, process: WorkerProcess) -> None:
-        """Pass on every message, of which the last says how the process has ended."""
+        """Forward every message, of which the last is the process's exit."""
         for message in process.messages():
             self._messages.put((self, process, message))
 
 
-def _of_one_machine(workers: Sequence[_Worker], n: int) -> list[_Worker]:
+def _on_one_node(workers: Sequence[_Worker], n: int) -> list[_Worker]:
     """Return the first ``n`` workers of one machine; none if no machine has so many."""
     for worker in workers:
-        near = [other for other in workers if other.device.node == worker.device.node]
-        if len(near) >= n:
-            return near[:n]
+        on_node = [other for other in workers if other.device.node == worker.device.node]
+        if len(on_node) >= n:
+            return on_node[:n]
     return []
 
 

@@ -1,4 +1,4 @@
-"""The queue: what is missing, in which order, and how what fails is repeated."""
+"""The schedule: which runs are missing, in which order they are executed, and retries."""
 
 from __future__ import annotations
 
@@ -28,22 +28,21 @@ from ablate.store import FINISHED, Store
 from ablate.wording import counted
 
 FEWEST_ROUNDS, MOST_ROUNDS = 2, 9
-"""How often each row is measured: it ends early when the rows have taken their time."""
-PROBE_SECONDS = 8.0  # after the first round, which is slow to begin
-PROBE_SHARE = 0.1  # of the time that all runs train
+"""Bounds of how often each row is measured; between them the time budget decides."""
+PROBE_SECONDS = 8.0  # per row, without the first round, in which processes start
+PROBE_SHARE = 0.1  # of the training time of all runs
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the queue may use.
+    """Limits of a schedule.
 
     Attributes:
-        runs_per_process: most runs that share a process; by default what the probe of a row
-            advises.
+        runs_per_process: most runs that share a process; by default as the row's probe advises.
         probe_seconds: how long each row is measured; by default `PROBE_SECONDS`, or `PROBE_SHARE`
-            of the training if that is less.
+            of the training time if that is less.
         probes: whether speed and memory are measured at all.
-        grace_s: how long workers that are asked to stop may take to save what they have.
+        grace_s: seconds that workers may take to save a checkpoint when they are stopped.
     """
 
     runs_per_process: int | None = None
@@ -62,26 +61,26 @@ def schedule(
     listener: ProgressListener,
     limits: Limits = DEFAULT,
 ) -> None:
-    """Do what is missing: first probe the rows, by turns, each alone on its device, then train.
+    """Execute missing runs: probe rows in turns, each alone on its device, then train.
 
-    Speeds are compared within a session. So a row that has none in common with the baseline is
-    measured together with it, though their runs be done; the records of these get what came of it.
+    Speeds are compared within a session. So a row that has no session in common with the baseline
+    is measured again together with it, even if its runs are done; their records get the new speeds.
 
-    A run that has finished before, in whatever experiment, is not repeated unless it is to be
-    fresh. A run that fails, or whose worker dies, is repeated as `retry` says. When nothing is left
-    to try it has a record that says so, and the others go on.
+    A run that has finished before, in any experiment, is not repeated unless its task is `fresh`. A
+    run that fails, or whose worker dies, is repeated as `retry` says. If it fails for good, its
+    record says so, and the others go on.
 
     Args:
-        tasks: the training runs wanted, done or not, those of the baseline first.
-        backend: where they are done.
+        tasks: the requested training runs, done or not, those of the baseline first.
+        backend: executes them.
         store: of records and probes.
         listener: is called with what happens.
-        limits: how many runs share a process, and how long measuring and stopping may take.
+        limits: of runs per process, and of the time for probes and for stopping.
 
     Raises:
         KeyboardInterrupt: when the user stops it; by then every worker has ended.
     """
-    wanted = [_as_repeated(task, store) for task in tasks]
+    wanted = [_with_earlier_fallback(task, store) for task in tasks]
     worker_slots = backend.worker_slots
     with backend.pool(listener, limits.grace_s) as pool:
         _rejoin(wanted, backend, store, listener)
@@ -115,7 +114,7 @@ def measure(
     backend: Backend,
     listener: ProgressListener,
 ) -> None:
-    """Measure the rows of ``tasks`` by turns, those too that were measured before."""
+    """Measure the rows of ``tasks`` in turns, also those that were measured before."""
     rows = _probes(tasks)
     with backend.pool(listener, GRACE_S) as pool:
         n_at_once = max(1, len(set(backend.worker_slots)) // _most_devices(rows.values()))
@@ -125,7 +124,7 @@ def measure(
 def _rejoin(
     tasks: Sequence[Task], backend: Backend, store: Store, listener: ProgressListener
 ) -> None:
-    """Follow what earlier calls have left at work; add speeds that were measured after the runs."""
+    """Follow tasks that earlier calls left running; add speeds measured after their runs."""
     for ended in backend.reattach(tasks, listener):
         record = store.load(ended.task.key) if ended.task.action == "train" else None
         is_good = ended.failure is None and (record is None or record["status"] == "done")
@@ -143,9 +142,9 @@ def _measure(
 ) -> dict[str, Task]:
     """Measure ``rows`` round-robin, in reverse order every other round.
 
-    In the first round a row that fails is repeated as `retry` says, and goes on as it succeeded; a
-    row that fails for good is left out of later rounds. After `FEWEST_ROUNDS` it is known how long
-    a round takes, and so how many there will be.
+    In the first round a row that fails is repeated as `retry` says, and later rounds use the task
+    that succeeded; a row that fails for good is left out of them. The duration of the second round
+    decides how many rounds there will be.
 
     Args:
         rows: a probe of each.
@@ -160,22 +159,22 @@ def _measure(
     """
     session = new_session()
     attempts = {task.key: replace(task, session=session) for task in rows}
-    left = list(attempts)  # keys of the rows that have not failed
+    remaining = list(attempts)  # keys of the rows that have not failed
     by_turns = ", which take turns" if len(rows) > 1 else ""
     what = f"measuring the speed and memory of {counted(len(rows), 'row')}{by_turns}"
     number, n_rounds, seconds = 0, 0, 0.0
     while rows and number < (n_rounds or FEWEST_ROUNDS):
         began = time.monotonic()
-        todo = [replace(attempts[key], round=number, n_rounds=n_rounds) for key in left]
+        todo = [replace(attempts[key], round=number, n_rounds=n_rounds) for key in remaining]
         while todo:
             listener.expect(todo, what, n_devices)
             what = ""
-            again: dict[str, Task] = {}
+            retries: dict[str, Task] = {}
             groups = one_per_process(todo[::-1] if number % 2 else todo)
             for ended in pool.run(groups, is_exclusive=True, shares_cores=False):
-                again |= _settle_probe(ended, left, listener)
-            attempts |= again
-            todo = list(again.values())
+                retries |= _retry_probe(ended, remaining, listener)
+            attempts |= retries
+            todo = list(retries.values())
         if number == 0:
             seconds = budget() / n_devices
         elif not n_rounds:
@@ -195,7 +194,7 @@ def _budget(tasks: Sequence[Task], store: Store, limits: Limits) -> float:
 
 
 def _training_seconds(task: Task, probe: Mapping[str, Any] | None) -> float:
-    """Return how long a run trains at the speed of its row's probe; infinite if none tells."""
+    """Return how long a run trains at the speed of its row's probe; infinite without a probe."""
     if probe is None or "target_tokens_per_batch" not in probe:
         return math.inf
     training = RunSpec.model_validate(task.spec).training
@@ -203,13 +202,13 @@ def _training_seconds(task: Task, probe: Mapping[str, Any] | None) -> float:
     return target_tokens(training, *of_batches) / probe["train_target_tokens_per_second"]
 
 
-def _settle_probe(
-    ended: TaskOutcome, left: list[str], listener: ProgressListener
+def _retry_probe(
+    ended: TaskOutcome, remaining: list[str], listener: ProgressListener
 ) -> dict[str, Task]:
-    """Announce how a probe ended, and take its row from those ``left`` if it failed for good.
+    """Announce how a probe ended; if it failed for good, remove its key from ``remaining``.
 
     Returns:
-        The next attempt at it by its key; nothing if there is none.
+        The next attempt at it by its key; empty if there is none.
     """
     task = ended.task
     again = retry(ended) if task.round == 0 or ended.failure == "process_lost" else None
@@ -217,30 +216,30 @@ def _settle_probe(
     if again is not None:
         text += f"; once more, {again.how}"
     elif ended.failure is not None:
-        left.remove(task.key)
+        remaining.remove(task.key)
     listener.ended(task, text, is_good=ended.failure is None)
     return {} if again is None else {task.key: again.task}
 
 
 def _fallbacks(task: Task, rows: dict[str, Task], store: Store) -> dict[str, Any]:
-    """Return the fallbacks that a run's row came to when it was probed.
+    """Return the fallbacks with which a run's row was probed.
 
-    All seeds of a row are then executed alike, and none begins with what has failed.
+    So all seeds of a row are executed in the same way, and none repeats a known failure.
     """
     if task.probe in rows:
         return rows[task.probe].fallbacks
     return store.load_probe(task.probe) or {}
 
 
-def _as_repeated(task: Task, store: Store) -> Task:
-    """Return a run as it was repeated when its engine had failed; itself, if it has not failed."""
+def _with_earlier_fallback(task: Task, store: Store) -> Task:
+    """Return the task with the eager engine if an earlier call replaced the run in that way."""
     record = None if task.fresh else store.load(task.key)
     is_replaced = record is not None and record.get("replaced_by") == task.eager_key != ""
     return task.with_fallbacks(record or {}) if is_replaced else task
 
 
 def _replaced(task: Task, again: Task, store: Store) -> Task:
-    """Return how a run is made; if that is another run, the record of the first one says so."""
+    """Return ``again``; if its hash is another one, note that in the record of ``task``."""
     if again.key != task.key:
         record = store.load(task.key)
         if record is None or record["status"] != "failed":
@@ -303,10 +302,10 @@ def _train(
     *,
     is_exclusive: bool,
 ) -> list[Task]:
-    """Do runs; return those that are to be repeated, as they are to be."""
+    """Execute runs; return the next attempts at those that failed."""
     todo = []
     for ended in pool.run(groups, is_exclusive=is_exclusive):
-        record, again = _settle(ended, store), retry(ended)
+        record, again = _final_record(ended, store), retry(ended)
         text = outcome(record)
         if again is not None:
             todo.append(_replaced(ended.task, again.task, store))
@@ -316,14 +315,14 @@ def _train(
 
 
 def needs_of(probe: dict[str, Any] | None) -> Needs:
-    """Return what a run needs of a device, as far as a probe of its row tells."""
+    """Return what a run needs of a device, as far as it is known from its row's probe."""
     known = probe or {}
     peaks = [known[key] for key in ("train_peak_mib", "decode_peak_mib") if key in known]
     return Needs(int(known.get("runs_at_once", 1)), max(peaks, default=math.inf))
 
 
 def missing(tasks: Iterable[Task], store: Store) -> list[Task]:
-    """Return the tasks that still have to be done, each run once.
+    """Return the tasks that have to be executed, each run once.
 
     Raises:
         StoreError: if a record cannot be read.
@@ -337,7 +336,7 @@ def missing(tasks: Iterable[Task], store: Store) -> list[Task]:
 
 
 def is_finished(record: dict[str, Any] | None) -> bool:
-    """Return whether a run with this record would only end the same way again."""
+    """Return whether a run has ended in a way that a repetition would not change."""
     return record is not None and record["status"] in FINISHED
 
 
@@ -350,14 +349,14 @@ def outcome(record: dict[str, Any]) -> str:
 
 
 def rows_to_probe(tasks: Sequence[Task], store: Store, device: Device) -> list[Task]:
-    """Return a probe task per row that has no session in common with the baseline, and of that.
+    """Return probes of the rows without a session in common with the baseline, and of the baseline.
 
-    Runs that are done count if they were made by the machine that would measure them.
+    Rows whose runs are done count only if they were executed on the machine of ``device``.
 
     Args:
         tasks: as for `schedule`.
         store: of records and probes.
-        device: where they would be measured.
+        device: on which rows would be measured.
     """
     rows = _probes(task for task in tasks if _is_measurable(task, store, device))
     sessions = {
@@ -385,10 +384,10 @@ def _probes(tasks: Iterable[Task]) -> dict[str, Task]:
     return rows
 
 
-def _settle(ended: TaskOutcome, store: Store) -> dict[str, Any]:
-    """Return the record that a worker left, or write the one that it could not.
+def _final_record(ended: TaskOutcome, store: Store) -> dict[str, Any]:
+    """Return the record that a worker wrote; if it wrote none, write that of a failure.
 
-    If a worker dies at once, what there is may be the record of an earlier attempt.
+    If a worker died at once, the stored record may be that of an earlier attempt.
     """
     task, record = ended.task, store.load(ended.task.key)
     if record is not None and (ended.failure is None or record["error"] == ended.reason):
