@@ -203,7 +203,7 @@ def test_a_cache_holds_what_was_written_and_selected(is_fixed: bool) -> None:
     cache = KVCache(40)
     history: list[Tensor] = [torch.empty(4, 2, 0, width) for width in (48, 6)]
     selections = {3: [1, 0, 3, 2], 4: [0, 0, 1, 3], 17: [3, 2, 1, 0], 19: [2, 0], 30: [1, 0, 0]}
-    selections |= {32: [2], 34: [0, 0], 36: [1, 0]}  # a spare buffer with fewer rows
+    selections |= {35: [2], 36: [0, 0], 38: [1, 0]}  # a spare buffer with fewer rows
     for n in range(1, 41):
         n_rows = history[0].size(0)
         new = [torch.randn(n_rows, 2, 1, width, generator=generator) for width in (48, 6)]
