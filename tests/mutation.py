@@ -206,7 +206,7 @@ def patch(file: Path, source: str, names: dict[str, Any] | None = None) -> None:
         function.__kwdefaults__ = dict(zip([name for name, _ in named], values, strict=True))
     for table in TABLE.values():
         for name, entry in table.items():
-            if entry.cls.__module__ == module.__name__:
+            if any(base.__module__ == module.__name__ for base in entry.cls.__mro__):
                 table[name] = replace(entry, options=options_model(entry.cls))
 
 
