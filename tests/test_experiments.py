@@ -447,7 +447,8 @@ def test_table_3_publishes_a_number_for_every_row() -> None:
     assert experiment.published
     assert set(experiment.published.rows) == {row.name for row in experiment.rows}
     assert all(
-        "bleu" in row.given() and "ppl" in row.given() for row in experiment.published.rows.values()
+        "bleu" in row.numbers() and "ppl" in row.numbers()
+        for row in experiment.published.rows.values()
     )
 
 

@@ -38,7 +38,7 @@ class Interaction:
     interval: Interval | None
 
     @property
-    def is_told_from_0(self) -> bool:
+    def differs_from_0(self) -> bool:
         """Whether the interval leaves out 0."""
         return self.interval is not None and not self.interval.low <= 0 <= self.interval.high
 

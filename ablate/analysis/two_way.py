@@ -149,8 +149,8 @@ def two_way(observed: Any) -> TwoWay:
 def _inverse(symmetric: Floats) -> Floats:
     """Return the pseudoinverse of a matrix whose entries are of the order of 1, or more."""
     values, vectors = np.linalg.eigh(symmetric)
-    kept = np.abs(values) > _SINGULAR
-    return (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
+    is_nonzero = np.abs(values) > _SINGULAR
+    return (vectors[:, is_nonzero] / values[is_nonzero]) @ vectors[:, is_nonzero].T
 
 
 def _rank(symmetric: Floats) -> int:

@@ -22,9 +22,9 @@ def check(files: Sequence[Path | str] = (), listener: Listener = lambda _: None)
     Raises:
         PluginError: if a plugin cannot be loaded, or registers a part that is refused.
     """
-    wanted = {load_plugin(file).sha256 for file in files} or {p.sha256 for p in plugins()}
+    digests = {load_plugin(file).sha256 for file in files} or {p.sha256 for p in plugins()}
     findings = []
-    for entry in _parts_of(wanted):
+    for entry in _parts_of(digests):
         for finding in check_part(entry):
             listener(finding)
             findings.append(finding)

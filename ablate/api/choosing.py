@@ -63,13 +63,13 @@ def _open(selection: Selection, only: Sequence[str]) -> list[str]:
 def _tune(selection: Selection, rows: Sequence[str], options: RunOptions) -> None:
     """Make the tuning runs of some rows."""
     tuning = config.tuning_of(selection.whole)
-    wanted = tuning_runs(tuning, rows)
-    _say(
-        f"tuning {counted(len(rows), 'row')} on dev: {counted(len(wanted.runs), 'run')}, with "
+    candidates = tuning_runs(tuning, rows)
+    _print(
+        f"tuning {counted(len(rows), 'row')} on dev: {counted(len(candidates.runs), 'run')}, with "
         f"{counted(len(tuning.experiment.seeds), 'seed')} of their own"
     )
-    records, _ = complete(wanted, options)
-    failed = [run for run in wanted.runs if not is_finished(records.get(key_of(run)))]
+    records, _ = complete(candidates, options)
+    failed = [run for run in candidates.runs if not is_finished(records.get(key_of(run)))]
     if failed:
         first = failed[0]
         error = (records.get(key_of(first)) or {}).get("error")
@@ -100,7 +100,7 @@ class _Timing:
         Raises:
             SpecError: with every row that cannot be matched.
         """
-        _say(
+        _print(
             f"matching the training time of {counted(len(rows), 'row')}: every value that is tried "
             "is measured by turns with the baseline, which takes about half a minute"
         )
@@ -146,5 +146,5 @@ class _Timing:
         return statistics.median(self._ratios)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)

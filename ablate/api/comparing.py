@@ -93,12 +93,12 @@ def _matched(before: Sequence[SideRow], after: Sequence[SideRow]) -> list[Pair]:
         ("name", lambda row: row.name),
     )
     for way, key in keys:
-        taken = {at for at, _ in matches.values()}
-        free = {key(row): at for at, row in reversed(list(enumerate(after))) if at not in taken}
+        matched = {at for at, _ in matches.values()}
+        free = {key(row): at for at, row in reversed(list(enumerate(after))) if at not in matched}
         for at, row in enumerate(before):
-            wanted = key(row)
-            if at not in matches and wanted is not None and wanted in free:
-                matches[at] = (free.pop(wanted), way)
+            row_key = key(row)
+            if at not in matches and row_key is not None and row_key in free:
+                matches[at] = (free.pop(row_key), way)
     return [(before[at], after[matches[at][0]], matches[at][1]) for at in sorted(matches)]
 
 

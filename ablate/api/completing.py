@@ -83,13 +83,13 @@ def _check_recorded(selection: Selection, records: Records) -> None:
     Raises:
         RunError: says why that may be.
     """
-    lost = [run for run in selection.runs if key_of(run) not in records]
-    if lost:
+    missing = [run for run in selection.runs if key_of(run) not in records]
+    if missing:
         raise RunError(
-            f"{counted(len(lost), 'run')} of {len(selection.runs)}, such as {lost[0].variant} seed "
-            f"{lost[0].seed}, have no record: the corpus {selection.corpus.name} was changed, or "
-            "files of the store were removed, while runs were made; call again to make the runs of "
-            "the present content"
+            f"{counted(len(missing), 'run')} of {len(selection.runs)}, such as "
+            f"{missing[0].variant} seed {missing[0].seed}, have no record: the corpus "
+            f"{selection.corpus.name} was changed, or files of the store were removed, while runs "
+            "were made; call again to make the runs of the present content"
         )
 
 
@@ -157,9 +157,9 @@ def _unmeasured(
     """Return whether the speed of a row of the table has to be measured."""
     if not options.probes:
         return False
-    made = _tasks(selection, records, device, options)
-    return bool(rows_to_probe(made, options.store, device)) or any(
-        lacks_speed(task, options.store, device) for task in made
+    tabulated = _tasks(selection, records, device, options)
+    return bool(rows_to_probe(tabulated, options.store, device)) or any(
+        lacks_speed(task, options.store, device) for task in tabulated
     )
 
 
@@ -167,12 +167,13 @@ def _tasks(
     selection: Selection, records: Records, device: Device, options: RunOptions
 ) -> list[Task]:
     """Return the runs that are wanted, and those beside them in the table that are done."""
-    wanted = {key_of(run) for run in selection.runs}
-    known = wanted | {key for key, record in records.items() if is_finished(record)}
+    requested = {key_of(run) for run in selection.runs}
+    known = requested | {key for key, record in records.items() if is_finished(record)}
     tabulated = [run for run in selection.tabulated if key_of(run) in known]
-    made = tasks(tabulated, device, options.store.results, engine=options.engine)
+    all_tasks = tasks(tabulated, device, options.store.results, engine=options.engine)
     return [
-        replace(task, fresh=options.fresh and (task.variant, task.seed) in wanted) for task in made
+        replace(task, fresh=options.fresh and (task.variant, task.seed) in requested)
+        for task in all_tasks
     ]
 
 

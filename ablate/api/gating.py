@@ -193,8 +193,10 @@ def bless(
     with _opened(options, is_stored=is_stored) as options:
         runs = _Runs(path, options, is_stored=is_stored)
         first = Evidence({}, {}, runs.repeats(file.reference if file else None, seeds, repeats))
-        asked, evidence, refused = _run_and_forecast(file, baseline, runs, seeds, first)
-    blessings = blessing.bless(asked, experiment, evidence, seeds, refused, may_weaken=file is None)
+        requested, evidence, refused = _run_and_forecast(file, baseline, runs, seeds, first)
+    blessings = blessing.bless(
+        requested, experiment, evidence, seeds, refused, may_weaken=file is None
+    )
     old, new = file.reference if file else None, blessings.reference
     looser = new.loosened(old) if old else []
     if looser and not widen:
@@ -248,8 +250,8 @@ class _Runs:
             return {}
         selection, store = self._select(runs), self._options.store
         if self._is_stored:
-            asked = self._options.engine
-            return _all_stored(selection, store, None if asked == "auto" else asked)
+            requested = self._options.engine
+            return _all_stored(selection, store, None if requested == "auto" else requested)
         backend, by = workers(self._options)
         device = backend.worker_slots[0]
         records = stored(selection, store, by.precision, by.engine)
@@ -280,7 +282,7 @@ class _Runs:
         }
 
     def repeats(
-        self, asked: Reference | None, seeds: Sequence[int], folder: Path | str | None
+        self, requested: Reference | None, seeds: Sequence[int], folder: Path | str | None
     ) -> Records:
         """Return the records that another folder of results has of the runs to bless.
 
@@ -289,10 +291,10 @@ class _Runs:
         """
         if folder is None:
             return {}
-        checks = asked.checks.values() if asked else ()
-        if asked is None or not any(check.uses_repeats for check in checks):
+        checks = requested.checks.values() if requested else ()
+        if requested is None or not any(check.uses_repeats for check in checks):
             raise SpecError("--repeats is for checks of the kind 'paired'; the reference has none")
-        return stored(self._select(asked.runs_to_bless(seeds)), Store(Path(folder)))
+        return stored(self._select(requested.runs_to_bless(seeds)), Store(Path(folder)))
 
     def _select(self, runs: Runs) -> Selection:
         seeds, rows = sorted({seed for _, seed in runs}), sorted({row for row, _ in runs})
@@ -321,32 +323,32 @@ def _run_and_forecast(
     Raises:
         BlessingError: as soon as no check can be blessed whatever the other runs will be.
     """
-    asked, evidence = file.reference if file else None, first
+    requested, evidence = file.reference if file else None, first
     refused: dict[str, str] = {}
 
     def needed(seeds: Sequence[int]) -> Runs:
-        if asked is None:
+        if requested is None:
             return {(baseline, seed) for seed in seeds}
-        left = {name: check for name, check in asked.checks.items() if name not in refused}
-        return asked.model_copy(update={"checks": left}).runs_to_bless(seeds)
+        left = {name: check for name, check in requested.checks.items() if name not in refused}
+        return requested.model_copy(update={"checks": left}).runs_to_bless(seeds)
 
     records, announced = runs.known(needed(seeds)), set[str]()
     for part in ((), seeds[:_FIRST], seeds):
-        if part is not seeds and part and asked and not announced:
+        if part is not seeds and part and requested and not announced:
             continue  # nothing depends on the first runs
         records |= runs.train(needed(part) - records.keys())
         if file:
             file.refuse(records=records)
         evidence = replace(first, records=records, losses=runs.losses(records))
-        asked = asked or (blessing.first_reference(baseline, records) if records else None)
+        requested = requested or (blessing.first_reference(baseline, records) if records else None)
         if needed(seeds) - records.keys():
-            checks = asked or blessing.provisional_reference(baseline)
+            checks = requested or blessing.provisional_reference(baseline)
             forecast = blessing.forecast(checks, evidence, seeds, may_weaken=file is None)
             _announce(sentence for sentence in forecast.sentences if sentence not in announced)
             announced |= set(forecast.sentences)
-            refused = forecast.refused if asked else {}
-    assert asked is not None, "a blessing has runs"
-    return asked, evidence, refused
+            refused = forecast.refused if requested else {}
+    assert requested is not None, "a blessing has runs"
+    return requested, evidence, refused
 
 
 def _all_stored(selection: Selection, store: Store, engine: str | None) -> Records:

@@ -193,8 +193,8 @@ def _choice(entry: Entry) -> str | dict[str, Any]:
     """Return the shortest choice of a part: its name, and with it what must be given."""
     schema = entry.options.model_json_schema()
     of_option = schema.get("properties", {})
-    given = {name: _some(of_option[name], name, schema) for name in schema.get("required", [])}
-    return {"name": entry.name, **given} if given else entry.name
+    required = {name: _some(of_option[name], name, schema) for name in schema.get("required", [])}
+    return {"name": entry.name, **required} if required else entry.name
 
 
 def _example(choices: Mapping[str, Any]) -> str:

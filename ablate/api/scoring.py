@@ -36,11 +36,11 @@ def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: S
         SpecError: if a metric refuses its options or texts.
         StoreError: if translations are missing.
     """
-    wanted = [choice for choice in metrics if choice.name not in _KEPT]
-    if not wanted:
+    choices = [choice for choice in metrics if choice.name not in _KEPT]
+    if not choices:
         return records
     texts = _Texts(corpus)
-    return {run: _with_scores(record, wanted, texts, store) for run, record in records.items()}
+    return {run: _with_scores(record, choices, texts, store) for run, record in records.items()}
 
 
 class _Texts:
@@ -62,19 +62,19 @@ def _with_scores(
     if record["status"] != "done":
         return record
     folder = store.path(record["hash"])
-    kept = before = _read(folder / "metrics.json")
+    scores = before = _read(folder / "metrics.json")
     tests: dict[str, dict[str, Any]] = {}
     for name, scores in record.get("test", {}).items():
         tests[name] = dict(scores)
         for choice in metrics:
             key = f"{name} {_key(choice)}"
-            if key not in kept:
+            if key not in scores:
                 verify(folder / f"hypotheses.{name}.txt", record)
-                kept = {**kept, key: _score(choice, folder, name, texts)}
-            tests[name] |= {choice.name: kept[key]["score"]}
-            tests[name] |= {f"{choice.name}_signature": kept[key]["signature"]}
-    if kept != before:
-        write_whole(folder / "metrics.json", json.dumps(kept, indent=1) + "\n")
+                scores = {**scores, key: _score(choice, folder, name, texts)}
+            tests[name] |= {choice.name: scores[key]["score"]}
+            tests[name] |= {f"{choice.name}_signature": scores[key]["signature"]}
+    if scores != before:
+        write_whole(folder / "metrics.json", json.dumps(scores, indent=1) + "\n")
     return {**record, "test": tests}
 
 

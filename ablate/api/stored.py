@@ -235,10 +235,10 @@ def _fits(run: StoredRun, label: str) -> bool:
 
 
 def _remove(results: Path, chosen: Sequence[StoredRun], *, is_trial: bool) -> list[StoredRun]:
-    gone = [run for run in chosen if not run.is_at_work]
-    for run in () if is_trial else gone:
+    removable = [run for run in chosen if not run.is_at_work]
+    for run in () if is_trial else removable:
         try:
             shutil.rmtree(results / "runs" / run.run)
         except OSError as error:
             raise StoreError(f"{error.filename}: cannot be removed: {error.strerror}") from error
-    return gone
+    return removable

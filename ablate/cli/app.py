@@ -46,9 +46,9 @@ from ablate.cli.options import (
     SlurmPartition,
     SlurmTime,
     Spec,
-    given,
     lines,
     load,
+    not_none,
     numbers,
 )
 from ablate.cli.runs import runs_app, status
@@ -154,7 +154,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         figures=not no_figures,
         log=log or (),
         backend=backend,
-        backend_options=given(
+        backend_options=not_none(
             address=address,
             slurm_partition=slurm_partition,
             slurm_time=slurm_time,
@@ -201,7 +201,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
         overrides=overrides or (),
         results=results,
         backend=backend,
-        backend_options=given(
+        backend_options=not_none(
             address=address,
             slurm_partition=slurm_partition,
             gpus_per_task=gpus_per_task,

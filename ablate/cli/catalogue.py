@@ -201,10 +201,10 @@ def _chapter(parts: Sequence[PartListing]) -> Iterator[str]:
         "with": lambda part: _code(_companion(part)),
         "source": lambda part: _cell(part.source),
     }
-    kept = {head: cell for head, cell in cells.items() if any(cell(part) for part in parts)}
-    yield _row(kept)
-    yield _row("--:" if head in ("parameters", "MFLOPs") else "---" for head in kept)
-    yield from (_row(cell(part) for cell in kept.values()) for part in parts)
+    filled = {head: cell for head, cell in cells.items() if any(cell(part) for part in parts)}
+    yield _row(filled)
+    yield _row("--:" if head in ("parameters", "MFLOPs") else "---" for head in filled)
+    yield from (_row(cell(part) for cell in filled.values()) for part in parts)
     for part in parts:
         yield from ("", f"### {slot}: {part.name}", "", part.prose)
         if part.options:

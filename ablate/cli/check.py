@@ -46,10 +46,10 @@ def check(
 
 
 def _show(part: str, findings: Sequence[Finding]) -> None:
-    kept = [finding.contract for finding in findings if finding.is_kept]
-    typer.echo(f"{part}: {len(kept)} of {counted(len(findings), 'contract')} kept")
-    if kept:
-        typer.echo(f"  kept: {', '.join(kept)}")
+    passed = [finding.contract for finding in findings if finding.is_kept]
+    typer.echo(f"{part}: {len(passed)} of {counted(len(findings), 'contract')} kept")
+    if passed:
+        typer.echo(f"  kept: {', '.join(passed)}")
     for finding in findings:
         if not finding.is_kept:
             typer.echo(f"  BROKEN, {finding.contract}: {finding.reason}")

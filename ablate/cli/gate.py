@@ -30,9 +30,9 @@ from ablate.cli.options import (
     SlurmPartition,
     SlurmTime,
     Spec,
-    given,
     lines,
     load,
+    not_none,
     numbers,
 )
 from ablate.errors import SpecError
@@ -119,7 +119,7 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
         probe_seconds=probe_seconds,
         probes=not no_probe,
         backend=backend,
-        backend_options=given(
+        backend_options=not_none(
             address=address,
             slurm_partition=slurm_partition,
             slurm_time=slurm_time,

@@ -150,7 +150,7 @@ def numbers(seeds: str | None) -> tuple[int, ...] | None:
         raise SpecError(f"--seeds {seeds}: seeds are whole numbers, as in --seeds 1,2,3") from None
 
 
-def given(**options: str | None) -> dict[str, str]:
+def not_none(**options: str | None) -> dict[str, str]:
     """Return the options of a backend that were given."""
     return {name: value for name, value in options.items() if value is not None}
 

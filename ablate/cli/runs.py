@@ -95,7 +95,7 @@ def remove_runs(
     """Remove runs with all their files; those at work stay."""
     from ablate import api
 
-    _say(api.remove(results, labels, is_trial=not is_wanted), is_wanted=is_wanted)
+    _print_removed(api.remove(results, labels, is_trial=not is_wanted), is_wanted=is_wanted)
 
 
 @runs_app.command("gc")
@@ -115,7 +115,7 @@ def collect_garbage(
 
     if not specs:
         raise SpecError("name the experiments whose runs are kept")
-    _say(api.collect_garbage(results, specs, is_trial=not is_wanted), is_wanted=is_wanted)
+    _print_removed(api.collect_garbage(results, specs, is_trial=not is_wanted), is_wanted=is_wanted)
 
 
 @guarded
@@ -131,10 +131,10 @@ def status(results: Results = RESULTS, as_json: AsJson = False) -> None:
         show.sessions(sessions, results)
 
 
-def _say(gone: Sequence[StoredRun], *, is_wanted: bool) -> None:
-    for run in gone:
+def _print_removed(runs: Sequence[StoredRun], *, is_wanted: bool) -> None:
+    for run in runs:
         typer.echo(f"{run.run}  {run.label}  {run.status}")
-    mib = sum(run.n_bytes for run in gone) / 2**20
+    mib = sum(run.n_bytes for run in runs) / 2**20
     what = "removed" if is_wanted else "would be removed"
-    hint = "" if is_wanted or not gone else "; --yes removes them"
-    typer.echo(f"{counted(len(gone), 'run')}, {mib:,.1f} MiB, {what}{hint}")
+    hint = "" if is_wanted or not runs else "; --yes removes them"
+    typer.echo(f"{counted(len(runs), 'run')}, {mib:,.1f} MiB, {what}{hint}")

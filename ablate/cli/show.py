@@ -30,7 +30,7 @@ from ablate.api import (
     StoredRun,
 )
 from ablate.cli import catalogue
-from ablate.report.changes import shown as in_yaml
+from ablate.report.changes import format_value
 from ablate.report.compared import format_of
 from ablate.runner.display import clock
 from ablate.store import write_whole
@@ -209,7 +209,7 @@ def _change(row: PlannedRow, path: str) -> str:
     value, how = row.changes[path], row.chosen.get(path)
     if path in row.pending:
         return f"{path}=?"
-    return f"{path}={in_yaml(value)}{f' ({how})' if how else ''}"
+    return f"{path}={format_value(value)}{f' ({how})' if how else ''}"
 
 
 def _size(params: float | None) -> str:

@@ -31,7 +31,9 @@ class _Point:
     values: dict[str, Node]
     known: set[tuple[Mark, str]] = field(default_factory=set)  # mistakes that are reported
 
-    def applied(self, row: Row, origin: Origin, how: How, mistakes: list[Mistake]) -> _Made | None:
+    def applied(
+        self, row: Row, origin: Origin, how: How, mistakes: list[Mistake]
+    ) -> _Result | None:
         """Return a row with these values; None if that is invalid."""
         layer = replace(origin.tree, value={})
         for path, node in self.values.items():
@@ -45,17 +47,17 @@ class _Point:
         if spec is None:
             return None
         chosen = {path: node.as_written() for path, node in self.values.items()}
-        made = replace(
+        result = replace(
             row,
             spec=spec.model_copy(update={"seed": row.spec.seed}),
             changes={**row.changes, **chosen},
             chosen={**row.chosen, **dict.fromkeys(chosen, how)},
             pending=tuple(path for path in row.pending if path not in chosen),
         )
-        return made, replace(origin, tree=tree, layer=merge(origin.layer, layer, _schema()))
+        return result, replace(origin, tree=tree, layer=merge(origin.layer, layer, _schema()))
 
 
-_Made = tuple[Row, Origin]
+_Result = tuple[Row, Origin]
 _schema = merge_schema
 
 
@@ -71,18 +73,18 @@ def with_match(experiment: Experiment, values: Mapping[str, int | None]) -> Expe
     """
     match, node = _match_of(experiment)
     mistakes: list[Mistake] = []
-    made: dict[str, _Made] = {}
+    results: dict[str, _Result] = {}
     for row in experiment.rows:
         value = values.get(row.name)
         if value is None:
             unknown = _open(row, [match.via])
-            made[row.name] = unknown if row.name in values else row, experiment.origins[row.name]
+            results[row.name] = unknown if row.name in values else row, experiment.origins[row.name]
             continue
         via = node.find(["via"]) or node
         point = _Point({match.via: replace(via, value=value)})
         with_value = point.applied(row, experiment.origins[row.name], "matched", mistakes)
-        made[row.name] = with_value or (row, experiment.origins[row.name])
-    return _with_rows(experiment, made, mistakes)
+        results[row.name] = with_value or (row, experiment.origins[row.name])
+    return _with_rows(experiment, results, mistakes)
 
 
 def unmatched(experiment: Experiment, reasons: Mapping[str, str]) -> MistakesError:
@@ -114,7 +116,7 @@ def tuning_of(experiment: Experiment) -> Tuning:
     """
     mistakes: list[Mistake] = []
     assert experiment.tune is not None
-    made: dict[str, _Made] = {}
+    results: dict[str, _Result] = {}
     names: dict[str, tuple[str, ...]] = {}
     points = list(_points(experiment.tune))
     for row in experiment.rows:
@@ -124,10 +126,10 @@ def tuning_of(experiment: Experiment) -> Tuning:
             if candidate:
                 name = f"{row.name} {label}"
                 of_row[name] = replace(candidate[0], name=name), candidate[1]
-        made |= of_row
+        results |= of_row
         names[row.name] = tuple(of_row)
     seeded = replace(experiment, seeds=experiment.tune.seeds, match=None, tune=None)
-    return Tuning(_with_rows(seeded, made, mistakes), names)
+    return Tuning(_with_rows(seeded, results, mistakes), names)
 
 
 def with_tuning(
@@ -142,15 +144,15 @@ def with_tuning(
     """
     candidates = {row.name: row for row in tuning.experiment.rows}
     assert experiment.tune is not None
-    made: dict[str, _Made] = {}
+    results: dict[str, _Result] = {}
     for row in experiment.rows:
         winner = winners.get(row.name)
         if winner is None:
-            made[row.name] = _open(row, experiment.tune.axes), experiment.origins[row.name]
+            results[row.name] = _open(row, experiment.tune.axes), experiment.origins[row.name]
         else:
             best = replace(candidates[winner], name=row.name)
-            made[row.name] = best, tuning.experiment.origins[winner]
-    return _with_rows(experiment, made, [])
+            results[row.name] = best, tuning.experiment.origins[winner]
+    return _with_rows(experiment, results, [])
 
 
 def mistakes_of_choices(experiment: Experiment) -> Iterator[Mistake]:
@@ -228,12 +230,12 @@ def _match_of(experiment: Experiment) -> tuple[Match, Node]:
 
 
 def _with_rows(
-    experiment: Experiment, made: Mapping[str, _Made], mistakes: list[Mistake]
+    experiment: Experiment, results: Mapping[str, _Result], mistakes: list[Mistake]
 ) -> Experiment:
     if mistakes:
         raise MistakesError(mistakes)
-    rows = tuple(row for row, _ in made.values())
-    return replace(experiment, rows=rows, origins={name: at for name, (_, at) in made.items()})
+    rows = tuple(row for row, _ in results.values())
+    return replace(experiment, rows=rows, origins={name: at for name, (_, at) in results.items()})
 
 
 def _open(row: Row, paths: Iterable[str]) -> Row:

@@ -89,14 +89,14 @@ class OneOf(Frozen):
         if not isinstance(data, Mapping):
             return data
         _refuse_null(data, cls.alternatives)
-        given = [key for key in data if key in cls.alternatives]
-        if len(given) > 1:
+        present = [key for key in data if key in cls.alternatives]
+        if len(present) > 1:
             raise PydanticCustomError(
                 "alternatives",
                 "'{first}' and '{second}' exclude each other; keep one",
-                {"first": given[0], "second": given[1]},
+                {"first": present[0], "second": present[1]},
             )
-        return data if given else {**data, cls.alternatives[0]: cls.default}
+        return data if present else {**data, cls.alternatives[0]: cls.default}
 
     @model_serializer(mode="wrap")
     def _without_others(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

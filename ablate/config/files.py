@@ -171,21 +171,21 @@ def override(text: str, mistakes: list[Mistake]) -> list[Node]:
 def prepared(root: Node, mistakes: list[Mistake]) -> Node:
     """Return one layer ready to merge: its keys checked, its parts and changes normalized."""
     known = (*HEADER, *merge_schema().children, *SECTIONS, *_FILES)
-    kept: dict[str, Node] = {}
+    layer: dict[str, Node] = {}
     for key, node in root.items():
         if key in SECTIONS:
-            kept |= _section(node, key, mistakes)
+            layer |= _section(node, key, mistakes)
         elif key in merge_schema().children:
-            kept[key] = normalize(node, merge_schema().at(key))
+            layer[key] = normalize(node, merge_schema().at(key))
         elif key == "tune" and node.value is not None:
-            kept |= _tune(node, mistakes)
+            layer |= _tune(node, mistakes)
         elif key in HEADER:
-            kept[key] = node
+            layer[key] = node
         elif key == "plugins":
             _load_plugins(node, mistakes)
         elif key != "extends":
             mistakes.append(Mistake(node.key, key, _unknown_at_the_top(key, known)))
-    return replace(root, value=kept)
+    return replace(root, value=layer)
 
 
 def _unknown_at_the_top(key: str, known: Sequence[str]) -> str:
@@ -224,8 +224,8 @@ def _tune(node: Node, mistakes: list[Mistake]) -> dict[str, Node]:
     if not isinstance(node.value, dict) or not node.value:
         mistakes.append(Mistake(node.mark, node.path, "needs a mapping from paths to lists"))
         return {}
-    kept = {k: item for k, item in node.items() if k == "seeds" or _is_axis(k, item, mistakes)}
-    return {"tune": replace(node, value=kept)}
+    axes = {k: item for k, item in node.items() if k == "seeds" or _is_axis(k, item, mistakes)}
+    return {"tune": replace(node, value=axes)}
 
 
 def _is_axis(path: str, node: Node, mistakes: list[Mistake]) -> bool:
@@ -244,10 +244,10 @@ def _change(node: Node, mistakes: list[Mistake]) -> Node | None:
         mistakes.append(Mistake(node.mark, node.path, reason))
         return None
     layer = change(node, mistakes)
-    kept = {
+    changes = {
         key: item for key, item in layer.items() if _may_vary(key, item.key, item.path, mistakes)
     }
-    return replace(layer, value=kept) if kept else None
+    return replace(layer, value=changes) if changes else None
 
 
 def _may_vary(head: str, at: Mark, path: str, mistakes: list[Mistake]) -> bool:

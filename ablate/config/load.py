@@ -95,13 +95,14 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
     except UnreadableError as error:
         raise MistakesError([*mistakes, error.mistake]) from None
     header = _header(tree, mistakes)
-    made, origins = rows(tree, mistakes)
+    valid_rows, origins = rows(tree, mistakes)
     unmade = requested_names(tree) if mistakes else []
-    mistakes += _published_without_row(tree, [row.name for row in made], unmade)
+    mistakes += _published_without_row(tree, [row.name for row in valid_rows], unmade)
     if mistakes or header is None:
         raise MistakesError(mistakes)
     seeded = [
-        replace(row, spec=row.spec.model_copy(update={"seed": header.seeds[0]})) for row in made
+        replace(row, spec=row.spec.model_copy(update={"seed": header.seeds[0]}))
+        for row in valid_rows
     ]
     experiment = Experiment(
         name=experiment_name(path),
@@ -211,8 +212,8 @@ def _header(tree: Node, mistakes: list[Mistake]) -> Header | None:
         sections["tune"] = replace(tune, value=seeds)
     if metrics := sections.get("metrics"):
         sections["metrics"] = _with_paths(metrics)
-    given = replace(tree, value=sections)
-    header, more = validated(Header, given, _SCHEMA)
+    header_tree = replace(tree, value=sections)
+    header, more = validated(Header, header_tree, _SCHEMA)
     mistakes += more
     return header
 

@@ -42,7 +42,7 @@ class Measures(Frozen):
             raise PydanticCustomError("empty", "is empty; known: {known}", {"known": known})
         return data
 
-    def given(self) -> dict[str, float]:
+    def numbers(self) -> dict[str, float]:
         """Return the numbers by name."""
         return {key: value for key, value in self if value is not None}
 
@@ -62,4 +62,4 @@ class Published(Frozen):
 
     def of(self, row: str) -> dict[str, float]:
         """Return the numbers of a row by name; none for a row that was not published."""
-        return self.rows[row].given() if row in self.rows else {}
+        return self.rows[row].numbers() if row in self.rows else {}

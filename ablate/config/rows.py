@@ -44,11 +44,11 @@ def rows(tree: Node, mistakes: list[Mistake]) -> tuple[list[Row], dict[str, Orig
     mistakes of any row are added to ``mistakes``; such a row is not returned.
     """
     base = replace(tree, value={k: v for k, v in tree.items() if k in merge_schema().children})
-    made: list[Row] = []
+    valid_rows: list[Row] = []
     origins: dict[str, Origin] = {}
     spec = _validated(base, mistakes)
     if spec:
-        made.append(Row(BASELINE, spec, {}))
+        valid_rows.append(Row(BASELINE, spec, {}))
         origins[BASELINE] = Origin(base, base, base.start)
     requests: dict[str, RowRequest] = {}
     for request in _requests(tree):
@@ -57,15 +57,15 @@ def rows(tree: Node, mistakes: list[Mistake]) -> tuple[list[Row], dict[str, Orig
         requests[request.name] = request
         merged = merge(base, request.layer, merge_schema())
         spec = _validated(merged, mistakes, request)
-        twin = next((row for row in made if row.spec == spec), None)
+        twin = next((row for row in valid_rows if row.spec == spec), None)
         if spec is None or (twin and request.is_grid and twin.name == BASELINE):
             continue
         if twin:
             mistakes.append(_equals(request, twin, requests))
             continue
-        made.append(Row(request.name, spec, _changes(base, request.layer, spec)))
+        valid_rows.append(Row(request.name, spec, _changes(base, request.layer, spec)))
         origins[request.name] = Origin(merged, request.layer, request.at)
-    return made, origins
+    return valid_rows, origins
 
 
 def requested_names(tree: Node) -> list[str]:
@@ -171,8 +171,8 @@ def _leave_one_out(section: Node) -> Iterator[RowRequest]:
     yield RowRequest("all", section.key, section.path, everything)
     for name, layer in changes.items():
         rest = replace(section, value={})
-        for other, kept in changes.items():
-            rest = rest if other == name else merge(rest, kept, merge_schema())
+        for other, other_layer in changes.items():
+            rest = rest if other == name else merge(rest, other_layer, merge_schema())
         yield RowRequest(f"all - {name}", layer.key, layer.path, rest)
 
 

@@ -73,10 +73,10 @@ def training_is_repeatable(case: Case) -> None:
 
 def batches_do_not_matter(case: Case) -> None:
     """A translation does not depend on what is translated beside it, and has no special ids."""
-    search, given = build(Search, choice_of(case.entry)), _sources()
+    search, sources = build(Search, choice_of(case.entry)), _sources()
     model, cpu = scrambled(tiny()), torch.device("cpu")
-    together = translate(model, search, given, 10_000, cpu)
-    alone = [translate(model, search, [source], 1, cpu)[0] for source in given]
+    together = translate(model, search, sources, 10_000, cpu)
+    alone = [translate(model, search, [source], 1, cpu)[0] for source in sources]
     case.demand(
         _tokens(together) == _tokens(alone),
         "a sentence is translated otherwise beside others than alone",

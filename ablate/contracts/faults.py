@@ -69,25 +69,25 @@ def _same(arguments: Sequence[Any], result: Any) -> str:
 def _added_to_scores(arguments: Sequence[Any], result: Any) -> str:
     """Check what is added to scores (B, H, T, S), given queries (B, H, T, K)."""
     q, _, key_positions = arguments[:3]
-    wanted = (*q.shape[:-1], len(key_positions))
-    if result is None or (isinstance(result, Tensor) and _broadcasts(result, wanted)):
+    shape = (*q.shape[:-1], len(key_positions))
+    if result is None or (isinstance(result, Tensor) and _broadcasts(result, shape)):
         return ""
-    return f"None, or a tensor that broadcasts to (B, H, T, S), here {wanted}"
+    return f"None, or a tensor that broadcasts to (B, H, T, S), here {shape}"
 
 
 def _added_to_values(arguments: Sequence[Any], result: Any) -> str:
     """Check what is added to the heads' outputs (B, H, T, V), given weights (B, H, T, S)."""
-    wanted = (*arguments[0].shape[:-1], -1)
-    if result is None or (isinstance(result, Tensor) and _broadcasts(result, wanted)):
+    shape = (*arguments[0].shape[:-1], -1)
+    if result is None or (isinstance(result, Tensor) and _broadcasts(result, shape)):
         return ""
-    return f"None, or a tensor that broadcasts to (B, H, T, V), here {wanted} with -1 for d_v"
+    return f"None, or a tensor that broadcasts to (B, H, T, V), here {shape} with -1 for d_v"
 
 
 def _mask(arguments: Sequence[Any], result: Any) -> str:
-    wanted = (-1, -1, len(arguments[0]), len(arguments[1]))
-    if isinstance(result, Tensor) and result.dtype is torch.bool and _broadcasts(result, wanted):
+    shape = (-1, -1, len(arguments[0]), len(arguments[1]))
+    if isinstance(result, Tensor) and result.dtype is torch.bool and _broadcasts(result, shape):
         return ""
-    return f"a tensor of booleans that broadcasts to (B, H, T, S), here {wanted} with -1 for any"
+    return f"a tensor of booleans that broadcasts to (B, H, T, S), here {shape} with -1 for any"
 
 
 def _vectors(arguments: Sequence[Any], result: Any) -> str:
@@ -192,14 +192,15 @@ def _checked(entry: Entry, method: Callable[..., Any], rule: Rule) -> Callable[.
     @wraps(method)
     def call(part: Any, *arguments: Any, **options: Any) -> Any:
         result = method(part, *arguments, **options)
-        wanted = rule(arguments or list(options.values()), result)
-        if wanted and type(part) is entry.cls:
+        expectation = rule(arguments or list(options.values()), result)
+        if expectation and type(part) is entry.cls:
             is_tensor = isinstance(result, Tensor)
             returned = f"shape {_shape(result)}" if is_tensor else _kind(result)
             name = f"{entry.cls.__name__}.{method.__name__}"
             raise ContractError(
                 entry,
-                f"{name}{_line_of(entry, method)} must return {wanted}; it returned {returned}",
+                f"{name}{_line_of(entry, method)} must return {expectation}; it returned "
+                f"{returned}",
             )
         return result
 
@@ -276,11 +277,11 @@ def _file(entry: Entry) -> str:
     return Path(inspect.getfile(entry.cls)).name
 
 
-def _broadcasts(result: Tensor, wanted: Sequence[int]) -> bool:
+def _broadcasts(result: Tensor, shape: Sequence[int]) -> bool:
     """Return whether a tensor broadcasts to a shape in which -1 is any size."""
-    if result.ndim > len(wanted):
+    if result.ndim > len(shape):
         return False
-    pairs = zip(reversed(result.shape), reversed(wanted), strict=False)
+    pairs = zip(reversed(result.shape), reversed(shape), strict=False)
     return all(size in (1, other) or other == -1 for size, other in pairs)
 
 

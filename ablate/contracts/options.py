@@ -90,8 +90,8 @@ class Portrait:
         losses: list[Tensor] = []
         logits = model(src, tgt, losses)
         model.after_update()
-        kept = [value for name, value in model.state_dict().items() if name not in self.start]
-        return torch.cat([x.flatten() for x in (logits, *losses, *kept)])
+        buffers = [value for name, value in model.state_dict().items() if name not in self.start]
+        return torch.cat([x.flatten() for x in (logits, *losses, *buffers)])
 
 
 def _portrait(case: Case, n_layers: int, **options: Any) -> Portrait | None:

@@ -29,15 +29,17 @@ def padding_is_free(case: Case) -> None:
     logits, targets = _rows(objective)
     logits.requires_grad_()
     loss = objective.loss(logits, targets)
-    kept = targets != PAD
+    is_token = targets != PAD
     case.demand(
-        torch.allclose(loss, objective.loss(logits[kept], targets[kept])),
+        torch.allclose(loss, objective.loss(logits[is_token], targets[is_token])),
         "the loss changes when padding is left out",
     )
     (gradient,) = torch.autograd.grad(loss, logits, allow_unused=True)
     case.demand(gradient is not None, "no gradient reaches the logits")
-    case.demand(not bool(gradient[~kept].any()), "the logits of padding get a gradient")
-    case.demand(bool(gradient[kept].any(dim=1).all()), "the logits of some token get no gradient")
+    case.demand(not bool(gradient[~is_token].any()), "the logits of padding get a gradient")
+    case.demand(
+        bool(gradient[is_token].any(dim=1).all()), "the logits of some token get no gradient"
+    )
 
 
 def tokens_add_up(case: Case) -> None:

@@ -20,7 +20,7 @@ Listener = Callable[[CheckResult], None]
 
 
 def examine(
-    wanted: str,
+    names: str,
     results: Path,
     listener: Listener = lambda _: None,
     checks: Sequence[Check] = CHECKS,
@@ -29,30 +29,30 @@ def examine(
     """Make every check, each device's at the same time as those of the others.
 
     Args:
-        wanted: the devices: ``auto``, ``cpu``, ``cuda``, or GPUs by number, ``cuda:0,2``.
+        names: of devices: ``auto``, ``cpu``, ``cuda``, or GPUs by number, ``cuda:0,2``.
         results: the folder of results.
         listener: is given each result when it is there.
         checks: what to do.
         command: starts the process of a check.
     """
-    target = Target(wanted, results)
+    target = Target(names, results)
 
     def all_of(device: Device | None) -> list[CheckResult]:
-        made = []
+        outcomes = []
         for check in checks:
             if bool(check.kinds) == (device is not None):
-                made.append(_made(check, target, device, command))
-                listener(made[-1])
-        return made
+                outcomes.append(_run_check(check, target, device, command))
+                listener(outcomes[-1])
+        return outcomes
 
     of_machine = all_of(None)
-    used = _devices(wanted, of_machine)
+    used = _devices(names, of_machine)
     with ThreadPoolExecutor(max(1, len(used))) as threads:
         of_devices = list(threads.map(all_of, used))
     return Diagnosis(tuple(chain(of_machine, *of_devices)))
 
 
-def _devices(wanted: str, results: Sequence[CheckResult]) -> tuple[Device, ...]:
+def _devices(names: str, results: Sequence[CheckResult]) -> tuple[Device, ...]:
     """Return the devices to check, of those that CUDA has reached.
 
     A process that counts GPUs may be on them from then on; so the check of the GPUs has counted,
@@ -63,13 +63,13 @@ def _devices(wanted: str, results: Sequence[CheckResult]) -> tuple[Device, ...]:
         return ()
     n_gpus = 0 if gpus is None else int(gpus.figures.get("gpus_by_cuda", 0))
     try:
-        chosen = devices.find_among(n_gpus, wanted)
+        chosen = devices.find_among(n_gpus, names)
     except AblateError:
         return ()
     return chosen
 
 
-def _made(
+def _run_check(
     check: Check, target: Target, device: Device | None, command: Sequence[str]
 ) -> CheckResult:
     """Return how a check comes out, whatever it raises."""

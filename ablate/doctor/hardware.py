@@ -48,15 +48,15 @@ def gpus(target: Target) -> CheckResult:
 
     NVML, which PyTorch asks first, counts whole GPUs; with MIG a process reaches one slice.
     """
-    if target.wanted == "cpu":
+    if target.devices == "cpu":
         return not_applicable("the CPU alone was asked for")
     cards = listed()
     n_listed = torch.cuda.device_count()
     try:
         n_cuda = _count_by_cuda() if n_listed else 0
-        chosen = devices.find(target.wanted) if n_cuda else ()
-        if not n_cuda and target.wanted != "auto":
-            devices.find(target.wanted)  # to have its words
+        chosen = devices.find(target.devices) if n_cuda else ()
+        if not n_cuda and target.devices != "auto":
+            devices.find(target.devices)  # to have its words
     except (AblateError, RuntimeError) as error:
         why = str(error).strip().partition("\n")[0]
         return broken(f"{why}{_unused(cards)}", gpus_listed=len(cards or ()))

@@ -17,12 +17,12 @@ class Target:
     """What is examined.
 
     Attributes:
-        wanted: the devices, as the user names them.
+        devices: as ``--device`` names them.
         results: the folder of results.
         device: the one device that a check is about; empty for a check of the whole machine.
     """
 
-    wanted: str
+    devices: str
     results: Path
     device: str = ""
 

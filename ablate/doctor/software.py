@@ -78,7 +78,7 @@ def libraries(_: Target) -> CheckResult:
     return ok(f"all {len(versions)} are in the ranges of {declared.source}: {notable}", **versions)
 
 
-def allows(wanted: str, present: str) -> bool:
+def allows(requirement: str, version: str) -> bool:
     """Return whether a range such as ``>=2.9,<3`` holds a version.
 
     Only release numbers count: 2.11.0a0+git is 2.11.0.
@@ -86,11 +86,11 @@ def allows(wanted: str, present: str) -> bool:
     Raises:
         ValueError: if the range or the version cannot be read.
     """
-    for condition in filter(None, re.split(r"\s*,\s*", wanted.strip())):
+    for condition in filter(None, re.split(r"\s*,\s*", requirement.strip())):
         match = re.fullmatch(r"(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)", condition)
         if match is None:
             raise ValueError(f"{condition!r} is no condition such as >=2.9")
-        limit, number = _release(match[2]), _release(present)
+        limit, number = _release(match[2]), _release(version)
         n = max(len(limit), len(number))
         if not _COMPARE[match[1]](_filled(number, n), _filled(limit, n)):
             return False

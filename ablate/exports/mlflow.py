@@ -46,8 +46,8 @@ class MLflow(Exporter):
         ]
         tags = {_ID: run.id, "ablate.hash": run.hash, "ablate.status": run.status}
         started = int(1000 * run.started)
-        made = self._client.create_run(experiment_id, started, tags, f"{run.row}/{run.seed}")
-        run_id = made.info.run_id
+        created = self._client.create_run(experiment_id, started, tags, f"{run.row}/{run.seed}")
+        run_id = created.info.run_id
         parameters = [Param(name, str(value)) for name, value in run.parameters.items()]
         for first in range(0, len(parameters), _MOST_PARAMETERS):
             some = parameters[first : first + _MOST_PARAMETERS]

@@ -39,7 +39,7 @@ class WeightsAndBiases(Exporter):
 
     def export(self, run: ExportedRun) -> None:
         earlier = list(self.folder.glob(f"wandb/offline-run-*-{run.id}"))
-        made = wandb.init(
+        wandb_run = wandb.init(
             project=run.experiment.replace("/", "-"),  # a slash is refused
             name=f"{run.row}/{run.seed}",
             id=run.id,
@@ -49,10 +49,10 @@ class WeightsAndBiases(Exporter):
             settings=_SETTINGS,
         )
         for point in run.curve:
-            made.log(dict(point.values), step=point.step)
-        made.summary.update(dict(run.final))
-        written = Path(made.dir).parent
-        made.finish()
+            wandb_run.log(dict(point.values), step=point.step)
+        wandb_run.summary.update(dict(run.final))
+        written = Path(wandb_run.dir).parent
+        wandb_run.finish()
         for beside in ("files", "logs", "tmp"):  # with paths of this machine
             shutil.rmtree(written / beside, ignore_errors=True)
         for folder in earlier:

@@ -79,8 +79,8 @@ class _Counting(TorchDispatchMode):
         if key in self._known:
             kinds, cost = self._known[key]
             self.total += cost
-            made = [None if kind is None else _made(kind) for kind in kinds]
-            return made[0] if len(made) == 1 else tuple(made)
+            tensors = [None if kind is None else _make(kind) for kind in kinds]
+            return tensors[0] if len(tensors) == 1 else tuple(tensors)
         returned = func(*args, **named)
         of_func: Callable[..., int] | None = flop_registry.get(func._overloadpacket)
         cost = of_func(*args, **named, out_val=returned) if of_func else 0
@@ -109,6 +109,6 @@ def _kind(value: Any) -> Any:
     return type(value), value  # 1, 1.0 and True are equal, and are not treated alike
 
 
-def _made(kind: _Kind) -> Tensor:
+def _make(kind: _Kind) -> Tensor:
     shape, stride, dtype, device = kind
     return torch.empty_strided(shape, stride, dtype=dtype, device=device)

@@ -135,10 +135,12 @@ class Table:
         at = keys.index(key)
         return [line.cells[at] for line in self.lines]
 
-    def only(self, kept: Sequence[int]) -> Table:
-        """Return the table with no other columns than those that stand at ``kept``."""
-        lines = [replace(line, cells=tuple(line.cells[at] for at in kept)) for line in self.lines]
-        columns = tuple(self.columns[at] for at in kept)
+    def only(self, indices: Sequence[int]) -> Table:
+        """Return the table with no other columns than those with these indices."""
+        lines = [
+            replace(line, cells=tuple(line.cells[at] for at in indices)) for line in self.lines
+        ]
+        columns = tuple(self.columns[at] for at in indices)
         return replace(self, columns=columns, lines=tuple(lines))
 
 

@@ -20,7 +20,7 @@ def labels(paths: Sequence[str]) -> list[str]:
     return [_shortest(own, [other for other in parts if other != own]) for own in parts]
 
 
-def shown(value: Any, path: str = "") -> str:
+def format_value(value: Any, path: str = "") -> str:
     """Write a value of the YAML compactly: ``relu(d_ff=256)``.
 
     Args:
@@ -35,9 +35,9 @@ def shown(value: Any, path: str = "") -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(shown(item) for item in value)}]"
+        return f"[{', '.join(format_value(item) for item in value)}]"
     if isinstance(value, Mapping):
-        return _shown_choice(value, path)
+        return _format_choice(value, path)
     return str(value)
 
 
@@ -48,12 +48,12 @@ def _shortest(own: Sequence[str], others: Sequence[Sequence[str]]) -> str:
     return ".".join(own)
 
 
-def _shown_choice(value: Mapping[str, Any], path: str) -> str:
+def _format_choice(value: Mapping[str, Any], path: str) -> str:
     options = {key: option for key, option in value.items() if key != "name"}
     if path and "name" in value:
         defaults = _defaults(path.split(".")[-1], value["name"])
-        options = {k: v for k, v in options.items() if defaults.get(k) != shown(v)}
-    inner = ", ".join(f"{key}={shown(option)}" for key, option in options.items())
+        options = {k: v for k, v in options.items() if defaults.get(k) != format_value(v)}
+    inner = ", ".join(f"{key}={format_value(option)}" for key, option in options.items())
     if "name" not in value:
         return inner
     return f"{value['name']}({inner})" if inner else str(value["name"])
@@ -64,4 +64,6 @@ def _defaults(slot: str, name: str) -> dict[str, str]:
     if entry is None:
         return {}
     fields = entry.options.model_fields
-    return {key: shown(field.default) for key, field in fields.items() if not field.is_required()}
+    return {
+        key: format_value(field.default) for key, field in fields.items() if not field.is_required()
+    }

@@ -8,7 +8,7 @@ from ablate.analysis import TRAIN_FLOPS, Summary
 from ablate.config import Experiment, Match, Row, Tune
 from ablate.report.budget import ratio
 from ablate.report.cells import Footnote
-from ablate.report.changes import labels, shown
+from ablate.report.changes import format_value, labels
 from ablate.report.numbers import TIMES, listed, percent
 from ablate.wording import counted
 
@@ -53,7 +53,7 @@ def _tuned(experiment: Experiment, tune: Tune) -> Iterator[Footnote]:
     names = labels(list(tune.axes))
     values = tune.values()
     grid = f" {TIMES} ".join(
-        f"{name} {{{', '.join(map(shown, axis))}}}"
+        f"{name} {{{', '.join(map(format_value, axis))}}}"
         for name, axis in zip(names, values.values(), strict=True)
     )
     candidates = counted(tune.n_candidates, "candidate")

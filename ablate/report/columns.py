@@ -39,7 +39,7 @@ def chosen(table: Table, names: Sequence[str]) -> Table:
         if not any(name in of_column for of_column in known.values()):
             titles = [_slug(column.title) for column in known if column.kind not in _ALWAYS]
             raise SpecError(no_such("column", name, [ALL, COMPACT, *dict.fromkeys(titles)]))
-    return _kept(joined, lambda column: bool(known[column] & set(names)))
+    return _select(joined, lambda column: bool(known[column] & set(names)))
 
 
 def compact(table: Table) -> Table:
@@ -49,7 +49,7 @@ def compact(table: Table) -> Table:
     """
     bleu = next((column.key for column in table.columns if column.header == "BLEU"), "")
     wanted = (bleu, f"{bleu}.difference", f"{bleu}.difference.interval", "params.total")
-    some = _kept(_one_block(table), lambda column: column.key in wanted or _is_published(column))
+    some = _select(_one_block(table), lambda column: column.key in wanted or _is_published(column))
     lines = [replace(line, cells=tuple(map(_without_aside, line.cells))) for line in some.lines]
     return joined_changes(replace(some, lines=tuple(lines)), most=1)
 
@@ -89,7 +89,7 @@ def _one_block(table: Table) -> Table:
     return replace(table, columns=columns, lines=tuple(lines), more=None)
 
 
-def _kept(table: Table, is_kept: Callable[[Column], bool]) -> Table:
+def _select(table: Table, is_kept: Callable[[Column], bool]) -> Table:
     columns = enumerate(table.columns)
     return table.only([at for at, column in columns if column.kind in _ALWAYS or is_kept(column)])
 

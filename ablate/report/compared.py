@@ -15,7 +15,7 @@ from ablate.analysis.matched import Sample, Shift
 from ablate.config import Negligible
 from ablate.errors import SpecError
 from ablate.report.cells import NOTHING, Cell, Column, Footnote, Line, Table
-from ablate.report.changes import shown
+from ablate.report.changes import format_value
 from ablate.report.measures import BLEU_DECIMALS, LOSS_DECIMALS
 from ablate.report.numbers import TIMES, listed, number, percent, signed
 from ablate.report.render import render
@@ -348,7 +348,8 @@ class Compared:
 
 def _spec_text(spec: Mapping[str, tuple[Any, Any]]) -> str:
     return "; ".join(
-        f"{path}: {shown(before)} → {shown(after)}" for path, (before, after) in spec.items()
+        f"{path}: {format_value(before)} → {format_value(after)}"
+        for path, (before, after) in spec.items()
     )
 
 

@@ -100,7 +100,7 @@ def _signatures(records: Records) -> Iterator[Footnote]:
 def provenance(records: Records) -> Iterator[Footnote]:
     """Yield where the numbers of some records come from."""
     for label, tell in PROVENANCE.items():
-        if text := _told(records, tell):
+        if text := _counted_texts(records, tell):
             yield Footnote(label, text)
 
 
@@ -200,7 +200,7 @@ def _commit(record: Record) -> str:
     return f"{git['commit'][:12]}{dirty}"
 
 
-def _told(records: Records, tell: Callable[[Record], str]) -> str:
+def _counted_texts(records: Records, tell: Callable[[Record], str]) -> str:
     """Return what ``tell`` says of the records; where they differ, how many say what."""
     texts = Counter(text for record in records.values() if (text := tell(record)))
     if len(texts) <= 1:

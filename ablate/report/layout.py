@@ -12,7 +12,7 @@ from dataclasses import replace
 from ablate.analysis import Records, Sentences
 from ablate.config import BASELINE, Experiment, Row, value_at
 from ablate.report.cells import Cell, Column, Footnote, Line, Table
-from ablate.report.changes import changed_paths, labels, shown
+from ablate.report.changes import changed_paths, format_value, labels
 from ablate.report.choices import choices
 from ablate.report.conclusion import conclusion
 from ablate.report.footnotes import footnotes
@@ -103,8 +103,8 @@ def _changes(experiment: Experiment) -> list[Block]:
         (
             Column(path, label, kind="change"),
             [
-                _change(rows[0], path, shown(value_at(baseline, path), path)),
-                *(_change(r, path, shown(r.changes.get(path))) for r in rows[1:]),
+                _change(rows[0], path, format_value(value_at(baseline, path), path)),
+                *(_change(r, path, format_value(r.changes.get(path))) for r in rows[1:]),
             ],
         )
         for path, label in zip(paths, labels(paths), strict=True)
@@ -115,5 +115,5 @@ def _change(row: Row, path: str, value: str) -> Cell:
     """Return what a row has at a path: the file's value, or one that was chosen for it."""
     if path in row.pending:
         return Cell("?")
-    is_said = path in row.changes or row.name == BASELINE
-    return Cell(value, row.chosen.get(path, "")) if is_said else Cell()
+    is_own = path in row.changes or row.name == BASELINE
+    return Cell(value, row.chosen.get(path, "")) if is_own else Cell()

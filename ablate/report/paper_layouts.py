@@ -17,7 +17,7 @@ from typing import Literal
 from ablate.analysis import TRAIN_FLOPS, Verdict
 from ablate.config import BASELINE, Experiment, Row, value_at
 from ablate.report.cells import NOTHING, Cell, Column, Footnote
-from ablate.report.changes import changed_paths, labels, shown
+from ablate.report.changes import changed_paths, format_value, labels
 from ablate.report.measures import (
     LOSS_DECIMALS,
     Block,
@@ -142,9 +142,9 @@ def _settings(experiment: Experiment) -> list[Block]:
     blocks = []
     for path, label in zip(paths, labels(paths), strict=True):
         cells = [
-            Cell(shown(value_at(baseline, path), path))
+            Cell(format_value(value_at(baseline, path), path))
             if row.name == BASELINE
-            else Cell(shown(row.changes[path]) if path in row.changes else "")
+            else Cell(format_value(row.changes[path]) if path in row.changes else "")
             for row in rows
         ]
         blocks.append((Column(path, _SYMBOLS.get(path, label), kind="change"), cells))

@@ -29,12 +29,12 @@ def test_it_is_what_both_do_beyond_the_sum_of_each() -> None:
 
 def test_intervals_hold_0_in_19_of_20_additive_grids() -> None:
     n = 600
-    n_told = 0
+    n_different = 0
     for seed in range(n):
         values = _values(seed)
         (found,) = interactions([ROWS], values, compare(values))
-        n_told += found is not None and found.is_told_from_0
-    assert abs(n_told / n - 0.05) < 3 * (0.05 * 0.95 / n) ** 0.5
+        n_different += found is not None and found.differs_from_0
+    assert abs(n_different / n - 0.05) < 3 * (0.05 * 0.95 / n) ** 0.5
 
 
 def test_more_cells_have_wider_intervals() -> None:
@@ -58,4 +58,4 @@ def test_one_seed_tells_nothing() -> None:
     values = {row: {1: by_seed[1]} for row, by_seed in _values(3, together=50).items()}
     (found,) = interactions([ROWS], values, compare(values))
     assert found is not None
-    assert not found.is_told_from_0
+    assert not found.differs_from_0

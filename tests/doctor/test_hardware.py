@@ -100,20 +100,20 @@ def test_linux_tells_of_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_machine_without_gpus_has_none(machine: SimpleNamespace, target: Target) -> None:
     assert hardware.gpus(target).outcome == "not applicable"
-    assert hardware.gpus(replace(target, wanted="cpu")).outcome == "not applicable"
+    assert hardware.gpus(replace(target, devices="cpu")).outcome == "not applicable"
 
 
 def test_a_gpu_that_was_asked_for_and_is_missing_is_broken(
     machine: SimpleNamespace, target: Target
 ) -> None:
-    result = hardware.gpus(replace(target, wanted="cuda:1"))
+    result = hardware.gpus(replace(target, devices="cuda:1"))
     assert result.outcome == "broken"
     assert "no GPU that PyTorch can use" in result.sentence
 
 
 def test_one_gpu_too_few_is_broken(machine: SimpleNamespace, target: Target) -> None:
     machine.n_nvml = machine.n_cuda = 1
-    result = hardware.gpus(replace(target, wanted="cuda:1"))
+    result = hardware.gpus(replace(target, devices="cuda:1"))
     assert result.outcome == "broken"
     assert "this machine has cuda:0" in result.sentence
 

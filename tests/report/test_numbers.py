@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import ablate.parts  # noqa: F401  (parts enter the registry when their room is imported)
 from ablate.config import value_at
-from ablate.report.changes import labels, shown
+from ablate.report.changes import format_value, labels
 from ablate.report.numbers import MINUS, number, percent, signed
 
 
@@ -70,13 +70,13 @@ def test_labels_are_as_short_as_they_can_be() -> None:
     ],
 )
 def test_values_are_written_compactly(value: Any, text: str) -> None:
-    assert shown(value) == text
+    assert format_value(value) == text
 
 
 def test_a_baseline_leaves_out_the_options_that_are_defaults() -> None:
     choice = {"name": "sinusoidal", "exponent": "t2t", "layout": "interleaved", "base": 10_000.0}
-    assert shown(choice, "model.position") == "sinusoidal(exponent=t2t)"
-    assert shown({**choice, "exponent": "paper"}, "model.decoder.position") == "sinusoidal"
+    assert format_value(choice, "model.position") == "sinusoidal(exponent=t2t)"
+    assert format_value({**choice, "exponent": "paper"}, "model.decoder.position") == "sinusoidal"
 
 
 def test_the_baseline_has_a_value_at_every_changed_path() -> None:

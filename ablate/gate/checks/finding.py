@@ -112,7 +112,7 @@ class Finding(Directed):
         known = effect.differences.values if effect.differences else {}
         in_order = tuple(known[seed] for seed in context.seeds if seed in known)
         blessing = self.blessing(context.seeds, in_order, context.alpha)
-        if not self._is_shown(effect):
+        if not self._holds(effect):
             raise UnfitError(self._shortcoming(effect))
         if effect.differences and self._repetition(effect.differences) < REPEATABLE:
             raise UnfitError(self._not_repeatable(effect.differences))
@@ -174,7 +174,7 @@ class Finding(Directed):
             )
             return Result("no interval", reason, remarks)
         measured = f"{number(mean, interval.high - interval.low, '+')}, {_ends(interval)}"
-        failure = None if self._is_shown(effect) else self._shortcoming(effect)
+        failure = None if self._holds(effect) else self._shortcoming(effect)
         return Result(measured, failure, remarks)
 
     def _measured(self, evidence: Evidence, seeds: Sequence[int]) -> Effect:
@@ -217,8 +217,8 @@ class Finding(Directed):
             shortfall = self.margin - nearest
         return Effect(differences, interval, diverged, shortfall)
 
-    def _is_shown(self, effect: Effect) -> bool:
-        """Return whether the claim is shown; an effect of at least 0 is one that is above 0."""
+    def _holds(self, effect: Effect) -> bool:
+        """Return whether the interval confirms the claim; with a margin of 0 it must exclude 0."""
         return effect.shortfall < 0 or (effect.shortfall == 0 and self.margin > 0)
 
     @property
@@ -238,20 +238,20 @@ class Finding(Directed):
             n: seeds of a gate; as few as the check allows unless given.
             margin: that is claimed; the check's unless given.
         """
-        assert differences.sd is not None, "only what has an interval was shown"
+        assert differences.sd is not None, "a claim that holds has an interval"
         n, margin = n or self.seeds, self.margin if margin is None else margin
         if differences.sd == 0:
             return 1.0
         unit = differences.sd / math.sqrt(n)
         critical = quantile(1 - self.confidence, n - 1)
 
-        def shown(room: float) -> float:
+        def power(room: float) -> float:
             return tail(critical, n - 1, room / unit)
 
         if self.claim == "near":
-            both = shown(margin - differences.mean) + shown(margin + differences.mean)
+            both = power(margin - differences.mean) + power(margin + differences.mean)
             return max(0.0, both - 1)
-        return shown(self._sign * differences.mean - margin)
+        return power(self._sign * differences.mean - margin)
 
     def _again(self, differences: Estimate) -> str:
         return (

@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from ablate.analysis.interactions import Interaction, Quadruple, interactions
 from ablate.config import Experiment, value_at
-from ablate.report.changes import changed_paths, labels, shown
+from ablate.report.changes import changed_paths, format_value, labels
 from ablate.report.figures.style import INK, SOFT, Drawing, add_legend, look
 from ablate.report.numbers import signed
 from ablate.report.results import Results
@@ -71,7 +71,7 @@ def draw_interactions(experiment: Experiment, results: Results) -> Drawing | Non
     by_pair: dict[tuple[str, str], _Pair] = {}
     for cell, interaction in zip(cells, estimates, strict=True):
         by_pair.setdefault(cell.paths, []).append((cell, interaction))
-    sizes = (abs(each.estimate) for each in estimates if each and each.is_told_from_0)
+    sizes = (abs(each.estimate) for each in estimates if each and each.differs_from_0)
     largest = max(sizes, default=1)
     with look():
         figure = _figure(by_pair, levels, largest)
@@ -144,8 +144,8 @@ def _panel(axes: Axes, pair: _Pair, levels: Levels, largest: float) -> None:
         _draw(axes, (xs.index(cell.levels[1]), ys.index(cell.levels[0])), each, largest)
     axes.set_xlim(-0.5, len(xs) - 0.5)
     axes.set_ylim(len(ys) - 0.5, -0.5)
-    axes.set_xticks(range(len(xs)), [shown(levels[second][level], second) for level in xs])
-    axes.set_yticks(range(len(ys)), [shown(levels[first][level], first) for level in ys])
+    axes.set_xticks(range(len(xs)), [format_value(levels[second][level], second) for level in xs])
+    axes.set_yticks(range(len(ys)), [format_value(levels[first][level], first) for level in ys])
     axes.tick_params(length=0, labelcolor=INK, labelsize=8)
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -156,7 +156,7 @@ def _draw(axes: Axes, at: tuple[int, int], interaction: Interaction | None, larg
     (x, y), text, colour, ink = at, "no result", "none", SOFT
     if interaction is not None:
         text = ""
-        if interaction.is_told_from_0:
+        if interaction.differs_from_0:
             share = interaction.estimate / largest
             text, colour = signed(interaction.estimate, _DECIMALS), _colour(share)
             ink = _LIGHT if abs(share) > _DARK else _BLACK
@@ -177,8 +177,8 @@ def _numbers(cell: _Cell, each: Interaction | None, levels: Levels) -> dict[str,
     (first, second), (a, b) = cell.paths, cell.levels
     interval = each.interval if each else None
     return {
-        "first": f"{first}={shown(levels[first][a])}",
-        "second": f"{second}={shown(levels[second][b])}",
+        "first": f"{first}={format_value(levels[first][a])}",
+        "second": f"{second}={format_value(levels[second][b])}",
         "rows": "; ".join(cell.rows),
         "interaction": each.estimate if each else None,
         "low": interval.low if interval else None,

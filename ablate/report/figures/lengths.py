@@ -90,10 +90,10 @@ def draw_lengths(
         None if too few sentences are kept to make two bins.
     """
     first = results.sets[0] if results.sets else ""
-    kept = {run: of[first] for run, of in sentences.items() if first in of}
-    unit, bins = _bins(kept, sources)
+    statistics = {run: of[first] for run, of in sentences.items() if first in of}
+    unit, bins = _bins(statistics, sources)
     baseline, *rows = [summary.name for summary in results.summaries]
-    points = {row: _points(row, baseline, kept, bins) for row in rows}
+    points = {row: _points(row, baseline, statistics, bins) for row in rows}
     points = {row: of_row for row, of_row in points.items() if of_row}
     if not points:
         return None
@@ -116,12 +116,12 @@ def draw_lengths(
 
 
 def _bins(
-    kept: Mapping[tuple[str, int], SentenceStatistics], sources: Sequence[str]
+    statistics: Mapping[tuple[str, int], SentenceStatistics], sources: Sequence[str]
 ) -> tuple[str, list[_Bin]]:
     """Return in what lengths are counted, and the bins; none if there would be one alone."""
-    if not kept:
+    if not statistics:
         return "", []
-    unit, lengths = "tokens of the reference", next(iter(kept.values())).bleu[:, 1]
+    unit, lengths = "tokens of the reference", next(iter(statistics.values())).bleu[:, 1]
     if len(sources) == len(lengths):
         unit = "words of the source"
         lengths = np.array([len(line.split()) for line in sources], dtype=np.int64)
@@ -170,14 +170,15 @@ def bleu(counts: NDArray[np.int64]) -> float:
 def _points(
     row: str,
     baseline: str,
-    kept: dict[tuple[str, int], SentenceStatistics],
+    statistics: dict[tuple[str, int], SentenceStatistics],
     bins: Sequence[_Bin],
 ) -> list[_Point]:
-    seeds = [seed for name, seed in kept if name == row and (baseline, seed) in kept]
+    seeds = [seed for name, seed in statistics if name == row and (baseline, seed) in statistics]
     points = []
     for bin_ in bins if seeds else ():
         pairs = [
-            bleu(kept[row, seed].bleu[bin_.rows]) - bleu(kept[baseline, seed].bleu[bin_.rows])
+            bleu(statistics[row, seed].bleu[bin_.rows])
+            - bleu(statistics[baseline, seed].bleu[bin_.rows])
             for seed in seeds
         ]
         points.append(_Point(row, bin_, float(np.mean(pairs)), _interval(pairs), len(pairs)))

@@ -73,14 +73,14 @@ def _fitting(table: Table, width: int | None) -> Iterator[_Grid]:
 
 def _packed(table: Table, width: int) -> Iterator[_Grid]:
     """Yield the columns in their order in as few grids as hold them, an interval by its value."""
-    kept = [0]
+    indices = [0]
     for pair in _pairs(table):
-        grid = _Grid(table.only([*kept, *pair]), has_asides=False, fold=_FOLDS[0])
-        if grid.width > width and len(kept) > 1:
-            yield from _fitting(table.only(kept), width)
-            kept = [0]
-        kept += pair
-    yield from _fitting(table.only(kept), width)
+        grid = _Grid(table.only([*indices, *pair]), has_asides=False, fold=_FOLDS[0])
+        if grid.width > width and len(indices) > 1:
+            yield from _fitting(table.only(indices), width)
+            indices = [0]
+        indices += pair
+    yield from _fitting(table.only(indices), width)
 
 
 def _pairs(table: Table) -> list[list[int]]:
@@ -154,36 +154,36 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
     yield _Grid(table, has_asides=False, fold=_FOLDS[0])
     most = len(table.columns) if table.is_of_paper else _MOST_CHANGES
     yield _Grid(joined_changes(table, most), has_asides=False, fold=_FOLDS[0])
-    kept = list(range(len(table.columns)))
-    while at := _next_to_go(table, kept):
-        kept = [place for place in kept if place not in at]
-        rest = _rest(table, kept)
-        narrower = joined_changes(table.only(kept), most)
+    indices = list(range(len(table.columns)))
+    while at := _next_to_go(table, indices):
+        indices = [place for place in indices if place not in at]
+        rest = _rest(table, indices)
+        narrower = joined_changes(table.only(indices), most)
         yield _Grid(narrower, has_asides=False, fold=_FOLDS[0], left_out=rest)
-        if max(table.columns[place].rank for place in kept) < FIRST_BELOW:
+        if max(table.columns[place].rank for place in indices) < FIRST_BELOW:
             narrower = joined_changes(narrower, most=1)
             for fold in _FOLDS:
                 yield _Grid(narrower, has_asides=False, fold=fold, left_out=rest)
 
 
-def _next_to_go(table: Table, kept: Sequence[int]) -> set[int]:
-    """Return which of the columns that are ``kept`` go below: those of the highest rank.
+def _next_to_go(table: Table, indices: Sequence[int]) -> set[int]:
+    """Return which of the columns with these ``indices`` go below: those of the highest rank.
 
     Where all numbers have one rank, the last one does; the first number stays.
     """
-    numbers = [at for at in kept if table.columns[at].is_number]
-    ranks = {table.columns[at].rank for at in kept}
+    numbers = [at for at in indices if table.columns[at].is_number]
+    ranks = {table.columns[at].rank for at in indices}
     highest = max(ranks)
-    going = {at for at in kept if highest and table.columns[at].rank == highest}
+    going = {at for at in indices if highest and table.columns[at].rank == highest}
     if going >= set(numbers):
         return set(numbers[-1:]) if len(numbers) > 1 else set()
     return going
 
 
-def _rest(table: Table, kept: Sequence[int]) -> Table:
-    """Return the columns that are not ``kept`` as a block of their own, under the rows' names."""
+def _rest(table: Table, indices: Sequence[int]) -> Table:
+    """Return the columns without these ``indices`` as a block below, under the rows' names."""
     row = [at for at, column in enumerate(table.columns) if column.kind == "row"]
-    return table.only(row + [at for at in range(len(table.columns)) if at not in kept])
+    return table.only(row + [at for at in range(len(table.columns)) if at not in indices])
 
 
 def _folded(text: str, limit: int) -> list[str]:

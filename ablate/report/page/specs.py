@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from ablate.config import Row
-from ablate.report.changes import shown
+from ablate.report.changes import format_value
 from ablate.report.details import Details
 
 Values = dict[str, Any]
@@ -64,5 +64,5 @@ def _plain(row: Row) -> dict[str, Any]:
 def _lines(row: Row, baseline: Row) -> Iterator[str]:
     for at, (path, ours, theirs) in enumerate(differing(row, baseline)):
         name = "<td></td>" if at else f'<th scope="row">{escape(row.name)}</th>'
-        cells = (path, shown(theirs.get(path)), shown(ours.get(path)))
+        cells = (path, format_value(theirs.get(path)), format_value(ours.get(path)))
         yield f"<tr>{name}{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"

@@ -66,7 +66,7 @@ class _Translated:
         """Return those that are not translated alike, those that differ most first."""
         n_words = [len(source.split()) for source in self.sources]
         ends = np.quantile(n_words, [1 / 3, 2 / 3])
-        made = [
+        sentences = [
             _Sentence(
                 test_set=self.name,
                 number=at + 1,
@@ -78,7 +78,7 @@ class _Translated:
             )
             for at in range(len(self.sources))
         ]
-        return sorted(made, key=lambda sentence: -sentence.range)
+        return sorted(sentences, key=lambda sentence: -sentence.range)
 
 
 def translations(details: Details) -> str:
@@ -109,12 +109,12 @@ def marked(text: str, baseline: str) -> str:
     ours, theirs = text.split(), baseline.split()
     parts = [] if ours else ["<em>nothing</em>"]
     for kind, i, j, k, m in SequenceMatcher(None, theirs, ours, autojunk=False).get_opcodes():
-        kept, gone = escape(" ".join(ours[k:m])), escape(" ".join(theirs[i:j]))
+        ours_only, theirs_only = escape(" ".join(ours[k:m])), escape(" ".join(theirs[i:j]))
         if kind == "equal":
-            parts.append(kept)
+            parts.append(ours_only)
             continue
-        parts += [f"<del>{gone}</del>"] if gone else []
-        parts += [f"<ins>{kept}</ins>"] if kept else []
+        parts += [f"<del>{theirs_only}</del>"] if theirs_only else []
+        parts += [f"<ins>{ours_only}</ins>"] if ours_only else []
     return " ".join(parts)
 
 
@@ -140,11 +140,11 @@ def _translated(details: Details, name: str, seed: int) -> _Translated | None:
     paths, lines, scores = details.files(_file(name)), {}, {}
     for row in details.experiment.rows:
         run = row.name, seed
-        kept = details.sentences.get(run, {}).get(name)
+        statistics = details.sentences.get(run, {}).get(name)
         texts = _read(paths[run]) if run in paths else []
-        if kept is not None and len(texts) == len(sources) == len(kept.chrf):
+        if statistics is not None and len(texts) == len(sources) == len(statistics.chrf):
             lines[row.name] = texts
-            scores[row.name] = chrf(kept.chrf.astype(np.float64)).tolist()
+            scores[row.name] = chrf(statistics.chrf.astype(np.float64)).tolist()
     if details.experiment.rows[0].name not in lines:
         return None
     return _Translated(name, sources, references, lines, scores)
@@ -169,8 +169,8 @@ def _most_different(translated: _Translated, n_each: int) -> Iterator[_Sentence]
 def _introduction(
     details: Details, sets: Sequence[_Translated], chosen: Sequence[_Sentence], seed: int
 ) -> str:
-    n_shown = {each.name: sum(s.test_set == each.name for s in chosen) for each in sets}
-    of_sets = [f"{n_shown[each.name]:,} of {len(each.sources):,} of {each.name}" for each in sets]
+    n_chosen = {each.name: sum(s.test_set == each.name for s in chosen) for each in sets}
+    of_sets = [f"{n_chosen[each.name]:,} of {len(each.sources):,} of {each.name}" for each in sets]
     n_left = sum(len(each.sources) for each in sets) - len(chosen)
     rows = {row for each in sets for row in each.lines}
     absent = [row.name for row in details.experiment.rows if row.name not in rows]
