@@ -235,8 +235,8 @@ class Chaos:
             _Play(folder, tuple(options), rng, result, self.seconds, self.can_mount).all(kinds)
             result.losses += self._judge(folder, is_measured="--no-probe" not in options)
         if result.losses:
-            shown = "\n  ".join(result.losses)
-            records.say(f"round {number} is lost, see {folder}:\n  {shown}")
+            losses = "\n  ".join(result.losses)
+            records.say(f"round {number} is lost, see {folder}:\n  {losses}")
         elif not result.n_orphans:
             shutil.rmtree(folder)
         return result
@@ -530,16 +530,16 @@ def _main() -> int:
     parser.add_argument("--output", type=Path, help="a file for the record, as JSON")
     chosen = parser.parse_args()
     wanted = range(chosen.first, chosen.first + chosen.rounds)
-    came = play(wanted, chosen.seed, records.say, 60 * chosen.minutes)
-    for kind, n in came["faults_by_kind"].items():
+    totals = play(wanted, chosen.seed, records.say, 60 * chosen.minutes)
+    for kind, n in totals["faults_by_kind"].items():
         records.say(f"{n:6}  {kind}")
     records.say(
-        f"{came['rounds']} rounds, {came['calls']} calls, {came['faults']} faults: "
-        f"{len(came['losses'])} losses, {came['orphans']} orphans"
+        f"{totals['rounds']} rounds, {totals['calls']} calls, {totals['faults']} faults: "
+        f"{len(totals['losses'])} losses, {totals['orphans']} orphans"
     )
     if chosen.output:
-        records.write(chosen.output, {**came, **records.origin("cpu")})
-    return int(bool(came["losses"] or came["orphans"]))
+        records.write(chosen.output, {**totals, **records.origin("cpu")})
+    return int(bool(totals["losses"] or totals["orphans"]))
 
 
 if __name__ == "__main__":

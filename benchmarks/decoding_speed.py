@@ -126,8 +126,8 @@ def main() -> int:
         "test": name,
         "spec": run.model_dump(mode="json"),
     }
-    found = summary(options, entries, RATES, more)
-    status = finish(options, found, RATES, "sentences/s")
+    actual = summary(options, entries, RATES, more)
+    status = finish(options, actual, RATES, "sentences/s")
     for entry in entries:
         if entry.rounds:
             facts = entry.facts
@@ -195,16 +195,16 @@ def arrays(model: Transformer) -> Arrays:
 
 def judge(entries: Sequence[Entry], corpus: Prepared, references: Sequence[str]) -> None:
     """Put rates into the rounds, and into the facts what was found; drop the hypotheses."""
-    found: dict[str, list[list[int]]] = {}
+    actual: dict[str, list[list[int]]] = {}
     for entry in entries:
         for of_round in entry.rounds:
             hypotheses = of_round.pop("hypotheses")
             of_round[RATES] = len(hypotheses) / of_round["seconds"]
-            found[entry.contender.name] = hypotheses
+            actual[entry.contender.name] = hypotheses
     for entry in entries:
-        own = found.get(entry.contender.name)
+        own = actual.get(entry.contender.name)
         if own is not None:
-            entry.facts |= facts(own, found.get(OURS, own), corpus, references)
+            entry.facts |= facts(own, actual.get(OURS, own), corpus, references)
 
 
 def facts(

@@ -37,7 +37,7 @@ SPECS = ROOT / "experiments" / "science"
 REFERENCES = ROOT / "results" / "reference" / "science"
 PAGE = ROOT / "docs" / "findings.md"
 FIGURES = ROOT / "docs" / "findings"
-SHOWN = {  # of each metric, how it is called and with how many decimals
+FORMATS = {  # of each metric, how it is called and with how many decimals
     "params.total": ("params", 0),
     "test.test.bleu": ("BLEU test", 2),
     "test.test_long.bleu": ("BLEU test_long", 2),
@@ -89,10 +89,10 @@ class Finding:
         """In a word or two."""
         if self.gated is None:
             return "not measured"
-        n_seen = sum(verdict.check.startswith("seen") for verdict in self.gated.verdicts)
-        if n_seen == 0:
+        n_mentioned = sum(verdict.check.startswith("seen") for verdict in self.gated.verdicts)
+        if n_mentioned == 0:
             return "agrees"
-        return "disagrees" if n_seen == len(self.gated.verdicts) else "agrees in part"
+        return "disagrees" if n_mentioned == len(self.gated.verdicts) else "agrees in part"
 
     @property
     def title(self) -> str:
@@ -105,16 +105,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--results", type=Path, default=ROOT / "results")
     options = parser.parse_args()
-    found = [finding(path, options.results) for path in sorted(SPECS.glob("*.yaml"))]
+    actual = [finding(path, options.results) for path in sorted(SPECS.glob("*.yaml"))]
     summary = ["| finding | outcome |", "| --- | --- |"]
-    summary += [f"| [{f.title}](#{anchor(f.title)}) | {f.outcome} |" for f in found]
-    counts = {outcome: sum(f.outcome == outcome for f in found) for outcome in outcomes(found)}
-    told = ", ".join(f"{outcome}: {n}" for outcome, n in counts.items())
-    parts = [HEAD, f"{len(found)} findings; {told}.", "", "\n".join(summary), ""]
-    parts += [section(f, options.results) for f in found]
+    summary += [f"| [{f.title}](#{anchor(f.title)}) | {f.outcome} |" for f in actual]
+    counts = {outcome: sum(f.outcome == outcome for f in actual) for outcome in outcomes(actual)}
+    notes = ", ".join(f"{outcome}: {n}" for outcome, n in counts.items())
+    parts = [HEAD, f"{len(actual)} findings; {notes}.", "", "\n".join(summary), ""]
+    parts += [section(f, options.results) for f in actual]
     write_whole(PAGE, "\n".join(parts))
-    fallen = [f.title for f in found if f.gated is not None and not f.gated.passed]
-    sys.stdout.write(f"{told}; {PAGE.relative_to(ROOT)}\n")
+    fallen = [f.title for f in actual if f.gated is not None and not f.gated.passed]
+    sys.stdout.write(f"{notes}; {PAGE.relative_to(ROOT)}\n")
     for title in fallen:
         sys.stdout.write(f"does not hold: {title}\n")
     return 1 if fallen else 0
@@ -135,20 +135,20 @@ def finding(path: Path, results: Path) -> Finding:
     return Finding(path, question, literature, table, gated, claims)
 
 
-def outcomes(found: list[Finding]) -> list[str]:
+def outcomes(actual: list[Finding]) -> list[str]:
     """Return every outcome that there is, the best first."""
     order = ("agrees", "agrees in part", "disagrees", "not measured")
-    return [outcome for outcome in order if any(f.outcome == outcome for f in found)]
+    return [outcome for outcome in order if any(f.outcome == outcome for f in actual)]
 
 
-def section(found: Finding, results: Path) -> str:
+def section(actual: Finding, results: Path) -> str:
     """Return what the page says of one finding."""
-    name = found.path.stem
-    text = [f"## {found.title}", "", found.literature, ""]
-    if found.gated is None or found.table is None:
-        command = f"ablate run experiments/science/{found.path.name}"
+    name = actual.path.stem
+    text = [f"## {actual.title}", "", actual.literature, ""]
+    if actual.gated is None or actual.table is None:
+        command = f"ablate run experiments/science/{actual.path.name}"
         return "\n".join([*text, f"**Not measured yet.** `{command}` does it.", ""])
-    text += [f"**{found.outcome.capitalize()}.** {sentences(found)}", "", narrow(found.table)]
+    text += [f"**{actual.outcome.capitalize()}.** {sentences(actual)}", "", narrow(actual.table)]
     figure = results / "science" / name / "curves.svg"
     if figure.exists():
         FIGURES.mkdir(parents=True, exist_ok=True)
@@ -157,15 +157,15 @@ def section(found: Finding, results: Path) -> str:
     return "\n".join(text)
 
 
-def sentences(found: Finding) -> str:
+def sentences(actual: Finding) -> str:
     """Return what the checks say, a sentence or two each."""
-    assert found.gated is not None, "what is not measured says nothing"
-    told = []
-    for verdict in found.gated.verdicts:
-        claim = found.claims[verdict.check]
-        told.append(sentence(verdict, claim))
-        told += [claim.note] if claim.note else []
-    return " ".join(told)
+    assert actual.gated is not None, "what is not measured says nothing"
+    notes = []
+    for verdict in actual.gated.verdicts:
+        claim = actual.claims[verdict.check]
+        notes.append(sentence(verdict, claim))
+        notes += [claim.note] if claim.note else []
+    return " ".join(notes)
 
 
 def sentence(verdict: CheckResult, claim: Check) -> str:
@@ -173,10 +173,10 @@ def sentence(verdict: CheckResult, claim: Check) -> str:
     if not isinstance(claim, FindingCheck):
         raise TypeError(f"{verdict.check} is no finding")
     mean, _, interval = verdict.measured.partition(", ")
-    seen = f"{mean} ({interval})".replace("-", MINUS) if interval else verdict.measured
+    measured_text = f"{mean} ({interval})".replace("-", MINUS) if interval else verdict.measured
     outcome = "holds" if verdict.passed else "**does not hold**"
     return (
-        f"{measure(claim.measure)} of `{claim.row}` less `{claim.against}`: {seen}; "
+        f"{measure(claim.measure)} of `{claim.row}` less `{claim.against}`: {measured_text}; "
         f"{verdict.tolerance}, as claimed, {outcome}."
     )
 
@@ -192,19 +192,19 @@ def measure(name: str) -> str:
 def narrow(table: Table) -> str:
     """Return what a finding is about, as Markdown: what rows change, and means ± deviations."""
     kept = [at for at, column in enumerate(table.columns) if column.kind in ("row", "change")]
-    columns = tuple(Column(key, header) for key, (header, _) in SHOWN.items())
+    columns = tuple(Column(key, header) for key, (header, _) in FORMATS.items())
     lines = tuple(
         replace(line, cells=(*(line.cells[at] for at in kept), *_cells(line.summary)))
         for line in table.lines
     )
     whole = tuple(table.columns[at] for at in kept) + columns
     page = replace(table, columns=whole, lines=lines, footnotes=(), more=None, conclusion="")
-    shown = render(page, "markdown").splitlines()
-    return "\n".join(line for line in shown if line.startswith("|")) + "\n"
+    page_lines = render(page, "markdown").splitlines()
+    return "\n".join(line for line in page_lines if line.startswith("|")) + "\n"
 
 
 def _cells(summary: Summary) -> Iterator[Cell]:
-    for key, (_, decimals) in SHOWN.items():
+    for key, (_, decimals) in FORMATS.items():
         estimate = summary.metrics.get(key)
         spread = estimate.sd if estimate else None
         text = number(estimate.mean, decimals) if estimate else NOTHING

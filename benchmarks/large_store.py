@@ -61,8 +61,8 @@ def main() -> None:
         every = ", ".join(f"{each:.2f}" for each in seconds)
         records.say(f"{min(seconds):6.2f}  {name} ({every})")
     if chosen.output:
-        came = {"runs": n_runs, "seconds": measured}
-        records.write(chosen.output, {**came, **records.origin("cpu")})
+        result = {"runs": n_runs, "seconds": measured}
+        records.write(chosen.output, {**result, **records.origin("cpu")})
 
 
 def _seconds(words: list[str], folder: str) -> float:

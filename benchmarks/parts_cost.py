@@ -62,12 +62,12 @@ def main() -> int:
         return 0
     rows = [row for slot in options.slot or SLOTS for row in parts_of(slot, options)]
     own = in_a_fresh_process(Row("", "baseline", ()), options, "--memory")
-    found = []
+    actual = []
     for row in rows:
         ratios = in_a_fresh_process(row, options)
         mib = in_a_fresh_process(row, options, "--memory")["mib"]
-        found.append(entry(row, ratios, mib / own["mib"]))
-        say(f"{row.slot} {row.name}: {_told(found[-1])}")
+        actual.append(entry(row, ratios, mib / own["mib"]))
+        say(f"{row.slot} {row.name}: {_note(actual[-1])}")
     write(
         options.output,
         {
@@ -75,7 +75,7 @@ def main() -> int:
             "preset": options.preset,
             "rounds": options.rounds,
             "baseline_mib": own["mib"],
-            "parts": found,
+            "parts": actual,
         },
     )
     return 0
@@ -124,8 +124,8 @@ def in_a_fresh_process(row: Row, options: argparse.Namespace, *words: str) -> di
     )
     if done.returncode:
         raise SystemExit(f"{row.slot} {row.name}: {done.stderr.strip()}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    actual: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return actual
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def speeds(options: argparse.Namespace) -> dict[str, list[float]]:
     place = devices.find(options.device)[0]
     device = torch.device(place.kind)
     own, other = (rival(changes, place, options) for changes in ((), json.loads(options.one)))
-    found: dict[str, list[float]] = {name: [] for name in SPEEDS}
+    actual: dict[str, list[float]] = {name: [] for name in SPEEDS}
     for number in range(options.rounds + 1):
         for name, works in (
             ("training", (own.train, other.train)),
@@ -151,8 +151,8 @@ def speeds(options: argparse.Namespace) -> dict[str, list[float]]:
             turns = works if number % 2 else works[::-1]  # who goes first may have a cold cache
             seconds = {work: measuring.timed(work, device) for work in turns}
             if number:  # the first round warms up
-                found[name].append(seconds[works[0]] / seconds[works[1]])
-    return found
+                actual[name].append(seconds[works[0]] / seconds[works[1]])
+    return actual
 
 
 def rival(changes: Sequence[str], place: devices.Device, options: argparse.Namespace) -> Rival:
@@ -174,8 +174,8 @@ def peak(options: argparse.Namespace) -> dict[str, float]:
     place = devices.find(options.device)[0]
     precision = devices.resolve(run.training.precision, place)
     engine = resolve("auto", place.kind)
-    found = measuring.probe(run, prepare(run), torch.device(place.kind), precision, engine)
-    return {"mib": found["train_peak_mib"]}
+    actual = measuring.probe(run, prepare(run), torch.device(place.kind), precision, engine)
+    return {"mib": actual["train_peak_mib"]}
 
 
 def entry(row: Row, ratios: Mapping[str, Sequence[float]], memory: float) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def entry(row: Row, ratios: Mapping[str, Sequence[float]], memory: float) -> dic
     return {**of_part, "memory": memory}
 
 
-def _told(part: Mapping[str, Any]) -> str:
+def _note(part: Mapping[str, Any]) -> str:
     speeds = []
     for name in SPEEDS:
         ratio = part[name]

@@ -82,13 +82,13 @@ def main() -> int:
         axis, size = options.one.split("=")
         sys.stdout.write(json.dumps(IN_PROCESS[axis](axis, int(size), options.device)) + "\n")
         return 0
-    found: dict[str, Any] = {}
+    actual: dict[str, Any] = {}
     for axis in options.axis or AXES:
-        found[axis] = grown(axis, options)
-        for key, exponent in found[axis]["exponents"].items():
+        actual[axis] = grown(axis, options)
+        for key, exponent in actual[axis]["exponents"].items():
             say(f"{axis}: {key} grows with the power {exponent:.2f}")
-    write(options.output, {**origin(options.device), "small": SMALL, "axes": found})
-    draw(found, options.output.with_suffix(".png"))
+    write(options.output, {**origin(options.device), "small": SMALL, "axes": actual})
+    draw(actual, options.output.with_suffix(".png"))
     return 0
 
 
@@ -100,7 +100,7 @@ def grown(axis: str, options: argparse.Namespace) -> dict[str, Any]:
         turns.append({})
         for size in sizes:
             turns[-1][size] = measured(axis, size, options.device)
-            say(f"{axis} {size}, turn {number}: {_shown(turns[-1][size])}")
+            say(f"{axis} {size}, turn {number}: {_formatted(turns[-1][size])}")
     points = [
         {key: statistics.median(turn[size][key] for turn in turns) for key in turns[0][size]}
         for size in sizes
@@ -137,8 +137,8 @@ def _in_a_process(one: str, place: LayerInfo) -> Point:
     )
     if done.returncode:
         raise SystemExit(f"{one}: {done.stderr.strip()}")
-    found: Point = json.loads(done.stdout.splitlines()[-1])
-    return found
+    actual: Point = json.loads(done.stdout.splitlines()[-1])
+    return actual
 
 
 def a_step(axis: str, size: int, device: str) -> Point:
@@ -156,9 +156,9 @@ def a_step(axis: str, size: int, device: str) -> Point:
     precision = devices.resolve(run.training.precision, place)
     data = random_pairs(sizes["vocabulary"], sizes["length"], 8 * sizes["batch_tokens"])
     engine = resolve("auto", place.kind)
-    found = measuring.probe(run, data, torch.device(place.kind), precision, engine)
-    seconds = found["target_tokens_per_step"] / found["train_target_tokens_per_second"]
-    return {"seconds": seconds, "mib": found["train_peak_mib"]}
+    actual = measuring.probe(run, data, torch.device(place.kind), precision, engine)
+    seconds = actual["target_tokens_per_step"] / actual["train_target_tokens_per_second"]
+    return {"seconds": seconds, "mib": actual["train_peak_mib"]}
 
 
 def random_pairs(vocabulary: int, length: int, n_tokens: int) -> Prepared:
@@ -231,18 +231,18 @@ WHOLE: Mapping[str, Callable[[int, LayerInfo], Point]] = {
 }
 
 
-def draw(found: Mapping[str, Any], file: Path) -> None:
+def draw(actual: Mapping[str, Any], file: Path) -> None:
     """Draw every axis, both scales logarithmic, so that a power is a straight line."""
     from matplotlib import pyplot as plt
 
     n_columns = 4
-    n_rows = -(-len(found) // n_columns)
+    n_rows = -(-len(actual) // n_columns)
     figure, worker_slots = plt.subplots(
         n_rows, n_columns, figsize=(4 * n_columns, 3.2 * n_rows), squeeze=False
     )
-    for place in worker_slots.flat[len(found) :]:
+    for place in worker_slots.flat[len(actual) :]:
         place.set_axis_off()
-    for place, (axis, grew) in zip(worker_slots.flat, found.items(), strict=False):
+    for place, (axis, grew) in zip(worker_slots.flat, actual.items(), strict=False):
         for key, exponent in grew["exponents"].items():
             values = [point[key] for point in grew["points"]]
             place.loglog(grew["sizes"], values, "o-", label=f"{UNITS[key]}, power {exponent:.2f}")
@@ -263,7 +263,7 @@ def _exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
     return math.log(values[-1] / values[-2]) / math.log(sizes[-1] / sizes[-2])
 
 
-def _shown(point: Point) -> str:
+def _formatted(point: Point) -> str:
     return ", ".join(f"{value:.3g} {UNITS[key]}" for key, value in point.items())
 
 

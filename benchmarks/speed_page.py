@@ -117,8 +117,8 @@ def training() -> Iterator[str]:
 
 def decoding() -> Iterator[str]:
     """Yield a section for every race in decoding."""
-    for machine, said in MACHINES.items():
-        yield section(f"Decoding, 5 beams{said}", "decoding_speed", "", sentences, machine)
+    for machine, description in MACHINES.items():
+        yield section(f"Decoding, 5 beams{description}", "decoding_speed", "", sentences, machine)
 
 
 def profiles() -> Iterator[str]:
@@ -149,13 +149,13 @@ def section(title: str, script: str, flags: str, tell: Tell, kind: str = "") -> 
         command = f"python benchmarks/{script}.py{flags}{output}"
         lines.append(f"Not measured yet: `{command}` does it.")
         return "\n".join(lines) + "\n"
-    found = json.loads(file.read_text(encoding="utf-8"))
-    machine = found["hardware"]
+    actual = json.loads(file.read_text(encoding="utf-8"))
+    machine = actual["hardware"]
     lines += [
-        f"`{found['command']}`, {found['date'][:10]}, {_machine(machine)}, torch "
-        f"{found['versions']['torch']} ([{file.name}](../{file.relative_to(ROOT).as_posix()})).",
+        f"`{actual['command']}`, {actual['date'][:10]}, {_machine(machine)}, torch "
+        f"{actual['versions']['torch']} ([{file.name}](../{file.relative_to(ROOT).as_posix()})).",
         "",
-        *tell(found),
+        *tell(actual),
     ]
     return "\n".join(lines) + "\n"
 
@@ -166,23 +166,23 @@ def _machine(hardware: ShardResult) -> str:
     return name if hardware["device"] == "cuda" else f"{name} ({kind.rpartition(', ')[2]})"
 
 
-def tokens(found: ShardResult) -> Iterator[str]:
+def tokens(actual: ShardResult) -> Iterator[str]:
     """Yield what a race in training found."""
-    yield from race(found, "target tokens/s")
-    if found["hardware"]["device"] == "cpu" and found["date"] < SPLIT_SINCE:
+    yield from race(actual, "target tokens/s")
+    if actual["hardware"]["device"] == "cpu" and actual["date"] < SPLIT_SINCE:
         yield ""
         yield THREADS
 
 
-def sentences(found: ShardResult) -> Iterator[str]:
+def sentences(actual: ShardResult) -> Iterator[str]:
     """Yield what a race in decoding found."""
-    return race(found, "sentences/s")
+    return race(actual, "sentences/s")
 
 
-def race(found: ShardResult, unit: str) -> Iterator[str]:
+def race(actual: ShardResult, unit: str) -> Iterator[str]:
     """Yield a table of contenders."""
-    entries = {entry["name"]: entry for entry in found["contenders"]}
-    is_gpu = found["hardware"]["device"] == "cuda"  # of a CPU, ratios alone mean anything
+    entries = {entry["name"]: entry for entry in actual["contenders"]}
+    is_gpu = actual["hardware"]["device"] == "cuda"  # of a CPU, ratios alone mean anything
     title = "ours is so many times as fast (lowest to highest round)"
     yield f"| | what | {title} |{f' {unit} |' if is_gpu else ''}"
     yield f"|---|---|---:|{'---:|' if is_gpu else ''}"
@@ -194,7 +194,7 @@ def race(found: ShardResult, unit: str) -> Iterator[str]:
         else:
             ratio = "1" if name == OURS else _spread(of_ours)
         yield f"| {name} | {entry['what']} | {ratio} |{f' {rate:,.0f} |' if is_gpu else ''}"
-    if found.get("processes") != ONE_AT_A_TIME:
+    if actual.get("processes") != ONE_AT_A_TIME:
         yield ""
         yield ALIVE
     own = entries.get("ours_fp32")
@@ -206,11 +206,11 @@ def race(found: ShardResult, unit: str) -> Iterator[str]:
         ]
         yield ""
         yield f"`{OURS}` is bf16 here. In fp32 ours is {', '.join(ratios)}."
-    if found["settings"].get("side_by_side"):
+    if actual["settings"].get("side_by_side"):
         yield ""
-        yield from experiments(entries, found["settings"]["threads"])
-    if found["settings"].get("own_batches"):
-        limit = found["settings"]["spec"]["training"]["batch_tokens"]
+        yield from experiments(entries, actual["settings"]["threads"])
+    if actual["settings"].get("own_batches"):
+        limit = actual["settings"]["spec"]["training"]["batch_tokens"]
         yield ""
         yield f"Each makes batches of {limit:,} tokens in its own way, of the same pairs. So many"
         yield "target tokens are in a step, and so much of the target is padding:"
@@ -256,13 +256,13 @@ def _ratios(own: ShardResult, other: ShardResult) -> list[float]:
     return [ours[rates] / theirs[rates] for ours, theirs in pairs]
 
 
-def profile(found: ShardResult) -> Iterator[str]:
+def profile(actual: ShardResult) -> Iterator[str]:
     """Yield a step's time beside its floor, and its ten largest operations."""
-    seconds, floor = found["seconds_per_step"], found["floor_seconds"]
-    settings, times = found["settings"], found["times_the_floor"]
+    seconds, floor = actual["seconds_per_step"], actual["floor_seconds"]
+    settings, times = actual["settings"], actual["times_the_floor"]
     hands = next(f"{name}: {settings[name]}" for name in ("cores", "threads") if name in settings)
-    yield f"{found['engine']} engine, {found['precision']}, {hands},"
-    yield f"{found['target_tokens_per_step']:,.0f} target tokens per step. At the rate of large"
+    yield f"{actual['engine']} engine, {actual['precision']}, {hands},"
+    yield f"{actual['target_tokens_per_step']:,.0f} target tokens per step. At the rate of large"
     yield f"matrix products its arithmetic would take {floor['arithmetic'] / seconds:.0%} of its"
     yield f"time, at the speed of a large copy its bytes {floor['memory'] / seconds:.0%}: a step"
     yield f"takes {times:.2f} times the floor."
@@ -270,19 +270,19 @@ def profile(found: ShardResult) -> Iterator[str]:
     yield ""
     yield "| share | operation | calls per step |"
     yield "|---:|---|---:|"
-    for operation in found["top"]:
+    for operation in actual["top"]:
         calls = operation["calls_per_step"]
         yield f"| {operation['share']:.1%} | `{operation['name']}` | {calls:,.0f} |"
 
 
-def launches(found: ShardResult) -> Iterator[str]:
+def launches(actual: ShardResult) -> Iterator[str]:
     """Yield the operations of a step, and how many Python starts."""
     yield "Operations of a step that compute something, and how many of them, and of graphs, Python"
     yield "starts. Counted on a CPU; a GPU has fewer for dropout and, in bf16, for the softmax."
     yield ""
     yield "| model | precision | engine | operations | started by Python |"
     yield "|---|---|---|---:|---:|"
-    for count in found["counts"]:
+    for count in actual["counts"]:
         model = PRESETS.get(f"_{count['preset']}", PRESETS[""])
         yield (
             f"| {model} | {count['precision']} | `{count['engine']}` "
@@ -290,27 +290,29 @@ def launches(found: ShardResult) -> Iterator[str]:
         )
 
 
-def parts(found: ShardResult) -> Iterator[str]:
+def parts(actual: ShardResult) -> Iterator[str]:
     """Yield what each part costs beside the preset's own."""
-    yield f"Beside the parts of `{found['preset']}`, as ratios; speeds are medians of"
-    yield f"{found['rounds']} rounds, with the middle half of them; memory is the peak of training."
+    yield f"Beside the parts of `{actual['preset']}`, as ratios; speeds are medians of"
+    yield (
+        f"{actual['rounds']} rounds, with the middle half of them; memory is the peak of training."
+    )
     yield ""
     yield "| slot | part | training | decoding | memory |"
     yield "|---|---|---:|---:|---:|"
-    for part in found["parts"]:
+    for part in actual["parts"]:
         speeds = " | ".join(_middle(part[measure]) for measure in ("training", "decoding"))
         yield f"| {part['slot']} | {part['name']} | {speeds} | {part['memory']:.2f} |"
 
 
-def growth(found: ShardResult) -> Iterator[str]:
+def growth(actual: ShardResult) -> Iterator[str]:
     """Yield with which power time and memory grow."""
-    small = ", ".join(f"{name} {size:,}" for name, size in found["small"].items())
+    small = ", ".join(f"{name} {size:,}" for name, size in actual["small"].items())
     yield f"One size grows, the others stay: {small}."
     yield "The power is that of the last two sizes; 1 is proportional."
     yield ""
     yield "| what grows | from | to | measured | from | to | power |"
     yield "|---|---:|---:|---|---:|---:|---:|"
-    for axis, grew in found["axes"].items():
+    for axis, grew in actual["axes"].items():
         sizes, points = grew["sizes"], grew["points"]
         for key, exponent in grew["exponents"].items():
             first, last = points[0][key], points[-1][key]
@@ -322,13 +324,13 @@ def growth(found: ShardResult) -> Iterator[str]:
     yield "![time and memory against size](../results/benchmarks/scaling.png)"
 
 
-def seeds(found: ShardResult) -> Iterator[str]:
+def seeds(actual: ShardResult) -> Iterator[str]:
     """Yield why seeds have models of their own."""
-    times = ", ".join(f"{n} seeds {each:.2f}" for n, each in found["times_the_tokens"].items())
+    times = ", ".join(f"{n} seeds {each:.2f}" for n, each in actual["times_the_tokens"].items())
     yield "Runs share a GPU on streams of their own, not as replicas of one batched model: seeds"
     yield "have data orders of their own, so at every step their batches have other rows and"
     yield "lengths. Padded to the largest of them they would be so many times the tokens (an epoch"
-    yield f"of {found['experiment']['name']}, {found['experiment']['batch_tokens']:,} a batch):"
+    yield f"of {actual['experiment']['name']}, {actual['experiment']['batch_tokens']:,} a batch):"
     yield f"{times}. Nor could a replica's dropout be drawn as it is drawn alone."
 
 

@@ -65,9 +65,9 @@ def main() -> int:
     optimizer = make_optimizer(run, model)
     set_lr(optimizer, LEARNING_RATE)
     step_config = StepConfig.of(run.training, precision)
-    found = Batches(corpus.train, run.training.batch_tokens, PAD)
-    rows = found.epoch(seed=1, epoch=0)[: options.steps]
-    batches = [found.make(of_batch).to(device) for of_batch in rows]
+    actual = Batches(corpus.train, run.training.batch_tokens, PAD)
+    rows = actual.epoch(seed=1, epoch=0)[: options.steps]
+    batches = [actual.make(of_batch).to(device) for of_batch in rows]
     engine = make_engine(resolve("auto", place.kind), model, step_config, optimizer)
     steps = measured(engine, batches, options.cores, options.repeats)
     n_parameters = sum(p.numel() for p in model.parameters())
@@ -76,7 +76,7 @@ def main() -> int:
     torch.set_num_threads(options.cores)
     rate, bandwidth = matrix_rate(device, precision), copy_rate(device)
     floor = {"arithmetic": n_flops / rate, "memory": n_bytes / bandwidth}
-    told = {
+    report = {
         "engine": engine.name,
         "precision": precision,
         "seconds_per_step": seconds,
@@ -90,9 +90,9 @@ def main() -> int:
         "share_of_matrix_rate": n_flops / seconds / rate,
         "top": steps.top,
     }
-    _tell(told)
+    _print(report)
     settings = {k: v for k, v in vars(options).items() if k != "output"}
-    write(options.output, {**origin(options.device), "settings": settings, **told})
+    write(options.output, {**origin(options.device), "settings": settings, **report})
     return 0
 
 
@@ -171,10 +171,10 @@ def operations(engine: Engine, batches: list[Batch]) -> list[dict[str, Any]]:
     """Return the operations that take most of the time, with their share of all."""
     is_cuda = batches[0].src.is_cuda
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_cuda else [])]
-    with profile(activities=activities) as seen:
+    with profile(activities=activities) as profiler:
         for batch in batches:
             engine.step([batch])
-    return _longest(seen.key_averages(), len(batches), is_cuda=is_cuda)
+    return _longest(profiler.key_averages(), len(batches), is_cuda=is_cuda)
 
 
 def _longest(events: Iterable[Any], n_steps: int, *, is_cuda: bool) -> list[dict[str, Any]]:
@@ -223,15 +223,16 @@ def _be_like_a_run(environment: dict[str, str]) -> None:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **environment})
 
 
-def _tell(told: dict[str, Any]) -> None:
-    say(f"{told['engine']} engine, {told['precision']}: {told['seconds_per_step']:.4f} s per step")
-    for name, seconds in told["floor_seconds"].items():
+def _print(report: dict[str, Any]) -> None:
+    seconds_per_step = f"{report['seconds_per_step']:.4f} s per step"
+    say(f"{report['engine']} engine, {report['precision']}: {seconds_per_step}")
+    for name, seconds in report["floor_seconds"].items():
         say(f"floor by {name}: {seconds:.4f} s")
     say(
-        f"{told['times_the_floor']:.2f} times the floor; "
-        f"{told['share_of_matrix_rate']:.0%} of the rate of large matrix products"
+        f"{report['times_the_floor']:.2f} times the floor; "
+        f"{report['share_of_matrix_rate']:.0%} of the rate of large matrix products"
     )
-    for operation in told["top"]:
+    for operation in report["top"]:
         say(f"{operation['share']:>6.1%} {operation['name']} ({operation['calls_per_step']:.0f})")
 
 

@@ -169,7 +169,7 @@ def main() -> int:
     say(f"{'no row differs':36}{'rows':>5}{'seeds':>6}{'false':>8}{'±':>7}{'paired':>8}", end="")
     say(f"{'one row':>9}{'width':>7}{'paired':>8}{'apart':>8}")
     false = [_printed(rates(setting, options.n)) for setting in settings()]
-    say(f"\n{'one row differs by 2.5 sd: found by':36}{'rows':>5}{'seeds':>6}{'table':>8}", end="")
+    say(f"\n{'one row differs by 2.5 sd: actual by':36}{'rows':>5}{'seeds':>6}{'table':>8}", end="")
     say(f"{'paired t, Holm':>16}")
     power = [_power(Setting("power", k, n, effect=EFFECT), options.n) for k, n in SIZES]
     say(f"\n{'intervals for new sentences hold':36}{'seeds':>11}{'row':>8}{'±':>7}{'table':>8}")
@@ -337,13 +337,13 @@ def _printed(rates: Rates) -> Rates:
 def _power(setting: Setting, n: int) -> dict[str, float]:
     """Return how often the row that differs is found, by the table and by paired t with Holm."""
     rng = np.random.default_rng([setting.variants, setting.seeds])
-    n_found = n_holm = 0
+    n_significant = n_holm = 0
     for start in range(0, n, _CHUNK):
         values = setting.draw(rng, min(_CHUNK, n - start))
         judged = judge(values)
-        n_found += int((judged.estimates > judged.half_widths)[:, 0].sum())
+        n_significant += int((judged.estimates > judged.half_widths)[:, 0].sum())
         n_holm += int(_holm(values)[:, 0].sum())
-    power, holm = n_found / n, n_holm / n
+    power, holm = n_significant / n, n_holm / n
     say(f"{'':36}{setting.variants:5}{setting.seeds:6}{power:8.1%}{holm:16.1%}")
     errors = {"power_error": _error(power, n), "holm_error": _error(holm, n)}
     content = {"variants": setting.variants, "seeds": setting.seeds, "n_simulations": n}

@@ -44,18 +44,18 @@ def shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
         "feed_forward.2.weight": (d, wide),
         "feed_forward.2.bias": (d,),
     }
-    found: dict[str, tuple[int, ...]] = {}
+    actual: dict[str, tuple[int, ...]] = {}
     for side, n_words in (("encoder", sizes.n_src), ("decoder", sizes.n_tgt)):
-        found[f"{side}.word_embeddings.weight"] = (n_words, d)
-        found[f"{side}.position_embeddings.weight"] = (sizes.max_length, d)
+        actual[f"{side}.word_embeddings.weight"] = (n_words, d)
+        actual[f"{side}.position_embeddings.weight"] = (sizes.max_length, d)
     for i in range(sizes.n_layers):
-        found |= {f"encoder.layers.{i}.{name}": shape for name, shape in block.items()}
+        actual |= {f"encoder.layers.{i}.{name}": shape for name, shape in block.items()}
         layer = f"decoder.layers.{i}"
-        found |= {f"{layer}.attention.{name}": shape for name, shape in attention.items()}
-        found |= {f"{layer}.norm.{name}": shape for name, shape in norm.items()}
-        found |= {f"{layer}.transformer_block.{name}": shape for name, shape in block.items()}
+        actual |= {f"{layer}.attention.{name}": shape for name, shape in attention.items()}
+        actual |= {f"{layer}.norm.{name}": shape for name, shape in norm.items()}
+        actual |= {f"{layer}.transformer_block.{name}": shape for name, shape in block.items()}
     return {
-        **found,
+        **actual,
         "decoder.fc_out.weight": (sizes.n_tgt, d),
         "decoder.fc_out.bias": (sizes.n_tgt,),
     }
@@ -151,8 +151,8 @@ def _attended(
     q, k, v = heads(query, "queries"), heads(source, "keys"), heads(source, "values")
     energy = torch.einsum("nqhd,nkhd->nhqk", q, k).masked_fill(~mask, float("-inf"))
     share = (energy / query.size(-1) ** 0.5).softmax(dim=-1)  # by the root of embed_size
-    found = torch.einsum("nhqk,nkhd->nqhd", share, v).flatten(-2)
-    return found @ weights[f"{at}.fc_out.weight"].T
+    actual = torch.einsum("nhqk,nkhd->nqhd", share, v).flatten(-2)
+    return actual @ weights[f"{at}.fc_out.weight"].T
 
 
 def _normalised(weights: Weights, at: str, x: Tensor) -> Tensor:

@@ -116,13 +116,13 @@ def test_s0_5_shorter_sequences_take_the_beginning_and_longer_ones_are_refused()
 
 def test_s0_6_dropout_acts_on_the_sum_of_embedding_and_position() -> None:
     model = built("notebook_0", n_layers=1)
-    seen: list[Tensor] = []
-    model.encoder.layers[0].register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    inputs: list[Tensor] = []
+    model.encoder.layers[0].register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
     ids = torch.arange(4, 204)[None]
     whole = model.embedding.src(ids) + table_of("notebook_0")[:200]
     model.encode(ids)
     model.train().encode(ids)
-    in_evaluation, in_training = seen
+    in_evaluation, in_training = inputs
     assert torch.equal(in_evaluation, whole)
     is_kept = in_training != 0
     assert 1 - is_kept.float().mean().item() == pytest.approx(0.1, abs=0.01)
@@ -205,8 +205,8 @@ def test_s2_2_the_cosine_of_positions_2_and_10_tells_three_formulas_apart(
     name: str, cosine: float
 ) -> None:
     table = table_of(name)
-    found = torch.cosine_similarity(table[2], table[10], dim=0).item()
-    assert round(found, 7) == cosine
+    actual = torch.cosine_similarity(table[2], table[10], dim=0).item()
+    assert round(actual, 7) == cosine
 
 
 @pytest.mark.parametrize("name", ["notebook_0", "notebook_2", "t2t_v1"])
@@ -311,7 +311,7 @@ def test_s2_11_published_results_are_printed_with_their_source(tmp_path: Path) -
     """`ablate plan` is the card: its rows hold the numbers, its last remarks source and terms."""
     plan = api.plan(ROOT / "vaswani_table2.yaml", device="cpu", results=tmp_path)
     assert [row.published["bleu"] for row in plan.rows] == [27.3, 28.4]
-    said = "\n".join(plan.remarks()[-2:])
+    remarks = "\n".join(plan.remarks()[-2:])
     for number in (
         "38.1",
         "41.0",
@@ -324,8 +324,8 @@ def test_s2_11_published_results_are_printed_with_their_source(tmp_path: Path) -
         "4.5 million",
         "36 million",
     ):
-        assert number in said
-    assert "arXiv:1706.03762, table 2" in said
+        assert number in remarks
+    assert "arXiv:1706.03762, table 2" in remarks
 
 
 def test_s2_12_halves_are_the_same_model_with_its_dimensions_in_another_order() -> None:
@@ -387,8 +387,8 @@ def test_s3_2_sequence_first_is_batch_first_turned() -> None:
 
 def test_s3_3_a_sequence_may_be_shorter_than_the_table() -> None:
     x = torch.randn(2, 7, 512)
-    found = shallow("notebook_3").encoder.position.embed(x, torch.arange(7))
-    assert torch.equal(found, x + table_of("notebook_3")[:7])
+    actual = shallow("notebook_3").encoder.position.embed(x, torch.arange(7))
+    assert torch.equal(actual, x + table_of("notebook_3")[:7])
 
 
 def test_s3_4_attention_is_made_from_d_model_and_n_heads() -> None:

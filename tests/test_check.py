@@ -100,9 +100,9 @@ def _clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def ablate(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
         app(list(words))
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     assert isinstance(ended.value.code, int)
-    return ended.value.code, said.out, said.err
+    return ended.value.code, captured.out, captured.err
 
 
 @pytest.mark.parametrize("kind", BROKEN)

@@ -84,11 +84,11 @@ def test_a_change_of_one_row_is_told_from_the_equal_ones(
     shift = compared.rows[2].shifts[bleu]
     assert (shift.method, shift.n, shift.df) == ("paired", 3, 2)
     assert shift.estimate == pytest.approx(1.8)
-    told = notes(compared)
-    assert told["commit"].endswith("feedfeedfeed (3 runs)")
-    assert "7 training pairs" in told["corpus"]
-    assert told["the same"] == "note, tokenizer, hardware, software and code"
-    assert "spec, all rows" not in told
+    footnotes = notes(compared)
+    assert footnotes["commit"].endswith("feedfeedfeed (3 runs)")
+    assert "7 training pairs" in footnotes["corpus"]
+    assert footnotes["the same"] == "note, tokenizer, hardware, software and code"
+    assert "spec, all rows" not in footnotes
     assert "baseline and none: equal to the last bit" in compared.table().conclusion
 
 
@@ -112,10 +112,10 @@ def test_what_shares_a_name_alone_is_matched_last(spec: Path, before: Path, tmp_
     compared = api.compare(before, results)
     assert [row.matched_by for row in compared.rows] == ["spec", "spec", "name"]
     assert list(compared.unmatched) == [[], ["last"]]
-    told = notes(compared)
-    assert told["matched"] == "rms: by their names alone"
-    assert "model.residual: post" in told["spec, rms"]
-    assert told[f"only in {results}"] == "last"
+    footnotes = notes(compared)
+    assert footnotes["matched"] == "rms: by their names alone"
+    assert "model.residual: post" in footnotes["spec, rms"]
+    assert footnotes[f"only in {results}"] == "last"
 
 
 def test_experiments_are_compared_in_one_folder(spec: Path, before: Path) -> None:

@@ -141,7 +141,7 @@ def test_annotated_is_torch_s_own_transformer_but_for_the_words() -> None:
 # the choices of presets
 
 
-def said(name: str) -> dict[str, Any]:
+def values_of(name: str) -> dict[str, Any]:
     """Return what a preset comes to, as dotted paths to values."""
     plain = preset(name).model_dump(mode="json")
 
@@ -156,8 +156,8 @@ def said(name: str) -> dict[str, Any]:
 
 def changes(name: str, other: str) -> dict[str, Any]:
     """Return what a preset says that another does not."""
-    before = said(other)
-    return {k: v for k, v in said(name).items() if before.get(k, "nothing") != v}
+    before = values_of(other)
+    return {k: v for k, v in values_of(name).items() if before.get(k, "nothing") != v}
 
 
 def test_big_differs_from_base_as_in_the_paper() -> None:
@@ -315,7 +315,7 @@ def test_learning_rates_peak_where_they_should(name: str, peak_at: int, rate: fl
     ],
 )
 def test_presets_choose_what_they_are_known_for(name: str, promised: dict[str, Any]) -> None:
-    chosen = said(name)
+    chosen = values_of(name)
     assert {path: chosen[path] for path in promised} == promised
 
 
@@ -393,7 +393,7 @@ def sizes(name: str) -> dict[str, float]:
     published = load(name).published
     assert published
     of_row = {row.name: published.of(row.name) for row in load(name).rows}
-    return {name: said["params"] for name, said in of_row.items() if "params" in said}
+    return {name: row["params"] for name, row in of_row.items() if "params" in row}
 
 
 def counts_of_table_3(vocabulary: int) -> dict[str, int]:

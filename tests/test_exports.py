@@ -137,8 +137,8 @@ def test_a_tracker_that_cannot_be_opened_ends_no_run(store: Store) -> None:
             raise OSError
 
     exports = Exports({"mlflow": Broken}, store)
-    said = exports.export("pe", "none", RECORD)
-    assert said == "not exported to mlflow: OSError; the next call repeats it"
+    remark = exports.export("pe", "none", RECORD)
+    assert remark == "not exported to mlflow: OSError; the next call repeats it"
     exports.close()
 
 

@@ -213,16 +213,16 @@ def test_an_optimizer_that_counts_on_the_host_is_not_captured() -> None:
 
 
 def test_threads_have_streams_of_their_own_and_the_same_tensors(machine: CudaMachine) -> None:
-    seen = []
+    observed = []
 
     def work() -> None:
-        seen.append((str(torch.ones(2).device), torch.cuda.current_stream(machine.device)))
+        observed.append((str(torch.ones(2).device), torch.cuda.current_stream(machine.device)))
 
     with torch.cuda.stream(torch.cuda.Stream(machine.device)):
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    assert seen == [("cuda:1", torch.cuda.default_stream(machine.device))]
+    assert observed == [("cuda:1", torch.cuda.default_stream(machine.device))]
 
 
 def test_nothing_of_it_stays() -> None:

@@ -18,7 +18,7 @@ N = 16  # positions of the tiny model
 D_K = 8
 
 
-def found(name: str, **options: object) -> dict[tuple[str, str], list[Similarity]]:
+def actual(name: str, **options: object) -> dict[tuple[str, str], list[Similarity]]:
     """Return the similarities of the tiny model with an encoding, by side and kind."""
     changes = {"position": {"name": name, **options}, "n_layers": 3}
     by_kind: dict[tuple[str, str], list[Similarity]] = {}
@@ -28,7 +28,7 @@ def found(name: str, **options: object) -> dict[tuple[str, str], list[Similarity
 
 
 def test_a_rotation_is_a_mean_of_cosines() -> None:
-    both = found("rotary")
+    both = actual("rotary")
     assert list(both) == [("encoder", "rotation"), ("decoder", "rotation")]
     (line,) = both["encoder", "rotation"]  # the same in all layers and heads
     speeds = [10_000 ** (-2 * k / D_K) for k in range(D_K // 2)]
@@ -39,7 +39,7 @@ def test_a_rotation_is_a_mean_of_cosines() -> None:
 
 
 def test_sinusoids_have_the_cosine_of_their_vectors() -> None:
-    (line,) = found("sinusoidal")["decoder", "embedding"]
+    (line,) = actual("sinusoidal")["decoder", "embedding"]
     speeds = [10_000 ** (-2 * k / 32) for k in range(16)]
     expected = np.mean([math.cos(3 * speed) for speed in speeds])
     assert line.values[3] == pytest.approx(expected, abs=1e-6)
@@ -47,7 +47,7 @@ def test_sinusoids_have_the_cosine_of_their_vectors() -> None:
 
 
 def test_a_bias_is_that_of_each_head() -> None:
-    lines = found("alibi")["encoder", "bias"]
+    lines = actual("alibi")["encoder", "bias"]
     assert [line.head for line in lines] == [0, 1, 2, 3]
     for line in lines:
         slope = 2 ** (-8 * ((line.head or 0) + 1) / 4)
@@ -55,13 +55,13 @@ def test_a_bias_is_that_of_each_head() -> None:
 
 
 def test_layers_that_differ_stand_apart() -> None:
-    lines = found("rotary_nope")["encoder", "rotation"]
+    lines = actual("rotary_nope")["encoder", "rotation"]
     assert [line.layer for line in lines] == [0, 2]
 
 
 @pytest.mark.parametrize("name", ["none", "shaw"])
 def test_what_depends_on_content_has_no_similarity(name: str) -> None:
-    assert found(name) == {}
+    assert actual(name) == {}
 
 
 @pytest.mark.parametrize("name", sorted(slots()["position"]))

@@ -169,9 +169,11 @@ def ablate(
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         with pytest.raises(SystemExit) as ended:
             app(list(words))
-        said = capsys.readouterr()
+        captured = capsys.readouterr()
         assert isinstance(ended.value.code, int)
-        return subprocess.CompletedProcess(list(words), ended.value.code, said.out, said.err)
+        return subprocess.CompletedProcess(
+            list(words), ended.value.code, captured.out, captured.err
+        )
 
     return run
 

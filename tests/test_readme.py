@@ -32,29 +32,29 @@ SEARCHES = {
 
 def tables(*place: str) -> dict[str, list[dict[str, str]]]:
     """Return the rows of a page's tables, by what heads their columns; by the first head."""
-    found = {}
+    actual = {}
     for block in re.findall(
         r"(?:^\|.*\n)+", ROOT.joinpath(*place).read_text("utf-8"), re.MULTILINE
     ):
         heads, _, *rows = [
             [cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines()
         ]
-        found[heads[0]] = [dict(zip(heads, row, strict=True)) for row in rows]
-    return found
+        actual[heads[0]] = [dict(zip(heads, row, strict=True)) for row in rows]
+    return actual
 
 
 def measured(race: str, contender: str) -> str:
     """Return how many times as fast ours was, as the README writes it."""
     file = ROOT / "results" / "benchmarks" / f"{race}_avx2.json"
     contenders = json.loads(file.read_text("utf-8"))["contenders"]
-    found = next(each for each in contenders if each["name"] == contender)
-    return f"{found['ours_over_it']['median']:.2f}"
+    actual = next(each for each in contenders if each["name"] == contender)
+    return f"{actual['ours_over_it']['median']:.2f}"
 
 
 def test_the_table_of_the_experiment_is_the_one_that_is_kept() -> None:
-    shown, kept = tables("README.md")[""], tables("results", "pe", "table.md")[""]
-    assert {"BLEU test", "ΔBLEU test", "memory MiB"} <= shown[0].keys()
-    for row, whole in zip(shown, kept, strict=True):
+    in_readme, kept = tables("README.md")[""], tables("results", "pe", "table.md")[""]
+    assert {"BLEU test", "ΔBLEU test", "memory MiB"} <= in_readme[0].keys()
+    for row, whole in zip(in_readme, kept, strict=True):
         assert row.items() <= whole.items()
 
 
@@ -80,9 +80,9 @@ def test_speeds_in_training_are_those_that_were_measured() -> None:
 
 def test_speeds_in_decoding_are_those_that_were_measured() -> None:
     head = "beam search: ours is so many times as fast as"
-    shown = {row[head]: row["Transformer-Tiny"] for row in tables("README.md")[head]}
+    in_readme = {row[head]: row["Transformer-Tiny"] for row in tables("README.md")[head]}
     expected = {label: measured("decoding_speed", name) for label, name in SEARCHES.items()}
-    assert shown == expected
+    assert in_readme == expected
 
 
 def snippet(mark: str) -> str:

@@ -254,9 +254,9 @@ def test_a_run_that_was_made_in_place_of_another_is_its_outcome(named: Store) ->
     replaced = {"experiment": "real/pe", "variant": "rms: all", "seed": 1}
     failed = {"hash": "ccc0", "status": "failed", "engine_note": "not it", "replaced_by": "aab0"}
     named.save(failed | replaced)
-    for found in (named.load_outcome("ccc0"), named.find("ccc"), named.find("real/pe:rms: all:1")):
-        assert found is not None
-        assert (found["hash"], found["status"]) == ("aab0", "done")
+    for actual in (named.load_outcome("ccc0"), named.find("ccc"), named.find("real/pe:rms: all:1")):
+        assert actual is not None
+        assert (actual["hash"], actual["status"]) == ("aab0", "done")
     assert (named.load_outcome("ccc0") or {})["engine_note"] == "not it"
     assert (named.load_outcome("aac0") or {})["hash"] == "aac0"
     named.path("aab0").joinpath("record.json").unlink()

@@ -65,8 +65,8 @@ def test_holm_is_the_textbooks(simulation: object) -> None:
     """Of p values 0.01, 0.04, 0.03 and 0.005, the two least are below 0.05 / 4 and 0.05 / 3."""
     rng = np.random.default_rng(3)
     values = rng.normal(size=(300, 5, 4)) + np.array([0, 1, 2, 0, 3])[:, None]
-    found = simulation._holm(values)  # type: ignore[attr-defined]
-    for table, ours in zip(values, found, strict=True):
+    actual = simulation._holm(values)  # type: ignore[attr-defined]
+    for table, ours in zip(values, actual, strict=True):
         rows = {str(at): dict(enumerate(of_row)) for at, of_row in enumerate(table.tolist())}
         p = [compare({"0": rows["0"], row: rows[row]}).differences[row].p for row in list(rows)[1:]]
         known = [each if each is not None else 1.0 for each in p]

@@ -67,8 +67,8 @@ def test_every_format_names_overrides_and_what_is_left_out(path: Path) -> None:
 def _assert_named(table: Table, format_: str) -> None:
     text = render(table, format_)
     plain = " ".join(text.replace("\\_", "_").split())
-    for said in table.trial:
-        assert said in plain, (format_, said)
+    for line in table.trial:
+        assert line in plain, (format_, line)
     if format_ == "csv":
         assert all("training.steps=3" in row["trial"] for row in csv.DictReader(io.StringIO(text)))
     if format_ == "json":
@@ -86,9 +86,9 @@ def test_trials_do_not_replace_each_other(path: Path) -> None:
 
 def test_a_report_takes_seeds_rows_and_overrides(path: Path) -> None:
     finish(path, Path("results"), (STEPS,), [1], ["none"])
-    found = api.report(path, seeds=[1], only=["none"], overrides=[STEPS])
-    assert [line.summary.name for line in found.table.lines] == ["baseline", "none"]
-    assert all(line.summary.count("done") == 1 for line in found.table.lines)
+    actual = api.report(path, seeds=[1], only=["none"], overrides=[STEPS])
+    assert [line.summary.name for line in actual.table.lines] == ["baseline", "none"]
+    assert all(line.summary.count("done") == 1 for line in actual.table.lines)
 
 
 def test_a_report_without_runs_says_under_which_overrides_some_are(path: Path) -> None:

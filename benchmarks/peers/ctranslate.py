@@ -52,7 +52,7 @@ def decode(session: Session, folder: str, words: list[str], n_parameters: int) -
     ids = {word: i for i, word in enumerate(words)}
 
     def translate(sources: list[Ids]) -> list[Ids]:
-        found = translator.translate_batch(
+        actual = translator.translate_batch(
             [[words[i] for i in source] for source in sources],
             max_batch_size=decoding.batch_tokens,
             batch_type="tokens",
@@ -61,7 +61,7 @@ def decode(session: Session, folder: str, words: list[str], n_parameters: int) -
             max_input_length=0,
             max_decoding_length=decoding.max_tokens - 1,
         )
-        return [[ids[word] for word in result.hypotheses[0]] for result in found]
+        return [[ids[word] for word in result.hypotheses[0]] for result in actual]
 
     serve(session, translate, n_parameters)
 

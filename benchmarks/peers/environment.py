@@ -98,20 +98,20 @@ def python_of(name: str, folder: Path) -> Path:
     Raises:
         RuntimeError: if something cannot be installed; with the end of what pip said.
     """
-    here = folder / name
-    python = here / "bin" / "python"
-    holds, said = here / "holds.txt", f"{_pin()}\n{ENVIRONMENTS[name]}\n{sys.version}\n"
-    if holds.exists() and holds.read_text(encoding="utf-8") == said:
+    path = folder / name
+    python = path / "bin" / "python"
+    holds, pinned = path / "holds.txt", f"{_pin()}\n{ENVIRONMENTS[name]}\n{sys.version}\n"
+    if holds.exists() and holds.read_text(encoding="utf-8") == pinned:
         return python
-    shutil.rmtree(here, ignore_errors=True)
-    venv.create(here, with_pip=True)
-    constraint = here / "constraint.txt"
+    shutil.rmtree(path, ignore_errors=True)
+    venv.create(path, with_pip=True)
+    constraint = path / "constraint.txt"
     constraint.write_text(f"{_pin()}\n", encoding="utf-8")
     environment = ENVIRONMENTS[name]
     _install(python, "-c", str(constraint), "torch", *environment.packages)
     if environment.bare:
         _install(python, "--no-deps", "--no-build-isolation", *environment.bare)
-    holds.write_text(said, encoding="utf-8")
+    holds.write_text(pinned, encoding="utf-8")
     return python
 
 

@@ -33,20 +33,20 @@ def main() -> None:
 
     if session.training.precision != "fp32":
         raise SystemExit("its bf16 is not that of the others")
-    told = _options(session)
+    options = _options(session)
     words = Dictionary()
     while len(words) < session.job.sizes.vocab_size:
         words.add_symbol(str(len(words)))
     assert (words.pad(), words.bos()) == (BOS, PAD), "they are the other way round, see _ids"
-    task = TranslationTask(told.task, words, words)
-    model = task.build_model(told.model)
-    trainer = Trainer(told, task, model, task.build_criterion(told.criterion))
+    task = TranslationTask(options.task, words, words)
+    model = task.build_model(options.model)
+    trainer = Trainer(options, task, model, task.build_criterion(options.criterion))
     clock = Clock(session, count_parameters(model))
     is_own = session.training.own_batches
     made = _own_batches(session, words, trainer) if is_own else _batches(session)
     around = CountingIterator(clock.around(made, _size), start=0, total=NEVER)
     epoch = SimpleNamespace(epoch=1, next_epoch_idx=1, next_epoch_itr=lambda **_: around)
-    train(told, trainer, task, epoch)
+    train(options, trainer, task, epoch)
 
 
 def _options(session: Session) -> Any:
@@ -55,7 +55,7 @@ def _options(session: Session) -> Any:
     from fairseq.options import get_training_parser, parse_args_and_arch
 
     sizes, training = session.job.sizes, session.training
-    said = {
+    facts = {
         "arch": "transformer",
         "criterion": "label_smoothed_cross_entropy",
         "label-smoothing": training.label_smoothing,
@@ -72,13 +72,13 @@ def _options(session: Session) -> Any:
         "save-dir": session.folder(),
     }
     for stack in ("encoder", "decoder"):
-        said[f"{stack}-layers"] = sizes.n_layers
-        said[f"{stack}-embed-dim"] = sizes.d_model
-        said[f"{stack}-ffn-embed-dim"] = sizes.d_ff
-        said[f"{stack}-attention-heads"] = sizes.n_heads
+        facts[f"{stack}-layers"] = sizes.n_layers
+        facts[f"{stack}-embed-dim"] = sizes.d_model
+        facts[f"{stack}-ffn-embed-dim"] = sizes.d_ff
+        facts[f"{stack}-attention-heads"] = sizes.n_heads
     words = ["none", "--share-all-embeddings", "--no-save", "--disable-validation"]
     words += ["--no-progress-bar", *(["--cpu"] if session.job.device == "cpu" else [])]
-    words += [word for name, value in said.items() for word in (f"--{name}", str(value))]
+    words += [word for name, value in facts.items() for word in (f"--{name}", str(value))]
     return convert_namespace_to_omegaconf(parse_args_and_arch(get_training_parser(), words))
 
 

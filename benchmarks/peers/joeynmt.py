@@ -115,7 +115,7 @@ def decode(session: Session, model: Any) -> None:
             eos_index=EOS,
             is_train=False,
         )
-        found, _, _ = search(
+        actual, _, _ = search(
             model,
             batch,
             max_output_length=decoding.max_tokens,
@@ -123,7 +123,7 @@ def decode(session: Session, model: Any) -> None:
             beam_alpha=decoding.length_penalty,
             min_output_length=0,
         )
-        return [[_ours(i) for i in until_eos(row.tolist(), EOS) if i != PAD] for row in found]
+        return [[_ours(i) for i in until_eos(row.tolist(), EOS) if i != PAD] for row in actual]
 
     def search_all(sources: list[Ids]) -> list[Ids]:
         return in_batches(sources, decoding.batch_tokens, search_batch)

@@ -135,12 +135,12 @@ def decode(session: Session) -> None:
 
     def generate(src: Tensor) -> list[Ids]:
         with torch.inference_mode():
-            found = model.generate(
+            actual = model.generate(
                 input_ids=src.to(device),
                 attention_mask=(src != PAD).long().to(device),
                 generation_config=asked,
             )
-        return [[i for i in until_eos(row[1:]) if i != PAD] for row in found.tolist()]
+        return [[i for i in until_eos(row[1:]) if i != PAD] for row in actual.tolist()]
 
     def generate_all(sources: list[Ids]) -> list[Ids]:
         return in_batches(sources, decoding.batch_tokens, generate)

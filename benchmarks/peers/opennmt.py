@@ -76,7 +76,7 @@ def _options(session: Session) -> Any:
     sizes, training = session.job.sizes, session.training
     parser = ArgumentParser()
     train_opts(parser)
-    said = {
+    facts = {
         "data": "{}",
         "src_vocab": "none",
         "encoder_type": "transformer",
@@ -101,7 +101,7 @@ def _options(session: Session) -> Any:
         "report_every": 100,
         "model_dtype": "fp32",
     }
-    words = [word for name, value in said.items() for word in (f"--{name}", str(value))]
+    words = [word for name, value in facts.items() for word in (f"--{name}", str(value))]
     words += ["--position_encoding", "--share_vocab", "--share_embeddings"]
     words += ["--share_decoder_embeddings", "--param_init_glorot", "--param_init", "0"]
     words += ["--add_qkvbias", "--add_ffnbias"]

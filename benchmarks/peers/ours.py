@@ -82,8 +82,8 @@ def decode(session: Session, spec: RunSpec, model: Transformer) -> None:
     n_tokens = session.decoding.batch_tokens
 
     def search_all(sources: list[Ids]) -> list[Ids]:
-        found = translate(model, search, sources, n_tokens, device, capturer)
-        return [hypotheses[0].tokens for hypotheses in found]
+        actual = translate(model, search, sources, n_tokens, device, capturer)
+        return [hypotheses[0].tokens for hypotheses in actual]
 
     serve(session, search_all, count_parameters(model))
 

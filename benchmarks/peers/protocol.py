@@ -136,14 +136,14 @@ class Job:
     @classmethod
     def from_json(cls, text: str) -> Job:
         """Return the job that some JSON holds."""
-        told = json.loads(text)
-        training, decoding = told.pop("training"), told.pop("decoding")
+        data = json.loads(text)
+        training, decoding = data.pop("training"), data.pop("decoding")
         return cls(
-            sizes=Sizes(**told.pop("sizes")),
-            data=Path(told.pop("data")),
+            sizes=Sizes(**data.pop("sizes")),
+            data=Path(data.pop("data")),
             training=None if training is None else Training(**training),
             decoding=None if decoding is None else Decoding(**decoding),
-            **told,
+            **data,
         )
 
 
@@ -193,8 +193,8 @@ class Session:
     def training(self) -> Training:
         """How to train."""
         assert self.job.training is not None, "the job is to train"
-        told = self.job.options or {}
-        return replace(self.job.training, precision=told.get("precision", "fp32"))
+        data = self.job.options or {}
+        return replace(self.job.training, precision=data.get("precision", "fp32"))
 
     @property
     def decoding(self) -> Decoding:
@@ -208,14 +208,14 @@ class Session:
 
     def batches(self) -> list[Batch]:
         """Return the batches of one round."""
-        found = []
+        actual = []
         for i in range(self.training.steps):
             src, tgt_in, tgt_out = (
                 torch.from_numpy(self._arrays[f"{name}_{i}"])
                 for name in ("src", "tgt_in", "tgt_out")
             )
-            found.append(Batch(src, tgt_in, tgt_out, int((tgt_out != PAD).sum())))
-        return found
+            actual.append(Batch(src, tgt_in, tgt_out, int((tgt_out != PAD).sum())))
+        return actual
 
     def pairs(self) -> tuple[list[Ids], list[Ids]]:
         """Return the sentences to train on, sources and targets, each with EOS."""
@@ -365,7 +365,7 @@ def in_batches(
         batch_tokens: rows times longest source, at most.
         decode: sources (B, S) to hypotheses.
     """
-    found: list[Ids] = [[] for _ in sources]
+    actual: list[Ids] = [[] for _ in sources]
     rows = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
     while rows:
         n_rows = max(1, batch_tokens // len(sources[rows[0]]))
@@ -374,8 +374,8 @@ def in_batches(
             [torch.tensor(sources[row]) for row in some], batch_first=True, padding_value=PAD
         )
         for row, ids in zip(some, decode(padded), strict=True):
-            found[row] = ids
-    return found
+            actual[row] = ids
+    return actual
 
 
 def until_eos(ids: Sequence[int], eos: int = EOS) -> Ids:

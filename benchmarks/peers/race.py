@@ -139,7 +139,7 @@ def prepared(options: argparse.Namespace, *overrides: str) -> tuple[RunSpec, Pre
     return run, prepare(run)
 
 
-def sizes_of(run: RunSpec, found: Prepared) -> Sizes:
+def sizes_of(run: RunSpec, actual: Prepared) -> Sizes:
     """Return the sizes of the model of a run."""
     stack = run.model.stack("encoder")
     return Sizes(
@@ -147,7 +147,7 @@ def sizes_of(run: RunSpec, found: Prepared) -> Sizes:
         d_ff=stack.feed_forward.options["d_ff"],
         n_heads=run.model.dims.n_heads,
         n_layers=stack.n_layers,
-        vocab_size=found.tokenizers.vocabulary.n_tgt,
+        vocab_size=actual.tokenizers.vocabulary.n_tgt,
         max_len=run.model.dims.max_len,
     )
 
@@ -173,7 +173,7 @@ def race(
             for runner in runners:
                 if runner.entry.error is None:
                     runner.run(replace(job, seed=number))
-                    told(runner.entry, number)
+                    report(runner.entry, number)
     return [runner.entry for runner in runners]
 
 
@@ -269,8 +269,8 @@ def _together(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def ratio(ours: Entry, other: Entry, rates: str) -> Ratio | None:
     """Return how many times as fast ours is, by the rate ``rates`` of each round."""
     pairs = zip(ours.rounds, other.rounds, strict=False)
-    found = [a[rates] / b[rates] for a, b in pairs]
-    return Ratio(statistics.median(found), min(found), max(found)) if found else None
+    actual = [a[rates] / b[rates] for a, b in pairs]
+    return Ratio(statistics.median(actual), min(actual), max(actual)) if actual else None
 
 
 def summary(
@@ -288,49 +288,49 @@ def summary(
     ours = next(entry for entry in entries if entry.contender.name == OURS)
     contenders = []
     for entry in entries:
-        found = [of_round[rates] for of_round in entry.rounds]
+        actual = [of_round[rates] for of_round in entry.rounds]
         of_ours = ratio(ours, entry, rates)
         contenders.append(
             {
                 "name": entry.contender.name,
                 "what": entry.contender.what,
-                f"median_{rates}": statistics.median(found) if found else None,
+                f"median_{rates}": statistics.median(actual) if actual else None,
                 "ours_over_it": None if of_ours is None else asdict(of_ours),
                 "error": entry.error,
                 **entry.facts,
                 "rounds": entry.rounds,
             }
         )
-    said = {
+    facts = {
         k: v.name if isinstance(v, Path) else v
         for k, v in vars(options).items()
         if k not in ("output", "environments")
     }
     return {
         **origin(options.device),
-        "settings": {**said, **more},
+        "settings": {**facts, **more},
         "processes": ONE_AT_A_TIME,
         "contenders": contenders,
     }
 
 
-def finish(options: argparse.Namespace, found: Mapping[str, Any], rates: str, unit: str) -> int:
+def finish(options: argparse.Namespace, actual: Mapping[str, Any], rates: str, unit: str) -> int:
     """Print the table, write the file; return the exit status: 1 if a contender failed."""
     columns = f"{'contender':<24}{'parameters':>12}{unit:>18}{'ours / it (lowest - highest)':>34}"
     say(f"\n{columns}")
-    for entry in found["contenders"]:
+    for entry in actual["contenders"]:
         rate, of_ours = entry[f"median_{rates}"], entry["ours_over_it"]
         if rate is None:
             reason = (entry["error"] or "no round").splitlines()[-1]
             say(f"{entry['name']:<24}not measured: {reason}")
             continue
-        shown = Ratio(**of_ours) if entry["name"] != OURS else "1"
-        say(f"{entry['name']:<24}{entry['n_parameters']:>12,}{rate:>18,.1f}{shown!s:>34}")
-    write(options.output, found)
-    return 1 if any(entry["error"] for entry in found["contenders"]) else 0
+        speedup = Ratio(**of_ours) if entry["name"] != OURS else "1"
+        say(f"{entry['name']:<24}{entry['n_parameters']:>12,}{rate:>18,.1f}{speedup!s:>34}")
+    write(options.output, actual)
+    return 1 if any(entry["error"] for entry in actual["contenders"]) else 0
 
 
-def told(entry: Entry, number: int) -> None:
+def report(entry: Entry, number: int) -> None:
     """Say how a round went."""
     if entry.error is None and len(entry.rounds) == number:
         say(f"round {number}: {entry.contender.name}, {entry.seconds[-1]:.2f} s")

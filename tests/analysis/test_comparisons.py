@@ -55,28 +55,28 @@ def records(rows: tuple[str, ...] = ("baseline", "a", "b", "c")) -> Records:
 
 def test_scores_and_losses_are_compared_and_nothing_else() -> None:
     rows = summarise(["baseline", "a", "b", "c"], SEEDS, records())
-    found = comparisons(rows)
-    assert list(found) == ["dev.nll", "test.test.bleu", "test.test.chrf", "test.test.nll"]
-    assert all(list(each.differences) == ["a", "b", "c"] for each in found.values())
-    assert [higher_is_better(name) for name in found] == [False, True, True, False]
+    actual = comparisons(rows)
+    assert list(actual) == ["dev.nll", "test.test.bleu", "test.test.chrf", "test.test.nll"]
+    assert all(list(each.differences) == ["a", "b", "c"] for each in actual.values())
+    assert [higher_is_better(name) for name in actual] == [False, True, True, False]
 
 
 def test_a_divergence_is_0_in_a_score_and_nothing_in_a_loss() -> None:
     some = records()
     some["a", 2] = {"status": "diverged", "error": "the loss became NaN"}
-    found = comparisons(summarise(["baseline", "a", "b", "c"], SEEDS, some))
-    score, loss = (found[f"test.test.{kind}"].differences["a"] for kind in ("bleu", "nll"))
+    actual = comparisons(summarise(["baseline", "a", "b", "c"], SEEDS, some))
+    score, loss = (actual[f"test.test.{kind}"].differences["a"] for kind in ("bleu", "nll"))
     assert (score.method, score.n) == ("divergence as 0", 4)
     assert (loss.method, loss.n) == ("none", 3)
-    assert found["test.test.bleu"].diverged == ("a",)
+    assert actual["test.test.bleu"].diverged == ("a",)
 
 
 @pytest.mark.parametrize("kind", ["bleu", "chrf", "nll"])
 def test_intervals_for_new_sentences_are_wider(kind: str) -> None:
     sentences = {run: {"test": kept(*run)} for run in records()}
     rows = summarise(["baseline", "a", "b", "c"], SEEDS, records())
-    plain, found = comparisons(rows), comparisons(rows, sentences)
-    for row, each in found[f"test.test.{kind}"].differences.items():
+    plain, actual = comparisons(rows), comparisons(rows, sentences)
+    for row, each in actual[f"test.test.{kind}"].differences.items():
         assert each.with_sentences is not None
         assert each.simultaneous is not None
         assert each.estimate is not None
@@ -84,15 +84,15 @@ def test_intervals_for_new_sentences_are_wider(kind: str) -> None:
         assert middle == pytest.approx(each.estimate)
         assert each.with_sentences.high > 0.8 * each.simultaneous.high  # more error, more freedom
         assert plain[f"test.test.{kind}"].differences[row].with_sentences is None
-    assert all(each.with_sentences is None for each in found["dev.nll"].differences.values())
+    assert all(each.with_sentences is None for each in actual["dev.nll"].differences.values())
 
 
 def test_a_row_of_which_a_seed_keeps_nothing_has_none() -> None:
     sentences = {run: {"test": kept(*run)} for run in records() if run != ("a", 2)}
     rows = summarise(["baseline", "a", "b", "c"], SEEDS, records())
-    found = comparisons(rows, sentences)["test.test.bleu"].differences
-    assert found["a"].with_sentences is None
-    assert found["b"].with_sentences is not None
+    actual = comparisons(rows, sentences)["test.test.bleu"].differences
+    assert actual["a"].with_sentences is None
+    assert actual["b"].with_sentences is not None
 
 
 def test_sentences_of_different_test_sets_are_not_paired() -> None:
@@ -107,5 +107,5 @@ def test_sentences_of_different_test_sets_are_not_paired() -> None:
     )
     sentences["a", 1] = {"test": cut}
     rows = summarise(["baseline", "a", "b", "c"], SEEDS, records())
-    found = comparisons(rows, sentences)["test.test.bleu"].differences
-    assert found["a"].with_sentences is None
+    actual = comparisons(rows, sentences)["test.test.bleu"].differences
+    assert actual["a"].with_sentences is None

@@ -21,10 +21,10 @@ def _values(seed: int, together: float = 0.0, sd: float = 0.1) -> dict[str, dict
 
 def test_it_is_what_both_do_beyond_the_sum_of_each() -> None:
     values = _values(0, together=3.0, sd=0.0)
-    (found,) = interactions([ROWS], values, compare(values))
-    assert found is not None
-    assert found.estimate == pytest.approx(3.0)
-    assert found.n == 3
+    (actual,) = interactions([ROWS], values, compare(values))
+    assert actual is not None
+    assert actual.estimate == pytest.approx(3.0)
+    assert actual.n == 3
 
 
 def test_intervals_hold_0_in_19_of_20_additive_grids() -> None:
@@ -32,8 +32,8 @@ def test_intervals_hold_0_in_19_of_20_additive_grids() -> None:
     n_different = 0
     for seed in range(n):
         values = _values(seed)
-        (found,) = interactions([ROWS], values, compare(values))
-        n_different += found is not None and found.differs_from_0
+        (actual,) = interactions([ROWS], values, compare(values))
+        n_different += actual is not None and actual.differs_from_0
     assert abs(n_different / n - 0.05) < 3 * (0.05 * 0.95 / n) ** 0.5
 
 
@@ -56,6 +56,6 @@ def test_a_row_that_diverged_has_no_interaction() -> None:
 
 def test_one_seed_tells_nothing() -> None:
     values = {row: {1: by_seed[1]} for row, by_seed in _values(3, together=50).items()}
-    (found,) = interactions([ROWS], values, compare(values))
-    assert found is not None
-    assert not found.differs_from_0
+    (actual,) = interactions([ROWS], values, compare(values))
+    assert actual is not None
+    assert not actual.differs_from_0

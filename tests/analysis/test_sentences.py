@@ -36,17 +36,17 @@ def made_up(n: int = 40, seed: int = 0) -> tuple[list[str], list[str]]:
 
 
 def statistics_of(metric: Any, ours: list[str], theirs: list[str]) -> Floats:
-    found = metric._extract_corpus_statistics(ours, [theirs])
-    return np.array(found, dtype=np.float64)
+    actual = metric._extract_corpus_statistics(ours, [theirs])
+    return np.array(actual, dtype=np.float64)
 
 
 @pytest.mark.parametrize("metric", [BLEU(force=True), CHRF()], ids=["bleu", "chrf"])
 def test_scores_are_sacrebleus(metric: Any) -> None:
     ours, theirs = made_up()
     score = bleu if isinstance(metric, BLEU) else chrf
-    found = statistics_of(metric, ours, theirs)
-    assert score(found.sum(axis=0)) == pytest.approx(metric.corpus_score(ours, [theirs]).score)
-    without = score(found.sum(axis=0) - found)
+    actual = statistics_of(metric, ours, theirs)
+    assert score(actual.sum(axis=0)) == pytest.approx(metric.corpus_score(ours, [theirs]).score)
+    without = score(actual.sum(axis=0) - actual)
     for at in (0, 7, 39):
         rest = [line for i, line in enumerate(ours) if i != at]
         refs = [line for i, line in enumerate(theirs) if i != at]
@@ -66,9 +66,9 @@ def test_scores_are_sacrebleus(metric: Any) -> None:
 )
 def test_scores_of_next_to_nothing_are_sacrebleus(ours: str, theirs: str) -> None:
     for metric, score in ((BLEU(force=True), bleu), (CHRF(), chrf)):
-        found = statistics_of(metric, [ours], [theirs])
+        actual = statistics_of(metric, [ours], [theirs])
         expected = metric.corpus_score([ours], [[theirs]]).score
-        assert score(found.sum(axis=0)) == pytest.approx(expected)
+        assert score(actual.sum(axis=0)) == pytest.approx(expected)
 
 
 def test_the_jackknife_of_a_mean_is_the_deviation_from_it() -> None:
@@ -78,11 +78,11 @@ def test_the_jackknife_of_a_mean_is_the_deviation_from_it() -> None:
 
 
 def test_the_jackknife_of_bleu_is_about_the_bootstraps() -> None:
-    found = statistics_of(BLEU(force=True), *made_up(400))
+    actual = statistics_of(BLEU(force=True), *made_up(400))
     rng = np.random.default_rng(0)
     weights = rng.multinomial(400, np.full(400, 1 / 400), 4000).astype(float)
-    resampled = bleu(weights @ found).std(ddof=1)
-    jackknife = np.sqrt(influences(found, bleu).var(ddof=1) / 400)
+    resampled = bleu(weights @ actual).std(ddof=1)
+    jackknife = np.sqrt(influences(actual, bleu).var(ddof=1) / 400)
     assert jackknife == pytest.approx(resampled, rel=0.05)
 
 
@@ -98,12 +98,12 @@ def draws(rng: np.random.Generator, n_seeds: int, n_sentences: int, *sds: float)
 
 def test_what_seeds_owe_to_the_sentences_is_found_on_average() -> None:
     rng = np.random.default_rng(5)
-    found = []
+    actual = []
     for _ in range(400):
         differences = draws(rng, 4, 100, 1.0, 3.0, 2.0)
         centred = differences - differences.mean(axis=1, keepdims=True)
-        found.append(variance_of_sentences(centred))
-    assert np.mean(found) == pytest.approx(9 / 100, rel=0.03)
+        actual.append(variance_of_sentences(centred))
+    assert np.mean(actual) == pytest.approx(9 / 100, rel=0.03)
 
 
 def test_sentences_that_all_seeds_see_alike_add_their_variance() -> None:
@@ -139,6 +139,6 @@ def test_influences_are_paired_by_seed() -> None:
 
 def test_what_is_lost_in_noise_has_one_degree_of_freedom() -> None:
     draw = np.random.default_rng(0)
-    found = [crossed(1e-6, 8.0, draw.normal(0, 50, (5, 300))) for _ in range(50)]
-    assert min(each.df for each in found) >= 1
-    assert any(each.df == 1 for each in found)
+    actual = [crossed(1e-6, 8.0, draw.normal(0, 50, (5, 300))) for _ in range(50)]
+    assert min(each.df for each in actual) >= 1
+    assert any(each.df == 1 for each in actual)

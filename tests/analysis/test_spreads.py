@@ -21,19 +21,19 @@ def tables(n: int, rows: int, seeds: int, *spreads: float) -> np.ndarray:
 
 @pytest.mark.parametrize(("rows", "seeds"), [(5, 3), (16, 3), (26, 5)])
 def test_as_many_rows_stand_out_by_chance_as_the_level_says(rows: int, seeds: int) -> None:
-    found = errors(two_way(np.ones((rows, seeds), bool)), tables(2000, rows, seeds))
-    assert found.stand_out.mean() == pytest.approx(STANDING_OUT / (seeds - 1), abs=0.015)
+    actual = errors(two_way(np.ones((rows, seeds), bool)), tables(2000, rows, seeds))
+    assert actual.stand_out.mean() == pytest.approx(STANDING_OUT / (seeds - 1), abs=0.015)
 
 
 def test_without_any_the_error_is_the_pooled_one() -> None:
     model = two_way(np.ones((5, 4), bool))
     values = tables(200, 5, 4)
-    found = errors(model, values)
-    plain = ~found.stand_out.any(axis=1)
+    actual = errors(model, values)
+    plain = ~actual.stand_out.any(axis=1)
     pooled = np.sqrt(model.variance(values) * 2 / 4)
     assert plain.sum() > 40
-    assert np.allclose(found.standard[plain], pooled[plain, None])
-    assert (found.df[plain] == model.df).all()
+    assert np.allclose(actual.standard[plain], pooled[plain, None])
+    assert (actual.df[plain] == model.df).all()
 
 
 def test_the_variance_lies_between_the_rows_own_and_the_pooled_one() -> None:
@@ -41,22 +41,22 @@ def test_the_variance_lies_between_the_rows_own_and_the_pooled_one() -> None:
     n_rows, n_seeds = 6, 4
     model = two_way(np.ones((n_rows, n_seeds), bool))
     values = tables(1, n_rows, n_seeds, 1, 9)[0]
-    found = errors(model, values)
-    assert found.stand_out.tolist() == [False, True, False, False, False, False]
+    actual = errors(model, values)
+    assert actual.stand_out.tolist() == [False, True, False, False, False, False]
     own = (model.residuals(values)[1] ** 2).sum() * n_rows / (n_rows - 1) / (n_seeds - 1)
     pooled = float(model.variance(values))
     assert own > pooled
     df = n_seeds - 1
     ours = (PRIOR * pooled + df * own) / (PRIOR + df)
-    assert found.standard[0] ** 2 == pytest.approx((ours + pooled) / n_seeds)
+    assert actual.standard[0] ** 2 == pytest.approx((ours + pooled) / n_seeds)
     satterthwaite = (ours + pooled) ** 2 / (ours**2 / (PRIOR + df) + pooled**2 / model.df)
-    assert found.df[0] == pytest.approx(min(satterthwaite, model.df))
+    assert actual.df[0] == pytest.approx(min(satterthwaite, model.df))
 
 
 def test_a_baseline_that_stands_out_widens_every_interval() -> None:
-    found = errors(two_way(np.ones((6, 4), bool)), tables(1, 6, 4, 9)[0])
-    assert found.are_wider.all()
-    assert (found.df < 15).all()
+    actual = errors(two_way(np.ones((6, 4), bool)), tables(1, 6, 4, 9)[0])
+    assert actual.are_wider.all()
+    assert (actual.df < 15).all()
 
 
 def test_a_row_of_few_runs_has_the_larger_share_of_the_error() -> None:
@@ -64,9 +64,9 @@ def test_a_row_of_few_runs_has_the_larger_share_of_the_error() -> None:
     observed[1, 2:] = False
     model = two_way(observed)
     values = np.where(observed, tables(1, 6, 4, 9)[0], np.nan)
-    found = errors(model, values)
-    assert found.stand_out[0]
-    factors = found.standard**2 / np.diag(model.covariance)
+    actual = errors(model, values)
+    assert actual.stand_out[0]
+    factors = actual.standard**2 / np.diag(model.covariance)
     assert factors[0] < factors[1]  # less of it is the baseline's, which spreads more
 
 
@@ -76,12 +76,12 @@ def test_of_tables_whose_rows_spread_alike_5_percent_are_wrong(rows: int, seeds:
     n, k = 20_000, rows - 1
     model = two_way(np.ones((rows, seeds), bool))
     values = tables(n, rows, seeds)
-    found = errors(model, values)
+    actual = errors(model, values)
     family = Family((0.5**0.5,) * k, model.df, slack=slack(k, model.df))
     assert family.critical is not None
     rarely = special.stdtr(model.df, -family.critical)
-    critical = -special.stdtrit(found.df, rarely)  # as of `Family.critical_apart`
-    wrong = (np.abs(model.differences(values)) > critical * found.standard).any(axis=1).mean()
+    critical = -special.stdtrit(actual.df, rarely)  # as of `Family.critical_apart`
+    wrong = (np.abs(model.differences(values)) > critical * actual.standard).any(axis=1).mean()
     assert wrong == pytest.approx(0.05, abs=0.0046)  # three Monte Carlo errors
     assert family.critical_apart(7.0) == pytest.approx(-special.stdtrit(7.0, rarely))
 
@@ -103,5 +103,5 @@ def test_the_slack_is_in_the_constant_and_in_the_p_value_alike() -> None:
 
 
 def test_two_rows_cannot_stand_out_from_one_another() -> None:
-    found = errors(two_way(np.ones((2, 3), bool)), tables(50, 2, 3, 1, 30))
-    assert not found.stand_out.any()
+    actual = errors(two_way(np.ones((2, 3), bool)), tables(50, 2, 3, 1, 30))
+    assert not actual.stand_out.any()

@@ -48,5 +48,5 @@ def test_a_mirrored_interval_has_the_mirrored_verdict(
 
 @given(st.floats(-9, 9), st.floats(0, 9))
 def test_without_a_band_every_interval_around_0_cannot_tell(low: float, width: float) -> None:
-    found = verdict(Interval(low, low + width), 0.0)
-    assert (found is Verdict.CANNOT_TELL) == (low <= 0 <= low + width)
+    actual = verdict(Interval(low, low + width), 0.0)
+    assert (actual is Verdict.CANNOT_TELL) == (low <= 0 <= low + width)

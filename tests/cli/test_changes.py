@@ -58,8 +58,8 @@ def test_no_run_has_two_corpora(
     assert {record["status"] for record in records_of(folder).values()} == {"failed"}
     again = ablate(*run)
     assert again.returncode == 0, again.stderr
-    found = [json.loads(f.read_bytes()) for f in folder.glob("results/runs/*/record.json")]
-    done = [record["corpus"]["fingerprint"] for record in found if record["status"] == "done"]
+    actual = [json.loads(f.read_bytes()) for f in folder.glob("results/runs/*/record.json")]
+    done = [record["corpus"]["fingerprint"] for record in actual if record["status"] == "done"]
     assert len(done) == 2
     assert len(set(done)) == 1
     assert ablate("plan", "pe.yaml").stdout.count("1 of 1") == 2

@@ -120,10 +120,10 @@ def test_a_name_in_several_slots_is_listed_of_each(
 
 def test_corpora_are_listed_and_shown(ablate: Ablate) -> None:
     assert "synthetic" in ablate("corpora").stdout
-    shown = ablate("corpora", "show", "synthetic", "--set", "size=400")
-    assert shown.returncode == 0, shown.stderr
-    assert re.search(r"train +400 ", shown.stdout)
-    assert "test_novel" in shown.stdout
+    output = ablate("corpora", "show", "synthetic", "--set", "size=400")
+    assert output.returncode == 0, output.stderr
+    assert re.search(r"train +400 ", output.stdout)
+    assert "test_novel" in output.stdout
 
 
 def test_the_schema_is_json(ablate: Ablate) -> None:
@@ -143,9 +143,9 @@ def test_a_closed_pipe_is_no_error(ablate: Ablate, folder: Path, cache: Path) ->
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
-    said = process.stderr.read()
+    stderr = process.stderr.read()
     process.stderr.close()
-    assert (process.wait(), said) == (0, "")
+    assert (process.wait(), stderr) == (0, "")
 
 
 def test_a_new_experiment_is_commented_and_valid(ablate: Ablate, folder: Path) -> None:

@@ -71,20 +71,20 @@ def test_every_value_counts(path: tuple[str, ...]) -> None:
     value: Any = PLAIN
     for step in path:
         value = value[step]
-    found = None
+    actual = None
     for other in others(value):
         plain = changed(PLAIN, path, other)
         if path[-1] == "name":  # of another part, no option survives
             plain = changed(PLAIN, path[:-1], {"name": other})
         try:
-            found = RunSpec.model_validate(plain)
+            actual = RunSpec.model_validate(plain)
         except ValueError:
             continue
         if type(other) is type(value) or path[-1] != "name":
             break
-    assert found is not None
-    assert found != RUN
-    assert identity(found, "content", "fp32") != name(PLAIN)
+    assert actual is not None
+    assert actual != RUN
+    assert identity(actual, "content", "fp32") != name(PLAIN)
 
 
 def test_one_run_has_one_name_however_it_is_spelled() -> None:

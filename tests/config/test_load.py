@@ -325,9 +325,9 @@ def test_grid_names_tell_their_axes_apart(folder: Folder) -> None:
 )
 def test_leave_one_out_reverts_each_change(folder: Folder, text: str) -> None:
     rows = folder.load(text).rows
-    found = [(r.spec.model.norm.name, r.spec.model.residual.name) for r in rows]
+    actual = [(r.spec.model.norm.name, r.spec.model.residual.name) for r in rows]
     assert [row.name.split(" -")[0] for row in rows] == ["baseline", *["all"] * 4]
-    assert found == [
+    assert actual == [
         ("layer", "post"),
         ("rms", "pre"),
         ("layer", "pre"),
@@ -436,8 +436,8 @@ def test_later_mistakes_are_told_where_they_are_caused(folder: Folder) -> None:
             ("b", "model.decoder.norm", "is bad"),
         ],
     )
-    told = [(m.mark.line, m.path, m.reason) for m in error.mistakes]
-    assert told == [
+    mistakes = [(m.mark.line, m.path, m.reason) for m in error.mistakes]
+    assert mistakes == [
         (2, "model.position", "is refused"),
         (4, "model.decoder.attention", "is odd (in the row 'a')"),
         (5, "variants.b.model.decoder.norm", "is bad"),

@@ -17,12 +17,12 @@ FOLDER = Path(__file__).parent / "malformed"
 FILES = sorted(FOLDER.glob("*.yaml"))
 
 
-def said(file: Path, what: str) -> list[str]:
+def comments(file: Path, what: str) -> list[str]:
     lines = file.read_text().splitlines()
     return [line.removeprefix(what) for line in lines if line.startswith(what)]
 
 
-def told(mistake: config.Mistake, file: Path) -> str:
+def as_comment(mistake: config.Mistake, file: Path) -> str:
     place = str(mistake.mark).removeprefix(f"{file.name}:")
     return (
         f"{place} {mistake.path}: {mistake.reason}" if mistake.path else f"{place} {mistake.reason}"
@@ -33,11 +33,11 @@ def told(mistake: config.Mistake, file: Path) -> str:
 def test_every_mistake_is_told_where_it_is(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDER)
     with pytest.raises(config.MistakesError) as caught:
-        config.load(file.name, said(file, "# set "))
-    found = [told(mistake, file) for mistake in caught.value.mistakes]
-    expected = said(file, "# expect ")
-    assert len(found) == len(expected), found
-    for one, wanted in zip(found, expected, strict=True):
+        config.load(file.name, comments(file, "# set "))
+    actual = [as_comment(mistake, file) for mistake in caught.value.mistakes]
+    expected = comments(file, "# expect ")
+    assert len(actual) == len(expected), actual
+    for one, wanted in zip(actual, expected, strict=True):
         assert one == wanted or (wanted.endswith("...") and one.startswith(wanted[:-3]))
 
 
@@ -45,7 +45,7 @@ def test_every_mistake_is_told_where_it_is(file: Path, monkeypatch: pytest.Monke
 def test_the_caret_stands_below_the_column(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDER)
     with pytest.raises(config.MistakesError) as caught:
-        config.load(file.name, said(file, "# set "))
+        config.load(file.name, comments(file, "# set "))
     for mistake in caught.value.mistakes:
         head, *excerpt = str(mistake).splitlines()
         assert head.startswith(f"{mistake.mark}: ")

@@ -29,8 +29,8 @@ def test_it_is_1_bleu_and_a_fiftieth_of_a_nat_unless_said(tmp_path: Path) -> Non
 
 def test_children_change_what_they_say(tmp_path: Path) -> None:
     (tmp_path / "parent.yaml").write_text("negligible: {bleu: 0.5, nll: 0.01}")
-    found = load(tmp_path, "extends: parent.yaml\nnegligible: {bleu: 2}").negligible
-    assert (found.bleu, found.nll) == (2, 0.01)
+    actual = load(tmp_path, "extends: parent.yaml\nnegligible: {bleu: 2}").negligible
+    assert (actual.bleu, actual.nll) == (2, 0.01)
 
 
 def test_it_is_no_part_of_any_run(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_it_is_no_part_of_any_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("value", "reason"),
     [
         ("{bleu: -1}", r"negligible\.bleu: must be at least 0"),
         ("{blue: 1}", r"negligible\.blue: unknown option; did you mean 'bleu'\?"),
@@ -48,6 +48,6 @@ def test_it_is_no_part_of_any_run(tmp_path: Path) -> None:
         ("1", "negligible: needs a mapping"),
     ],
 )
-def test_mistakes_are_told_where_they_stand(tmp_path: Path, said: str, reason: str) -> None:
+def test_mistakes_are_told_where_they_stand(tmp_path: Path, value: str, reason: str) -> None:
     with pytest.raises(config.MistakesError, match=rf"norms\.yaml:2:\d+: {reason}"):
-        load(tmp_path, f"{ROWS}negligible: {said}")
+        load(tmp_path, f"{ROWS}negligible: {value}")

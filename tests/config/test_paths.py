@@ -133,9 +133,9 @@ def test_different_numbers_of_lines_are_a_mistake_of_the_pair(folder: Path) -> N
 
 def test_what_cannot_be_unpacked_and_what_an_override_names_are_mistakes(folder: Path) -> None:
     (folder / "cwd" / "t.gz").write_bytes(gzip.compress(b"text " * 1000)[:30])
-    found = mistakes("../own/x.yaml", "corpus.train=[t.gz, ../own/data/train.de]")
-    assert len(found) == 1
-    assert found[0].startswith("1:14 corpus.train: t.gz: cannot be read: ")
+    actual = mistakes("../own/x.yaml", "corpus.train=[t.gz, ../own/data/train.de]")
+    assert len(actual) == 1
+    assert actual[0].startswith("1:14 corpus.train: t.gz: cannot be read: ")
 
 
 def test_plugins_of_a_file_are_loaded_from_its_folder(folder: Path) -> None:

@@ -51,9 +51,9 @@ def test_plain_scalars(text: str, value: Any) -> None:
 
 
 def test_nan_is_a_number() -> None:
-    found = scalar(".NaN")
-    assert isinstance(found, float)
-    assert math.isnan(found)
+    actual = scalar(".NaN")
+    assert isinstance(actual, float)
+    assert math.isnan(actual)
 
 
 def test_minus_zero_is_zero() -> None:

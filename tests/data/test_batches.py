@@ -52,8 +52,8 @@ def test_a_pair_longer_than_a_batch_is_a_batch_of_its_own() -> None:
     split = Encoded(
         Ragged.of([[5, EOS]] * 3), Ragged.of([[5, EOS], [5, 5, 5, 5, 5, EOS], [5, EOS]])
     )
-    found = [rows.tolist() for rows in Batches(split, 4, PAD).epoch(0, 0)]
-    assert sorted(map(sorted, found)) == [[0, 2], [1]]
+    actual = [rows.tolist() for rows in Batches(split, 4, PAD).epoch(0, 0)]
+    assert sorted(map(sorted, actual)) == [[0, 2], [1]]
 
 
 def test_every_epoch_has_the_same_number_of_batches(batches: Batches) -> None:
@@ -146,9 +146,9 @@ def shares(src: Rows, tgt: Rows, batch_tokens: int) -> tuple[float, float]:
 
 def test_pairs_are_put_in_strips_where_they_must() -> None:
     src, tgt = likely_lengths(29_000, spread=2.5)
-    plain, found = shares(src, tgt, 4096)
+    plain, actual = shares(src, tgt, 4096)
     assert plain > 0.06
-    assert found < 0.05
+    assert actual < 0.05
     random = np.random.default_rng(0)
     assert padding(src, tgt, random.permutation(len(src)), 4096) > 0.3
 
@@ -160,8 +160,8 @@ def test_pairs_are_sorted_plainly_where_that_will_do() -> None:
 
 def test_the_best_is_taken_where_nothing_is_good() -> None:
     src, tgt = likely_lengths(400, spread=4.0)
-    plain, found = shares(src, tgt, 1024)
-    assert 0.05 < found < plain
+    plain, actual = shares(src, tgt, 1024)
+    assert 0.05 < actual < plain
 
 
 def test_padding_is_what_batches_have(split: Encoded, batches: Batches) -> None:
@@ -169,8 +169,8 @@ def test_padding_is_what_batches_have(split: Encoded, batches: Batches) -> None:
     n_made = sum(batch.src.numel() + batch.tgt_out.numel() for batch in made)
     n_tokens = int(split.src.lengths.sum() + split.tgt.lengths.sum())
     order = np.concatenate([batch.index.numpy() for batch in made])
-    found = padding(split.src.lengths, split.tgt.lengths, order, 200)
-    assert found == pytest.approx(1 - n_tokens / n_made)
+    actual = padding(split.src.lengths, split.tgt.lengths, order, 200)
+    assert actual == pytest.approx(1 - n_tokens / n_made)
 
 
 def test_nothing_has_no_padding() -> None:

@@ -39,16 +39,16 @@ def put(folder: Path, content: bytes = CONTENT) -> Path:
 
 def test_a_file_is_downloaded_once_into_the_cache(site: Site, cache: Path) -> None:
     site.files[ASKED] = CONTENT
-    told: list[str] = []
+    lines: list[str] = []
     assert not remote_files().is_complete()
-    remote_files().fetch(told.append)
+    remote_files().fetch(lines.append)
     assert remote_files().is_complete()
     path = remote_files().path(PINNED)
     assert path == cache / "corpora" / "things" / "sub" / "a.bin"
     assert path.read_bytes() == CONTENT
     assert site.asked == [(ASKED, None)]
-    assert URL in told[0]
-    assert "0.5 MiB" in told[1]
+    assert URL in lines[0]
+    assert "0.5 MiB" in lines[1]
 
 
 def test_the_users_folder_comes_before_the_cache(

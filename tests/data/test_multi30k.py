@@ -92,8 +92,8 @@ def test_files_come_from_the_pinned_revision(miniature: dict[str, bytes], site: 
     root = f"/raw.githubusercontent.com/multi30k/dataset/{REVISION}"
     site.files = {f"{root}/{name}": data for name, data in miniature.items()}
     assert not corpus().is_available()
-    told: list[str] = []
-    corpus().fetch(told.append)
+    lines: list[str] = []
+    corpus().fetch(lines.append)
     assert corpus().is_available()
     assert len(site.asked) == 8
     assert len(corpus().load().train) == 5

@@ -203,8 +203,8 @@ def test_without_chance_words_are_segmented_as_by_the_tokenizer(
     def sampled(options: dict[str, float]) -> list[list[int]]:
         chosen = partial(cast(Any, make), unknown=UNK, **options)
         sampler, _ = tokenizers.samplers(chosen, distinct, distinct)
-        found = resampled(own, words, sampler, 100, np.random.default_rng(0))
-        return [ids.tolist() for ids in found]
+        actual = resampled(own, words, sampler, 100, np.random.default_rng(0))
+        return [ids.tolist() for ids in actual]
 
     assert sampled(never) == tokenizers.encode_src(lines)
     often = sampled({"dropout": 0.5} if name == "bpe" else {"alpha": 0.1})

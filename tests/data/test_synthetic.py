@@ -91,12 +91,12 @@ def test_test_novel_alone_joins_the_pairs_kept_for_it(splits: dict[str, Bitext])
     kept = re.compile(
         "|".join(spelling for pair in sorted(novel) for spelling in _spellings(*pair))
     )
-    n_found = {
+    n_actual = {
         name: sum(kept.search(line) is not None for line in split.src)
         for name, split in splits.items()
     }
     n_novel = len(splits["test_novel"])
-    assert n_found == {"train": 0, "dev": 0, "test": 0, "test_long": 0, "test_novel": n_novel}
+    assert n_actual == {"train": 0, "dev": 0, "test": 0, "test_long": 0, "test_novel": n_novel}
 
 
 def _spellings(first: str, noun: str) -> list[str]:

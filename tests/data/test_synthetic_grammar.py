@@ -69,9 +69,9 @@ def many(determiner: str, *words: str) -> Phrase:
 
 
 def _phrase(determiner: str, words: tuple[str, ...], is_plural: bool) -> Phrase:
-    found = next(d for d in (PLURALS if is_plural else SINGULARS) if d.en == determiner)
+    actual = next(d for d in (PLURALS if is_plural else SINGULARS) if d.en == determiner)
     adjective = WORDS[words[0]] if len(words) == 2 else None
-    return Phrase(NOUNS[words[-1]], found, adjective)
+    return Phrase(NOUNS[words[-1]], actual, adjective)
 
 
 def past(subject: Phrase | Group, verb: str, *objects: Phrase) -> Clause:
@@ -80,8 +80,8 @@ def past(subject: Phrase | Group, verb: str, *objects: Phrase) -> Clause:
 
 
 def near(phrase: Phrase, other: Phrase, preposition: str = "near") -> Phrase:
-    found = next(p for p in PREPOSITIONS if p.en == preposition)
-    return replace(phrase, modifier=Prepositional(found, other))
+    actual = next(p for p in PREPOSITIONS if p.en == preposition)
+    return replace(phrase, modifier=Prepositional(actual, other))
 
 
 def that(phrase: Phrase, verb: str, other: Phrase | None) -> Phrase:

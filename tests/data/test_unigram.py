@@ -39,8 +39,8 @@ def test_expected_counts_equal_those_over_all_ways(scores: np.ndarray) -> None:
         for way, weight in weighed:
             for piece in way:
                 wanted[piece] += count * weight / total
-    found = _Lattice(WORDS, PIECES).expected_counts(scores, COUNTS)
-    np.testing.assert_allclose(found, [wanted[piece] for piece in PIECES], rtol=1e-12)
+    actual = _Lattice(WORDS, PIECES).expected_counts(scores, COUNTS)
+    np.testing.assert_allclose(actual, [wanted[piece] for piece in PIECES], rtol=1e-12)
 
 
 def test_best_equals_the_best_of_all_ways(scores: np.ndarray) -> None:
@@ -51,11 +51,11 @@ def test_best_equals_the_best_of_all_ways(scores: np.ndarray) -> None:
 
 def test_a_proper_lattice_uses_no_word_for_itself(scores: np.ndarray) -> None:
     best = _Lattice(PIECES, PIECES, proper=True).best(scores)
-    for piece, found in zip(PIECES, best, strict=True):
+    for piece, actual in zip(PIECES, best, strict=True):
         others = [way for way in ways(piece, PIECES) if way != [piece]]
         log_p = dict(zip(PIECES, scores, strict=True))
         wanted = max((sum(log_p[x] for x in way) for way in others), default=-math.inf)
-        assert found == pytest.approx(wanted)
+        assert actual == pytest.approx(wanted)
 
 
 def test_dropped_pieces_are_used_no_more(scores: np.ndarray) -> None:

@@ -33,12 +33,12 @@ def beam(**options: Any) -> Beam:
 def test_a_beam_wide_enough_finds_the_best_of_all(model: Transformer, alpha: float | str) -> None:
     max_extra, n_best = 2, 5
     search = beam(size=250, length_penalty=alpha, n_best=n_best, max_extra=max_extra)
-    for source, found in zip(SOURCES, translate(model, search, SOURCES, 99, CPU), strict=True):
+    for source, actual in zip(SOURCES, translate(model, search, SOURCES, 99, CPU), strict=True):
         power = 0.0 if isinstance(alpha, str) else alpha
         expected = every_translation(model, source, len(source) + max_extra, power)[:n_best]
-        assert [h.tokens for h in found] == [h.tokens for h in expected]
-        assert [h.score for h in found] == pytest.approx([h.score for h in expected], rel=1e-5)
-        assert [h.log_p for h in found] == pytest.approx([h.log_p for h in expected], rel=1e-5)
+        assert [h.tokens for h in actual] == [h.tokens for h in expected]
+        assert [h.score for h in actual] == pytest.approx([h.score for h in expected], rel=1e-5)
+        assert [h.log_p for h in actual] == pytest.approx([h.log_p for h in expected], rel=1e-5)
 
 
 def _coverage(model: Transformer, source: list[int], tokens: list[int]) -> float:
@@ -133,47 +133,47 @@ def _hopeful(penalty: Any) -> Any:
 
 
 def test_hypotheses_are_sorted_and_distinct() -> None:
-    for found in translate(small(), beam(size=8, n_best=8, max_extra=6), SOURCES, 99, CPU):
-        assert len(found) == 8
-        assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
-        assert len({tuple(h.tokens) for h in found}) == 8
+    for actual in translate(small(), beam(size=8, n_best=8, max_extra=6), SOURCES, 99, CPU):
+        assert len(actual) == 8
+        assert [h.score for h in actual] == sorted((h.score for h in actual), reverse=True)
+        assert len({tuple(h.tokens) for h in actual}) == 8
 
 
 def test_fewer_translations_than_beams_are_all_there_is() -> None:
-    found = translate(Markov(), beam(size=9, n_best=9, max_extra=0), [[EOS], [4, EOS]], 99, CPU)
-    assert [[h.tokens for h in sentence] for sentence in found[:1]] == [[[]]]
-    assert sorted(h.tokens for h in found[1]) == [[], [3], [4], [5]]
+    actual = translate(Markov(), beam(size=9, n_best=9, max_extra=0), [[EOS], [4, EOS]], 99, CPU)
+    assert [[h.tokens for h in sentence] for sentence in actual[:1]] == [[[]]]
+    assert sorted(h.tokens for h in actual[1]) == [[], [3], [4], [5]]
 
 
 def test_the_score_is_log_p_over_the_penalty_of_wu_et_al() -> None:
     for alpha in (0.6, 1.7):
         search = beam(length_penalty=alpha, max_extra=4)
-        for found in translate(small(), search, SOURCES, 99, CPU):
-            length = len(found[0].tokens) + 1  # EOS
-            assert found[0].score == pytest.approx(
-                found[0].log_p / ((5 + length) ** alpha / (5 + 1) ** alpha), rel=1e-6
+        for actual in translate(small(), search, SOURCES, 99, CPU):
+            length = len(actual[0].tokens) + 1  # EOS
+            assert actual[0].score == pytest.approx(
+                actual[0].log_p / ((5 + length) ** alpha / (5 + 1) ** alpha), rel=1e-6
             )
-    for found in translate(small(), beam(length_penalty="none"), SOURCES, 99, CPU):
-        assert found[0].score == found[0].log_p
+    for actual in translate(small(), beam(length_penalty="none"), SOURCES, 99, CPU):
+        assert actual[0].score == actual[0].log_p
 
 
 def test_the_power_form_divides_by_a_power_of_the_length() -> None:
     """As ``eos_scores /= (step + 1) ** len_penalty`` in fairseq, whose step + 1 counts EOS."""
     for alpha in (0.6, 1.0, 1.7):
         search = beam(length_penalty=alpha, penalty_form="power", max_extra=4)
-        for found in translate(small(), search, SOURCES, 99, CPU):
-            length = len(found[0].tokens) + 1  # EOS
-            assert found[0].score == pytest.approx(found[0].log_p / length**alpha, rel=1e-6)
+        for actual in translate(small(), search, SOURCES, 99, CPU):
+            length = len(actual[0].tokens) + 1  # EOS
+            assert actual[0].score == pytest.approx(actual[0].log_p / length**alpha, rel=1e-6)
 
 
 @pytest.mark.parametrize("alpha", [0.6, 1.0])
 def test_the_power_form_finds_the_best_by_its_own_score(alpha: float) -> None:
     model, max_extra = Markov(seed=1), 2
     search = beam(size=250, length_penalty=alpha, penalty_form="power", max_extra=max_extra)
-    for source, found in zip(SOURCES, translate(model, search, SOURCES, 99, CPU), strict=True):
+    for source, actual in zip(SOURCES, translate(model, search, SOURCES, 99, CPU), strict=True):
         every = every_translation(model, source, len(source) + max_extra, 0.0)
         best = max(every, key=lambda h: h.log_p / (len(h.tokens) + 1) ** alpha)
-        assert found[0].tokens == best.tokens
+        assert actual[0].tokens == best.tokens
 
 
 def test_a_form_without_a_penalty_is_refused() -> None:

@@ -55,8 +55,8 @@ def both(
     ]
 
 
-def assert_same(expected: list[list[Hypothesis]], found: list[list[Hypothesis]]) -> None:
-    for a, b in zip(expected, found, strict=True):
+def assert_same(expected: list[list[Hypothesis]], actual: list[list[Hypothesis]]) -> None:
+    for a, b in zip(expected, actual, strict=True):
         assert [h.tokens for h in a] == [h.tokens for h in b]
         for score in ("score", "log_p"):
             known = [getattr(h, score) for h in b]
@@ -68,9 +68,9 @@ def assert_same(expected: list[list[Hypothesis]], found: list[list[Hypothesis]])
 @pytest.mark.parametrize("name", SEARCHES)
 def test_hypotheses_are_the_same(name: str, batch_tokens: int) -> None:
     model, given = small(vocabulary=VOCABULARY), sources(20)
-    expected, found = both(model, search(name, max_extra=9), given, batch_tokens)
+    expected, actual = both(model, search(name, max_extra=9), given, batch_tokens)
     assert len({len(hypotheses[0].tokens) for hypotheses in expected}) > 3
-    assert_same(expected, found)
+    assert_same(expected, actual)
 
 
 @pytest.mark.usefixtures("_captures")
@@ -99,12 +99,12 @@ def test_lengths_can_be_forced(name: str) -> None:
     model, given = small(), sources(6, n_ids=6)
     lengths = torch.tensor([1, 5, 3, 14, 8, 2])
     with torch.inference_mode():
-        expected, found = (
+        expected, actual = (
             search(name).search(model, pad_sources(given), lengths, capturer)
             for capturer in (None, GraphCapturer(CPU))
         )
-    assert [{len(h.tokens) + 1 for h in of} for of in found] == [{n} for n in lengths.tolist()]
-    assert_same(expected, found)
+    assert [{len(h.tokens) + 1 for h in of} for of in actual] == [{n} for n in lengths.tolist()]
+    assert_same(expected, actual)
 
 
 def test_most_tokens_are_written_by_replays(machine: CudaMachine) -> None:
@@ -214,8 +214,8 @@ def test_on_a_gpu_too(name: str) -> None:
     model, given, gpu = scrambled(tiny()).cuda(), sources(), torch.device("cuda")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        expected, found = (
+        expected, actual = (
             translate(model, search(name, max_extra=9), given, 10_000, gpu, capturer)
             for capturer in (None, GraphCapturer(gpu))
         )
-    assert_same(expected, found)
+    assert_same(expected, actual)

@@ -36,8 +36,8 @@ def sources(n: int = 40, n_ids: int = 50, longest: int = 10, seed: int = 0) -> l
     return [[*sentence, EOS] for sentence in sentences]
 
 
-def tokens_of(found: list[list[Hypothesis]]) -> list[list[list[int]]]:
-    return [[hypothesis.tokens for hypothesis in sentence] for sentence in found]
+def tokens_of(actual: list[list[Hypothesis]]) -> list[list[list[int]]]:
+    return [[hypothesis.tokens for hypothesis in sentence] for sentence in actual]
 
 
 def test_the_package_registers_what_it_holds() -> None:
@@ -64,8 +64,8 @@ def test_log_p_is_that_of_the_whole_sentence_at_once(search: Search, model: Tran
     with torch.inference_mode():
         forced = search.search(model, pad_sources(given), n_tokens)
     free = translate(model, search, given, 60, CPU)
-    for source, found in zip(given * 2, free + forced, strict=True):
-        for hypothesis in found:
+    for source, actual in zip(given * 2, free + forced, strict=True):
+        for hypothesis in actual:
             expected = log_likelihood(model, source, hypothesis.tokens)
             assert hypothesis.log_p == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
@@ -73,9 +73,9 @@ def test_log_p_is_that_of_the_whole_sentence_at_once(search: Search, model: Tran
 def test_no_padding_and_no_beginning_is_ever_written(search: Search) -> None:
     model = Markov()
     model.table[..., [PAD, BOS]] = 9.0  # what it wants most
-    for found in translate(model, search, sources(n_ids=6), 60, CPU):
-        assert found
-        assert not {PAD, BOS, EOS} & {i for hypothesis in found for i in hypothesis.tokens}
+    for actual in translate(model, search, sources(n_ids=6), 60, CPU):
+        assert actual
+        assert not {PAD, BOS, EOS} & {i for hypothesis in actual for i in hypothesis.tokens}
 
 
 @pytest.mark.parametrize("max_len", [4, 16])
@@ -87,8 +87,8 @@ def test_a_translation_ends_at_the_limit_at_its_own_price(
     model.max_len = max_len
     model.table[..., EOS] = -20.0  # never wants to end
     search.max_extra = max_extra
-    for source, found in zip(given, translate(model, search, given, 60, CPU), strict=True):
-        for hypothesis in found:
+    for source, actual in zip(given, translate(model, search, given, 60, CPU), strict=True):
+        for hypothesis in actual:
             assert len(hypothesis.tokens) + 1 == min(len(source) + max_extra, max_len)
             expected = log_likelihood(model, source, hypothesis.tokens)
             assert hypothesis.log_p == pytest.approx(expected, rel=1e-5)
@@ -97,16 +97,16 @@ def test_a_translation_ends_at_the_limit_at_its_own_price(
 
 def test_the_model_is_not_asked_beyond_its_max_len(search: Search) -> None:
     model = small(max_len=6)
-    found = translate(model, search, [[4, 5, 4, 5, 4, EOS]], 60, CPU)
-    assert len(found[0][0].tokens) <= 5
+    actual = translate(model, search, [[4, 5, 4, 5, 4, EOS]], 60, CPU)
+    assert len(actual[0][0].tokens) <= 5
 
 
 def test_lengths_can_be_forced(search: Search) -> None:
     model, given = small(), sources(6, n_ids=6)
     lengths = [1, 5, 3, 8, 8, 2]
     with torch.inference_mode():
-        found = search.search(model, pad_sources(given), torch.tensor(lengths))
-    assert [{len(h.tokens) + 1 for h in sentence} for sentence in found] == [{n} for n in lengths]
+        actual = search.search(model, pad_sources(given), torch.tensor(lengths))
+    assert [{len(h.tokens) + 1 for h in sentence} for sentence in actual] == [{n} for n in lengths]
 
 
 def test_the_order_of_the_input_is_kept(search: Search) -> None:
@@ -115,7 +115,7 @@ def test_the_order_of_the_input_is_kept(search: Search) -> None:
     for first in (EOS, 3, 4, 5):
         model.table[first, :, EOS] = 0.0
         model.table[first, BOS, EOS], model.table[first, BOS, first] = -9.0, 9.0
-    best = [found[0].tokens for found in translate(model, search, given, 6, CPU)]
+    best = [actual[0].tokens for actual in translate(model, search, given, 6, CPU)]
     assert [tokens[:1] for tokens in best] == [[4], [5], [3], [], [4]]
 
 
@@ -169,10 +169,10 @@ def test_logits_of_a_few_sentences_at_a_time_are_those_of_all(
     search: Search, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, given = scrambled(tiny(n_layers=1)), sources(20)
-    expected = [found[0].tokens for found in translate(model, search, given, 10_000, CPU)]
+    expected = [actual[0].tokens for actual in translate(model, search, given, 10_000, CPU)]
     monkeypatch.setattr("ablate.parts.embedding._LOGITS_BYTES", {"cpu": 0})
     monkeypatch.setattr("ablate.parts.embedding._MIN_ROWS", 3 * search.n_beams)
-    assert [found[0].tokens for found in translate(model, search, given, 10_000, CPU)] == expected
+    assert [actual[0].tokens for actual in translate(model, search, given, 10_000, CPU)] == expected
 
 
 def test_padding_fills_up_at_the_end() -> None:

@@ -63,11 +63,11 @@ def allowed(temperature: float, top_k: int, top_p: float) -> dict[int, float]:
 def test_tokens_are_drawn_with_their_probabilities(
     temperature: float, top_k: int, top_p: float
 ) -> None:
-    found = first_tokens(temperature=temperature, top_k=top_k, top_p=top_p)
+    actual = first_tokens(temperature=temperature, top_k=top_k, top_p=top_p)
     wanted = allowed(temperature, top_k, top_p)
-    assert set(found) <= set(wanted)
+    assert set(actual) <= set(wanted)
     for token, p in wanted.items():
-        assert found[token] / N == pytest.approx(p, abs=4 * (p * (1 - p) / N) ** 0.5 + 1e-9), token
+        assert actual[token] / N == pytest.approx(p, abs=4 * (p * (1 - p) / N) ** 0.5 + 1e-9), token
 
 
 def test_one_candidate_is_greedy_search() -> None:
@@ -80,14 +80,14 @@ def test_one_candidate_is_greedy_search() -> None:
 def test_samples_depend_on_seed_source_number_and_token() -> None:
     model = Markov()
     given = [[4, 5, EOS], [4, 4, EOS], [4, 5, 5, EOS]]
-    found = {
+    actual = {
         seed: [
             h[0].tokens for h in translate(model, search(seed=seed, max_extra=20), given, 60, CPU)
         ]
         for seed in range(20)
     }
     for column in range(3):
-        assert len({tuple(tokens[column]) for tokens in found.values()}) > 3
+        assert len({tuple(tokens[column]) for tokens in actual.values()}) > 3
     assert len({_keys(torch.tensor([s]), 1).item() for s in ([4, 5, 2], [5, 4, 2], [4, 5, 3])}) == 3
     same = _keys(torch.tensor([[4, 5, EOS, PAD, PAD], [4, 4, 4, 4, EOS]]), 1)
     assert same[0] == _keys(torch.tensor([[4, 5, EOS]]), 1)[0]
@@ -134,7 +134,9 @@ def test_the_choice_is_among_the_samples_of_the_sentence() -> None:
     model, made = Markov(), search("minimum_bayes_risk", n_samples=8, max_extra=6)
     assert isinstance(made, Sampler)
     with torch.inference_mode():
-        (found,) = made.search(model, pad_sources([SOURCE]))
-    assert len(found) == 1
-    assert found[0].log_p == pytest.approx(log_likelihood(model, SOURCE, found[0].tokens), rel=1e-5)
-    assert 1 / 8 <= found[0].score <= 1
+        (actual,) = made.search(model, pad_sources([SOURCE]))
+    assert len(actual) == 1
+    assert actual[0].log_p == pytest.approx(
+        log_likelihood(model, SOURCE, actual[0].tokens), rel=1e-5
+    )
+    assert 1 / 8 <= actual[0].score <= 1

@@ -87,9 +87,9 @@ def test_a_beam_wide_enough_finds_what_enumeration_finds(alpha: float | str) -> 
     beam = search("beam", size=n_all, n_best=n_best, length_penalty=alpha)
     for src, every in every_translation():
         ranked = sorted(every, key=lambda e: -score(e[1], len(e[0]) + 1, alpha))[:n_best]
-        found = beam.search(made, padded([src]))[0]
-        assert [h.tokens for h in found] == [tokens for tokens, _ in ranked]
-        for hypothesis, (tokens, value) in zip(found, ranked, strict=True):
+        actual = beam.search(made, padded([src]))[0]
+        assert [h.tokens for h in actual] == [tokens for tokens, _ in ranked]
+        for hypothesis, (tokens, value) in zip(actual, ranked, strict=True):
             assert hypothesis.log_p == pytest.approx(value, abs=1e-4)
             assert hypothesis.score == pytest.approx(score(value, len(tokens) + 1, alpha), abs=1e-4)
 
@@ -115,8 +115,8 @@ def test_a_wider_beam_is_likelier_on_the_whole() -> None:
     made, src = model(max_len=12), padded(sources(40, longest=10))
 
     def mean(size: int) -> float:
-        found = search("beam", size=size, length_penalty="none").search(made, src)
-        return math.fsum(h[0].log_p for h in found)
+        actual = search("beam", size=size, length_penalty="none").search(made, src)
+        return math.fsum(h[0].log_p for h in actual)
 
     assert mean(8) > mean(2) > mean(1)
 
@@ -129,16 +129,16 @@ def test_every_option_changes_what_is_found(name: str, option: str) -> None:
     made = model(max_len=12, ends=option != "max_extra")
     src = padded(sources(16, longest=8))
 
-    def found(**options: Any) -> list[list[Hypothesis]]:
+    def actual(**options: Any) -> list[list[Hypothesis]]:
         return search(name, **options).search(made, src)
 
-    usual = found()
+    usual = actual()
     values = [0] if option == "max_extra" else list(alternatives(slots()["decoding"][name], option))
     assert values
     for value in values:
         if (option == "n_best" and value > 5) or (option == "top_k" and value >= V):
             continue  # more than there are
-        assert found(**{option: value}) != usual, value
+        assert actual(**{option: value}) != usual, value
 
 
 def test_more_hypotheses_than_beams_are_refused() -> None:
@@ -155,8 +155,8 @@ def test_the_largest_numbers_are_those_of_topk(n_ids: int, k: int) -> None:
     x[0, -k:] += 10
     x[1, :k] += 10
     x[2, 1:] = -torch.inf
-    found, places = blockwise_topk(x, k)
+    actual, places = blockwise_topk(x, k)
     expected = x.topk(k)
-    assert torch.equal(found, expected.values)
-    assert torch.equal(x.gather(1, places), found)
+    assert torch.equal(actual, expected.values)
+    assert torch.equal(x.gather(1, places), actual)
     assert all(len(set(row)) == k for row in places.tolist())

@@ -189,7 +189,7 @@ class CudaMachine:
 
     def wait_on_host(self, stream: Stream) -> None:
         self.n_waits += 1
-        merge(self.host, stream.seen)
+        merge(self.host, stream.waited_for)
 
     def assert_not_capturing(self, what: str = "to ask or set the generator") -> None:
         graph = self.stream_of(self.device).graph

@@ -25,10 +25,10 @@ class Stream:
         self.device = torch.device("cuda", index)
         self.number = number  # 0 is the default stream
         self.graph: Graph | None = None  # that is being captured
-        self.seen: dict[Stream, int] = {self: 0}
+        self.waited_for: dict[Stream, int] = {self: 0}
 
     def wait_stream(self, other: Stream) -> None:
-        merge(self.seen, other.seen)
+        merge(self.waited_for, other.waited_for)
 
     def is_capturing(self) -> bool:
         return self.graph is not None
@@ -38,8 +38,8 @@ class Stream:
 
     def launch(self) -> None:
         """Put one piece of work more on the stream."""
-        merge(self.seen, self.machine.host)
-        self.seen[self] += 1
+        merge(self.waited_for, self.machine.host)
+        self.waited_for[self] += 1
 
 
 class Use:
@@ -52,12 +52,12 @@ class Use:
 
     def touch(self, stream: Stream, *, is_write: bool) -> None:
         for other, time in (self.writes | (self.reads if is_write else {})).items():
-            if stream.seen.get(other, 0) < time:
+            if stream.waited_for.get(other, 0) < time:
                 raise RuntimeError(
                     f"stream {stream.number} of {stream.device} uses memory that stream "
                     f"{other.number} of {other.device} uses, without having waited for it"
                 )
-        now = stream.seen[stream]
+        now = stream.waited_for[stream]
         if is_write:
             self.writes, self.reads = {stream: now}, {}
         else:

@@ -269,12 +269,12 @@ def test_too_few_steps_or_seeds_bless_nothing() -> None:
 
 # findings
 
-SHOWN = {"baseline": [41.0, 41.5, 40.5], "none": [28.0, 28.2, 27.9]}
+CONFIRMED = {"baseline": [41.0, 41.5, 40.5], "none": [28.0, 28.2, 27.9]}
 
 
 def test_an_effect_that_is_large_enough_holds() -> None:
-    reference = blessed(evidence(SHOWN), worse=WORSE)
-    judged = verdict(reference, evidence(SHOWN))
+    reference = blessed(evidence(CONFIRMED), worse=WORSE)
+    judged = verdict(reference, evidence(CONFIRMED))
     assert judged.passed
     assert judged.tolerance == "worse by 3"
     assert judged.subject == "none against baseline: test.test.bleu"
@@ -294,8 +294,8 @@ def test_an_effect_that_is_large_enough_holds() -> None:
 def test_an_effect_that_is_small_unsure_or_the_other_way_fails(
     none: list[float], short: str
 ) -> None:
-    reference = blessed(evidence(SHOWN), worse=WORSE)
-    failure = verdict(reference, evidence({**SHOWN, "none": none})).failure
+    reference = blessed(evidence(CONFIRMED), worse=WORSE)
+    failure = verdict(reference, evidence({**CONFIRMED, "none": none})).failure
     assert failure is not None
     assert failure.startswith("none is not shown to be worse than baseline by at least 3 in")
     assert short in failure
@@ -303,7 +303,7 @@ def test_an_effect_that_is_small_unsure_or_the_other_way_fails(
 
 
 def test_the_interval_of_a_finding_is_students() -> None:
-    reference = blessed(evidence(SHOWN), worse=WORSE)
+    reference = blessed(evidence(CONFIRMED), worse=WORSE)
     check = reference.checks["worse"]
     assert isinstance(check, Finding)
     assert check.blessed is not None
@@ -335,31 +335,31 @@ def test_an_effect_of_at_least_nothing_must_still_be_one() -> None:
 
 def test_where_less_is_better_worse_is_more() -> None:
     worse = Finding(row="none", measure="dev.nll", claim="worse", margin=3.0)
-    assert verdict(blessed(evidence(SHOWN), worse=worse), evidence(SHOWN)).passed
+    assert verdict(blessed(evidence(CONFIRMED), worse=worse), evidence(CONFIRMED)).passed
 
 
 def test_a_row_that_diverges_is_worse_than_any_number() -> None:
-    reference = blessed(evidence(SHOWN), worse=WORSE)
-    gone = evidence({**SHOWN, "none": [-1.0, -1.0, -1.0]})
-    judged = verdict(reference, gone)
+    reference = blessed(evidence(CONFIRMED), worse=WORSE)
+    diverged = evidence({**CONFIRMED, "none": [-1.0, -1.0, -1.0]})
+    judged = verdict(reference, diverged)
     assert judged.passed
     assert judged.remarks == ("1, 2, 3 diverged, which is worse than any number",)
-    assert verdict(blessed(gone, worse=WORSE), gone).passed
-    one_left = evidence({**SHOWN, "none": [-1.0, -1.0, 28.0]})
+    assert verdict(blessed(diverged, worse=WORSE), diverged).passed
+    one_left = evidence({**CONFIRMED, "none": [-1.0, -1.0, 28.0]})
     failure = verdict(reference, one_left).failure
     assert failure is not None
     assert "has no interval" in failure
 
 
 def test_a_baseline_that_diverges_shows_nothing() -> None:
-    reference = blessed(evidence(SHOWN), worse=WORSE)
-    gone = evidence({"baseline": [-1.0, 41.5, 40.5], "none": SHOWN["none"]})
-    assert verdict(reference, gone).failure == "baseline with seed 1 diverged: a reason"
+    reference = blessed(evidence(CONFIRMED), worse=WORSE)
+    diverged = evidence({"baseline": [-1.0, 41.5, 40.5], "none": CONFIRMED["none"]})
+    assert verdict(reference, diverged).failure == "baseline with seed 1 diverged: a reason"
 
 
 def test_a_finding_that_does_not_hold_is_not_blessed() -> None:
     with pytest.raises(UnfitError, match=r"not shown to be worse than baseline by at least 3"):
-        blessed(evidence({**SHOWN, "none": [40.0, 40.0, 40.0]}), worse=WORSE)
+        blessed(evidence({**CONFIRMED, "none": [40.0, 40.0, 40.0]}), worse=WORSE)
 
 
 # what changes between two references
@@ -368,7 +368,7 @@ def test_a_finding_that_does_not_hold_is_not_blessed() -> None:
 def test_a_reference_as_it_was_blessed_has_no_flaw(bleu: Reference, losses: Reference) -> None:
     assert list(bleu.flaws()) == []
     assert list(losses.flaws()) == []
-    assert list(blessed(evidence(SHOWN), worse=WORSE).flaws()) == []
+    assert list(blessed(evidence(CONFIRMED), worse=WORSE).flaws()) == []
 
 
 @pytest.mark.parametrize(
@@ -424,7 +424,7 @@ def _losses(steps: int = 3, seeds: int = 1, rtol: float = 3e-4) -> Reference:
 
 def _worse(seeds: int = 3, margin: float = 3.0, claim: Any = "worse", **terms: Any) -> Reference:
     check = WORSE.model_copy(update={"margin": margin, "claim": claim, **terms})
-    bleu = {row: [*values, *values] for row, values in SHOWN.items()}
+    bleu = {row: [*values, *values] for row, values in CONFIRMED.items()}
     return blessed(evidence(bleu), range(1, seeds + 1), worse=check)
 
 

@@ -539,7 +539,7 @@ def test_a_record_of_other_code_libraries_or_hardware_is_not(
 
 
 @pytest.mark.parametrize(
-    ("made", "here", "why"),
+    ("made", "present", "why"),
     [
         ({"commit": None, "is_clean": None}, {"commit": None, "is_clean": None}, None),
         ({"commit": "abc", "is_clean": True}, {"commit": None, "is_clean": None}, "not from a che"),
@@ -553,10 +553,10 @@ def test_without_a_fingerprint_of_the_code_its_commit_must_do(
     made_here: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     made: dict[str, Any],
-    here: dict[str, Any],
+    present: dict[str, Any],
     why: str | None,
 ) -> None:
-    monkeypatch.setattr(provenance, "git", lambda: here)
+    monkeypatch.setattr(provenance, "git", lambda: present)
     monkeypatch.setattr(staleness, "_differs", lambda commit: commit != "HEAD")
     message = staleness.stale_reason({**made_here, "git": made}, Device("cpu"))
     assert (message is None) == (why is None)

@@ -69,7 +69,7 @@ def test_counting_flops_leaves_no_trace() -> None:
 
 def test_nll_by_hand() -> None:
     model, data = fresh(run_spec()).train(), pairs(20)
-    found = likelihood(model, Batches(data, 50, PAD).in_order(), "fp32")
+    actual = likelihood(model, Batches(data, 50, PAD).in_order(), "fp32")
     assert model.training
     model.eval()
     of_sentences = []
@@ -79,17 +79,17 @@ def test_nll_by_hand() -> None:
         tokens = enumerate(one.tgt_out[0].tolist())
         of_sentences.append(-sum(log_p[t, token].item() for t, token in tokens))
     n = data.tgt.lengths.sum()
-    assert found.n_tokens == n
-    assert found.nll == pytest.approx(sum(of_sentences) / n, abs=1e-5)
-    assert found.of_sentences.tolist() == pytest.approx(of_sentences, abs=1e-4)
+    assert actual.n_tokens == n
+    assert actual.nll == pytest.approx(sum(of_sentences) / n, abs=1e-5)
+    assert actual.of_sentences.tolist() == pytest.approx(of_sentences, abs=1e-4)
 
 
 def test_nll_of_a_uniform_guess_is_the_logarithm_of_the_vocabulary() -> None:
     model = fresh(run_spec())
     with torch.no_grad():
         model.embedding.tgt_table.weight.zero_()
-    found = likelihood(model, Batches(pairs(20), 50, PAD).in_order(), "fp32")
-    assert found.nll == pytest.approx(math.log(N_IDS), abs=1e-6)
+    actual = likelihood(model, Batches(pairs(20), 50, PAD).in_order(), "fp32")
+    assert actual.nll == pytest.approx(math.log(N_IDS), abs=1e-6)
 
 
 def test_what_a_residual_scheme_has_at_the_end_of_a_stack_is_its_own() -> None:

@@ -60,9 +60,9 @@ def prepared() -> Prepared:
 )
 def test_the_memory_of_a_small_model_is_not_that_of_the_libraries() -> None:
     command = [sys.executable, "-c", _PROBE_IN_A_PROCESS]
-    found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    assert 0 < found["decode_peak_mib"] < 40
-    assert 0 < found["train_peak_mib"] < 40
+    actual = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert 0 < actual["decode_peak_mib"] < 40
+    assert 0 < actual["train_peak_mib"] < 40
 
 
 @pytest.mark.parametrize("accumulate", [1, 2, 3, 8])
@@ -99,11 +99,11 @@ def test_flops_of_tied_and_separate_embeddings_are_the_same() -> None:
 def test_nll_does_not_depend_on_the_batches() -> None:
     model, data = fresh(run_spec()), pairs(40)
     batches = [Batches(data, size, PAD).in_order() for size in (8, 64, 999)]
-    found = [likelihood(model, each, "fp32") for each in batches]
-    assert [each.nll for each in found] == pytest.approx([found[0].nll] * 3, rel=1e-6)
-    assert len({each.n_tokens for each in found}) == 1
-    for each in found[1:]:
-        np.testing.assert_allclose(each.of_sentences, found[0].of_sentences, rtol=1e-5)
+    actual = [likelihood(model, each, "fp32") for each in batches]
+    assert [each.nll for each in actual] == pytest.approx([actual[0].nll] * 3, rel=1e-6)
+    assert len({each.n_tokens for each in actual}) == 1
+    for each in actual[1:]:
+        np.testing.assert_allclose(each.of_sentences, actual[0].of_sentences, rtol=1e-5)
 
 
 def test_a_failure_leaves_the_model_in_training() -> None:

@@ -70,8 +70,8 @@ def test_whole_numbers_and_fractions_are_kept_apart() -> None:
 
     counter = FlopCounter()
     for _ in range(2):
-        found = counter.count(Sums(), batch())  # type: ignore[arg-type]
-        assert found == 2 * 2 * LENGTH * N / (N * LENGTH)  # forward, and the weight's gradient
+        actual = counter.count(Sums(), batch())  # type: ignore[arg-type]
+        assert actual == 2 * 2 * LENGTH * N / (N * LENGTH)  # forward, and the weight's gradient
 
 
 def test_a_counter_leaves_no_trace_on_a_real_model() -> None:

@@ -22,8 +22,8 @@ def command_line(tmp_path: Path, *options: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "sacrebleu", str(tmp_path / "ref"), "--input"]
     options = (str(tmp_path / "hyp"), "--width", "14", "--force", *options)
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    actual: dict[str, Any] = json.loads(done.stdout)
+    return actual
 
 
 @pytest.mark.parametrize(

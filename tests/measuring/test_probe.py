@@ -48,8 +48,8 @@ def prepared() -> Prepared:
 
 
 def test_rates_and_peaks_are_positive(prepared: Prepared) -> None:
-    found = probe(run(), prepared, CPU, "fp32")
-    assert set(found) == {
+    actual = probe(run(), prepared, CPU, "fp32")
+    assert set(actual) == {
         "train_target_tokens_per_second",
         "decode_sentences_per_second",
         "train_peak_mib",
@@ -57,10 +57,10 @@ def test_rates_and_peaks_are_positive(prepared: Prepared) -> None:
         "target_tokens_per_step",
         "engine",
     }
-    assert found.pop("engine") == "eager"
-    assert all(value >= 0 for value in found.values())
-    assert found["train_target_tokens_per_second"] > 0
-    assert 100 < found["target_tokens_per_step"] <= 200
+    assert actual.pop("engine") == "eager"
+    assert all(value >= 0 for value in actual.values())
+    assert actual["train_target_tokens_per_second"] > 0
+    assert 100 < actual["target_tokens_per_step"] <= 200
 
 
 @pytest.fixture
@@ -146,10 +146,10 @@ def test_nothing_is_captured_while_training_is_timed(
         return seconds
 
     monkeypatch.setattr(probe_module, "timed", count)
-    found = probe(run(), prepared, machine.device, "fp32", "cuda_graph", seconds=0.0)
+    actual = probe(run(), prepared, machine.device, "fp32", "cuda_graph", seconds=0.0)
     assert sum(n_captures[:2]) > 0, "decoding captures for every batch anew"
     assert n_captures[2:] == [0] * (len(n_captures) - 2)
-    assert found["runs_at_once"] >= 1
+    assert actual["runs_at_once"] >= 1
 
 
 def test_the_memory_of_graphs_counts(machine: CudaMachine, prepared: Prepared) -> None:

@@ -352,13 +352,13 @@ def _numbers_of_rows(text: str, names: list[str]) -> dict[str, list[float]]:
     plain = re.sub(
         r"\\(?:multicolumn\{\d\}|rlap)|\*\*|\\", "", text.replace("$-$", "\N{MINUS SIGN}")
     )
-    found: dict[str, list[float]] = {name: [] for name in names}
+    actual: dict[str, list[float]] = {name: [] for name in names}
     for line in plain.splitlines():
         for name in names:
             if match := re.match(rf"\W*{name}\b(.*)", line):
-                said = match[1].replace("\N{MINUS SIGN}", "-")
-                found[name] += map(float, re.findall(r"(?<![\w.])[+-]?\d+\.\d+", said))
-    return found
+                number = match[1].replace("\N{MINUS SIGN}", "-")
+                actual[name] += map(float, re.findall(r"(?<![\w.])[+-]?\d+\.\d+", number))
+    return actual
 
 
 def test_all_formats_hold_the_same_numbers_in_the_same_order(whole: Table) -> None:
@@ -369,8 +369,8 @@ def test_all_formats_hold_the_same_numbers_in_the_same_order(whole: Table) -> No
     for line in whole.lines:
         cells = [cell.text for block in whole.blocks for cell in _cells_of(block, line)]
         expected = _numbers_of_rows(f"{line.summary.name} {' '.join(cells)}", names)
-        for form, found in read.items():
-            assert found[line.summary.name] == expected[line.summary.name], form
+        for form, actual in read.items():
+            assert actual[line.summary.name] == expected[line.summary.name], form
     plain = json.loads(render(whole, "json"))["rows"]
     rows = list(csv.DictReader(io.StringIO(render(whole, "csv"))))
     for name, of_json, of_csv in zip(names, plain, rows, strict=True):

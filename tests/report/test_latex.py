@@ -32,15 +32,15 @@ def many(tmp_path: Path) -> Table:
 
 def grids(text: str) -> list[tuple[str, list[list[str]]]]:
     """Return the specification of every grid, and its cells."""
-    found = re.findall(
+    actual = re.findall(
         r"\\begin\{tabularx\}\{\\linewidth\}\{@\{\}([^\n]*)@\{\}\}\n(.*?)\\end\{tabularx\}",
         text,
         flags=re.DOTALL,
     )
-    rows = [re.findall(r"^(.*) \\\\$", body, flags=re.MULTILINE) for _, body in found]
+    rows = [re.findall(r"^(.*) \\\\$", body, flags=re.MULTILINE) for _, body in actual]
     return [
         (spec, [re.split(r" (?<!\\)& ", row) for row in of_grid])
-        for (spec, _), of_grid in zip(found, rows, strict=True)
+        for (spec, _), of_grid in zip(actual, rows, strict=True)
     ]
 
 
@@ -103,8 +103,8 @@ def test_columns_are_chosen_by_their_headers(whole: Table) -> None:
     text = render(whole, "markdown", columns=["memory", "bleu_test_long", "verdict"])
     head = next(line for line in text.splitlines() if line.startswith("|"))
     titles = [cell.strip() for cell in head.strip("|").split("|")]
-    shown = [title for title in titles if title]
-    assert shown == ["position", "n_heads", "verdict ±1 BLEU", "memory MiB", "BLEU test_long"]
+    nonempty = [title for title in titles if title]
+    assert nonempty == ["position", "n_heads", "verdict ±1 BLEU", "memory MiB", "BLEU test_long"]
     with pytest.raises(SpecError, match="no column is called 'memroy'; did you mean 'memory_mib'"):
         render(whole, "markdown", columns=["memroy"])
 

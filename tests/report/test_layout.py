@@ -40,12 +40,12 @@ def test_every_number_is_the_analysis(
 ) -> None:
     names = [row.name for row in experiment.rows]
     summaries = summarise(names, SEEDS, records)
-    found = comparisons(summaries)
+    actual = comparisons(summaries)
     for test_set in made_up.SETS:
         key = f"test.{test_set}.bleu"
         means = [f"{summary.metrics[key].mean:.1f}" for summary in summaries]
         assert [cell.value for cell in whole.column(key)] == means
-        expected = [found[key].differences[name] for name in names[1:]]
+        expected = [actual[key].differences[name] for name in names[1:]]
         deltas = whole.column(f"{key}.difference")
         assert [c.value for c in deltas[1:]] == [signed(each.estimate or 0, 1) for each in expected]
         for cell, each in zip(
@@ -54,7 +54,7 @@ def test_every_number_is_the_analysis(
             assert each.simultaneous is not None
             low, high = signed(each.simultaneous.low, 1), signed(each.simultaneous.high, 1)
             assert cell.value == f"[{low}, {high}]"
-    loss = [found["test.test.nll"].differences[name].estimate for name in names[1:]]
+    loss = [actual["test.test.nll"].differences[name].estimate for name in names[1:]]
     deltas = whole.column("test.test.nll.difference")[1:]
     assert [cell.value for cell in deltas] == [signed(each or 0, 3) for each in loss]
 
@@ -212,10 +212,10 @@ def test_ratios_of_speeds_are_those_of_rows_that_took_turns(
     nothing = "\N{EN DASH}"
     assert cells[:3] == ["1.00", "0.50 (0.50 to 0.50)", nothing]
     assert cells[3].startswith("2.45 (")
-    said = notes(laid_out)
-    assert "1,500 target tokens and 150 sentences per second" in said["columns"]
-    assert "median polish of 3 rounds" in said["columns"]
-    assert said["speed"].startswith("literal: not measured by turns with the baseline")
+    notes_ = notes(laid_out)
+    assert "1,500 target tokens and 150 sentences per second" in notes_["columns"]
+    assert "median polish of 3 rounds" in notes_["columns"]
+    assert notes_["speed"].startswith("literal: not measured by turns with the baseline")
 
 
 def test_turns_are_not_missed_where_the_baseline_has_no_speed(
@@ -242,13 +242,13 @@ def test_large_numbers_get_a_larger_unit(experiment: Experiment, records: made_u
         record["params"]["total"] = 7_610
         record["flops"]["train_per_target_token"] = 1e11
     laid_out = table(experiment, records)
-    shown = {
+    cells_ = {
         column.key: (column.detail, cell.value)
         for column, cell in zip(laid_out.columns, laid_out.lines[0].cells, strict=True)
     }
-    assert shown["memory.train_peak_mib"] == ("GiB", "20.0")
-    assert shown["params.total"] == ("k", "7.6")
-    assert shown[TRAIN_FLOPS] == ("T", "400.2")
+    assert cells_["memory.train_peak_mib"] == ("GiB", "20.0")
+    assert cells_["params.total"] == ("k", "7.6")
+    assert cells_[TRAIN_FLOPS] == ("T", "400.2")
 
 
 def test_lower_cased_bleu_stands_in_the_second_block_where_there_is_one(
@@ -319,44 +319,44 @@ def test_a_baseline_that_diverged_is_the_conclusion(
 
 
 def test_footnotes_tell_the_reasons(broken: Table) -> None:
-    told = notes(broken)
-    assert "learned: 1, 2; literal: 1, 3" in told["†"]
-    assert told["learned, seed 3"] == "diverged: the loss became NaN at step 12"
-    assert told["heads_1, seeds 1, 2, 3"] == "out of memory: no room | here"
+    footnotes = notes(broken)
+    assert "learned: 1, 2; literal: 1, 3" in footnotes["†"]
+    assert footnotes["learned, seed 3"] == "diverged: the loss became NaN at step 12"
+    assert footnotes["heads_1, seeds 1, 2, 3"] == "out of memory: no room | here"
 
 
 def test_footnotes_tell_what_one_needs_to_repeat_it(whole: Table) -> None:
-    told = notes(whole)
-    assert told["BLEU"] == made_up.BLEU_SIGNATURE
-    assert told["chrF"].startswith(made_up.CHRF_SIGNATURE)
-    assert told["corpus"] == "synthetic, en → xx, 20,000 training pairs, content 9f86d081884c"
-    assert told["note"] == "3 over-long pairs were skipped"
-    assert told["tokenizer"] == "bpe, 500 source and 510 target entries, content ab12cd34ef56"
-    assert told["hardware"] == "cpu, Abacus 9, 1 thread"
-    assert told["software"] == "ablate 0.1.0 · torch 2.13.0; eager engine, fp32"
-    assert told["commit"] == "9839b24aa1bb with changes that were not committed"
-    assert told["seeds"] == "1, 2, 3"
+    footnotes = notes(whole)
+    assert footnotes["BLEU"] == made_up.BLEU_SIGNATURE
+    assert footnotes["chrF"].startswith(made_up.CHRF_SIGNATURE)
+    assert footnotes["corpus"] == "synthetic, en → xx, 20,000 training pairs, content 9f86d081884c"
+    assert footnotes["note"] == "3 over-long pairs were skipped"
+    assert footnotes["tokenizer"] == "bpe, 500 source and 510 target entries, content ab12cd34ef56"
+    assert footnotes["hardware"] == "cpu, Abacus 9, 1 thread"
+    assert footnotes["software"] == "ablate 0.1.0 · torch 2.13.0; eager engine, fp32"
+    assert footnotes["commit"] == "9839b24aa1bb with changes that were not committed"
+    assert footnotes["seeds"] == "1, 2, 3"
 
 
 def test_the_first_footnotes_say_how_to_read_the_table(whole: Table) -> None:
     assert [note.label for note in whole.footnotes][:3] == ["intervals", "verdict", "budget"]
     compared = whole.comparisons["test.test.bleu"]
-    said = whole.footnotes[0].text
-    assert "all 3 of a column hold together" in said
-    assert f"Dunnett's distribution, constant {compared.family.critical:.2f}" in said
-    assert f"± {compared.sd:.2f} BLEU" in said
-    assert "6 degrees of freedom" in said
+    notes_ = whole.footnotes[0].text
+    assert "all 3 of a column hold together" in notes_
+    assert f"Dunnett's distribution, constant {compared.family.critical:.2f}" in notes_
+    assert f"± {compared.sd:.2f} BLEU" in notes_
+    assert "6 degrees of freedom" in notes_
     assert compared.detectable is not None
-    assert f"a true difference of {compared.detectable.high:.1f} BLEU" in said
+    assert f"a true difference of {compared.detectable.high:.1f} BLEU" in notes_
 
 
 def test_what_can_be_detected_is_of_the_pairs_done(
     experiment: Experiment, records: made_up.Records
 ) -> None:
     del records["literal", 2]
-    found = table(experiment, records).comparisons["test.test.bleu"].detectable
-    assert found is not None
-    low, high = f"{found.low:.1f}", f"{found.high:.1f}"
+    actual = table(experiment, records).comparisons["test.test.bleu"].detectable
+    assert actual is not None
+    low, high = f"{actual.low:.1f}", f"{actual.high:.1f}"
     assert f"of {low} to {high} BLEU" in table(experiment, records).footnotes[0].text
 
 
@@ -364,17 +364,17 @@ def test_records_that_differ_are_told_apart(
     experiment: Experiment, records: made_up.Records
 ) -> None:
     records["learned", 2]["hardware"] = {"device": "cuda", "device_name": "G1", "cpu": "Abacus 9"}
-    told = notes(table(experiment, records))["hardware"]
-    assert told == "cpu, Abacus 9, 1 thread (11 runs); cuda, G1, host Abacus 9 (1 run)"
+    footnotes = notes(table(experiment, records))["hardware"]
+    assert footnotes == "cpu, Abacus 9, 1 thread (11 runs); cuda, G1, host Abacus 9 (1 run)"
 
 
 def test_a_footnote_tells_which_runs_could_not_have_their_engine(
     experiment: Experiment, records: made_up.Records
 ) -> None:
     records["learned", 2]["engine_note"] = "not graph: position: mine depends on numbers"
-    told = notes(table(experiment, records))["software"]
-    assert "eager engine, fp32 (" in told
-    assert "eager engine (not graph: position: mine depends on numbers), fp32 (1 run)" in told
+    footnotes = notes(table(experiment, records))["software"]
+    assert "eager engine, fp32 (" in footnotes
+    assert "eager engine (not graph: position: mine depends on numbers), fp32 (1 run)" in footnotes
 
 
 def test_a_footnote_names_rows_that_were_not_executed_as_was_asked_for(
@@ -385,18 +385,18 @@ def test_a_footnote_names_rows_that_were_not_executed_as_was_asked_for(
         records["learned", seed] |= {"micro_batching": divided}
         records["learned", seed]["speed"]["micro_batch_factor"] = 2
     records["literal", 2] |= {"micro_batching": divided, "engine_note": "not compile: no luck"}
-    told = notes(table(experiment, records))
+    footnotes = notes(table(experiment, records))
     text = (
         "out of memory with whole batches; done in micro-batches of 1/4 of a batch, with the same "
         "target tokens in every update: each micro-batch draws dropout of its own"
     )
-    assert told["learned, seeds 1, 3"] == text
+    assert footnotes["learned, seeds 1, 3"] == text
     both = [note.text for note in table(experiment, records).footnotes if "literal" in note.label]
     assert both == [
         f"{text}; speed and memory were measured with parts 2 times as large",
         "eager engine, not compile: no luck",
     ]
-    assert not any(label.startswith("baseline,") for label in told)
+    assert not any(label.startswith("baseline,") for label in footnotes)
     records["literal", 2]["speed"]["engine"] = "compile"
     both = [note.text for note in table(experiment, records).footnotes if "literal" in note.label]
     assert both[1] == (
@@ -414,9 +414,9 @@ def test_one_seed_gets_no_verdict_and_a_footnote_that_says_so(tmp_path: Path) ->
     assert "test.test.bleu.difference" in keys
     assert "test.test.bleu.difference.interval" not in keys
     assert "verdict" not in keys
-    told = notes(laid_out)
-    assert told["seed"] == "7"
-    assert told["intervals"].startswith("none: with one seed")
+    footnotes = notes(laid_out)
+    assert footnotes["seed"] == "7"
+    assert footnotes["intervals"].startswith("none: with one seed")
     assert laid_out.conclusion.startswith("With one seed no difference can be told from chance")
 
 

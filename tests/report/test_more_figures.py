@@ -72,13 +72,13 @@ def test_the_forest_plot_has_the_numbers_of_the_table(
         assert row.name in drawn
     assert "right is better" in drawn
     assert "left is better" in drawn
-    shown = _lines(numbers)
+    lines = _lines(numbers)
     for metric in ("test.test.bleu", "test.test.nll"):
         for row in experiment.rows[1:]:
             difference = results.difference(row.name, metric)
             assert difference is not None
             assert difference.simultaneous is not None
-            line = shown[metric, row.name]
+            line = lines[metric, row.name]
             assert float(line["difference"]) == pytest.approx(difference.estimate)
             low = float(line["simultaneous.low"])
             assert low == pytest.approx(difference.simultaneous.low)
@@ -101,8 +101,8 @@ def test_one_seed_has_no_interval(
     experiment: Experiment, records: made_up.Records, tmp_path: Path
 ) -> None:
     one = {key: record for key, record in records.items() if key[1] == 1}
-    shown = _lines(saved(draw_differences(Results.of(experiment, one, {})), tmp_path)[-1])
-    for line in shown.values():
+    lines = _lines(saved(draw_differences(Results.of(experiment, one, {})), tmp_path)[-1])
+    for line in lines.values():
         assert float(line["difference"])
         assert (line["single.low"], line["simultaneous.low"], line["verdict"]) == ("", "", "")
 
@@ -118,13 +118,13 @@ def test_costs_are_those_of_the_records(
     experiment: Experiment, records: made_up.Records, tmp_path: Path
 ) -> None:
     svg, _, numbers = saved(draw_costs(Results.of(experiment, records, {})), tmp_path)
-    shown = _lines(numbers)
-    assert float(shown["parameters", "learned"]["cost"]) == 1_354_000
+    lines = _lines(numbers)
+    assert float(lines["parameters", "learned"]["cost"]) == 1_354_000
     scores = [records["learned", seed]["test"]["test"]["bleu"] for seed in experiment.seeds]
-    line = shown["training FLOPs", "learned"]
+    line = lines["training FLOPs", "learned"]
     assert float(line["bleu"]) == pytest.approx(np.mean(scores))
     assert float(line["sd"]) == pytest.approx(np.std(scores, ddof=1))
-    milliseconds = float(shown["decoding, ms per sentence", "learned"]["cost"])
+    milliseconds = float(lines["decoding, ms per sentence", "learned"]["cost"])
     assert 1000 / 90 <= milliseconds <= 1000 / 80
     for number, row in enumerate(experiment.rows):
         assert f"{number}  {row.name}" in texts(svg)
@@ -163,14 +163,14 @@ def test_lengths_show_where_a_row_loses(
     kept = _sentences(rows, experiment.seeds)
     drawing = draw_lengths(Results.of(experiment, records, {}), kept)
     svg, _, numbers = saved(drawing, tmp_path)
-    shown = _lines(numbers)
-    assert {row for row, _ in shown} == set(rows[1:])
-    for line in shown.values():
+    lines = _lines(numbers)
+    assert {row for row, _ in lines} == set(rows[1:])
+    for line in lines.values():
         assert float(line["low"]) <= float(line["difference"]) <= 0
         assert f"n {line['sentences']}" in texts(svg)
-    assert float(shown[rows[1], "8"]["difference"]) < -5
+    assert float(lines[rows[1], "8"]["difference"]) < -5
     for row in rows[1:]:
-        assert sum(int(line["sentences"]) for key, line in shown.items() if key[0] == row) == 200
+        assert sum(int(line["sentences"]) for key, line in lines.items() if key[0] == row) == 200
 
 
 def test_a_figure_that_cannot_be_written_is_named(
@@ -188,8 +188,8 @@ def test_bins_are_by_words_of_the_source_where_it_is_known(
     kept = _sentences([row.name for row in experiment.rows], experiment.seeds)
     sources = ["a b"] * 60 + ["a b c"] * 140
     drawing = draw_lengths(Results.of(experiment, records, {}), kept, sources)
-    shown = _lines(saved(drawing, tmp_path)[-1])
-    assert {(line["length.low"], line["unit"]) for line in shown.values()} == {
+    lines = _lines(saved(drawing, tmp_path)[-1])
+    assert {(line["length.low"], line["unit"]) for line in lines.values()} == {
         ("2", "words of the source"),
         ("3", "words of the source"),
     }
@@ -226,17 +226,17 @@ def test_interactions_are_drawn_where_their_interval_leaves_out_0(tmp_path: Path
         record["test"]["test"]["bleu"] = 30 + alone + together + seed + 0.01 * (len(row) * seed % 7)
     drawing = draw_interactions(experiment, Results.of(experiment, records, {}))
     assert drawing is not None
-    shown = {text.get_text() for axes in drawing.figure.axes for text in axes.texts}
-    assert "+4.0" in shown
+    lines = {text.get_text() for axes in drawing.figure.axes for text in axes.texts}
+    assert "+4.0" in lines
     cells = {line["rows"].split(";")[0]: line for line in drawing.numbers}
     assert set(cells) == {"norm=rms position=learned", "norm=rms position=none"}
     assert cells["norm=rms position=none"]["interaction"] == pytest.approx(4.0, abs=0.3)
     records["norm=rms position=none", 1] = made_up.without_result("diverged", "NaN", "x", 1)
     drawing = draw_interactions(experiment, Results.of(experiment, records, {}))
     assert drawing is not None
-    shown = {text.get_text() for axes in drawing.figure.axes for text in axes.texts}
-    assert "no result" in shown
-    assert "+4.0" not in shown
+    lines = {text.get_text() for axes in drawing.figure.axes for text in axes.texts}
+    assert "no result" in lines
+    assert "+4.0" not in lines
 
 
 def test_variants_that_never_meet_have_no_interactions(

@@ -215,8 +215,8 @@ def test_the_numbers_of_every_figure_can_be_had(study: Table, study_page: str) -
     differences = list(csv.DictReader(io.StringIO(files["differences.csv"])))
     rows = {row["row"]: row for row in csv.DictReader(io.StringIO(render(study, "csv")))}
     for line in differences:
-        told = rows[line["row"]][f"{line['metric']}.difference.estimate"]
-        assert float(line["difference"]) == float(told)
+        value = rows[line["row"]][f"{line['metric']}.difference.estimate"]
+        assert float(line["difference"]) == float(value)
 
 
 def test_figures_have_the_colours_of_the_page(study_page: str) -> None:
@@ -266,8 +266,8 @@ def test_the_spec_of_the_baseline_is_whole_and_each_difference_there(
     expected = baseline.spec.model_dump(mode="json")
     assert yaml.safe_load(spec) == {k: v for k, v in expected.items() if k != "seed"}
     (lines,) = [rows[1:] for rows in page.tables if rows[0] == ["row", "value", "baseline", "here"]]
-    told = {(line[0], line[1]) for line in lines if line[0]}
-    assert told == {("none", "model.position.name"), ("rms", "model.norm.name")}
+    value = {(line[0], line[1]) for line in lines if line[0]}
+    assert value == {("none", "model.position.name"), ("rms", "model.norm.name")}
     assert all(path in flat(expected) for _, path, before, _ in lines if before != NOTHING)
 
 
@@ -361,9 +361,9 @@ def in_browser(folder: Path, content: str) -> dict[str, Any]:
         text=True,
         timeout=60,
     )
-    found = re.search(r"<pre>(.*)</pre>", done.stdout, flags=re.DOTALL)
-    assert found, done.stderr
-    return json.loads(html.unescape(found[1]))
+    actual = re.search(r"<pre>(.*)</pre>", done.stdout, flags=re.DOTALL)
+    assert actual, done.stderr
+    return json.loads(html.unescape(actual[1]))
 
 
 @pytest.mark.e2e
@@ -389,11 +389,11 @@ def test_rows_are_sorted_by_keyboard_and_seeds_shown(
     worst_first = [baseline, *sorted(rows, key=lambda row: means[row])]
     orders = [([baseline, *rows], None), (best_first, "descending"), (worst_first, "ascending")]
     assert measured["isFocusable"]
-    for (tables, told), (order, direction) in zip(
+    for (tables, value), (order, direction) in zip(
         measured["orders"], [*orders, orders[0]], strict=True
     ):
         assert all(names == order for names in tables)
-        assert told == direction
+        assert value == direction
     values = study.lines[0].summary.metrics["test.test.bleu"].values
     assert measured["seeds"][0] is False
     assert f"seed 1: {values[1]:.3f}" in measured["seeds"][1]

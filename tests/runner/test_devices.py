@@ -35,7 +35,7 @@ def test_gpus_are_counted_as_cuda_counts_them(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("wanted", "n_gpus", "found"),
+    ("wanted", "n_gpus", "expected"),
     [
         ("auto", 0, ["cpu"]),
         ("auto", 2, ["cuda:0", "cuda:1"]),
@@ -46,10 +46,10 @@ def test_gpus_are_counted_as_cuda_counts_them(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_devices_are_found_by_name(
-    monkeypatch: pytest.MonkeyPatch, wanted: str, n_gpus: int, found: list[str]
+    monkeypatch: pytest.MonkeyPatch, wanted: str, n_gpus: int, expected: list[str]
 ) -> None:
     _with_gpus(monkeypatch, n_gpus)
-    assert [str(device) for device in find(wanted)] == found
+    assert [str(device) for device in find(wanted)] == expected
 
 
 @pytest.mark.parametrize(

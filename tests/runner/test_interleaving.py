@@ -34,11 +34,11 @@ pytestmark = pytest.mark.e2e
 CPU = torch.device("cpu")
 
 
-def _draws(interleaver: Interleaver, seed: int, found: dict[int, list[float]]) -> None:
+def _draws(interleaver: Interleaver, seed: int, actual: dict[int, list[float]]) -> None:
     torch.manual_seed(seed)
-    found[seed] = []
+    actual[seed] = []
     for _ in range(seed):
-        found[seed].append(torch.rand(()).item())
+        actual[seed].append(torch.rand(()).item())
         interleaver.yield_turn()
 
 
@@ -143,11 +143,11 @@ def machine() -> Iterator[CudaMachine]:
 
 
 def test_random_numbers_of_a_gpu_are_each_ones_own(machine: CudaMachine) -> None:
-    def draws(interleaver: Interleaver, seed: int, found: dict[int, list[float]]) -> None:
+    def draws(interleaver: Interleaver, seed: int, actual: dict[int, list[float]]) -> None:
         generator_of(machine.device).manual_seed(seed)
-        found[seed] = []
+        actual[seed] = []
         for _ in range(seed):
-            found[seed].append(torch.rand(()).item())
+            actual[seed].append(torch.rand(()).item())
             interleaver.yield_turn()
 
     together: dict[int, list[float]] = {}
@@ -163,16 +163,16 @@ def test_random_numbers_of_a_gpu_are_each_ones_own(machine: CudaMachine) -> None
 def test_captures_of_several_runs_are_those_made_alone(machine: CudaMachine) -> None:
     """Each draws from the state that it had at its capture, on a stream of its own."""
 
-    def replays(interleaver: Interleaver, seed: int, found: dict[int, list[list[float]]]) -> None:
+    def replays(interleaver: Interleaver, seed: int, actual: dict[int, list[list[float]]]) -> None:
         capturer, x = GraphCapturer(machine.device), torch.ones(8)
         interleaver.yield_turn()
         capturer.warm_up(lambda: torch.nn.functional.dropout(x, 0.5))
         replay = capturer.capture("dropout", lambda: torch.nn.functional.dropout(x, 0.5))
         interleaver.yield_turn()
         generator_of(machine.device).manual_seed(seed)
-        found[seed] = []
+        actual[seed] = []
         for _ in range(3):
-            found[seed].append(replay().tolist())
+            actual[seed].append(replay().tolist())
             interleaver.yield_turn()
 
     together: dict[int, list[list[float]]] = {}
@@ -186,14 +186,14 @@ def test_captures_of_several_runs_are_those_made_alone(machine: CudaMachine) -> 
 
 
 def test_as_many_runs_share_a_gpu_as_have_streams_of_their_own(machine: CudaMachine) -> None:
-    seen = []
+    observed = []
 
     def work() -> None:
         capturer = GraphCapturer(machine.device)
-        seen.extend([capturer._stream, torch.cuda.current_stream(machine.device)])
+        observed.extend([capturer._stream, torch.cuda.current_stream(machine.device)])
 
     Interleaver(machine.device).run([work] * MOST_ON_CUDA)
-    assert len(set(seen)) == len(seen) == STREAMS
+    assert len(set(observed)) == len(observed) == STREAMS
     with pytest.raises(ValueError, match="17 runs in one process; a GPU takes 16"):
         Interleaver(machine.device).run([work] * (MOST_ON_CUDA + 1))
 

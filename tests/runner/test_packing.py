@@ -110,8 +110,8 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Device]]:
     """Pretend that there are GPUs of some memory, in MiB."""
 
     def make(*memories: int) -> list[Device]:
-        found = [SimpleNamespace(total_memory=memory * 2**20) for memory in memories]
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: found[index])
+        actual = [SimpleNamespace(total_memory=memory * 2**20) for memory in memories]
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: actual[index])
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
         devices = [Device("cuda", index) for index in range(len(memories))]
         assert [memory_mib(device) for device in devices] == list(memories)

@@ -116,10 +116,10 @@ def test_what_was_done_meanwhile_is_not_done_again(job: Task, store: Store) -> N
 def test_a_second_try_keeps_the_checkpoint_and_a_fresh_one_does_not(
     job: Task, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[list[str]] = []
+    observed: list[list[str]] = []
 
     def prepare(spec: RunSpec) -> None:
-        seen.append(sorted(path.name for path in store.path(KEY).iterdir()))
+        observed.append(sorted(path.name for path in store.path(KEY).iterdir()))
         raise DataError("again")
 
     monkeypatch.setattr(run, "prepare", prepare)
@@ -131,7 +131,7 @@ def test_a_second_try_keeps_the_checkpoint_and_a_fresh_one_does_not(
     for again in (job, replace(job, fresh=True)):
         with pytest.raises(DataError, match="again"):
             run_one(again, store, _report, _never)
-    assert seen == [["checkpoint.pt", "lock", "log.txt", "snapshots"], ["lock", "log.txt"]]
+    assert observed == [["checkpoint.pt", "lock", "log.txt", "snapshots"], ["lock", "log.txt"]]
 
 
 def test_a_task_survives_the_way_to_its_worker(job: Task) -> None:

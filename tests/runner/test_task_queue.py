@@ -106,8 +106,8 @@ def test_of_many_messages_the_last_of_each_kind_is_read(queue: TaskQueue) -> Non
     for step in (1, 2):
         for kind in ("ended", "heartbeat", "started"):
             queue.post(JobMessage(kind, "000000", "a", "7", outcome={"reason": str(step)}))
-    told = [(message.kind, message.outcome["reason"]) for message in queue.read_messages()]
-    assert told == [("started", "2"), ("heartbeat", "2"), ("ended", "2")]
+    outcomes = [(message.kind, message.outcome["reason"]) for message in queue.read_messages()]
+    assert outcomes == [("started", "2"), ("heartbeat", "2"), ("ended", "2")]
 
 
 def test_a_line_that_is_still_being_written_is_read_later(queue: TaskQueue) -> None:

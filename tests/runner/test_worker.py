@@ -54,8 +54,8 @@ def _run(tasks: list[Task], diary: Diary, store: Store) -> None:
 
 def _children(process: int) -> list[int]:
     """Return the workers, or forks of a worker, that a process has started."""
-    found = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
-    return [int(child) for child in found if b"ablate.runner" in _command(int(child))]
+    actual = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
+    return [int(child) for child in actual if b"ablate.runner" in _command(int(child))]
 
 
 def _command(process: int) -> bytes:

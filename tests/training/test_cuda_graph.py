@@ -63,10 +63,10 @@ def batch(machine: CudaMachine) -> Batch:
 
 def test_graphs_learn_as_eager_does(machine: CudaMachine) -> None:
     expected, _ = test_engines.losses("eager", machine.device)
-    found, made = test_engines.losses("cuda_graph", machine.device)
+    actual, made = test_engines.losses("cuda_graph", machine.device)
     assert (made.name, made.note) == ("cuda_graph", "")
     assert machine.n_replays > 30
-    assert found == pytest.approx(expected, abs=1e-4)
+    assert actual == pytest.approx(expected, abs=1e-4)
 
 
 def test_the_update_is_captured_too(machine: CudaMachine) -> None:
@@ -220,7 +220,7 @@ def trained(
     machine: CudaMachine, folder: Path, engine: str = "cuda_graph", **training: Any
 ) -> tuple[dict[str, Tensor], list[Progress]]:
     spec = run_spec(dropout=0.1, **training)
-    seen: list[Progress] = []
+    reports: list[Progress] = []
     asked, model = job(spec, folder), fresh(spec).to(machine.device)
     for name, value in {
         "engine": engine,
@@ -228,8 +228,8 @@ def trained(
         "batches": Batches(pairs(), spec.training.batch_tokens, PAD, machine.device),
     }.items():
         object.__setattr__(asked, name, value)
-    train(model, asked, seen.append, lambda: False)
-    return {name: x.clone() for name, x in model.state_dict().items()}, seen
+    train(model, asked, reports.append, lambda: False)
+    return {name: x.clone() for name, x in model.state_dict().items()}, reports
 
 
 def test_a_run_with_the_self_check_ends_as_one_without(
@@ -255,9 +255,9 @@ def test_the_host_waits_for_the_device_every_twenty_steps(
 
     take = Stream.take
     monkeypatch.setattr(Stream, "take", count)
-    _, seen = trained(machine, tmp_path, steps=50, evaluate_every=50)
+    _, reports = trained(machine, tmp_path, steps=50, evaluate_every=50)
     assert waits[-1] - waits[1] == 2
-    assert [progress.step for progress in seen] == [20, 40, 50]
+    assert [progress.step for progress in reports] == [20, 40, 50]
     rows = (tmp_path / "curve.csv").read_text(encoding="ascii").splitlines()
     assert len(rows) == 51
 

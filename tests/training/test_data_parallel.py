@@ -65,8 +65,8 @@ def engine(
 def gradient(made: Engine) -> list[Tensor | None]:
     """Return the gradient of a batch, behind the sums of the losses."""
     with closing(made):
-        found = made.forward_backward(some_batch(), 20)
-    return [found, *(p.grad for p in made.model.parameters())]
+        actual = made.forward_backward(some_batch(), 20)
+    return [actual, *(p.grad for p in made.model.parameters())]
 
 
 def of_shape(n_rows: int, n_src: int, n_tgt: int) -> Batch:
@@ -108,10 +108,10 @@ def test_pieces_learn_as_eager_does(
 ) -> None:
     monkeypatch.setattr(shards_module, "MAX_SHARDS", 2)
     expected, _ = losses("eager", accumulate=accumulate, loss_per=loss_per)
-    found, made = losses("data_parallel", accumulate=accumulate, loss_per=loss_per)
+    actual, made = losses("data_parallel", accumulate=accumulate, loss_per=loss_per)
     assert (made.name, made.note) == ("data_parallel", "")
-    assert found != expected, "the batches were not cut"
-    assert found == pytest.approx(expected, abs=1e-4)
+    assert actual != expected, "the batches were not cut"
+    assert actual == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_a_part_that_needs_the_whole_batch_gets_it(part: tuple[str, str]) -> Non
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_objective_is_that_of_the_whole_batch(objective: str, small_pieces: None) -> None:
     expected = gradient(engine(thin("position", "none"), objective, "eager"))
-    found = gradient(engine(thin("position", "none"), objective))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    actual = gradient(engine(thin("position", "none"), objective))
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
 
 
 def noisy() -> Transformer:
@@ -196,11 +196,11 @@ def narrow(batch: Batch) -> Batch:
 def test_an_interrupted_run_may_go_on_with_other_cores(tmp_path: Path, small_pieces: None) -> None:
     spec = run_spec(accumulate=2, average={"last": 2})
 
-    def go(name: str, cores: Iterator[int], told: Iterator[bool]) -> dict[str, Tensor]:
+    def go(name: str, cores: Iterator[int], stops: Iterator[bool]) -> dict[str, Tensor]:
         model, asked = fresh(spec), job(spec, tmp_path / name)
         object.__setattr__(asked, "engine", "data_parallel")
         object.__setattr__(asked, "cores", lambda: next(cores))
-        assert train(model, asked, lambda _: None, lambda: next(told)).engine == "data_parallel"
+        assert train(model, asked, lambda _: None, lambda: next(stops)).engine == "data_parallel"
         return model.state_dict()
 
     whole = go("whole", itertools.repeat(1), itertools.repeat(False))
@@ -216,9 +216,9 @@ def test_an_interrupted_run_may_go_on_with_other_cores(tmp_path: Path, small_pie
 def workers() -> list[int]:
     """Return the forks of this process."""
     process = os.getpid()
-    found = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
+    actual = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
     own = Path(f"/proc/{process}/cmdline").read_bytes()
-    return [int(child) for child in found if Path(f"/proc/{child}/cmdline").read_bytes() == own]
+    return [int(child) for child in actual if Path(f"/proc/{child}/cmdline").read_bytes() == own]
 
 
 @on_linux
@@ -233,12 +233,12 @@ def test_a_helper_that_dies_is_an_error_that_says_so(is_at_work: bool, small_pie
             worker.begin(pieces * 200)
         os.kill(workers()[0], signal.SIGKILL)
         with pytest.raises(MemoryError, match=r"killed by signal 9 \(out of memory\?\)"):
-            told(worker, pieces)
+            result_of(worker, pieces)
     finally:
         worker.close()
 
 
-def told(worker: GradWorker, pieces: Sequence[Shard]) -> ShardResult:
+def result_of(worker: GradWorker, pieces: Sequence[Shard]) -> ShardResult:
     """Return what a helper says of pieces, after all that it was told before."""
     worker.begin(pieces)
     return worker.result()
@@ -253,7 +253,7 @@ class UnsentError(Exception):
 
 @on_linux
 @pytest.mark.parametrize(
-    ("error", "expected", "said"),
+    ("error", "expected", "message"),
     [
         (MemoryError("all of it"), MemoryError, "^all of it$"),
         (UnsentError("so", "so"), RuntimeError, "^UnsentError: so, so$"),
@@ -262,21 +262,21 @@ class UnsentError(Exception):
 def test_what_goes_wrong_in_a_helper_goes_wrong_here(
     error: Exception,
     expected: type[Exception],
-    said: str,
+    message: str,
     small_pieces: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    here, forward = os.getpid(), Relu.forward
+    parent_pid, forward = os.getpid(), Relu.forward
 
     def fails_elsewhere(self: Relu, *args: Any) -> Tensor:
-        if os.getpid() != here:
+        if os.getpid() != parent_pid:
             raise error
         return forward(self, *args)
 
     monkeypatch.setattr(Relu, "forward", fails_elsewhere)
     with closing(engine(thin("position", "none"))) as made:
         made.cores = 2
-        with pytest.raises(expected, match=said):
+        with pytest.raises(expected, match=message):
             made.step([some_batch()])
 
 

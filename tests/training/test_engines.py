@@ -55,11 +55,11 @@ def losses(
     """Return the loss of each of fifty steps, and the engine."""
     spec = run_spec(dropout, clip=1.0, **training)
     engine, batches = prepared(name, spec, device)
-    stream, found = Stream(batches, seed=1), []
+    stream, actual = Stream(batches, seed=1), []
     for _ in range(N_STEPS):
         step = [batch.to(device) for batch in stream.take(spec.training.accumulate)]
-        found.append(float(engine.step(step).loss))
-    return found, engine
+        actual.append(float(engine.step(step).loss))
+    return actual, engine
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
@@ -69,12 +69,12 @@ def test_graphs_learn_as_eager_does(
 ) -> None:
     monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
     expected, _ = losses("eager", accumulate=accumulate, loss_per=loss_per)
-    found, engine = losses("cuda_graph", accumulate=accumulate, loss_per=loss_per)
+    actual, engine = losses("cuda_graph", accumulate=accumulate, loss_per=loss_per)
     assert engine.name == "cuda_graph"
     assert isinstance(engine, CudaGraph)
     assert engine.n_captures > 1
     assert expected[-1] < expected[0] - 0.3
-    assert found == pytest.approx(expected, abs=1e-4)
+    assert actual == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", sorted(slots()["optimizer"]))
@@ -94,9 +94,9 @@ def test_no_optimizer_moves_the_weights_elsewhere_from_a_graph(
         return [norm, *made.model.parameters()], n_captures
 
     expected, _ = result("eager")
-    found, n_captures = result("cuda_graph")
+    actual, n_captures = result("cuda_graph")
     assert n_captures == (2 if name in ("adam", "adamw") else 1)
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-4)
 
 
 def test_weights_that_are_met_late_are_moved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,9 +121,9 @@ def test_weights_that_are_met_late_are_moved(monkeypatch: pytest.MonkeyPatch) ->
             engine.step([of_length(n_src)])
         return [layer.get_parameter("late") for layer in layers]
 
-    expected, found = result(Eager), result(CudaGraph)
+    expected, actual = result(Eager), result(CudaGraph)
     assert any((late != 1).all() for late in expected)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
@@ -140,10 +140,10 @@ def test_what_is_compiled_learns_as_eager_does(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(torch, "compile", without_kernels)
     expected, _ = losses("eager", dropout=0.3)
-    found, engine = losses("compile", dropout=0.3)
+    actual, engine = losses("compile", dropout=0.3)
     assert (engine.name, engine.note) == ("compile", "")
     assert engine.seconds_preparing > 0.1
-    assert found == pytest.approx(expected, abs=1e-4)
+    assert actual == pytest.approx(expected, abs=1e-4)
     assert engine.last_engine_batch is not None
     compare(engine, engine.last_engine_batch)
 
@@ -155,12 +155,12 @@ def test_kernels_draw_dropout_as_eager_does() -> None:
     def drop(x: Tensor) -> Tensor:
         return torch.nn.functional.dropout(x.sin(), 0.3)
 
-    x, found = torch.ones(64), []
+    x, actual = torch.ones(64), []
     for function in (drop, torch.compile(drop, dynamic=True, options=OPTIONS)):
         torch.manual_seed(1)
-        found.append(function(x))
-    assert 0 < int((found[0] == 0).sum()) < 64
-    torch.testing.assert_close(*found)
+        actual.append(function(x))
+    assert 0 < int((actual[0] == 0).sum()) < 64
+    torch.testing.assert_close(*actual)
 
 
 @pytest.mark.gpu
@@ -169,10 +169,10 @@ def test_kernels_draw_dropout_as_eager_does() -> None:
 @pytest.mark.parametrize("name", ["cuda_graph", "compile"])
 def test_on_a_gpu_too(name: str) -> None:
     expected, _ = losses("eager", torch.device("cuda"))
-    found, engine = losses(name, torch.device("cuda"))
+    actual, engine = losses(name, torch.device("cuda"))
     assert (engine.name, engine.note) == (name, "")
     assert engine.seconds_preparing > 0
-    assert found == pytest.approx(expected, abs=1e-4)
+    assert actual == pytest.approx(expected, abs=1e-4)
 
 
 def gradients(cls: type[Engine], model: Transformer, batch: Batch) -> tuple[Tensor, list[Tensor]]:
@@ -182,9 +182,9 @@ def gradients(cls: type[Engine], model: Transformer, batch: Batch) -> tuple[Tens
     for _ in range(2):
         engine.step([batch])
     model.zero_grad(set_to_none=False)
-    found = engine.forward_backward(batch, 7)
+    actual = engine.forward_backward(batch, 7)
     assert not isinstance(engine, CudaGraph) or (engine.n_captures, engine.note) == (1, "")
-    return found, [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+    return actual, [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
 
 
 @pytest.mark.parametrize("parts", mixtures(PARTS), ids=str)
@@ -196,8 +196,8 @@ def test_no_part_comes_out_differently_from_a_graph(
     batch = some_batch()
     for one, other in zip(mixed(parts), mixed(parts), strict=True):
         expected, left = gradients(Eager, one.double(), batch)
-        found, right = gradients(CudaGraph, other.double(), batch)
-        torch.testing.assert_close(found, expected)
+        actual, right = gradients(CudaGraph, other.double(), batch)
+        torch.testing.assert_close(actual, expected)
         for a, b in zip(left, right, strict=True):
             torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-9)
 
@@ -213,8 +213,8 @@ def test_no_objective_comes_out_differently_from_a_graph(
         step_config = StepConfig(build(Objective, choose(Objective, name), PAD))
         engine = cls(model, step_config, torch.optim.SGD(model.parameters(), lr=0.1))
         for _ in range(3):
-            found = engine.step([some_batch()])
-        return torch.stack((found.loss, found.gradient_norm.to(found.loss.dtype)))
+            actual = engine.step([some_batch()])
+        return torch.stack((actual.loss, actual.gradient_norm.to(actual.loss.dtype)))
 
     torch.testing.assert_close(result(CudaGraph), result(Eager))
 
@@ -223,9 +223,9 @@ def test_a_loss_that_is_looked_at_late_is_still_its_own() -> None:
     engine, batches = prepared("cuda_graph", run_spec(dropout=0.0))
     rows = batches.epoch(1, 0)[0]
     results = [engine.step([batches.make(rows)]).loss for _ in range(4)]
-    found = [float(loss) for loss in results]
-    assert found == sorted(found, reverse=True)
-    assert len(set(found)) == 4
+    actual = [float(loss) for loss in results]
+    assert actual == sorted(actual, reverse=True)
+    assert len(set(actual)) == 4
 
 
 def test_sources_of_almost_one_length_share_a_capture() -> None:
@@ -248,10 +248,10 @@ def test_sources_are_hardly_lengthened(n: int, expected: int) -> None:
 def test_there_are_only_so_many_captures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph_module, "_MOST_CAPTURES", 2)
     expected, _ = losses("eager")
-    found, engine = losses("cuda_graph")
+    actual, engine = losses("cuda_graph")
     assert isinstance(engine, CudaGraph)
     assert engine.n_captures == 2
-    assert found == pytest.approx(expected, abs=1e-4)
+    assert actual == pytest.approx(expected, abs=1e-4)
 
 
 def of_length(n_src: int) -> Batch:
@@ -301,11 +301,11 @@ def test_a_part_that_declares_so_is_trained_eagerly(
 def test_an_interrupted_run_on_graphs_ends_like_one_that_was_not(tmp_path: Path) -> None:
     spec = run_spec(accumulate=2, average={"last": 2})
 
-    def go(name: str, told: Any) -> tuple[Any, Any]:
+    def go(name: str, stops: Any) -> tuple[Any, Any]:
         model = fresh(spec)
         asked = job(spec, tmp_path / name)
         object.__setattr__(asked, "engine", "cuda_graph")
-        trained = train(model, asked, lambda _: None, lambda: next(told))
+        trained = train(model, asked, lambda _: None, lambda: next(stops))
         return trained, model.state_dict()
 
     whole, weights = go("whole", itertools.repeat(False))
@@ -318,8 +318,8 @@ def test_an_interrupted_run_on_graphs_ends_like_one_that_was_not(tmp_path: Path)
 
 
 def test_a_run_tells_its_engine(tmp_path: Path) -> None:
-    seen: list[Progress] = []
-    trained = train(fresh(run_spec()), job(run_spec(), tmp_path), seen.append, lambda: False)
+    reports: list[Progress] = []
+    trained = train(fresh(run_spec()), job(run_spec(), tmp_path), reports.append, lambda: False)
     assert (trained.engine, trained.engine_note, trained.engine_seconds) == ("eager", "", 0.0)
 
 

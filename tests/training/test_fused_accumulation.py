@@ -56,9 +56,9 @@ def test_no_part_comes_out_differently(parts: list[tuple[str, str]]) -> None:
             for weight in model.parameters():
                 weight.mul_(0.5)
         add = partial(forward_backward, model, step_config("bf16"), load())
-        found = sums(model, partial(at_once, add))
+        actual = sums(model, partial(at_once, add))
         expected = sums(model, partial(plainly, add))
-        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("precision", "n"), [("fp32", (0, 1)), ("bf16", (2, 2))])
@@ -94,12 +94,12 @@ def test_who_looks_at_the_weight_of_a_layer_finds_it() -> None:
 
     expected = add(), layer.weight.grad, layer.bias.grad
     layer.zero_grad()
-    found = (
+    actual = (
         FusedGradAccumulator(layer, "bf16")(add, is_captured=False),
         layer.weight.grad,
         layer.bias.grad,
     )
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
     assert "forward" not in vars(layer)
 
 

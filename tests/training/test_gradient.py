@@ -35,8 +35,8 @@ def test_the_loss_in_pieces_is_that_of_all_logits_at_once(
         monkeypatch.setattr(embedding_module, "_MIN_ROWS", n_fewest)
         monkeypatch.setattr(embedding_module, "_LOGITS_BYTES", {"cpu": 0})
         pieces = tiny(feed_forward=feed_forward).double()
-        found = forward_backward(pieces, step_config, StepInputs.of(batch, 7))
-        torch.testing.assert_close(found, torch.stack((loss, added.to(loss.dtype))).detach())
+        actual = forward_backward(pieces, step_config, StepInputs.of(batch, 7))
+        torch.testing.assert_close(actual, torch.stack((loss, added.to(loss.dtype))).detach())
         for a, b in zip(pieces.parameters(), whole.parameters(), strict=True):
             torch.testing.assert_close(a.grad, b.grad, atol=1e-13, rtol=1e-10)
 
@@ -69,9 +69,9 @@ def test_the_loss_of_few_rows_at_a_time_is_that_of_all(
     monkeypatch.setattr(type(step_config.objective), "loss_in_context", count)
     n = step_config.objective.n_passes
     monkeypatch.setattr(gradient, "_CACHED", 3 * n * cut.embedding.n_tgt)
-    found = forward_backward(cut, step_config, StepInputs.of(batch, 7))
+    actual = forward_backward(cut, step_config, StepInputs.of(batch, 7))
     assert set(counted[:-1]) == {3 * n}
     assert sum(counted) == n * batch.n_tokens
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(actual, wanted)
     for a, b in zip(cut.parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, atol=0, rtol=0)

@@ -71,14 +71,14 @@ def learns(spec: RunSpec, rate: float = 1.0, enough: float = 0.3) -> bool:
     schedule = build(Schedule, training.schedule, dims, N_STEPS)
     stream = Stream(Batches(prepared.train, training.batch_tokens, PAD), seed=0)
     engine = Eager(model, StepConfig.of(training, "fp32"), optimizer)
-    found = []
+    actual = []
     for step in range(1, N_STEPS + 1):
         set_lr(optimizer, rate * schedule.rate(step))
         batches = list(stream.take(1))
         if step == 1:
             model.calibrate(batches[0].src, batches[0].tgt_in)
-        found.append(float(engine.step(batches).loss))
-        if step >= 6 and sum(found[:3]) - sum(found[-3:]) > 3 * enough:
+        actual.append(float(engine.step(batches).loss))
+        if step >= 6 and sum(actual[:3]) - sum(actual[-3:]) > 3 * enough:
             return True
     return False
 

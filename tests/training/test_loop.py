@@ -102,9 +102,9 @@ def test_an_interrupted_run_ends_like_one_that_was_not(
     whole, weights = go(spec, tmp_path / "whole")
     n_stops = 0
     while True:
-        told = itertools.chain([False] * (n_stops + 2), itertools.repeat(True))
+        stops = itertools.chain([False] * (n_stops + 2), itertools.repeat(True))
         try:
-            parts, pieced = go(spec, tmp_path / "parts", told)
+            parts, pieced = go(spec, tmp_path / "parts", stops)
             break
         except StoppedError:
             n_stops += 1
@@ -252,12 +252,12 @@ def test_the_curve_tells_what_happened(tmp_path: Path) -> None:
 
 
 def test_progress_is_told(tmp_path: Path) -> None:
-    seen: list[Progress] = []
-    train(fresh(run_spec()), job(run_spec(), tmp_path), seen.append, lambda: False)
-    assert [p.step for p in seen] == list(range(1, 31))
-    assert seen[-1].seconds_left == 0
-    assert all(p.tokens_per_second > 0 for p in seen)
-    assert seen[-1].dev_nll is not None
+    reports: list[Progress] = []
+    train(fresh(run_spec()), job(run_spec(), tmp_path), reports.append, lambda: False)
+    assert [p.step for p in reports] == list(range(1, 31))
+    assert reports[-1].seconds_left == 0
+    assert all(p.tokens_per_second > 0 for p in reports)
+    assert reports[-1].dev_nll is not None
 
 
 @pytest.mark.parametrize(

@@ -73,24 +73,24 @@ def test_a_divided_step_is_the_whole_one(
     objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
     step_config = replace(StepConfig(objective), loss_per=loss_per)
     batches = _batches()[:accumulate]
-    (whole, expected), (divided, found) = (
+    (whole, expected), (divided, actual) = (
         _step(engine, n, batches, step_config) for n in (1, factor)
     )
     assert divided.n_tokens == whole.n_tokens
     torch.testing.assert_close(divided.loss, whole.loss)
     torch.testing.assert_close(divided.gradient_norm, whole.gradient_norm)
     assert max(float(gradient.abs().max()) for gradient in expected) > 1e-2
-    torch.testing.assert_close(found, expected, atol=2e-5, rtol=0.0)
+    torch.testing.assert_close(actual, expected, atol=2e-5, rtol=0.0)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_every_objective_is_that_of_the_whole_batch(name: str) -> None:
     step_config = StepConfig(build(Objective, choose(Objective, name), PAD))
-    (whole, expected), (divided, found) = (
+    (whole, expected), (divided, actual) = (
         _step("eager", n, _batches()[:2], step_config) for n in (1, 3)
     )
     torch.testing.assert_close(divided.loss, whole.loss)
-    torch.testing.assert_close(found, expected, atol=2e-5, rtol=0.0)
+    torch.testing.assert_close(actual, expected, atol=2e-5, rtol=0.0)
 
 
 def test_parts_are_smaller_than_those_that_the_engine_makes_anyway() -> None:

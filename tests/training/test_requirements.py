@@ -145,8 +145,8 @@ def test_a_part_that_declares_so_is_trained_eagerly(
     name: str, claim: str, part: type, label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(part, claim, "looks at everything")
-    found = engine_name_and_note(thin("residual", "pre"), name)
-    assert found == ("eager", f"not {name}: {label} looks at everything")
+    actual = engine_name_and_note(thin("residual", "pre"), name)
+    assert actual == ("eager", f"not {name}: {label} looks at everything")
 
 
 def test_masks_declare_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,8 +158,8 @@ def test_it_leaves_no_trace(name: str) -> None:
         made.step([reversal_batch()])
         return state_of(made)
 
-    expected, found = (after_two_steps(is_checked=is_so) for is_so in (False, True))
-    assert found == expected
+    expected, actual = (after_two_steps(is_checked=is_so) for is_so in (False, True))
+    assert actual == expected
 
 
 def test_workers_follow_into_evaluation_mode_and_back() -> None:
