@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-PARTS = Path(__file__).parent.parent / "ablate" / "parts"
+PACKAGE = Path(__file__).parent.parent / "ablate"
+PARTS = PACKAGE / "parts"
 
 OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,
@@ -69,7 +70,8 @@ class Mutant:
     @property
     def key(self) -> tuple[str, str, str]:
         """Return file, function and change, which stay the same while lines move."""
-        return self.file.relative_to(PARTS).as_posix(), self.function, self.change
+        home = PARTS if self.file.is_relative_to(PARTS) else PACKAGE
+        return self.file.relative_to(home).as_posix(), self.function, self.change
 
 
 def mutants(file: Path, with_gradient: set[int]) -> list[Mutant]:

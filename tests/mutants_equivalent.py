@@ -124,6 +124,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("optimizer/recent.py", "RotatedAdam._turn", "True -> False: True (3)", "no two are equal"),
     ("optimizer/*", "*.step", "detach: *", _STEP),
     ("optimizer/*", "*._momentum", "detach: *", _STEP),
+    ("metric.py", "Bleu.score", "True -> False: True", "a warning is printed"),
+    ("metric.py", "Comet.score", "True -> False: True", "every sentence has a source"),
     ("attention/cache.py", "*", "detach: *", _CACHE),
     ("attention/cache.py", "*", "halve the gradient: *", _CACHE),
     ("attention/contract.py", "Attention.forward", "detach: k (2)", _CACHE),

@@ -3,7 +3,7 @@
     python -m tests.mutation position scaling norm residual
     python -m tests.mutation --share 1/4 attention
 
-Every mutant is one change of one file under ``ablate/parts``: an operator, a constant, a
+Every mutant is one change of one file of a slot's parts: an operator, a constant, a
 comparison, a function for its sibling, a branch, or the gradient of one expression, which is
 stopped or halved. A mutant that passes the tests of its slot, those of gradients and those that
 visit the registry survives and is printed; the last lines sum up the slots. Mutants that compute
@@ -38,12 +38,16 @@ import torch
 import torch._dynamo  # once, and not in every fork
 
 from ablate.registry.table import TABLE, options_model
-from tests.mutants import NOTE, PARTS, Mutant, instrumented, mutants
+from tests.mutants import NOTE, PACKAGE, PARTS, Mutant, instrumented, mutants
 from tests.mutants_equivalent import is_equivalent
 
 TESTS = Path(__file__).parent
 DEFAULTS = TESTS / "parts" / "test_defaults.py"
 SECONDS = 120  # of processor time for one mutant; one that hangs is noticed
+HOMES = {"decoding": PACKAGE}
+"""Where slots have their files that are not among the parts."""
+TESTED_IN = {"decoding": "decoding/test_*.py", "metric": "test_metrics.py"}
+"""Where slots have their tests that are not in ``parts/test_<slot>*.py``."""
 VISITORS = ["parts/test_defaults", "test_contracts", "test_gradients", "test_model"]
 
 
@@ -247,7 +251,7 @@ def _functions(holder: types.ModuleType | type, module: str = "") -> Iterator[ty
 
 
 def _files(slot: str) -> list[Path]:
-    folder = PARTS / slot
+    folder = HOMES.get(slot, PARTS) / slot
     files = folder.rglob("*.py") if folder.is_dir() else [folder.with_suffix(".py")]
     return sorted(file for file in files if file.name != "__init__.py")
 
@@ -269,7 +273,7 @@ def main() -> None:
     runners = []
     for slot in arguments.slots:
         runner = MutantRunner(slot, (first, every))
-        files = sorted((TESTS / "parts").glob(f"test_{slot}*.py"))
+        files = sorted(TESTS.glob(TESTED_IN.get(slot, f"parts/test_{slot}*.py")))
         visitors = [TESTS / f"{name}.py" for name in VISITORS]
         words = ["-s", "-p", "no:terminal", "-p", "no:cacheprovider", "-o", "addopts="]
         selected = ["-k", f"test_{slot} or {slot} or torch_nn"]

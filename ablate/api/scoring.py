@@ -62,19 +62,19 @@ def _with_scores(
     if record["status"] != "done":
         return record
     folder = store.path(record["hash"])
-    scores = before = _read(folder / "metrics.json")
+    stored = before = _read(folder / "metrics.json")
     tests: dict[str, dict[str, Any]] = {}
     for name, scores in record.get("test", {}).items():
         tests[name] = dict(scores)
         for choice in metrics:
             key = f"{name} {_key(choice)}"
-            if key not in scores:
+            if key not in stored:
                 verify(folder / f"hypotheses.{name}.txt", record)
-                scores = {**scores, key: _score(choice, folder, name, texts)}
-            tests[name] |= {choice.name: scores[key]["score"]}
-            tests[name] |= {f"{choice.name}_signature": scores[key]["signature"]}
-    if scores != before:
-        write_whole(folder / "metrics.json", json.dumps(scores, indent=1) + "\n")
+                stored = {**stored, key: _score(choice, folder, name, texts)}
+            tests[name] |= {choice.name: stored[key]["score"]}
+            tests[name] |= {f"{choice.name}_signature": stored[key]["signature"]}
+    if stored != before:
+        write_whole(folder / "metrics.json", json.dumps(stored, indent=1) + "\n")
     return {**record, "test": tests}
 
 
