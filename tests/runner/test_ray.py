@@ -46,6 +46,20 @@ OVERRIDES = (
     "decoding=greedy",
 )
 ROWS = ("baseline", "none")
+ON_TWO_DEVICES = """\
+devices_per_run: 2
+corpus: {name: synthetic, size: 300}
+tokenizer: word
+model:
+  dims: {d_model: 16, n_heads: 2, max_len: 32}
+  n_layers: 1
+  feed_forward: {name: relu, d_ff: 16}
+training: {steps: 12, batch_tokens: 512, schedule: {name: constant, lr: 0.01}}
+decoding: greedy
+seeds: [1]
+variants:
+  none: {model.position: none}
+"""
 MEMORY = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
 
 
@@ -174,6 +188,39 @@ def test_a_run_whose_node_is_lost_is_repeated_to_the_very_same_numbers(
     if not is_shared:
         probes = [json.loads(file.read_bytes()) for file in (tmp_path / "probes").glob("*.json")]
         assert [n_rounds_of(probe) for probe in probes] == [2, 2]
+    assert _left_workers() == []
+
+
+def test_a_run_on_two_devices_of_a_node_has_the_local_numbers(
+    cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "ranks.yaml"
+    spec.write_text(ON_TWO_DEVICES, encoding="utf-8")
+    made = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, **MEMORY}, shutdown_at_exit=True
+    )
+    try:
+        for _ in range(2):
+            made.add_node(num_cpus=2, object_store_memory=MEMORY["object_store_memory"])
+        made.wait_for_nodes()
+        numbers = {}
+        for name, options in {
+            "ray": {"backend": "ray", "backend_options": {"address": made.address}},
+            "local": {"jobs": 2},
+        }.items():
+            chosen = api.RunOptions(
+                device="cpu", results=tmp_path / name, figures=False, probes=False, **options
+            )
+            assert api.run(spec, chosen).exit_status == 0
+            numbers[name] = _numbers(Store(tmp_path / name))
+    finally:
+        ray.shutdown()
+        made.shutdown()
+    of_ray = capfd.readouterr().err
+    assert len(numbers["ray"]) == 2
+    assert numbers["ray"] == numbers["local"]
+    assert "training 2 runs, 2 at a time" in of_ray
+    assert len(set(re.findall(r"started on (\S+) cpu", of_ray))) == 2, "a run on each node"
     assert _left_workers() == []
 
 
