@@ -18,6 +18,7 @@ SCHEMA = 2
 
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+FileName = Annotated[str, Field(pattern=r"^[^/\x00]{1,200}$")]
 Status = Literal["done", "diverged", "oom", "failed"]
 
 
@@ -147,7 +148,7 @@ class Scores(TypedDict, total=False):
     perplexity: float
     bits_per_character: float
     n_sentences: int
-    sentences: str
+    sentences: FileName
 
 
 class Record(TypedDict, total=False):

@@ -51,6 +51,8 @@ def test_a_record_of_the_first_schema_gets_the_keys_of_the_present_one() -> None
         ({"train": {"steps": 2.5}}, "train.steps cannot be 2.5"),
         ({"corpus": {"name": "synthetic", "src": "en"}}, "corpus.tgt is missing"),
         ({"tokenizer": {"n_src": 5, "n_tgt": 5}}, "tokenizer.fingerprint is missing"),
+        ({"test": {"test": {"sentences": "a" * 300}}}, "test.test.sentences cannot be 'aaa.*"),
+        ({"test": {"test": {"sentences": "../a"}}}, "test.test.sentences cannot be '../a'"),
         ({"spec": {"tokenizer": None}}, "spec.tokenizer cannot be None"),
         ({"spec": {"devices_per_run": ""}}, "spec.devices_per_run cannot be ''"),
     ],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,19 @@ def test_what_is_at_work_stays(results: Path) -> None:
         assert [run.run for run in api.runs(results) if run.is_at_work] == ["e" * 16]
         assert api.remove(results, ["eee"]) == []
     assert [run.run for run in api.remove(results, ["eee"])] == ["e" * 16]
+
+
+def test_what_is_removed_halfway_counts_as_unfinished(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(folder: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "log.txt")
+
+    (run,) = api.runs(results, labels=["small:baseline:1"])
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    with pytest.raises(StoreError, match=rf"{run.run}: cannot be removed: Read-only file system"):
+        api.remove(results, [run.label])
+    assert [each.status for each in api.runs(results, labels=[run.run])] == ["unfinished"]
 
 
 def test_the_commands_say_what_they_would_do_and_do_it_when_told(results: Path) -> None:

@@ -235,10 +235,24 @@ def _fits(run: StoredRun, label: str) -> bool:
 
 
 def _remove(results: Path, chosen: Sequence[StoredRun], *, is_trial: bool) -> list[StoredRun]:
-    removable = [run for run in chosen if not run.is_at_work]
-    for run in () if is_trial else removable:
-        try:
-            shutil.rmtree(results / "runs" / run.run)
-        except OSError as error:
-            raise StoreError(f"{error.filename}: cannot be removed: {error.strerror}") from error
-    return removable
+    idle = [run for run in chosen if not run.is_at_work]
+    return idle if is_trial else [run for run in idle if _is_removed(results / "runs" / run.run)]
+
+
+def _is_removed(folder: Path) -> bool:
+    """Remove a run unless a worker has taken it meanwhile; return whether it is gone.
+
+    Its record goes first: what is left, should that be interrupted, counts as unfinished.
+
+    Raises:
+        StoreError: if it cannot be removed.
+    """
+    try:
+        with FileLock(folder / "lock", thread_local=False, timeout=0):
+            (folder / "record.json").unlink(missing_ok=True)
+            shutil.rmtree(folder)
+    except Timeout:
+        return False
+    except OSError as error:
+        raise StoreError(f"{folder}: cannot be removed: {error.strerror or error}") from error
+    return True
