@@ -198,7 +198,7 @@ class PlainDisplay(Display):
         progress, silent_for = running.heartbeat.progress, now - running.heard_at
         words = [f"{running.heartbeat.phase} for {clock(silent_for)}"]
         if progress is not None:
-            words = [*filter(None, _figures(progress))]
+            words = [*filter(None, figures(progress))]
             if silent_for >= self._silent_at_most_s:
                 words.append(f"no news for {clock(silent_for)}")
         self._last_line[key] = running.share, now
@@ -273,6 +273,18 @@ def clock(seconds: float) -> str:
     return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"
 
 
+def figures(progress: Progress) -> list[str]:
+    """Return step, loss, dev NLL (empty before there is one), speed and time left of a training."""
+    dev_nll = "" if progress.dev_nll is None else f"dev nll {progress.dev_nll:.3f}"
+    return [
+        f"step {progress.step:>{len(str(progress.n_steps))}}/{progress.n_steps}",
+        f"loss {progress.loss:.3f}",
+        dev_nll,
+        f"{progress.tokens_per_second:,.0f} tok/s",
+        f"{clock(progress.seconds_left)} left",
+    ]
+
+
 def _name(running: _Running) -> str:
     task, device = running.task, running.device
     what = "probe" if task.action == "probe" else f"seed {task.seed}"
@@ -295,7 +307,7 @@ def _doing(running: _Running, width: int) -> str:
     progress = running.heartbeat.progress
     if progress is None:
         return running.heartbeat.phase
-    step, loss, dev_nll, speed, left = _figures(progress)
+    step, loss, dev_nll, speed, left = figures(progress)
     if width < _NARROW:
         return "  ".join([left, step, loss])
     is_wide = width >= _WIDE
@@ -303,14 +315,3 @@ def _doing(running: _Running, width: int) -> str:
     bar = "━" * round(running.share * room)
     more = [dev_nll] if is_wide else []
     return "  ".join([f"{bar:╌<{room}}", step, loss, *more, speed, left])
-
-
-def _figures(progress: Progress) -> list[str]:
-    dev_nll = "" if progress.dev_nll is None else f"dev nll {progress.dev_nll:.3f}"
-    return [
-        f"step {progress.step:>{len(str(progress.n_steps))}}/{progress.n_steps}",
-        f"loss {progress.loss:.3f}",
-        dev_nll,
-        f"{progress.tokens_per_second:,.0f} tok/s",
-        f"{clock(progress.seconds_left)} left",
-    ]

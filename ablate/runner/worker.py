@@ -38,6 +38,7 @@ from ablate.runner.interleaving import Interleaver
 from ablate.runner.probe import probe_one
 from ablate.runner.provenance import git
 from ablate.runner.run import run_one
+from ablate.runner.run_log import RunLog
 from ablate.runner.staleness import code_digest
 from ablate.runner.task import Heartbeat, Message, ProcessExited, Task, TaskFinished, to_line
 from ablate.store import Store
@@ -119,7 +120,8 @@ def _wait_for(fork: int) -> tuple[int, bool]:
 def _end_at_once(status: int) -> NoReturn:
     """End the process without its exit handlers, which take a fork half a second."""
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        with suppress(OSError):  # of a full disk
+            stream.flush()
     os._exit(status)
 
 
@@ -173,11 +175,12 @@ def _do_one(
     Raises:
         StoppedError: if ``should_stop`` said so.
     """
-    store = Store(task.results)
+    store, log = Store(task.results), RunLog(task)
 
     def report(
         phase: str, progress: Progress | None = None, largest_batch: int | None = None
     ) -> None:
+        log.progress(phase, progress)
         send(Heartbeat(task.key, phase, progress, largest_batch))
 
     try:
@@ -186,11 +189,14 @@ def _do_one(
         else:
             run_one(task, store, report, should_stop, cores)
     except StoppedError:
+        log.line("stopped; the next call continues")
         raise
     except Exception as error:
         with suppress(OSError):  # of the log, on a full disk
             traceback.print_exc()
+        log.line(f"failed: {reason_of(error)}")
         return TaskFinished(task.key, failure_of(error), reason_of(error))
+    log.line("ended")
     return TaskFinished(task.key)
 
 

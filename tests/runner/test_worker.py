@@ -224,7 +224,11 @@ def test_each_group_has_a_log_of_its_own(task: MakeTask, diary: Diary, store: St
     assert (status, reason) == ("failed", f"the worker ended with exit status 1: {last}")
     assert "lost.py" in last
     assert short == ("done", None)
-    assert not logs[1]
+    lines = [line.partition(" seed 1: ")[2] for line in logs[1].splitlines()]
+    assert "short begins in process" in lines[0]
+    assert lines[1:4] == ["waiting for another process", "reading the corpus", "training"]
+    assert any(line.startswith("training  step 12/12  loss ") for line in lines), lines
+    assert lines[-1] == "ended"
 
 
 def test_what_is_open_is_seen(tmp_path: Path) -> None:

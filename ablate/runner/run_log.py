@@ -1,0 +1,44 @@
+"""What a run has done, and when: lines between those that libraries print into its log."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from ablate.runner.display import figures, label
+from ablate.runner.provenance import now
+from ablate.runner.task import Task
+from ablate.training import Progress
+
+_EVERY_S = 30.0
+
+
+class RunLog:
+    """Prints the phases of a task, and how far its training is.
+
+    Args:
+        task: that is begun.
+        timer: returns the present time in seconds.
+    """
+
+    def __init__(self, task: Task, timer: Callable[[], float] = time.monotonic) -> None:
+        self._name, self._timer = label(task), timer
+        self._phase, self._last = "", timer()
+        where = f"process {os.getpid()} on {socket.gethostname()}, {task.device}"
+        self.line(f"{task.key} begins in {where}, {task.precision}, engine {task.engine}")
+
+    def progress(self, phase: str, progress: Progress | None) -> None:
+        """Print a phase when it is new, and its progress every half minute."""
+        is_new, self._phase = phase != self._phase, phase
+        is_last = progress is not None and progress.step == progress.n_steps
+        if is_new or (progress is not None and (self._timer() - self._last >= _EVERY_S or is_last)):
+            self._last = self._timer()
+            self.line("  ".join(filter(None, (phase, *(figures(progress) if progress else ())))))
+
+    def line(self, text: str) -> None:
+        """Print a line with the date and the name of the task."""
+        with suppress(OSError):  # of a full disk
+            print(f"{now()}  {self._name}: {text}", flush=True)  # noqa: T201 - into its log
