@@ -204,10 +204,11 @@ def test_a_run_on_two_devices_of_a_node_has_the_local_numbers(
             made.add_node(num_cpus=2, object_store_memory=MEMORY["object_store_memory"])
         made.wait_for_nodes()
         numbers = {}
-        for name, options in {
+        places: dict[str, dict[str, Any]] = {
             "ray": {"backend": "ray", "backend_options": {"address": made.address}},
             "local": {"jobs": 2},
-        }.items():
+        }
+        for name, options in places.items():
             chosen = api.RunOptions(
                 device="cpu", results=tmp_path / name, figures=False, probes=False, **options
             )
