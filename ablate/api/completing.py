@@ -26,7 +26,7 @@ from ablate.registry import Choice, build
 from ablate.runner import devices
 from ablate.runner.backends.contract import Backend, BackendRequest
 from ablate.runner.backends.registry import open_backend
-from ablate.runner.check import check, check_devices
+from ablate.runner.check import check, check_devices, check_engine
 from ablate.runner.devices import Device
 from ablate.runner.display import display
 from ablate.runner.schedule import Limits, is_finished, rows_to_probe, schedule
@@ -64,6 +64,7 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
         if is_new:
             check(selection.whole)
             check_devices(selection.whole, backend.worker_slots)
+            check_engine(selection.whole, options.engine)
             fetch(selection.corpus)
             code_digest()  # of the code that is loaded, whatever becomes of its files meanwhile
             _schedule(selection, records, backend, options, exports)

@@ -106,9 +106,10 @@ Jobs = Annotated[
 Engine = Annotated[
     str,
     typer.Option(
-        metavar="auto|eager|data_parallel|cuda_graph|compile",
+        metavar="auto|eager|data_parallel|cuda_graph|compile|fully_sharded",
         help="How training steps are executed; results are equal up to the draws of dropout. "
-        "Runs with [b]devices_per_run[/b] in the experiment have an engine of their own.",
+        "Runs with [b]devices_per_run[/b] in the experiment have an engine of their own; with "
+        "[b]fully_sharded[/b] their devices split the weights too, from the start.",
     ),
 ]
 NoProbe = Annotated[bool, typer.Option("--no-probe", help="Measure no speed and no memory.")]

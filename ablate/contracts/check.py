@@ -35,6 +35,7 @@ _OF_SLOT: dict[str, dict[str, Contract]] = {
     "optimizer": {
         "learning rates": training_parts.rates_are_used,
         "checkpoints": training_parts.checkpoints_continue,
+        "rows": training_parts.elements_are_independent,
     },
     "schedule": {"rates": training_parts.rates_are_numbers},
     "corpus": {"parallel text": data_parts.text_is_parallel},

@@ -100,6 +100,44 @@ def checkpoints_continue(case: Case) -> None:
     )
 
 
+def elements_are_independent(case: Case) -> None:
+    """Without a shard_blocker, the rows of a weight are updated as the weight is."""
+    optimizer = build(Optimizer, choice_of(case.entry))
+    case.demand(
+        bool(optimizer.shard_blocker) or updates_rows_alike(optimizer),
+        "some rows of a weight move otherwise by themselves, so that devices cannot split it; "
+        "declare a shard_blocker",
+    )
+
+
+def updates_rows_alike(optimizer: Optimizer) -> bool:
+    """Return whether the rows of weights move by themselves as they do together."""
+    generator = torch.Generator().manual_seed(1)
+    shapes = ((5, 4), (5,))
+    weights = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    gradients = [
+        [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+        for _ in range(4)
+    ]
+
+    def moved(n_parts: int) -> list[Tensor]:
+        parts = [[nn.Parameter(part) for part in w.clone().chunk(n_parts)] for w in weights]
+        torch_optimizer = optimizer.make(
+            [Group(parts[0], is_matrix=True), Group(parts[1], is_matrix=False, rate=0.5)]
+        )
+        for group in torch_optimizer.param_groups:
+            group["lr"] = 0.1 * group["rate"]
+        for of_step in gradients:
+            for own, gradient in zip(parts, of_step, strict=True):
+                for part, of_part in zip(own, gradient.chunk(n_parts), strict=True):
+                    part.grad = of_part.clone()
+            torch_optimizer.step()
+        return [torch.cat([part.detach() for part in own]) for own in parts]
+
+    both = zip(moved(1), moved(3), strict=True)
+    return all(torch.allclose(x, y, rtol=1e-10, atol=1e-12) for x, y in both)
+
+
 def rates_are_numbers(case: Case) -> None:
     """Every step has a finite rate of 0 or more, some above 0, the same at every call."""
     schedule = build(Schedule, choice_of(case.entry), _DIMS, _N_STEPS)

@@ -23,7 +23,8 @@ from ablate.parts.optimizer import Optimizer
 from ablate.parts.schedule import Schedule
 from ablate.registry import Entry, RefusedError, build
 from ablate.runner.devices import Device
-from ablate.training.engines.requirements import batch_dependence
+from ablate.training.engines import FullySharded
+from ablate.training.engines.requirements import batch_dependence, shard_blocker
 
 _N_DEVICES = "devices_per_run"
 
@@ -59,6 +60,26 @@ def check_devices(experiment: Experiment, worker_slots: Sequence[Device]) -> Non
         way_out = f"--jobs {n}, or fewer devices" if kind == "cpu" else "fewer devices"
         reason = f"a run asks for {n} devices ({kind}), and {n_most} can be had; say {way_out}"
         raise config.mistakes(experiment, [(baseline.name, _N_DEVICES, reason)])
+
+
+def check_engine(experiment: Experiment, engine: str) -> None:
+    """Check that all rows can be trained with the engine that was asked for.
+
+    Raises:
+        SpecError: if the weights of one cannot be split, where the file says why.
+    """
+    if engine != FullySharded.name:
+        return
+    at = "training.optimizer"
+    reasons = [(row.name, shard_blocker(row.spec.training)) for row in experiment.rows]
+    way_out = "choose adam, or leave out --engine"
+    refusals = [
+        (row, at, f"{engine} splits every weight over the devices: {reason}; {way_out}")
+        for row, reason in reasons
+        if reason
+    ]
+    if refusals:
+        raise config.mistakes(experiment, refusals)
 
 
 def blueprint(run: RunSpec) -> Transformer:

@@ -1,23 +1,27 @@
 """How a task that failed is repeated: one step at a time, until nothing is left to try.
 
     out of memory   alone on its device
+                    with its weights split over its devices, if it has several
                     in micro-batches 1/2, 1/4, ... of the usual size, down to single sentences
     engine          in a fresh process, with the eager engine, unless it has several devices
     other           in a process of its own, if it shared one
 
-In micro-batches a run keeps its identity. With the eager engine it is the run that ``--engine
-eager`` makes, and kept as that one, since random numbers may be drawn in another way. What a run
-was done with stands in its record, and whatever shows its numbers says so.
+In micro-batches, or with split weights, a run keeps its identity. With the eager engine it is the
+run that ``--engine eager`` makes, and kept as that one, since random numbers may be drawn in
+another way. What a run was done with stands in its record, and whatever shows its numbers says so.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ablate.config import RunSpec
 from ablate.runner.failures import Failure
 from ablate.runner.task import Task
+from ablate.training.engines import Eager, FullySharded
+from ablate.training.engines.requirements import shard_blocker
 
-_EAGER = "eager"
+_EAGER, _SHARDED = Eager.name, FullySharded.name
 
 
 @dataclass(frozen=True)
@@ -78,9 +82,16 @@ def _with_more_memory(task: Task, ended: TaskOutcome) -> Retry | None:
         return Retry(replace(task, isolation="device"), "alone on its device")
     if ended.largest_batch is None or task.micro_batch_factor >= ended.largest_batch:
         return None
+    if task.n_devices > 1 and task.engine != _SHARDED and not _shard_blocker(task):
+        changes = {"engine": _SHARDED, "engine_note": f"not {task.engine}: out of memory"}
+        return Retry(task.with_fallbacks(changes), "with its weights split over its devices")
     factor = 2 * task.micro_batch_factor
     divided = task.with_fallbacks({"micro_batch_factor": factor})
     return Retry(divided, f"in micro-batches 1/{factor} of the usual size")
+
+
+def _shard_blocker(task: Task) -> str:
+    return shard_blocker(RunSpec.model_validate(task.spec).training)
 
 
 def _with_eager(task: Task, reason: str) -> Retry | None:

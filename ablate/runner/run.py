@@ -32,7 +32,7 @@ from ablate.runner.resuming import resume, tidy
 from ablate.runner.task import Task
 from ablate.store import FINISHED, Store, describe, write_whole
 from ablate.training import TrainingResult
-from ablate.training.engines import capturer_for
+from ablate.training.engines import FullySharded, capturer_for
 from ablate.training.engines.requirements import batch_dependence
 from ablate.training.loop import Job, train
 from ablate.training.ranks import Ranks
@@ -221,6 +221,7 @@ class _Attempt:
     def _train(self, model: Transformer, prepared: Prepared, ranks: Ranks) -> TrainingResult:
         # The first rank may go on as the run was begun; and when it says so the checkpoint is there
         factor = int(ranks.from_first(lambda: self.task.micro_batch_factor))
+        is_sharded = ranks.from_first(lambda: self.task.engine == FullySharded.name)
         job = Job(
             spec=self.spec,
             batches=self._batches(prepared.train),
@@ -229,7 +230,7 @@ class _Attempt:
             device=self.device,
             precision=self.task.precision,
             folder=self.folder,
-            engine=self.task.engine,
+            engine=FullySharded.name if is_sharded else self.task.engine,
             capturer=self.capturer,
             cores=self.cores,
             micro_batch_factor=factor,

@@ -100,7 +100,8 @@ class Task:
     def with_fallbacks(self, changes: Mapping[str, Any]) -> Task:
         """Return the task with ``changes`` of another one, and the isolation that they ask for.
 
-        With the eager engine it is another run where that draws other random numbers.
+        With the eager engine it is another run where that draws other random numbers; engines of
+        several devices draw the same.
         """
         task = self
         if changes.get("engine_note"):

@@ -6,7 +6,7 @@ average the last 5 (base) or 20 (big) snapshots.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NotRequired, TypedDict
@@ -113,22 +113,24 @@ class MovingAverage:
     as in Adam (Kingma & Ba 2015, sec. 3).
 
     Args:
-        model: gives the shapes and the device.
+        weights: of the model, by name; give the shapes and the device.
         decay: the higher, the longer it remembers: about 1 / (1 - decay) steps.
         state: of an earlier process, when a run continues.
     """
 
     def __init__(
-        self, model: nn.Module, decay: float, state: dict[str, Tensor] | None = None
+        self,
+        weights: Mapping[str, Tensor],
+        decay: float,
+        state: dict[str, Tensor] | None = None,
     ) -> None:
         self.decay = decay
-        self.total = state or {name: torch.zeros_like(w) for name, w in _live(model).items()}
+        self.total = state or {name: torch.zeros_like(w) for name, w in weights.items()}
 
-    def add(self, model: nn.Module) -> None:
-        """Count the weights that ``model`` has now."""
-        live = _live(model)
+    def add(self, weights: Mapping[str, Tensor]) -> None:
+        """Count the weights after one more step."""
         totals = list(self.total.values())
-        torch._foreach_lerp_(totals, [live[name] for name in self.total], 1 - self.decay)
+        torch._foreach_lerp_(totals, [weights[name] for name in self.total], 1 - self.decay)
 
     def mean(self, n_steps: int) -> dict[str, Tensor]:
         """Return the average after ``n_steps`` calls of `add`."""
@@ -156,7 +158,3 @@ def evaluated_weights(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 def weights(model: nn.Module) -> dict[str, Tensor]:
     """Return a model's weights as safetensors wants them: contiguous, on the CPU."""
     return {name: w.detach().cpu().contiguous() for name, w in model.state_dict().items()}
-
-
-def _live(model: nn.Module) -> dict[str, Tensor]:
-    return {name: w.detach() for name, w in model.state_dict().items()}

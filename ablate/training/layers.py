@@ -32,15 +32,14 @@ class LayerRecorder:
     """Rows with the norm of each layer's gradient and how far an update moves its weights.
 
     Args:
-        model: in training.
-        engine: makes its steps.
+        engine: makes the steps.
         rows: of an earlier process, when a run continues; new ones are added to the list.
     """
 
-    def __init__(self, model: nn.Module, engine: Engine, rows: list[Row]) -> None:
+    def __init__(self, engine: Engine, rows: list[Row]) -> None:
         self._engine, self._rows = engine, rows
         self._layers: dict[str, list[nn.Parameter]] = {}
-        for name, weight in model.named_parameters():
+        for name, weight in engine.weights.named_parameters():
             self._layers.setdefault(layer_of(name), []).append(weight)
         self._before: dict[str, tuple[Tensor, list[Tensor]]] = {}
 
@@ -50,10 +49,11 @@ class LayerRecorder:
 
     def after_step(self, step: int) -> None:
         """Add the rows of a step that was asked for."""
+        norm = self._engine.weights.norm
         for layer, (gradient, before) in self._before.items():
             both = zip(self._layers[layer], before, strict=True)
-            moved = _norm([now.detach() - old.to(now.device) for now, old in both])
-            norms = torch.stack((gradient, moved / _norm(before).to(moved.device))).tolist()
+            moved = norm([now.detach() - old.to(now.device) for now, old in both])
+            norms = torch.stack((gradient, moved / norm(before).to(moved.device))).tolist()
             names = ("gradient_norm", "update_ratio")
             row: Row = {"step": step, "layer": layer}
             self._rows.append(row | dict(zip(names, norms, strict=True)))
@@ -69,15 +69,10 @@ class LayerRecorder:
             gradients = [weight.grad for weight in weights if weight.grad is not None]
             if gradients:
                 copies = [weight.detach().to("cpu", copy=True) for weight in weights]
-                self._before[layer] = _norm(gradients), copies
+                self._before[layer] = self._engine.weights.norm(gradients), copies
 
 
 def layer_of(name: str) -> str:
     """Return the layer of a weight: ``encoder 1``, or the module that it is of."""
     match = _LAYER.match(name)
     return f"{match[1]} {int(match[2]) + 1}" if match else name.partition(".")[0]
-
-
-def _norm(tensors: list[Tensor]) -> Tensor:
-    """Return the norm of tensors together, ()."""
-    return torch.stack([tensor.norm() for tensor in tensors]).float().norm()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ablate.config.experiment import RunSpec
 from ablate.cuda_graphs import GraphCapturer, generator_of
@@ -37,6 +38,7 @@ from ablate.training.ranks import ALONE, Ranks
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 
 _CHECKPOINT_SECONDS = 20.0
+_SAVE, _STOP = 1, 2
 _WAIT_STEPS = 20  # on CUDA, how far the host runs ahead before it reads the losses
 
 
@@ -133,23 +135,25 @@ class _Loop:
         self.schedule = build(
             Schedule, training.schedule, job.spec.model.dims, self.n_steps, at="training.schedule"
         )
+        self.generator = generator_of(job.device)
+        model.train()
+        self._calibrate()
         self.optimizer = make_optimizer(job.spec, model)
         step_config = StepConfig.of(training, job.precision)
-        self.engine = make_engine(
-            job.engine, model.train(), step_config, self.optimizer, job.capturer
-        )
+        self.engine = make_engine(job.engine, model, step_config, self.optimizer, job.capturer)
+        self.weights = self.engine.weights
         self.self_check = SelfCheck(self.engine)
-        self.generator = generator_of(job.device)
         self.file = job.folder / "checkpoint.pt"
         saved = self._restored()
-        moving = saved.pop("moving", None)
+        moving = self.weights.split(saved.pop("moving", {}))
         self.state = _State(**saved)
         decay = training.average.ema
-        self.moving = None if decay is None else MovingAverage(model, decay, moving)
+        own = self.weights.own()
+        self.moving = None if decay is None else MovingAverage(own, decay, moving)
         self.snapshots = Snapshots(job.folder / "snapshots", training.average, self.state.kept)
         self.stream = Stream(job.batches, seed, self.state.epoch, self.state.index)
         self.curve = Curve(self.state.curve, self.state.since_row)
-        self.layers = LayerRecorder(model, self.engine, self.state.layers)
+        self.layers = LayerRecorder(self.engine, self.state.layers)
         self.pending: list[Pending] = []
         self.started = self.saved = time.perf_counter()
         self.tokens_before, self.seconds_before = self.state.target_tokens, self.state.seconds
@@ -158,7 +162,7 @@ class _Loop:
         """Load the checkpoint, the first rank before the others, since it removes a damaged one."""
         if not self.ranks.is_first:
             self.ranks.from_first(lambda: 0.0)
-        saved = checkpoint.restore(self.file, self.model, self.optimizer, self._can_go_on) or {}
+        saved = checkpoint.restore(self.file, self.weights, self.optimizer, self._can_go_on) or {}
         if self.ranks.is_first:
             self.ranks.from_first(lambda: 0.0)
         return saved
@@ -173,18 +177,20 @@ class _Loop:
     def run(self) -> TrainingResult:
         with closing(self.engine):
             self._go()
+            mean = self._gathered_mean()
         if not self.ranks.is_first:
             return self._trained()
         self.model.zero_grad(set_to_none=True)
         give_back_free_memory()  # of steps, before the snapshots are read
-        mean = self.moving.mean(self.state.step) if self.moving else self.snapshots.mean()
-        self.model.load_state_dict(mean)
+        self.model.load_state_dict(mean or self.snapshots.mean())
         self.model.eval()
         return self._trained()
 
+    def _gathered_mean(self) -> dict[str, Tensor]:
+        """Return the moving average of the weights; nothing if there is none."""
+        return self.weights.gathered(self.moving.mean(self.state.step)) if self.moving else {}
+
     def _go(self) -> None:
-        if self.state.step == 0:
-            self._calibrate()
         while not self.state.is_finished:
             # Not right after a step: in between, other runs of the process had their turn
             if len(self.pending) >= _WAIT_STEPS and self._read():
@@ -202,19 +208,19 @@ class _Loop:
 
     def _calibrate(self) -> None:
         """Show the model a batch before the first step, if a residual scheme needs calibration."""
-        self._seed_dropout()
+        self._seed_dropout(0)
         stream = Stream(self.job.batches, self.job.spec.seed)
         for batch in stream.take(1):
             self.model.calibrate(batch.src, batch.tgt_in)
 
-    def _seed_dropout(self) -> None:
-        """Seed what the step draws from, and no more: `torch.manual_seed` seeds all devices."""
-        self.generator.manual_seed(self.job.spec.seed * 1_000_003 + self.state.step)
+    def _seed_dropout(self, step: int) -> None:
+        """Seed what a step draws from, and no more: `torch.manual_seed` seeds all devices."""
+        self.generator.manual_seed(self.job.spec.seed * 1_000_003 + step)
 
     def _step(self) -> None:
         state, training = self.state, self.training
         state.step += 1
-        self._seed_dropout()
+        self._seed_dropout(state.step)
         rate = self.schedule.rate(state.step, self.curve.dev_nlls)
         set_lr(self.optimizer, rate)
         self.epochs_before = self.stream.finished_epochs
@@ -222,14 +228,14 @@ class _Loop:
         batches = list(self.stream.take(training.accumulate))
         batches = self.engine.divided(batches, self.job.micro_batch_factor)
         if estimate_curvature(self.engine, state.step, batches[0]):
-            self._seed_dropout()
+            self._seed_dropout(state.step)
         self.layers.before_step(state.step)
         result = self.engine.step(batches)
         self.layers.after_step(state.step)
         self.self_check.after_step()
         if self.moving:
             with evaluated_weights(self.optimizer):
-                self.moving.add(self.model)
+                self.moving.add(self.weights.own())
         state.epoch, state.index = self.stream.epoch, self.stream.index
         state.target_tokens += result.n_tokens
         has_row = wants_row(state.step, self.n_steps) and not self._wants_evaluation()
@@ -281,7 +287,7 @@ class _Loop:
         return self.state.step % every == 0
 
     def _evaluate(self) -> float:
-        with evaluated_weights(self.optimizer):
+        with evaluated_weights(self.optimizer), self.weights.in_model():
             return self._evaluate_weights()
 
     def _evaluate_weights(self) -> float:
@@ -323,25 +329,33 @@ class _Loop:
         )
 
     def _save_if_due(self) -> None:
-        stops = not self.state.is_finished and bool(self.ranks.from_first(self.should_stop))
-        if not self.ranks.is_first:
-            if stops:
-                raise self._stopped()
+        # Of the first rank, which alone knows the time, and snapshots
+        wish = self.ranks.from_first(self._wish)
+        if not wish:
             return
+        self._save()
+        if wish == _STOP:
+            raise self._stopped()
+
+    def _wish(self) -> int:
+        """Return what to do after a step: nothing, save, or save and stop."""
+        if not self.state.is_finished and self.should_stop():
+            return _STOP
         is_due = time.perf_counter() - self.saved > _CHECKPOINT_SECONDS
         is_new = self.state.kept != self.snapshots.kept  # or the files and the list fall apart
-        if not (stops or is_due or is_new or self.state.is_finished):
-            return
+        return _SAVE if is_due or is_new or self.state.is_finished else 0
+
+    def _save(self) -> None:
         self._read()
         self.state.seconds = self._seconds()
         self.state.kept = list(self.snapshots.kept)
-        moving = {"moving": self.moving.total} if self.moving else {}
-        checkpoint.save(self.file, self.model, self.optimizer, asdict(self.state) | moving)
-        self.snapshots.prune()
+        moving = {"moving": self.weights.gathered(self.moving.total)} if self.moving else {}
+        state = asdict(self.state) | moving
+        checkpoint.save(self.file, self.weights, self.optimizer, state, self.ranks.is_first)
+        if self.ranks.is_first:
+            self.snapshots.prune()
         self._write()
         self.saved = time.perf_counter()
-        if stops:
-            raise self._stopped()
 
     def _stopped(self) -> StoppedError:
         return StoppedError(f"stopped after step {self.state.step} of {self.n_steps}")

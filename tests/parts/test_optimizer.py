@@ -11,10 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ablate.contracts.training_parts import updates_rows_alike
 from ablate.parts.optimizer import Averaging, EstimatesCurvature, Group, Optimizer
 from ablate.registry import RefusedError, build, choose, lookup, slots
 from ablate.training import checkpoint
 from ablate.training.step import set_lr
+from ablate.training.weights import Weights
 from tests.tiny import alternatives
 
 NAMES = sorted(slots()["optimizer"])
@@ -155,9 +157,9 @@ def test_a_checkpoint_continues_bit_for_bit(name: str, dtype: torch.dtype, tmp_p
         optimizer = make(bowl, name)
         set_lr(optimizer, 0.01)
         descend(bowl, optimizer, n)
-    checkpoint.save(file, first, optimizer, {"step": 4})
+    checkpoint.save(file, Weights(first), optimizer, {"step": 4})
     restored = make(second, name)
-    assert checkpoint.restore(file, second, restored) == {"step": 4}
+    assert checkpoint.restore(file, Weights(second), restored) == {"step": 4}
     assert sorted(group["rate"] for group in restored.param_groups) == [0.5, 1.0]
     set_lr(restored, 7.0)  # the schedule sets the rate, not the checkpoint
     set_lr(restored, 0.01)
@@ -166,6 +168,13 @@ def test_a_checkpoint_continues_bit_for_bit(name: str, dtype: torch.dtype, tmp_p
     assert all(
         torch.equal(x, y) for x, y in zip(whole.parameters(), second.parameters(), strict=True)
     )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_treats_every_element_by_itself_declares_that_weights_may_be_split(name: str) -> None:
+    optimizer = build(Optimizer, choose(Optimizer, name))
+    is_estimating = isinstance(make(Bowl(), name), EstimatesCurvature)  # from whole weights
+    assert updates_rows_alike(optimizer) is (not optimizer.shard_blocker or is_estimating)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -43,25 +43,25 @@ def closed_form(steps: list[Weights], decay: float) -> Weights:
 @pytest.mark.parametrize("decay", [0.1, 0.9, 0.999])
 @pytest.mark.parametrize("n", [1, 2, 7])
 def test_after_n_steps_it_is_the_closed_form(decay: float, n: int) -> None:
-    moving = MovingAverage(model(), decay)
+    moving = MovingAverage(model().state_dict(), decay)
     steps = [model(seed).state_dict() for seed in range(n)]
     for seed in range(n):
-        moving.add(model(seed))
+        moving.add(model(seed).state_dict())
     torch.testing.assert_close(moving.mean(n), closed_form(steps, decay), atol=1e-11, rtol=1e-9)
 
 
 def test_weights_that_stand_still_are_their_own_average() -> None:
-    moving = MovingAverage(model(), 0.99)
+    moving = MovingAverage(model().state_dict(), 0.99)
     for n in range(1, 6):
-        moving.add(model(3))
+        moving.add(model(3).state_dict())
         torch.testing.assert_close(moving.mean(n), dict(model(3).state_dict()))
 
 
 def test_a_longer_memory_stays_nearer_to_the_past() -> None:
     def distance(decay: float) -> float:
-        moving = MovingAverage(model(), decay)
+        moving = MovingAverage(model().state_dict(), decay)
         for seed in range(5):
-            moving.add(model(seed))
+            moving.add(model(seed).state_dict())
         latest = model(4).state_dict()
         return sum(float((w - latest[name]).norm()) for name, w in moving.mean(5).items())
 
@@ -71,8 +71,8 @@ def test_a_longer_memory_stays_nearer_to_the_past() -> None:
 def test_it_keeps_copies_and_leaves_the_model_alone() -> None:
     one = model(1)
     before = {name: w.clone() for name, w in one.state_dict().items()}
-    moving = MovingAverage(one, 0.9)
-    moving.add(one)
+    moving = MovingAverage(one.state_dict(), 0.9)
+    moving.add(one.state_dict())
     mean = moving.mean(1)
     nn.init.zeros_(next(one.parameters()))
     torch.testing.assert_close(mean, before)
@@ -80,15 +80,18 @@ def test_it_keeps_copies_and_leaves_the_model_alone() -> None:
 
 
 def test_a_state_in_any_order_continues_bit_for_bit() -> None:
-    whole, first = MovingAverage(model(), 0.9), MovingAverage(model(), 0.9)
+    whole, first = (
+        MovingAverage(model().state_dict(), 0.9),
+        MovingAverage(model().state_dict(), 0.9),
+    )
     for seed in range(6):
-        whole.add(model(seed))
+        whole.add(model(seed).state_dict())
     for seed in range(3):
-        first.add(model(seed))
+        first.add(model(seed).state_dict())
     saved = {name: total.clone() for name, total in reversed(first.total.items())}
-    second = MovingAverage(model(9), 0.9, saved)
+    second = MovingAverage(model(9).state_dict(), 0.9, saved)
     for seed in range(3, 6):
-        second.add(model(seed))
+        second.add(model(seed).state_dict())
     mean = second.mean(6)
     assert all(torch.equal(w, mean[name]) for name, w in whole.mean(6).items())
 
@@ -97,8 +100,8 @@ def test_a_state_in_any_order_continues_bit_for_bit() -> None:
 @pytest.mark.parametrize(("slot", "name"), PARTS)
 def test_every_part_has_weights_that_can_be_averaged(slot: str, name: str) -> None:
     made = thin(slot, name)
-    moving = MovingAverage(made, 0.9)
-    moving.add(made)
+    moving = MovingAverage(made.state_dict(), 0.9)
+    moving.add(made.state_dict())
     made.load_state_dict(moving.mean(1))
     assert all(bool(w.isfinite().all()) for w in made.state_dict().values())
 

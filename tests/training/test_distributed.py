@@ -67,12 +67,12 @@ def _assert_close(left: list[Tensor | None], right: list[Tensor | None]) -> None
 
 
 class PassedBy(Relu):
-    """Uses its weights in training batches of some widths alone."""
+    """Uses its weights in training batches of some length alone."""
 
-    width = 0
+    length = 0
 
     def forward(self, x: Tensor, aux_losses: AuxLosses | None = None) -> Tensor:
-        return super().forward(x) if x.size(1) == self.width else x
+        return super().forward(x) if x.size(1) == self.length else x
 
 
 @pytest.mark.parametrize("embedding", ["tied", "separate"])
@@ -152,7 +152,7 @@ class TestSeveralRanks:
                 layer.feed_forward.__class__ = PassedBy
             return _gradient(_engine(name, model), n_batches=2)
 
-        PassedBy.width = some_batch().src.size(1)
+        PassedBy.length = some_batch().src.size(1)
         expected = gradient("eager")
         for found in in_ranks(2, lambda _: gradient("distributed")):
             _assert_close(found, expected)

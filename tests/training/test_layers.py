@@ -10,22 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.training.layers import LayerRecorder, is_recorded, layer_of
-
-
-class FakeEngine:
-    """Makes updates of a known size."""
-
-    before_update = None
-
-    def step(self, model: nn.Module) -> None:
-        for weight in model.parameters():
-            weight.grad = torch.full_like(weight, 2.0)
-        if self.before_update is not None:
-            self.before_update()
-        with torch.no_grad():
-            for weight in model.parameters():
-                weight.mul_(1.1)
-                weight.grad = None
+from ablate.training.weights import Weights
 
 
 class Layers(nn.Module):
@@ -37,12 +22,33 @@ class Layers(nn.Module):
         self.encoder = nn.ModuleDict({"layers": nn.ModuleList([nn.Linear(4, 4, bias=False)] * 1)})
 
 
+class FakeEngine:
+    """Makes updates of a known size."""
+
+    before_update = None
+
+    def __init__(self) -> None:
+        self.model = Layers()
+        self.weights = Weights(self.model)
+
+    def step(self, module: nn.Module | None = None) -> None:
+        module = module or self.model
+        for weight in module.parameters():
+            weight.grad = torch.full_like(weight, 2.0)
+        if self.before_update is not None:
+            self.before_update()
+        with torch.no_grad():
+            for weight in module.parameters():
+                weight.mul_(1.1)
+                weight.grad = None
+
+
 def test_norms_and_ratios_are_those_of_the_step(tmp_path: Path) -> None:
-    model, engine = Layers(), FakeEngine()
-    recorder = LayerRecorder(model, engine, [])  # type: ignore[arg-type]
+    engine = FakeEngine()
+    recorder = LayerRecorder(engine, [])  # type: ignore[arg-type]
     for step in range(1, 20):
         recorder.before_step(step)
-        engine.step(model)
+        engine.step()
         recorder.after_step(step)
     recorder.write(tmp_path)
     rows = pd.read_csv(tmp_path / "layers.csv")
@@ -74,29 +80,29 @@ def test_a_weight_belongs_to_a_layer(weight: str, layer: str) -> None:
 
 def test_what_continues_adds_to_what_there_was() -> None:
     earlier: list[dict[str, str | int | float]] = [{"step": 1, "layer": "embedding"}]
-    model, engine = Layers(), FakeEngine()
-    recorder = LayerRecorder(model, engine, earlier)  # type: ignore[arg-type]
+    engine = FakeEngine()
+    recorder = LayerRecorder(engine, earlier)  # type: ignore[arg-type]
     recorder.before_step(2)
-    engine.step(model)
+    engine.step()
     recorder.after_step(2)
     assert [row["step"] for row in earlier] == [1, 2, 2]
 
 
 def test_a_step_that_is_not_recorded_asks_for_nothing() -> None:
     engine = FakeEngine()
-    recorder = LayerRecorder(Layers(), engine, [])  # type: ignore[arg-type]
+    recorder = LayerRecorder(engine, [])  # type: ignore[arg-type]
     recorder.before_step(8)
     assert engine.before_update is None
     assert not is_recorded(8)
 
 
 def test_no_gradient_is_no_row() -> None:
-    model, engine = Layers(), FakeEngine()
+    engine = FakeEngine()
     rows: list[dict[str, str | int | float]] = []
-    recorder = LayerRecorder(model, engine, rows)  # type: ignore[arg-type]
-    frozen: Tensor = model.embedding.weight
+    recorder = LayerRecorder(engine, rows)  # type: ignore[arg-type]
+    frozen: Tensor = engine.model.embedding.weight
     recorder.before_step(1)
-    engine.step(model.encoder)
+    engine.step(engine.model.encoder)
     recorder.after_step(1)
     assert frozen.grad is None
     assert [row["layer"] for row in rows] == ["encoder 1"]

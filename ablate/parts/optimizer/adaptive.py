@@ -22,6 +22,7 @@ class AdamLike(TorchOptimizer):
         weight_decay: times the learning rate, the share of a weight that a step subtracts.
     """
 
+    shard_blocker = ""
     extra: ClassVar[dict[str, Any]] = {"fused": True}
 
     def __init__(
@@ -110,6 +111,7 @@ class Adafactor(TorchOptimizer):
     """
 
     torch_class = torch.optim.Adafactor
+    shard_blocker = "looks at whole rows and columns"
 
     def __init__(
         self,

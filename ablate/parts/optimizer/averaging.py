@@ -61,6 +61,7 @@ class ScheduleFreeAdamW(TorchOptimizer):
     """
 
     torch_class = InterpolatedAdam
+    shard_blocker = ""
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ class OfMatrices(Optimizer):
         others: trains all other parameters.
     """
 
+    shard_blocker = "looks at whole matrices"
     others: AdamW
 
     def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:

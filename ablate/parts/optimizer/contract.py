@@ -47,9 +47,12 @@ class Optimizer(Part, slot="optimizer"):
     Attributes:
         extra_passes: passes forward and backward of a batch in a step, on average, beside those of
             the objective.
+        shard_blocker: why the parts of a weight cannot be updated each by itself, such as "looks at
+            whole matrices"; empty if they can, as where every element is treated by itself.
     """
 
     extra_passes: float = 0.0
+    shard_blocker: ClassVar[str] = "does not declare that it treats every element by itself"
 
     def __init__(self) -> None:
         return

@@ -63,6 +63,7 @@ class Sophia(TorchOptimizer):
     """
 
     torch_class = ClippedNewton
+    shard_blocker = "estimates the curvature with whole weights"
 
     def __init__(
         self,

@@ -32,6 +32,7 @@ class Sgd(TorchOptimizer):
     """
 
     torch_class = torch.optim.SGD
+    shard_blocker = ""
 
     def __init__(
         self,
@@ -103,6 +104,7 @@ class Lion(TorchOptimizer):
     """
 
     torch_class = SignMomentum
+    shard_blocker = ""
 
     def __init__(self, *, betas: Betas = (0.9, 0.99), weight_decay: NonNegativeFloat = 0.0) -> None:
         self.arguments = {"betas": betas, "weight_decay": weight_decay}

@@ -53,6 +53,7 @@ class AdEMAMix(TorchOptimizer):
     """
 
     torch_class = TwoAveragesAdam
+    shard_blocker = ""
 
     def __init__(
         self,
@@ -106,6 +107,7 @@ class Adan(TorchOptimizer):
     """
 
     torch_class = NesterovAdam
+    shard_blocker = ""
 
     def __init__(
         self,
@@ -151,6 +153,7 @@ class NAdam(TorchOptimizer):
     """
 
     torch_class = ProductAdam  # PyTorch's rounds the product of the momenta when it is restored
+    shard_blocker = ""
 
     def __init__(
         self,
@@ -195,6 +198,7 @@ class Lamb(TorchOptimizer):
     """
 
     torch_class = LayerwiseAdam
+    shard_blocker = "looks at the norms of whole weights"
 
     def __init__(
         self,
@@ -232,6 +236,7 @@ class CautiousAdamW(TorchOptimizer):
     """
 
     torch_class = CautiousAdam
+    shard_blocker = "looks at how many elements of a whole weight agree"
 
     def __init__(
         self,

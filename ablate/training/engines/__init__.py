@@ -2,14 +2,24 @@
 
 from ablate.training.engines.contract import Engine
 from ablate.training.engines.eager import Eager
-from ablate.training.engines.factory import NAMES, capturer_for, engine_of, make_engine, resolve
+from ablate.training.engines.factory import (
+    NAMES,
+    OF_ONE_DEVICE,
+    capturer_for,
+    engine_of,
+    make_engine,
+    resolve,
+)
+from ablate.training.engines.fully_sharded import FullySharded
 from ablate.training.engines.random_draws import random_draws
 from ablate.training.engines.self_check import SelfCheck
 
 __all__ = [
     "NAMES",
+    "OF_ONE_DEVICE",
     "Eager",
     "Engine",
+    "FullySharded",
     "SelfCheck",
     "capturer_for",
     "engine_of",

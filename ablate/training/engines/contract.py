@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.micro_batching import divide
 from ablate.training.step import StepConfig, StepResult
+from ablate.training.weights import Weights
 
 
 class Engine(ABC):
@@ -39,6 +40,7 @@ class Engine(ABC):
         seconds_preparing: wall time that went into captures, compilation and the self-check, and
             not into steps.
         cores: how many of a CPU it may keep busy, from the next step on.
+        weights: what the optimizer updates.
         before_update: called in every step when the gradients are whole, before they are clipped.
     """
 
@@ -57,6 +59,7 @@ class Engine(ABC):
         self.model = model
         self.step_config = step_config
         self.optimizer = optimizer
+        self.weights = Weights(model)
         self.capturer = capturer
         self.note = ""
         self.last_engine_batch: Batch | None = None
@@ -128,7 +131,7 @@ class Engine(ABC):
         Returns:
             The norm of the whole gradient before clipping, (). The tensor is the caller's own.
         """
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.step_config.clip or math.inf)
+        norm = self.weights.clip(self.step_config.clip or math.inf)
         self.optimizer.step()
         self.model.after_update()
         self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)

@@ -5,7 +5,7 @@ B batch, T target tokens, D d_model.
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, distributed, nn
@@ -56,13 +56,8 @@ class Distributed(Engine):
         self._rank, self._n_ranks = distributed.get_rank(), distributed.get_world_size()
         self._generator = generator_of(next(model.parameters()).device)
         self._n_to_come = 0  # batches of the step, with the present one
-        self._pass = _ForwardPass(model, step_config)
-        # To look for weights without a gradient also keeps the buckets as they are, which are made
-        # anew otherwise: then a run that goes on from a checkpoint would sum in another order
-        self._parallel = DistributedDataParallel(
-            self._pass, forward_sync_buffers=False, find_unused_parameters=True
-        )
-        self._parallel.register_comm_hook(None, _sum_over_ranks)
+        self._pass = self._made_pass()
+        self._parallel = self._parallelised(self._pass)
 
     def accumulate(self, batches: Sequence[Batch]) -> tuple[Tensor, int]:
         self._n_to_come = len(batches)
@@ -74,11 +69,29 @@ class Distributed(Engine):
         shares = divide(batch, self._n_ranks)
         self.last_engine_batch = shares[0]  # the self-check repeats what fits into one device
         self._n_to_come -= 1
-        with self._own_draws(), self._parallel.no_sync() if self._n_to_come else nullcontext():
+        with self._own_draws(), self._exchange(is_last=not self._n_to_come):
             if self._rank < len(shares):
                 return self._compute(shares[self._rank], normalizer)
             # Every rank takes part in the exchange; one that has no pairs adds nothing
             return self._compute(shares[0], math.inf).zero_()
+
+    def _made_pass(self) -> "ForwardPass":
+        return ForwardPass(self.model, self.step_config)
+
+    def _parallelised(self, module: nn.Module) -> nn.Module:
+        """Return what calls a module and exchanges the gradients of its weights."""
+        # To look for weights without a gradient also keeps the buckets as they are, which are made
+        # anew otherwise: then a run that goes on from a checkpoint would sum in another order
+        parallel = DistributedDataParallel(
+            module, forward_sync_buffers=False, find_unused_parameters=True
+        )
+        parallel.register_comm_hook(None, _sum_over_ranks)
+        return parallel
+
+    def _exchange(self, *, is_last: bool) -> AbstractContextManager[None]:
+        """Return the context of a batch's passes, the last one of a step or not."""
+        assert isinstance(self._parallel, DistributedDataParallel)
+        return nullcontext() if is_last else self._parallel.no_sync()
 
     def _compute(self, share: Batch, normalizer: float) -> Tensor:
         roots = self._parallel(StepInputs.of(share, normalizer))
@@ -98,7 +111,7 @@ class Distributed(Engine):
             self._generator.set_state(state)
 
 
-class _ForwardPass(nn.Module):
+class ForwardPass(nn.Module):
     """Forward, and backward through the output layer, as a module that DDP can wrap.
 
     DDP expects one backward pass, and the output layer makes several, one for each part of the

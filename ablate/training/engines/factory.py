@@ -16,15 +16,18 @@ from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.data_parallel import DataParallel
 from ablate.training.engines.distributed import Distributed
 from ablate.training.engines.eager import Eager
+from ablate.training.engines.fully_sharded import FullySharded
 from ablate.training.engines.requirements import batch_dependence, capture_blocker
 from ablate.training.step import StepConfig
 
 _OF_ONE_DEVICE: dict[str, type[Engine]] = {
     cls.name: cls for cls in (Eager, DataParallel, CudaGraph, Compiled)
 }
-_ENGINES: dict[str, type[Engine]] = {**_OF_ONE_DEVICE, Distributed.name: Distributed}
-NAMES = ("auto", *_OF_ONE_DEVICE)
-"""What a user may ask for; runs of several devices are executed by `Distributed` in any case."""
+_OF_SEVERAL: dict[str, type[Engine]] = {cls.name: cls for cls in (Distributed, FullySharded)}
+_ENGINES = _OF_ONE_DEVICE | _OF_SEVERAL
+OF_ONE_DEVICE = tuple(_OF_ONE_DEVICE)
+NAMES = ("auto", *OF_ONE_DEVICE, FullySharded.name)
+"""What a user may ask for; runs of several devices have `Distributed` unless it is the last."""
 
 
 def resolve(name: str, device: str) -> str:
@@ -38,7 +41,7 @@ def resolve(name: str, device: str) -> str:
     """
     if name == "auto":
         return CudaGraph.name if device == "cuda" else DataParallel.name
-    if name not in _OF_ONE_DEVICE:
+    if name not in NAMES:
         raise SpecError(f"there is no engine {name!r}; say {', '.join(NAMES)}")
     if name == CudaGraph.name and device != "cuda":
         raise SpecError(
@@ -49,8 +52,19 @@ def resolve(name: str, device: str) -> str:
 
 
 def engine_of(run: RunSpec, name: str) -> str:
-    """Return the engine of a run: ``name``, as `resolve` returns it, if it has one device."""
-    return name if run.devices_per_run == 1 else Distributed.name
+    """Return the engine of a run: ``name``, as `resolve` returns it, if it has one device.
+
+    Raises:
+        SpecError: if that engine is for several devices.
+    """
+    if run.devices_per_run > 1:
+        return name if name == FullySharded.name else Distributed.name
+    if name == FullySharded.name:
+        raise SpecError(
+            f"the engine {name} splits a model over the devices of a run, and the runs of this "
+            "experiment have one device; say devices_per_run: 2 in it, or more, or --engine auto"
+        )
+    return name
 
 
 def capturer_for(name: str, model: Transformer, device: torch.device) -> GraphCapturer | None:
@@ -97,7 +111,7 @@ def make_engine(
 
 def _unsupported_reason(name: str, model: Transformer, step_config: StepConfig) -> str:
     """Return what rules an engine out; empty if nothing does."""
-    if name in (Eager.name, Distributed.name):
+    if name == Eager.name or name in _OF_SEVERAL:
         return ""
     if name != DataParallel.name:
         return capture_blocker(model, step_config.objective)

@@ -12,6 +12,7 @@ from ablate.config.experiment import TrainingSpec
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.data_parallel import DataParallel
 from ablate.training.engines.distributed import Distributed
+from ablate.training.engines.fully_sharded import FullySharded
 from ablate.training.engines.shards import max_n_shards
 
 RandomDraws = Literal["whole_batch", "micro_batches", "padded_batch", "ranks"]
@@ -30,7 +31,7 @@ def random_draws(engine: str, training: TrainingSpec) -> RandomDraws:
         shard from a seed of its own; ``padded_batch``, for sources padded to the length that
         was captured; ``ranks``, for the share of each rank from a seed of its own.
     """
-    if engine == Distributed.name:
+    if engine in (Distributed.name, FullySharded.name):
         return "ranks"
     if engine == DataParallel.name and max_n_shards(training.batch_tokens) > 1:
         return "micro_batches"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ablate.config.experiment import TrainingSpec
 from ablate.model import Transformer
 from ablate.parts.objective import Objective
-from ablate.registry import Part, label
+from ablate.parts.optimizer import Optimizer
+from ablate.registry import Part, build, label
 
 
 def batch_dependence(model: Transformer, objective: Objective) -> str:
@@ -31,6 +33,12 @@ def capture_blocker(model: Transformer, objective: Objective | None = None) -> s
     parts = [*_parts_of(model), *([] if objective is None else [objective])]
     reasons = [(part, part.capture_blocker) for part in parts if part.capture_blocker]
     return _sentence(*reasons[0]) if reasons else ""
+
+
+def shard_blocker(training: TrainingSpec) -> str:
+    """Return why the weights of a run cannot be split over devices; empty if they can."""
+    optimizer = build(Optimizer, training.optimizer, at="training.optimizer")
+    return _sentence(optimizer, optimizer.shard_blocker) if optimizer.shard_blocker else ""
 
 
 def _parts_of(model: Transformer) -> Iterator[Part]:

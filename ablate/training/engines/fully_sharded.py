@@ -1,0 +1,145 @@
+"""A step by several ranks, each of which keeps a part of every weight, gradient and moment.
+
+B batch, T tokens, D d_model.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ablate.cuda_graphs import GraphCapturer
+from ablate.data.batches import Batch
+from ablate.model import Transformer
+from ablate.training.engines.distributed import Distributed, ForwardPass
+from ablate.training.engines.sharding import ShardedWeights
+from ablate.training.gradient import StepInputs, backward_to_hidden
+from ablate.training.step import StepConfig
+
+
+class FullySharded(Distributed):
+    """Makes the steps of `Distributed`, for models of which that is too large for one device.
+
+    The ranks compute the same shares of a batch with the same dropout. But each of them keeps only
+    its part of the weights, their gradients and the optimizer's moments. The weights of a layer
+    are gathered before it is used, forward and backward, and dropped after it; those outside of the
+    layers, such as tables, stay from the beginning of a batch to its end. Gradients are summed and
+    split with every batch, because to accumulate them whole would take the memory that is missing.
+    The first rank has all weights at once when it evaluates, and in the end.
+
+    The optimizer must treat every element of a weight by itself. There is no self-check, since one
+    device cannot make the step. A weight that no batch of a step uses has a gradient of zeros.
+
+    Args:
+        model: in training mode, with the same weights in all ranks.
+        step_config: how a step is made.
+        optimizer: of the model's parameters, which has made no step.
+        capturer: not used.
+
+    Source: Rajbhandari et al. 2020, arXiv:1910.02054, sec. 5 (ZeRO, stage 3); PyTorch's
+    ``fully_shard``.
+    """
+
+    name = "fully_sharded"
+
+    def __init__(
+        self,
+        model: Transformer,
+        step_config: StepConfig,
+        optimizer: torch.optim.Optimizer,
+        capturer: GraphCapturer | None = None,
+    ) -> None:
+        super().__init__(model, step_config, optimizer, capturer)
+        self.weights: ShardedWeights = ShardedWeights(model, optimizer, self._pass.model)
+
+    def accumulate(self, batches: Sequence[Batch]) -> tuple[Tensor, int]:
+        losses, n_tokens = super().accumulate(batches)
+        self.weights.take_gradients()
+        return losses, n_tokens
+
+    def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:
+        losses = super().forward_backward(batch, normalizer)
+        self.last_engine_batch = None
+        return losses
+
+    def close(self) -> None:
+        del self._parallel, self._pass
+        self.weights.release()
+
+    def _exchange(self, *, is_last: bool) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def _made_pass(self) -> ForwardPass:
+        # `fully_shard` changes modules, so that it gets some of its own, with the same tensors
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        model = copy.deepcopy(self.model, {id(tensor): tensor for tensor in tensors})
+        return _ShardedPass(model, self.step_config)
+
+    def _parallelised(self, module: nn.Module) -> nn.Module:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import FSDPModule, fully_shard
+
+        model = self._pass.model
+        mesh = init_device_mesh(self._generator.device.type, (self._n_ranks,))
+        layers = [*model.encoder.blocks, *model.decoder.blocks]
+        for layer in layers:
+            fully_shard(layer, mesh=mesh)
+            layer.register_forward_pre_hook(partial(_fill_gradients, [*layer.modules()]))
+        fully_shard(module, mesh=mesh)
+        in_layers = {each for layer in layers for each in layer.modules()}
+        others = [each for each in module.modules() if each not in in_layers]
+        # Gradients of these are exchanged last of all
+        layers[0].register_forward_pre_hook(partial(_fill_gradients, others))
+        for each in module.modules():
+            if isinstance(each, FSDPModule):
+                each.set_gradient_divide_factor(1.0)  # a sum, not a mean
+                each.set_force_sum_reduction_for_comms(True)  # gloo has no other
+        return module
+
+
+def _fill_gradients(modules: Sequence[nn.Module], _: nn.Module, inputs: tuple[Any, ...]) -> Any:
+    """Have the weights of modules get a gradient after the backward pass of a layer, if of zeros.
+
+    All ranks must exchange the gradients of the same weights, and a part may use some of its own
+    for batches of certain shapes alone.
+
+    Args:
+        modules: whose weights are there in the layer's forward pass.
+        inputs: of the layer; the first one is the residual stream (B, T, D).
+    """
+    of_modules = (module.parameters(recurse=False) for module in modules)
+    weights = [weight for some in of_modules for weight in some if weight.requires_grad]
+    return _ZerosForNone.apply(inputs[0], *weights), *inputs[1:]
+
+
+class _ZerosForNone(torch.autograd.Function):
+    """Passes on a tensor; the backward pass gives zeros to weights that have no gradient yet."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *weights: Tensor) -> Tensor:
+        ctx.weights = weights
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return gradient, *(torch.zeros_like(w) if w.grad is None else None for w in ctx.weights)
+
+
+class _ShardedPass(ForwardPass):
+    """Forward, and backward through the output layer, as a module that ``fully_shard`` has changed.
+
+    It leaves the gradients of the output layer in the gathered weights, to which the backward pass
+    adds.
+    """
+
+    def forward(self, inputs: StepInputs) -> list[Tensor]:
+        self.losses, roots, self.gradients = backward_to_hidden(
+            self.model, self._step_config, inputs
+        )
+        return roots

@@ -1,0 +1,166 @@
+"""Weights, gradients and moments of which every rank has a part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+
+from ablate.training.weights import Weights
+
+
+class ShardedWeights(Weights):
+    """The parts that this rank has of a model's weights, and of what the optimizer keeps of them.
+
+    A weight is split along its first dimension. The optimizer gets the parts in place of the
+    weights, as parameters like others, so it must treat every element by itself. The state that it
+    returns is whole, in the first rank, and so is the state that it loads. The model's own weights
+    have no memory but within `in_model`.
+
+    Args:
+        model: on its device.
+        optimizer: of all its weights, which has made no step.
+        sharded: has the same weights, split by ``fully_shard``.
+    """
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, sharded: nn.Module
+    ) -> None:
+        super().__init__(model)
+        self._rank, self._n_ranks = distributed.get_rank(), distributed.get_world_size()
+        self._device = next(model.parameters()).device
+        self._sharded: dict[str, Any] = dict(sharded.named_parameters())
+        self._parts = {
+            name: nn.Parameter(weight.detach().to_local(), requires_grad=weight.requires_grad)
+            for name, weight in self._sharded.items()
+        }
+        names = {weight: name for name, weight in model.named_parameters()}
+        # A weight may be in several modules, and so have several names in a state dict
+        self._aliases = {
+            alias: names[weight] for alias, weight in model.named_parameters(remove_duplicate=False)
+        }
+        self._of_optimizer: list[str] = []  # names, in the order of its state dict
+        for group in optimizer.param_groups:
+            of_group = [names[weight] for weight in group["params"]]
+            group["params"] = [self._parts[name] for name in of_group]
+            self._of_optimizer += of_group
+        optimizer.register_state_dict_post_hook(self._gather_moments)
+        optimizer.register_load_state_dict_pre_hook(self._split_moments)
+        self._set_sizes(whole=False)
+
+    @property
+    def map_location(self) -> torch.device:
+        return torch.device("cpu")
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        yield from self._parts.items()
+
+    def own(self) -> dict[str, Tensor]:
+        return {
+            name: self._parts[self._aliases[name]].detach() if name in self._aliases else tensor
+            for name, tensor in self._model.state_dict().items()
+        }
+
+    def shapes(self) -> dict[str, torch.Size]:
+        return {
+            name: self._sharded[self._aliases[name]].shape if name in self._aliases else own.shape
+            for name, own in self.own().items()
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, whole: Mapping[str, Tensor]) -> None:
+        own = self.own()
+        for name, tensor in self.split(dict(whole)).items():
+            own[name].copy_(tensor)
+
+    def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {
+            name: self._gather(self._aliases[name], tensor) if name in self._aliases else tensor
+            for name, tensor in tensors.items()
+        }
+
+    def split(self, whole: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {
+            name: self._part(tensor).to(self._device) if name in self._aliases else tensor
+            for name, tensor in whole.items()
+        }
+
+    @contextmanager
+    def in_model(self) -> Iterator[None]:
+        for name, weight in self._model.named_parameters():
+            whole = self._whole(name, self._parts[name].detach())
+            if self._rank == 0:
+                weight.data = whole
+        try:
+            yield
+        finally:
+            self._set_sizes(whole=False)
+
+    def norm(self, tensors: Sequence[Tensor]) -> Tensor:
+        square = super().norm(tensors).square()
+        distributed.all_reduce(square)
+        return square.sqrt()
+
+    def clip(self, largest: float) -> Tensor:
+        parts = self._parts.values()
+        norm = self.norm([part.grad for part in parts if part.grad is not None])
+        nn.utils.clip_grads_with_norm_(parts, largest, norm)
+        return norm
+
+    def take_gradients(self) -> None:
+        """Give the optimizer the gradients that the last backward pass has left."""
+        for name, weight in self._sharded.items():
+            self._parts[name].grad = None if weight.grad is None else weight.grad.to_local()
+            weight.grad = None
+
+    def release(self) -> None:
+        """Give the model memory for its weights, of any content."""
+        self._set_sizes(whole=True)
+
+    def _set_sizes(self, *, whole: bool) -> None:
+        for name, weight in self._model.named_parameters():
+            weight.data = weight.new_empty(self._sharded[name].shape if whole else 0)
+
+    def _part(self, whole: Tensor) -> Tensor:
+        """Return the part of this rank, as ``fully_shard`` splits."""
+        parts = whole.chunk(self._n_ranks)
+        return parts[self._rank] if self._rank < len(parts) else whole[:0]
+
+    def _whole(self, name: str, part: Tensor) -> Tensor:
+        """Return the whole of a weight, or of what there is for each of its elements."""
+        from torch.distributed.tensor import DTensor
+
+        like = self._sharded[name]
+        placed = DTensor.from_local(
+            part, like.device_mesh, like.placements, shape=like.shape, stride=like.stride()
+        )
+        return placed.full_tensor()
+
+    def _gather(self, name: str, part: Tensor) -> Tensor:
+        """Return the whole in the host's memory, or, if this is not the first rank, the part."""
+        whole = self._whole(name, part)
+        return whole.cpu() if self._rank == 0 else part
+
+    def _gather_moments(self, _: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        return self._converted(state, self._parts, self._gather)
+
+    def _split_moments(self, _: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        return self._converted(state, self._sharded, lambda _, whole: self._part(whole))
+
+    def _converted(
+        self,
+        state: dict[str, Any],
+        weights: Mapping[str, Tensor],
+        convert: Callable[[str, Tensor], Tensor],
+    ) -> dict[str, Any]:
+        """Return an optimizer's state with what it has for every element of a weight converted."""
+        moments = {number: dict(state["state"][number]) for number in sorted(state["state"])}
+        for number, of_weight in moments.items():
+            name = self._of_optimizer[number]
+            for key, value in of_weight.items():
+                if isinstance(value, Tensor) and value.shape == weights[name].shape:
+                    of_weight[key] = convert(name, value)
+        return state | {"state": moments}
