@@ -90,12 +90,15 @@ class FullySharded(Distributed):
         layers = [*model.encoder.blocks, *model.decoder.blocks]
         for layer in layers:
             fully_shard(layer, mesh=mesh)
-            layer.register_forward_pre_hook(partial(_fill_gradients, [*layer.modules()]))
         fully_shard(module, mesh=mesh)
         in_layers = {each for layer in layers for each in layer.modules()}
         others = [each for each in module.modules() if each not in in_layers]
-        # Gradients of these are exchanged last of all
-        layers[0].register_forward_pre_hook(partial(_fill_gradients, others))
+        for number, layer in enumerate(layers):
+            # Gradients outside of layers are exchanged last of all, after the first layer's
+            filled = [*layer.modules(), *(others if number == 0 else ())]
+            layer.register_forward_pre_hook(_hide, prepend=True)
+            layer.register_forward_pre_hook(partial(_reveal, filled))
+            layer.register_forward_hook(_without_view, prepend=True)
         for each in module.modules():
             if isinstance(each, FSDPModule):
                 each.set_gradient_divide_factor(1.0)  # a sum, not a mean
@@ -103,19 +106,36 @@ class FullySharded(Distributed):
         return module
 
 
-def _fill_gradients(modules: Sequence[nn.Module], _: nn.Module, inputs: tuple[Any, ...]) -> Any:
-    """Have the weights of modules get a gradient after the backward pass of a layer, if of zeros.
+class _Hidden:
+    """Inputs of a layer that ``fully_shard`` must not see: it would copy lists that layers share.
+
+    Args:
+        inputs: all but the first.
+    """
+
+    def __init__(self, inputs: tuple[Any, ...]) -> None:
+        self.inputs = inputs
+
+
+def _hide(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return inputs[0], _Hidden(inputs[1:])
+
+
+def _reveal(modules: Sequence[nn.Module], _: nn.Module, inputs: tuple[Any, ...]) -> Any:
+    """Undo `_hide`, and have all weights of ``modules`` get a gradient, if of zeros.
 
     All ranks must exchange the gradients of the same weights, and a part may use some of its own
     for batches of certain shapes alone.
-
-    Args:
-        modules: whose weights are there in the layer's forward pass.
-        inputs: of the layer; the first one is the residual stream (B, T, D).
     """
     of_modules = (module.parameters(recurse=False) for module in modules)
     weights = [weight for some in of_modules for weight in some if weight.requires_grad]
-    return _ZerosForNone.apply(inputs[0], *weights), *inputs[1:]
+    x, hidden = inputs
+    return _ZerosForNone.apply(x, *weights), *hidden.inputs
+
+
+def _without_view(_: nn.Module, __: Any, output: Tensor) -> Tensor:
+    """Return what may be changed in place: a view would then drop hooks of ``fully_shard``."""
+    return output.clone() if output._is_view() else output
 
 
 class _ZerosForNone(torch.autograd.Function):
