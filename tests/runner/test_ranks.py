@@ -50,12 +50,16 @@ def _spec(**changes: Any) -> dict[str, Any]:
     return RunSpec.model_validate(given).model_dump(mode="json")
 
 
+BOTH = pytest.mark.parametrize("make", ["distributed", "fully_sharded"], indirect=True)
+
+
 @pytest.fixture
-def make(task: MakeTask) -> Callable[[str], Task]:
-    """Make a run on two devices."""
+def make(task: MakeTask, request: pytest.FixtureRequest) -> Callable[[str], Task]:
+    """Make a run on two devices; the parameter is its engine."""
+    engine = getattr(request, "param", "distributed")
 
     def made(key: str) -> Task:
-        return task(key, spec=_spec(), engine="distributed", probe="measured")
+        return task(key, spec=_spec(), engine=engine, probe="measured")
 
     return made
 
@@ -244,6 +248,7 @@ class TestWithProcesses:
 
     pytestmark = with_processes
 
+    @BOTH
     def test_a_lost_rank_ends_the_run_and_the_next_call_continues_it(
         self, make: Callable[[str], Task], store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -268,6 +273,7 @@ class TestWithProcesses:
         run_one(make("cut"), store, lambda *_: None, lambda: False)
         _assert_same(store, "cut", "whole")
 
+    @BOTH
     def test_a_stopped_run_goes_on_with_the_same_numbers(
         self, make: Callable[[str], Task], store: Store
     ) -> None:
@@ -359,6 +365,7 @@ class TestWithProcesses:
         for key in "abc":
             _assert_same(store, key, "alone")
 
+    @BOTH
     def test_torchrun_starts_the_ranks_of_the_same_run(
         self, make: Callable[[str], Task], store: Store
     ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, distributed
-from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
@@ -36,16 +34,7 @@ several_ranks = [
 ]
 
 
-@pytest.fixture
-def one_rank(tmp_path: Path) -> Iterator[None]:
-    """A process group of this process alone."""
-    store = FileStore(str(tmp_path / "store"), 1)
-    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()
-
-
-def _engine(name: str, model: Transformer, loss_per: str = "token") -> Engine:
+def engine_of(name: str, model: Transformer, loss_per: str = "token") -> Engine:
     objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
     step_config = StepConfig(objective, loss_per=loss_per)  # type: ignore[arg-type]
     group = {"params": list(model.parameters()), "rate": 1.0}
@@ -80,7 +69,7 @@ def test_a_single_rank_makes_the_gradient_of_the_eager_engine(
     embedding: str, one_rank: None
 ) -> None:
     eager, ours = (
-        _gradient(_engine(name, thin("embedding", embedding)), n_batches=2)
+        _gradient(engine_of(name, thin("embedding", embedding)), n_batches=2)
         for name in ("eager", "distributed")
     )
     _assert_close(ours, eager)
@@ -89,7 +78,7 @@ def test_a_single_rank_makes_the_gradient_of_the_eager_engine(
 def test_gradients_are_exchanged_once_in_a_step(
     one_rank: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = _engine("distributed", tiny())
+    engine = engine_of("distributed", tiny())
     sizes: list[int] = []
     of_all = distributed.all_reduce
 
@@ -104,7 +93,7 @@ def test_gradients_are_exchanged_once_in_a_step(
 
 
 def test_the_self_check_leaves_no_trace(one_rank: None) -> None:
-    engine = _engine("distributed", tiny().train())
+    engine = engine_of("distributed", tiny().train())
     engine.step([some_batch()])
     before = [weight.clone() for weight in engine.model.parameters()]
     assert engine.last_engine_batch is not None
@@ -150,7 +139,7 @@ class TestSeveralRanks:
             model = thin("feed_forward", "relu")
             for layer in (*model.encoder.layers, *model.decoder.layers):
                 layer.feed_forward.__class__ = PassedBy
-            return _gradient(_engine(name, model), n_batches=2)
+            return _gradient(engine_of(name, model), n_batches=2)
 
         PassedBy.length = some_batch().src.size(1)
         expected = gradient("eager")

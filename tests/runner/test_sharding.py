@@ -1,0 +1,158 @@
+"""Runs whose weights are split over their devices: when they are, and when they cannot be."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ablate.api import completing, running
+from ablate.api.options import RunOptions
+from ablate.cli.app import app
+from ablate.config import RunSpec, load
+from ablate.errors import SpecError
+from ablate.runner.backends.local import Local
+from ablate.runner.check import check_engine
+from ablate.runner.devices import Device
+from ablate.runner.retries import TaskOutcome, retry
+from ablate.runner.task import Task
+from ablate.store import Store
+from ablate.training.engines import engine_of
+from tests.runner.conftest import SMALL, MakeTask
+
+NOTE = "not distributed: out of memory"
+
+WHOLE_WEIGHTS_DO_NOT_FIT = """
+import sys
+
+import torch
+from ablate import lazy_dynamo
+from ablate.runner import worker
+from ablate.training.engines.distributed import Distributed
+from ablate.training.engines.fully_sharded import FullySharded
+
+forward_backward = Distributed.forward_backward
+
+def fail(self, batch, normalizer):
+    if not isinstance(self, FullySharded):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+    return forward_backward(self, batch, normalizer)
+
+Distributed.forward_backward = fail
+lazy_dynamo.install()
+sys.exit(worker.main())
+"""
+
+EXPERIMENT = """\
+corpus: {name: synthetic, size: 200}
+tokenizer: word
+devices_per_run: 2
+model:
+  dims: {d_model: 16, n_heads: 2, max_len: 32}
+  n_layers: 1
+  feed_forward: {name: relu, d_ff: 16}
+  dropout: {embedding: 0.1, residual: 0.1}
+training: {steps: 12, batch_tokens: 200, evaluate_every: 5, schedule: {name: constant, lr: 0.01}}
+decoding: greedy
+seeds: [1]
+"""
+
+
+def _spec(n_devices: int, optimizer: str = "adam") -> RunSpec:
+    training = SMALL["training"] | {"optimizer": optimizer}
+    return RunSpec.model_validate(SMALL | {"devices_per_run": n_devices, "training": training})
+
+
+def _out_of_memory(task: Task) -> Task | None:
+    again = retry(TaskOutcome(task, "memory", "no luck", largest_batch=40))
+    return again and again.task
+
+
+@pytest.fixture
+def distributed(task: MakeTask) -> Task:
+    spec = _spec(2).model_dump(mode="json")
+    return task("row", spec=spec, engine="distributed", isolation="device")
+
+
+def test_a_run_out_of_memory_splits_its_weights_before_its_batches(distributed: Task) -> None:
+    changes: dict[str, Any] = {"engine": "fully_sharded", "engine_note": NOTE}
+    sharded = replace(distributed, **changes)
+    assert _out_of_memory(distributed) == sharded
+    assert sharded.fallbacks == changes
+    assert _out_of_memory(sharded) == replace(sharded, micro_batch_factor=2)
+
+
+def test_weights_that_cannot_be_split_stay_whole(distributed: Task, task: MakeTask) -> None:
+    muon = replace(distributed, spec=_spec(2, "muon").model_dump(mode="json"))
+    assert _out_of_memory(muon) == replace(muon, micro_batch_factor=2)
+    alone = task("row", spec=_spec(1).model_dump(mode="json"), isolation="device")
+    assert _out_of_memory(alone) == replace(alone, micro_batch_factor=2)
+
+
+def test_the_engine_of_several_devices_is_for_them_alone() -> None:
+    assert engine_of(_spec(2), "auto") == "distributed"
+    assert engine_of(_spec(2), "fully_sharded") == "fully_sharded"
+    with pytest.raises(SpecError, match=r"the runs of this experiment have one device; say dev"):
+        engine_of(_spec(1), "fully_sharded")
+
+
+def test_what_looks_at_whole_weights_is_refused_where_the_file_says_it(tmp_path: Path) -> None:
+    file = tmp_path / "pe.yaml"
+    rows = "variants:\n  lamb: {training.optimizer: lamb}\n  lion: {training.optimizer: lion}\n"
+    file.write_text(EXPERIMENT + rows, encoding="utf-8")
+    experiment = load(file)
+    check_engine(experiment, "auto")
+    with pytest.raises(SpecError, match=r"pe\.yaml:13:30: .*optimizer: lamb looks at the norms") as e:
+        check_engine(experiment, "fully_sharded")
+    assert "lion" not in str(e.value)
+
+
+def test_a_run_on_one_device_with_that_engine_is_an_error_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pe.yaml").write_text(EXPERIMENT.replace("devices_per_run: 2\n", ""), encoding="utf-8")
+    asked = ["run", "pe.yaml", "--device", "cpu", "--engine", "fully_sharded"]
+    ended = CliRunner().invoke(app, asked)
+    assert ended.exit_code == 2
+    assert "splits a model over the devices of a run" in " ".join(ended.output.split())
+
+
+@pytest.mark.ddp
+@pytest.mark.skipif(sys.platform != "linux", reason="ranks are forks")
+def test_what_is_out_of_memory_with_whole_weights_is_the_same_run_with_split_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its probe, too; the table says so."""
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "pe.yaml"
+    file.write_text(EXPERIMENT, encoding="utf-8")
+
+    def run(engine: str) -> tuple[running.Outcome, dict[str, Any], Store]:
+        results = tmp_path / engine
+        options = RunOptions(device="cpu", results=results, jobs=2, engine=engine, figures=False)
+        outcome = running.run(file, replace(options, probe_seconds=0.0))
+        (record,) = outcome.records.values()
+        return outcome, record, Store(results)
+
+    asked, expected, store = run("fully_sharded")
+    backend = Local([Device("cpu")] * 2, [sys.executable, "-c", WHOLE_WEIGHTS_DO_NOT_FIT])
+    with monkeypatch.context() as patch:
+        patch.setattr(completing, "open_backend", lambda *_: backend)
+        outcome, record, other = run("auto")
+    assert outcome.exit_status == 0
+    assert (expected["engine"], expected["engine_note"]) == ("fully_sharded", "")
+    assert (record["engine"], record["engine_note"]) == ("fully_sharded", NOTE)
+    assert record["speed"]["engine"] == "fully_sharded"
+    assert {each.label: each.text for each in outcome.table.footnotes}["baseline, seed 1"] == (
+        f"fully_sharded engine, {NOTE}"
+    )
+    assert "baseline, seed 1" not in {each.label for each in asked.table.footnotes}
+    for key in ("hash", "status", "dev", "test"):
+        assert record[key] == expected[key]
+    weights = [(s.path(record["hash"]) / "model.safetensors").read_bytes() for s in (store, other)]
+    assert weights[0] == weights[1]

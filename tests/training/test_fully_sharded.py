@@ -1,0 +1,192 @@
+"""Weights split over ranks make the steps of whole ones, and every rank keeps a part of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from ablate.data.batches import Batches
+from ablate.registry import lookup
+from ablate.training import train
+from ablate.training.engines import Engine
+from ablate.training.ranks import Ranks
+from tests.tiny import PAD, PARTS, mixed, mixtures, some_batch, thin, tiny
+from tests.training.in_ranks import in_ranks
+from tests.training.reversal import fresh, job, pairs, run_spec
+from tests.training.test_distributed import PassedBy, engine_of, several_ranks
+from tests.training.test_engines import losses
+
+SPLIT = [(slot, name) for slot, name in PARTS if not lookup(slot, name).cls.batch_dependence]
+
+
+def gradient(engine: Engine, n_batches: int = 1) -> dict[str, Tensor]:
+    """Return the gradient of batches, whole, of which each is narrower than the one before."""
+    batch = some_batch()
+    engine.accumulate([replace(batch, src=batch.src[:, i:]) for i in range(n_batches)])
+    own = {
+        name: torch.zeros_like(weight) if weight.grad is None else weight.grad.clone()
+        for name, weight in engine.weights.named_parameters()
+    }
+    return engine.weights.gathered(own)
+
+
+def assert_close(left: dict[str, Tensor], right: dict[str, Tensor], atol: float = 1e-6) -> None:
+    assert left.keys() == right.keys()
+    for name, tensor in left.items():
+        torch.testing.assert_close(tensor, right[name], rtol=1e-4, atol=atol)
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("parts", mixtures(SPLIT), ids=str)
+def test_no_part_comes_out_differently(parts: list[tuple[str, str]], one_rank: None) -> None:
+    for one, other in zip(mixed(parts), mixed(parts), strict=True):
+        expected = gradient(engine_of("eager", one.eval()))
+        assert_close(gradient(engine_of("fully_sharded", other.eval())), expected)
+
+
+@pytest.mark.parametrize("embedding", ["tied", "separate"])
+def test_gradients_are_accumulated_and_updates_are_those_of_whole_weights(
+    embedding: str, one_rank: None
+) -> None:
+    engines = [engine_of(name, thin("embedding", embedding)) for name in ("eager", "fully_sharded")]
+    eager, sharded = (gradient(engine, n_batches=2) for engine in engines)
+    assert_close(sharded, eager)
+    norms = [engine.update() for engine in engines]
+    torch.testing.assert_close(norms[1], norms[0])
+    assert_close(*(engine.weights.state_dict() for engine in reversed(engines)))
+
+
+def test_the_model_has_its_weights_where_it_is_asked_for_them(one_rank: None) -> None:
+    model = tiny().eval()
+    expected = {name: weight.clone() for name, weight in model.named_parameters()}
+    engine = engine_of("fully_sharded", model)
+    assert sum(weight.numel() for weight in model.parameters()) == 0
+    with engine.weights.in_model():
+        assert_close(dict(model.named_parameters()), expected)
+    assert sum(weight.numel() for weight in model.parameters()) == 0
+    assert engine.weights.shapes() == {name: x.shape for name, x in tiny().state_dict().items()}
+    engine.close()
+    for name, weight in model.named_parameters():
+        assert weight.shape == expected[name].shape
+
+
+class TestSeveralRanks:
+    """With processes."""
+
+    pytestmark = several_ranks
+
+    @pytest.mark.parametrize(
+        ("n", "accumulate", "loss_per", "batch_tokens"),
+        [(2, 1, "token", 64), (2, 3, "sentence", 64), (3, 2, "token", 20)],
+    )
+    def test_fifty_steps_have_the_losses_of_one_process(
+        self, n: int, accumulate: int, loss_per: str, batch_tokens: int
+    ) -> None:
+        asked: dict[str, Any] = {
+            "accumulate": accumulate,
+            "loss_per": loss_per,
+            "batch_tokens": batch_tokens,
+        }
+        expected, _ = losses("eager", **asked)
+        of_ranks = in_ranks(n, lambda _: losses("fully_sharded", **asked)[0])
+        assert expected[-1] < expected[0] - 0.3
+        for found in of_ranks:
+            assert found == pytest.approx(expected, abs=1e-5)
+
+    def test_dropout_is_that_of_ranks_with_whole_weights(self) -> None:
+        (expected, _), (found, other) = (
+            in_ranks(2, lambda _, name=name: losses(name, dropout=0.3)[0])
+            for name in ("distributed", "fully_sharded")
+        )
+        assert found == other == pytest.approx(expected, abs=1e-5)
+
+    @pytest.mark.parametrize("n", [2, 3])
+    def test_a_rank_keeps_its_part_of_weights_gradients_and_moments(self, n: int) -> None:
+        def sizes(_: Ranks) -> list[int]:
+            _, engine = losses("fully_sharded")
+            engine.accumulate([Batches(pairs(), 64, PAD).make(np.arange(5))])
+            state = engine.optimizer.state.values()
+            return [
+                sum(tensor.numel() for tensor in tensors if tensor.dim())
+                for tensors in (
+                    [weight for _, weight in engine.weights.named_parameters()],
+                    [weight.grad for _, weight in engine.weights.named_parameters()],
+                    [tensor for moments in state for tensor in moments.values()],
+                    [*engine.model.parameters()],
+                )
+            ]
+
+        weights = [*fresh(run_spec()).parameters()]
+        n_weights = sum(weight.numel() for weight in weights)
+        of_ranks = in_ranks(n, sizes)
+        assert [sum(size) for size in zip(*of_ranks, strict=True)] == [
+            n_weights,
+            n_weights,
+            2 * n_weights,
+            0,
+        ]
+        # Whole rows, of which the first rank has a few more where they cannot be divided
+        most = sum(math.ceil(len(weight) / n) * weight[0].numel() for weight in weights)
+        assert max(size[0] for size in of_ranks) == most < 1.12 * n_weights / n
+
+    def test_a_weight_may_be_used_by_one_rank_and_in_one_batch_alone(self) -> None:
+        def of(name: str) -> dict[str, Tensor]:
+            model = thin("feed_forward", "relu")
+            for layer in (*model.encoder.layers, *model.decoder.layers):
+                layer.feed_forward.__class__ = PassedBy
+            return gradient(engine_of(name, model), n_batches=2)
+
+        PassedBy.length = some_batch().src.size(1)
+        expected = of("eager")
+        assert expected["encoder.layers.0.feed_forward.up.weight"].any()
+        assert_close(in_ranks(2, lambda _: of("fully_sharded"))[0], expected)
+
+    @pytest.mark.parametrize(
+        "training",
+        [
+            {"average": {"last": 2}},
+            {"average": {"ema": 0.9}},
+            {"optimizer": "schedule_free_adamw", "clip": 1.0},
+        ],
+        ids=str,
+    )
+    def test_training_ends_with_the_weights_and_files_of_whole_ones(
+        self, training: dict[str, Any], tmp_path: Path
+    ) -> None:
+        spec = run_spec(dropout=0.1, steps=20, **training)
+
+        def trained(name: str, ranks: Ranks) -> tuple[str, dict[str, Tensor], Any]:
+            folder = tmp_path / name / str(ranks.rank)
+            model = fresh(spec)
+            made = replace(job(spec, folder), engine=name, ranks=ranks)
+            result = train(model, made, lambda _: None, lambda: False)
+            if not ranks.is_first:
+                assert [*folder.iterdir()] == []
+                return result.engine, {}, None
+            content = torch.load(folder / "checkpoint.pt", weights_only=True)
+            layers = (folder / "layers.csv").read_text(encoding="utf-8").splitlines()
+            # The loss does not depend on a key's bias: Adam makes steps of its rounding errors
+            weights = {n: w for n, w in model.state_dict().items() if not n.endswith(".k.bias")}
+            return result.engine, weights, (_shapes(content), len(layers))
+
+        whole, split = (
+            in_ranks(2, lambda ranks, name=name: trained(name, ranks))[0]
+            for name in ("distributed", "fully_sharded")
+        )
+        assert (whole[0], split[0]) == ("distributed", "fully_sharded")
+        assert_close(split[1], whole[1], atol=1e-4)
+        assert split[2] == whole[2]
+
+
+def _shapes(content: Any) -> Any:
+    """Return a checkpoint with the shapes of its tensors in place of these, and without numbers."""
+    if isinstance(content, dict):
+        return {key: _shapes(value) for key, value in content.items()}
+    return content.shape if isinstance(content, Tensor) else None
