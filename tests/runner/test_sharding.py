@@ -135,7 +135,8 @@ def test_what_is_out_of_memory_with_whole_weights_is_the_same_run_with_split_one
     def run(engine: str) -> tuple[running.Outcome, dict[str, Any], Store]:
         results = tmp_path / engine
         options = RunOptions(device="cpu", results=results, jobs=2, engine=engine, figures=False)
-        outcome = running.run(file, replace(options, probe_seconds=0.0))
+        is_probed = engine == "auto"
+        outcome = running.run(file, replace(options, probe_seconds=0.0, probes=is_probed))
         (record,) = outcome.records.values()
         return outcome, record, Store(results)
 
