@@ -13,7 +13,11 @@ from tests.training.reversal import run_spec
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "auto"])
 def test_every_engine_has_a_scheme(name: str) -> None:
-    known = {"data_parallel": "micro_batches", "cuda_graph": "padded_batch"}
+    known = {
+        "data_parallel": "micro_batches",
+        "cuda_graph": "padded_batch",
+        "fully_sharded": "ranks",
+    }
     training = run_spec(batch_tokens=4096).training
     assert random_draws(name, training) == known.get(name, "whole_batch")
 
