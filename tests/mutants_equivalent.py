@@ -18,6 +18,8 @@ _NO_GRADIENT_INSIDE = "autograd records nothing inside of an autograd.Function"
 _NEVER_EQUAL = "a random number equals the rate with a probability of about 1e-7"
 _SYMMETRIC = "the matrix of equal pairs is symmetric"
 _ROUNDING = "it is a bound for a number that exceeds it by rounding alone"
+_SEARCH = "a search computes no gradients"
+_SAME_LENGTH = "lengths are equal"
 _STEP = "steps are made without gradients"
 _NO_SLOPE = "a comparison has no gradient"
 _CACHE = "a cache serves the search for translations, which computes no gradients"
@@ -124,6 +126,12 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("optimizer/recent.py", "RotatedAdam._turn", "True -> False: True (3)", "no two are equal"),
     ("optimizer/*", "*.step", "detach: *", _STEP),
     ("optimizer/*", "*._momentum", "detach: *", _STEP),
+    ("decoding/*", "*", "detach: *", _SEARCH),
+    ("decoding/*", "*", "halve the gradient: *", _SEARCH),
+    ("decoding/beam.py", "Beam.initial_state", "1 -> 2: 1", "one more token has room"),
+    ("decoding/beam.py", "_BeamState.last_tokens", "1 -> 2: 1 (3)", "tokens are flattened later"),
+    ("decoding/beam.py", "_BeamState.hypotheses", "True -> False: True (2)", _SAME_LENGTH),
+    ("decoding/beam.py", "_BeamState.hypotheses", "True -> False: True (4)", _SAME_LENGTH),
     ("metric.py", "Bleu.score", "True -> False: True", "a warning is printed"),
     ("metric.py", "Comet.score", "True -> False: True", "every sentence has a source"),
     ("attention/cache.py", "*", "detach: *", _CACHE),
@@ -200,7 +208,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("residual/scaled.py", "DeepNorm.rescale", "halve the gradient: *", _IN_PLACE),
     ("residual/streams.py", "HyperConnections.forward", "drop a minus: -2*", _FOUR_DIMENSIONS),
     ("residual/streams.py", "_Sum.forward", "drop a minus: -2", _FOUR_DIMENSIONS),
-    ("residual/streams.py", "_Combination.forward", "True -> False: True", "lengths are equal"),
+    ("residual/streams.py", "_Combination.forward", "True -> False: True", _SAME_LENGTH),
 )
 """File under ``ablate/parts``, function, change, and reason; ``*`` is any text, at its end."""
 
