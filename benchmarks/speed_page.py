@@ -31,7 +31,7 @@ Written by `python benchmarks/speed_page.py` from what the scripts in `benchmark
 The JSON files hold every round, the machine, the versions, the commit and the command. Times of one
 machine mean little on another, so what is compared are ratios of things that took turns. In races
 ours runs in the environment that our runner gives to a run (on a CPU: memory that is freed stays
-with the process), the others as they come; what each was told is in the docstrings of the scripts.
+with the process), the others as they come; their options are in the docstrings of the scripts.
 A contender's process is started for its turn and ended after it, so that it has the machine alone.
 Training is raced in three ways: on the very same batches, which are ours, so that models and loops
 alone are compared; with each program making its own batches of the same pairs, which is what its

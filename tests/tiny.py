@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ablate.contracts.tiny import (
@@ -20,10 +21,10 @@ from ablate.contracts.tiny import (
     fitted,
     ids,
     scrambled,
-    some_batch,
     spec,
     tiny,
 )
+from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.parts.dims import Dropout
 from ablate.parts.objective import Objective
@@ -53,6 +54,15 @@ __all__ = [
     "thin",
     "tiny",
 ]
+
+
+def some_batch() -> Batch:
+    """Return four pairs of different lengths."""
+    src, tgt = ids(4, 7), ids(4, 8, seed=2)
+    src[1, 4:] = tgt[1, 3:] = tgt[2, 6:] = PAD
+    tgt_out = tgt[:, 1:].contiguous()
+    return Batch(src, tgt[:, :-1], tgt_out, int((tgt_out != PAD).sum()), torch.arange(4))
+
 
 RATES = [name for name, field in Dropout.model_fields.items() if isinstance(field.default, float)]
 OBJECTIVES = [

@@ -33,7 +33,7 @@ class Sample:
         n: how many seeds.
         mean: over them.
         sd: the sample standard deviation; None for one seed.
-        values: by seed; empty where a table tells the mean alone.
+        values: by seed; empty where a table has the mean alone.
     """
 
     n: int

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ablate import config
 from ablate.api.completing import complete, fetch, opened, workers
+from ablate.api.console import print_remark
 from ablate.api.options import RunOptions
 from ablate.api.selecting import MadeBy, Selection, key_of, select, tasks, tuning_runs
 from ablate.config import Row, Run, RunSpec
@@ -64,7 +65,7 @@ def _tune(selection: Selection, rows: Sequence[str], options: RunOptions) -> Non
     """Make the tuning runs of some rows."""
     tuning = config.tuning_of(selection.whole)
     candidates = tuning_runs(tuning, rows)
-    _print(
+    print_remark(
         f"tuning {counted(len(rows), 'row')} on dev: {counted(len(candidates.runs), 'run')}, with "
         f"{counted(len(tuning.experiment.seeds), 'seed')} of their own"
     )
@@ -100,7 +101,7 @@ class _Timing:
         Raises:
             SpecError: with every row that cannot be matched.
         """
-        _print(
+        print_remark(
             f"matching the training time of {counted(len(rows), 'row')}: every value that is tried "
             "is measured by turns with the baseline, which takes about half a minute"
         )
@@ -144,7 +145,3 @@ class _Timing:
         amounts = [target_tokens(s.training, per_batch, n_batches) for s in (spec, baseline)]
         self._ratios = [each * amounts[0] / amounts[1] for each in self._measured[ours.probe]]
         return statistics.median(self._ratios)
-
-
-def _print(text: str) -> None:
-    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)

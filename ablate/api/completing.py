@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from ablate.api.console import print_remark
 from ablate.api.options import RunOptions
 from ablate.api.selecting import (
     MadeBy,
@@ -73,8 +74,7 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
         for (row, seed), record in records.items():
             remark = exports.export(selection.experiment.name, row, record)
             if remark:
-                say = Console(stderr=True).print
-                say(f"{row}, seed {seed}: {remark}", markup=False, highlight=False, soft_wrap=True)
+                print_remark(f"{row}, seed {seed}: {remark}")
         return records, is_new
 
 
@@ -109,7 +109,7 @@ def opened(options: RunOptions) -> Iterator[RunOptions]:
     request = BackendRequest(options.device, options.jobs, results, options.backend_options)
     with closing(open_backend(options.backend, request)) as backend:
         for remark in backend.remarks:
-            Console(stderr=True).print(remark, markup=False, highlight=False, soft_wrap=True)
+            print_remark(remark)
         yield replace(options, backend=backend)
 
 

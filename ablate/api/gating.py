@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from ablate import config
 from ablate.analysis.wording import listed
 from ablate.api.choosing import ready
 from ablate.api.completing import complete, opened, workers
+from ablate.api.console import print_remark
 from ablate.api.options import DEFAULT, RunOptions
 from ablate.api.selecting import (
     Fingerprints,
@@ -48,7 +47,7 @@ class LooseningError(AblateError):
 
 
 class StaleRecordError(AblateError):
-    """What is stored was made by other code or elsewhere, and so tells nothing about this code."""
+    """Stored runs were made by other code or on another machine; they do not judge this code."""
 
 
 @dataclass(frozen=True)
@@ -366,9 +365,8 @@ def _executed(records: Mapping[tuple[str, int], Mapping[str, Any]]) -> tuple[str
 
 
 def _announce(sentences: Iterable[str]) -> None:
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     for sentence in sentences:
-        console.print(sentence)
+        print_remark(sentence)
 
 
 def _seeds(experiment: Experiment, options: RunOptions) -> tuple[int, ...]:

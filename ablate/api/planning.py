@@ -270,7 +270,7 @@ class _Planner:
             self._note_vocabulary(row.spec)
 
     def _note_vocabulary(self, spec: RunSpec) -> None:
-        """Note what a row's probe tells: it serves all rows of the same corpus and tokenizer."""
+        """Note sizes from a row's probe; they hold for all rows of its corpus and tokenizer."""
         probe = self._probe(spec, devices.resolve(spec.training.precision, self._device))
         if "n_src" in probe and "n_tgt" in probe:
             self._vocabularies[_text_of(spec)] = Vocabulary(

@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from ablate import report as reporting
 from ablate.analysis import Sentences
 from ablate.api import trials
 from ablate.api.choosing import ready
 from ablate.api.completing import complete, opened, workers
+from ablate.api.console import print_remark
 from ablate.api.options import DEFAULT, RunOptions
 from ablate.api.scoring import scored
 from ablate.api.selecting import MadeBy, Records, Selection, key_of, select, stored
@@ -80,17 +79,12 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
         records, is_new = complete(selection, options)
         device = workers(options)[0].worker_slots[0]
     for remark in stale_remarks({k: r for k, r in records.items() if is_finished(r)}, device):
-        Console(stderr=True).print(remark, markup=False, highlight=False, soft_wrap=True)
+        print_remark(remark)
     folder = trials.table_folder(selection, store.results)
     table = _table(selection, records, store)
     is_written = _write(table, folder, with_figures=options.figures, is_new=is_new)
     if table.trial:
-        Console(stderr=True).print(
-            f"a trial, not the whole experiment: its tables are in {folder}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        print_remark(f"a trial, not the whole experiment: its tables are in {folder}")
     is_done = all(records[key_of(run)]["status"] == "done" for run in selection.runs)
     exit_status = 0 if is_done and is_written else RunError.exit_status
     return Outcome(selection.experiment, records, table, exit_status)
@@ -195,8 +189,7 @@ def _write(table: reporting.Table, folder: Path, *, with_figures: bool, is_new: 
         if with_figures and (is_new or not (folder / "curves.svg").exists()):
             _draw(table, folder)
     except (StoreError, OSError) as error:
-        text = f"the table is printed, but not kept: {error}"
-        Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+        print_remark(f"the table is printed, but not kept: {error}")
         return False
     return True
 

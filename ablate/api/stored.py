@@ -176,7 +176,7 @@ def _hashes(spec: Path | str, store: Store) -> set[str]:
         if fingerprint is None:
             raise StoreError(
                 f"{spec}: its corpus {run.spec.corpus.name!r} is not there, so its runs cannot be "
-                "told from others; fetch it first"
+                "distinguished from others; fetch it first"
             )
         for precision, engine in product(PRECISIONS, ENGINES):
             wanted = run.spec.training.precision

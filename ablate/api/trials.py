@@ -80,7 +80,7 @@ def hints(selection: Selection, store: Store) -> str:
 
 
 def _name(selection: Selection) -> str:
-    """Return the name of a trial's folder, which tells it from other trials."""
+    """Return the name of a trial's folder, different from those of other trials."""
     whole, some = selection.whole, selection.experiment
     parts = [*selection.overrides]
     if len(some.rows) < len(whole.rows):

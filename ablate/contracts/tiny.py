@@ -16,7 +16,6 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from ablate.config.experiment import ModelSpec
-from ablate.data.batches import Batch
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import Entry, RefusedError, lookup, slots
@@ -127,14 +126,6 @@ def ids(rows: int, length: int, seed: int = 1) -> torch.Tensor:
     """Return random ids without padding, (rows, length)."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(4, VOCABULARY.n_src, (rows, length), generator=generator)
-
-
-def some_batch() -> Batch:
-    """Return four pairs of different lengths."""
-    src, tgt = ids(4, 7), ids(4, 8, seed=2)
-    src[1, 4:] = tgt[1, 3:] = tgt[2, 6:] = PAD
-    tgt_out = tgt[:, 1:].contiguous()
-    return Batch(src, tgt[:, :-1], tgt_out, int((tgt_out != PAD).sum()), torch.arange(4))
 
 
 def alternatives(entry: Entry, option: str) -> Iterator[Any]:

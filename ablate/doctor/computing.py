@@ -103,7 +103,7 @@ def engines(target: Target) -> CheckResult:
     device, place = _device(target)
     name = resolve("auto", place.kind)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what `note` tells
+        warnings.simplefilter("ignore")  # `note` reports the same
         expected, start, end, _ = _trained("eager", device)
         measured, _, other_end, note = _trained(name, device)
     if note:

@@ -1,4 +1,4 @@
-"""What the driver tells of its GPUs, by ``nvidia-smi``, which asks NVML."""
+"""Facts about GPUs from the driver: the output of ``nvidia-smi``, which queries NVML."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Exporting finished runs from their records and curves, as they end or later.
 
-Workers know nothing of it. An export that fails ends no run: the reason is told in one sentence,
+Workers do not take part in it. A failed export ends no run: the reason is printed in one sentence,
 and the next call repeats it.
 """
 
@@ -92,7 +92,7 @@ def exporting(names: Sequence[str], store: Store) -> Iterator[Exports]:
 
 
 class ExportingListener:
-    """Exports every run when it has ended; passes on all that it hears.
+    """Exports every run when it has ended; forwards every call to another listener.
 
     Args:
         listener: hears of it too, and how exports failed with how a run ended.

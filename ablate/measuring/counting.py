@@ -16,18 +16,18 @@ def count_parameters(model: Transformer) -> dict[str, Any]:
 
     Returns:
         ``total``; ``embedding``, all tables and the output matrix; and ``by_part``, which adds up
-        to the total: for each kind of place the name of its part and its parameters.
+        to the total: for each location the name of its part and its parameters.
     """
     parts = list(_parts(model))
     by_part: dict[str, dict[str, Any]] = {
-        place: {"part": name, "parameters": 0} for place, name, _ in parts
+        location: {"part": name, "parameters": 0} for location, name, _ in parts
     }
     counted: set[int] = set()
-    for place, _, module in reversed(parts):  # from the inside out
+    for location, _, module in reversed(parts):  # from the inside out
         for parameter in module.parameters():
             if id(parameter) not in counted:
                 counted.add(id(parameter))
-                by_part[place]["parameters"] += parameter.numel()
+                by_part[location]["parameters"] += parameter.numel()
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for transform in (stack.input_transform, stack.output_transform):  # the residual scheme's
             for parameter in transform.parameters():
@@ -39,13 +39,13 @@ def count_parameters(model: Transformer) -> dict[str, Any]:
 
 
 def _parts(model: Transformer) -> Iterator[tuple[str, str, nn.Module]]:
-    """Yield every part with its place, depth left out: ``encoder.attention``, its name, itself."""
+    """Yield every part's location without its depth (``encoder.attention``), its name, itself."""
     names: dict[type, str] = {
         entry.cls: name for table in slots().values() for name, entry in table.items()
     }
     for path, module in model.named_modules():
         if type(module) in names:
-            place = ".".join(
-                piece for piece in path.split(".") if piece != "layers" and not piece.isdigit()
+            location = ".".join(
+                name for name in path.split(".") if name != "layers" and not name.isdigit()
             )
-            yield place, names[type(module)], module
+            yield location, names[type(module)], module

@@ -92,14 +92,14 @@ def _losses(
     with autocast():
         hidden, _ = forward_hidden(model, inputs.src, inputs.tgt_in)  # (B, T, D)
     n_rows = model.embedding.rows_at_once(hidden.device)
-    pieces = hidden.flatten(0, 1)[inputs.token_index].split(n_rows)
+    chunks = hidden.flatten(0, 1)[inputs.token_index].split(n_rows)
     targets = inputs.tgt_out.flatten()[inputs.token_index].split(n_rows)
     total = hidden.new_zeros((), dtype=torch.float64)
     losses = []
-    for piece, wanted in zip(pieces, targets, strict=True):
+    for chunk, chunk_targets in zip(chunks, targets, strict=True):
         with autocast():
-            logits = model.embedding.logits(piece)
-        losses.append(F.cross_entropy(logits.float(), wanted, reduction="none").double())
+            logits = model.embedding.logits(chunk)
+        losses.append(F.cross_entropy(logits.float(), chunk_targets, reduction="none").double())
         total += losses[-1].sum()
     assert inputs.token_index is not None, "the inputs leave padding out"
     return total, torch.cat(losses), inputs.token_index // batch.tgt_out.size(1), batch.index

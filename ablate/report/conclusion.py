@@ -64,7 +64,7 @@ def _parts(results: Results, verdicts: dict[str, Verdict]) -> list[str]:
 
 
 def _by_loss(results: Results, rows: Sequence[str], by_bleu: dict[str, Verdict]) -> str:
-    """Return what the loss tells of rows of which BLEU does not tell the same."""
+    """Return sentences on rows for which the loss gives another verdict than BLEU."""
     by_loss = _verdicts(results, rows, results.loss)
     parts = [
         f"{_listed(named)} {'is' if len(named) == 1 else 'are'} {verdict}"

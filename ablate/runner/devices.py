@@ -23,7 +23,7 @@ class DeviceError(AblateError):
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What a device on another machine is, as a process there has told.
+    """Facts about a device on another machine, determined by a process there.
 
     Attributes:
         hardware: as `provenance.hardware` describes it.

@@ -1,4 +1,4 @@
-"""The contracts of what hears of tasks: in a worker process, and where tasks are scheduled."""
+"""The contracts of listeners to the progress of tasks: of the scheduler, and in a worker."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class RunningTask:
 
 @dataclass
 class Session:
-    """A call of ``ablate run``, as its file tells.
+    """A call of ``ablate run``, read from its file.
 
     Attributes:
         host: the machine that it runs on.
@@ -97,10 +97,10 @@ class Session:
 
 
 class SessionFile:
-    """A `ProgressListener` that writes what it hears to a file, and passes it on.
+    """A `ProgressListener` that writes its state to a file, and forwards every call.
 
     Args:
-        listener: hears everything too.
+        listener: to which every call is forwarded.
         file: of the session.
         experiment: its name.
         clock: seconds of a clock that never goes back.
@@ -170,7 +170,7 @@ class SessionFile:
             running.seconds = present - began
         self._session.running = [running for running, _ in self._running.values()]
         self._session.updated, self._session.seconds = now(), present - self._began
-        with suppress(StoreError):  # on a full disk: what matters is told by the runs
+        with suppress(StoreError):  # on a full disk: the runs themselves report what matters
             write_whole(self._file, json.dumps(self._session.to_json(), indent=1) + "\n")
         self._next_at = self._clock() + _EVERY_S
 
@@ -187,7 +187,7 @@ def session_file(
     Args:
         results: the folder of results.
         experiment: its name.
-        listener: hears everything too.
+        listener: to which every call is forwarded.
         clock: seconds of a clock that never goes back.
 
     Raises:

@@ -133,14 +133,14 @@ class Exact(Check):
         if not others:
             if not differing:
                 return Result("the same", None)
-            place = self._place(differing[0], len(differing))
-            return Result(f"{len(differing)} differ", f"{place}; bit for bit was asked")
+            location = self._locate(differing[0], len(differing))
+            return Result(f"{len(differing)} differ", f"{location}; bit for bit was asked")
         other = f"on another kind of machine ({difference(others[0], context.machine)})"
         worst = max(differing, key=lambda each: each.size) if differing else None
         failure = None
         if worst and not worst.size <= self.rtol_other_machine:
-            place = self._place(worst, len(differing))
-            failure = f"{place}; {self._rtol} is tolerated {other}"
+            location = self._locate(worst, len(differing))
+            failure = f"{location}; {self._rtol} is tolerated {other}"
         return Result(
             measured=f"at most {percent(worst.size)} off" if worst else "the same",
             failure=failure,
@@ -186,7 +186,7 @@ class Exact(Check):
             if ours.hex() != text
         ]
 
-    def _place(self, worst: _Difference, n: int) -> str:
+    def _locate(self, worst: _Difference, n: int) -> str:
         step = f" of step {worst.at}" if self.n_values > 1 else ""
         off = f"{percent(worst.size)} off; " if math.isfinite(worst.size) else ""
         return (

@@ -156,11 +156,11 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
     yield _Grid(joined_changes(table, most), has_asides=False, fold=_FOLDS[0])
     indices = list(range(len(table.columns)))
     while at := _next_to_go(table, indices):
-        indices = [place for place in indices if place not in at]
+        indices = [index for index in indices if index not in at]
         rest = _rest(table, indices)
         narrower = joined_changes(table.only(indices), most)
         yield _Grid(narrower, has_asides=False, fold=_FOLDS[0], left_out=rest)
-        if max(table.columns[place].rank for place in indices) < FIRST_BELOW:
+        if max(table.columns[index].rank for index in indices) < FIRST_BELOW:
             narrower = joined_changes(narrower, most=1)
             for fold in _FOLDS:
                 yield _Grid(narrower, has_asides=False, fold=fold, left_out=rest)
