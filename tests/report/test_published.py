@@ -52,8 +52,8 @@ def test_source_and_note_are_footnotes(compared: Table, whole: Table) -> None:
 @pytest.mark.parametrize("format_", [name for name in FORMATS if name != "by-seed"])
 def test_every_format_has_the_numbers_and_their_source(format_: str, compared: Table) -> None:
     text = render(compared, format_)
-    for text in ("published", SOURCE, NOTE, "25.8", "4.92", "41.02"):
-        assert text in text
+    for expected in ("published", SOURCE, NOTE, "25.8", "4.92", "41.02"):
+        assert expected in text
 
 
 def test_machines_get_all_that_is_published(compared: Table, whole: Table) -> None:
