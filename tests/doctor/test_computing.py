@@ -242,4 +242,4 @@ def test_a_process_makes_one_check(
 
 def test_a_target_survives_a_line(target: Target) -> None:
     assert Target.from_line(target.to_line()) == target
-    assert json.loads(target.to_line())["wanted"] == "auto"
+    assert json.loads(target.to_line())["devices"] == "auto"

@@ -49,7 +49,7 @@ def _never() -> bool:
 
 
 def _raising(error: BaseException) -> Any:
-    def prepare(spec: RunSpec) -> None:
+    def prepare(spec: RunSpec, _: str) -> None:
         raise error
 
     return prepare
@@ -118,7 +118,7 @@ def test_a_second_try_keeps_the_checkpoint_and_a_fresh_one_does_not(
 ) -> None:
     observed: list[list[str]] = []
 
-    def prepare(spec: RunSpec) -> None:
+    def prepare(spec: RunSpec, _: str) -> None:
         observed.append(sorted(path.name for path in store.path(KEY).iterdir()))
         raise DataError("again")
 
