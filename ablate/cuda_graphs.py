@@ -146,6 +146,9 @@ def usual_kernels() -> Iterator[None]:
     know so, and takes fifteen kernels on a GPU to write to given places.
     """
     was_enabled = torch.are_deterministic_algorithms_enabled()
+    if not was_enabled:  # to turn it off would import PyTorch's compiler
+        yield
+        return
     warned_only = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(False)
     try:

@@ -137,7 +137,8 @@ def _load_libraries(device: torch.device) -> None:
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.0, fused=True)
     optimizer.zero_grad(set_to_none=True)
     hidden = layer(torch.zeros(4, 8, device=device)).softmax(dim=-1)
-    hidden.log_softmax(dim=-1).sum().backward()
+    log_p = hidden.log_softmax(dim=-1)
+    log_p.backward(torch.zeros_like(log_p))  # with a gradient: for that PyTorch loads sympy
     torch.nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
     optimizer.step()
 

@@ -24,12 +24,16 @@ from tests.training.reversal import fresh, pairs, run_spec
 CPU = torch.device("cpu")
 
 _PROBE_IN_A_PROCESS = """
-import json, torch
+import json, sys
+from ablate import lazy_dynamo
+lazy_dynamo.install()  # as workers do: what loads the compiler later would be counted
+import torch
 from tests.measuring.test_fairness import narrow
 from ablate.data.prepare import prepare
 from ablate.measuring import probe
 torch.set_num_threads(1)
 print(json.dumps(probe(narrow(), prepare(narrow()), torch.device("cpu"), "fp32")))
+assert "torch._inductor" not in sys.modules
 """
 
 
