@@ -107,23 +107,24 @@ class TestSeveralRanks:
 
     pytestmark = several_ranks
 
+    @pytest.mark.parametrize("name", ["distributed", "fully_sharded"])
     @pytest.mark.parametrize(
         ("n", "accumulate", "loss_per", "batch_tokens"),
         [(2, 1, "token", 64), (2, 3, "sentence", 64), (3, 2, "token", 20)],
     )
     def test_fifty_steps_have_the_losses_of_one_process(
-        self, n: int, accumulate: int, loss_per: str, batch_tokens: int
+        self, name: str, n: int, accumulate: int, loss_per: str, batch_tokens: int
     ) -> None:
-        asked: dict[str, Any] = {
+        options: dict[str, Any] = {
             "accumulate": accumulate,
             "loss_per": loss_per,
             "batch_tokens": batch_tokens,
         }
-        expected, _ = losses("eager", **asked)
-        of_ranks = in_ranks(n, lambda _: losses("distributed", **asked)[0])
+        expected, _ = losses("eager", **options)
+        of_ranks = in_ranks(n, lambda _: losses(name, **options)[0])
         assert expected[-1] < expected[0] - 0.3
-        for found in of_ranks:
-            assert found == pytest.approx(expected, abs=1e-5)
+        for actual in of_ranks:
+            assert actual == pytest.approx(expected, abs=1e-5)
 
     def test_dropout_is_that_of_as_many_shards(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(shards_module, "_FEWEST_TOKENS", 10)

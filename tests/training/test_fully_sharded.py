@@ -85,24 +85,6 @@ class TestSeveralRanks:
 
     pytestmark = several_ranks
 
-    @pytest.mark.parametrize(
-        ("n", "accumulate", "loss_per", "batch_tokens"),
-        [(2, 1, "token", 64), (2, 3, "sentence", 64), (3, 2, "token", 20)],
-    )
-    def test_fifty_steps_have_the_losses_of_one_process(
-        self, n: int, accumulate: int, loss_per: str, batch_tokens: int
-    ) -> None:
-        asked: dict[str, Any] = {
-            "accumulate": accumulate,
-            "loss_per": loss_per,
-            "batch_tokens": batch_tokens,
-        }
-        expected, _ = losses("eager", **asked)
-        of_ranks = in_ranks(n, lambda _: losses("fully_sharded", **asked)[0])
-        assert expected[-1] < expected[0] - 0.3
-        for found in of_ranks:
-            assert found == pytest.approx(expected, abs=1e-5)
-
     def test_dropout_is_that_of_ranks_with_whole_weights(self) -> None:
         def of(name: str, _: Ranks) -> list[float]:
             return losses(name, dropout=0.3)[0]
