@@ -43,7 +43,7 @@ from tests.mutants_equivalent import is_equivalent
 
 TESTS = Path(__file__).parent
 DEFAULTS = TESTS / "parts" / "test_defaults.py"
-SECONDS = 120  # of processor time for one mutant; one that hangs is noticed
+SECONDS = 20  # of processor time for one test; a mutant that hangs is noticed
 HOMES = {"decoding": PACKAGE}
 """Where slots have their files that are not among the parts."""
 TESTED_IN = {"decoding": "decoding/test_*.py", "metric": "test_metrics.py"}
@@ -164,21 +164,26 @@ def _survives(mutant: Mutant, items: list[pytest.Item]) -> bool:
     """Return whether all tests pass with a mutant, in a process of their own."""
     child = os.fork()
     if not child:
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         is_passed = False
         with contextlib.suppress(BaseException):
             patch(mutant.file, mutant.source)
-            is_passed = _run(items)
+            is_passed = _run(items, seconds=SECONDS)
         os._exit(0 if is_passed else 1)
     _, status = os.waitpid(child, 0)
     return status == 0
 
 
-def _run(items: list[pytest.Item]) -> bool:
-    """Run tests up to the first failure; return whether there is none."""
+def _run(items: list[pytest.Item], seconds: float = 0) -> bool:
+    """Run tests up to the first failure; return whether there is none.
+
+    Args:
+        items: the tests.
+        seconds: of processor time for one of them, after which the process is ended; 0: any number.
+    """
     sink = io.StringIO()
     with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
         for item, following in zip(items, [*items[1:], None], strict=True):
+            signal.setitimer(signal.ITIMER_PROF, seconds)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if item.session.testsfailed:
                 return False
