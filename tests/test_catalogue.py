@@ -27,7 +27,9 @@ from ablate.runner.check import check
 
 pytestmark = pytest.mark.full
 
-PAGE = Path(__file__).parents[1] / "docs" / "parts.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "parts.md"
+MEASURED = re.findall(r"--measured (\w+)", PAGE.read_text(encoding="utf-8").partition("\n## ")[0])
 COMPUTED = set(slots()) - {"corpus", "tokenizer", "decoding", "metric"}
 ALL = [(slot, name) for slot, table in slots().items() for name in table]
 D, V, LAYERS, NORMS = 512, 37_000, 6, 30
@@ -38,7 +40,8 @@ Listed = dict[tuple[str, str], PartListing]
 @pytest.fixture(scope="module")
 def all_parts() -> tuple[PartListing, ...]:
     """All parts of this package, with their costs counted once."""
-    return tuple(part for part in api.parts() if part.origin is None)
+    parts = api.parts(measured=MEASURED, results=ROOT / "results")
+    return tuple(part for part in parts if part.origin is None)
 
 
 @pytest.fixture(scope="module")
@@ -250,10 +253,10 @@ def test_a_plan_accepts_the_example(slot: str, name: str, listed: Listed, tmp_pa
 
 
 def test_the_page_is_up_to_date(all_parts: tuple[PartListing, ...]) -> None:
-    page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    page = PAGE.read_text(encoding="utf-8")
     assert page == catalogue.markdown(all_parts), (
         "docs/parts.md does not match the parts; in the repository's root run\n"
-        f"  {catalogue.COMMAND}\n"
+        f"  {catalogue.command(all_parts)}\n"
         "and review the changes"
     )
 
@@ -325,7 +328,7 @@ def test_one_part_is_shown_in_full(listed: Listed) -> None:
 def test_json_has_the_keys_that_programs_read(all_parts: tuple[PartListing, ...]) -> None:
     plain = json.loads(json.dumps([part.to_json() for part in all_parts]))
     keys = """slot slot_summary path is_default name formula summary text options source version
-        cost example origin"""
+        cost measured example origin"""
     assert {tuple(part) for part in plain} == {tuple(keys.split())}
     options = [option for part in plain for option in part["options"]]
     assert {tuple(option) for option in options} == {tuple(OptionListing.__dataclass_fields__)}

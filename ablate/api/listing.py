@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -14,6 +15,7 @@ from pydantic import BaseModel
 
 from ablate import config
 from ablate.api.costs import Cost, Costs
+from ablate.api.measured import MeasuredPart, MeasuredParts
 from ablate.config import RunSpec
 from ablate.config.experiment import PartField, slot_of
 from ablate.config.merge import model_of
@@ -53,6 +55,7 @@ class PartListing:
         text: the complete documentation.
         source: the paper and section, or the code, that it follows.
         cost: at the base size; None for what is no part of a model.
+        measured: what it is worth in the first of the experiments that have it, if any were named.
         example: the smallest experiment that has it.
         origin: name and SHA-256 of the plugin it comes from; None for this package's own.
     """
@@ -69,6 +72,7 @@ class PartListing:
     source: str
     version: int
     cost: Cost | None
+    measured: MeasuredPart | None
     example: str
     origin: dict[str, str] | None
 
@@ -82,7 +86,13 @@ class PartListing:
         return asdict(self)
 
 
-def parts(slot: str | None = None, name: str | None = None) -> tuple[PartListing, ...]:
+def parts(
+    slot: str | None = None,
+    name: str | None = None,
+    *,
+    measured: Sequence[Path | str] = (),
+    results: Path | str = "results",
+) -> tuple[PartListing, ...]:
     """Return every part, or those of one slot, or one of them.
 
     Slots come in the order in which a run's spec names them; of a slot the default comes first.
@@ -90,11 +100,13 @@ def parts(slot: str | None = None, name: str | None = None) -> tuple[PartListing
     Args:
         slot: a slot; or the name of a part, for the parts of that name in all slots.
         name: of a part in the slot.
+        measured: experiments, files or shipped ones, whose tables tell what parts are worth.
+        results: the folder that holds these tables.
 
     Raises:
-        SpecError: if there is no such slot or part.
+        SpecError: if there is no such slot or part, or an experiment is not valid or has no table.
     """
-    lister = _Lister()
+    lister = _Lister(MeasuredParts(measured, results))
     listed = [lister.listing(entry) for entry in _entries(slots(), slot, name)]
     lister.costs.keep()
     order = {slot: number for number, slot in enumerate(lister.paths)}
@@ -126,8 +138,9 @@ def _entries(
 
 
 class _Lister:
-    def __init__(self) -> None:
+    def __init__(self, measured: MeasuredParts) -> None:
         self.costs = Costs()
+        self.measured = measured
         self.paths: dict[str, tuple[str, PartField]] = {}  # of slots, in the order of a spec
         for path, slot in (*_paths(RunSpec), ("metrics", PartField("metric", "bleu"))):
             self.paths.setdefault(slot.name, (path, slot))
@@ -152,6 +165,7 @@ class _Lister:
             source=entry.source,
             version=entry.version,
             cost=cost,
+            measured=self.measured.of(path, entry.name) if path else None,
             example=_example({path: choice, **beside}) if path else "",
             origin={"name": origin.name, "sha256": origin.sha256} if origin else None,
         )

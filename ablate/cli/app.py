@@ -51,9 +51,9 @@ from ablate.cli.options import (
     not_none,
     numbers,
 )
+from ablate.cli.parts import parts
 from ablate.cli.runs import runs_app, status
 from ablate.cli.translate import translate
-from ablate.errors import SpecError
 from ablate.version import __version__
 
 _GC_THRESHOLD = 10**5
@@ -69,14 +69,6 @@ app = typer.Typer(
 )
 app.add_typer(corpora_app, name="corpora")
 app.add_typer(runs_app, name="runs")
-
-
-class Catalogue(StrEnum):
-    """Formats of the catalogue of parts."""
-
-    terminal = "terminal"
-    markdown = "markdown"
-    json = "json"
 
 
 class Layout(StrEnum):
@@ -285,48 +277,7 @@ app.command()(check)
 app.command()(doctor)
 app.command()(inspect)
 app.command()(status)
-
-
-@app.command()
-@guarded
-def parts(
-    slot: Annotated[
-        str | None,
-        typer.Argument(metavar="[SLOT]", help="A slot, or the name of a part in any slot."),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A part of the slot.")
-    ] = None,
-    form: Annotated[
-        Catalogue, typer.Option("--format", help="The format of the output.")
-    ] = Catalogue.terminal,
-    as_json: AsJson = False,
-    plugins: Plugins = None,
-) -> None:
-    """List every part: its computation, options, source and cost.
-
-    Examples:
-      ablate parts
-
-      ablate parts position
-
-      ablate parts rotary
-    """
-    from ablate import api
-    from ablate.cli import catalogue, show
-
-    if as_json and form is not Catalogue.terminal:
-        raise SpecError(f"--json and --format {form.value} exclude each other; remove one")
-    load(plugins)
-    with show.waiting("counting parameters and FLOPs"):
-        listed = api.parts(slot, name)
-    if as_json or form is Catalogue.json:
-        show.as_json([part.to_json() for part in listed])
-    elif form is Catalogue.markdown:
-        typer.echo(catalogue.markdown(listed), nl=False)
-    else:
-        is_one = name is not None or (len(listed) == 1 and listed[0].slot != slot)
-        show.parts(listed, is_full=is_one)
+app.command()(parts)
 
 
 @app.command()

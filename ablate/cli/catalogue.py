@@ -14,12 +14,19 @@ from rich.text import Text
 
 from ablate.api.costs import N_PAIRS, N_TOKENS, STATED
 from ablate.api.listing import OptionListing, PartListing
+from ablate.config import BASELINE
+from ablate.report.changes import format_value
+from ablate.report.numbers import listed as and_list
+from ablate.report.numbers import number, signed
 
 _SCOPE = (
     "of a training step, forward and backward, per target token; of matrix products alone, on a "
     f"batch of {N_PAIRS} pairs of {N_TOKENS} + {N_TOKENS} tokens"
 )
-COMMAND = "ablate parts --format markdown > docs/parts.md"
+_WORTH = (
+    "ΔBLEU is BLEU on the first test set less the baseline's, in the table of {tables}: the mean "
+    "over seeds, and the 95% interval that holds together with those of all rows."
+)
 
 
 def overview(console: Console, listed: Sequence[PartListing]) -> None:
@@ -32,14 +39,15 @@ def overview(console: Console, listed: Sequence[PartListing]) -> None:
             console.print(Text("\noptions", style="bold"))
             console.print(_options(parts, is_stacked=console.is_terminal))
         console.print()
-    if any(part.cost for part in listed):
+    if any(part.cost or part.measured for part in listed):
         console.print(Text(f"* marks a slot's default. {_legend(listed)}", style="dim"))
 
 
 def details(console: Console, part: PartListing) -> None:
     """Print one part in detail."""
     console.print(_heading(part, f": {part.name}"))
-    lines = [part.formula, part.source, _origin(part), _cost(part) if part.cost else ""]
+    worth = f"ΔBLEU {_worth(part)}; {_legend_of_worth([part])}" if part.measured else ""
+    lines = [part.formula, part.source, _origin(part), _cost(part) if part.cost else "", worth]
     for line in filter(None, lines):
         console.print(Padding(Text(line), (0, 0, 0, 2)))
     console.print(Padding(Text(f"\n{part.text}\n"), (0, 0, 0, 2)))
@@ -54,11 +62,18 @@ def details(console: Console, part: PartListing) -> None:
 
 def markdown(listed: Sequence[PartListing]) -> str:
     """Return the catalogue as a page of documentation."""
-    lines = ["# Parts", "", f"Written by `{COMMAND}`; edit the parts, not this page.", ""]
+    written = f"Written by `{command(listed)}`; edit the parts, not this page."
+    lines = ["# Parts", "", written, ""]
     lines += [rf"\* marks a slot's default. {_legend(listed)}", ""]
     for _, of_slot in groupby(listed, key=lambda part: part.slot):
         lines += _chapter(list(of_slot))
     return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
+
+
+def command(listed: Sequence[PartListing]) -> str:
+    """Return the command that writes this project's page."""
+    measured = "".join(f" --measured {name}" for name in _experiments(listed))
+    return f"ablate parts --format markdown{measured} > docs/parts.md"
 
 
 def _heading(part: PartListing, name: str = "") -> Text:
@@ -82,6 +97,7 @@ def _stacked(parts: Sequence[PartListing]) -> Table:
             Text(part.formula or part.summary),
             *([Text(_brief(part.options), style="cyan")] if part.options else []),
             *([Text(f"with {_companion(part)}")] if _companion(part) else []),
+            *([Text(f"ΔBLEU {_worth(part)}")] if part.measured else []),
             Text(part.source, style="dim"),
             *([Text(_origin(part), style="dim")] if part.origin else []),
         ]
@@ -94,12 +110,14 @@ def _stacked(parts: Sequence[PartListing]) -> Table:
 def _flat(parts: Sequence[PartListing]) -> Table:
     """Return a table with one line for every part, of any length."""
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    headers = ["part", "parameters", "MFLOPs", "with", "what it is", "options", "source", "from"]
+    headers = ["part", "parameters", "MFLOPs", "with", "ΔBLEU"]
+    headers += ["what it is", "options", "source", "from"]
     rows = [
         [
             f"{part.name}{'*' if part.is_default else ''}",
             *_added(part),
             _companion(part),
+            _worth(part),
             part.formula or part.summary,
             _brief(part.options),
             part.source,
@@ -130,13 +148,25 @@ def _options(parts: Sequence[PartListing], *, is_stacked: bool) -> Table:
 
 def _legend(listed: Sequence[PartListing]) -> str:
     """Return the meaning of the numbers."""
+    if not any(part.cost for part in listed):
+        return _legend_of_worth(listed)
     of_base = next((p.cost for p in listed if p.is_default and p.cost), None)
     flops = f", {of_base.flops_per_target_token / 1e6:,.1f} MFLOPs" if of_base else ""
     size = f": {of_base.params:,} parameters{flops}" if of_base else ""
     return (
         "Parameters and MFLOPs are what a part adds, counted on the assembled model, to "
-        f"{STATED}{size}; MFLOPs {_SCOPE}."
-    )
+        f"{STATED}{size}; MFLOPs {_SCOPE}. {_legend_of_worth(listed)}"
+    ).rstrip()
+
+
+def _legend_of_worth(listed: Sequence[PartListing]) -> str:
+    names = _experiments(listed)
+    return _WORTH.format(tables=and_list(names)) if names else ""
+
+
+def _experiments(listed: Sequence[PartListing]) -> list[str]:
+    """Return the names of the experiments that have measured parts."""
+    return list(dict.fromkeys(part.measured.experiment for part in listed if part.measured))
 
 
 def _cost(part: PartListing) -> str:
@@ -155,6 +185,21 @@ def _added(part: PartListing) -> tuple[str, str]:
     params, flops = part.cost.params_added, part.cost.flops_per_target_token_added / 1e6
     digits = 0 if abs(flops) >= 100 else 1 if abs(flops) >= 10 else 2
     return f"{params:+,}" if params else "0", f"{flops:+,.{digits}f}" if flops else "0"
+
+
+def _worth(part: PartListing) -> str:
+    """Return the difference in BLEU with its interval."""
+    measured = part.measured
+    if measured is None or measured.mean is None:
+        return ""
+    if measured.difference is None:
+        is_baseline = measured.row == BASELINE
+        return f"{number(measured.mean, 1)}, the {'baseline' if is_baseline else 'mean'}"
+    beside = "".join(f", with {path}: {format_value(v)}" for path, v in measured.beside.items())
+    difference = signed(measured.difference, 1)
+    if measured.low is None or measured.high is None:
+        return f"{difference}{beside}"
+    return f"{difference} [{signed(measured.low, 1)}, {signed(measured.high, 1)}]{beside}"
 
 
 def _companion(part: PartListing) -> str:
@@ -199,6 +244,7 @@ def _chapter(parts: Sequence[PartListing]) -> Iterator[str]:
         "parameters": lambda part: _added(part)[0],
         "MFLOPs": lambda part: _added(part)[1],
         "with": lambda part: _code(_companion(part)),
+        "ΔBLEU": lambda part: _cell(_worth(part)),
         "source": lambda part: _cell(part.source),
     }
     filled = {head: cell for head, cell in cells.items() if any(cell(part) for part in parts)}
