@@ -82,6 +82,16 @@ SEGMENTATIONS: Mapping[str, Mapping[str, Any]] = {
 }
 """Tokenizers in pairs: the training text segmented always alike, and anew in every epoch."""
 
+SEARCHES: Mapping[str, Mapping[str, Any]] = {
+    "decoding greedy": {"decoding": "greedy"},
+    "decoding sample": {"decoding": "sample"},
+    "decoding sample, top_p": {"decoding": {"name": "sample", "top_p": 0.9}},
+    "decoding minimum_bayes_risk": {"decoding": "minimum_bayes_risk"},
+    "decoding beam, coverage": {"decoding": {"name": "beam", "size": 4, "coverage": 0.2}},
+    "decoding beam, power": {"decoding": {"name": "beam", "size": 4, "penalty_form": "power"}},
+}
+"""Searches, and the forms of a beam's score; models are the baseline's."""
+
 NEEDS: tuple[Mapping[str, Any], ...] = (
     {},
     {"model.norm": "none"},
@@ -108,8 +118,8 @@ def main() -> int:
     """Write both files."""
     model = [slot for slot in PATHS if slot not in TUNED]
     parts = atlas(model)
-    whole = Atlas({**parts.rows, **SEGMENTATIONS}, parts.left_out)
-    write("atlas", "What is each part of the model worth?", whole, {})
+    whole = Atlas({**parts.rows, **SEGMENTATIONS, **SEARCHES}, parts.left_out)
+    write("atlas", "What is each part worth?", whole, {})
     question = "What are optimizers and schedules worth, each at its best learning rate?"
     write("atlas_tuned", question, atlas(TUNED, TUNE), TUNE)
     return 0
