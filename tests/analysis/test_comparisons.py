@@ -15,7 +15,7 @@ Records = dict[tuple[str, int], dict[str, Any]]
 N = 60
 
 
-def kept(row: str, seed: int) -> SentenceStatistics:
+def statistics_of(row: str, seed: int) -> SentenceStatistics:
     """Statistics of made-up sentences: the same for all rows and seeds, but for some noise."""
     common = np.random.default_rng(0)
     lengths = common.integers(5, 15, N)
@@ -73,7 +73,7 @@ def test_a_divergence_is_0_in_a_score_and_nothing_in_a_loss() -> None:
 
 @pytest.mark.parametrize("kind", ["bleu", "chrf", "nll"])
 def test_intervals_for_new_sentences_are_wider(kind: str) -> None:
-    sentences = {run: {"test": kept(*run)} for run in records()}
+    sentences = {run: {"test": statistics_of(*run)} for run in records()}
     rows = summarise(["baseline", "a", "b", "c"], SEEDS, records())
     plain, actual = comparisons(rows), comparisons(rows, sentences)
     for row, each in actual[f"test.test.{kind}"].differences.items():
@@ -88,7 +88,7 @@ def test_intervals_for_new_sentences_are_wider(kind: str) -> None:
 
 
 def test_a_row_of_which_a_seed_keeps_nothing_has_none() -> None:
-    sentences = {run: {"test": kept(*run)} for run in records() if run != ("a", 2)}
+    sentences = {run: {"test": statistics_of(*run)} for run in records() if run != ("a", 2)}
     rows = summarise(["baseline", "a", "b", "c"], SEEDS, records())
     actual = comparisons(rows, sentences)["test.test.bleu"].differences
     assert actual["a"].with_sentences is None
@@ -96,7 +96,7 @@ def test_a_row_of_which_a_seed_keeps_nothing_has_none() -> None:
 
 
 def test_sentences_of_different_test_sets_are_not_paired() -> None:
-    sentences = {run: {"test": kept(*run)} for run in records()}
+    sentences = {run: {"test": statistics_of(*run)} for run in records()}
     short = sentences["a", 1]["test"]
     cut = SentenceStatistics(
         short.bleu[:-1],

@@ -109,12 +109,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     own = common = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         common = own.parent
-    made = common / "finished"
+    folder = common / "finished"
     with FileLock(common / "finished.lock"):
-        if not made.exists():
+        if not folder.exists():
             _finish(own / "unfinished" / "experiments", cache)
-            (own / "unfinished").rename(made)
-    return shutil.copytree(made, tmp_path_factory.mktemp("finished") / "copy") / "experiments"
+            (own / "unfinished").rename(folder)
+    return shutil.copytree(folder, tmp_path_factory.mktemp("finished") / "copy") / "experiments"
 
 
 def _finish(folder: Path, cache: Path) -> None:

@@ -63,10 +63,10 @@ def test_what_is_kept_of_sentences_adds_up_to_the_scores(finished: Path) -> None
     for record in records_of(finished).values():
         for scores in record["test"].values():
             file = finished / "results" / "runs" / record["hash"] / scores["sentences"]
-            kept = SentenceStatistics.from_csv(file.read_text(encoding="utf-8"))
-            assert len(kept.nll) == scores["n_sentences"]
-            assert bleu(kept.bleu.sum(axis=0)) == pytest.approx(scores["bleu"])
-            nll = kept.nll.sum() / kept.target_tokens.sum()
+            statistics = SentenceStatistics.from_csv(file.read_text(encoding="utf-8"))
+            assert len(statistics.nll) == scores["n_sentences"]
+            assert bleu(statistics.bleu.sum(axis=0)) == pytest.approx(scores["bleu"])
+            nll = statistics.nll.sum() / statistics.target_tokens.sum()
             assert nll == pytest.approx(scores["nll"], abs=1e-5)
 
 
@@ -342,5 +342,5 @@ def _determined(record: Mapping[str, object]) -> dict[str, object]:
     free = ("started", "finished", "timings", "speed", "memory", "git", "train")
     train = record["train"]
     assert isinstance(train, dict)
-    kept = {key: value for key, value in record.items() if key not in free}
-    return {**kept, "train": {k: v for k, v in train.items() if k != "seconds"}}
+    fields = {key: value for key, value in record.items() if key not in free}
+    return {**fields, "train": {k: v for k, v in train.items() if k != "seconds"}}

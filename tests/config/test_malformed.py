@@ -37,8 +37,8 @@ def test_every_mistake_is_told_where_it_is(file: Path, monkeypatch: pytest.Monke
     actual = [as_comment(mistake, file) for mistake in caught.value.mistakes]
     expected = comments(file, "# expect ")
     assert len(actual) == len(expected), actual
-    for one, wanted in zip(actual, expected, strict=True):
-        assert one == wanted or (wanted.endswith("...") and one.startswith(wanted[:-3]))
+    for one, pattern in zip(actual, expected, strict=True):
+        assert one == pattern or (pattern.endswith("...") and one.startswith(pattern[:-3]))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

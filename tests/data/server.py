@@ -11,18 +11,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Site:
-    """What is served, and what was asked for.
+    """What is served, and the requests for it.
 
     Attributes:
         files: content by path, the host of the true URL first.
-        asked: path and Range header of every request, in order.
+        requests: path and Range header of every request, in order.
         breaks_after: bytes after which a connection ends; None if it holds.
-        knows_ranges: whether a part of a file may be asked for.
+        knows_ranges: whether a request may be for a part of a file.
     """
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
     breaks_after: int | None = None
     knows_ranges: bool = True
 
@@ -34,13 +34,13 @@ def serving() -> Iterator[Site]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            wanted = self.headers.get("Range")
-            site.asked.append((self.path, wanted))
+            header = self.headers.get("Range")
+            site.requests.append((self.path, header))
             content = site.files.get(self.path)
             if content is None:
                 self.send_error(404)
                 return
-            start = int(wanted.removeprefix("bytes=")[:-1]) if wanted and site.knows_ranges else 0
+            start = int(header.removeprefix("bytes=")[:-1]) if header and site.knows_ranges else 0
             if start and start >= len(content):
                 self.send_error(416)
                 return

@@ -166,14 +166,14 @@ def test_wmt14_german_is_three_archives_in_a_row(news: Site, src: str, tgt: str)
         in_test[src],
         in_test[tgt],
     )
-    assert len(news.asked) == 4
+    assert len(news.requests) == 4
 
 
 def test_wmt14_french_has_two_archives_more(news: Site) -> None:
     text = corpus("wmt14", tgt="fr").load()
     assert len(text.train) == 4 + 3 + 2 + 2 + 5
     assert text.train.tgt[-1] == "giga fr fr 5"
-    assert len(news.asked) == 6
+    assert len(news.requests) == 6
 
 
 def test_wmt14_cleans_each_archive_and_says_where(news: Site) -> None:

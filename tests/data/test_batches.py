@@ -122,12 +122,12 @@ def test_little_of_a_real_batch_is_padding(monkeypatch: pytest.MonkeyPatch) -> N
     text = multi30k(monkeypatch, form="tok")
     tokenizers = build(Tokenizer, choose(Tokenizer, "bpe", vocab_size=10_000)).train(text)
     batches = Batches(Encoded.encode(tokenizers, text.train), 4096, PAD)
-    made = [batches.make(rows) for rows in batches.epoch(1, 0)]
-    n_tokens = sum(batch.n_tokens for batch in made)
-    assert 1 - n_tokens / sum(batch.tgt_out.numel() for batch in made) < 0.05
-    n_src = sum(int((batch.src != PAD).sum()) for batch in made)
-    n_made = sum(batch.tgt_out.numel() + batch.src.numel() for batch in made)
-    assert 1 - (n_tokens + n_src) / n_made < 0.05
+    epoch = [batches.make(rows) for rows in batches.epoch(1, 0)]
+    n_tokens = sum(batch.n_tokens for batch in epoch)
+    assert 1 - n_tokens / sum(batch.tgt_out.numel() for batch in epoch) < 0.05
+    n_src = sum(int((batch.src != PAD).sum()) for batch in epoch)
+    n_positions = sum(batch.tgt_out.numel() + batch.src.numel() for batch in epoch)
+    assert 1 - (n_tokens + n_src) / n_positions < 0.05
 
 
 def likely_lengths(n: int, spread: float, seed: int = 0) -> tuple[Rows, Rows]:
@@ -165,12 +165,12 @@ def test_the_best_is_taken_where_nothing_is_good() -> None:
 
 
 def test_padding_is_what_batches_have(split: Encoded, batches: Batches) -> None:
-    made = list(batches.in_order())
-    n_made = sum(batch.src.numel() + batch.tgt_out.numel() for batch in made)
+    in_order = list(batches.in_order())
+    n_positions = sum(batch.src.numel() + batch.tgt_out.numel() for batch in in_order)
     n_tokens = int(split.src.lengths.sum() + split.tgt.lengths.sum())
-    order = np.concatenate([batch.index.numpy() for batch in made])
+    order = np.concatenate([batch.index.numpy() for batch in in_order])
     actual = padding(split.src.lengths, split.tgt.lengths, order, 200)
-    assert actual == pytest.approx(1 - n_tokens / n_made)
+    assert actual == pytest.approx(1 - n_tokens / n_positions)
 
 
 def test_nothing_has_no_padding() -> None:

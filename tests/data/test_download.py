@@ -46,7 +46,7 @@ def test_a_file_is_downloaded_once_into_the_cache(site: Site, cache: Path) -> No
     path = remote_files().path(PINNED)
     assert path == cache / "corpora" / "things" / "sub" / "a.bin"
     assert path.read_bytes() == CONTENT
-    assert site.asked == [(ASKED, None)]
+    assert site.requests == [(ASKED, None)]
     assert URL in lines[0]
     assert "0.5 MiB" in lines[1]
 
@@ -60,7 +60,7 @@ def test_the_users_folder_comes_before_the_cache(
     assert remote_files().path(PINNED) == mine
     mine.unlink()
     assert remote_files().path(PINNED) != mine
-    assert site.asked == []
+    assert site.requests == []
 
 
 def test_a_folder_of_corpora_that_is_not_there_is_an_error(
@@ -124,7 +124,7 @@ def test_a_broken_transfer_is_continued(site: Site) -> None:
     assert not remote_files().is_complete()
     site.breaks_after = None
     assert remote_files().path(PINNED).read_bytes() == CONTENT
-    assert site.asked == [(ASKED, None), (ASKED, "bytes=100000-")]
+    assert site.requests == [(ASKED, None), (ASKED, "bytes=100000-")]
 
 
 def test_a_server_without_ranges_starts_over(site: Site) -> None:
@@ -165,7 +165,7 @@ def test_an_unpinned_transfer_is_not_continued(site: Site) -> None:
         remote_files(UNPINNED).fetch(quiet)
     site.breaks_after = None
     remote_files(UNPINNED).fetch(quiet)
-    assert site.asked == [(ASKED, None), (ASKED, None)]
+    assert site.requests == [(ASKED, None), (ASKED, None)]
 
 
 def test_the_fingerprint_of_pinned_files_needs_no_files() -> None:
@@ -179,7 +179,7 @@ def test_those_who_fetch_at_once_download_once(site: Site) -> None:
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(remote_files().fetch, quiet) for _ in range(4)]:
             done.result()
-    assert site.asked == [(ASKED, None)]
+    assert site.requests == [(ASKED, None)]
 
 
 def test_a_cache_that_cannot_be_written_is_said(

@@ -95,9 +95,9 @@ def test_files_come_from_the_pinned_revision(miniature: dict[str, bytes], site: 
     lines: list[str] = []
     corpus().fetch(lines.append)
     assert corpus().is_available()
-    assert len(site.asked) == 8
+    assert len(site.requests) == 8
     assert len(corpus().load().train) == 5
-    assert len(site.asked) == 8, "what is cached was asked for again"
+    assert len(site.requests) == 8, "what is cached was asked for again"
 
 
 def test_fingerprints_tell_contents_apart_without_the_files() -> None:

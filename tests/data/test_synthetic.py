@@ -88,11 +88,11 @@ def test_test_long_is_longer_than_training_on_both_sides(splits: dict[str, Bitex
 
 def test_test_novel_alone_joins_the_pairs_kept_for_it(splits: dict[str, Bitext]) -> None:
     novel = novel_combinations(SEED)
-    kept = re.compile(
+    pattern = re.compile(
         "|".join(spelling for pair in sorted(novel) for spelling in _spellings(*pair))
     )
     n_actual = {
-        name: sum(kept.search(line) is not None for line in split.src)
+        name: sum(pattern.search(line) is not None for line in split.src)
         for name, split in splits.items()
     }
     n_novel = len(splits["test_novel"])

@@ -32,21 +32,21 @@ def scores() -> np.ndarray:
 
 def test_expected_counts_equal_those_over_all_ways(scores: np.ndarray) -> None:
     log_p = dict(zip(PIECES, scores, strict=True))
-    wanted = dict.fromkeys(PIECES, 0.0)
+    expected = dict.fromkeys(PIECES, 0.0)
     for word, count in zip(WORDS, COUNTS, strict=True):
         weighed = [(way, math.exp(sum(log_p[x] for x in way))) for way in ways(word, PIECES)]
         total = sum(weight for _, weight in weighed)
         for way, weight in weighed:
             for piece in way:
-                wanted[piece] += count * weight / total
+                expected[piece] += count * weight / total
     actual = _Lattice(WORDS, PIECES).expected_counts(scores, COUNTS)
-    np.testing.assert_allclose(actual, [wanted[piece] for piece in PIECES], rtol=1e-12)
+    np.testing.assert_allclose(actual, [expected[piece] for piece in PIECES], rtol=1e-12)
 
 
 def test_best_equals_the_best_of_all_ways(scores: np.ndarray) -> None:
     log_p = dict(zip(PIECES, scores, strict=True))
-    wanted = [max(sum(log_p[x] for x in way) for way in ways(word, PIECES)) for word in WORDS]
-    np.testing.assert_allclose(_Lattice(WORDS, PIECES).best(scores), wanted, rtol=1e-12)
+    expected = [max(sum(log_p[x] for x in way) for way in ways(word, PIECES)) for word in WORDS]
+    np.testing.assert_allclose(_Lattice(WORDS, PIECES).best(scores), expected, rtol=1e-12)
 
 
 def test_a_proper_lattice_uses_no_word_for_itself(scores: np.ndarray) -> None:
@@ -54,8 +54,8 @@ def test_a_proper_lattice_uses_no_word_for_itself(scores: np.ndarray) -> None:
     for piece, actual in zip(PIECES, best, strict=True):
         others = [way for way in ways(piece, PIECES) if way != [piece]]
         log_p = dict(zip(PIECES, scores, strict=True))
-        wanted = max((sum(log_p[x] for x in way) for way in others), default=-math.inf)
-        assert actual == pytest.approx(wanted)
+        expected = max((sum(log_p[x] for x in way) for way in others), default=-math.inf)
+        assert actual == pytest.approx(expected)
 
 
 def test_dropped_pieces_are_used_no_more(scores: np.ndarray) -> None:
