@@ -43,14 +43,14 @@ def test_a_beam_wide_enough_finds_the_best_of_all(model: Transformer, alpha: flo
 
 def _coverage(model: Transformer, source: list[int], tokens: list[int]) -> float:
     """Return the sum of ln min(1, attention) over the source, from one whole forward pass."""
-    kept: list[Tensor] = []
+    weights: list[Tensor] = []
     attention = model.decoder.blocks[model.decoder.order[-1]].cross_attention
     assert attention is not None
-    handle = attention.dropout.register_forward_pre_hook(lambda _, args: kept.append(args[0]))
+    handle = attention.dropout.register_forward_pre_hook(lambda _, args: weights.append(args[0]))
     with torch.no_grad():
         model(torch.tensor([source]), torch.tensor([[BOS, *tokens]]))
     handle.remove()
-    attended = kept[-1][0].mean(dim=0).sum(dim=0)  # (S,)
+    attended = weights[-1][0].mean(dim=0).sum(dim=0)  # (S,)
     return float(attended.clamp(max=1).log().sum())
 
 
@@ -97,13 +97,13 @@ def test_stopping_early_loses_nothing(
     alpha: float | str, size: int, n_best: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Markov(seed=5)
-    given = [[i, *[4] * n, EOS] for i in (3, 4, 5) for n in range(5)]
+    sentences = [[i, *[4] * n, EOS] for i in (3, 4, 5) for n in range(5)]
     search = beam(size=size, length_penalty=alpha, n_best=n_best, max_extra=8)
     rows = _count_rows(model, monkeypatch)
-    early = search.search(model, pad_sources(given))
+    early = search.search(model, pad_sources(sentences))
     n_early = sum(rows)
     monkeypatch.setattr(Beam, "penalty", _hopeful(Beam.penalty))
-    assert search.search(model, pad_sources(given)) == early
+    assert search.search(model, pad_sources(sentences)) == early
     if n_best == 1 and alpha != 3.0:
         assert n_early < sum(rows) - n_early
 

@@ -46,11 +46,11 @@ def search(name: str, **options: Any) -> Search:
 
 
 def both(
-    model: Transformer, made: Search, given: list[list[int]], batch_tokens: int = 10_000
+    model: Transformer, search: Search, sentences: list[list[int]], batch_tokens: int = 10_000
 ) -> list[list[list[Hypothesis]]]:
     """Return the hypotheses without captures, and with them."""
     return [
-        translate(model, made, given, batch_tokens, CPU, capturer)
+        translate(model, search, sentences, batch_tokens, CPU, capturer)
         for capturer in (None, GraphCapturer(CPU))
     ]
 
@@ -67,8 +67,8 @@ def assert_same(expected: list[list[Hypothesis]], actual: list[list[Hypothesis]]
 @pytest.mark.parametrize("batch_tokens", [10_000, 40])
 @pytest.mark.parametrize("name", SEARCHES)
 def test_hypotheses_are_the_same(name: str, batch_tokens: int) -> None:
-    model, given = small(vocabulary=VOCABULARY), sources(20)
-    expected, actual = both(model, search(name, max_extra=9), given, batch_tokens)
+    model, sentences = small(vocabulary=VOCABULARY), sources(20)
+    expected, actual = both(model, search(name, max_extra=9), sentences, batch_tokens)
     assert len({len(hypotheses[0].tokens) for hypotheses in expected}) > 3
     assert_same(expected, actual)
 
@@ -88,19 +88,19 @@ def test_no_part_comes_out_differently(
     parts: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
-    given = [[i % (VOCABULARY.n_src - 4) + 4 for i in ids] for ids in sources(8, longest=6)]
+    sentences = [[i % (VOCABULARY.n_src - 4) + 4 for i in ids] for ids in sources(8, longest=6)]
     for model in mixed(parts):
-        assert_same(*both(model, search("beam", size=3, max_extra=6), given))
+        assert_same(*both(model, search("beam", size=3, max_extra=6), sentences))
 
 
 @pytest.mark.usefixtures("_captures")
 @pytest.mark.parametrize("name", SEARCHES)
 def test_lengths_can_be_forced(name: str) -> None:
-    model, given = small(), sources(6, n_ids=6)
+    model, sentences = small(), sources(6, n_ids=6)
     lengths = torch.tensor([1, 5, 3, 14, 8, 2])
     with torch.inference_mode():
         expected, actual = (
-            search(name).search(model, pad_sources(given), lengths, capturer)
+            search(name).search(model, pad_sources(sentences), lengths, capturer)
             for capturer in (None, GraphCapturer(CPU))
         )
     assert [{len(h.tokens) + 1 for h in of} for of in actual] == [{n} for n in lengths.tolist()]
@@ -130,12 +130,12 @@ def test_sentences_that_end_one_by_one_take_few_captures(machine: CudaMachine) -
 
 def test_test_sets_and_batches_share_a_capturer(machine: CudaMachine) -> None:
     """On a device that is not the current one; the pool outlives the captures of each batch."""
-    model, given = small(), sources(8, n_ids=6, longest=6)
-    made = search("greedy", max_extra=6)
-    expected = translate(model, made, given, 12, machine.device)
+    model, sentences = small(), sources(8, n_ids=6, longest=6)
+    greedy = search("greedy", max_extra=6)
+    expected = translate(model, greedy, sentences, 12, machine.device)
     capturer = GraphCapturer(machine.device)
     for _ in range(2):
-        assert_same(expected, translate(model, made, given, 12, machine.device, capturer))
+        assert_same(expected, translate(model, greedy, sentences, 12, machine.device, capturer))
     assert machine.n_captures > 3
     assert machine.n_dealt == [0, 1], "one stream, of the device"
 
@@ -180,14 +180,14 @@ def test_a_search_that_declares_so_is_not_captured(
 ) -> None:
     monkeypatch.setattr(Beam, "penalty", curious)
     monkeypatch.setattr(Beam, "capture_blocker", "asks for numbers")
-    model, given = small(), sources(5, n_ids=6, longest=5)
+    model, sentences = small(), sources(5, n_ids=6, longest=5)
     capturer = GraphCapturer(machine.device)
-    translate(model, search("beam"), given, 10_000, machine.device, capturer)
+    translate(model, search("beam"), sentences, 10_000, machine.device, capturer)
     assert capturer.n_captures == 0
 
 
 def test_a_search_that_counts_on_the_host_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, given = small(), sources(20, n_ids=6)
+    model, sentences = small(), sources(20, n_ids=6)
     search_state = type(search("greedy").initial_state(torch.tensor([[2]]), torch.tensor([3])))
     advance = search_state.advance
 
@@ -200,7 +200,7 @@ def test_a_search_that_counts_on_the_host_is_noticed(monkeypatch: pytest.MonkeyP
         "_GreedyState.n changes from token to token and is no tensor; .* declare a capture_blocker"
     )
     with pytest.raises(EngineError, match=expected):
-        translate(model, search("greedy"), given, 10_000, CPU, GraphCapturer(CPU))
+        translate(model, search("greedy"), sentences, 10_000, CPU, GraphCapturer(CPU))
 
 
 @pytest.mark.parametrize("cls", [Beam, Greedy])
@@ -211,11 +211,11 @@ def test_our_searches_declare_no_blocker(cls: type[Search]) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", SEARCHES)
 def test_on_a_gpu_too(name: str) -> None:
-    model, given, gpu = scrambled(tiny()).cuda(), sources(), torch.device("cuda")
+    model, sentences, gpu = scrambled(tiny()).cuda(), sources(), torch.device("cuda")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         expected, actual = (
-            translate(model, search(name, max_extra=9), given, 10_000, gpu, capturer)
+            translate(model, search(name, max_extra=9), sentences, 10_000, gpu, capturer)
             for capturer in (None, GraphCapturer(gpu))
         )
     assert_same(expected, actual)

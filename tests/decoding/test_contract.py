@@ -48,10 +48,10 @@ def test_the_package_registers_what_it_holds() -> None:
 @pytest.mark.parametrize("scrambles", [True, False], ids=["scrambled", "fresh"])
 def test_a_translation_does_not_depend_on_its_batch(search: Search, scrambles: bool) -> None:
     model = small(vocabulary=VOCABULARY) if scrambles else tiny(n_layers=2)
-    given = sources(20)
-    together = translate(model, search, given, 10_000, CPU)
-    in_batches = translate(model, search, given, 30, CPU)
-    alone = [translate(model, search, [source], 1, CPU)[0] for source in given]
+    sentences = sources(20)
+    together = translate(model, search, sentences, 10_000, CPU)
+    in_batches = translate(model, search, sentences, 30, CPU)
+    alone = [translate(model, search, [source], 1, CPU)[0] for source in sentences]
     assert tokens_of(together) == tokens_of(in_batches) == tokens_of(alone)
     assert len({len(hypotheses[0].tokens) for hypotheses in together}) > 3
     for a, b in zip(together, alone, strict=True):
@@ -60,11 +60,11 @@ def test_a_translation_does_not_depend_on_its_batch(search: Search, scrambles: b
 
 @pytest.mark.parametrize("model", [Markov(), small()], ids=["markov", "transformer"])
 def test_log_p_is_that_of_the_whole_sentence_at_once(search: Search, model: Transformer) -> None:
-    given, n_tokens = sources(12, n_ids=6, longest=8), torch.arange(1, 13)
+    sentences, n_tokens = sources(12, n_ids=6, longest=8), torch.arange(1, 13)
     with torch.inference_mode():
-        forced = search.search(model, pad_sources(given), n_tokens)
-    free = translate(model, search, given, 60, CPU)
-    for source, actual in zip(given * 2, free + forced, strict=True):
+        forced = search.search(model, pad_sources(sentences), n_tokens)
+    free = translate(model, search, sentences, 60, CPU)
+    for source, actual in zip(sentences * 2, free + forced, strict=True):
         for hypothesis in actual:
             expected = log_likelihood(model, source, hypothesis.tokens)
             assert hypothesis.log_p == pytest.approx(expected, rel=1e-5, abs=1e-5)
@@ -83,11 +83,11 @@ def test_no_padding_and_no_beginning_is_ever_written(search: Search) -> None:
 def test_a_translation_ends_at_the_limit_at_its_own_price(
     search: Search, max_extra: int, max_len: int
 ) -> None:
-    model, given = Markov(n_ids=30), sources(n_ids=30, longest=max_len)
+    model, sentences = Markov(n_ids=30), sources(n_ids=30, longest=max_len)
     model.max_len = max_len
     model.table[..., EOS] = -20.0  # never wants to end
     search.max_extra = max_extra
-    for source, actual in zip(given, translate(model, search, given, 60, CPU), strict=True):
+    for source, actual in zip(sentences, translate(model, search, sentences, 60, CPU), strict=True):
         for hypothesis in actual:
             assert len(hypothesis.tokens) + 1 == min(len(source) + max_extra, max_len)
             expected = log_likelihood(model, source, hypothesis.tokens)
@@ -102,20 +102,20 @@ def test_the_model_is_not_asked_beyond_its_max_len(search: Search) -> None:
 
 
 def test_lengths_can_be_forced(search: Search) -> None:
-    model, given = small(), sources(6, n_ids=6)
+    model, sentences = small(), sources(6, n_ids=6)
     lengths = [1, 5, 3, 8, 8, 2]
     with torch.inference_mode():
-        actual = search.search(model, pad_sources(given), torch.tensor(lengths))
+        actual = search.search(model, pad_sources(sentences), torch.tensor(lengths))
     assert [{len(h.tokens) + 1 for h in sentence} for sentence in actual] == [{n} for n in lengths]
 
 
 def test_the_order_of_the_input_is_kept(search: Search) -> None:
-    model, given = Markov(), [[4, EOS], [5, 4, 4, EOS], [3, 4, EOS], [EOS], [4, 4, 4, 4, EOS]]
+    model, sentences = Markov(), [[4, EOS], [5, 4, 4, EOS], [3, 4, EOS], [EOS], [4, 4, 4, 4, EOS]]
     model.table[:] = -9.0
     for first in (EOS, 3, 4, 5):
         model.table[first, :, EOS] = 0.0
         model.table[first, BOS, EOS], model.table[first, BOS, first] = -9.0, 9.0
-    best = [actual[0].tokens for actual in translate(model, search, given, 6, CPU)]
+    best = [actual[0].tokens for actual in translate(model, search, sentences, 6, CPU)]
     assert [tokens[:1] for tokens in best] == [[4], [5], [3], [], [4]]
 
 
@@ -131,9 +131,9 @@ def test_the_model_is_evaluated_and_its_mode_kept(search: Search, is_training: b
 
 
 def test_ragged_ids_and_lists_are_the_same(search: Search) -> None:
-    model, given = scrambled(tiny(n_layers=1)), sources(8)
-    assert translate(model, search, Ragged.of(given), 60, CPU) == translate(
-        model, search, given, 60, CPU
+    model, sentences = scrambled(tiny(n_layers=1)), sources(8)
+    assert translate(model, search, Ragged.of(sentences), 60, CPU) == translate(
+        model, search, sentences, 60, CPU
     )
 
 
@@ -147,13 +147,13 @@ def test_a_source_without_even_its_end_is_refused(search: Search) -> None:
 
 
 def test_batches_are_full_sorted_and_complete() -> None:
-    given = sources(100, seed=3)
-    batches = list(batches_by_length(given, 40))
+    sentences = sources(100, seed=3)
+    batches = list(batches_by_length(sentences, 40))
     assert sorted(row for rows in batches for row in rows) == list(range(100))
-    sizes = [len(given[row]) for rows in batches for row in rows]
+    sizes = [len(sentences[row]) for rows in batches for row in rows]
     assert sizes == sorted(sizes, reverse=True)
-    assert all(len(rows) * len(given[rows[0]]) <= 40 for rows in batches)
-    assert all((len(rows) + 1) * len(given[rows[0]]) > 40 for rows in batches[:-1])
+    assert all(len(rows) * len(sentences[rows[0]]) <= 40 for rows in batches)
+    assert all((len(rows) + 1) * len(sentences[rows[0]]) > 40 for rows in batches[:-1])
 
 
 def test_a_sentence_longer_than_a_batch_is_a_batch_of_its_own() -> None:
@@ -168,11 +168,11 @@ def test_a_batch_has_no_more_rows_than_are_allowed() -> None:
 def test_logits_of_a_few_sentences_at_a_time_are_those_of_all(
     search: Search, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, given = scrambled(tiny(n_layers=1)), sources(20)
-    expected = [actual[0].tokens for actual in translate(model, search, given, 10_000, CPU)]
+    model, sentences = scrambled(tiny(n_layers=1)), sources(20)
+    expected = [h[0].tokens for h in translate(model, search, sentences, 10_000, CPU)]
     monkeypatch.setattr("ablate.parts.embedding._LOGITS_BYTES", {"cpu": 0})
     monkeypatch.setattr("ablate.parts.embedding._MIN_ROWS", 3 * search.n_beams)
-    assert [actual[0].tokens for actual in translate(model, search, given, 10_000, CPU)] == expected
+    assert [h[0].tokens for h in translate(model, search, sentences, 10_000, CPU)] == expected
 
 
 def test_padding_fills_up_at_the_end() -> None:

@@ -27,9 +27,9 @@ def _members() -> list[Transformer]:
 
 def test_the_mean_is_that_of_the_probabilities() -> None:
     """Written greedily by whole forward passes."""
-    members, given = _members(), sources(6)
-    best = translate(Ensemble(members), Greedy(max_extra=5), given, 500, CPU)
-    for source, hypotheses in zip(given, best, strict=True):
+    members, sentences = _members(), sources(6)
+    best = translate(Ensemble(members), Greedy(max_extra=5), sentences, 500, CPU)
+    for source, hypotheses in zip(sentences, best, strict=True):
         src, written, log_p = torch.tensor([source]), [BOS], 0.0
         limit = min(16, len(source) + 5)
         while written[-1] != EOS:
@@ -57,9 +57,9 @@ def test_captured_tokens_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
     monkeypatch.setattr(decode_loop, "_INITIAL_CAPACITY", 6)  # doubled now and then
     monkeypatch.setattr(decode_loop, "_RECAPTURE_BELOW", 0.5)  # sentences leave early
-    ensemble, given = Ensemble(_members()), sources(12)
+    ensemble, sentences = Ensemble(_members()), sources(12)
     alone, captured = (
-        translate(ensemble, Beam(size=3, max_extra=9), given, 1000, CPU, capturer)
+        translate(ensemble, Beam(size=3, max_extra=9), sentences, 1000, CPU, capturer)
         for capturer in (None, GraphCapturer(CPU))
     )
     assert len({len(hypotheses[0].tokens) for hypotheses in alone}) > 2

@@ -26,8 +26,8 @@ def search(name: str = "sample", **options: Any) -> Any:
 
 def first_tokens(**options: Any) -> Counter[int]:
     """Return how often each token is the first of so many samples."""
-    made = search("minimum_bayes_risk", n_samples=N, max_extra=0, **options)
-    state = made.initial_state(torch.tensor([SOURCE]), torch.tensor([3]))
+    sampler = search("minimum_bayes_risk", n_samples=N, max_extra=0, **options)
+    state = sampler.initial_state(torch.tensor([SOURCE]), torch.tensor([3]))
     log_p, tokens = expected(**options)
     shape = 1, N, -1
     state.advance(log_p.expand(shape), tokens.expand(shape), torch.tensor([1]))
@@ -47,13 +47,13 @@ def allowed(temperature: float, top_k: int, top_p: float) -> dict[int, float]:
     log_p = Markov().table[SOURCE[0], BOS].log_softmax(dim=-1)
     weights = {t: float((log_p[t] / temperature).exp()) for t in range(V) if t not in (PAD, BOS)}
     likeliest = sorted(weights, key=lambda t: -weights[t])[:top_k]
-    total, mass, kept = sum(weights[t] for t in likeliest), 0.0, []
+    total, mass, nucleus = sum(weights[t] for t in likeliest), 0.0, []
     for t in likeliest:
         if mass < top_p:
-            kept.append(t)
+            nucleus.append(t)
         mass += weights[t] / total
-    total = sum(weights[t] for t in kept)
-    return {t: weights[t] / total for t in kept}
+    total = sum(weights[t] for t in nucleus)
+    return {t: weights[t] / total for t in nucleus}
 
 
 @pytest.mark.parametrize(
@@ -64,25 +64,25 @@ def test_tokens_are_drawn_with_their_probabilities(
     temperature: float, top_k: int, top_p: float
 ) -> None:
     actual = first_tokens(temperature=temperature, top_k=top_k, top_p=top_p)
-    wanted = allowed(temperature, top_k, top_p)
-    assert set(actual) <= set(wanted)
-    for token, p in wanted.items():
+    probabilities = allowed(temperature, top_k, top_p)
+    assert set(actual) <= set(probabilities)
+    for token, p in probabilities.items():
         assert actual[token] / N == pytest.approx(p, abs=4 * (p * (1 - p) / N) ** 0.5 + 1e-9), token
 
 
 def test_one_candidate_is_greedy_search() -> None:
-    model, given = Markov(), [SOURCE, [5, EOS], [3, 4, 5, EOS]]
-    greedy = translate(model, search("greedy"), given, 60, CPU)
-    assert translate(model, search(top_k=1), given, 60, CPU) == greedy
-    assert translate(model, search(top_p=1e-9), given, 60, CPU) == greedy
+    model, sources = Markov(), [SOURCE, [5, EOS], [3, 4, 5, EOS]]
+    greedy = translate(model, search("greedy"), sources, 60, CPU)
+    assert translate(model, search(top_k=1), sources, 60, CPU) == greedy
+    assert translate(model, search(top_p=1e-9), sources, 60, CPU) == greedy
 
 
 def test_samples_depend_on_seed_source_number_and_token() -> None:
     model = Markov()
-    given = [[4, 5, EOS], [4, 4, EOS], [4, 5, 5, EOS]]
+    sources = [[4, 5, EOS], [4, 4, EOS], [4, 5, 5, EOS]]
     actual = {
         seed: [
-            h[0].tokens for h in translate(model, search(seed=seed, max_extra=20), given, 60, CPU)
+            h[0].tokens for h in translate(model, search(seed=seed, max_extra=20), sources, 60, CPU)
         ]
         for seed in range(20)
     }
@@ -94,8 +94,8 @@ def test_samples_depend_on_seed_source_number_and_token() -> None:
 
 
 def test_random_numbers_are_uniform_and_not_correlated() -> None:
-    made = search("minimum_bayes_risk", n_samples=200)
-    state = made.initial_state(torch.arange(4, 24).reshape(10, 2), torch.full((10,), 9))
+    sampler = search("minimum_bayes_risk", n_samples=200)
+    state = sampler.initial_state(torch.arange(4, 24).reshape(10, 2), torch.full((10,), 9))
     tokens = torch.arange(50).expand(10, 200, 50)
     one, other = (state._uniform(tokens, torch.tensor([n])) for n in (1, 2))
     assert 0 < one.min() < 1e-4
@@ -120,10 +120,10 @@ def f1(one: list[int], other: list[int]) -> float:
 
 def test_the_least_risk_by_hand() -> None:
     texts = [[3, 4, 5], [3, 4, 4, 5], [5, 5, 5, 5, 5], [], [3, 4, 5, 5], []]
-    made = search("minimum_bayes_risk")
-    assert isinstance(made, MinimumBayesRisk)
+    sampler = search("minimum_bayes_risk")
+    assert isinstance(sampler, MinimumBayesRisk)
     samples = [Hypothesis(tokens, -float(i), -float(i)) for i, tokens in enumerate(texts)]
-    (best,) = made.rank(samples)
+    (best,) = sampler.rank(samples)
     risks = [sum(f1(tokens, other) for other in texts) / len(texts) for tokens in texts]
     assert best.score == pytest.approx(max(risks))
     assert best.tokens == texts[risks.index(max(risks))]
@@ -131,10 +131,10 @@ def test_the_least_risk_by_hand() -> None:
 
 
 def test_the_choice_is_among_the_samples_of_the_sentence() -> None:
-    model, made = Markov(), search("minimum_bayes_risk", n_samples=8, max_extra=6)
-    assert isinstance(made, Sampler)
+    model, sampler = Markov(), search("minimum_bayes_risk", n_samples=8, max_extra=6)
+    assert isinstance(sampler, Sampler)
     with torch.inference_mode():
-        (actual,) = made.search(model, pad_sources([SOURCE]))
+        (actual,) = sampler.search(model, pad_sources([SOURCE]))
     assert len(actual) == 1
     assert actual[0].log_p == pytest.approx(
         log_likelihood(model, SOURCE, actual[0].tokens), rel=1e-5

@@ -30,18 +30,18 @@ SEARCHES = sorted(slots()["decoding"])
 def model(max_len: int = MAX_LEN, *, ends: bool = True) -> Transformer:
     """Return a random model with a mind of its own, the same at every call."""
     torch.manual_seed(0)
-    wanted = spec(
+    model_spec = spec(
         dims={"d_model": 32, "n_heads": 4, "max_len": max_len},
         n_layers=2,
         embedding={"name": "separate", "output_bias": True},
         position={"name": "learned", "init_std": 1.5},
     )
-    made = assemble(wanted, Vocabulary(V, V, is_joint=True), PAD).eval()
-    assert made.embedding.output is not None
+    transformer = assemble(model_spec, Vocabulary(V, V, is_joint=True), PAD).eval()
+    assert transformer.embedding.output is not None
     with torch.no_grad():
-        made.embedding.output.weight.normal_(std=2 * 32**-0.5)
-        made.embedding.output.bias[EOS] = -1.0 if ends else -10.0
-    return made
+        transformer.embedding.output.weight.normal_(std=2 * 32**-0.5)
+        transformer.embedding.output.bias[EOS] = -1.0 if ends else -10.0
+    return transformer
 
 
 def search(name: str, **options: Any) -> Search:
@@ -66,7 +66,7 @@ def score(value: float, length: int, alpha: float | str) -> float:
 @functools.cache
 def every_translation() -> list[tuple[list[int], list[tuple[list[int], float]]]]:
     """Return three sources, and all possible translations of each with their log-probability."""
-    made = model()
+    transformer = model()
     words = [i for i in range(V) if i not in (PAD, BOS, EOS)]
     listed = [list(each) for n in range(MAX_LEN) for each in itertools.product(words, repeat=n)]
     tgt_out = padded([[*tokens, EOS] for tokens in listed])
@@ -74,7 +74,7 @@ def every_translation() -> list[tuple[list[int], list[tuple[list[int], float]]]]
     result = []
     for src in sources(3):
         with torch.inference_mode():
-            table = made(padded([src]).expand(len(listed), -1), tgt_in).log_softmax(-1)
+            table = transformer(padded([src]).expand(len(listed), -1), tgt_in).log_softmax(-1)
         each = table.gather(-1, tgt_out[..., None])[..., 0].masked_fill(tgt_out == PAD, 0.0)
         result.append((src, list(zip(listed, each.sum(-1).tolist(), strict=True))))
     return result
@@ -82,12 +82,12 @@ def every_translation() -> list[tuple[list[int], list[tuple[list[int], float]]]]
 
 @pytest.mark.parametrize("alpha", ["none", 0.0, 0.6, 2.0])
 def test_a_beam_wide_enough_finds_what_enumeration_finds(alpha: float | str) -> None:
-    made, n_best = model(), 7
+    transformer, n_best = model(), 7
     n_all = len(every_translation()[0][1])
     beam = search("beam", size=n_all, n_best=n_best, length_penalty=alpha)
     for src, every in every_translation():
         ranked = sorted(every, key=lambda e: -score(e[1], len(e[0]) + 1, alpha))[:n_best]
-        actual = beam.search(made, padded([src]))[0]
+        actual = beam.search(transformer, padded([src]))[0]
         assert [h.tokens for h in actual] == [tokens for tokens, _ in ranked]
         for hypothesis, (tokens, value) in zip(actual, ranked, strict=True):
             assert hypothesis.log_p == pytest.approx(value, abs=1e-4)
@@ -95,27 +95,27 @@ def test_a_beam_wide_enough_finds_what_enumeration_finds(alpha: float | str) -> 
 
 
 def test_a_beam_of_one_is_greedy() -> None:
-    made = model(max_len=12)
+    transformer = model(max_len=12)
     src = padded(sources(40, longest=10))
-    narrow = search("beam", size=1).search(made, src)
-    greedy = search("greedy").search(made, src)
+    narrow = search("beam", size=1).search(transformer, src)
+    greedy = search("greedy").search(transformer, src)
     assert [h[0].tokens for h in narrow] == [h[0].tokens for h in greedy]
     assert len({len(h[0].tokens) for h in greedy}) > 3
 
 
 def test_the_best_come_first_and_none_twice() -> None:
-    made, src = model(max_len=12), padded(sources(20, longest=10))
-    for hypotheses in search("beam", size=6, n_best=6).search(made, src):
+    transformer, src = model(max_len=12), padded(sources(20, longest=10))
+    for hypotheses in search("beam", size=6, n_best=6).search(transformer, src):
         scores = [h.score for h in hypotheses]
         assert scores == sorted(scores, reverse=True)
         assert len({tuple(h.tokens) for h in hypotheses}) == len(hypotheses) == 6
 
 
 def test_a_wider_beam_is_likelier_on_the_whole() -> None:
-    made, src = model(max_len=12), padded(sources(40, longest=10))
+    transformer, src = model(max_len=12), padded(sources(40, longest=10))
 
     def mean(size: int) -> float:
-        actual = search("beam", size=size, length_penalty="none").search(made, src)
+        actual = search("beam", size=size, length_penalty="none").search(transformer, src)
         return math.fsum(h[0].log_p for h in actual)
 
     assert mean(8) > mean(2) > mean(1)
@@ -126,11 +126,11 @@ def test_a_wider_beam_is_likelier_on_the_whole() -> None:
     [(n, o) for n in SEARCHES for o in slots()["decoding"][n].options.model_fields],
 )
 def test_every_option_changes_what_is_found(name: str, option: str) -> None:
-    made = model(max_len=12, ends=option != "max_extra")
+    transformer = model(max_len=12, ends=option != "max_extra")
     src = padded(sources(16, longest=8))
 
     def actual(**options: Any) -> list[list[Hypothesis]]:
-        return search(name, **options).search(made, src)
+        return search(name, **options).search(transformer, src)
 
     usual = actual()
     values = [0] if option == "max_extra" else list(alternatives(slots()["decoding"][name], option))
