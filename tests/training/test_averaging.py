@@ -99,25 +99,25 @@ def test_a_state_in_any_order_continues_bit_for_bit() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(("slot", "name"), PARTS)
 def test_every_part_has_weights_that_can_be_averaged(slot: str, name: str) -> None:
-    made = thin(slot, name)
-    moving = MovingAverage(made.state_dict(), 0.9)
-    moving.add(made.state_dict())
-    made.load_state_dict(moving.mean(1))
-    assert all(bool(w.isfinite().all()) for w in made.state_dict().values())
+    model = thin(slot, name)
+    moving = MovingAverage(model.state_dict(), 0.9)
+    moving.add(model.state_dict())
+    model.load_state_dict(moving.mean(1))
+    assert all(bool(w.isfinite().all()) for w in model.state_dict().values())
 
 
 def go(
     spec: RunSpec, folder: Path, stops: Iterator[bool]
 ) -> tuple[TrainingResult, Weights, list[Weights]]:
     """Train; return what training says, the final weights, and those after every step."""
-    made = fresh(spec)
+    model = fresh(spec)
     steps: list[Weights] = []
 
     def note(_: object) -> None:
-        steps.append({name: w.clone() for name, w in made.state_dict().items()})
+        steps.append({name: w.clone() for name, w in model.state_dict().items()})
 
-    trained = train(made, job(spec, folder), note, lambda: next(stops))
-    return trained, made.state_dict(), steps
+    trained = train(model, job(spec, folder), note, lambda: next(stops))
+    return trained, model.state_dict(), steps
 
 
 def never() -> Iterator[bool]:
@@ -156,9 +156,9 @@ def test_an_interrupted_run_ends_bit_for_bit_like_one_that_was_not(tmp_path: Pat
     _, whole, _ = go(spec, tmp_path / "whole", never())
     n_stops = 0
     while True:
-        told = itertools.chain([False] * (n_stops + 2), itertools.repeat(True))
+        stops = itertools.chain([False] * (n_stops + 2), itertools.repeat(True))
         try:
-            _, pieced, _ = go(spec, tmp_path / "parts", told)
+            _, pieced, _ = go(spec, tmp_path / "parts", stops)
             break
         except StoppedError:
             n_stops += 1

@@ -44,17 +44,17 @@ def _few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_engines, "N_STEPS", 30)
 
 
-def engine(
+def engine_of(
     machine: CudaMachine, model: Transformer | None = None, optimizer: str = "adam"
 ) -> CudaGraph:
     model = (model or thin("position", "none")).to(machine.device).train()
     step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD), clip=1.0)
     kinds = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
     fused = {"fused": True} if optimizer == "adam" else {}
-    made = CudaGraph(model, step_config, kinds[optimizer](model.parameters(), lr=1e-3, **fused))
-    for group in made.optimizer.param_groups:
+    engine = CudaGraph(model, step_config, kinds[optimizer](model.parameters(), lr=1e-3, **fused))
+    for group in engine.optimizer.param_groups:
         group["rate"] = 1.0
-    return made
+    return engine
 
 
 def batch(machine: CudaMachine) -> Batch:
@@ -63,19 +63,19 @@ def batch(machine: CudaMachine) -> Batch:
 
 def test_graphs_learn_as_eager_does(machine: CudaMachine) -> None:
     expected, _ = test_engines.losses("eager", machine.device)
-    actual, made = test_engines.losses("cuda_graph", machine.device)
-    assert (made.name, made.note) == ("cuda_graph", "")
+    actual, engine = test_engines.losses("cuda_graph", machine.device)
+    assert (engine.name, engine.note) == ("cuda_graph", "")
     assert machine.n_replays > 30
     assert actual == pytest.approx(expected, abs=1e-4)
 
 
 def test_the_update_is_captured_too(machine: CudaMachine) -> None:
-    made, one = engine(machine), batch(machine)
+    engine, one = engine_of(machine), batch(machine)
     for _ in range(2):
-        made.step([one])
-    assert made.n_captures == 2
+        engine.step([one])
+    assert engine.n_captures == 2
     before, n_launches = machine.n_replays, machine.n_launches
-    made.step([one])
+    engine.step([one])
     assert machine.n_replays == before + 2
     assert machine.n_launches - n_launches < 15
 
@@ -100,29 +100,29 @@ def test_a_failed_capture_ends_the_process(
     """Nothing that draws dropout could go on in it."""
     forward = Relu.forward
     monkeypatch.setattr(Relu, "forward", lambda *args: curious(forward(*args)))
-    made = engine(machine)
-    made.step([batch(machine)])
+    engine = engine_of(machine)
+    engine.step([batch(machine)])
     expected = "^a training step could not be captured as a CUDA graph: .*not permitted"
     with pytest.raises(EngineError, match=expected) as error:
-        made.step([batch(machine)])
+        engine.step([batch(machine)])
     assert error.value.is_own
     with pytest.raises(RuntimeError, match="Offset increment outside graph capture"):
         torch.nn.functional.dropout(torch.ones(2), 0.5)
-    made.close()
+    engine.close()
 
 
 def test_no_memory_is_no_reason_to_train_eagerly(
     machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = engine(machine)
-    made.step([batch(machine)])
+    engine = engine_of(machine)
+    engine.step([batch(machine)])
 
     def forward(*_: Any) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(Relu, "forward", forward)
     with pytest.raises(torch.OutOfMemoryError):
-        made.step([batch(machine)])
+        engine.step([batch(machine)])
 
 
 def test_a_new_update_leaves_the_other_captures_alone(
@@ -142,18 +142,18 @@ def test_a_new_update_leaves_the_other_captures_alone(
             module.late = torch.nn.Parameter(torch.ones(16))
     step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
     adam = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
-    made = CudaGraph(model, step_config, adam)
+    engine = CudaGraph(model, step_config, adam)
     for n_src in (8, 8, 8, 12, 12, 12, 8):
-        made.step([of_length(n_src).to(machine.device)])
-    assert made.n_captures == 4
+        engine.step([of_length(n_src).to(machine.device)])
+    assert engine.n_captures == 4
     assert machine.live_graphs == 5, "the first update's lives on, and so does the pool's keeper"
 
 
 def test_a_closed_engine_keeps_no_graph(machine: CudaMachine) -> None:
-    made = engine(machine)
+    engine = engine_of(machine)
     for _ in range(3):
-        made.step([batch(machine)])
-    made.close()
+        engine.step([batch(machine)])
+    engine.close()
     assert machine.live_graphs == 1, "of the capturer, which may go on to capture"
 
 
@@ -170,25 +170,25 @@ def test_garbage_is_not_collected_during_a_capture(
         return forward(*args)
 
     monkeypatch.setattr(Relu, "forward", collect)
-    dead, made = engine(machine), engine(machine)
+    dead, engine = engine_of(machine), engine_of(machine)
     for _ in range(2):
         dead.step([batch(machine)])
-    made.step([batch(machine)])
+    engine.step([batch(machine)])
     del dead
-    made.step([batch(machine)])
-    assert made.n_captures == 2
+    engine.step([batch(machine)])
+    assert engine.n_captures == 2
     assert gc.isenabled()
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize(("slot", "name"), [("position", "rotary"), ("norm", "layer")])
 def test_the_self_check_agrees(slot: str, name: str, optimizer: str, machine: CudaMachine) -> None:
-    made = engine(machine, thin(slot, name), optimizer)
+    engine = engine_of(machine, thin(slot, name), optimizer)
     for _ in range(2):
-        made.step([batch(machine)])
-    compare(made, batch(machine))
-    assert made.last_engine_batch is not None
-    made.step([batch(machine)])
+        engine.step([batch(machine)])
+    compare(engine, batch(machine))
+    assert engine.last_engine_batch is not None
+    engine.step([batch(machine)])
 
 
 @pytest.mark.parametrize("parts", mixtures(PARTS), ids=str)
@@ -197,23 +197,23 @@ def test_every_part_keeps_the_rules_of_captures(
 ) -> None:
     """Its numbers are compared with those of eager steps in `test_engines`."""
     for model in mixed(parts):
-        made = engine(machine, model)
+        engine = engine_of(machine, model)
         for _ in range(2):
-            made.step([batch(machine)])
-        assert (made.n_captures, made.note) == (2, "")
+            engine.step([batch(machine)])
+        assert (engine.n_captures, engine.note) == (2, "")
         before = machine.n_replays
-        made.step([batch(machine)])
+        engine.step([batch(machine)])
         assert machine.n_replays == before + 2
 
 
 def test_the_self_check_notices_a_learning_rate_that_stays(machine: CudaMachine) -> None:
-    made = engine(machine)
+    engine = engine_of(machine)
     for _ in range(2):
-        made.step([batch(machine)])
-    captured = made._rates
-    made._rates = [rate.clone() for rate in captured]
+        engine.step([batch(machine)])
+    captured = engine._rates
+    engine._rates = [rate.clone() for rate in captured]
     with pytest.raises(EngineError, match="differs after the update"):
-        compare(made, batch(machine))
+        compare(engine, batch(machine))
 
 
 def trained(
@@ -221,14 +221,14 @@ def trained(
 ) -> tuple[dict[str, Tensor], list[Progress]]:
     spec = run_spec(dropout=0.1, **training)
     reports: list[Progress] = []
-    asked, model = job(spec, folder), fresh(spec).to(machine.device)
+    training_job, model = job(spec, folder), fresh(spec).to(machine.device)
     for name, value in {
         "engine": engine,
         "device": machine.device,
         "batches": Batches(pairs(), spec.training.batch_tokens, PAD, machine.device),
     }.items():
-        object.__setattr__(asked, name, value)
-    train(model, asked, reports.append, lambda: False)
+        object.__setattr__(training_job, name, value)
+    train(model, training_job, reports.append, lambda: False)
     return {name: x.clone() for name, x in model.state_dict().items()}, reports
 
 
@@ -287,9 +287,9 @@ def test_a_cpu_beside_a_gpu_trains_as_without(name: str, monkeypatch: pytest.Mon
         torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda")
     )
     monkeypatch.setattr(torch.accelerator, "current_stream", Idle)
-    made, batches = test_engines.prepared("cuda_graph", run_spec(0.0, optimizer={"name": name}))
-    is_never = "capturable" not in made.optimizer.param_groups[0]
-    made.optimizer._warned_capturable_if_run_uncaptured = is_never  # False as in copies
+    engine, batches = test_engines.prepared("cuda_graph", run_spec(0.0, optimizer={"name": name}))
+    is_never = "capturable" not in engine.optimizer.param_groups[0]
+    engine.optimizer._warned_capturable_if_run_uncaptured = is_never  # False as in copies
     one = batches.make(batches.epoch(1, 0)[0])
     for _ in range(3):
-        made.step([one])
+        engine.step([one])

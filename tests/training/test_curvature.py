@@ -76,11 +76,11 @@ def test_an_estimate_leaves_all_but_the_curvature() -> None:
     weights = [w.detach().clone() for w in model.parameters()]
     for w in model.parameters():
         w.grad = torch.ones_like(w)
-    kept = [w.grad for w in model.parameters()]
+    gradients = [w.grad for w in model.parameters()]
     assert [step for step in range(1, 9) if estimate_curvature(engine, step, batch)] == [1, 4, 7]
     assert all(torch.equal(w, old) for w, old in zip(model.parameters(), weights, strict=True))
-    assert all(w.grad is g for w, g in zip(model.parameters(), kept, strict=True))
-    assert all(g is not None and bool(g.eq(1).all()) for g in kept)
+    assert all(w.grad is g for w, g in zip(model.parameters(), gradients, strict=True))
+    assert all(g is not None and bool(g.eq(1).all()) for g in gradients)
     assert model.training
     loads = [b for name, b in model.named_buffers() if name.endswith("loads")]
     assert loads

@@ -54,7 +54,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards_module, "MAX_SHARDS", 4)
 
 
-def engine(
+def engine_of(
     model: Transformer, objective: str = "label_smoothing", name: str = "data_parallel"
 ) -> Engine:
     step_config = StepConfig(build(Objective, choose(Objective, objective), PAD), clip=1.0)
@@ -62,11 +62,11 @@ def engine(
     return make_engine(name, model.train(), step_config, optimizer)
 
 
-def gradient(made: Engine) -> list[Tensor | None]:
+def gradient(engine: Engine) -> list[Tensor | None]:
     """Return the gradient of a batch, behind the sums of the losses."""
-    with closing(made):
-        actual = made.forward_backward(some_batch(), 20)
-    return [actual, *(p.grad for p in made.model.parameters())]
+    with closing(engine):
+        actual = engine.forward_backward(some_batch(), 20)
+    return [actual, *(p.grad for p in engine.model.parameters())]
 
 
 def of_shape(n_rows: int, n_src: int, n_tgt: int) -> Batch:
@@ -108,8 +108,8 @@ def test_pieces_learn_as_eager_does(
 ) -> None:
     monkeypatch.setattr(shards_module, "MAX_SHARDS", 2)
     expected, _ = losses("eager", accumulate=accumulate, loss_per=loss_per)
-    actual, made = losses("data_parallel", accumulate=accumulate, loss_per=loss_per)
-    assert (made.name, made.note) == ("data_parallel", "")
+    actual, engine = losses("data_parallel", accumulate=accumulate, loss_per=loss_per)
+    assert (engine.name, engine.note) == ("data_parallel", "")
     assert actual != expected, "the batches were not cut"
     assert actual == pytest.approx(expected, abs=1e-4)
 
@@ -126,10 +126,10 @@ def test_the_gradient_is_that_of_the_whole_batch(
         for module in model.modules():
             if isinstance(module, Shifted):
                 module.max_shift = 0  # it would be drawn
-        expected = gradient(engine(copy.deepcopy(model), name="eager"))
-        made = engine(model)
-        assert made.name == "data_parallel"
-        torch.testing.assert_close(gradient(made), expected, atol=2e-5, rtol=1e-3)
+        expected = gradient(engine_of(copy.deepcopy(model), name="eager"))
+        engine = engine_of(model)
+        assert engine.name == "data_parallel"
+        torch.testing.assert_close(gradient(engine), expected, atol=2e-5, rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -137,13 +137,13 @@ def test_the_gradient_is_that_of_the_whole_batch(
 )
 def test_a_part_that_needs_the_whole_batch_gets_it(part: tuple[str, str]) -> None:
     with pytest.warns(UserWarning, match="training goes on eagerly, not as data_parallel"):
-        assert engine(thin(*part)).name == "eager"
+        assert engine_of(thin(*part)).name == "eager"
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_objective_is_that_of_the_whole_batch(objective: str, small_pieces: None) -> None:
-    expected = gradient(engine(thin("position", "none"), objective, "eager"))
-    actual = gradient(engine(thin("position", "none"), objective))
+    expected = gradient(engine_of(thin("position", "none"), objective, "eager"))
+    actual = gradient(engine_of(thin("position", "none"), objective))
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
 
 
@@ -174,12 +174,12 @@ def test_the_numbers_do_not_tell_how_many_cores_there_were(
 
     def result(n_cores: int) -> list[Tensor]:
         torch.manual_seed(1)
-        with closing(engine(noisy())) as made:
-            assert made.name == "data_parallel"
+        with closing(engine_of(noisy())) as engine:
+            assert engine.name == "data_parallel"
             for n in (1, n_cores, n_cores, 2):
-                made.cores = n if n_cores > 1 else 1
-                step = made.step([narrow(some_batch()), narrow(some_batch())])
-            return [step.loss, step.gradient_norm, torch.rand(3), *made.model.parameters()]
+                engine.cores = n if n_cores > 1 else 1
+                step = engine.step([narrow(some_batch()), narrow(some_batch())])
+            return [step.loss, step.gradient_norm, torch.rand(3), *engine.model.parameters()]
 
     for alone, together in zip(result(1), result(n_cores), strict=True):
         assert torch.equal(alone, together)
@@ -197,10 +197,13 @@ def test_an_interrupted_run_may_go_on_with_other_cores(tmp_path: Path, small_pie
     spec = run_spec(accumulate=2, average={"last": 2})
 
     def go(name: str, cores: Iterator[int], stops: Iterator[bool]) -> dict[str, Tensor]:
-        model, asked = fresh(spec), job(spec, tmp_path / name)
-        object.__setattr__(asked, "engine", "data_parallel")
-        object.__setattr__(asked, "cores", lambda: next(cores))
-        assert train(model, asked, lambda _: None, lambda: next(stops)).engine == "data_parallel"
+        model, training_job = fresh(spec), job(spec, tmp_path / name)
+        object.__setattr__(training_job, "engine", "data_parallel")
+        object.__setattr__(training_job, "cores", lambda: next(cores))
+        assert (
+            train(model, training_job, lambda _: None, lambda: next(stops)).engine
+            == "data_parallel"
+        )
         return model.state_dict()
 
     whole = go("whole", itertools.repeat(1), itertools.repeat(False))
@@ -226,7 +229,7 @@ def workers() -> list[int]:
 def test_a_helper_that_dies_is_an_error_that_says_so(is_at_work: bool, small_pieces: None) -> None:
     model = thin("position", "none").train()
     share_weights(model)
-    worker = GradWorker(model, engine(model).step_config)
+    worker = GradWorker(model, engine_of(model).step_config)
     pieces = shard_batch(some_batch(), 20, is_training=True)
     try:
         if is_at_work:
@@ -274,20 +277,20 @@ def test_what_goes_wrong_in_a_helper_goes_wrong_here(
         return forward(self, *args)
 
     monkeypatch.setattr(Relu, "forward", fails_elsewhere)
-    with closing(engine(thin("position", "none"))) as made:
-        made.cores = 2
+    with closing(engine_of(thin("position", "none"))) as engine:
+        engine.cores = 2
         with pytest.raises(expected, match=message):
-            made.step([some_batch()])
+            engine.step([some_batch()])
 
 
 ORPHANED = """
 import os, signal
-from tests.training.test_data_parallel import engine, thin, shards_module, workers
+from tests.training.test_data_parallel import engine_of, thin, shards_module, workers
 from tests.tiny import some_batch
 shards_module._FEWEST_TOKENS = 4
-made = engine(thin("position", "none"))
-made.cores = 4
-made.step([some_batch()])
+engine = engine_of(thin("position", "none"))
+engine.cores = 4
+engine.step([some_batch()])
 print(*workers(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -309,10 +312,10 @@ def test_helpers_end_with_whom_they_help() -> None:
 def test_small_batches_are_done_as_eagerly() -> None:
     model = fresh(run_spec(dropout=0.3))
     other = fresh(run_spec(dropout=0.3))
-    for made in (engine(model), engine(other, name="eager")):
+    for engine in (engine_of(model), engine_of(other, name="eager")):
         torch.manual_seed(1)
-        made.cores = 4
-        made.step([narrow(some_batch())])
+        engine.cores = 4
+        engine.step([narrow(some_batch())])
     assert workers() == []
     for x, y in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(x, y)
@@ -324,9 +327,9 @@ def test_a_gpu_does_batches_whole() -> None:
     step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
     optimizer = torch.optim.Adam(model.parameters())
     with pytest.warns(UserWarning, match="a GPU computes batches whole"):
-        made = make_engine("data_parallel", model, step_config, optimizer)
-    assert made.name == "eager"
+        engine = make_engine("data_parallel", model, step_config, optimizer)
+    assert engine.name == "eager"
 
 
 def test_the_engine_is_what_it_says() -> None:
-    assert isinstance(engine(thin("position", "none")), DataParallel)
+    assert isinstance(engine_of(thin("position", "none")), DataParallel)

@@ -131,9 +131,9 @@ class TestSeveralRanks:
         monkeypatch.setattr(shards_module, "MAX_SHARDS", 2)
         expected, _ = losses("data_parallel", dropout=0.3)
         without, _ = losses("eager", dropout=0.3)
-        found, other = in_ranks(2, lambda _: losses("distributed", dropout=0.3)[0])
-        assert found == other == pytest.approx(expected, abs=1e-4)
-        assert found != pytest.approx(without, abs=1e-2)
+        actual, other = in_ranks(2, lambda _: losses("distributed", dropout=0.3)[0])
+        assert actual == other == pytest.approx(expected, abs=1e-4)
+        assert actual != pytest.approx(without, abs=1e-2)
 
     def test_a_weight_may_be_used_by_one_rank_and_in_one_batch_alone(self) -> None:
         def gradient(name: str) -> list[Tensor | None]:
@@ -144,8 +144,8 @@ class TestSeveralRanks:
 
         PassedBy.length = some_batch().src.size(1)
         expected = gradient("eager")
-        for found in in_ranks(2, lambda _: gradient("distributed")):
-            _assert_close(found, expected)
+        for actual in in_ranks(2, lambda _: gradient("distributed")):
+            _assert_close(actual, expected)
 
     def test_only_the_first_rank_evaluates_and_writes(self, tmp_path: Path) -> None:
         spec = run_spec(dropout=0.1, steps=20)
@@ -158,8 +158,8 @@ class TestSeveralRanks:
                 return evaluated[-1]
 
             one = job(spec, tmp_path / str(ranks.rank))
-            made = replace(one, engine="distributed", ranks=ranks, evaluate=evaluate)
-            result = train(fresh(spec), made, lambda _: None, lambda: False)
+            rank_job = replace(one, engine="distributed", ranks=ranks, evaluate=evaluate)
+            result = train(fresh(spec), rank_job, lambda _: None, lambda: False)
             return result.best_dev_nll, len(evaluated)
 
         (best, n), (other, none) = in_ranks(2, be)

@@ -84,14 +84,14 @@ def test_no_optimizer_moves_the_weights_elsewhere_from_a_graph(
     """With a rate and a gradient that are others at every step."""
     monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
 
-    def result(engine: str) -> tuple[list[Tensor], int]:
-        made, batches = prepared(engine, run_spec(0.0, optimizer={"name": name}, clip=1.0))
+    def result(engine_name: str) -> tuple[list[Tensor], int]:
+        engine, batches = prepared(engine_name, run_spec(0.0, optimizer={"name": name}, clip=1.0))
         batch = batches.make(batches.epoch(1, 0)[0])
         for rate in (1e-3, 2e-3, 3e-3, 4e-3):
-            set_lr(made.optimizer, rate)
-            norm = made.step([batch]).gradient_norm
-        n_captures = made.n_captures if isinstance(made, CudaGraph) else 0
-        return [norm, *made.model.parameters()], n_captures
+            set_lr(engine.optimizer, rate)
+            norm = engine.step([batch]).gradient_norm
+        n_captures = engine.n_captures if isinstance(engine, CudaGraph) else 0
+        return [norm, *engine.model.parameters()], n_captures
 
     expected, _ = result("eager")
     actual, n_captures = result("cuda_graph")
@@ -291,10 +291,10 @@ def test_a_part_that_declares_so_is_trained_eagerly(
     monkeypatch.setattr(Relu, "capture_blocker", reason)
     expected, _ = losses("eager")
     with pytest.warns(UserWarning, match=f"feed_forward: relu {reason}, so that training goes on"):
-        made, engine = losses(name)
+        actual, engine = losses(name)
     assert engine.name == "eager"
     assert engine.note == f"not {name}: feed_forward: relu {reason}"
-    assert made == expected
+    assert actual == expected
     assert capturer_for(name, engine.model, CPU) is None
 
 
@@ -303,9 +303,9 @@ def test_an_interrupted_run_on_graphs_ends_like_one_that_was_not(tmp_path: Path)
 
     def go(name: str, stops: Any) -> tuple[Any, Any]:
         model = fresh(spec)
-        asked = job(spec, tmp_path / name)
-        object.__setattr__(asked, "engine", "cuda_graph")
-        trained = train(model, asked, lambda _: None, lambda: next(stops))
+        training_job = job(spec, tmp_path / name)
+        object.__setattr__(training_job, "engine", "cuda_graph")
+        trained = train(model, training_job, lambda _: None, lambda: next(stops))
         return trained, model.state_dict()
 
     whole, weights = go("whole", itertools.repeat(False))

@@ -89,10 +89,10 @@ class TestSeveralRanks:
         def of(name: str, _: Ranks) -> list[float]:
             return losses(name, dropout=0.3)[0]
 
-        (expected, _), (found, other) = (
+        (expected, _), (actual, other) = (
             in_ranks(2, partial(of, name)) for name in ("distributed", "fully_sharded")
         )
-        assert found == other == pytest.approx(expected, abs=1e-5)
+        assert actual == other == pytest.approx(expected, abs=1e-5)
 
     @pytest.mark.parametrize("n", [2, 3])
     def test_a_rank_keeps_its_part_of_weights_gradients_and_moments(self, n: int) -> None:
@@ -103,8 +103,8 @@ class TestSeveralRanks:
             gradients = [weight.grad for weight in weights if weight.grad is not None]
             states = engine.optimizer.state.values()
             moments = [x for state in states for x in state.values() if x.dim()]
-            kept: list[list[Any]] = [weights, gradients, moments, [*engine.model.parameters()]]
-            return [sum(tensor.numel() for tensor in tensors) for tensors in kept]
+            groups: list[list[Any]] = [weights, gradients, moments, [*engine.model.parameters()]]
+            return [sum(tensor.numel() for tensor in tensors) for tensors in groups]
 
         weights = [*fresh(run_spec()).parameters()]
         n_weights = sum(weight.numel() for weight in weights)
@@ -148,8 +148,8 @@ class TestSeveralRanks:
         def trained(name: str, ranks: Ranks) -> tuple[str, dict[str, Tensor], Any, list[float]]:
             folder = tmp_path / name / str(ranks.rank)
             model = fresh(spec)
-            made = replace(job(spec, folder), engine=name, ranks=ranks)
-            result = train(model, made, lambda _: None, lambda: False)
+            rank_job = replace(job(spec, folder), engine=name, ranks=ranks)
+            result = train(model, rank_job, lambda _: None, lambda: False)
             if not ranks.is_first:
                 assert [*folder.iterdir()] == []
                 return result.engine, {}, None, []

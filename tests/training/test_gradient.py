@@ -58,7 +58,7 @@ def test_the_loss_of_few_rows_at_a_time_is_that_of_all(
     step_config = StepConfig(build(Objective, choose(Objective, name), PAD), precision="bf16")
     whole, cut = tiny(), tiny()
     monkeypatch.setattr(gradient, "_CACHED", 10**6)
-    wanted = forward_backward(whole, step_config, StepInputs.of(batch, 7))
+    expected = forward_backward(whole, step_config, StepInputs.of(batch, 7))
     counted: list[int] = []
     loss = type(step_config.objective).loss_in_context
 
@@ -72,6 +72,6 @@ def test_the_loss_of_few_rows_at_a_time_is_that_of_all(
     actual = forward_backward(cut, step_config, StepInputs.of(batch, 7))
     assert set(counted[:-1]) == {3 * n}
     assert sum(counted) == n * batch.n_tokens
-    torch.testing.assert_close(actual, wanted)
+    torch.testing.assert_close(actual, expected)
     for a, b in zip(cut.parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, atol=0, rtol=0)

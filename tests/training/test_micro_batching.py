@@ -38,15 +38,15 @@ def _batches() -> list[Batch]:
 
 
 def _step(
-    engine: str, factor: int, batches: list[Batch], step_config: StepConfig
+    name: str, factor: int, batches: list[Batch], step_config: StepConfig
 ) -> tuple[StepResult, list[Tensor]]:
     """Return a step's result and the gradient: by how far plain SGD at rate 1 moves the weights."""
     model = fresh(run_spec(dropout=0.0)).train()
     before = [weight.detach().clone() for weight in model.parameters()]
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    with closing(make_engine(engine, model, step_config, optimizer)) as made:
-        assert (made.name, made.note) == (engine, "")
-        result = made.step(made.divided(batches, factor))
+    with closing(make_engine(name, model, step_config, optimizer)) as engine:
+        assert (engine.name, engine.note) == (name, "")
+        result = engine.step(engine.divided(batches, factor))
     after = [weight.detach() for weight in model.parameters()]
     return result, [old - new for old, new in zip(before, after, strict=True)]
 
@@ -98,12 +98,12 @@ def test_parts_are_smaller_than_those_that_the_engine_makes_anyway() -> None:
     step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     batch = max(_batches(), key=lambda batch: batch.tgt_out.numel())
-    for engine, n_usual in (("eager", 1), ("data_parallel", 2)):
-        made: Engine = make_engine(engine, model, step_config, optimizer)
-        assert made.divided([batch], 1) == [batch]
+    for name, n_usual in (("eager", 1), ("data_parallel", 2)):
+        engine: Engine = make_engine(name, model, step_config, optimizer)
+        assert engine.divided([batch], 1) == [batch]
         for factor in (2, 4):
-            assert len(made.divided([batch], factor)) == factor * n_usual
-        assert len(made.divided([batch, batch], 10**3)) == 2 * batch.src.size(0)
+            assert len(engine.divided([batch], factor)) == factor * n_usual
+        assert len(engine.divided([batch, batch], 10**3)) == 2 * batch.src.size(0)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

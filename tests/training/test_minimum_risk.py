@@ -68,8 +68,8 @@ def test_the_gradient_is_that_of_the_papers_formula_and_of_differences(
     objective = MinimumRisk(PAD, **options)
     batch = some_batch()
     src = batch.src[:2]
-    given = Candidates.of(objective, SENTENCES, CPU)
-    monkeypatch.setattr(gradient, "draw_candidates", lambda *_: given)
+    candidates = Candidates.of(objective, SENTENCES, CPU)
+    monkeypatch.setattr(gradient, "draw_candidates", lambda *_: candidates)
     inputs = StepInputs(src, batch.tgt_in[:2], batch.tgt_out[:2], 3, 7)
     ours, plain = model_of(), model_of()
     loss, _ = forward_backward(ours, StepConfig(objective), inputs)

@@ -37,7 +37,7 @@ def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards_module, "_FEWEST_TOKENS", 4)
 
 
-def engine(
+def engine_of(
     model: Transformer | None = None, objective: str = "label_smoothing", **more: Any
 ) -> Engine:
     """Return a data-parallel engine that has made a step."""
@@ -46,9 +46,9 @@ def engine(
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     for group in optimizer.param_groups:
         group["rate"] = 1.0
-    made = DataParallel(model, step_config, optimizer)
-    made.step([some_batch()])
-    return made
+    engine = DataParallel(model, step_config, optimizer)
+    engine.step([some_batch()])
+    return engine
 
 
 @pytest.mark.parametrize(
@@ -58,20 +58,20 @@ def engine(
 )
 def test_it_raises_no_false_alarm(parts: list[tuple[str, str]]) -> None:
     for model in mixed(parts):
-        compare(engine(model), some_batch())
+        compare(engine_of(model), some_batch())
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_nor_for_an_objective(name: str) -> None:
-    compare(engine(objective=name), some_batch())
+    compare(engine_of(objective=name), some_batch())
 
 
 def test_nor_in_bf16() -> None:
-    compare(engine(precision="bf16"), some_batch())
+    compare(engine_of(precision="bf16"), some_batch())
 
 
 def test_nor_for_sums_per_sentence() -> None:
-    compare(engine(loss_per="sentence"), some_batch())
+    compare(engine_of(loss_per="sentence"), some_batch())
 
 
 class _Wrong(DataParallel):
@@ -116,7 +116,7 @@ class _Wrong(DataParallel):
     ],
 )
 def test_a_mistake_of_one_per_cent_is_caught(mistake: str, reason: str) -> None:
-    right = engine()
+    right = engine_of()
     wrong = _Wrong(right.model, right.step_config, right.optimizer)
     compare(wrong, some_batch())
     wrong.mistake = mistake
@@ -130,11 +130,12 @@ def reversal_batch() -> Batch:
     return batches.make(batches.epoch(1, 0)[0])
 
 
-def state_of(made: Engine) -> list[Any]:
+def state_of(engine: Engine) -> list[Any]:
     """Return a copy of everything that a step depends on, tensors as lists of numbers."""
-    gradients = [p.grad for p in made.model.parameters()]
-    modes = [module.training for module in made.model.modules()]
-    state = made.model.state_dict(), gradients, made.optimizer.state_dict(), torch.get_rng_state()
+    model, optimizer = engine.model, engine.optimizer
+    gradients = [p.grad for p in model.parameters()]
+    modes = [module.training for module in model.modules()]
+    state = model.state_dict(), gradients, optimizer.state_dict(), torch.get_rng_state()
     leaves = tree_leaves((state, modes))
     return [x.tolist() if isinstance(x, Tensor) else copy.deepcopy(x) for x in leaves]
 
@@ -147,16 +148,17 @@ def test_it_leaves_no_trace(name: str) -> None:
         model = fresh(spec).train()
         optimizer = make_optimizer(spec, model)
         set_lr(optimizer, 1e-3)
-        made = make_engine("data_parallel", model, StepConfig.of(spec.training, "fp32"), optimizer)
+        step_config = StepConfig.of(spec.training, "fp32")
+        engine = make_engine("data_parallel", model, step_config, optimizer)
         torch.manual_seed(3)
-        made.step([reversal_batch()])
+        engine.step([reversal_batch()])
         if is_checked:
-            before, addresses = state_of(made), [p.data_ptr() for p in model.parameters()]
-            compare(made, reversal_batch())
-            assert state_of(made) == before
+            before, addresses = state_of(engine), [p.data_ptr() for p in model.parameters()]
+            compare(engine, reversal_batch())
+            assert state_of(engine) == before
             assert [p.data_ptr() for p in model.parameters()] == addresses
-        made.step([reversal_batch()])
-        return state_of(made)
+        engine.step([reversal_batch()])
+        return state_of(engine)
 
     expected, actual = (after_two_steps(is_checked=is_so) for is_so in (False, True))
     assert actual == expected
@@ -172,13 +174,13 @@ def test_workers_follow_into_evaluation_mode_and_back() -> None:
     losses = []
     for n_checks in (0, 1):
         torch.manual_seed(spec.seed)
-        with closing(make_engine("data_parallel", model, step_config, optimizer)) as made:
-            made.cores = 4
-            made.step([reversal_batch()])
+        with closing(make_engine("data_parallel", model, step_config, optimizer)) as engine:
+            engine.cores = 4
+            engine.step([reversal_batch()])
             for _ in range(n_checks):
-                compare(made, reversal_batch())
+                compare(engine, reversal_batch())
             torch.manual_seed(3)
-            losses.append(float(made.accumulate([reversal_batch()])[0].sum()))
+            losses.append(float(engine.accumulate([reversal_batch()])[0].sum()))
             model.load_state_dict(fresh(spec).state_dict())
             optimizer.state.clear()
             model.zero_grad()
@@ -203,9 +205,9 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
 
 def trained(folder: Path, engine: str, spec: RunSpec | None = None) -> dict[str, Tensor]:
     spec = spec or run_spec(dropout=0.1)
-    model, asked = fresh(spec), job(spec, folder)
-    object.__setattr__(asked, "engine", engine)
-    train(model, asked, lambda _: None, lambda: False)
+    model, training_job = fresh(spec), job(spec, folder)
+    object.__setattr__(training_job, "engine", engine)
+    train(model, training_job, lambda _: None, lambda: False)
     return dict(model.state_dict())
 
 
@@ -214,7 +216,7 @@ def test_a_run_is_checked_once_and_ends_as_without(
     name: str, tmp_path: Path, checks: list[Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked = trained(tmp_path / "checked", name)
-    assert [made.name for made in checks] == [name]
+    assert [engine.name for engine in checks] == [name]
     monkeypatch.setattr(SelfCheck, "after_step", lambda _: None)
     unchecked = trained(tmp_path / "unchecked", name)
     torch.testing.assert_close(checked, unchecked, atol=0.0, rtol=0.0)
@@ -244,7 +246,7 @@ def test_an_engine_that_is_wrong_ends_the_run(
 
 
 def test_a_run_that_diverges_is_not_the_engines_fault() -> None:
-    made = engine()
+    engine = engine_of()
     with torch.no_grad():
-        next(made.model.parameters()).fill_(float("nan"))
-    compare(made, some_batch())
+        next(engine.model.parameters()).fill_(float("nan"))
+    compare(engine, some_batch())
