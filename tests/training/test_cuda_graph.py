@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -221,14 +222,10 @@ def trained(
 ) -> tuple[dict[str, Tensor], list[Progress]]:
     spec = run_spec(dropout=0.1, **training)
     reports: list[Progress] = []
-    training_job, model = job(spec, folder), fresh(spec).to(machine.device)
-    for name, value in {
-        "engine": engine,
-        "device": machine.device,
-        "batches": Batches(pairs(), spec.training.batch_tokens, PAD, machine.device),
-    }.items():
-        object.__setattr__(training_job, name, value)
-    train(model, training_job, reports.append, lambda: False)
+    model = fresh(spec).to(machine.device)
+    batches = Batches(pairs(), spec.training.batch_tokens, PAD, machine.device)
+    gpu_job = replace(job(spec, folder), engine=engine, device=machine.device, batches=batches)
+    train(model, gpu_job, reports.append, lambda: False)
     return {name: x.clone() for name, x in model.state_dict().items()}, reports
 
 

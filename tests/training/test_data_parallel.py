@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -197,13 +198,10 @@ def test_an_interrupted_run_may_go_on_with_other_cores(tmp_path: Path, small_pie
     spec = run_spec(accumulate=2, average={"last": 2})
 
     def go(name: str, cores: Iterator[int], stops: Iterator[bool]) -> dict[str, Tensor]:
-        model, training_job = fresh(spec), job(spec, tmp_path / name)
-        object.__setattr__(training_job, "engine", "data_parallel")
-        object.__setattr__(training_job, "cores", lambda: next(cores))
-        assert (
-            train(model, training_job, lambda _: None, lambda: next(stops)).engine
-            == "data_parallel"
-        )
+        model, eager_job = fresh(spec), job(spec, tmp_path / name)
+        parallel_job = replace(eager_job, engine="data_parallel", cores=lambda: next(cores))
+        result = train(model, parallel_job, lambda _: None, lambda: next(stops))
+        assert result.engine == "data_parallel"
         return model.state_dict()
 
     whole = go("whole", itertools.repeat(1), itertools.repeat(False))

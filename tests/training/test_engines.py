@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -303,9 +304,8 @@ def test_an_interrupted_run_on_graphs_ends_like_one_that_was_not(tmp_path: Path)
 
     def go(name: str, stops: Any) -> tuple[Any, Any]:
         model = fresh(spec)
-        training_job = job(spec, tmp_path / name)
-        object.__setattr__(training_job, "engine", "cuda_graph")
-        trained = train(model, training_job, lambda _: None, lambda: next(stops))
+        graph_job = replace(job(spec, tmp_path / name), engine="cuda_graph")
+        trained = train(model, graph_job, lambda _: None, lambda: next(stops))
         return trained, model.state_dict()
 
     whole, weights = go("whole", itertools.repeat(False))

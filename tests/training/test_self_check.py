@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -205,9 +206,8 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
 
 def trained(folder: Path, engine: str, spec: RunSpec | None = None) -> dict[str, Tensor]:
     spec = spec or run_spec(dropout=0.1)
-    model, training_job = fresh(spec), job(spec, folder)
-    object.__setattr__(training_job, "engine", engine)
-    train(model, training_job, lambda _: None, lambda: False)
+    model = fresh(spec)
+    train(model, replace(job(spec, folder), engine=engine), lambda _: None, lambda: False)
     return dict(model.state_dict())
 
 
