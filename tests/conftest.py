@@ -41,12 +41,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     torch.set_num_threads(1)  # the tests are run side by side, and their models are small
     items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
-    kept: list[pytest.Item] = []
+    selected: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
-        (left_out if _is_left_out(item, config) else kept).append(item)
+        (left_out if _is_left_out(item, config) else selected).append(item)
     config.hook.pytest_deselected(items=left_out)
-    items[:] = kept
+    items[:] = selected
 
 
 def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:

@@ -81,14 +81,14 @@ def mutants(file: Path, with_gradient: set[int]) -> list[Mutant]:
         file: a Python file.
         with_gradient: numbers of the expressions that have a gradient, as `instrumented` has them.
     """
-    made = [*_value_mutants(file), *_gradient_mutants(file, with_gradient)]
+    mutants = [*_value_mutants(file), *_gradient_mutants(file, with_gradient)]
     counts: Counter[tuple[str, str]] = Counter()
-    for number, mutant in enumerate(made):
+    for number, mutant in enumerate(mutants):
         counts[mutant.function, mutant.change] += 1
         n = counts[mutant.function, mutant.change]
         if n > 1:
-            made[number] = replace(mutant, change=f"{mutant.change} ({n})")
-    return made
+            mutants[number] = replace(mutant, change=f"{mutant.change} ({n})")
+    return mutants
 
 
 def _value_mutants(file: Path) -> Iterator[Mutant]:

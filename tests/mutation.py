@@ -73,10 +73,10 @@ class MutantRunner:
         session.items.sort(key=lambda item: order.get(item.path, 0))  # the fastest first
         files = _files(self.slot)
         usage = _observe(session.items, files)
-        made = [mutant for file in files for mutant in mutants(file, usage.with_gradient[file])]
-        kept = [mutant for mutant in made if not is_equivalent(mutant)]
-        self.n_equivalent = len(made) - len(kept)
-        for mutant in kept[self.first - 1 :: self.every]:
+        pool = [mutant for file in files for mutant in mutants(file, usage.with_gradient[file])]
+        non_equivalent = [mutant for mutant in pool if not is_equivalent(mutant)]
+        self.n_equivalent = len(pool) - len(non_equivalent)
+        for mutant in non_equivalent[self.first - 1 :: self.every]:
             self.n_mutants += 1
             if _survives(mutant, usage.tests(mutant, session.items)):
                 self.n_alive += 1
@@ -208,9 +208,9 @@ def patch(file: Path, source: str, names: dict[str, Any] | None = None) -> None:
         if qualname not in code:  # made by dataclasses
             continue
         function.__code__ = code[qualname]
-        given = arguments[qualname]
-        function.__defaults__ = tuple(_values(given.defaults, module)) or None
-        named = [(a.arg, d) for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d]
+        args = arguments[qualname]
+        function.__defaults__ = tuple(_values(args.defaults, module)) or None
+        named = [(a.arg, d) for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d]
         values = _values([default for _, default in named], module)
         function.__kwdefaults__ = dict(zip([name for name, _ in named], values, strict=True))
     for table in TABLE.values():

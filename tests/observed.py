@@ -33,7 +33,7 @@ def observed_batch_dependence(model: Transformer, batch: Batch) -> str:
     where a pair is alone.
     """
     src, tgt = batch.src[:2], batch.tgt_in[:2]
-    versions = {name: kept._version for name, kept in model.named_buffers()}
+    versions = {name: buffer._version for name, buffer in model.named_buffers()}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         in_training = _calls(model, src, tgt)
         together, alone = (_calls(model.eval(), src[:n], tgt[:n]) for n in (len(src), 1))
@@ -41,8 +41,8 @@ def observed_batch_dependence(model: Transformer, batch: Batch) -> str:
     for call in in_training:
         if call.has_loss:
             return f"{call.name} adds a loss that is of the whole batch"
-    for name, kept in model.named_buffers():
-        if kept._version != versions[name]:
+    for name, buffer in model.named_buffers():
+        if buffer._version != versions[name]:
             path, _, own = name.rpartition(".")
             return f"{_name(model.get_submodule(path))} keeps {own} from batch to batch"
     for one, other in zip(together, alone, strict=False):

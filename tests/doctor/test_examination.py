@@ -128,16 +128,16 @@ def doctor(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str]]:
     def run(results: tuple[CheckResult, ...], *words: str) -> tuple[int, str]:
-        given: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
 
         def fake(**options: Any) -> Diagnosis:
-            given.update(options)
+            arguments.update(options)
             return Diagnosis(results)
 
         monkeypatch.setattr(api, "doctor", fake)
         with pytest.raises(SystemExit) as ended:
             app(["doctor", *words])
-        assert given == {"device": "auto", "results": Path("results")}
+        assert arguments == {"device": "auto", "results": Path("results")}
         assert isinstance(ended.value.code, int)
         return ended.value.code, capsys.readouterr().out
 

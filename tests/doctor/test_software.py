@@ -22,7 +22,7 @@ def _declare(monkeypatch: pytest.MonkeyPatch, declared: Declared | None) -> None
 
 
 @pytest.mark.parametrize(
-    ("wanted", "present", "is_allowed"),
+    ("version_range", "present", "is_allowed"),
     [
         (">=2.9", "2.9", True),
         (">=2.9", "2.9.0", True),
@@ -38,22 +38,22 @@ def _declare(monkeypatch: pytest.MonkeyPatch, declared: Declared | None) -> None
         ("", "0.1", True),
     ],
 )
-def test_a_range_holds_versions(wanted: str, present: str, is_allowed: bool) -> None:
-    assert allows(wanted, present) is is_allowed
+def test_a_range_holds_versions(version_range: str, present: str, is_allowed: bool) -> None:
+    assert allows(version_range, present) is is_allowed
 
 
-@pytest.mark.parametrize(("wanted", "present"), [("~=2.9", "2.9"), (">=2.9", "unknown")])
-def test_what_cannot_be_compared_is_an_error(wanted: str, present: str) -> None:
+@pytest.mark.parametrize(("version_range", "present"), [("~=2.9", "2.9"), (">=2.9", "unknown")])
+def test_what_cannot_be_compared_is_an_error(version_range: str, present: str) -> None:
     with pytest.raises(ValueError, match="is no"):
-        allows(wanted, present)
+        allows(version_range, present)
 
 
 def test_every_requirement_of_ours_can_be_read() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     for text in project["dependencies"]:
-        name, wanted = requirement(text)
-        assert f"{name}{wanted}" == text.replace(" ", "")
-        assert allows(wanted, metadata.version(name))
+        name, version_range = requirement(text)
+        assert f"{name}{version_range}" == text.replace(" ", "")
+        assert allows(version_range, metadata.version(name))
     assert allows(project["requires-python"], platform.python_version())
 
 

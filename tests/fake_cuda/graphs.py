@@ -225,24 +225,24 @@ class _Memory:
     def __init__(self, tape: Tape) -> None:
         read: dict[int, Tensor] = {}
         changed: dict[int, Tensor] = {}
-        made: set[int] = set()
+        outputs: set[int] = set()
         own: dict[int, Tensor] = {}
 
         def own_tensor(x: Any) -> Any:
-            if not isinstance(x, Tensor) or _address(x) in made:
+            if not isinstance(x, Tensor) or _address(x) in outputs:
                 return x
             return own.setdefault(id(x), x.detach())
 
-        given = [(args, kwargs, result) for _, args, kwargs, result in tape.calls]
+        references = [(args, kwargs, result) for _, args, kwargs, result in tape.calls]
         for n, (func, *call) in enumerate(tape.calls):
             args, kwargs = tree_map(own_tensor, call[:2])
-            read |= {_address(x): x for x in tensors(args, kwargs) if _address(x) not in made}
-            made.update({_address(x) for x in tensors(call[2])} - read.keys())
+            read |= {_address(x): x for x in tensors(args, kwargs) if _address(x) not in outputs}
+            outputs.update({_address(x) for x in tensors(call[2])} - read.keys())
             result = tree_map(own_tensor, call[2])
             for x in written(func, args, kwargs, result) if computes(func) else ():
                 changed.setdefault(_address(x), x)
             tape.calls[n] = func, args, kwargs, result
-        del given
+        del references
         self.read, self.written = list(read.values()), list(changed.values())
         addresses = [_address(x) for x in own.values()]
         self._n_holders = [addresses.count(address) for address in read]

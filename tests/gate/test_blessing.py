@@ -46,15 +46,15 @@ class Trainer:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.chdir(tmp_path)
-    made = Bench(tmp_path)
-    made.reference.write_text(ASKED, encoding="utf-8")
-    return made
+    bench = Bench(tmp_path)
+    bench.reference.write_text(ASKED, encoding="utf-8")
+    return bench
 
 
 def trainer(bench: Bench, values: Sequence[float], patch: pytest.MonkeyPatch) -> Trainer:
-    made = Trainer(bench, values)
-    patch.setattr(gating, "complete", made.complete)
-    return made
+    trainer = Trainer(bench, values)
+    patch.setattr(gating, "complete", trainer.complete)
+    return trainer
 
 
 def bless(bench: Bench, seeds: Sequence[int] = SEVEN, **options: Any) -> gating.Blessed:
@@ -93,13 +93,13 @@ def test_what_cannot_be_promised_leaves_the_other_checks_to_be_blessed(
 ) -> None:
     bench.reference.write_text(ASKED.replace("}}", "}, losses: {kind: exact}}"), encoding="utf-8")
     trained = trainer(bench, WIDE, monkeypatch)
-    made = bless(bench)
+    outcome = bless(bench)
     assert trained.trained == [[1, 2, 3]]
     assert "bleu cannot be blessed: 7 seeds with a std of 2.52" in capsys.readouterr().err
-    assert made.exit_status == 1
-    assert made.refused[0].endswith("min_effect: 9.3")
-    kept = read(bench.reference).reference.checks
-    assert [name for name, check in kept.items() if check.blessed] == ["losses"]
+    assert outcome.exit_status == 1
+    assert outcome.refused[0].endswith("min_effect: 9.3")
+    checks = read(bench.reference).reference.checks
+    assert [name for name, check in checks.items() if check.blessed] == ["losses"]
 
 
 def test_a_first_reference_is_forecast_before_anything_is_trained(
@@ -138,16 +138,16 @@ def test_a_first_reference_promises_the_smallest_effect_that_it_can(
 ) -> None:
     bench.reference.unlink()
     trainer(bench, WIDE, monkeypatch)
-    made = bless(bench)
-    assert made.exit_status == 0
-    (sentence,) = made.weakened
+    outcome = bless(bench)
+    assert outcome.exit_status == 0
+    (sentence,) = outcome.weakened
     assert sentence.startswith("bleu promises less than was asked: 7 seeds with a std of 1.7")
     check = read(bench.reference).reference.checks["bleu"]
     smallest = check.terms(0.005)["min_effect"]
     assert f"min_effect: {smallest:g}" in sentence
     forecast = "bleu will promise less than was asked: 7 seeds with a std of 2.52"
     assert forecast in capsys.readouterr().err
-    assert list(made.reference.checks) == ["losses", "bleu"]
+    assert list(outcome.reference.checks) == ["losses", "bleu"]
 
 
 def test_a_first_reference_of_one_seed_has_the_losses(
@@ -155,10 +155,10 @@ def test_a_first_reference_of_one_seed_has_the_losses(
 ) -> None:
     bench.reference.unlink()
     trainer(bench, NARROW, monkeypatch)
-    made = bless(bench, [4])
-    assert made.exit_status == 1
-    assert [name for name, check in made.reference.checks.items() if check.blessed] == ["losses"]
-    assert "one seed has no std" in made.refused[0]
+    outcome = bless(bench, [4])
+    assert outcome.exit_status == 1
+    assert [name for name, check in outcome.reference.checks.items() if check.blessed] == ["losses"]
+    assert "one seed has no std" in outcome.refused[0]
 
 
 def test_one_seed_trains_nothing_for_a_mean(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def evidence(
 
 
 def blessed(of: Evidence, seeds: Sequence[int] = SEEDS, **checks: Check) -> Reference:
-    asked = Reference(checks=checks)
+    reference = Reference(checks=checks)
     provenance = Provenance(
         experiment="e",
         date="today",
@@ -73,11 +73,11 @@ def blessed(of: Evidence, seeds: Sequence[int] = SEEDS, **checks: Check) -> Refe
         runs={},
         checks=tuple(checks),
     )
-    made = {
-        name: check.model_copy(update={"blessed": check.bless(of, asked.context(name, seeds))})
+    blessed_checks = {
+        name: check.model_copy(update={"blessed": check.bless(of, reference.context(name, seeds))})
         for name, check in checks.items()
     }
-    return Reference(checks=made, blessed=provenance)
+    return Reference(checks=blessed_checks, blessed=provenance)
 
 
 def verdict(reference: Reference, of: Evidence, seeds: Sequence[int] = SEEDS) -> CheckResult:
@@ -126,9 +126,9 @@ def test_a_gain_that_chance_does_not_explain_fails_too(bleu: Reference) -> None:
 def test_where_less_is_better_more_is_the_loss() -> None:
     nll = Statistical(measure="dev.nll", min_effect=1.5)
     reference = blessed(evidence({"baseline": TINY}), range(1, 8), nll=nll)
-    made = reference.checks["nll"].blessed
-    assert isinstance(made, MeanBlessing)
-    assert made.highest - made.value < made.value - made.lowest
+    blessing = reference.checks["nll"].blessed
+    assert isinstance(blessing, MeanBlessing)
+    assert blessing.highest - blessing.value < blessing.value - blessing.lowest
     assert not verdict(reference, new([39.4] * 3), NEW).passed
 
 

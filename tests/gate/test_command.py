@@ -114,10 +114,10 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.chdir(tmp_path)
-    made = Bench(tmp_path)
-    made.store_runs(BLEU)
-    made.store_runs(NEW, first=6)
-    return made
+    bench = Bench(tmp_path)
+    bench.store_runs(BLEU)
+    bench.store_runs(NEW, first=6)
+    return bench
 
 
 def failures(gated: gating.Gated) -> dict[str, str]:
@@ -539,7 +539,7 @@ def test_a_record_of_other_code_libraries_or_hardware_is_not(
 
 
 @pytest.mark.parametrize(
-    ("made", "present", "why"),
+    ("past", "present", "why"),
     [
         ({"commit": None, "is_clean": None}, {"commit": None, "is_clean": None}, None),
         ({"commit": "abc", "is_clean": True}, {"commit": None, "is_clean": None}, "not from a che"),
@@ -552,13 +552,13 @@ def test_a_record_of_other_code_libraries_or_hardware_is_not(
 def test_without_a_fingerprint_of_the_code_its_commit_must_do(
     made_here: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
-    made: dict[str, Any],
+    past: dict[str, Any],
     present: dict[str, Any],
     why: str | None,
 ) -> None:
     monkeypatch.setattr(provenance, "git", lambda: present)
     monkeypatch.setattr(staleness, "_differs", lambda commit: commit != "HEAD")
-    message = staleness.stale_reason({**made_here, "git": made}, Device("cpu"))
+    message = staleness.stale_reason({**made_here, "git": past}, Device("cpu"))
     assert (message is None) == (why is None)
     assert why is None or why in str(message)
 

@@ -49,8 +49,8 @@ def size_of(check: MeanCheck, values: Any, alpha: float) -> int:
 
 
 def is_failed(check: MeanCheck, values: Any, new: Any, alpha: float) -> bool:
-    made = blessing(check, tuple(map(float, values)), alpha)
-    reference = Reference(alpha=alpha, checks={"x": check.model_copy(update={"blessed": made})})
+    bounds = blessing(check, tuple(map(float, values)), alpha)
+    reference = Reference(alpha=alpha, checks={"x": check.model_copy(update={"blessed": bounds})})
     seeds = (101, 102, 103) if isinstance(check, Statistical) else (1, 2, 3)
     records = {
         ("baseline", seed): {"status": "done", "test": {"test": {"bleu": float(value)}}}

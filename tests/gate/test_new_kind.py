@@ -64,10 +64,10 @@ def kind() -> Iterator[type[Check]]:
 @pytest.fixture
 def bench(kind: type[Check], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.chdir(tmp_path)
-    made = Bench(tmp_path)
-    made.reference.write_text(ASKED, encoding="utf-8")
-    made.store_runs(BLEU)
-    return made
+    bench = Bench(tmp_path)
+    bench.reference.write_text(ASKED, encoding="utf-8")
+    bench.store_runs(BLEU)
+    return bench
 
 
 def test_it_is_blessed_written_read_and_judged(bench: Bench, kind: type[Check]) -> None:

@@ -42,16 +42,18 @@ def bleu() -> Reference:
 
 
 def test_the_tolerance_is_of_differences_and_not_of_seeds(bleu: Reference) -> None:
-    made = bleu.checks["bleu"].blessed
-    assert isinstance(made, PairedBlessing)
+    blessing = bleu.checks["bleu"].blessed
+    assert isinstance(blessing, PairedBlessing)
     rms = np.sqrt(np.mean(np.subtract(REPEATS, VALUES) ** 2))
     room = margins(rms, 5, PROMISE)
-    assert made.std == pytest.approx(rms)
-    assert made.value == pytest.approx(41.0)
-    assert (made.lowest, made.highest) == pytest.approx((41.0 - room.loss, 41.0 + room.gain))
-    assert "the mean of the same 3 seeds may lie" in made.derived
-    assert "x std x sqrt(1/3), Student's t with 5 degrees of freedom" in made.derived
-    assert made.other_machine["cpu"] == "Abacus 10"
+    assert blessing.std == pytest.approx(rms)
+    assert blessing.value == pytest.approx(41.0)
+    assert (blessing.lowest, blessing.highest) == pytest.approx(
+        (41.0 - room.loss, 41.0 + room.gain)
+    )
+    assert "the mean of the same 3 seeds may lie" in blessing.derived
+    assert "x std x sqrt(1/3), Student's t with 5 degrees of freedom" in blessing.derived
+    assert blessing.other_machine["cpu"] == "Abacus 10"
     assert list(bleu.flaws()) == []
 
 
@@ -122,12 +124,12 @@ def test_the_largest_std_has_just_the_power_that_is_promised() -> None:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.chdir(tmp_path)
-    made = Bench(tmp_path)
-    made.reference.write_text(
+    bench = Bench(tmp_path)
+    bench.reference.write_text(
         "checks: {bleu: {kind: paired, measure: test.test.bleu}}\n", encoding="utf-8"
     )
-    made.store_runs({"baseline": BLEU["baseline"]})
-    return made
+    bench.store_runs({"baseline": BLEU["baseline"]})
+    return bench
 
 
 def repeats_of(bench: Bench, folder: Path) -> Path:

@@ -15,8 +15,8 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 @pytest.fixture
 def sabotages(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
     monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
-    made: tuple[Any, ...] = runpy.run_path(str(BENCHMARKS / "sabotage.py"))["SABOTAGES"]
-    return made
+    sabotages: tuple[Any, ...] = runpy.run_path(str(BENCHMARKS / "sabotage.py"))["SABOTAGES"]
+    return sabotages
 
 
 def test_every_sabotage_finds_its_line_once(sabotages: tuple[Any, ...]) -> None:

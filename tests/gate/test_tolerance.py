@@ -98,8 +98,8 @@ def test_seeds_that_are_said_to_be_needed_are_needed_and_enough() -> None:
 
 
 def test_the_documented_numbers_of_seeds() -> None:
-    wanted = {4: 0.247, 5: 0.319, 6: 0.370, 7: 0.407, 8: 0.436, 10: 0.477, 15: 0.535}
-    for n, most in wanted.items():
+    limits = {4: 0.247, 5: 0.319, 6: 0.370, 7: 0.407, 8: 0.436, 10: 0.477, 15: 0.535}
+    for n, most in limits.items():
         assert round(largest_std(n, BLEU), 3) == most
 
 
