@@ -192,8 +192,8 @@ def test_a_cache_keeps_the_selected_rows() -> None:
     cache = KVCache(8)
     cache.extend(k, v, torch.arange(3), 3)
     cache.select(torch.tensor([3, 0, 0]), 3)
-    for kept, whole in zip(cache.first(2), (k, v), strict=True):
-        assert torch.equal(kept, whole[[3, 0, 0], :, :2])
+    for rows, whole in zip(cache.first(2), (k, v), strict=True):
+        assert torch.equal(rows, whole[[3, 0, 0], :, :2])
 
 
 @pytest.mark.parametrize("is_fixed", [False, True])
@@ -209,9 +209,9 @@ def test_a_cache_holds_what_was_written_and_selected(is_fixed: bool) -> None:
         new = [torch.randn(n_rows, 2, 1, width, generator=generator) for width in (48, 6)]
         history = [torch.cat(pair, dim=2) for pair in zip(history, new, strict=True)]
         extended = cache.extend(new[0], new[1], torch.tensor([n - 1]), n)
-        for returned, kept, expected in zip(extended, cache.first(n), history, strict=True):
+        for returned, cached, expected in zip(extended, cache.first(n), history, strict=True):
             assert torch.equal(returned, expected)
-            assert torch.equal(kept, expected)
+            assert torch.equal(cached, expected)
         if n == 2 and is_fixed:
             cache = StaticKVCache(cache, n, 40)
         if n in selections:
@@ -366,10 +366,10 @@ def test_dropout_of_weights_drops_single_weights(name: str) -> None:
     of_call = context(torch.ones(T, S, dtype=torch.bool), memory)
     k, v = (y.repeat_interleave(4 // y.size(1), dim=1) for y in part.keys_values(memory))
     weights = (part.queries(x) @ k.mT).softmax(dim=-1)
-    kept: list[Tensor] = []
-    part.dropout.register_forward_hook(lambda _, before, after: kept.extend((*before, after)))
+    tensors: list[Tensor] = []
+    part.dropout.register_forward_hook(lambda _, before, after: tensors.extend((*before, after)))
     y = part.train()(x, of_call)
-    before, after = kept
+    before, after = tensors
     assert_near(before, weights)
     assert_near(y, joined(part, after @ v))
     assert {round(f, 9) for f in (after / before).flatten().tolist()} == {0.0, 2.0}

@@ -83,8 +83,8 @@ def test_a_mask_compares_16_bits_of_as_few_integers_as_possible(n: int) -> None:
     torch.manual_seed(0)
     integers = torch.empty(2, dtype=torch.int64).random_(-(2**63), None)
     assert torch.equal(torch.get_rng_state(), state)
-    kept = integers.view(torch.int16)[:n].int() >= round(0.3 * 2**16) - 2**15
-    assert torch.equal(y != 0, kept)
+    mask = integers.view(torch.int16)[:n].int() >= round(0.3 * 2**16) - 2**15
+    assert torch.equal(y != 0, mask)
 
 
 def test_other_devices_use_that_of_torch() -> None:
@@ -121,11 +121,11 @@ def test_words_of_a_type_share_their_fate_in_a_sentence_alone() -> None:
     torch.manual_seed(0)
     y = words("type")(ids, embed)
     factors = y[..., 0] / embed(ids)[..., 0]
-    kept = factors > 0
-    torch.testing.assert_close(factors[kept], torch.full_like(factors[kept], 1 / 0.7))
+    is_kept = factors > 0
+    torch.testing.assert_close(factors[is_kept], torch.full_like(factors[is_kept], 1 / 0.7))
     torch.testing.assert_close(y, embed(ids) * factors[:, :, None])
-    assert torch.equal(kept[:, [0, 0, 1]], kept[:, [2, 4, 5]])
-    fates = Counter(map(tuple, kept[:, [0, 1, 3]].tolist()))
+    assert torch.equal(is_kept[:, [0, 0, 1]], is_kept[:, [2, 4, 5]])
+    fates = Counter(map(tuple, is_kept[:, [0, 1, 3]].tolist()))
     for fate in itertools.product((True, False), repeat=3):
         expected = 0.7 ** sum(fate) * 0.3 ** (3 - sum(fate))
         assert fates[fate] / 4000 == pytest.approx(expected, abs=0.03)
@@ -139,21 +139,21 @@ def heads(rate: float, n: int = 3) -> torch.Tensor:
     y = HeadDropout(dropout).train()(torch.ones(20_000, n, 2, 2))
     torch.testing.assert_close(y, y[:, :, :1, :1].expand_as(y))
     factors = y[:, :, 0, 0]
-    kept = factors > 0
-    expected = kept * n / kept.sum(dim=1, keepdim=True)
+    is_kept = factors > 0
+    expected = is_kept * n / is_kept.sum(dim=1, keepdim=True)
     torch.testing.assert_close(factors, expected.float())
-    return kept
+    return is_kept
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.5, 0.8])
 def test_drophead_keeps_what_drawing_again_where_none_is_kept_would(rate: float) -> None:
     shares = Counter(map(tuple, heads(rate).tolist()))
     assert (False,) * 3 not in shares
-    for kept in itertools.product((True, False), repeat=3):
-        if any(kept):
-            n = sum(kept)
+    for fate in itertools.product((True, False), repeat=3):
+        if any(fate):
+            n = sum(fate)
             expected = (1 - rate) ** n * rate ** (3 - n) / (1 - rate**3)
-            assert shares[kept] / 20_000 == pytest.approx(expected, abs=0.015), kept
+            assert shares[fate] / 20_000 == pytest.approx(expected, abs=0.015), fate
 
 
 def test_drophead_never_drops_the_only_head() -> None:

@@ -447,10 +447,10 @@ def test_a_capacity_is_that_of_switch() -> None:
     expert_mask = torch.nn.functional.one_hot(p.argmax(dim=-1), 4)
     expert_capacity = int(0.75 * 24 / 4 + 0.999)
     position_in_expert = expert_mask.cumsum(dim=0) * expert_mask
-    kept = expert_mask * (position_in_expert <= expert_capacity)
-    assert 0 < kept.sum() < 24
+    mask = expert_mask * (position_in_expert <= expert_capacity)
+    assert 0 < mask.sum() < 24
     outputs = torch.stack([expert(x).flatten(0, 1) for expert in part.experts], dim=1)
-    expected = (outputs * (p * kept)[:, :, None]).sum(dim=1)
+    expected = (outputs * (p * mask)[:, :, None]).sum(dim=1)
     close(part(x, AuxLosses(is_token)).flatten(0, 1), expected)
 
 

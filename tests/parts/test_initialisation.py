@@ -318,10 +318,10 @@ def test_a_shared_block_has_the_depth_of_its_lowest_layer(sharing: Any, depths: 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("embedding", ["tied", "tied_target", "separate"])
 def test_tables_depend_on_no_initialisation_but_t_fixup(name: str, embedding: str) -> None:
-    made, plain = (wide(i, embedding=embedding).embedding for i in (name, "xavier"))
+    actual, plain = (wide(i, embedding=embedding).embedding for i in (name, "xavier"))
     of_src, of_tgt = (9 * 2) ** -0.25, (9 * 3) ** -0.25
     factors = (of_src, of_src if embedding == "tied" else of_tgt) if name == "t_fixup" else (1, 1)
-    tables = ((made.src_table, plain.src_table), (made.tgt_table, plain.tgt_table))
+    tables = ((actual.src_table, plain.src_table), (actual.tgt_table, plain.tgt_table))
     for factor, (table, usual) in zip(factors, tables, strict=True):
         if table is not None and usual is not None:
             torch.testing.assert_close(table.weight, factor * usual.weight)

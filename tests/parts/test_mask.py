@@ -81,12 +81,12 @@ def test_the_table_is_that_of_the_rule(
 @pytest.mark.parametrize("name", NAMES)
 def test_a_later_query_alone_has_the_row_that_it_has_among_others(name: str) -> None:
     """As in decoding, with one query at a time and without padding."""
-    made, positions = mask(name, "decoder"), torch.arange(7)
-    whole = made.allowed(positions, positions, torch.ones(1, 1, 1, 7, dtype=torch.bool))
+    part, positions = mask(name, "decoder"), torch.arange(7)
+    whole = part.allowed(positions, positions, torch.ones(1, 1, 1, 7, dtype=torch.bool))
     for t in range(7):
         keys = positions[: t + 1]
         is_token = torch.ones(1, 1, 1, t + 1, dtype=torch.bool)
-        row = made.allowed(positions[t : t + 1], keys, is_token)
+        row = part.allowed(positions[t : t + 1], keys, is_token)
         assert torch.equal(row.flatten(), whole.broadcast_to(1, 1, 7, 7)[0, 0, t, : t + 1])
 
 

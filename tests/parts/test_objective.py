@@ -120,8 +120,8 @@ def test_annotated_is_the_divergence_that_pytorch_computes() -> None:
     v = logits.size(1)
     expected = torch.full_like(logits, 0.1 / (v - 2)).scatter(1, targets[:, None], 0.9)
     expected[:, PAD] = 0
-    kept = targets != PAD
-    theirs = F.kl_div(logits.log_softmax(-1)[kept], expected[kept], reduction="sum")
+    is_token = targets != PAD
+    theirs = F.kl_div(logits.log_softmax(-1)[is_token], expected[is_token], reduction="sum")
     ours = objective("label_smoothing", form="annotated").loss(logits, targets)
     torch.testing.assert_close(ours, theirs)
 
@@ -142,13 +142,13 @@ def test_padding_costs_nothing_and_gets_no_gradient(name: str, options: dict[str
     logits, targets = _passes(chosen)
     logits.requires_grad_()
     loss = chosen.loss(logits, targets)
-    kept = targets != PAD
-    assert 0 < kept.sum() < kept.numel()
-    torch.testing.assert_close(loss, chosen.loss(logits[kept], targets[kept]))
+    is_token = targets != PAD
+    assert 0 < is_token.sum() < is_token.numel()
+    torch.testing.assert_close(loss, chosen.loss(logits[is_token], targets[is_token]))
     loss.backward()
     assert logits.grad is not None
-    assert not logits.grad[~kept].any()
-    assert logits.grad[kept].any(dim=1).all()
+    assert not logits.grad[~is_token].any()
+    assert logits.grad[is_token].any(dim=1).all()
 
 
 @pytest.mark.parametrize(("name", "options"), CHOICES)
@@ -180,9 +180,9 @@ def test_an_objective_without_a_context_has_the_gradient_of_its_loss() -> None:
     logits, targets = _batch()
     gradients = []
     for hook, context in (("loss", ()), ("loss_in_context", (targets[:, None],))):
-        given = logits.clone().requires_grad_()
-        getattr(objective("cross_entropy"), hook)(given, targets, *context).backward()
-        gradients.append(given.grad)
+        leaf = logits.clone().requires_grad_()
+        getattr(objective("cross_entropy"), hook)(leaf, targets, *context).backward()
+        gradients.append(leaf.grad)
     torch.testing.assert_close(*gradients, atol=0, rtol=0)
 
 
@@ -250,12 +250,12 @@ def test_r_drop_adds_both_divergences_of_pytorch() -> None:
     """Half of the paper's -log p1 - log p2 + alpha / 2 (KL(p1 || p2) + KL(p2 || p1))."""
     chosen = objective("r_drop", alpha=3.0, epsilon=0.2)
     logits, targets = _passes(chosen)
-    kept = targets.chunk(2)[0] != PAD
-    one, other = (half[kept].log_softmax(-1) for half in logits.chunk(2))
+    is_token = targets.chunk(2)[0] != PAD
+    one, other = (half[is_token].log_softmax(-1) for half in logits.chunk(2))
     both = F.kl_div(one, other, reduction="sum", log_target=True) + F.kl_div(
         other, one, reduction="sum", log_target=True
     )
-    expected = targets[: kept.numel()][kept]
+    expected = targets[: is_token.numel()][is_token]
     smoothed = sum(
         F.cross_entropy(half, expected, reduction="sum", label_smoothing=0.2)
         for half in (one, other)
@@ -312,8 +312,8 @@ def test_z_loss_by_hand() -> None:
 
 def test_z_loss_is_the_palm_weight_times_the_squared_logarithm() -> None:
     logits, targets = (x.double() if x.is_floating_point() else x for x in _batch())
-    kept = targets != PAD
-    log_z = logits.exp().sum(dim=1).log()[kept]
+    is_token = targets != PAD
+    log_z = logits.exp().sum(dim=1).log()[is_token]
     expected = objective("cross_entropy").loss(logits, targets) + 1e-4 * log_z.square().sum()
     torch.testing.assert_close(objective("z_loss").loss(logits, targets), expected)
 
@@ -326,8 +326,8 @@ def test_confidence_penalty_by_hand() -> None:
 
 def test_confidence_penalty_is_the_entropy_of_pytorch() -> None:
     logits, targets = _batch()
-    kept = targets != PAD
-    entropy = torch.distributions.Categorical(logits=logits[kept]).entropy().sum()
+    is_token = targets != PAD
+    entropy = torch.distributions.Categorical(logits=logits[is_token]).entropy().sum()
     expected = objective("cross_entropy").loss(logits, targets) - 0.1 * entropy
     torch.testing.assert_close(objective("confidence_penalty").loss(logits, targets), expected)
 

@@ -120,11 +120,11 @@ def test_bf16_comes_near_to_single_precision(position: Position) -> None:
 
 def test_parameters_may_be_given_from_outside(position: Position) -> None:
     x = torch.randn(B, T, DIMS.d_model, dtype=torch.float64)
-    given = {name: p.detach() + 0.5 for name, p in position.named_parameters()}
-    outside = functional_call(_All(position), {f"part.{n}": p for n, p in given.items()}, (x,))
+    parameters = {name: p.detach() + 0.5 for name, p in position.named_parameters()}
+    outside = functional_call(_All(position), {f"part.{n}": p for n, p in parameters.items()}, (x,))
     with torch.no_grad():
         for name, parameter in position.named_parameters():
-            parameter.copy_(given[name])
+            parameter.copy_(parameters[name])
     torch.testing.assert_close(outside, _All(position)(x), atol=0, rtol=0)
 
 

@@ -162,9 +162,9 @@ def test_yarn_by_complex_numbers(factor: float, length: int, base: float) -> Non
     for k in range(4):
         wavelength = 2 * math.pi * base ** (2 * k / 8)
         turns = length / wavelength
-        kept = 0.0 if turns < 1 else 1.0 if turns > 32 else (turns - 1) / 31
-        kinds.add(min(1, kept) if kept in (0.0, 1.0) else 0.5)
-        speed = (1 - kept) * base ** (-2 * k / 8) / factor + kept * base ** (-2 * k / 8)
+        ramp = 0.0 if turns < 1 else 1.0 if turns > 32 else (turns - 1) / 31
+        kinds.add(min(1, ramp) if ramp in (0.0, 1.0) else 0.5)
+        speed = (1 - ramp) * base ** (-2 * k / 8) / factor + ramp * base ** (-2 * k / 8)
         number = torch.complex(x[..., 2 * k], x[..., 2 * k + 1])
         number = number * torch.exp(1j * speed * torch.arange(T)) * (0.1 * math.log(factor) + 1)
         expected[..., 2 * k], expected[..., 2 * k + 1] = number.real, number.imag

@@ -253,16 +253,16 @@ def test_dropout_spares_the_stream_unless_it_comes_last(name: str, x: Tensor) ->
     layer, x = fitted(name, p=0.5, norm=named("rms")), stream(name, x)
     torch.manual_seed(0)
     dropped = layer.train()(x, torch.zeros_like, torch.zeros_like)
-    kept = layer.eval()(x, torch.zeros_like, torch.zeros_like)
-    assert torch.equal(dropped, kept) == (name != "post_dropout_last"), name
+    undropped = layer.eval()(x, torch.zeros_like, torch.zeros_like)
+    assert torch.equal(dropped, undropped) == (name != "post_dropout_last"), name
 
 
 def test_dropout_last_scales_what_it_keeps(x: Tensor) -> None:
     torch.manual_seed(0)
     layer = scheme("post_dropout_last", norm=named("none"), p=0.5)
     y = layer(x, torch.zeros_like, torch.zeros_like)
-    kept = y != 0
-    torch.testing.assert_close(y[kept], 4 * x[kept])  # twice 1 / (1 - 0.5)
+    is_kept = y != 0
+    torch.testing.assert_close(y[is_kept], 4 * x[is_kept])  # twice 1 / (1 - 0.5)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -578,6 +578,6 @@ def test_static_connections_have_no_norms_of_their_own(x: Tensor) -> None:
     connections: list[Any] = list(layer.connections)
     for norm, c, f in zip(layer.norms, connections, (first, third), strict=True):
         y = f(norm(c.read[0] * streams[..., 0, :] + c.read[1] * streams[..., 1, :]))
-        kept = [sum(c.keep[i, j] * streams[..., i, :] for i in range(2)) for j in range(2)]
-        streams = torch.stack([kept[j] + c.write[j] * y for j in range(2)], dim=-2)
+        residuals = [sum(c.keep[i, j] * streams[..., i, :] for i in range(2)) for j in range(2)]
+        streams = torch.stack([residuals[j] + c.write[j] * y for j in range(2)], dim=-2)
     close(layer(torch.cat((x, 1 - x), dim=-1), first, third), streams.flatten(-2))

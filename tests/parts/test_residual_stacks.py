@@ -239,8 +239,8 @@ def test_deepnorm_draws_smaller_weights(name: str, attention: str) -> None:
 @pytest.mark.parametrize("name", ["post", "pre", "normformer", "admin"])
 def test_other_schemes_do_not_change_the_initial_weights(name: str) -> None:
     drawn, usual = tiny(residual=name).state_dict(), tiny(residual="post").state_dict()
-    kept = [key for key in usual if "residual" not in key]
-    assert all(torch.equal(drawn[key], usual[key]) for key in kept)
+    keys = [key for key in usual if "residual" not in key]
+    assert all(torch.equal(drawn[key], usual[key]) for key in keys)
 
 
 def test_admin_is_profiled_in_each_stack_separately() -> None:

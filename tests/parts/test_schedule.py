@@ -214,9 +214,9 @@ def test_rates_rise_to_the_end_of_the_warm_up_and_never_after(name: str) -> None
 
 @pytest.mark.parametrize("name", sorted(set(slots()["schedule"]) - {"one_cycle"}))
 def test_a_warm_up_is_a_straight_line_from_zero(name: str) -> None:
-    made = schedule(name, warmup=50)
-    rises = [made.rate(step) / step for step in range(1, 51)]
-    assert rises == pytest.approx([made.rate(50) / 50] * 50)
+    part = schedule(name, warmup=50)
+    rises = [part.rate(step) / step for step in range(1, 51)]
+    assert rises == pytest.approx([part.rate(50) / 50] * 50)
 
 
 @pytest.mark.parametrize("name", sorted(set(slots()["schedule"]) - {"cosine_restarts"}))
@@ -264,8 +264,8 @@ def test_every_option_changes_some_rate(name: str, option: str) -> None:
     def rates(**options: Any) -> list[float]:
         if options.get("form") == "exponential":
             options = {"min_lr": 1e-4} | options  # which it needs
-        made = schedule(name, **{"warmup": 50} | options)
-        return [made.rate(step, [1.0] * (step // 30)) for step in range(1, N_STEPS + 1)]
+        part = schedule(name, **{"warmup": 50} | options)
+        return [part.rate(step, [1.0] * (step // 30)) for step in range(1, N_STEPS + 1)]
 
     values = BELOW.get(option) or list(alternatives(lookup("schedule", name), option))
     assert values

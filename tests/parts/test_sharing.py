@@ -68,9 +68,9 @@ def test_cycles_are_those_of_the_algorithm(n_layers: int, n_blocks: int) -> None
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("n_layers", [3, 4, 7])
 def test_new_blocks_come_in_order_and_all_are_used(name: str, n_layers: int) -> None:
-    made = order(name, n_layers)
-    assert len(made) == n_layers
-    assert list(dict.fromkeys(made)) == list(range(max(made) + 1))
+    blocks = order(name, n_layers)
+    assert len(blocks) == n_layers
+    assert list(dict.fromkeys(blocks)) == list(range(max(blocks) + 1))
 
 
 @pytest.mark.parametrize("name", ["sequence", "cycle", "cycle_reversed"])
