@@ -152,12 +152,12 @@ def test_a_file_that_is_no_curve_is_named(
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=8))
-def test_labels_move_apart_and_keep_their_order(wanted: list[float]) -> None:
-    placed = spread_out(wanted, 10.0)
-    in_order = sorted(zip(wanted, placed, strict=True))
+def test_labels_move_apart_and_keep_their_order(positions: list[float]) -> None:
+    placed = spread_out(positions, 10.0)
+    in_order = sorted(zip(positions, placed, strict=True))
     heights = [height for _, height in in_order]
     assert all(b - a > 10 - 1e-9 for a, b in pairwise(heights))
-    assert sum(placed) == pytest.approx(sum(wanted))
+    assert sum(placed) == pytest.approx(sum(positions))
 
 
 def test_labels_with_room_stay_where_they_are() -> None:

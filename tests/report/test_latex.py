@@ -132,15 +132,15 @@ def compiled(tables: str, class_: str, folder: Path) -> str:
         f"\\begin{{document}}\n{tables}\n\\end{{document}}\n",
         encoding="utf-8",
     )
-    made = subprocess.run(
+    process = subprocess.run(
         ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "x.tex"],
         cwd=folder,
         capture_output=True,
         text=True,
         errors="replace",
     )
-    assert made.returncode == 0, made.stdout[-2000:]
-    return made.stdout
+    assert process.returncode == 0, process.stdout[-2000:]
+    return process.stdout
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX on this machine")

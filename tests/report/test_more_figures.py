@@ -160,8 +160,8 @@ def test_lengths_show_where_a_row_loses(
     experiment: Experiment, records: made_up.Records, tmp_path: Path
 ) -> None:
     rows = [row.name for row in experiment.rows]
-    kept = _sentences(rows, experiment.seeds)
-    drawing = draw_lengths(Results.of(experiment, records, {}), kept)
+    sentences = _sentences(rows, experiment.seeds)
+    drawing = draw_lengths(Results.of(experiment, records, {}), sentences)
     svg, _, numbers = saved(drawing, tmp_path)
     lines = _lines(numbers)
     assert {row for row, _ in lines} == set(rows[1:])
@@ -185,9 +185,9 @@ def test_a_figure_that_cannot_be_written_is_named(
 def test_bins_are_by_words_of_the_source_where_it_is_known(
     experiment: Experiment, records: made_up.Records, tmp_path: Path
 ) -> None:
-    kept = _sentences([row.name for row in experiment.rows], experiment.seeds)
+    sentences = _sentences([row.name for row in experiment.rows], experiment.seeds)
     sources = ["a b"] * 60 + ["a b c"] * 140
-    drawing = draw_lengths(Results.of(experiment, records, {}), kept, sources)
+    drawing = draw_lengths(Results.of(experiment, records, {}), sentences, sources)
     lines = _lines(saved(drawing, tmp_path)[-1])
     assert {(line["length.low"], line["unit"]) for line in lines.values()} == {
         ("2", "words of the source"),

@@ -18,12 +18,12 @@ from tests.runner.conftest import MakeTask
 @pytest.fixture
 def far(tmp_path: Path, task: MakeTask) -> Task:
     """Return a run as it is done on the other machine."""
-    made = replace(task("row"), results=tmp_path / "far")
-    (made.log.parent / "snapshots").mkdir(parents=True)
-    made.log.write_text("log", encoding="utf-8")
+    job = replace(task("row"), results=tmp_path / "far")
+    (job.log.parent / "snapshots").mkdir(parents=True)
+    job.log.write_text("log", encoding="utf-8")
     for name in ("lock", "checkpoint.pt", "snapshots/1.pt"):
-        (made.log.parent / name).write_text(name, encoding="utf-8")
-    return made
+        (job.log.parent / name).write_text(name, encoding="utf-8")
+    return job
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def test_gpus_are_counted_as_cuda_counts_them(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("wanted", "n_gpus", "expected"),
+    ("names", "n_gpus", "expected"),
     [
         ("auto", 0, ["cpu"]),
         ("auto", 2, ["cuda:0", "cuda:1"]),
@@ -46,14 +46,14 @@ def test_gpus_are_counted_as_cuda_counts_them(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_devices_are_found_by_name(
-    monkeypatch: pytest.MonkeyPatch, wanted: str, n_gpus: int, expected: list[str]
+    monkeypatch: pytest.MonkeyPatch, names: str, n_gpus: int, expected: list[str]
 ) -> None:
     _with_gpus(monkeypatch, n_gpus)
-    assert [str(device) for device in find(wanted)] == expected
+    assert [str(device) for device in find(names)] == expected
 
 
 @pytest.mark.parametrize(
-    ("wanted", "n_gpus", "reason"),
+    ("names", "n_gpus", "reason"),
     [
         ("cuda", 0, "no GPU"),
         ("cuda:0", 0, "no GPU"),
@@ -65,11 +65,11 @@ def test_devices_are_found_by_name(
     ],
 )
 def test_a_missing_device_is_an_error_and_nothing_takes_its_place(
-    monkeypatch: pytest.MonkeyPatch, wanted: str, n_gpus: int, reason: str
+    monkeypatch: pytest.MonkeyPatch, names: str, n_gpus: int, reason: str
 ) -> None:
     _with_gpus(monkeypatch, n_gpus)
     with pytest.raises(DeviceError, match=reason) as caught:
-        find(wanted)
+        find(names)
     assert caught.value.exit_status == 2
 
 
@@ -159,10 +159,10 @@ def test_a_gpu_keeps_the_name_that_the_outer_world_gave_it(monkeypatch: pytest.M
 def test_a_gpu_computes_deterministically_and_adds_up_in_single_precision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[tuple[bool, bool]] = []
+    calls: list[tuple[bool, bool]] = []
 
     def ask(is_so: bool, *, warn_only: bool) -> None:
-        asked.append((is_so, warn_only))
+        calls.append((is_so, warn_only))
 
     products = torch.backends.cuda.matmul
     monkeypatch.setattr(torch, "use_deterministic_algorithms", ask)
@@ -173,7 +173,7 @@ def test_a_gpu_computes_deterministically_and_adds_up_in_single_precision(
         assert not products.allow_bf16_reduced_precision_reduction
     finally:
         products.allow_bf16_reduced_precision_reduction = before
-    assert asked == [(True, True)]
+    assert calls == [(True, True)]
     assert not torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
 
 

@@ -22,9 +22,9 @@ def _console(*, is_terminal: bool = False) -> Console:
     return Console(file=io.StringIO(), force_terminal=is_terminal, width=120, color_system=None)
 
 
-def _text(shown: Display) -> str:
-    assert isinstance(shown.console.file, io.StringIO)
-    return shown.console.file.getvalue()
+def _text(display: Display) -> str:
+    assert isinstance(display.console.file, io.StringIO)
+    return display.console.file.getvalue()
 
 
 def _at(step: int, seconds_left: float = 30.0) -> Heartbeat:
@@ -52,15 +52,15 @@ def test_a_terminal_gets_the_live_table_and_a_pipe_gets_lines() -> None:
 
 
 def test_lines_tell_of_start_progress_and_end(watch: Clock, task: MakeTask) -> None:
-    shown = PlainDisplay(_console(), watch)
+    display = PlainDisplay(_console(), watch)
     job = task("none")
-    shown.expect([job], "training 1 run, 1 at a time", 1)
-    shown.started(job, CPU)
-    shown.heartbeat(job, Heartbeat("none", "reading the corpus"))
+    display.expect([job], "training 1 run, 1 at a time", 1)
+    display.started(job, CPU)
+    display.heartbeat(job, Heartbeat("none", "reading the corpus"))
     watch.now = 60.0
-    shown.heartbeat(job, _at(55))
-    shown.ended(job, "done, BLEU test 34.50", is_good=True)
-    assert _text(shown).splitlines() == [
+    display.heartbeat(job, _at(55))
+    display.ended(job, "done, BLEU test 34.50", is_good=True)
+    assert _text(display).splitlines() == [
         "training 1 run, 1 at a time",
         "pe none seed 1: started on cpu",
         "pe none seed 1: step  55/100  loss 3.210  12,346 tok/s  0:30 left",
@@ -69,30 +69,30 @@ def test_lines_tell_of_start_progress_and_end(watch: Clock, task: MakeTask) -> N
 
 
 def test_lines_are_few(watch: Clock, task: MakeTask) -> None:
-    shown = PlainDisplay(_console(), watch)
+    display = PlainDisplay(_console(), watch)
     job = task("none")
-    shown.expect([job], "training", 1)
-    shown.started(job, CPU)
+    display.expect([job], "training", 1)
+    display.started(job, CPU)
     for step in range(1, 101):  # a minute: at most one line every 15 seconds
         watch.now = 0.6 * step
-        shown.heartbeat(job, _at(step))
-    assert _text(shown).count("step") == 4
+        display.heartbeat(job, _at(step))
+    assert _text(display).count("step") == 4
     for minute in range(1, 61):  # an hour in which it gets on by little: one every two minutes
         watch.now = 60.0 + 60.0 * minute
-        shown.heartbeat(job, _at(100))
-    assert _text(shown).count("step") == 4 + 30
+        display.heartbeat(job, _at(100))
+    assert _text(display).count("step") == 4 + 30
 
 
 def test_the_live_table_has_a_line_per_running_run(watch: Clock, task: MakeTask) -> None:
-    shown = LiveDisplay(_console(is_terminal=True), watch)
+    display = LiveDisplay(_console(is_terminal=True), watch)
     tasks = [task("one"), task("two"), task("three")]
-    with shown:
-        shown.expect(tasks, "training", 2)
+    with display:
+        display.expect(tasks, "training", 2)
         for job in tasks[:2]:
-            shown.started(job, CPU)
-        shown.heartbeat(tasks[0], _at(50))
-        shown.console.print(shown._render())
-    text = _text(shown)
+            display.started(job, CPU)
+        display.heartbeat(tasks[0], _at(50))
+        display.console.print(display._render())
+    text = _text(display)
     assert "one seed 1" in text
     assert "12,346 tok/s" in text
     assert "starting" in text
@@ -101,19 +101,19 @@ def test_the_live_table_has_a_line_per_running_run(watch: Clock, task: MakeTask)
 
 
 def test_the_time_left_counts_what_waits(watch: Clock, task: MakeTask) -> None:
-    shown = Display(_console(), watch)
+    display = Display(_console(), watch)
     tasks = [task(str(number)) for number in range(4)]
-    shown.expect(tasks, "training", 2)
+    display.expect(tasks, "training", 2)
     for job in tasks[:2]:
-        shown.started(job, CPU)
-    assert shown._seconds_left() is None
+        display.started(job, CPU)
+    assert display._seconds_left() is None
     watch.now = 10.0
     for job in tasks[:2]:
-        shown.heartbeat(job, _at(50, seconds_left=10.0))
-    assert shown._seconds_left() == pytest.approx((10 + 10 + 20 + 20) / 2)
+        display.heartbeat(job, _at(50, seconds_left=10.0))
+    assert display._seconds_left() == pytest.approx((10 + 10 + 20 + 20) / 2)
     for job in tasks[:2]:
-        shown.ended(job, "done", is_good=True)
-    assert shown._seconds_left() == pytest.approx((10 + 10) / 2)
+        display.ended(job, "done", is_good=True)
+    assert display._seconds_left() == pytest.approx((10 + 10) / 2)
 
 
 @pytest.mark.parametrize(
@@ -124,29 +124,29 @@ def test_durations_are_short(seconds: float, text: str) -> None:
 
 
 def test_no_line_is_more_than_two_minutes_away(watch: Clock, task: MakeTask) -> None:
-    shown, job = PlainDisplay(_console(), watch), task("none")
-    shown.started(job, CPU)
+    display, job = PlainDisplay(_console(), watch), task("none")
+    display.started(job, CPU)
     for now, n_lines in ((60.0, 1), (119.0, 1), (121.0, 2), (200.0, 2), (242.0, 3)):
         watch.now = now
-        shown.heartbeat(job, _at(step=1))
-        assert len(_text(shown).splitlines()) == n_lines
+        display.heartbeat(job, _at(step=1))
+        assert len(_text(display).splitlines()) == n_lines
 
 
 def test_a_phase_without_heartbeats_is_not_silent(watch: Clock, task: MakeTask) -> None:
-    shown, job = PlainDisplay(_console(), watch), task("none")
-    shown.expect([job], "training 1 run", 1)
-    shown.started(job, CPU)
+    display, job = PlainDisplay(_console(), watch), task("none")
+    display.expect([job], "training 1 run", 1)
+    display.started(job, CPU)
     watch.now = 30.0
-    shown.heartbeat(job, _at(50))
-    assert shown.remind() == 120.0 + 30.0
+    display.heartbeat(job, _at(50))
+    assert display.remind() == 120.0 + 30.0
     for watch.now in (149.0, 150.0, 200.0, 269.0, 270.0):
-        shown.remind()
+        display.remind()
     watch.now = 280.0
-    shown.heartbeat(job, Heartbeat("none", "translating test"))
+    display.heartbeat(job, Heartbeat("none", "translating test"))
     for watch.now in (389.0, 390.0):
-        shown.remind()
+        display.remind()
     figures = "step  50/100  loss 3.210  12,346 tok/s  0:30 left"
-    assert _text(shown).splitlines()[2:] == [
+    assert _text(display).splitlines()[2:] == [
         f"pe none seed 1: {figures}",
         f"pe none seed 1: {figures}  no news for 2:00",
         f"pe none seed 1: {figures}  no news for 4:00",
@@ -155,44 +155,44 @@ def test_a_phase_without_heartbeats_is_not_silent(watch: Clock, task: MakeTask) 
 
 
 def test_waiting_and_short_tasks_are_not_silent(watch: Clock, task: MakeTask) -> None:
-    shown = PlainDisplay(_console(), watch)
+    display = PlainDisplay(_console(), watch)
     jobs = [replace(task(name), action="probe", round=5, n_rounds=9) for name in ("one", "two")]
-    shown.expect(jobs, "measuring", 1)
+    display.expect(jobs, "measuring", 1)
     watch.now = 125.0  # nothing begins, as where a cluster is full
-    shown.remind()
+    display.remind()
     watch.now = 200.0
-    shown.started(jobs[0], CPU)
+    display.started(jobs[0], CPU)
     watch.now = 230.0
-    shown.ended(jobs[0], "done", is_good=True)
-    shown.started(jobs[1], CPU)
+    display.ended(jobs[0], "done", is_good=True)
+    display.started(jobs[1], CPU)
     watch.now = 246.0
-    assert shown.remind() == 246.0 + 104.0
-    assert _text(shown).splitlines()[1:] == [
+    assert display.remind() == 246.0 + 104.0
+    assert _text(display).splitlines()[1:] == [
         "0 of 2 tasks done, 0 at work (2:05)",
         "round 6 of 9, row 1 of 2 tasks done, 1 at work (4:06)",
     ]
 
 
 def test_a_thread_sees_to_it_that_lines_come(task: MakeTask) -> None:
-    shown, job = PlainDisplay(_console(), silent_at_most_s=0.02), task("none")
+    display, job = PlainDisplay(_console(), silent_at_most_s=0.02), task("none")
     deadline = time.monotonic() + 10.0
-    with shown:
-        shown.started(job, CPU)
-        while _text(shown).count("starting for 0:00") < 3 and time.monotonic() < deadline:
+    with display:
+        display.started(job, CPU)
+        while _text(display).count("starting for 0:00") < 3 and time.monotonic() < deadline:
             time.sleep(0.005)
-    n_lines = len(_text(shown).splitlines())
+    n_lines = len(_text(display).splitlines())
     time.sleep(0.05)
-    assert 4 <= n_lines == len(_text(shown).splitlines()), "it ends with the display"
+    assert 4 <= n_lines == len(_text(display).splitlines()), "it ends with the display"
 
 
 def test_the_time_left_stays_in_sixty_columns(watch: Clock, task: MakeTask) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=60, color_system=None)
-    shown, job = LiveDisplay(console, watch), task("a_row_with_quite_a_long_name")
-    shown.expect([job], "training", 1)
-    shown.started(job, CPU)
-    shown.heartbeat(job, _at(50))
-    console.print(shown._render())
-    lines = _text(shown).splitlines()
+    display, job = LiveDisplay(console, watch), task("a_row_with_quite_a_long_name")
+    display.expect([job], "training", 1)
+    display.started(job, CPU)
+    display.heartbeat(job, _at(50))
+    console.print(display._render())
+    lines = _text(display).splitlines()
     assert any("a_row" in line and "0:30 left" in line for line in lines)
     assert "0 of 1" in lines[-1]
     assert max(map(len, lines)) <= 60
@@ -200,11 +200,11 @@ def test_the_time_left_stays_in_sixty_columns(watch: Clock, task: MakeTask) -> N
 
 @pytest.mark.parametrize(("n_rounds", "text"), [(0, "round 6, row 0 of 2"), (9, "round 6 of 9, ")])
 def test_rounds_are_counted(n_rounds: int, text: str, watch: Clock, task: MakeTask) -> None:
-    shown = LiveDisplay(_console(is_terminal=True), watch)
+    display = LiveDisplay(_console(is_terminal=True), watch)
     jobs = [
         replace(task(name), action="probe", round=5, n_rounds=n_rounds) for name in ("one", "two")
     ]
-    shown.expect(jobs, "", 1)
-    shown.started(jobs[0], CPU)
-    shown.console.print(shown._render())
-    assert text in _text(shown)
+    display.expect(jobs, "", 1)
+    display.started(jobs[0], CPU)
+    display.console.print(display._render())
+    assert text in _text(display)

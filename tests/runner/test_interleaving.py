@@ -227,8 +227,8 @@ def _numbers(results: Path, key: str) -> tuple[Any, ...]:
     record = _record(results, key)
     curve = pd.read_csv(folder / "curve.csv").drop(columns="seconds")
     texts = [file.read_text(encoding="utf-8") for file in sorted(folder.glob("hypotheses.*"))]
-    kept = (record["status"], record["dev"], record["test"], record["train"]["best_dev_nll"])
-    return curve.to_csv(), texts, kept, (folder / "model.safetensors").read_bytes()
+    fields = (record["status"], record["dev"], record["test"], record["train"]["best_dev_nll"])
+    return curve.to_csv(), texts, fields, (folder / "model.safetensors").read_bytes()
 
 
 @pytest.fixture
@@ -282,8 +282,8 @@ def test_recorded_steps_by_turns_are_those_made_alone(
     task: MakeTask, tmp_path: Path, kinds: dict[str, dict[str, Any]]
 ) -> None:
     def on_gpu(results: Path, key: str) -> Task:
-        made = _task(task, results, key, **kinds[key])
-        return replace(made, device="cuda", engine="cuda_graph")
+        cpu_task = _task(task, results, key, **kinds[key])
+        return replace(cpu_task, device="cuda", engine="cuda_graph")
 
     _together([on_gpu(tmp_path / "both", key) for key in kinds])
     for key in kinds:

@@ -222,18 +222,18 @@ def test_a_run_whose_engine_fails_is_the_run_of_the_eager_engine(
     monkeypatch.setattr(completing, "open_backend", lambda *_: backend)
     # A CPU captures nothing and so is refused; what fails here is its part of the engine
     monkeypatch.setattr("ablate.training.engines.resolve", lambda name, device: name)
-    (asked, asked_store), outcome = eager, _run(tmp_path, engine)
+    (eager_outcome, eager_store), outcome = eager, _run(tmp_path, engine)
     assert outcome.exit_status == 0
     note, label = f"not {engine}: {reason}", "baseline, seed 1"
     assert {each.label: each.text for each in outcome.table.footnotes}[label] == (
         f"eager engine, {note}"
     )
-    assert label not in {each.label for each in asked.table.footnotes}
-    (record,), (expected,) = outcome.records.values(), asked.records.values()
+    assert label not in {each.label for each in eager_outcome.table.footnotes}
+    (record,), (expected,) = outcome.records.values(), eager_outcome.records.values()
     assert (record["engine"], record["engine_note"]) == ("eager", note)
     for key in ("hash", "status", "dev", "test"):
         assert record[key] == expected[key]
-    stores = Store(tmp_path / "results"), asked_store
+    stores = Store(tmp_path / "results"), eager_store
     curves = [_curve(store, record["hash"]) for store in stores]
     pd.testing.assert_frame_equal(*curves)
 

@@ -76,10 +76,10 @@ def test_the_nearest_value_is_chosen(
     tmp_path: Path, per_unit: float, fixed: float, multiple: int
 ) -> None:
     loaded = experiment(tmp_path, multiple_of=multiple)
-    cost, wanted = affine(per_unit, fixed), 1000 * multiple
-    target = fixed + per_unit * (wanted + 0.3 * multiple)
+    cost, nearest = affine(per_unit, fixed), 1000 * multiple
+    target = fixed + per_unit * (nearest + 0.3 * multiple)
     loaded = with_terms(loaded, tolerance=abs(per_unit * multiple / target) + 1e-6)
-    assert solve(loaded, loaded.rows[1], cost, target) == wanted
+    assert solve(loaded, loaded.rows[1], cost, target) == nearest
 
 
 def test_values_that_a_part_refuses_are_passed_over(tmp_path: Path) -> None:

@@ -45,9 +45,9 @@ FEW = {"steps": 40, "evaluate_every": 10, "batch_tokens": 200}
 
 
 def _spec(**changes: Any) -> dict[str, Any]:
-    given = {**SMALL, "devices_per_run": 2, **changes}
-    given["training"] = {**SMALL["training"], **FEW}
-    return RunSpec.model_validate(given).model_dump(mode="json")
+    fields = {**SMALL, "devices_per_run": 2, **changes}
+    fields["training"] = {**SMALL["training"], **FEW}
+    return RunSpec.model_validate(fields).model_dump(mode="json")
 
 
 BOTH = pytest.mark.parametrize("make", ["distributed", "fully_sharded"], indirect=True)
@@ -58,10 +58,10 @@ def make(task: MakeTask, request: pytest.FixtureRequest) -> Callable[[str], Task
     """Make a run on two devices; the parameter is its engine."""
     engine = getattr(request, "param", "distributed")
 
-    def made(key: str) -> Task:
+    def task_of(key: str) -> Task:
         return task(key, spec=_spec(), engine=engine, probe="measured")
 
-    return made
+    return task_of
 
 
 class FakeProcess:
@@ -277,11 +277,11 @@ class TestWithProcesses:
     def test_a_stopped_run_goes_on_with_the_same_numbers(
         self, make: Callable[[str], Task], store: Store
     ) -> None:
-        asked: list[None] = []
+        calls: list[None] = []
 
         def should_stop() -> bool:
-            asked.append(None)
-            return len(asked) == 20
+            calls.append(None)
+            return len(calls) == 20
 
         run_one(make("whole"), store, lambda *_: None, lambda: False)
         with pytest.raises(StoppedError):

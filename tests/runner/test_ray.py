@@ -77,15 +77,15 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def cluster(cache: Path) -> Iterator[Any]:
     """Return a cluster with two nodes of one core each, beside a head that does nothing."""
-    made = cluster_utils.Cluster(
+    cluster = cluster_utils.Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, **MEMORY}, shutdown_at_exit=True
     )
     for _ in range(2):
-        made.add_node(num_cpus=1, object_store_memory=MEMORY["object_store_memory"])
-    made.wait_for_nodes()
-    yield made
+        cluster.add_node(num_cpus=1, object_store_memory=MEMORY["object_store_memory"])
+    cluster.wait_for_nodes()
+    yield cluster
     ray.shutdown()
-    made.shutdown()
+    cluster.shutdown()
 
 
 def _run(results: Path, **options: Any) -> Store:
@@ -196,16 +196,16 @@ def test_a_run_on_two_devices_of_a_node_has_the_local_numbers(
 ) -> None:
     spec = tmp_path / "ranks.yaml"
     spec.write_text(ON_TWO_DEVICES, encoding="utf-8")
-    made = cluster_utils.Cluster(
+    cluster = cluster_utils.Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, **MEMORY}, shutdown_at_exit=True
     )
     try:
         for _ in range(2):
-            made.add_node(num_cpus=2, object_store_memory=MEMORY["object_store_memory"])
-        made.wait_for_nodes()
+            cluster.add_node(num_cpus=2, object_store_memory=MEMORY["object_store_memory"])
+        cluster.wait_for_nodes()
         numbers = {}
         places: dict[str, dict[str, Any]] = {
-            "ray": {"backend": "ray", "backend_options": {"address": made.address}},
+            "ray": {"backend": "ray", "backend_options": {"address": cluster.address}},
             "local": {"jobs": 2},
         }
         for name, options in places.items():
@@ -216,7 +216,7 @@ def test_a_run_on_two_devices_of_a_node_has_the_local_numbers(
             numbers[name] = _numbers(Store(tmp_path / name))
     finally:
         ray.shutdown()
-        made.shutdown()
+        cluster.shutdown()
     of_ray = capfd.readouterr().err
     assert len(numbers["ray"]) == 2
     assert numbers["ray"] == numbers["local"]
@@ -234,16 +234,16 @@ def _left_workers() -> list[str]:
 
 
 def _workers() -> list[str]:
-    found = []
+    commands = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().decode().split("\0")
             cache = f"ABLATE_CACHE={os.environ['ABLATE_CACHE']}"
             if "ablate.runner" in words and cache.encode() in (folder / "environ").read_bytes():
-                found.append(" ".join(words))
+                commands.append(" ".join(words))
         except OSError:
             continue
-    return found
+    return commands
 
 
 def test_the_nodes_of_a_call_have_one_kind_of_hardware(

@@ -43,13 +43,13 @@ def test_a_run_that_is_to_be_fresh_begins_anew(folder: Path, task: MakeTask) -> 
 def test_a_run_that_is_changed_begins_anew_and_goes_on_as_it_was_begun(
     changes: dict[str, Any], folder: Path, task: MakeTask
 ) -> None:
-    asked = task("row", engine="cuda_graph")
-    changed = asked.with_fallbacks(changes)
+    job = task("row", engine="cuda_graph")
+    changed = job.with_fallbacks(changes)
     assert changed.fallbacks == changes
     assert resume(changed, folder) == changed
     assert _names(folder) == ["changed.json", "log.txt"]
     (folder / "checkpoint.pt").touch()
-    for again in (changed, asked):  # at once, and after it was stopped
+    for again in (changed, job):  # at once, and after it was stopped
         resumed = resume(again, folder)
         assert (resumed.fallbacks, resumed.engine) == (changes, changed.engine)
         assert _names(folder) == ["changed.json", "checkpoint.pt", "log.txt"]

@@ -470,16 +470,16 @@ def test_a_run_whose_engine_failed_is_kept_as_the_run_that_was_made(
     name: str, store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:
     """The eager engine may draw other random numbers, and then its run has another hash."""
-    asked = task(name, engine="cuda_graph", eager_key="eager")
+    job = task(name, engine="cuda_graph", eager_key="eager")
     for _ in range(2):  # the second time there is nothing to do
-        _run([asked], store, diary, command)
+        _run([job], store, diary, command)
         assert _trained(store)[-1] == f"train {name} 1 eager"
     assert len(_trained(store)) == 1 + (name == "uncaptured")
     assert (_status(store, name), _status(store, "eager")) == ("failed", "done")
     outcome = store.load_outcome(name) or {}
     assert (outcome["hash"], outcome["is_fallback"]) == ("eager", True)
     assert outcome["engine_note"] == "not cuda_graph: no capture"
-    _run([replace(asked, fresh=True)], store, diary, command)
+    _run([replace(job, fresh=True)], store, diary, command)
     again = [*_trained(store)][1 + (name == "uncaptured") :]
     assert again == [*[f"train {name} 1"] * (name == "uncaptured"), f"train {name} 1 eager"]
 

@@ -116,8 +116,8 @@ def test_a_run_on_one_device_with_that_engine_is_an_error_in_words(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("pe.yaml").write_text(EXPERIMENT.replace("devices_per_run: 2\n", ""), encoding="utf-8")
-    asked = ["run", "pe.yaml", "--device", "cpu", "--engine", "fully_sharded"]
-    ended = CliRunner().invoke(app, asked)
+    arguments = ["run", "pe.yaml", "--device", "cpu", "--engine", "fully_sharded"]
+    ended = CliRunner().invoke(app, arguments)
     assert ended.exit_code == 2
     assert "splits a model over the devices of a run" in " ".join(ended.output.split())
 
@@ -140,7 +140,7 @@ def test_what_is_out_of_memory_with_whole_weights_is_the_same_run_with_split_one
         (record,) = outcome.records.values()
         return outcome, record, Store(results)
 
-    asked, expected, store = run("fully_sharded")
+    sharded_outcome, expected, store = run("fully_sharded")
     backend = Local([Device("cpu")] * 2, [sys.executable, "-c", WHOLE_WEIGHTS_DO_NOT_FIT])
     with monkeypatch.context() as patch:
         patch.setattr(completing, "open_backend", lambda *_: backend)
@@ -152,7 +152,7 @@ def test_what_is_out_of_memory_with_whole_weights_is_the_same_run_with_split_one
     assert {each.label: each.text for each in outcome.table.footnotes}["baseline, seed 1"] == (
         f"fully_sharded engine, {NOTE}"
     )
-    assert "baseline, seed 1" not in {each.label for each in asked.table.footnotes}
+    assert "baseline, seed 1" not in {each.label for each in sharded_outcome.table.footnotes}
     for key in ("hash", "status", "dev", "test"):
         assert record[key] == expected[key]
     weights = [(s.path(record["hash"]) / "model.safetensors").read_bytes() for s in (store, other)]

@@ -110,9 +110,9 @@ def test_the_script_asks_for_what_the_command_asks_for(
     ):
         backend.detach([one_per_process([task("a")]), one_per_process([task("b")])])
     script = (commands / "script").read_text().splitlines()
-    asked = {line.removeprefix("#SBATCH --") for line in script if line.startswith("#SBATCH")}
+    directives = {line.removeprefix("#SBATCH --") for line in script if line.startswith("#SBATCH")}
     logs = tmp_path / "slurm" / "logs"
-    assert asked == {
+    assert directives == {
         *["array=0-1%2", "partition=gpu", "time=720", "gpus-per-task=1", "ntasks-per-node=1"],
         *["account=lab", "mem=40GB", "exclusive", "licenses=matlab:1", "requeue", "nodes=1"],
         *["signal=USR2@90", "job-name=ablate", "open-mode=append", "wckey=submitit"],
@@ -306,5 +306,5 @@ def test_the_command_of_the_readme_works_as_written(
     assert done.exit_code == 0, done.output
     assert "submitted: 16 jobs (7)" in done.output
     script = (commands / "script").read_text()
-    for asked in ("partition=gpu", "time=240", "gpus-per-task=1", "array=0-15%16"):
-        assert f"#SBATCH --{asked}\n" in script
+    for directive in ("partition=gpu", "time=240", "gpus-per-task=1", "array=0-15%16"):
+        assert f"#SBATCH --{directive}\n" in script
