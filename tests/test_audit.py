@@ -117,7 +117,7 @@ def test_s0_5_shorter_sequences_take_the_beginning_and_longer_ones_are_refused()
 def test_s0_6_dropout_acts_on_the_sum_of_embedding_and_position() -> None:
     model = built("notebook_0", n_layers=1)
     inputs: list[Tensor] = []
-    model.encoder.layers[0].register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+    model.encoder.layers[0].register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     ids = torch.arange(4, 204)[None]
     whole = model.embedding.src(ids) + table_of("notebook_0")[:200]
     model.encode(ids)
@@ -264,15 +264,15 @@ def test_s2_8_cross_attention_sees_every_source_token_but_padding() -> None:
     model = shallow("notebook_2")
     cross = model.decoder.blocks[0].cross_attention
     assert cross is not None
-    given: dict[str, Tensor] = {}
+    inputs: dict[str, Tensor] = {}
     for name in ("q", "k", "v"):
         layer = getattr(cross, name)
-        layer.register_forward_hook(lambda _m, x, _y, name=name: given.update({name: x[0]}))
+        layer.register_forward_hook(lambda _m, x, _y, name=name: inputs.update({name: x[0]}))
     memory = model.encode(SRC)
     memory.states.retain_grad()
     model.hidden(TGT, memory)[:, 0].square().sum().backward()
-    assert given["k"] is given["v"] is memory.states
-    assert given["q"].shape == (2, 8, 512)
+    assert inputs["k"] is inputs["v"] is memory.states
+    assert inputs["q"].shape == (2, 8, 512)
     assert memory.states.grad is not None
     reached = memory.states.grad.abs().sum(-1) > 0
     assert torch.equal(reached, SRC != PAD)

@@ -20,9 +20,9 @@ from claims import CLAIMS, Claim, Effect, effect_of, holm, judge, verdict_of  # 
 CONTENT = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("given", CONTENT["claims"], ids=lambda given: given["claim"])
-def test_every_claim_is_about_a_row_that_exists_with_new_seeds(given: dict[str, object]) -> None:
-    claim = Claim(**given)  # type: ignore[arg-type]
+@pytest.mark.parametrize("fields", CONTENT["claims"], ids=lambda fields: fields["claim"])
+def test_every_claim_is_about_a_row_that_exists_with_new_seeds(fields: dict[str, object]) -> None:
+    claim = Claim(**fields)  # type: ignore[arg-type]
     experiment = config.load(ROOT / "experiments" / f"{claim.experiment}.yaml")
     names = {row.name for row in experiment.rows}
     assert {claim.row, claim.against} <= names

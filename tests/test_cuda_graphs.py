@@ -44,10 +44,10 @@ def test_a_capturer_that_was_made_in_inference_mode_serves_training_too(
 def test_captures_that_are_no_longer_used_live_as_long_as_the_others(machine: CudaMachine) -> None:
     capturer, x = GraphCapturer(machine.device), torch.ones(2, 2)
     capturer.warm_up(lambda: x @ x)
-    kept = capturer.capture("one", lambda: x @ x)
+    replay = capturer.capture("one", lambda: x @ x)
     dropped = capturer.capture("another", lambda: x + x)
     del dropped
-    assert kept().tolist() == [[2.0, 2.0], [2.0, 2.0]]
+    assert replay().tolist() == [[2.0, 2.0], [2.0, 2.0]]
 
 
 def test_work_waits_for_the_streams_of_its_own_device(machine: CudaMachine) -> None:

@@ -333,9 +333,9 @@ def test_studies_on_multi30k_start_from_transformer_tiny_and_its_published_numbe
     tiny = load("presets/multi30k_tiny")
     for name in TWICE - {"vaswani_table3"}:
         study = load(f"multi30k/{name}")
-        kept = {"position"} if name == "pe" else set()
+        own_keys = {"position"} if name == "pe" else set()
         ours, theirs = study.rows[0].spec, tiny.rows[0].spec
-        assert ours.model.model_dump(exclude=kept) == theirs.model.model_dump(exclude=kept)
+        assert ours.model.model_dump(exclude=own_keys) == theirs.model.model_dump(exclude=own_keys)
         assert ours.model_dump(exclude={"model"}) == theirs.model_dump(exclude={"model"})
         assert study.published == tiny.published
         assert study.question == load(name).question

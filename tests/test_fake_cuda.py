@@ -155,14 +155,14 @@ def test_a_graph_that_dies_in_another_capture_spoils_it() -> None:
 @pytest.mark.usefixtures("machine")
 def test_the_end_of_a_graph_takes_the_workspace_of_the_others_on_its_stream() -> None:
     x, stream = torch.ones(2, 2), torch.cuda.Stream(torch.device("cuda", 1))
-    kept, _ = capture(lambda: x @ x, stream=stream)
+    graph, _ = capture(lambda: x @ x, stream=stream)
     elsewhere, _ = capture(lambda: x @ x)
     dropped, _ = capture(lambda: x + x, stream=stream)
-    kept.replay()
+    graph.replay()
     del dropped
     elsewhere.replay()
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        kept.replay()
+        graph.replay()
 
 
 @pytest.mark.usefixtures("machine")

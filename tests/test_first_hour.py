@@ -62,13 +62,13 @@ def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first_hour: ModuleType)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     def run(questions: dict[str, list[str]], *words: str) -> int:
-        asked = []
+        instances = []
         for name, names in questions.items():
             journal = str(tmp_path / "journal")
             text = HEAD.format(names=names, journal=journal) if names else "import nothing_at_all"
             (scripts / f"{name}.py").write_text(text, encoding="utf-8")
-            asked.append(first_hour.Question(name, 1, "What is it?"))
-        monkeypatch.setattr(first_hour, "QUESTIONS", tuple(asked))
+            instances.append(first_hour.Question(name, 1, "What is it?"))
+        monkeypatch.setattr(first_hour, "QUESTIONS", tuple(instances))
         output = ["--output", str(tmp_path / "answers")]
         monkeypatch.setattr(sys, "argv", ["first_hour", "--device", "cpu", *output, *words])
         status = first_hour.main()
@@ -212,9 +212,9 @@ def test_every_registered_part_is_asked_about(script: Callable[[str], ModuleType
     from ablate.registry import slots
     from tests.tiny import MODEL_SLOTS
 
-    asked = set(script("parts").items())
+    items = set(script("parts").items())
     for slot in (*MODEL_SLOTS, "objective", "optimizer"):
-        assert {f"{slot}: {name}" for name in slots()[slot]} <= asked
+        assert {f"{slot}: {name}" for name in slots()[slot]} <= items
 
 
 @pytest.mark.parametrize("question", ["capture_rules", "pieces"])

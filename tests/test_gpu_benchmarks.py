@@ -118,7 +118,7 @@ def test_our_rounds_are_replays(own_batches: bool, machine: CudaMachine) -> None
     ]
 
 
-def asked(name: str, machine: CudaMachine) -> str:
+def reply(name: str, machine: CudaMachine) -> str:
     """Return the line that an item about captures answers."""
     setting = module("gpu.script").Setting(machine.device, reduced=True, output=Path())
     line = module("gpu.capture_rules").ITEMS[name](setting).line
@@ -130,11 +130,11 @@ def asked(name: str, machine: CudaMachine) -> str:
 def test_questions_about_captures_are_asked_of_a_gpu_that_has_their_rules(
     machine: CudaMachine,
 ) -> None:
-    assert asked("captured_again", machine) == "three captures, one after the other, from one pool"
-    assert asked("no_longer_used", machine) == "replays differ by 0.0e+00"
-    assert "illegal memory access" in asked("destroyed_beside_others", machine)
+    assert reply("captured_again", machine) == "three captures, one after the other, from one pool"
+    assert reply("no_longer_used", machine) == "replays differ by 0.0e+00"
+    assert "illegal memory access" in reply("destroyed_beside_others", machine)
     assert (
-        asked("dropout_draws", machine) == "each replay draws anew, and the same from the same seed"
+        reply("dropout_draws", machine) == "each replay draws anew, and the same from the same seed"
     )
 
 
@@ -147,7 +147,7 @@ def test_questions_about_captures_are_asked_of_a_gpu_that_has_their_rules(
     ],
 )
 def test_what_spoils_a_capture_is_an_answer(name: str, line: str, machine: CudaMachine) -> None:
-    assert asked(name, machine).startswith(line)
+    assert reply(name, machine).startswith(line)
 
 
 @pytest.mark.usefixtures("_benchmarks")

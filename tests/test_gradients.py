@@ -188,9 +188,9 @@ def confidence_penalty(logits: Tensor, targets: Tensor, beta: float, epsilon: fl
 
 
 def r_drop(logits: Tensor, targets: Tensor, alpha: float, epsilon: float) -> Tensor:
-    (one, other), (wanted, _) = logits.chunk(2), targets.chunk(2)
+    (one, other), (labels, _) = logits.chunk(2), targets.chunk(2)
     total = label_smoothing(logits, targets, "uniform", epsilon) / 2
-    for (row1, _), (row2, _) in zip(tokens(one, wanted), tokens(other, wanted), strict=True):
+    for (row1, _), (row2, _) in zip(tokens(one, labels), tokens(other, labels), strict=True):
         p1, p2 = log_p(row1).exp(), log_p(row2).exp()
         divergence = (p1 * (p1 / p2).log()).sum() + (p2 * (p2 / p1).log()).sum()
         total = total + alpha / 4 * divergence
@@ -304,8 +304,8 @@ def test_the_gradient_of_an_embedding_is_that_of_differences(
 
     def run(hook: str, argument: Tensor) -> Callable[..., Tensor]:
         def call(*weights: Tensor) -> Tensor:
-            given = dict(zip(paths, weights, strict=True))
-            return torch.func.functional_call(_Hook(part, hook), _under("part", given), (argument,))
+            state = dict(zip(paths, weights, strict=True))
+            return torch.func.functional_call(_Hook(part, hook), _under("part", state), (argument,))
 
         return call
 

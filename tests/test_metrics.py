@@ -59,9 +59,9 @@ def test_a_metric_of_ones_own_is_a_column_with_differences_and_no_new_run(
     titles = [column.title for block in table.blocks for column in block.columns]
     assert {"my_metric test", "Δmy_metric test", "chrF test"} <= set(titles)
     monkeypatch.setattr(api.Outcome, "score", None, raising=False)
-    kept = [json.loads(file.read_text()) for file in Path("results").glob("runs/*/metrics.json")]
-    assert len(kept) == 6
-    assert {len(scores) for scores in kept} == {len(made_up.SETS)}
+    metrics = [json.loads(file.read_text()) for file in Path("results").glob("runs/*/metrics.json")]
+    assert len(metrics) == 6
+    assert {len(scores) for scores in metrics} == {len(made_up.SETS)}
 
 
 def test_what_was_computed_is_not_computed_again(
@@ -114,17 +114,17 @@ def test_the_weights_of_comet_are_the_users_and_its_package_an_extra(
     monkeypatch.setitem(sys.modules, "comet", None)
     with pytest.raises(ValueError, match=r"pip install 'ablate-transformer\[comet\]'"):
         metric.score(["a"], ["b"], ["c"])
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     def predict(samples: Any, **options: Any) -> Any:
-        asked.append((samples, options))
+        calls.append((samples, options))
         return SimpleNamespace(system_score=0.75)
 
     fake = ModuleType("comet")
     fake.load_from_checkpoint = lambda path: SimpleNamespace(predict=predict)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "comet", fake)
     assert metric.score(["a"], ["b"], ["c"]) == 75.0
-    assert asked == [([{"src": "a", "mt": "b", "ref": "c"}], {"batch_size": 16, "gpus": 0})]
+    assert calls == [([{"src": "a", "mt": "b", "ref": "c"}], {"batch_size": 16, "gpus": 0})]
     text = "metrics: {name: comet, model: weights.ckpt}\n"
     below = Path("below")
     below.mkdir()

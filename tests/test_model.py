@@ -76,9 +76,9 @@ def test_word_dropout_leaves_positions(side: str) -> None:
     model(src, tgt)
     words = model.embedding.src(src) if side == "encoder" else model.embedding.tgt(tgt)
     word = inputs[0] - stack.position.table[: words.size(1)]
-    kept = word.abs().amax(dim=-1) > 1e-6
-    assert 0 < kept.sum() < kept.numel()
-    torch.testing.assert_close(word, 2 * words * kept[:, :, None])
+    is_kept = word.abs().amax(dim=-1) > 1e-6
+    assert 0 < is_kept.sum() < is_kept.numel()
+    torch.testing.assert_close(word, 2 * words * is_kept[:, :, None])
 
 
 def test_head_dropout_drops_whole_heads_of_a_sentence() -> None:

@@ -52,9 +52,9 @@ def measured(race: str, contender: str) -> str:
 
 
 def test_the_table_of_the_experiment_is_the_one_that_is_kept() -> None:
-    in_readme, kept = tables("README.md")[""], tables("results", "pe", "table.md")[""]
+    in_readme, in_results = tables("README.md")[""], tables("results", "pe", "table.md")[""]
     assert {"BLEU test", "ΔBLEU test", "memory MiB"} <= in_readme[0].keys()
-    for row, whole in zip(in_readme, kept, strict=True):
+    for row, whole in zip(in_readme, in_results, strict=True):
         assert row.items() <= whole.items()
 
 

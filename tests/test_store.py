@@ -241,13 +241,13 @@ def test_a_name_that_is_not_of_one_run_is_an_error(named: Store, name: str, reas
 
 
 @pytest.mark.parametrize(
-    ("wanted", "reason"), [("aa", "several runs: aab0, aac0"), ("c", "no run 'c'"), ("", "no run")]
+    ("prefix", "reason"), [("aa", "several runs: aab0, aac0"), ("c", "no run 'c'"), ("", "no run")]
 )
-def test_a_run_that_is_not_one_run_is_an_error(store: Store, wanted: str, reason: str) -> None:
+def test_a_run_that_is_not_one_run_is_an_error(store: Store, prefix: str, reason: str) -> None:
     for run in ("aab0", "aac0"):
         store.save({"hash": run})
     with pytest.raises(StoreError, match=reason):
-        store.find(wanted)
+        store.find(prefix)
 
 
 def test_a_run_that_was_made_in_place_of_another_is_its_outcome(named: Store) -> None:

@@ -76,7 +76,7 @@ def test_runs_are_listed_with_what_is_known(results: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "labels"),
+    ("filters", "labels"),
     [
         ({"statuses": ["failed"]}, ["other:none:1"]),
         ({"labels": ["small"]}, ["small:baseline:1", "small:baseline:2"]),
@@ -86,15 +86,15 @@ def test_runs_are_listed_with_what_is_known(results: Path) -> None:
         ({"labels": ["sma"]}, []),
     ],
 )
-def test_runs_are_chosen(wanted: dict[str, Any], labels: list[str], results: Path) -> None:
-    assert sorted(run.label for run in api.runs(results, **wanted)) == labels
+def test_runs_are_chosen(filters: dict[str, Any], labels: list[str], results: Path) -> None:
+    assert sorted(run.label for run in api.runs(results, **filters)) == labels
 
 
 def test_garbage_is_what_no_experiment_needs(results: Path) -> None:
-    asked = api.collect_garbage(results, [_spec(results)], is_trial=True)
-    assert sorted(run.label for run in asked) == ["e" * 16, "other:none:1"]
+    garbage = api.collect_garbage(results, [_spec(results)], is_trial=True)
+    assert sorted(run.label for run in garbage) == ["e" * 16, "other:none:1"]
     assert len(api.runs(results)) == 4
-    assert api.collect_garbage(results, [_spec(results)]) == asked
+    assert api.collect_garbage(results, [_spec(results)]) == garbage
     assert [run.label for run in api.runs(results)] == ["small:baseline:1", "small:baseline:2"]
 
 

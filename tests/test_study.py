@@ -139,10 +139,10 @@ def test_python_and_yaml_give_the_same_runs(tmp_path: Path) -> None:
     )
     experiment = ablate.Experiment.baseline("same", CHANGES, seeds=[1, 2])
     experiment = experiment.variant("learned", {"model.position": "learned"})
-    made = ablate.hashes(experiment, results=tmp_path / "results")
-    assert made == ablate.hashes(written, results=tmp_path / "results")
-    assert list(made) == [("baseline", 1), ("baseline", 2), ("learned", 1), ("learned", 2)]
-    assert len(set(made.values())) == 4
+    hashes = ablate.hashes(experiment, results=tmp_path / "results")
+    assert hashes == ablate.hashes(written, results=tmp_path / "results")
+    assert list(hashes) == [("baseline", 1), ("baseline", 2), ("learned", 1), ("learned", 2)]
+    assert len(set(hashes.values())) == 4
     assert api.plan(experiment.save(tmp_path / "again.yaml")).rows[1].name == "learned"
 
 

@@ -45,11 +45,11 @@ def test_a_trial_leaves_the_table_of_the_whole_experiment(
     trial = run(path, STEPS, seeds=[1], only=["none"])
     assert (results / "pe" / "table.md").read_text(encoding="utf-8") == before
     folder = results / "pe" / "trials" / "training.steps=3_none_seeds=1-"
-    [made] = (results / "pe" / "trials").iterdir()
-    assert not [*made.glob("*.svg")], "no figures were asked for"
-    assert str(made).startswith(str(folder))
-    assert "trial" in (made / "table.md").read_text(encoding="utf-8")
-    assert str(made) in capsys.readouterr().err
+    [trial_folder] = (results / "pe" / "trials").iterdir()
+    assert not [*trial_folder.glob("*.svg")], "no figures were asked for"
+    assert str(trial_folder).startswith(str(folder))
+    assert "trial" in (trial_folder / "table.md").read_text(encoding="utf-8")
+    assert str(trial_folder) in capsys.readouterr().err
     assert trial.table.trial == (
         "the baseline has training.steps=3",
         "1 of 3 rows left out (rms)",
