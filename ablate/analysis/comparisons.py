@@ -26,21 +26,21 @@ _SCORES = ("bleu", "bleu_lc_tok", "chrf", "exact_match")
 _LOSSES = ("nll", "bits_per_character")
 
 _INFLUENCES: dict[str, Callable[[SentenceStatistics], Floats]] = {
-    "bleu": lambda kept: sentences.influences(kept.bleu, sentences.bleu),
-    "chrf": lambda kept: sentences.influences(kept.chrf, sentences.chrf),
-    "nll": lambda kept: _of_ratio(kept.nll, kept.target_tokens),
-    "bits_per_character": lambda kept: _of_ratio(kept.nll / np.log(2), kept.characters),
+    "bleu": lambda stats: sentences.influences(stats.bleu, sentences.bleu),
+    "chrf": lambda stats: sentences.influences(stats.chrf, sentences.chrf),
+    "nll": lambda stats: _of_ratio(stats.nll, stats.target_tokens),
+    "bits_per_character": lambda stats: _of_ratio(stats.nll / np.log(2), stats.characters),
 }
 
 
 def comparisons(
-    summaries: Sequence[Summary], kept: Sentences | None = None, metrics: Sequence[str] = ()
+    summaries: Sequence[Summary], statistics: Sentences | None = None, metrics: Sequence[str] = ()
 ) -> Comparisons:
     """Compare the rows in each score and each loss that some of them have, on dev and test sets.
 
     Args:
         summaries: the rows, baseline first.
-        kept: what each sentence contributes; intervals for new sentences need it.
+        statistics: what each sentence contributes; intervals for new sentences need it.
         metrics: further scores of test sets, by name.
     """
     diverged = {
@@ -57,8 +57,8 @@ def comparisons(
             for each in summaries
         }
         compared = compare(values, diverged, is_score=kind in scores)
-        if section == "test" and kind in _INFLUENCES and kept:
-            compared = _with_new_sentences(compared, metric, summaries[0].name, kept)
+        if section == "test" and kind in _INFLUENCES and statistics:
+            compared = _with_new_sentences(compared, metric, summaries[0].name, statistics)
         by_metric[metric] = compared
     return by_metric
 
@@ -69,13 +69,13 @@ def higher_is_better(metric: str) -> bool:
 
 
 def _with_new_sentences(
-    compared: Comparison, metric: str, baseline: str, kept: Sentences
+    compared: Comparison, metric: str, baseline: str, statistics: Sentences
 ) -> Comparison:
     """Add to each row the interval that holds for new sentences too, where these are kept."""
     _, test_set, kind = metric.split(".")
     influences = {
         run: _INFLUENCES[kind](of_sets[test_set])
-        for run, of_sets in kept.items()
+        for run, of_sets in statistics.items()
         if test_set in of_sets
     }
     differences = {

@@ -307,8 +307,8 @@ class _Runs:
         else:
             whole = ready(self._path, options, rows)
         self.experiment = whole.whole
-        wanted = tuple(run for run in whole.runs if key_of(run) in runs)
-        return replace(whole, runs=wanted, tabulated=wanted)
+        subset = tuple(run for run in whole.runs if key_of(run) in runs)
+        return replace(whole, runs=subset, tabulated=subset)
 
 
 def _run_and_forecast(

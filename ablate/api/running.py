@@ -130,13 +130,13 @@ def sentences(records: Records, store: Store) -> Sentences:
     Raises:
         StoreError: if a file cannot be read.
     """
-    kept: dict[tuple[str, int], dict[str, SentenceStatistics]] = {}
+    statistics: dict[tuple[str, int], dict[str, SentenceStatistics]] = {}
     for run, record in records.items():
         for test_set, scores in record.get("test", {}).items():
             path = store.path(record["hash"]) / str(scores.get("sentences", ""))
             if path.is_file() and (read := _read_sentences(path, record)):
-                kept.setdefault(run, {})[test_set] = read
-    return kept
+                statistics.setdefault(run, {})[test_set] = read
+    return statistics
 
 
 def _read_sentences(path: Path, record: Mapping[str, Any]) -> SentenceStatistics | None:
@@ -155,14 +155,14 @@ def _read_sentences(path: Path, record: Mapping[str, Any]) -> SentenceStatistics
 def _table(
     selection: Selection, records: Records, store: Store, layout: Layout = "ours"
 ) -> reporting.Table:
-    kept = sentences(records, store)
+    statistics = sentences(records, store)
     experiment = selection.experiment
     records = scored(records, selection.corpus, experiment.metrics, store)
-    table = reporting.table(experiment, records, kept, trials.remarks(selection), layout)
+    table = reporting.table(experiment, records, statistics, trials.remarks(selection), layout)
     details = reporting.Details(
         experiment=experiment,
         records=records,
-        sentences=kept,
+        sentences=statistics,
         folders={run: store.path(record["hash"]) for run, record in records.items()},
         read_texts=lambda: _texts(selection.corpus),
         arguments=trials.arguments(selection),

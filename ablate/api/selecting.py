@@ -323,8 +323,8 @@ def _stored(
         fingerprint = fingerprints.of(run.spec.corpus)
         if fingerprint is None:
             continue
-        wanted = run.spec.training.precision
-        precision = auto if wanted == "auto" else wanted
+        setting = run.spec.training.precision
+        precision = auto if setting == "auto" else setting
         key = (key_of(run), precision, random_draws(engine, run.spec.training))
         if key not in hashes:
             hashes[key] = hash_of(run.spec, fingerprint, precision, engine)

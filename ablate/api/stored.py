@@ -103,13 +103,13 @@ def runs(
         for folder in sorted((store.results / "runs").glob("*"))
         if folder.is_dir()
     ]
-    kept = [
+    matches = [
         run
         for run in known
         if (not statuses or run.status in statuses)
         and (not labels or any(_fits(run, label) for label in labels))
     ]
-    return sorted(kept, key=lambda run: (run.experiment or "", run.row or "", run.seed or 0))
+    return sorted(matches, key=lambda run: (run.experiment or "", run.row or "", run.seed or 0))
 
 
 def remove(
@@ -179,8 +179,8 @@ def _hashes(spec: Path | str, store: Store) -> set[str]:
                 "distinguished from others; fetch it first"
             )
         for precision, engine in product(PRECISIONS, ENGINES):
-            wanted = run.spec.training.precision
-            resolved = precision if wanted == "auto" else wanted
+            setting = run.spec.training.precision
+            resolved = precision if setting == "auto" else setting
             hashes.add(hash_of(run.spec, fingerprint, resolved, engine))
     return hashes
 

@@ -107,21 +107,21 @@ def _of_experiment(selection: Selection, store: Store) -> Iterator[dict[str, Any
 def _changes(selection: Selection, record: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Return what a stored run has that its row in the file has not; None if that is too much."""
     row = next(row for row in selection.whole.rows if row.name == record["variant"])
-    wanted = row.spec.model_dump(mode="json")
-    stored = {**record["spec"], "seed": wanted["seed"]}
-    if wanted["training"]["precision"] == "auto":
+    current = row.spec.model_dump(mode="json")
+    stored = {**record["spec"], "seed": current["seed"]}
+    if current["training"]["precision"] == "auto":
         stored["training"] = {**stored["training"], "precision": "auto"}
-    changes = tuple(_differences(wanted, stored))
+    changes = tuple(_differences(current, stored))
     return changes if len(changes) <= _MOST_VALUES else None
 
 
-def _differences(wanted: Any, stored: Any, path: str = "") -> Iterator[str]:
-    """Yield ``path=value`` for each value that is stored and not wanted."""
-    are_mappings = isinstance(wanted, Mapping) and isinstance(stored, Mapping)
-    if are_mappings and wanted.get("name") == stored.get("name"):
+def _differences(current: Any, stored: Any, path: str = "") -> Iterator[str]:
+    """Yield ``path=value`` for each value that is stored and not current."""
+    are_mappings = isinstance(current, Mapping) and isinstance(stored, Mapping)
+    if are_mappings and current.get("name") == stored.get("name"):
         for key in stored:
-            yield from _differences(wanted.get(key), stored[key], f"{path}.{key}".lstrip("."))
-    elif wanted != stored:
+            yield from _differences(current.get(key), stored[key], f"{path}.{key}".lstrip("."))
+    elif current != stored:
         text = yaml.safe_dump(stored, default_flow_style=True, width=1000)
         yield f"{path}={text.removesuffix('...' + chr(10)).strip()}"
 

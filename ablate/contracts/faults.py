@@ -174,11 +174,11 @@ def _constructor(entry: Entry, method: Callable[..., None]) -> Callable[..., Non
         try:
             signature.bind(part, *arguments, **options)
         except TypeError as error:
-            given = f"{len(arguments)} argument{'s' * (len(arguments) != 1)}"
+            actual = f"{len(arguments)} argument{'s' * (len(arguments) != 1)}"
             raise ContractError(
                 entry,
                 f"the constructor of {entry.cls.__name__} does not take what the program gives, "
-                f"{given} by position ({error}); it begins with those of the contract, "
+                f"{actual} by position ({error}); it begins with those of the contract, "
                 f"(self, {expected}), and has its options after a *",
             ) from error
         method(part, *arguments, **options)

@@ -15,9 +15,9 @@ _LEAST_GRADIENT = 1e-9
 def shapes(case: Case) -> None:
     """The model has a row of logits for every target token, each a number."""
     logits = case.model(ids(2, 7), ids(2, 5))
-    wanted = (2, 5, VOCABULARY.n_tgt)
+    expected = (2, 5, VOCABULARY.n_tgt)
     case.demand(
-        logits.shape == wanted, f"the logits have shape {tuple(logits.shape)}, not {wanted}"
+        logits.shape == expected, f"the logits have shape {tuple(logits.shape)}, not {expected}"
     )
     case.demand(bool(logits.isfinite().all()), "some logits are infinite or NaN")
 

@@ -79,14 +79,14 @@ class Iwslt14(RemoteCorpus):
         names = [*talks.values(), *tests[self.src], *tests[self.tgt]]
         with members(self.files.path(ARCHIVE), names) as files:
             src, tgt = (self._cased(_spoken(files[talks[x]])) for x in (self.src, self.tgt))
-            kept, notes = cleaned("train", src, tgt, self._limits)
+            bitext, notes = cleaned("train", src, tgt, self._limits)
             test, more = self._test(files, tests)
         return CorpusText(
             name="iwslt14",
             src=self.src,
             tgt=self.tgt,
-            train=_rows(kept, is_dev=False),
-            dev=_rows(kept, is_dev=True),
+            train=_rows(bitext, is_dev=False),
+            dev=_rows(bitext, is_dev=True),
             tests={"test": test},
             notes=(_TRUSTED, *notes, *more),
         )

@@ -125,14 +125,14 @@ def cleaned(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, tu
         DataError: if the sides do not match, or no pair is good.
     """
     problems = _Problems(limits)
-    kept = Bitext.on_disk(problems.filter(paired(name, src, tgt)))
+    bitext = Bitext.on_disk(problems.filter(paired(name, src, tgt)))
     if not problems.n_pairs:
-        return kept, ()
-    n_pairs = len(kept) + problems.n_pairs
+        return bitext, ()
+    n_pairs = len(bitext) + problems.n_pairs
     note = f"{name}: {problems.n_pairs} of {n_pairs} pairs left out: {problems.summary()}"
-    if not len(kept):
+    if not len(bitext):
         raise DataError(note)
-    return kept, (note,)
+    return bitext, (note,)
 
 
 def complete(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, tuple[str, ...]]:

@@ -131,9 +131,9 @@ class _Lattice:
 
     def drop(self, used: NDArray[np.bool_]) -> None:
         """Remove the edges of pieces that are not in use."""
-        kept = used[self._piece]
-        self._end, self._from = self._end[kept], self._from[kept]
-        self._to, self._piece = self._to[kept], self._piece[kept]
+        is_used = used[self._piece]
+        self._end, self._from = self._end[is_used], self._from[is_used]
+        self._to, self._piece = self._to[is_used], self._piece[is_used]
 
     def expected_counts(self, scores: Floats, n_words: Floats) -> Floats:
         """Return how often each piece occurs, in expectation over all segmentations."""

@@ -19,7 +19,7 @@ from ablate.doctor.workload import (
     TINY,
     batches,
     digest,
-    engine,
+    fresh_engine,
     matrix_rate,
     weights,
 )
@@ -228,24 +228,24 @@ def _device(target: Target) -> tuple[torch.device, Device]:
 def _trained(name: str, device: torch.device) -> tuple[list[float], Tensor, Tensor, str]:
     """Return losses and norms of some steps, the weights before and after, and the note."""
     numbers: list[float] = []
-    with engine(name, SMALL, device) as made:
-        start = weights(made)
+    with fresh_engine(name, SMALL, device) as engine:
+        start = weights(engine)
         for batch in batches(SMALL, 2, device) * _N_PASSES:
-            step = made.step([batch])
+            step = engine.step([batch])
             numbers += [float(step.loss), float(step.gradient_norm)]
-        return numbers, start, weights(made), made.note
+        return numbers, start, weights(engine), engine.note
 
 
 def _digest_of_steps(
     name: str, device: torch.device, seed: int, between: Callable[[], None] = lambda: None
 ) -> str:
     """Return the digest of the weights after some steps with dropout."""
-    with engine(name, SMALL, device, dropout=0.1) as made:
+    with fresh_engine(name, SMALL, device, dropout=0.1) as engine:
         torch.manual_seed(seed)
         for batch in batches(SMALL, 2, device) * _N_PASSES:
-            made.step([batch])
+            engine.step([batch])
             between()
-        return digest(made)
+        return digest(engine)
 
 
 def _fastest_steps(
@@ -260,7 +260,7 @@ def _fastest_steps(
     size = TINY if device.type == "cuda" else LAPTOP
     batch = batches(size, 1, device)[0]
     make = partial(
-        engine,
+        fresh_engine,
         size=size,
         device=device,
         dropout=0.1,
@@ -268,12 +268,12 @@ def _fastest_steps(
         cores=devices.n_cores(),
     )
     with ExitStack() as ends:
-        made = {name: ends.enter_context(make(name)) for name in names}
+        engines = {name: ends.enter_context(make(name)) for name in names}
         rounds: list[dict[str, float]] = []
         for _ in range(_N_PASSES + _N_ROUNDS):
-            rounds.append({n: timed(partial(e.step, [batch]), device) for n, e in made.items()})
+            rounds.append({n: timed(partial(e.step, [batch]), device) for n, e in engines.items()})
         fastest = {name: min(times[name] for times in rounds[_N_PASSES:]) for name in names}
-        last = made[names[-1]]
+        last = engines[names[-1]]
         n_flops = count_flops(last.model, batch) * batch.n_tokens
         torch.set_num_threads(last.cores)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32

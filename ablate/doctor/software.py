@@ -62,16 +62,16 @@ def libraries(_: Target) -> CheckResult:
         return _undeclared()
     versions: dict[str, str] = {}
     faults, remedies = [], []
-    for name, wanted in declared.libraries.items():
+    for name, requirement in declared.libraries.items():
         try:
             versions[name] = version(name)
         except PackageNotFoundError:
             faults.append(f"{name} is missing")
         else:
-            if allows(wanted, versions[name]):
+            if allows(requirement, versions[name]):
                 continue
-            faults.append(f"{name} {versions[name]} is outside {wanted}")
-        remedies.append(f"'{name}{wanted}'")
+            faults.append(f"{name} {versions[name]} is outside {requirement}")
+        remedies.append(f"'{name}{requirement}'")
     if faults:
         return broken(f"{'; '.join(faults)}: pip install {' '.join(remedies)}", **versions)
     notable = ", ".join(f"{name} {versions[name]}" for name in _NOTABLE if name in versions)
@@ -118,11 +118,11 @@ def _declared() -> Declared | None:
             ranges = _ranges(project["dependencies"])
             return Declared(project["requires-python"], ranges, "pyproject.toml")
     try:
-        wanted = metadata(_DISTRIBUTION)["Requires-Python"] or ""
+        python = metadata(_DISTRIBUTION)["Requires-Python"] or ""
     except PackageNotFoundError:
         return None
     texts = [text for text in requires(_DISTRIBUTION) or () if "extra ==" not in text]
-    return Declared(wanted, _ranges(texts), f"{_DISTRIBUTION} as installed")
+    return Declared(python, _ranges(texts), f"{_DISTRIBUTION} as installed")
 
 
 def _ranges(requirements: Sequence[str]) -> dict[str, str]:

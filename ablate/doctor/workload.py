@@ -86,12 +86,12 @@ def batches(size: Size, n: int, device: torch.device) -> list[Batch]:
         flat[np.cumsum(lengths) - 1] = EOS
         return Ragged(flat, lengths)
 
-    made = Batches(Encoded(side(), side()), size.batch_tokens, PAD, device)
-    return [made.make(rows) for rows in made.epoch(1, 0)[:n]]
+    batches = Batches(Encoded(side(), side()), size.batch_tokens, PAD, device)
+    return [batches.make(rows) for rows in batches.epoch(1, 0)[:n]]
 
 
 @contextmanager
-def engine(
+def fresh_engine(
     name: str,
     size: Size,
     device: torch.device,
@@ -108,22 +108,22 @@ def engine(
     optimizer = make_optimizer(run, model)
     set_lr(optimizer, LEARNING_RATE)
     step_config = StepConfig.of(run.training, precision)
-    made = make_engine(name, model, step_config, optimizer)
-    made.cores = cores
+    engine = make_engine(name, model, step_config, optimizer)
+    engine.cores = cores
     try:
-        yield made
+        yield engine
     finally:
-        made.close()
+        engine.close()
 
 
-def weights(made: Engine) -> torch.Tensor:
+def weights(engine: Engine) -> torch.Tensor:
     """Return all weights as one vector, on the CPU in double precision."""
-    return torch.cat([p.detach().flatten().double().cpu() for p in made.model.parameters()])
+    return torch.cat([p.detach().flatten().double().cpu() for p in engine.model.parameters()])
 
 
-def digest(made: Engine) -> str:
+def digest(engine: Engine) -> str:
     """Return the SHA-256 of all weights, in hex."""
-    return sha256([weights(made).numpy().tobytes()])
+    return sha256([weights(engine).numpy().tobytes()])
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:

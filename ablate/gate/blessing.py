@@ -74,12 +74,12 @@ class Forecast:
 
 
 def forecast(
-    asked: Reference, evidence: Evidence, seeds: Sequence[int], *, may_weaken: bool
+    reference: Reference, evidence: Evidence, seeds: Sequence[int], *, may_weaken: bool
 ) -> Forecast:
     """Return what so many seeds can promise, as far as the runs so far tell.
 
     Args:
-        asked: the checks.
+        reference: the checks.
         evidence: the runs so far.
         seeds: of all runs.
         may_weaken: whether a check may promise less than it asks for, if it can be blessed then.
@@ -89,10 +89,10 @@ def forecast(
             has failed.
     """
     refuse_fallbacks(evidence.records)
-    sentences, refused = [], {}
-    for name, check in asked.checks.items():
+    checks, sentences, refused = reference.checks, [], {}
+    for name, check in checks.items():
         try:
-            sentence = check.forecast(evidence, asked.context(name, seeds))
+            sentence = check.forecast(evidence, reference.context(name, seeds))
         except UnfitError as error:
             if may_weaken and isinstance(error, TooWeakError):
                 sentences.append(f"{name} will promise less than was asked: {error}")
@@ -100,13 +100,13 @@ def forecast(
                 refused[name] = f"{name} cannot be blessed: {error}"
         else:
             sentences += [f"{name}: {sentence}"] if sentence else []
-    if len(refused) == len(asked.checks) or any(asked.checks[name].blessed for name in refused):
+    if len(refused) == len(checks) or any(checks[name].blessed for name in refused):
         raise BlessingError("\n".join(refused.values()))
     return Forecast((*sentences, *refused.values()), refused)
 
 
 def bless(
-    asked: Reference,
+    reference: Reference,
     experiment: Experiment,
     evidence: Evidence,
     seeds: Sequence[int],
@@ -117,7 +117,7 @@ def bless(
     """Bless every check that the runs can bless.
 
     Args:
-        asked: the checks.
+        reference: the checks.
         experiment: whose runs they are.
         evidence: the runs.
         seeds: of them.
@@ -132,31 +132,32 @@ def bless(
     blessed: dict[str, Check] = {}
     refused = [*forecast.values()]
     weakened: list[str] = []
-    for name, check in asked.checks.items():
+    checks = reference.checks
+    for name, check in checks.items():
         if name in forecast:
             continue
         try:
             blessed[name], weaker = _blessed(
-                check, evidence, asked.context(name, seeds), may_weaken
+                check, evidence, reference.context(name, seeds), may_weaken
             )
         except UnfitError as error:
             refused.append(f"{name} cannot be blessed: {error}")
         else:
             weakened += [f"{name} promises less than was asked: {weaker}"] if weaker else []
-    if not blessed or any(asked.checks[name].blessed for name in asked.checks.keys() - blessed):
+    if not blessed or any(checks[name].blessed for name in checks.keys() - blessed):
         raise BlessingError("\n".join(refused))
     test_set = next(iter(evaluated_sets(evidence.records)), None)
     for name, check in blessed.items():
         published = check.published or published_number(check, experiment, test_set)
         blessed[name] = check.model_copy(update={"published": published})
-    reference = asked.model_copy(
+    new = reference.model_copy(
         update={
-            "source": asked.source or f"our own runs of {experiment.name}; see `blessed`",
+            "source": reference.source or f"our own runs of {experiment.name}; see `blessed`",
             "blessed": provenance_of(experiment, evidence.records, blessed),
-            "checks": {name: blessed.get(name, check) for name, check in asked.checks.items()},
+            "checks": {name: blessed.get(name, check) for name, check in checks.items()},
         }
     )
-    return Blessings(reference, tuple(refused), tuple(weakened))
+    return Blessings(new, tuple(refused), tuple(weakened))
 
 
 def _blessed(

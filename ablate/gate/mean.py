@@ -93,10 +93,10 @@ class MeanCheck(Directed):
 
     @model_validator(mode="before")
     @classmethod
-    def _effect_of_bleu(cls, given: Any) -> Any:
-        measure = str(given.get("measure", "")) if isinstance(given, dict) else ""
+    def _effect_of_bleu(cls, data: Any) -> Any:
+        measure = str(data.get("measure", "")) if isinstance(data, dict) else ""
         is_bleu = measure.rpartition(".")[2].startswith("bleu")
-        return {"min_effect": _BLEU_EFFECT, **given} if is_bleu else given
+        return {"min_effect": _BLEU_EFFECT, **data} if is_bleu else data
 
     @property
     def looser(self) -> dict[str, Literal["higher", "lower"]]:

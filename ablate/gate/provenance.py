@@ -108,7 +108,7 @@ def remarks(
     if ours != blessed.machine:
         yield f"the reference is of another kind of machine: {difference(ours, blessed.machine)}"
     for row in dict.fromkeys(row for row, _ in records):
-        seed, wanted = next(iter(blessed.runs[row].items()))
+        seed, blessed_hash = next(iter(blessed.runs[row].items()))
         record = next(record for (name, _), record in records.items() if name == row)
         (run,) = config.expand(experiment, [int(seed)], [row])
         fingerprint = fingerprint_of(run.spec.corpus)
@@ -117,12 +117,12 @@ def remarks(
             for precision in ("fp32", "bf16")
             for draws in SCHEMES
             if fingerprint is not None
-            and config.identity(run.spec, fingerprint, precision, draws) == wanted
+            and config.identity(run.spec, fingerprint, precision, draws) == blessed_hash
         ]
         if not precisions:
             yield (
                 f"{row} is not the run that was blessed: the experiment, its corpus or the "
-                f"version of a part has changed since ({wanted} was seed {seed})"
+                f"version of a part has changed since ({blessed_hash} was seed {seed})"
             )
         elif record["spec"]["training"]["precision"] not in precisions:
             yield f"{row} was blessed in {precisions[0]}"

@@ -205,8 +205,8 @@ def _checks(tree: Node, wrong: list[Mistake]) -> dict[str, Check]:
         reason = f"needs 'checks', a mapping from names to checks of a kind: {', '.join(KINDS)}"
         wrong.append(Mistake((node or tree).mark, "checks" if node else "", reason))
         return {}
-    made = {name: _check(check, wrong) for name, check in node.items()}
-    return {name: check for name, check in made.items() if check is not None}
+    checks = {name: _check(check, wrong) for name, check in node.items()}
+    return {name: check for name, check in checks.items() if check is not None}
 
 
 def _check(node: Node, wrong: list[Mistake]) -> Check | None:

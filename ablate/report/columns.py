@@ -48,8 +48,8 @@ def compact(table: Table) -> Table:
     BLEU, its difference with an interval, parameters, and what others have published.
     """
     bleu = next((column.key for column in table.columns if column.header == "BLEU"), "")
-    wanted = (bleu, f"{bleu}.difference", f"{bleu}.difference.interval", "params.total")
-    some = _select(_one_block(table), lambda column: column.key in wanted or _is_published(column))
+    keys = (bleu, f"{bleu}.difference", f"{bleu}.difference.interval", "params.total")
+    some = _select(_one_block(table), lambda column: column.key in keys or _is_published(column))
     lines = [replace(line, cells=tuple(map(_without_aside, line.cells))) for line in some.lines]
     return joined_changes(replace(some, lines=tuple(lines)), most=1)
 

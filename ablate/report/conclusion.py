@@ -74,8 +74,8 @@ def _by_loss(results: Results, rows: Sequence[str], by_bleu: dict[str, Verdict])
     return f"; by NLL, {' and '.join(parts)}" if parts else ""
 
 
-def _of(verdicts: dict[str, Verdict], wanted: Verdict) -> list[str]:
-    return [row for row, verdict in verdicts.items() if verdict is wanted]
+def _of(verdicts: dict[str, Verdict], kind: Verdict) -> list[str]:
+    return [row for row, verdict in verdicts.items() if verdict is kind]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -101,8 +101,8 @@ def paper_notes(notes: Sequence[Footnote], layout: Layout) -> list[Footnote]:
         "which holds together with those of all rows, leaves out 0"
     )
     left_out = (*_OWN_NOTES, "speed") if layout == "vaswani" else _OWN_NOTES
-    kept = [note for note in notes if note.label not in left_out]
-    return [Footnote("layout", text), *kept]
+    rest = [note for note in notes if note.label not in left_out]
+    return [Footnote("layout", text), *rest]
 
 
 def _groups(rows: Sequence[Row]) -> tuple[list[str], list[int]]:

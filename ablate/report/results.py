@@ -49,7 +49,7 @@ class Results:
     metrics: Sequence[str] = ()
 
     @classmethod
-    def of(cls, experiment: Experiment, records: Records, kept: Sentences) -> Results:
+    def of(cls, experiment: Experiment, records: Records, sentences: Sentences) -> Results:
         """Gather what is known of the rows and seeds of an experiment."""
         names = [row.name for row in experiment.rows]
         ours = {
@@ -64,7 +64,7 @@ class Results:
             summaries=summaries,
             records=ours,
             sets=evaluated_sets(ours),
-            comparisons=comparisons(summaries, kept, metrics),
+            comparisons=comparisons(summaries, sentences, metrics),
             negligible=experiment.negligible,
             published=experiment.published,
             metrics=metrics,

@@ -100,37 +100,37 @@ def memory_mib(device: Device) -> float:
     return torch.cuda.get_device_properties(device.index).total_memory / 2**20
 
 
-def find(wanted: str) -> tuple[Device, ...]:
-    """Return the devices that ``wanted`` names.
+def find(names: str) -> tuple[Device, ...]:
+    """Return the devices that ``names`` stands for.
 
     Args:
-        wanted: ``auto`` (every GPU, or the CPU where there is none), ``cpu``, ``cuda`` (every
+        names: ``auto`` (every GPU, or the CPU where there is none), ``cpu``, ``cuda`` (every
             GPU), or some GPUs by number: ``cuda:0,2``.
 
     Raises:
         DeviceError: if it names something that is not there; nothing else is used in its place.
     """
-    return (Device("cpu"),) if wanted == "cpu" else find_among(_n_gpus(), wanted)
+    return (Device("cpu"),) if names == "cpu" else find_among(_n_gpus(), names)
 
 
-def find_among(n_gpus: int, wanted: str) -> tuple[Device, ...]:
+def find_among(n_gpus: int, names: str) -> tuple[Device, ...]:
     """Return what `find` returns on a machine with ``n_gpus`` GPUs.
 
     Raises:
         DeviceError: as `find`.
     """
-    if wanted == "cpu":
+    if names == "cpu":
         return (Device("cpu"),)
-    kind, colon, numbers = wanted.partition(":")
+    kind, colon, numbers = names.partition(":")
     gpus = tuple(Device("cuda", index) for index in range(n_gpus))
-    if wanted == "auto":
+    if names == "auto":
         return gpus or (Device("cpu"),)
     if kind != "cuda" or (colon and not all(n.strip().isdecimal() for n in numbers.split(","))):
-        raise DeviceError(f"no device is called {wanted!r}; say auto, cpu, cuda, or cuda:0,2")
+        raise DeviceError(f"no device is called {names!r}; say auto, cpu, cuda, or cuda:0,2")
     chosen = dict.fromkeys(int(n) for n in numbers.split(",")) if colon else range(n_gpus)
     missing = [index for index in chosen if index >= n_gpus]
     if missing or not gpus:
-        raise DeviceError(f"{wanted!r} was asked for, but {_what_there_is(n_gpus)}")
+        raise DeviceError(f"{names!r} was asked for, but {_what_there_is(n_gpus)}")
     return tuple(gpus[index] for index in chosen)
 
 
@@ -236,8 +236,8 @@ def _n_gpus() -> int:
 
 def _driver_name(index: int) -> str:
     """Return the name by which the driver knows a GPU that this process may see."""
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return str(index) if given is None else given.split(",")[index].strip()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return str(index) if visible is None else visible.split(",")[index].strip()
 
 
 def _what_there_is(n_gpus: int) -> str:

@@ -181,10 +181,10 @@ class _Search:
         value = self._try_near(start, 0, 2 * _MOST)
         is_low = value is not None and self.known[value] < self.target
         while value is not None and not self._is_enough() and not self._ends():
-            wanted = value * 2 if is_low else value // 2
-            if not 0 < wanted <= _MOST:
+            guess = value * 2 if is_low else value // 2
+            if not 0 < guess <= _MOST:
                 break
-            value = self._try_near(wanted, 0, 2 * _MOST)
+            value = self._try_near(guess, 0, 2 * _MOST)
         return bool(self._ends())
 
     def _narrow(self) -> None:
@@ -212,9 +212,9 @@ class _Search:
         off = (abs(cost / self.target - 1) for cost in self.known.values())
         return min(off, default=1.0) <= self.enough
 
-    def _try_near(self, wanted: int, low: int, high: int) -> int | None:
+    def _try_near(self, guess: int, low: int, high: int) -> int | None:
         """Ask for the cost of the possible value that is nearest to one, between two ends."""
-        middle = max(1, round(wanted / self.step)) * self.step
+        middle = max(1, round(guess / self.step)) * self.step
         for away in range(_WIDEST):
             for value in dict.fromkeys((middle + away * self.step, middle - away * self.step)):
                 if low < value < high and value not in self.known:

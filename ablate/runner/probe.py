@@ -100,8 +100,8 @@ def turns(rows: Sequence[Task], n_rounds: int) -> list[tuple[Task]]:
 
 def columns(probe: Mapping[str, Any]) -> dict[str, Any]:
     """Sort what a probe measured into the record's sections."""
-    kept = ("session", "rounds", "earlier", "micro_batch_factor", "engine")
-    how = {key: probe[key] for key in kept if key in probe}
+    keys = ("session", "rounds", "earlier", "micro_batch_factor", "engine")
+    how = {key: probe[key] for key in keys if key in probe}
     speeds = {key: value for key, value in probe.items() if key.endswith("_per_second")}
     return {
         "speed": {**speeds, **how},

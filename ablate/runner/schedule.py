@@ -80,17 +80,17 @@ def schedule(
     Raises:
         KeyboardInterrupt: when the user stops it; by then every worker has ended.
     """
-    wanted = [_with_earlier_fallback(task, store) for task in tasks]
+    all_tasks = [_with_earlier_fallback(task, store) for task in tasks]
     worker_slots = backend.worker_slots
     with backend.pool(listener, limits.grace_s) as pool:
-        _rejoin(wanted, backend, store, listener)
-        todo = missing(wanted, store)
-        n_at_once = max(1, len(set(worker_slots)) // _most_devices(wanted))
-        rows = rows_to_probe(wanted, store, worker_slots[0]) if limits.probes else []
+        _rejoin(all_tasks, backend, store, listener)
+        todo = missing(all_tasks, store)
+        n_at_once = max(1, len(set(worker_slots)) // _most_devices(all_tasks))
+        rows = rows_to_probe(all_tasks, store, worker_slots[0]) if limits.probes else []
         backend.detach(
             [turns(rows, FEWEST_ROUNDS), *([g] for g in _pack(todo, worker_slots, store, limits))]
         )
-        of_rows = [task for task in wanted if task.probe in {row.key for row in rows}]
+        of_rows = [task for task in all_tasks if task.probe in {row.key for row in rows}]
         budget = partial(_budget, of_rows, store, limits)
         attempts = _measure(rows, pool, listener, n_at_once, budget)
         update_speeds(of_rows, attempts, store)

@@ -55,16 +55,16 @@ def code_digest() -> str:
     return digest_of_code(_PACKAGE)
 
 
-def _other_code(made: Mapping[str, Any]) -> str | None:
-    if "code" in made:
-        return None if made["code"] == code_digest() else "the code has changed since"
+def _other_code(git: Mapping[str, Any]) -> str | None:
+    if "code" in git:
+        return None if git["code"] == code_digest() else "the code has changed since"
     present = provenance.git()
-    commit = made.get("commit")
+    commit = git.get("commit")
     if commit is None and present["commit"] is None:
         return None  # both are of an installed package, whose version is compared below
     if commit is None or present["commit"] is None:
         return "it is not from a checkout of this code"
-    if not made.get("is_clean"):
+    if not git.get("is_clean"):
         return f"its code was commit {commit[:12]} with changes that were not committed"
     if not present["is_clean"]:
         return "the code here has changes that are not committed"

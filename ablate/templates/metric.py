@@ -30,8 +30,8 @@ class MyMetric(Metric):
         """Return the score of a whole test set."""
         n_right = n_words = 0
         for hypothesis, reference in zip(hypotheses, references, strict=True):
-            wanted = reference.split()[: self.n]
-            n_words += len(wanted)
-            pairs = zip(hypothesis.split(), wanted, strict=False)
+            words = reference.split()[: self.n]
+            n_words += len(words)
+            pairs = zip(hypothesis.split(), words, strict=False)
             n_right += sum(one == other for one, other in pairs)
         return 100 * n_right / max(n_words, 1)

@@ -22,7 +22,7 @@ from ablate.parts.optimizer import Averaging
 from ablate.writing import atomic_write
 
 
-class Kept(TypedDict):
+class Snapshot(TypedDict):
     """One snapshot: the step it was taken at, its dev NLL per token, and its file's digest."""
 
     step: int
@@ -36,13 +36,15 @@ class Snapshots:
     Args:
         folder: where they lie.
         average: which to keep.
-        kept: those of an earlier process, when a run continues.
+        entries: those of an earlier process, when a run continues.
     """
 
-    def __init__(self, folder: Path, average: Average, kept: list[Kept] | None = None) -> None:
+    def __init__(
+        self, folder: Path, average: Average, entries: list[Snapshot] | None = None
+    ) -> None:
         self.folder = folder
         self.average = average
-        self.kept = list(kept or [])
+        self.entries = list(entries or [])
 
     def add(self, model: nn.Module, step: int, dev_nll: float, n_to_come: int = 0) -> None:
         """Take a snapshot, if it may be one of those to keep.
@@ -55,28 +57,28 @@ class Snapshots:
         """
         if self.average.best is None and n_to_come >= (self.average.last or 1):
             return
-        self.kept.append({"step": step, "dev_nll": dev_nll})
+        self.entries.append({"step": step, "dev_nll": dev_nll})
         if self.average.best is not None:
-            self.kept.sort(key=lambda kept: (kept["dev_nll"], kept["step"]))
-            del self.kept[self.average.best :]
+            self.entries.sort(key=lambda snapshot: (snapshot["dev_nll"], snapshot["step"]))
+            del self.entries[self.average.best :]
         else:
-            del self.kept[: -(self.average.last or 1)]
-        for kept in self.kept:
-            if kept["step"] == step:
+            del self.entries[: -(self.average.last or 1)]
+        for snapshot in self.entries:
+            if snapshot["step"] == step:
                 content = save(weights(model))
                 with atomic_write(self._file(step)) as stream:
                     stream.write(content)
-                kept["sha256"] = sha256([content])
+                snapshot["sha256"] = sha256([content])
 
     def are_whole(self) -> bool:
         """Return whether all files hold what was written."""
-        return all(self._is_whole(kept) for kept in self.kept)
+        return all(self._is_whole(snapshot) for snapshot in self.entries)
 
     def prune(self) -> None:
         """Delete the files that are no longer needed; call once the new list is on disk."""
-        wanted = {self._file(kept["step"]) for kept in self.kept}
+        files = {self._file(snapshot["step"]) for snapshot in self.entries}
         for file in self.folder.glob("*.safetensors"):
-            if file not in wanted:
+            if file not in files:
                 file.unlink()
 
     def mean(self) -> dict[str, Tensor]:
@@ -96,11 +98,11 @@ class Snapshots:
     @property
     def steps(self) -> list[int]:
         """Return the steps of the kept snapshots, in order."""
-        return sorted(kept["step"] for kept in self.kept)
+        return sorted(snapshot["step"] for snapshot in self.entries)
 
-    def _is_whole(self, kept: Kept) -> bool:
-        file = self._file(kept["step"])
-        return file.exists() and kept.get("sha256") in (None, sha256_of_file(file))
+    def _is_whole(self, snapshot: Snapshot) -> bool:
+        file = self._file(snapshot["step"])
+        return file.exists() and snapshot.get("sha256") in (None, sha256_of_file(file))
 
     def _file(self, step: int) -> Path:
         return self.folder / f"{step}.safetensors"

@@ -163,10 +163,10 @@ def _cross_entropies(model: Transformer, hidden: Tensor, targets: Tensor, precis
         torch.autocast, hidden.device.type, torch.bfloat16, enabled=precision == "bf16"
     )
     n_rows = model.embedding.rows_at_once(hidden.device)
-    made = []
+    losses = []
     for rows, ids in zip(hidden.split(n_rows), targets.split(n_rows), strict=True):
         with autocast():
             logits = model.embedding.logits(rows)
         wide = at_least_float32(logits)
-        made.append(F.cross_entropy(wide, ids, reduction="none", ignore_index=PAD))
-    return torch.cat(made)
+        losses.append(F.cross_entropy(wide, ids, reduction="none", ignore_index=PAD))
+    return torch.cat(losses)

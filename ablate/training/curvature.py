@@ -40,14 +40,14 @@ def estimate_curvature(engine: Engine, step: int, batch: Batch) -> bool:
     if not isinstance(optimizer, EstimatesCurvature) or (step - 1) % optimizer.every:
         return False
     model = engine.model.eval()
-    kept = [weight.grad for weight in model.parameters()]
+    gradients = [weight.grad for weight in model.parameters()]
     model.zero_grad(set_to_none=True)
     try:
         engine.run_on_engine_stream(partial(_gradient, model, batch, engine.step_config.precision))
         optimizer.add_curvature(batch.n_tokens)
     finally:
         model.train()
-        for weight, gradient in zip(model.parameters(), kept, strict=True):
+        for weight, gradient in zip(model.parameters(), gradients, strict=True):
             weight.grad = gradient
     return True
 

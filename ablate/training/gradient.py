@@ -162,10 +162,11 @@ def _rows(model: Transformer, step_config: StepConfig, device: torch.device) -> 
     """
     embedding, n_passes = model.embedding, step_config.objective.n_passes
     if device.type == "cpu" and step_config.precision == "bf16":
-        made, used = embedding.rows_at_once(device, torch.bfloat16), _CACHED // embedding.n_tgt
+        n_logits = embedding.rows_at_once(device, torch.bfloat16)
+        n_losses = _CACHED // embedding.n_tgt
     else:
-        made = used = embedding.rows_at_once(device)
-    return max(1, made // n_passes), max(1, used // n_passes)
+        n_logits = n_losses = embedding.rows_at_once(device)
+    return max(1, n_logits // n_passes), max(1, n_losses // n_passes)
 
 
 def _backward(

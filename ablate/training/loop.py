@@ -342,13 +342,13 @@ class _Loop:
         if not self.state.is_finished and self.should_stop():
             return _STOP
         is_due = time.perf_counter() - self.saved > _CHECKPOINT_SECONDS
-        is_new = self.state.kept != self.snapshots.kept  # or the files and the list fall apart
+        is_new = self.state.kept != self.snapshots.entries  # or the files and the list fall apart
         return _SAVE if is_due or is_new or self.state.is_finished else 0
 
     def _save(self) -> None:
         self._read()
         self.state.seconds = self._seconds()
-        self.state.kept = list(self.snapshots.kept)
+        self.state.kept = list(self.snapshots.entries)
         moving = {"moving": self.weights.gathered(self.moving.total)} if self.moving else {}
         state = asdict(self.state) | moving
         checkpoint.save(self.file, self.weights, self.optimizer, state, self.ranks.is_first)

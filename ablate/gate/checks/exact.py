@@ -57,9 +57,9 @@ class Exact(Check):
 
     @model_validator(mode="before")
     @classmethod
-    def _steps_of_losses(cls, given: Any) -> Any:
-        is_of_losses = isinstance(given, dict) and given.get("measure", LOSSES) == LOSSES
-        return {**given, "steps": given.get("steps", _STEPS)} if is_of_losses else given
+    def _steps_of_losses(cls, data: Any) -> Any:
+        is_of_losses = isinstance(data, dict) and data.get("measure", LOSSES) == LOSSES
+        return {**data, "steps": data.get("steps", _STEPS)} if is_of_losses else data
 
     @model_validator(mode="after")
     def _steps_are_of_losses(self) -> Exact:
@@ -90,9 +90,9 @@ class Exact(Check):
         return self.blessed.seeds if self.blessed else ()
 
     def bless(self, evidence: Evidence, context: Context) -> ExactBlessing:
-        if len(context.seeds) < self.seeds:
-            given = f"it was given {len(context.seeds)}"
-            raise UnfitError(f"needs {counted(self.seeds, 'seed')}; {given}")
+        n_seeds = len(context.seeds)
+        if n_seeds < self.seeds:
+            raise UnfitError(f"needs {counted(self.seeds, 'seed')}; it was given {n_seeds}")
         seeds = self.seeds_to_bless(context.seeds)
         values = self._numbers(evidence, seeds)
         device = machine(evidence.records[self.row, seeds[0]]).get("device")

@@ -162,9 +162,9 @@ class Yarn(Rotary):
         super().__init__(dims, stack_info, base=base, layout=layout)
         share = torch.arange(0, dims.d_k, 2, dtype=torch.float64) / dims.d_k
         speeds = base**-share
-        kept = (length * speeds / (2 * math.pi) - _FEW_TURNS) / (_MANY_TURNS - _FEW_TURNS)
-        kept = kept.clamp(0, 1)
-        speeds = speeds * ((1 - kept) / factor + kept)
+        ramp = (length * speeds / (2 * math.pi) - _FEW_TURNS) / (_MANY_TURNS - _FEW_TURNS)
+        ramp = ramp.clamp(0, 1)
+        speeds = speeds * ((1 - ramp) / factor + ramp)
         self.fill_tables(dims, speeds, factor=0.1 * math.log(factor) + 1)
 
 

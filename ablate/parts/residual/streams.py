@@ -123,10 +123,10 @@ class HyperConnections(Residual):
     def forward(self, x: Tensor, *sublayers: Sublayer) -> Tensor:
         streams = x.unflatten(-1, (self.n_streams, -1))  # (B, T, n, D)
         for norm, connection, sublayer in zip(self.norms, self.connections, sublayers, strict=True):
-            read, kept, write = connection(streams)
+            read, keep, write = connection(streams)
             h = (read * streams).sum(dim=-2)  # (B, T, D)
             y = self.dropout(sublayer(norm(h)))
-            streams = kept.mT @ streams + write * y[..., None, :]
+            streams = keep.mT @ streams + write * y[..., None, :]
         return streams.flatten(-2)
 
     def input_transform(self, norm: NormMaker) -> nn.Module:

@@ -82,10 +82,10 @@ class InverseSqrt(Schedule):
         self.delay = delay
 
     def rate(self, step: int, dev: Sequence[float] = ()) -> float:
-        made = max(step - self.delay, 0)
-        if made < self.warmup:
-            return self.init_lr + (self.lr - self.init_lr) * made / self.warmup
-        return self.lr * math.sqrt(max(self.warmup, 1) / max(made, 1))
+        n_updates = max(step - self.delay, 0)
+        if n_updates < self.warmup:
+            return self.init_lr + (self.lr - self.init_lr) * n_updates / self.warmup
+        return self.lr * math.sqrt(max(self.warmup, 1) / max(n_updates, 1))
 
 
 @register(

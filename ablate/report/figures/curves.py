@@ -127,22 +127,22 @@ def _side_by_side(rows: Sequence[_Row]) -> Figure:
     return figure
 
 
-def spread_out(wanted: Sequence[float], gap: float) -> list[float]:
-    """Move ``wanted`` positions apart to at least ``gap``, and as little as that takes.
+def spread_out(positions: Sequence[float], gap: float) -> list[float]:
+    """Move ``positions`` apart to at least ``gap``, and as little as that takes.
 
     Their order stays. The sum of the squared moves is the least possible: pool adjacent violators.
     """
-    order = sorted(range(len(wanted)), key=lambda at: wanted[at])
+    order = sorted(range(len(positions)), key=lambda at: positions[at])
     blocks: list[tuple[float, int]] = []  # mean and size of positions that touch
     for rank, at in enumerate(order):
-        mean, size = wanted[at] - rank * gap, 1
+        mean, size = positions[at] - rank * gap, 1
         while blocks and blocks[-1][0] > mean:
             other, n = blocks.pop()
             mean, size = (mean * size + other * n) / (size + n), size + n
         blocks.append((mean, size))
     means = [mean for mean, size in blocks for _ in range(size)]
     placed = dict(zip(order, (mean + rank * gap for rank, mean in enumerate(means)), strict=True))
-    return [placed[at] for at in range(len(wanted))]
+    return [placed[at] for at in range(len(positions))]
 
 
 def _legend(n_seeds: int, *, has_diverged: bool) -> str:

@@ -90,8 +90,8 @@ def comma_separated(table: Table, *, is_brief: bool = True) -> str:
     """
     rows = [_row(table, line) for line in table.lines]
     if is_brief:
-        kept = [name for name in rows[0] if _BRIEF.fullmatch(name)]
-        rows = [{name: row[name] for name in kept} for row in rows]
+        names = [name for name in rows[0] if _BRIEF.fullmatch(name)]
+        rows = [{name: row[name] for name in names} for row in rows]
     return _csv(rows)
 
 

@@ -280,15 +280,15 @@ def _is_alive(node_id: str) -> bool:
     return any(node["NodeID"] == node_id and node["Alive"] for node in ray.nodes())
 
 
-def _kind(wanted: str, alive: Sequence[_Node]) -> Literal["cpu", "cuda"]:
+def _kind(device: str, alive: Sequence[_Node]) -> Literal["cpu", "cuda"]:
     """Return the kind of device that ``--device`` means in a cluster."""
     has_gpus = any(node.resources.get("GPU", 0) >= 1 for node in alive)
-    if wanted == "auto":
+    if device == "auto":
         return "cuda" if has_gpus else "cpu"
-    if wanted == "cpu":
+    if device == "cpu":
         return "cpu"
-    if wanted != "cuda":
-        raise DeviceError(f"--device {wanted}: Ray chooses devices; use auto, cpu or cuda")
+    if device != "cuda":
+        raise DeviceError(f"--device {device}: Ray chooses devices; use auto, cpu or cuda")
     if not has_gpus:
         raise DeviceError("--device cuda was asked for, but no node of the cluster has a GPU")
     return "cuda"

@@ -162,10 +162,10 @@ def _gradients_differ(
     for name, x, y in zip(names, own.gradients, eager.gradients, strict=True):
         if x is None and y is None:
             continue
-        given = y if y is not None else torch.zeros_like(cast(Tensor, x))
-        difference = (given if x is None else x - given).norm()
-        if not float(difference) <= tolerance * (float(given.norm()) + _SMALL * eager.norm):
-            return f"the gradient of {name} differs by {_share(difference, given)}"
+        expected = y if y is not None else torch.zeros_like(cast(Tensor, x))
+        difference = (expected if x is None else x - expected).norm()
+        if not float(difference) <= tolerance * (float(expected.norm()) + _SMALL * eager.norm):
+            return f"the gradient of {name} differs by {_share(difference, expected)}"
     return ""
 
 
