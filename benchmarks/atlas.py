@@ -125,12 +125,12 @@ def main() -> int:
     return 0
 
 
-def atlas(wanted: Iterable[str], more: Mapping[str, Any] = MappingProxyType({})) -> Atlas:
+def atlas(slot_names: Iterable[str], more: Mapping[str, Any] = MappingProxyType({})) -> Atlas:
     """Return the rows of all parts of some slots, in an experiment that says ``more``."""
     rows: dict[str, Mapping[str, Any]] = {}
     left_out: dict[str, str] = {}
     baseline = config.load(EXPERIMENTS / f"{PRESET}.yaml").rows[0].spec.model_dump(mode="json")
-    for slot in wanted:
+    for slot in slot_names:
         section, key = PATHS[slot].split(".")
         for part in sorted(slots()[slot]):
             name = f"{slot} {part}"

@@ -190,10 +190,10 @@ def _children(pid: int) -> list[int]:
 
 def marked(mark: str) -> list[int]:
     """Return the living processes that have been started in a round."""
-    wanted, alive = f"{MARK}={mark}".encode(), []
+    variable, alive = f"{MARK}={mark}".encode(), []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+            if variable in (folder / "environ").read_bytes().split(b"\0"):
                 alive.append(int(folder.name))
     return alive
 
@@ -431,8 +431,8 @@ def numbers(folder: Path) -> dict[str, Any]:
     for file in (folder / "results" / "runs").glob("*/record.json"):
         record = json.loads(file.read_bytes())
         train = {k: v for k, v in record.get("train", {}).items() if k != "seconds"}
-        kept = {key: record.get(key) for key in ("status", "error", "dev", "test", "params")}
-        known[record["variant"]] = {**kept, "train": train}
+        fields = {key: record.get(key) for key in ("status", "error", "dev", "test", "params")}
+        known[record["variant"]] = {**fields, "train": train}
     for file in (folder / "results").rglob("table.csv"):
         rows = csv.DictReader(io.StringIO(file.read_text(encoding="utf-8")))
         known["table"] = [
@@ -529,8 +529,8 @@ def _main() -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no more after")
     parser.add_argument("--output", type=Path, help="a file for the record, as JSON")
     chosen = parser.parse_args()
-    wanted = range(chosen.first, chosen.first + chosen.rounds)
-    totals = play(wanted, chosen.seed, records.say, 60 * chosen.minutes)
+    rounds = range(chosen.first, chosen.first + chosen.rounds)
+    totals = play(rounds, chosen.seed, records.say, 60 * chosen.minutes)
     for kind, n in totals["faults_by_kind"].items():
         records.say(f"{n:6}  {kind}")
     records.say(

@@ -50,7 +50,7 @@ from peers.race import (
     Entry,
     chosen,
     finish,
-    parser,
+    option_parser,
     prepared,
     race,
     sizes_of,
@@ -222,15 +222,15 @@ def facts(
 
 
 def _options() -> argparse.Namespace:
-    made = parser(__doc__, "decoding_speed.json", [c.name for c in _all_contenders(2)])
-    made.add_argument("--weights", type=Path, help="safetensors of a run of this preset")
-    made.add_argument("--training-steps", type=int, default=1000, help="unless there are weights")
-    made.add_argument("--sentences", type=int, default=1000)
-    made.add_argument("--beam", type=int, default=5)
-    made.add_argument("--length-penalty", type=float, default=0.0, help="exponent; 0 is none")
-    made.add_argument("--max-tokens", type=int, default=100, help="of a sentence, either side")
-    made.add_argument("--batch-tokens", type=int, default=4096, help="source tokens of a batch")
-    return made.parse_args()
+    parser = option_parser(__doc__, "decoding_speed.json", [c.name for c in _all_contenders(2)])
+    parser.add_argument("--weights", type=Path, help="safetensors of a run of this preset")
+    parser.add_argument("--training-steps", type=int, default=1000, help="unless there are weights")
+    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--length-penalty", type=float, default=0.0, help="exponent; 0 is none")
+    parser.add_argument("--max-tokens", type=int, default=100, help="of a sentence, either side")
+    parser.add_argument("--batch-tokens", type=int, default=4096, help="source tokens of a batch")
+    return parser.parse_args()
 
 
 def _contenders(options: argparse.Namespace) -> tuple[Contender, ...]:

@@ -191,13 +191,13 @@ def measure(name: str) -> str:
 
 def narrow(table: Table) -> str:
     """Return what a finding is about, as Markdown: what rows change, and means ± deviations."""
-    kept = [at for at, column in enumerate(table.columns) if column.kind in ("row", "change")]
+    indices = [at for at, column in enumerate(table.columns) if column.kind in ("row", "change")]
     columns = tuple(Column(key, header) for key, (header, _) in FORMATS.items())
     lines = tuple(
-        replace(line, cells=(*(line.cells[at] for at in kept), *_cells(line.summary)))
+        replace(line, cells=(*(line.cells[at] for at in indices), *_cells(line.summary)))
         for line in table.lines
     )
-    whole = tuple(table.columns[at] for at in kept) + columns
+    whole = tuple(table.columns[at] for at in indices) + columns
     page = replace(table, columns=whole, lines=lines, footnotes=(), more=None, conclusion="")
     page_lines = render(page, "markdown").splitlines()
     return "\n".join(line for line in page_lines if line.startswith("|")) + "\n"
@@ -213,8 +213,7 @@ def _cells(summary: Summary) -> Iterator[Cell]:
 
 def anchor(title: str) -> str:
     """Return how GitHub names a heading in a link."""
-    kept = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
-    return kept.replace(" ", "-")
+    return "".join(c for c in title.lower() if c.isalnum() or c in " -_").replace(" ", "-")
 
 
 if __name__ == "__main__":

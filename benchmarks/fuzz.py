@@ -152,11 +152,11 @@ class Fuzz:
                 self.outcomes["refused in words"] += 1
             except Exception:
                 self.outcomes["traceback"] += 1
-                kept = self.root / f"traceback {self.outcomes['traceback']}"
-                shutil.copy(file, kept)
+                copy = self.root / f"traceback {self.outcomes['traceback']}"
+                shutil.copy(file, copy)
                 text = traceback.format_exc(limit=-2)
                 if text not in self._printed:
-                    records.say(f"{file}, kept as {kept}:\n{traceback.format_exc(limit=-6)}")
+                    records.say(f"{file}, kept as {copy}:\n{traceback.format_exc(limit=-6)}")
                 self._printed.add(text)
 
 
@@ -170,8 +170,8 @@ def _probe_keys(spec: Path, results: Path) -> list[str]:
 
     slot = devices.worker_slots(devices.find("cpu"), 1)[0]
     engine = engines.resolve("auto", slot.kind)
-    made = tasks(select(spec).tabulated, slot, results, engine=engine)
-    return list(dict.fromkeys(task.probe for task in made))
+    all_tasks = tasks(select(spec).tabulated, slot, results, engine=engine)
+    return list(dict.fromkeys(task.probe for task in all_tasks))
 
 
 def main() -> int:

@@ -42,9 +42,9 @@ ENGINES = ("eager", "cuda_graph")
 
 def main() -> int:
     """Count, print and write; return the exit status."""
-    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--output", type=Path, default=RESULTS / "launches.json")
-    options = made.parse_args()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--output", type=Path, default=RESULTS / "launches.json")
+    options = parser.parse_args()
     counts = []
     for preset, changes in PRESETS.items():
         experiment = config.load(ROOT / "experiments/presets/tiny.yaml", changes)

@@ -29,10 +29,10 @@ N_SEEDS = (2, 4, 8, 16)
 
 def main() -> int:
     """Count, print and write; return the exit status."""
-    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--experiment", type=Path, default=ROOT / "experiments/multi30k/pe.yaml")
-    made.add_argument("--output", type=Path, default=RESULTS / "padded_seeds.json")
-    options = made.parse_args()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--experiment", type=Path, default=ROOT / "experiments/multi30k/pe.yaml")
+    parser.add_argument("--output", type=Path, default=RESULTS / "padded_seeds.json")
+    options = parser.parse_args()
     run = config.expand(config.load(options.experiment, ()))[0].spec
     train = prepare(run).train
     batches = Batches(train, run.training.batch_tokens, PAD)

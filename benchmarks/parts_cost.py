@@ -197,15 +197,15 @@ def _note(part: Mapping[str, Any]) -> str:
 
 
 def _options() -> argparse.Namespace:
-    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--slot", action="append", choices=SLOTS, help="several times; else all")
-    made.add_argument("--preset", default="laptop", help="of experiments/presets")
-    made.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    made.add_argument("--rounds", type=int, default=15, help="in which both models take turns")
-    made.add_argument("--output", type=Path, default=RESULTS / "parts_cost.json")
-    made.add_argument("--one", help=argparse.SUPPRESS)
-    made.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
-    return made.parse_args()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--slot", action="append", choices=SLOTS, help="several times; else all")
+    parser.add_argument("--preset", default="laptop", help="of experiments/presets")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--rounds", type=int, default=15, help="in which both models take turns")
+    parser.add_argument("--output", type=Path, default=RESULTS / "parts_cost.json")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -132,8 +132,8 @@ class Outcome:
 
     def is_expected(self, sabotage: Sabotage) -> bool:
         """Whether every check failed that had to, and none where nothing was changed."""
-        wanted = 1 if sabotage.must_fail else 0
-        return self.exit_status == wanted and set(sabotage.must_fail) <= set(self.failed)
+        status = 1 if sabotage.must_fail else 0
+        return self.exit_status == status and set(sabotage.must_fail) <= set(self.failed)
 
 
 def main() -> int:

@@ -268,14 +268,14 @@ def _formatted(point: Point) -> str:
 
 
 def _options() -> argparse.Namespace:
-    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--axis", action="append", choices=tuple(AXES), help="else all")
-    made.add_argument("--largest", type=int, help="leave larger sizes out")
-    made.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    made.add_argument("--repeats", type=int, default=3, help="turns over the sizes of an axis")
-    made.add_argument("--output", type=Path, default=RESULTS / "scaling.json")
-    made.add_argument("--one", help=argparse.SUPPRESS)
-    return made.parse_args()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--axis", action="append", choices=tuple(AXES), help="else all")
+    parser.add_argument("--largest", type=int, help="leave larger sizes out")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--repeats", type=int, default=3, help="turns over the sizes of an axis")
+    parser.add_argument("--output", type=Path, default=RESULTS / "scaling.json")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

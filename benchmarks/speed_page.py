@@ -89,9 +89,9 @@ MACHINES = {"": "", "_avx2": ", on a CPU without bf16"}
 
 def main() -> None:
     """Write the page."""
-    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--output", type=Path, default=ROOT / "docs" / "speed.md")
-    output = made.parse_args().output
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "speed.md")
+    output = parser.parse_args().output
     sections = [
         INTRODUCTION,
         *training(),

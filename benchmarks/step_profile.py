@@ -139,18 +139,18 @@ def per_step(engine: Engine, batches: list[Batch], n_rounds: int) -> float:
 
 def work(engine: Engine, batches: list[Batch]) -> tuple[float, float]:
     """Return the FLOPs of a step, and the bytes that its forward pass keeps for the backward."""
-    kept = 0
+    n_bytes = 0
 
     def note(x: Tensor) -> Tensor:
-        nonlocal kept
-        kept += 0 if isinstance(x, torch.nn.Parameter) else x.nelement() * x.element_size()
+        nonlocal n_bytes
+        n_bytes += 0 if isinstance(x, torch.nn.Parameter) else x.nelement() * x.element_size()
         return x
 
     counter = FlopCounterMode(display=False)
     with counter, torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
         for batch in batches:
             engine.step([batch])
-    return counter.get_total_flops() / len(batches), kept / len(batches)
+    return counter.get_total_flops() / len(batches), n_bytes / len(batches)
 
 
 def matrix_rate(device: torch.device, precision: str) -> float:
@@ -237,16 +237,16 @@ def _print(report: dict[str, Any]) -> None:
 
 
 def _options() -> argparse.Namespace:
-    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--preset", choices=sorted(PRESETS), default="tiny")
-    made.add_argument("--corpus", choices=("multi30k", "synthetic"))
-    made.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    made.add_argument("--precision", choices=("auto", "fp32", "bf16"), default="auto")
-    made.add_argument("--cores", type=int, default=1, help="of the CPU, that a step may use")
-    made.add_argument("--steps", type=int, default=8, help="of a round, one batch each")
-    made.add_argument("--repeats", type=int, default=5, help="rounds that are measured")
-    made.add_argument("--output", type=Path, default=RESULTS / "step_profile.json")
-    return made.parse_args()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--preset", choices=sorted(PRESETS), default="tiny")
+    parser.add_argument("--corpus", choices=("multi30k", "synthetic"))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--precision", choices=("auto", "fp32", "bf16"), default="auto")
+    parser.add_argument("--cores", type=int, default=1, help="of the CPU, that a step may use")
+    parser.add_argument("--steps", type=int, default=8, help="of a round, one batch each")
+    parser.add_argument("--repeats", type=int, default=5, help="rounds that are measured")
+    parser.add_argument("--output", type=Path, default=RESULTS / "step_profile.json")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ from peers.race import (
     Entry,
     chosen,
     finish,
-    parser,
+    option_parser,
     prepared,
     race,
     sizes_of,
@@ -79,18 +79,18 @@ RATES = "target_tokens_per_second"
 
 def main() -> int:
     """Run the contenders in turns, print and write what came of it; return the exit status."""
-    made = parser(__doc__, "training_speed.json", [c.name for c in PROGRAMS])
-    made.add_argument("--steps", type=int, default=20, help="of a round, one batch each")
-    made.add_argument("--warm-up", type=int, help="steps before the first round")
-    made.add_argument(
+    parser = option_parser(__doc__, "training_speed.json", [c.name for c in PROGRAMS])
+    parser.add_argument("--steps", type=int, default=20, help="of a round, one batch each")
+    parser.add_argument("--warm-up", type=int, help="steps before the first round")
+    parser.add_argument(
         "--own-batches", action="store_true", help="everybody's own, of the same pairs"
     )
-    made.add_argument(
+    parser.add_argument(
         "--side-by-side", action="store_true", help="also one run per thread, at the same time"
     )
-    options = made.parse_args()
+    options = parser.parse_args()
     if options.warm_up is not None and options.warm_up < 1:
-        made.error("--warm-up: at least 1, a program cannot be ready before its first step")
+        parser.error("--warm-up: at least 1, a program cannot be ready before its first step")
     run, corpus = prepared(options)
     batches = Batches(corpus.train, run.training.batch_tokens, PAD)
     if options.warm_up is None:
@@ -207,19 +207,19 @@ def of_pairs(data: Encoded) -> Arrays:
 
 def training(run: RunSpec, options: argparse.Namespace) -> Training:
     """Return how all of them train."""
-    asked, dropout = run.training, run.model.dropout
+    settings, dropout = run.training, run.model.dropout
     assert dropout.embedding == dropout.residual, "the peers know one rate of dropout"
-    assert asked.clip is not None, "the presets clip"
+    assert settings.clip is not None, "the presets clip"
     return Training(
         dropout=dropout.residual,
-        label_smoothing=asked.objective.options["epsilon"],
-        betas=asked.optimizer.options["betas"],
-        eps=asked.optimizer.options["eps"],
-        clip=asked.clip,
+        label_smoothing=settings.objective.options["epsilon"],
+        betas=settings.optimizer.options["betas"],
+        eps=settings.optimizer.options["eps"],
+        clip=settings.clip,
         lr=LEARNING_RATE,
         steps=options.steps,
         warm_up=options.warm_up,
-        batch_tokens=asked.batch_tokens,
+        batch_tokens=settings.batch_tokens,
         own_batches=options.own_batches,
     )
 

@@ -160,12 +160,12 @@ def main() -> int:
         )
         return 2
     began = time.monotonic()
-    wanted = [q for q in QUESTIONS if options.only is None or q.name in options.only]
+    questions = [q for q in QUESTIONS if options.only is None or q.name in options.only]
     answers: dict[str, Answer] = {}
     rows: list[dict[str, Any]] = []
-    for number, question in enumerate(wanted):
+    for number, question in enumerate(questions):
         left_s = 60 * options.minutes - (time.monotonic() - began)
-        share = question.minutes / sum(q.minutes for q in wanted[number:])
+        share = question.minutes / sum(q.minutes for q in questions[number:])
         settings = {"device": options.device.partition(":")[0], "reduced": options.reduced}
         answer = Answer(options.output / f"{question.name}.json", settings)
         if options.resume:
@@ -353,16 +353,16 @@ def _say(text: str) -> None:
 
 
 def _options() -> argparse.Namespace:
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu.first_hour", description=(__doc__ or "").splitlines()[0]
     )
-    made.add_argument("--device", default="cuda", help="cuda, cuda:1 or cpu")
-    made.add_argument("--minutes", type=float, default=60.0, help="for all questions together")
-    made.add_argument("--only", action="append", choices=[q.name for q in QUESTIONS])
-    made.add_argument("--resume", action="store_true", help="skip what is answered already")
-    made.add_argument("--reduced", action="store_true", help="a hundredth of the work")
-    made.add_argument("--output", type=Path, help="folder of the answers")
-    options = made.parse_args()
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:1 or cpu")
+    parser.add_argument("--minutes", type=float, default=60.0, help="for all questions together")
+    parser.add_argument("--only", action="append", choices=[q.name for q in QUESTIONS])
+    parser.add_argument("--resume", action="store_true", help="skip what is answered already")
+    parser.add_argument("--reduced", action="store_true", help="a hundredth of the work")
+    parser.add_argument("--output", type=Path, help="folder of the answers")
+    options = parser.parse_args()
     if options.output is None:
         is_gpu = options.device.startswith("cuda") and not options.reduced
         options.output = RESULTS if is_gpu else RESULTS / "dry_run"

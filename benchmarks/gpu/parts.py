@@ -36,28 +36,28 @@ def gradient(slot: str, name: str, objective: str, setting: Setting) -> Result:
         step_config = StepConfig(build(Objective, choose(Objective, objective), PAD))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         batch = some_batch().to(setting.device)
-        made = engine_of(engine_name, model, step_config, optimizer)
+        engine = engine_of(engine_name, model, step_config, optimizer)
         for _ in range(2):
-            made.step([batch])
+            engine.step([batch])
         model.zero_grad(set_to_none=False)
-        made.forward_backward(batch, 7)
+        engine.forward_backward(batch, 7)
         weights = list(model.parameters())
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in weights]
-        made.close()
-        return gradients, made
+        engine.close()
+        return gradients, engine
 
     classes = lookup(slot, name).cls, lookup("objective", objective).cls
     if blocker := next(filter(None, (cls.capture_blocker for cls in classes)), ""):
         return _left_to_eager(blocker, computed)
     expected, _ = computed("eager")
-    measured, made = computed("cuda_graph")
-    return _compared(measured, expected, made)
+    measured, engine = computed("cuda_graph")
+    return _compared(measured, expected, engine)
 
 
 def _left_to_eager(blocker: str, computed: Callable[[str], tuple[list[Tensor], Engine]]) -> Result:
     with warnings.catch_warnings(action="ignore", category=UserWarning):
-        _, made = computed("cuda_graph")
-    if blocker not in made.note:
+        _, engine = computed("cuda_graph")
+    if blocker not in engine.note:
         raise WrongError(f"is captured, though it declares that it {blocker}")
     return Result(f"trained eagerly, as it declares: {blocker}", {"capture_blocker": blocker})
 
@@ -80,26 +80,26 @@ def optimizer(name: str, setting: Setting) -> Result:
         tgt_out = tgt[:, 1:].contiguous()
         batch = Batch(src, tgt[:, :-1], tgt_out, tgt_out.numel(), torch.arange(4))
         step_config = StepConfig.of(run.training, "fp32")
-        made = engine_of(engine_name, model, step_config, updater)
+        engine = engine_of(engine_name, model, step_config, updater)
         for rate in (1e-3, 2e-3, 3e-3, 4e-3):
             set_lr(updater, rate)
-            made.step([batch])
+            engine.step([batch])
         weights = [p.detach().clone() for p in model.parameters()]
-        made.close()
-        return weights, made
+        engine.close()
+        return weights, engine
 
     expected, _ = updated("eager")
-    measured, made = updated("cuda_graph")
-    return _compared(measured, expected, made)
+    measured, engine = updated("cuda_graph")
+    return _compared(measured, expected, engine)
 
 
-def _compared(measured: list[Tensor], expected: list[Tensor], made: Engine) -> Result:
-    if made.note:
-        raise WrongError(f"not captured: {made.note}")
+def _compared(measured: list[Tensor], expected: list[Tensor], engine: Engine) -> Result:
+    if engine.note:
+        raise WrongError(f"not captured: {engine.note}")
     difference = relative_difference(measured, expected)
     if not difference < _TOLERANCE:
         raise WrongError(f"differs from eager by {difference:.1e}, {_TOLERANCE:.0e} is allowed")
-    figures = {"relative_difference": difference, "captures": n_captures(made)}
+    figures = {"relative_difference": difference, "captures": n_captures(engine)}
     return Result(f"equal to {difference:.0e}", figures)
 
 

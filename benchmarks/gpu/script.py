@@ -86,12 +86,12 @@ def answer(items: Mapping[str, Item], *, in_fresh_processes: bool = False) -> in
         in_fresh_processes: whether each must have a process of its own, for its memory; a dry run
             has them share one, since to start it takes longer than the item.
     """
-    made = argparse.ArgumentParser()
-    made.add_argument("--device", default="cuda")
-    made.add_argument("--reduced", action="store_true")
-    made.add_argument("--output", type=Path, required=True)
-    made.add_argument("--skip", action="append", default=[])
-    options = made.parse_args()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--reduced", action="store_true")
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--skip", action="append", default=[])
+    options = parser.parse_args()
     place = devices.find(options.device)[0]
     _be_like_a_run(place.environment())
     die_with_parent()

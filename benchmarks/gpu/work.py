@@ -107,11 +107,11 @@ class Work:
         optimizer = make_optimizer(self.run, model)
         set_lr(optimizer, LEARNING_RATE)
         step_config = StepConfig.of(self.run.training, precision)
-        made = engine_of(name, model, step_config, optimizer)
+        engine = engine_of(name, model, step_config, optimizer)
         try:
-            yield made
+            yield engine
         finally:
-            made.close()
+            engine.close()
 
     def search(self, name: str, **options: Any) -> Search:
         """Return a search: each sentence is at most ten tokens longer than its source."""

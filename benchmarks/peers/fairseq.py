@@ -43,8 +43,8 @@ def main() -> None:
     trainer = Trainer(options, task, model, task.build_criterion(options.criterion))
     clock = Clock(session, count_parameters(model))
     is_own = session.training.own_batches
-    made = _own_batches(session, words, trainer) if is_own else _batches(session)
-    around = CountingIterator(clock.around(made, _size), start=0, total=NEVER)
+    batches = _own_batches(session, words, trainer) if is_own else _batches(session)
+    around = CountingIterator(clock.around(batches, _size), start=0, total=NEVER)
     epoch = SimpleNamespace(epoch=1, next_epoch_idx=1, next_epoch_itr=lambda **_: around)
     train(options, trainer, task, epoch)
 
@@ -120,8 +120,8 @@ def _ids(ids: Tensor) -> Tensor:
     return torch.where(ids <= max(PAD, BOS), PAD + BOS - ids, ids)
 
 
-def _size(made: dict[str, Any]) -> tuple[int, int]:
-    return made["ntokens"], made["target"].numel()
+def _size(batch: dict[str, Any]) -> tuple[int, int]:
+    return batch["ntokens"], batch["target"].numel()
 
 
 if __name__ == "__main__":

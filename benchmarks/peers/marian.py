@@ -121,7 +121,7 @@ def decode(session: Session) -> None:
     model = build(session.job.sizes, 0.0)
     load(model, session.weights())
     model.to(device).eval()
-    asked = GenerationConfig(
+    config = GenerationConfig(
         num_beams=decoding.beam,
         do_sample=False,
         length_penalty=decoding.length_penalty,
@@ -138,7 +138,7 @@ def decode(session: Session) -> None:
             actual = model.generate(
                 input_ids=src.to(device),
                 attention_mask=(src != PAD).long().to(device),
-                generation_config=asked,
+                generation_config=config,
             )
         return [[i for i in until_eos(row[1:]) if i != PAD] for row in actual.tolist()]
 
@@ -155,8 +155,8 @@ def load(model: Any, weights: dict[str, Tensor]) -> None:
     missing, unknown = model.load_state_dict(theirs, strict=False)
     of_table = {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"}
     fixed = {"model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"}
-    made = {"final_logits_bias", "lm_head.weight"}
-    if unknown or set(missing) - of_table - fixed - made:
+    own_weights = {"final_logits_bias", "lm_head.weight"}
+    if unknown or set(missing) - of_table - fixed - own_weights:
         raise RuntimeError(f"weights do not fit: {missing} missing, {unknown} unknown")
     for stack in (model.model.encoder, model.model.decoder):
         table = stack.embed_positions.weight

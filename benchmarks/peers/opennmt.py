@@ -56,8 +56,8 @@ def main() -> None:
     device_id = 0 if session.job.device == "cuda" else -1
     trainer = build_trainer(options, device_id, model, vocabularies, optimizer)
     clock = Clock(session, count_parameters(model))
-    made = _own_batches if session.training.own_batches else _batches
-    trainer.train(clock.around(made(session, options, vocabularies), _size), NEVER)
+    make_batches = _own_batches if session.training.own_batches else _batches
+    trainer.train(clock.around(make_batches(session, options, vocabularies), _size), NEVER)
 
 
 def _stand_in() -> None:
@@ -113,10 +113,10 @@ def _options(session: Session) -> Any:
     return options
 
 
-Made = tuple[dict[str, Tensor], int]  # a batch of its iterator
+Batch = tuple[dict[str, Tensor], int]  # a batch of its iterator
 
 
-def _batches(session: Session, *_: Any) -> Iterator[Made]:
+def _batches(session: Session, *_: Any) -> Iterator[Batch]:
     """Yield our batches as its iterator would, for ever."""
     device = session.job.device
     for batch in itertools.cycle(session.batches()):
@@ -132,7 +132,7 @@ def _batches(session: Session, *_: Any) -> Iterator[Made]:
         )
 
 
-def _own_batches(session: Session, options: Any, vocabularies: dict[str, Any]) -> Iterator[Made]:
+def _own_batches(session: Session, options: Any, vocabularies: dict[str, Any]) -> Iterator[Batch]:
     """Yield the batches of its own iterator, for ever."""
     from onmt.inputters.dynamic_iterator import build_dynamic_dataset_iter
 
@@ -140,12 +140,11 @@ def _own_batches(session: Session, options: Any, vocabularies: dict[str, Any]) -
     corpus = {"path_src": str(src), "path_tgt": str(tgt), "path_align": None}
     options.data = {"pairs": {**corpus, "transforms": [], "weight": 1}}
     device_id = 0 if session.job.device == "cuda" else -1
-    made = build_dynamic_dataset_iter(options, {}, vocabularies, device_id=device_id)
-    return iter(made)
+    return iter(build_dynamic_dataset_iter(options, {}, vocabularies, device_id=device_id))
 
 
-def _size(made: Made) -> tuple[int, int]:
-    target = made[0]["tgt"][:, 1:]
+def _size(batch: Batch) -> tuple[int, int]:
+    target = batch[0]["tgt"][:, 1:]
     return int((target != PAD).sum()), target.numel()
 
 

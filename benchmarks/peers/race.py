@@ -104,27 +104,27 @@ class Ratio:
         return f"{self.median:.2f}x ({self.lowest:.2f} - {self.highest:.2f})"
 
 
-def parser(doc: str | None, output: str, names: Sequence[str]) -> argparse.ArgumentParser:
+def option_parser(doc: str | None, output: str, names: Sequence[str]) -> argparse.ArgumentParser:
     """Return a parser of the options that all races have."""
-    made = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
-    made.add_argument("--preset", choices=sorted(PRESETS), default="tiny")
-    made.add_argument(
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    parser.add_argument("--preset", choices=sorted(PRESETS), default="tiny")
+    parser.add_argument(
         "--corpus", choices=("multi30k", "synthetic"), help="multi30k if $ABLATE_CORPORA has it"
     )
-    made.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    made.add_argument("--threads", type=int, default=2, help="of the CPU, for every contender")
-    made.add_argument("--repeats", type=int, default=5, help="rounds that are measured")
-    made.add_argument(
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--threads", type=int, default=2, help="of the CPU, for every contender")
+    parser.add_argument("--repeats", type=int, default=5, help="rounds that are measured")
+    parser.add_argument(
         "--only", action="append", choices=names, help="beside ours; may be given several times"
     )
-    made.add_argument(
+    parser.add_argument(
         "--environments",
         type=Path,
         default=cache_folder("peers"),
         help="folder of the peers' virtual environments; by default in the user's cache",
     )
-    made.add_argument("--output", type=Path, default=RESULTS / output)
-    return made
+    parser.add_argument("--output", type=Path, default=RESULTS / output)
+    return parser
 
 
 def prepared(options: argparse.Namespace, *overrides: str) -> tuple[RunSpec, Prepared]:
@@ -133,8 +133,8 @@ def prepared(options: argparse.Namespace, *overrides: str) -> tuple[RunSpec, Pre
     is_there = folder is not None and (Path(folder) / "multi30k").is_dir()
     corpus = options.corpus or ("multi30k" if is_there else "synthetic")
     file = {"multi30k": "multi30k_tiny.yaml", "synthetic": "tiny.yaml"}[corpus]
-    asked = (BATCH, *PRESETS[options.preset], *overrides)
-    experiment = config.load(ROOT / "experiments" / "presets" / file, asked)
+    changes = (BATCH, *PRESETS[options.preset], *overrides)
+    experiment = config.load(ROOT / "experiments" / "presets" / file, changes)
     run = config.expand(experiment)[0].spec
     return run, prepare(run)
 
