@@ -6,7 +6,7 @@ average the last 5 (base) or 20 (big) snapshots.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NotRequired, TypedDict
@@ -39,12 +39,10 @@ class Snapshots:
         entries: those of an earlier process, when a run continues.
     """
 
-    def __init__(
-        self, folder: Path, average: Average, entries: list[Snapshot] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, average: Average, entries: Iterable[Snapshot] = ()) -> None:
         self.folder = folder
         self.average = average
-        self.entries = list(entries or [])
+        self.entries = list(entries)
 
     def add(self, model: nn.Module, step: int, dev_nll: float, n_to_come: int = 0) -> None:
         """Take a snapshot, if it may be one of those to keep.
