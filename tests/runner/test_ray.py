@@ -74,18 +74,26 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.fixture
-def cluster(cache: Path) -> Iterator[Any]:
-    """Return a cluster with two nodes of one core each, beside a head that does nothing."""
+@contextmanager
+def _cluster(num_cpus: int) -> Iterator[Any]:
+    """Start a cluster with two nodes of so many cores, beside a head that does nothing."""
     cluster = cluster_utils.Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, **MEMORY}, shutdown_at_exit=True
     )
-    for _ in range(2):
-        cluster.add_node(num_cpus=1, object_store_memory=MEMORY["object_store_memory"])
-    cluster.wait_for_nodes()
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
+    try:
+        for _ in range(2):
+            cluster.add_node(num_cpus=num_cpus, object_store_memory=MEMORY["object_store_memory"])
+        cluster.wait_for_nodes()
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@pytest.fixture
+def cluster(cache: Path) -> Iterator[Any]:
+    with _cluster(num_cpus=1) as cluster:
+        yield cluster
 
 
 def _run(results: Path, **options: Any) -> Store:
@@ -196,14 +204,8 @@ def test_a_run_on_two_devices_of_a_node_has_the_local_numbers(
 ) -> None:
     spec = tmp_path / "ranks.yaml"
     spec.write_text(ON_TWO_DEVICES, encoding="utf-8")
-    cluster = cluster_utils.Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 0, **MEMORY}, shutdown_at_exit=True
-    )
-    try:
-        for _ in range(2):
-            cluster.add_node(num_cpus=2, object_store_memory=MEMORY["object_store_memory"])
-        cluster.wait_for_nodes()
-        numbers = {}
+    numbers = {}
+    with _cluster(num_cpus=2) as cluster:
         places: dict[str, dict[str, Any]] = {
             "ray": {"backend": "ray", "backend_options": {"address": cluster.address}},
             "local": {"jobs": 2},
@@ -214,9 +216,6 @@ def test_a_run_on_two_devices_of_a_node_has_the_local_numbers(
             )
             assert api.run(spec, chosen).exit_status == 0
             numbers[name] = _numbers(Store(tmp_path / name))
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
     of_ray = capfd.readouterr().err
     assert len(numbers["ray"]) == 2
     assert numbers["ray"] == numbers["local"]
