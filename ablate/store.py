@@ -320,11 +320,24 @@ def _read(path: Path, check: _Check) -> dict[str, Any] | None:
         StoreError: if the system does not let it be read.
     """
     try:
-        text = path.read_bytes()
+        content = path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return _parse(content, check)
+
+
+def parse_record(content: bytes) -> dict[str, Any]:
+    """Return the record in the content of its file.
+
+    Raises:
+        ValueError: if it is damaged; the message says how.
+    """
+    return _parse(content, read_record)
+
+
+def _parse(text: bytes, check: _Check) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,5 +1,6 @@
 """The commands as functions; each returns what its command prints."""
 
+from ablate.api.archiving import Restored, archive, restore
 from ablate.api.checking import Finding, check
 from ablate.api.comparing import compare
 from ablate.api.examining import CheckResult, Diagnosis, doctor
@@ -44,6 +45,7 @@ __all__ = [
     "PartListing",
     "Plan",
     "PlannedRow",
+    "Restored",
     "RunOptions",
     "RunningTask",
     "Session",
@@ -51,6 +53,7 @@ __all__ = [
     "Study",
     "Translation",
     "Translator",
+    "archive",
     "bless",
     "check",
     "collect_garbage",
@@ -67,6 +70,7 @@ __all__ = [
     "plan",
     "remove",
     "report",
+    "restore",
     "run",
     "runs",
     "schema",

@@ -16,7 +16,7 @@ from ablate.wording import counted
 if TYPE_CHECKING:
     from ablate.api import StoredRun
 
-runs_app = typer.Typer(help="List, show and remove the runs in the folder of results.")
+runs_app = typer.Typer(help="List, show, remove and archive the runs in the folder of results.")
 
 Labels = Annotated[
     list[str] | None,
@@ -116,6 +116,56 @@ def collect_garbage(
     if not specs:
         raise SpecError("name the experiments whose runs are kept")
     _print_removed(api.collect_garbage(results, specs, is_trial=not is_wanted), is_wanted=is_wanted)
+
+
+@runs_app.command("archive")
+@guarded
+def archive_runs(
+    specs: Annotated[
+        list[Path], typer.Argument(metavar="SPEC...", help="The experiments whose runs it holds.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", metavar="FILE", help="As in [b]pe.tar.xz[/b].")
+    ],
+    content: Annotated[
+        str,
+        typer.Option(
+            metavar="records|curves|translations|weights",
+            help="How much of each run: this, and what stands before it in the list.",
+        ),
+    ] = "translations",
+    results: Results = RESULTS,
+) -> None:
+    """Write the runs of experiments into one file, to keep or to publish beside their tables.
+
+    Example: ablate runs archive experiments/pe.yaml --output pe.tar.xz
+    """
+    from ablate import api
+
+    archived = api.archive(specs, output, results=results, content=content)
+    mib = output.stat().st_size / 2**20
+    typer.echo(f"{counted(len(archived), 'run')}, {mib:,.1f} MiB: {output}")
+
+
+@runs_app.command("restore")
+@guarded
+def restore_runs(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `archive` has written.")],
+    results: Results = RESULTS,
+) -> None:
+    """Put the runs of an archive into the folder of results, where they count as done.
+
+    Runs that are there stay as they are.
+    """
+    from ablate import api
+
+    restored = api.restore(file, results=results)
+    notes = [f"{counted(len(restored.new), 'run')} restored"]
+    if restored.present:
+        notes.append(f"{len(restored.present)} were there")
+    if restored.other:
+        notes.append(f"{len(restored.other)} were there with other numbers, and stay")
+    typer.echo("; ".join(notes))
 
 
 @guarded

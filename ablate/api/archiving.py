@@ -1,0 +1,198 @@
+"""``ablate runs archive`` and ``restore``: the runs behind a table as one file.
+
+An archive is a tar file of paths relative to the folder of results, such as
+``runs/<hash>/record.json``: of each run the record, then other files. The same runs give the same
+bytes. A run that is restored counts as done, so that nothing is trained again.
+"""
+
+from __future__ import annotations
+
+import lzma
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+from ablate.api.stored import StoredRun, runs
+from ablate.errors import SpecError, StoreError
+from ablate.runner.backends.bundles import Bundle, write
+from ablate.store import FINISHED, Store, describe, parse_record, writable
+from ablate.wording import no_such
+from ablate.writing import atomic_write
+
+CONTENTS = {
+    "records": ("record.json",),
+    "curves": ("curve.csv", "layers.csv"),
+    "translations": ("hypotheses.*.txt", "sentences.*.csv", "metrics.json"),
+    "weights": ("model.safetensors", "tokenizer.json"),
+}
+"""What an archive can hold of each run: one of these, and those before it; patterns of files."""
+
+_COMPRESSIONS: dict[str, Literal["w:xz", "w:gz", "w:"]] = {
+    ".tar.xz": "w:xz",
+    ".tar.gz": "w:gz",
+    ".tar": "w:",
+}
+_MEMBER = re.compile(r"runs/([0-9a-f]{16})/[^/]+")
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a folder of results got from an archive.
+
+    Attributes:
+        new: hashes of runs that were not there, or had not ended.
+        present: hashes of runs that were there and stay; files that they lacked are added.
+        other: hashes of runs that were there with other numbers, and stay.
+    """
+
+    new: tuple[str, ...]
+    present: tuple[str, ...]
+    other: tuple[str, ...]
+
+
+def archive(
+    specs: Sequence[Path | str],
+    output: Path | str,
+    *,
+    results: Path | str = "results",
+    content: str = "translations",
+) -> list[StoredRun]:
+    """Write the runs of experiments into one file, and return them.
+
+    Runs that have ended in any way are written; weights and files that are not there are left out.
+
+    Args:
+        specs: experiment files.
+        output: the archive; its name ends in .tar.xz, .tar.gz or .tar.
+        results: the folder of results.
+        content: how much of each run: a key of `CONTENTS`.
+
+    Raises:
+        SpecError: with every mistake of a file, or if there is no such content.
+        StoreError: if none of the runs has ended, a file is damaged, or the archive cannot be
+            written.
+    """
+    output, store = Path(output), Store(Path(results))
+    compression = _compression(output)
+    if content not in CONTENTS:
+        raise SpecError(no_such("content", content, CONTENTS))
+    stored = [run for run in runs(results, specs=specs) if run.experiments]
+    ended = [run for run in stored if run.status not in ("unfinished", "unreadable")]
+    if not ended:
+        names = ", ".join(map(str, specs))
+        raise StoreError(f"{store.results} holds no run of {names} that has ended")
+    with (
+        writable(output),
+        atomic_write(output) as stream,
+        tarfile.open(fileobj=stream, mode=compression) as tar,
+    ):
+        for run in ended:
+            for name, data in _files_of(store, run.run, content):
+                member = tarfile.TarInfo(f"runs/{run.run}/{name}")
+                member.size = len(data)
+                tar.addfile(member, BytesIO(data))
+    return ended
+
+
+def restore(file: Path | str, *, results: Path | str = "results") -> Restored:
+    """Put the runs of an archive into a folder of results.
+
+    A run that the folder holds already stays as it is.
+
+    Args:
+        file: the archive.
+        results: the folder of results.
+
+    Raises:
+        StoreError: if the archive is damaged or none, or the folder cannot be written to; the runs
+            before the damage are restored.
+    """
+    store = Store(Path(results))
+    fates: dict[str, list[str]] = {"new": [], "present": [], "other": []}
+    for run, bundle in _runs_in(Path(file)):
+        record = _checked(bundle, run, Path(file))
+        with store.lock(run):
+            fates[_restore(store, run, record, bundle)].append(run)
+    return Restored(**{fate: tuple(hashes) for fate, hashes in fates.items()})
+
+
+def _compression(output: Path) -> Literal["w:xz", "w:gz", "w:"]:
+    for suffix, mode in _COMPRESSIONS.items():
+        if output.name.endswith(suffix):
+            return mode
+    raise StoreError(f"{output}: the name of an archive ends in {', '.join(_COMPRESSIONS)}")
+
+
+def _files_of(store: Store, run: str, content: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and content of each file of a run, its record first."""
+    known = store.read(run) or {}
+    damaged = store.damaged_files(known)
+    for kind in list(CONTENTS)[: list(CONTENTS).index(content) + 1]:
+        for pattern in CONTENTS[kind]:
+            for path in sorted(store.path(run).glob(pattern)):
+                if path in damaged:
+                    raise StoreError(f"{path}: is damaged; `ablate run` makes the run again")
+                yield path.name, path.read_bytes()
+
+
+def _runs_in(file: Path) -> Iterator[tuple[str, Bundle]]:
+    """Yield each run of an archive with its files, one run in memory at a time."""
+    try:
+        with tarfile.open(file, "r:*") as tar:
+            for run, members in groupby(tar, key=lambda member: _run_of(member, file)):
+                contents = ((member.name, tar.extractfile(member)) for member in members)
+                yield run, {name: data.read() for name, data in contents if data is not None}
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError) as error:
+        raise StoreError(f"{file}: cannot be unpacked: {error}") from error
+    except OSError as error:
+        raise StoreError(f"{file}: cannot be read: {error.strerror or error}") from error
+
+
+def _run_of(member: tarfile.TarInfo, file: Path) -> str:
+    match = _MEMBER.fullmatch(member.name)
+    if match is None or not member.isreg():
+        raise StoreError(
+            f"{file}: is no archive of runs: it holds {member.name!r}; `ablate runs archive` "
+            "writes such archives"
+        )
+    return match[1]
+
+
+def _checked(bundle: Bundle, run: str, file: Path) -> dict[str, Any]:
+    """Return the record of a run, which describes the run's files.
+
+    Raises:
+        StoreError: if the record is missing or a file is not as it says.
+    """
+    name = f"runs/{run}/record.json"
+    if name not in bundle:
+        raise StoreError(f"{file}: {name} is missing")
+    try:
+        record = parse_record(bundle[name])
+    except ValueError as error:
+        raise StoreError(f"{file}: {name} {error}") from error
+    if record["hash"] != run:
+        raise StoreError(f"{file}: {name} is the record of another run, {record['hash']}")
+    for short, about in record.get("files", {}).items():
+        content = bundle.get(f"runs/{run}/{short}")
+        if content is not None and describe(content) != about:
+            raise StoreError(f"{file}: runs/{run}/{short} is damaged")
+    return record
+
+
+def _restore(store: Store, run: str, record: dict[str, Any], bundle: Bundle) -> str:
+    present = store.load(run)
+    if present is None or present["status"] not in FINISHED:
+        write(bundle, store.results)
+        return "new"
+    if present != record:
+        return "other"
+    missing = {name: data for name, data in bundle.items() if not (store.results / name).exists()}
+    write(missing, store.results)
+    return "present"

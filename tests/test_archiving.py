@@ -1,0 +1,203 @@
+"""`ablate runs archive` and `restore`: the runs behind a table as one file."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ablate import api
+from ablate.api.archiving import CONTENTS
+from ablate.cli.app import app
+from ablate.errors import SpecError, StoreError
+from ablate.report.render import render
+from ablate.store import Store, describe
+from tests.made_up_runs import EXPERIMENT, finish
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an experiment with made-up runs in ``results`` beside it."""
+    path = tmp_path_factory.mktemp("study") / "study.yaml"
+    path.write_text(EXPERIMENT)
+    results = path.parent / "results"
+    finish(path, results, has_files=True)
+    for folder in (results / "runs").iterdir():
+        (folder / "model.safetensors").write_bytes(b"weights" + folder.name.encode())
+        (folder / "log.txt").write_text("not in an archive")
+        _describe_files(results, folder.name)
+    return path
+
+
+def _describe_files(results: Path, run: str) -> None:
+    """Write into a record what its files are, as a real run does."""
+    store = Store(results)
+    record, folder = store.read(run) or {}, store.path(run)
+    names = [
+        path.name for path in folder.iterdir() if path.suffix in (".txt", ".csv", ".safetensors")
+    ]
+    kept = [name for name in names if name not in ("log.txt", "curve.csv")]
+    files = {name: describe((folder / name).read_bytes()) for name in kept}
+    store.save({**record, "files": files})
+
+
+def _archive(spec: Path, output: Path, **options: Any) -> list[api.StoredRun]:
+    return api.archive([spec], output, results=spec.parent / "results", **options)
+
+
+def _names(archive: Path) -> set[str]:
+    with tarfile.open(archive) as tar:
+        return {name.rpartition("/")[2] for name in tar.getnames()}
+
+
+@pytest.mark.parametrize("suffix", [".tar.xz", ".tar.gz", ".tar"])
+@pytest.mark.parametrize("content", CONTENTS)
+def test_what_is_restored_is_what_was_archived(
+    spec: Path, content: str, suffix: str, tmp_path: Path
+) -> None:
+    archive, results = tmp_path / f"study{suffix}", tmp_path / "results"
+    archived = _archive(spec, archive, content=content)
+    assert len(archived) == 6
+    assert sorted(api.restore(archive, results=results).new) == sorted(r.run for r in archived)
+    restored = [path for path in results.rglob("*") if path.is_file() and path.name != "lock"]
+    for path in restored:
+        original = spec.parent / "results" / path.relative_to(results)
+        assert path.read_bytes() == original.read_bytes()
+    by_content = {
+        "records": {"record.json"},
+        "curves": {"record.json", "curve.csv"},
+        "translations": {"record.json", "curve.csv", "hypotheses.test.txt", "sentences.test.csv"},
+    }
+    others = {"hypotheses.test_long.txt", "hypotheses.test_novel.txt", "sentences.test_long.csv"}
+    others |= {"sentences.test_novel.csv"}
+    translations = by_content["translations"] | others
+    weights = translations | {"model.safetensors"}
+    contents = {**by_content, "translations": translations, "weights": weights}
+    assert {path.name for path in restored} == contents[content] == _names(archive)
+
+
+def test_the_same_runs_give_the_same_bytes_in_any_order_of_folders(
+    spec: Path, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first.tar.xz", tmp_path / "second.tar.xz"
+    _archive(spec, first)
+    api.restore(first, results=tmp_path / "results")
+    api.archive([spec], second, results=tmp_path / "results")
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_table_of_restored_records_is_the_original_one(spec: Path, tmp_path: Path) -> None:
+    archive, results = tmp_path / "study.tar.xz", tmp_path / "results"
+    _archive(spec, archive)
+    api.restore(archive, results=results)
+    original = api.report(spec, results=spec.parent / "results")
+    restored = api.report(spec, results=results)
+    assert restored.records == original.records
+    assert render(restored.table, "csv") == render(original.table, "csv")
+
+
+def test_runs_that_are_there_stay_and_get_the_files_that_they_lack(
+    spec: Path, tmp_path: Path
+) -> None:
+    results = tmp_path / "results"
+    records, whole = tmp_path / "records.tar.xz", tmp_path / "whole.tar.xz"
+    first, *others = [run.run for run in _archive(spec, records, content="records")]
+    _archive(spec, whole)
+    api.restore(records, results=results)
+    store = Store(results)
+    store.save({**(store.read(first) or {}), "finished": "later"})
+    restored = api.restore(whole, results=results)
+    assert restored.new == ()
+    assert restored.other == (first,)
+    assert sorted(restored.present) == sorted(others)
+    assert not (store.path(first) / "curve.csv").exists()
+    assert (store.path(others[0]) / "curve.csv").exists()
+
+
+def test_a_failed_run_is_replaced(spec: Path, tmp_path: Path) -> None:
+    archive, results = tmp_path / "study.tar.xz", tmp_path / "results"
+    first = _archive(spec, archive)[0].run
+    original = Store(spec.parent / "results").read(first) or {}
+    Store(results).save({**original, "status": "failed"})
+    assert first in api.restore(archive, results=results).new
+    assert Store(results).read(first) == original
+
+
+def test_an_archive_of_nothing_is_refused(spec: Path, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"holds no run of .*study.yaml that has ended"):
+        api.archive([spec], tmp_path / "a.tar", results=tmp_path)
+    assert not (tmp_path / "a.tar").exists()
+    with pytest.raises(StoreError, match=r"a.zip: the name of an archive ends in .tar.xz"):
+        _archive(spec, tmp_path / "a.zip")
+    with pytest.raises(SpecError, match=r"no content is called 'curve'; did you mean 'curves'\?"):
+        _archive(spec, tmp_path / "a.tar", content="curve")
+
+
+def test_a_damaged_file_of_a_run_is_not_archived(spec: Path, tmp_path: Path) -> None:
+    archive, results = tmp_path / "study.tar", tmp_path / "results"
+    first = _archive(spec, archive, content="weights")[0].run
+    api.restore(archive, results=results)
+    (Store(results).path(first) / "hypotheses.test.txt").write_text("other text\n")
+    with pytest.raises(StoreError, match=r"hypotheses.test.txt: is damaged"):
+        api.archive([spec], tmp_path / "again.tar", results=results)
+    assert not (tmp_path / "again.tar").exists()
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"../outside": b""}, r"is no archive of runs: it holds '../outside'"),
+        ({"runs/../../x/record.json": b"{}"}, r"is no archive of runs"),
+        ({f"runs/{'a' * 16}/curve.csv": b""}, r"record.json is missing"),
+        ({f"runs/{'a' * 16}/record.json": b"{"}, r"record.json cannot be read"),
+    ],
+)
+def test_what_is_no_archive_of_runs_is_refused(
+    members: dict[str, bytes], message: str, tmp_path: Path
+) -> None:
+    archive = tmp_path / "a.tar"
+    with tarfile.open(archive, "w") as tar:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, BytesIO(content))
+    with pytest.raises(StoreError, match=message):
+        api.restore(archive, results=tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
+def test_damage_in_an_archive_is_named(spec: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "study.tar"
+    _archive(spec, archive)
+    text = archive.read_bytes()
+    half = tmp_path / "half.tar.xz"
+    half.write_bytes(b"\xfd7zXZ\x00 no more")
+    with pytest.raises(StoreError, match=r"half.tar.xz: cannot be unpacked"):
+        api.restore(half, results=tmp_path / "results")
+    with pytest.raises(StoreError, match=r"none.tar: cannot be read: No such file"):
+        api.restore(tmp_path / "none.tar", results=tmp_path / "results")
+    position = text.index(b'"status": "done"')
+    archive.write_bytes(text[:position] + text[position:].replace(b"done", b"dome", 1))
+    with pytest.raises(StoreError, match=r"record.json is not what was written"):
+        api.restore(archive, results=tmp_path / "results")
+
+
+def test_the_commands_say_what_they_have_done(spec: Path, tmp_path: Path) -> None:
+    def say(*words: str) -> str:
+        outcome = CliRunner().invoke(app, ["runs", *words])
+        assert outcome.exit_code == 0, outcome.output
+        return outcome.output
+
+    archive, results = str(tmp_path / "study.tar.xz"), str(tmp_path / "results")
+    from_here = ["--results", str(spec.parent / "results")]
+    output = say("archive", str(spec), "--output", archive, "--content", "records", *from_here)
+    assert output == f"6 runs, 0.0 MiB: {archive}\n"
+    assert say("restore", archive, "--results", results) == "6 runs restored\n"
+    assert say("restore", archive, "--results", results) == "0 runs restored; 6 were there\n"
+    listed = json.loads(say("list", "--json", "--results", results))
+    assert {run["status"] for run in listed} == {"done"}
