@@ -18,7 +18,7 @@ import pytest
 
 from ablate.config import RunSpec
 from ablate.registry import Plugin
-from ablate.runner.backends.local import Local
+from ablate.runner.backends.local import Local, python_path
 from ablate.runner.devices import Device, n_cores
 from ablate.runner.schedule import schedule
 from ablate.runner.task import (
@@ -146,13 +146,12 @@ sys.stdin.read()
 
 
 def test_a_worker_that_still_imports_does_not_outlive_its_parent() -> None:
-    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": python_path()},
     )
     assert parent.stdout is not None
     worker = int(parent.stdout.readline())
