@@ -53,7 +53,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(torch.cuda, "device_count", count)
     monkeypatch.setattr(torch.cuda, "mem_get_info", memory)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-    monkeypatch.setattr(hardware, "listed", lambda: state.cards)
+    monkeypatch.setattr(hardware, "query_gpus", lambda: state.cards)
     monkeypatch.setattr(os, "getloadavg", lambda: (state.load, 0.0, 0.0))
     monkeypatch.setattr(devices, "n_cores", lambda: 4)
     monkeypatch.setattr(hardware, "_free_gib", lambda: state.free_kib / 2**20)
@@ -206,7 +206,7 @@ def test_nvidia_smi_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         return SimpleNamespace(returncode=0, stdout=PROCESSES if is_processes else LISTED)
 
     monkeypatch.setattr(subprocess, "run", run)
-    first, second = nvidia_smi.listed() or []
+    first, second = nvidia_smi.query_gpus() or []
     assert first.processes == ("1234 python3, 38.1 GiB", "77 a, b, 0.0 GiB")
     assert (first.busy_percent, first.is_mig) == (35, False)
     assert second == Gpu(
@@ -224,4 +224,4 @@ def test_without_nvidia_smi_nothing_is_listed(monkeypatch: pytest.MonkeyPatch, h
         return SimpleNamespace(returncode=9, stdout="No devices were found\n")
 
     monkeypatch.setattr(subprocess, "run", run)
-    assert nvidia_smi.listed() is None
+    assert nvidia_smi.query_gpus() is None
