@@ -34,8 +34,8 @@ def kind() -> Iterator[type[Check]]:
         blessed: FloorBlessing | None = None
 
         @property
-        def looser(self) -> dict[str, Literal["higher", "lower"]]:
-            return {**super().looser, "lowest": "lower"}
+        def loosening_terms(self) -> dict[str, Literal["higher", "lower"]]:
+            return {**super().loosening_terms, "lowest": "lower"}
 
         def bless(self, evidence: Evidence, context: Context) -> FloorBlessing:
             value = min(evidence.values(self.row, self.measure, context.seeds))

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from ablate.analysis.statistics import Estimate
 from ablate.analysis.wording import seeds_named
 from ablate.gate.check import Context
-from ablate.gate.evidence import Evidence, UnfitError, so_far
+from ablate.gate.evidence import Evidence, UnfitError, values_so_far
 from ablate.gate.mean import MeanBlessing, MeanCheck
 from ablate.gate.tolerance import Promise, Sample
 
@@ -43,15 +43,15 @@ class Statistical(MeanCheck):
             UnfitError: if it cannot be what the check promises.
         """
         if len(values) < 2:
-            raise UnfitError(self.too_few(self.promise(alpha)))
-        completed = self.completed(self._sample(values), alpha)
-        return MeanBlessing(seeds=seeds, values=values, **completed)
+            raise UnfitError(self.too_few_seeds(self.promise(alpha)))
+        derived_fields = self.derived_fields(self._sample(values), alpha)
+        return MeanBlessing(seeds=seeds, values=values, **derived_fields)
 
     def sample(self, blessed: MeanBlessing) -> Sample:
         return self._sample(blessed.values)
 
     def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> Sample | None:
-        known = Estimate(so_far(evidence.records, self.row, self.measure, seeds))
+        known = Estimate(values_so_far(evidence.records, self.row, self.measure, seeds))
         if known.n < 2 or known.sd is None:
             return None
         return Sample(known.mean, known.sd, known.n)
