@@ -30,13 +30,7 @@ from ablate.errors import DivergedError, RunError, StoppedError
 from ablate.processes import die_with_parent
 from ablate.registry import adopt
 from ablate.runner.devices import compute_deterministically
-from ablate.runner.failures import (
-    Failure,
-    RankLostError,
-    failure_of,
-    failure_of_exit,
-    reason_of,
-)
+from ablate.runner.failures import Failure, RankLostError, failure_of, failure_of_exit, reason_of
 from ablate.runner.task import Task
 from ablate.training.ranks import ALONE, Ranks, process_group
 

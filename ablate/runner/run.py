@@ -267,12 +267,7 @@ class _Attempt:
         bitext, encoded = prepared.text.tests[name], prepared.tests[name]
         search = build(Search, self.spec.decoding, at="decoding")
         best = translate(
-            model,
-            search,
-            encoded.src,
-            self._tokens_without_gradient(),
-            self.device,
-            self.capturer,
+            model, search, encoded.src, self._tokens_without_gradient(), self.device, self.capturer
         )
         lines = [prepared.tokenizers.decode_tgt(hypotheses[0].tokens) for hypotheses in best]
         self._write(f"hypotheses.{name}.txt", "".join(f"{s}\n" for s in lines))

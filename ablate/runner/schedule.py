@@ -109,11 +109,7 @@ def schedule(
             what = "repeating"
 
 
-def measure(
-    tasks: Iterable[Task],
-    backend: Backend,
-    listener: ProgressListener,
-) -> None:
+def measure(tasks: Iterable[Task], backend: Backend, listener: ProgressListener) -> None:
     """Measure the rows of ``tasks`` in turns, also those that were measured before."""
     rows = _probes(tasks)
     with backend.pool(listener, GRACE_S) as pool:
@@ -250,10 +246,7 @@ def _replaced(task: Task, again: Task, store: Store) -> Task:
 
 
 def _pack(
-    tasks: Sequence[Task],
-    worker_slots: Sequence[Device],
-    store: Store,
-    limits: Limits,
+    tasks: Sequence[Task], worker_slots: Sequence[Device], store: Store, limits: Limits
 ) -> list[TaskGroup]:
     """Return the groups of tasks that share a process, in the order of `priority`."""
     probes = {key: store.load_probe(key) for key in {task.probe for task in tasks}}

@@ -64,10 +64,7 @@ def bless(bench: Bench, seeds: Sequence[int] = SEVEN, **options: Any) -> gating.
 
 @pytest.mark.parametrize("fresh", [False, True])
 def test_what_can_be_promised_is_said_before_training_and_after_three_seeds(
-    bench: Bench,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    fresh: bool,
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fresh: bool
 ) -> None:
     trained = trainer(bench, NARROW, monkeypatch)
     assert bless(bench, fresh=fresh).exit_status == 0

@@ -462,11 +462,7 @@ def _worse(seeds: int = 3, margin: float = 3.0, claim: Any = "worse", **terms: A
         (_losses(), _losses(rtol=1e-4), []),
         (_losses(), _losses(rtol=1e-3), ["rtol_other_machine would rise from 0.0003 to 0.001"]),
         (_losses(), _losses(steps=2), ["steps would fall from 3 to 2"]),
-        (
-            _losses(seeds=2),
-            _losses(),
-            ["seeds would fall from 2 to 1", "fewer seeds, from 2 to 1"],
-        ),
+        (_losses(seeds=2), _losses(), ["seeds would fall from 2 to 1", "fewer seeds, from 2 to 1"]),
         (_worse(), _worse(margin=4.0), []),
         (_worse(), _worse(margin=2.0), ["worse: margin would fall from 3.0 to 2.0"]),
         (_worse(), _worse(confidence=0.9), ["confidence would fall from 0.95 to 0.9"]),

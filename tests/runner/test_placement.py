@@ -158,11 +158,7 @@ def _lower_bound(done: Sequence[Work]) -> float:
 
 @pytest.mark.parametrize(("seed", "runs_at_once"), [(1, 1), (2, 1), (14, 2)])
 def test_sixty_runs_on_eight_devices_end_near_the_lower_bound(
-    seed: int,
-    runs_at_once: int,
-    task: MakeTask,
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
+    seed: int, runs_at_once: int, task: MakeTask, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = _simulated(_sixty_runs(seed, task, store, NEEDED_GIB, runs_at_once), store, monkeypatch)
     assert len({each.key for work in done for each in work.group}) == 60

@@ -294,11 +294,7 @@ def test_a_worker_that_dies_leaves_no_old_success_behind(
 
 @pytest.mark.parametrize("variant", ["hangs", "hangs stubbornly"])
 def test_an_interruption_ends_every_worker_and_the_next_call_continues(
-    store: Store,
-    diary: Diary,
-    command: list[str],
-    task: MakeTask,
-    variant: str,
+    store: Store, diary: Diary, command: list[str], task: MakeTask, variant: str
 ) -> None:
     workers: list[int] = []
 

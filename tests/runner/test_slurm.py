@@ -226,11 +226,7 @@ def test_probes_of_an_entry_take_their_turns_on_one_device(
 
 @pytest.mark.parametrize(
     ("state", "failures"),
-    [
-        ("NODE_FAIL", ["process_lost"]),
-        ("OUT_OF_MEMORY", ["killed"]),
-        ("CANCELLED", ["other"]),
-    ],
+    [("NODE_FAIL", ["process_lost"]), ("OUT_OF_MEMORY", ["killed"]), ("CANCELLED", ["other"])],
 )
 def test_what_a_job_takes_with_it_is_told_with_its_state(
     state: str, failures: list[str], queue: TaskQueue, task: MakeTask, diary: Diary,

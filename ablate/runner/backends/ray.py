@@ -181,14 +181,7 @@ class RayProcess:
             or its further devices.
     """
 
-    def __init__(
-        self,
-        relay: Any,
-        node: _Node,
-        *,
-        is_shared: bool,
-        serves_one_group: bool,
-    ) -> None:
+    def __init__(self, relay: Any, node: _Node, *, is_shared: bool, serves_one_group: bool) -> None:
         self._relay, self._node = relay, node
         self._is_shared, self._serves_one_group = is_shared, serves_one_group
         self._tasks: dict[str, Task] = {}
