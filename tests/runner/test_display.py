@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from ablate.runner.devices import Device
-from ablate.runner.display import Display, LiveDisplay, PlainDisplay, clock, display
+from ablate.runner.display import Display, LiveDisplay, PlainDisplay, display, format_duration
 from ablate.runner.task import Heartbeat
 from ablate.training import Progress
 from tests.runner.conftest import MakeTask
@@ -120,7 +120,7 @@ def test_the_time_left_counts_what_waits(watch: Clock, task: MakeTask) -> None:
     ("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (754, "12:34"), (3_723, "1:02:03")]
 )
 def test_durations_are_short(seconds: float, text: str) -> None:
-    assert clock(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_no_line_is_more_than_two_minutes_away(watch: Clock, task: MakeTask) -> None:

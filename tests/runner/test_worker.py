@@ -30,7 +30,7 @@ from ablate.runner.task import (
     parse_message,
     to_line,
 )
-from ablate.runner.worker import has_open
+from ablate.runner.worker import has_open_file
 from ablate.store import Store
 from ablate.training import Progress
 from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
@@ -231,10 +231,10 @@ def test_each_group_has_a_log_of_its_own(task: MakeTask, diary: Diary, store: St
 
 
 def test_what_is_open_is_seen(tmp_path: Path) -> None:
-    assert not has_open(str(tmp_path))
+    assert not has_open_file(str(tmp_path))
     with (tmp_path / "nvidia0").open("w"):
-        assert has_open(str(tmp_path / "nvidia"))
-    assert not has_open(str(tmp_path))
+        assert has_open_file(str(tmp_path / "nvidia"))
+    assert not has_open_file(str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ablate.errors import DetachedError
@@ -255,12 +254,7 @@ class SlurmPool:
     def __enter__(self) -> SlurmPool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         """Cancel the jobs if an error ends the work early, unless they are detached."""
         if error is not None and not isinstance(error, DetachedError):
             self._backend.stop()
