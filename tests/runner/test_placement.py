@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from ablate.config import RunSpec
 from ablate.runner import pool as pool_module
 from ablate.runner.backends.contract import Backend
 from ablate.runner.devices import Device, DeviceFacts
@@ -23,7 +22,7 @@ from ablate.runner.pool import Pool
 from ablate.runner.schedule import Limits, schedule
 from ablate.runner.task import Message, ProcessExited, Task
 from ablate.store import Store
-from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
+from tests.runner.conftest import MEASURED, Diary, FakeProcess, MakeTask, small_spec
 
 GIB = 1024.0
 MEMORIES = [gib * GIB for gib in (80, 80, 48, 48, 24, 24, 16, 16)]
@@ -78,7 +77,7 @@ class Simulation(Backend):
         return Simulated(self, device)
 
 
-class Simulated:
+class Simulated(FakeProcess):
     """A process that does one group, and ends when the clock is there."""
 
     def __init__(self, simulation: Simulation, device: Device) -> None:
@@ -100,13 +99,6 @@ class Simulated:
         assert self._begun.wait(timeout=10)
         yield ProcessExited(0)
 
-    def grant(self, n_cores: int) -> None: ...
-    def terminate(self) -> None: ...
-    def kill(self) -> None: ...
-    def close(self) -> None: ...
-    def wait(self, timeout: float) -> bool:
-        return True
-
 
 def _simulated(tasks: Sequence[Task], store: Store, monkeypatch: pytest.MonkeyPatch) -> list[Work]:
     """Return what each device did, in the order in which it began."""
@@ -123,7 +115,7 @@ def _sixty_runs(
 ) -> list[Task]:
     """Return three seeds of the baseline and of 19 variants, whose rows have been probed."""
     draw = random.Random(seed)
-    small = RunSpec.model_validate(SMALL).model_dump(mode="json")
+    small = small_spec()
     tasks = []
     for row in ["baseline", *(f"variant {number}" for number in range(19))]:
         steps = int(600 * 3 ** draw.uniform(-1, 1))

@@ -201,7 +201,7 @@ def test_a_job_does_what_waits_and_its_outcomes_reach_the_driver(
     for name in ("done", "oom", "crashes"):
         queue.add(one_per_process([task(name)]))
     job = QueueJob(queue.folder, "cpu", 1, idle_s=0.0, command=command)
-    job._do_entries([Device("cpu")], queue, "7_0")
+    job._execute_entries([Device("cpu")], queue, "7_0")
     _ended(monkeypatch)
     outcomes = {each.task.variant: each for each in _follow(queue, diary)}
     assert outcomes["done"].failure is None
@@ -219,7 +219,7 @@ def test_probes_of_an_entry_take_their_turns_on_one_device(
     probes = [task(name, action="probe", round=n) for n in (0, 1) for name in ("a", "b")]
     queue.add(one_per_process(probes))
     job = QueueJob(queue.folder, "cpu", 1, idle_s=0.0, command=command)
-    job._do_entries([Device("cpu")] * 2, queue, "7_0")
+    job._execute_entries([Device("cpu")] * 2, queue, "7_0")
     journal = (queue.folder.parents[1] / "journal").read_text().splitlines()
     assert journal == ["probe a 1", "probe b 1"] * 2
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from ablate.config import RunSpec
 from ablate.registry import Plugin
 from ablate.runner.backends.local import Local, python_path
 from ablate.runner.devices import Device, n_cores
@@ -33,7 +32,7 @@ from ablate.runner.task import (
 from ablate.runner.worker import has_open_file
 from ablate.store import Store
 from ablate.training import Progress
-from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
+from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask, small_spec
 
 pytestmark = [
     pytest.mark.e2e,
@@ -43,8 +42,7 @@ ENDLESS = {"training": {**SMALL["training"], "steps": 10**6}}
 
 
 def _task(make: MakeTask, key: str, **changes: Any) -> Task:
-    spec = RunSpec.model_validate({**SMALL, **changes}).model_dump(mode="json")
-    return make(key, spec=spec, probe="measured")
+    return make(key, spec=small_spec(**changes), probe="measured")
 
 
 def _run(tasks: list[Task], diary: Diary, store: Store) -> None:

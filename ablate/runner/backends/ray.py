@@ -244,8 +244,8 @@ class RayProcess:
         """
         if isinstance(error, ActorDiedError) and _is_alive(self._node.id):
             return ProcessExited(-signal.SIGKILL)
-        why = "" if isinstance(error, RayActorError) else f": {_last_line(error)}"
-        return ProcessExited(1, f"the node {self._node.name} does not answer any more{why}")
+        reason = "" if isinstance(error, RayActorError) else f": {_last_line(error)}"
+        return ProcessExited(1, f"the node {self._node.name} does not answer any more{reason}")
 
 
 def _check_port(address: str) -> None:

@@ -97,9 +97,9 @@ class SlurmBackend(Backend):
         Returns:
             The ids of the new jobs.
         """
-        over = slurm_cluster.ended_jobs(self.jobs, self.options.cluster)
-        n_wanted = min(math.ceil(n_runs / self._n_slots), self.options.n_jobs)
-        n_new = n_wanted - (len(self._submitted) - len(over))
+        ended = slurm_cluster.ended_jobs(self.jobs, self.options.cluster)
+        n_needed = min(math.ceil(n_runs / self._n_slots), self.options.n_jobs)
+        n_new = n_needed - (len(self._submitted) - len(ended))
         if n_new <= 0:
             return []
         self.queue.create()
@@ -130,10 +130,10 @@ class SlurmBackend(Backend):
             left = [task for entry in entries for task in entry.tasks if not entry.is_over]
             what = f"{counted(len(left), 'task')} of an earlier call: {_describe_jobs(jobs)}"
             listener.expect(left, what, len(jobs))
-            following = JobFollower(queue, listener, self.logs)
-            yield from following.follow(entries, is_blocking=not self.options.is_detached)
-            open_ = [entry for entry in queue.entries() if not entry.is_over]
-            self._running_elsewhere |= {task.key for entry in open_ for task in entry.tasks}
+            follower = JobFollower(queue, listener, self.logs)
+            yield from follower.follow(entries, is_blocking=not self.options.is_detached)
+            unfinished = [entry for entry in queue.entries() if not entry.is_over]
+            self._running_elsewhere |= {task.key for entry in unfinished for task in entry.tasks}
             self._remove_finished_queues()
 
     def detach(self, work: Sequence[Sequence[TaskGroup]]) -> None:
@@ -273,8 +273,8 @@ class SlurmPool:
         queue.create()
         entries = [Entry(queue.add([group]), [group]) for group in groups]
         self._submit(sum(entry.n_slots for entry in entries))
-        following = JobFollower(queue, self._listener, self._backend.logs, self._submit)
-        yield from following.follow(entries)
+        follower = JobFollower(queue, self._listener, self._backend.logs, self._submit)
+        yield from follower.follow(entries)
 
     def _submit(self, n_runs: int) -> None:
         if new := self._backend.submit(n_runs):
