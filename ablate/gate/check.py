@@ -332,7 +332,7 @@ class Directed(Check):
     """A check that depends on whether higher values are better.
 
     Attributes:
-        better: which values are better; None: as is known of most measures.
+        better: which values are better; None: as `direction` says.
     """
 
     better: Literal["higher", "lower"] | None = None

@@ -67,24 +67,24 @@ class Evidence:
         Raises:
             UnfitError: if a run is not done.
         """
-        known = self.summary(row, seeds).metrics[measure].values
-        return tuple(known[seed] for seed in seeds)
+        by_seed = self.summary(row, seeds).metrics[measure].values
+        return tuple(by_seed[seed] for seed in seeds)
 
 
 def values_so_far(
     records: Records, row: str, measure: str, seeds: Sequence[int]
 ) -> dict[int, float]:
     """Return a measure of the runs that are done, by seed."""
-    known = summarise([row], seeds, records)[0].metrics.get(measure)
-    return dict(known.values) if known else {}
+    metric = summarise([row], seeds, records)[0].metrics.get(measure)
+    return dict(metric.values) if metric else {}
 
 
 def machine(record: Record) -> dict[str, int | float | str]:
     """Return the kind of machine; machines of one kind compute a run bit for bit alike."""
     hardware, versions = record.get("hardware", {}), record.get("versions", {})
-    known = {key: hardware.get(key) for key in _MACHINE}
-    known["torch"] = versions.get("torch")
-    return {key: value for key, value in known.items() if value is not None}
+    facts = {key: hardware.get(key) for key in _MACHINE}
+    facts["torch"] = versions.get("torch")
+    return {key: value for key, value in facts.items() if value is not None}
 
 
 def difference(ours: Mapping[str, object], theirs: Mapping[str, object]) -> str:

@@ -146,17 +146,17 @@ class MeanCheck(Directed):
         if n < self.min_seeds:
             raise UnfitError(self.too_few_seeds(promise))
         most = largest_std(n, promise)
-        known = self.sample_so_far(evidence, context.seeds)
-        if known is None:
+        sample = self.sample_so_far(evidence, context.seeds)
+        if sample is None:
             return (
                 f"{counted(n, 'seed')} can promise to catch a loss of {self.min_effect:g} if their "
                 f"std is at most {number(most, most)}"
             )
-        if lowest_std(known.std, promise.df(known.n)) > most:
-            raise self._too_weak(known.std, n, promise)
-        effect = smallest_effect(known.std, n, promise)
+        if lowest_std(sample.std, promise.df(sample.n)) > most:
+            raise self._too_weak(sample.std, n, promise)
+        effect = smallest_effect(sample.std, n, promise)
         return (
-            f"{counted(known.n, 'seed')} so far, with a std of {number(known.std, known.std)}; "
+            f"{counted(sample.n, 'seed')} so far, with a std of {number(sample.std, sample.std)}; "
             f"with that, {counted(n, 'seed')} can promise to catch a loss of "
             f"{number(effect, effect)}, and {self.min_effect:g} is asked"
         )

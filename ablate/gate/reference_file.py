@@ -87,9 +87,9 @@ class ReferenceFile:
                 if rows is not None and row not in rows:
                     reason = f"no row is called {row!r};{suggest(row, rows)} known: {listed(rows)}"
                     wrong.append((("checks", name, key), reason))
-            known = _measures(check, records or {})
-            if known and check.recorded_measure not in known:
-                near = suggest(check.measure, known) or f" known: {listed(sorted(known))}"
+            measures = _measures(check, records or {})
+            if measures and check.recorded_measure not in measures:
+                near = suggest(check.measure, measures) or f" known: {listed(sorted(measures))}"
                 reason = f"no run has a measure {check.measure!r};{near}"
                 wrong.append((("checks", name, "measure"), reason))
         if wrong:

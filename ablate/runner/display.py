@@ -100,9 +100,9 @@ class Display:
     def _seconds_left(self) -> float | None:
         """Estimate when all tasks are done, if waiting ones take as long as the others."""
         now = self._timer()
-        known = [(r, s) for r in self._running.values() if (s := r.seconds_left) is not None]
-        rest = [seconds for _, seconds in known]
-        per_run = self._seconds or [now - running.since + seconds for running, seconds in known]
+        estimates = [(r, s) for r in self._running.values() if (s := r.seconds_left) is not None]
+        rest = [seconds for _, seconds in estimates]
+        per_run = self._seconds or [now - running.since + seconds for running, seconds in estimates]
         n_waiting = self._n_tasks - self._n_ended - len(rest)
         if not per_run and n_waiting:
             return None

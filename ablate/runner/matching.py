@@ -56,11 +56,11 @@ def match_key(experiment: Experiment, row: Row) -> str:
     """Return 16 hex digits for all that a value matched by measurement depends on."""
     assert experiment.match is not None
     specs = (canonical(each.spec) for each in (experiment.rows[0], row))
-    known = {
+    content = {
         "match": experiment.match.model_dump(exclude={"rows", "exclude"}),
         "specs": [{**spec, "seed": None} for spec in specs],
     }
-    return digest([json.dumps(known, sort_keys=True)])[:16]
+    return digest([json.dumps(content, sort_keys=True)])[:16]
 
 
 def match_by_counting(experiment: Experiment) -> Experiment:

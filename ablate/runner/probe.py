@@ -53,7 +53,7 @@ def probe_key(spec: RunSpec, device: Device, precision: str, engine: str) -> str
     data = canonical(spec)
     training = {k: v for k, v in data["training"].items() if k not in _IRRELEVANT}
     machine = {k: v for k, v in hardware_of(device).items() if k != "threads"}
-    known = {
+    content = {
         "spec": {**data, "training": training, "seed": None},
         "precision": precision,
         "engine": engine,
@@ -62,8 +62,8 @@ def probe_key(spec: RunSpec, device: Device, precision: str, engine: str) -> str
     }
     plugins = outside(spec)
     if plugins:
-        known["plugins"] = {path: plugin.identity for path, plugin in plugins.items()}
-    return sha256_of_text(json.dumps(known, sort_keys=True))[:16]
+        content["plugins"] = {path: plugin.identity for path, plugin in plugins.items()}
+    return sha256_of_text(json.dumps(content, sort_keys=True))[:16]
 
 
 def n_rounds_of(probe: Mapping[str, Any] | None) -> int:

@@ -41,13 +41,13 @@ def hardware_of(device: Device) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Return the versions of everything that may change a number."""
-    known = {"ablate": __version__, "python": platform.python_version()}
+    result = {"ablate": __version__, "python": platform.python_version()}
     for library in _LIBRARIES:
         with suppress(PackageNotFoundError):
-            known[library] = _version(library)
+            result[library] = _version(library)
     if torch.version.cuda is not None:
-        known["cuda"] = torch.version.cuda
-    return known
+        result["cuda"] = torch.version.cuda
+    return result
 
 
 _version = cache(version)  # called for every task; it reads the metadata from disk
@@ -87,8 +87,8 @@ def _cpu_name() -> str:
 def _cpu_kind() -> str:
     """Return the facts by which libraries choose kernels; CPUs of one name may differ in them."""
     facts = _cpu_facts()
-    known = [f"{key} {facts[key]}" for key in ("cpu family", "model", "stepping") if key in facts]
-    return ", ".join([*known, torch.backends.cpu.get_cpu_capability()])
+    texts = [f"{key} {facts[key]}" for key in ("cpu family", "model", "stepping") if key in facts]
+    return ", ".join([*texts, torch.backends.cpu.get_cpu_capability()])
 
 
 @cache

@@ -89,7 +89,7 @@ def run_one(
 
 
 class _Attempt:
-    """One attempt at a run; ``known`` collects the fields of its record.
+    """One attempt at a run; ``fields`` collects those of its record.
 
     Attributes:
         error: that ended it early.
@@ -110,7 +110,7 @@ class _Attempt:
         self.device = torch.device(task.device)
         self.capturer: GraphCapturer | None = None
         self.timings: dict[str, float] = {}
-        self.known: Record = {
+        self.fields: Record = {
             "hardware": provenance.hardware(task.device),
             "versions": provenance.versions(),
             "git": provenance.git() | {"code": staleness.code_digest()},
@@ -127,7 +127,7 @@ class _Attempt:
     def record(self, probe: Record | None) -> Record:
         """Execute the run; return the record, of a failure too."""
         if probe is not None:
-            self.known |= record_sections(probe)
+            self.fields |= record_sections(probe)
         status, reason = "done", None
         try:
             self._execute()
@@ -136,7 +136,7 @@ class _Attempt:
         except Exception as error:
             write_whole(self.folder / "error.txt", traceback.format_exc())
             self.error, status, reason = error, status_of(error), reason_of(error)
-        return self.task.record(status, reason, **self.known, finished=provenance.now())
+        return self.task.record(status, reason, **self.fields, finished=provenance.now())
 
     def _execute(self) -> None:
         with self._phase("reading the corpus"):
@@ -153,11 +153,11 @@ class _Attempt:
                 result = self._train(model, prepared, ranks)
             self._note_training(result, dependence)
         with self._phase("measuring dev"):
-            self.known["dev"] = _nll_and_perplexity(self._likelihood(model, prepared.dev))
-        self.known["test"] = {}
+            self.fields["dev"] = _nll_and_perplexity(self._likelihood(model, prepared.dev))
+        self.fields["test"] = {}
         for name in prepared.tests:
             with self._phase(f"translating {name}"):
-                self.known["test"][name] = self._test(model, prepared, name)
+                self.fields["test"][name] = self._test(model, prepared, name)
         new = self.folder / "model.safetensors.new"
         save_model(model, str(new))
         new.chmod(0o644)  # safetensors makes it readable for its owner alone
@@ -170,7 +170,7 @@ class _Attempt:
         self._note_file(name, text.encode())
 
     def _note_file(self, name: str, content: bytes) -> None:
-        self.known["files"][name] = describe(content)
+        self.fields["files"][name] = describe(content)
 
     @contextmanager
     def _phase(self, name: str, largest_batch: int | None = None) -> Iterator[None]:
@@ -196,7 +196,7 @@ class _Attempt:
         batches = self._batches(prepared.train).of_epoch(0, 0)
         batch = batches.make(batches.epoch(0, 0)[0])  # the same for every variant and seed
         flops = measuring.count_flops(model, batch, count_passes(self.spec.training))
-        self.known |= {
+        self.fields |= {
             "corpus": {
                 "name": text.name,
                 "src": text.src,
@@ -243,10 +243,10 @@ class _Attempt:
 
     def _note_training(self, result: TrainingResult, dependence: str) -> None:
         facts = asdict(result)
-        self.known |= {key: facts.pop(key) for key in tuple(facts) if key.startswith("engine")}
-        self.known["engine_note"] = self.known["engine_note"] or self.task.engine_note
+        self.fields |= {key: facts.pop(key) for key in tuple(facts) if key.startswith("engine")}
+        self.fields["engine_note"] = self.fields["engine_note"] or self.task.engine_note
         self._note_division(facts.pop("micro_batches"), dependence)
-        self.known["train"] = facts
+        self.fields["train"] = facts
 
     def _batch_dependence(self, model: Transformer) -> str:
         """Return which part looks at a batch as a whole, if batches are divided."""
@@ -257,7 +257,7 @@ class _Attempt:
 
     def _note_division(self, n: int, dependence: str) -> None:
         """Note into how many parts batches were divided, and what that changes."""
-        micro_batching = self.known["micro_batching"]
+        micro_batching = self.fields["micro_batching"]
         if micro_batching is not None:
             note = "each micro-batch draws dropout of its own"
             note += f", and is looked at by itself: {dependence}" if dependence else ""

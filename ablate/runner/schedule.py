@@ -256,7 +256,7 @@ def _pack(
     needs = {key: needs_of(probe) for key, probe in probes.items()}
     of_rows = {(task.experiment, task.variant): task for task in tasks}
     seconds = {row: _training_seconds(task, probes[task.probe]) for row, task in of_rows.items()}
-    known = [
+    tasks_with_needs = [
         replace(
             task,
             memory_mib=needs[task.probe].memory_mib,
@@ -264,11 +264,11 @@ def _pack(
         )
         for task in tasks
     ]
-    known.sort(key=lambda task: priority((task,)))
+    tasks_with_needs.sort(key=lambda task: priority((task,)))
     if limits.runs_per_process == 1 or len(tasks) <= 1:
-        return one_per_process(known)
+        return one_per_process(tasks_with_needs)
     groups = pack_tasks(
-        known,
+        tasks_with_needs,
         len(worker_slots),
         lambda task: limits.runs_per_process or needs[task.probe].runs_at_once,
         {memory_mib(device) for device in worker_slots},
@@ -312,9 +312,9 @@ def _train(
 
 def needs_of(probe: dict[str, Any] | None) -> Needs:
     """Return what a run needs of a device, as far as it is known from its row's probe."""
-    known = probe or {}
-    peaks = [known[key] for key in ("train_peak_mib", "decode_peak_mib") if key in known]
-    return Needs(int(known.get("runs_at_once", 1)), max(peaks, default=math.inf))
+    probe = probe or {}
+    peaks = [probe[key] for key in ("train_peak_mib", "decode_peak_mib") if key in probe]
+    return Needs(int(probe.get("runs_at_once", 1)), max(peaks, default=math.inf))
 
 
 def missing(tasks: Iterable[Task], store: Store) -> list[Task]:

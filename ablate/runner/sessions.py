@@ -222,8 +222,8 @@ def sessions(results: Path) -> list[Session]:
 
     A call that was killed is returned once, with ``is_alive`` False; its file is then removed.
     """
-    known = (_read(file) for file in _folder(results).glob("*.json"))
-    return sorted(filter(None, known), key=lambda session: (session.began, session.pid))
+    all_sessions = filter(None, map(_read, _folder(results).glob("*.json")))
+    return sorted(all_sessions, key=lambda session: (session.began, session.pid))
 
 
 def _read(file: Path) -> Session | None:

@@ -124,8 +124,8 @@ class Task:
             return self.results / "probes" / f"{self.key}.log"
         return self.results / "runs" / self.key / "log.txt"
 
-    def record(self, status: str, error: str | None = None, **known: Any) -> dict[str, Any]:
-        """Return a record of the run: the request, how it ended, and what else is known."""
+    def record(self, status: str, error: str | None = None, **fields: Any) -> dict[str, Any]:
+        """Return a record of the run: the request, how it ended, and what else is fields."""
         return {
             "schema": SCHEMA,
             "hash": self.key,
@@ -136,7 +136,7 @@ class Task:
             "error": error,
             "spec": self.spec,
             "plugins": [{"name": p.name, "sha256": p.sha256} for p in self.plugins or ()],
-            **known,
+            **fields,
         }
 
     def to_line(self) -> str:

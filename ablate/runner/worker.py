@@ -176,7 +176,7 @@ def _execute_task(
     """Do a task; return how it ended.
 
     Raises:
-        StoppedError: if ``should_stop`` said so.
+        StoppedError: if ``should_stop`` returned True.
     """
     store, log = Store(task.results), RunLog(task)
 

@@ -1,4 +1,4 @@
-"""Blessing: what is said before training, what is trained, what is refused."""
+"""Blessing: the forecast before training, which runs are trained, which checks are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small runs, and a worker that only pretends, for tests of the queue in milliseconds."""
+"""Small runs, and a fake worker, for tests of the schedule in milliseconds."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def command(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def fake(store: Store, diary: Diary, command: list[str]) -> tuple[Store, Diary, list[str]]:
-    """Return what to schedule tasks with that are only pretended."""
+    """Return a store, a listener and the command of the fake worker."""
     return store, diary, command
 
 

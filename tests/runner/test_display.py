@@ -1,4 +1,4 @@
-"""What a person sees while runs are going on."""
+"""What is displayed while runs are going on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that do not fit into memory, or not into their engine, in worker processes as they are."""
+"""Runs that do not fit into memory, or whose engine fails, in real worker processes."""
 
 from __future__ import annotations
 

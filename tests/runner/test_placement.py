@@ -66,7 +66,7 @@ class Simulation(Backend):
             self.has_all.notify()
 
     def get(self) -> object:
-        """Return the message of the process that ends first, when all have said when they end."""
+        """Return the message of the process that ends first, once the ends of all are known."""
         with self.has_all:
             assert self.has_all.wait_for(lambda: self.ended.qsize() == self.n_begun, timeout=10)
             self.now, _, item = self.ended.get()

@@ -1,4 +1,4 @@
-"""The probe of a row, in workers as they are: round after round, and what is kept of them."""
+"""The probe of a row in real workers, over several rounds, and what is saved of them."""
 
 from __future__ import annotations
 

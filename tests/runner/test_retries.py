@@ -1,4 +1,4 @@
-"""How what failed is repeated, as a table."""
+"""How failed tasks are repeated, as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What another terminal sees of a call that is at work."""
+"""What another process can read about a call of ``ablate run``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slurm: what is submitted, and what is made of what jobs tell."""
+"""Slurm: what is submitted, and how messages and ends of jobs become outcomes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _open(
     results: Path, monkeypatch: pytest.MonkeyPatch, **options: str
 ) -> Iterator[slurm.SlurmBackend]:
-    """Yield a backend whose jobs have told before what they compute on."""
+    """Yield a backend that knows the device of its jobs from an earlier call."""
     monkeypatch.setattr(slurm.SlurmBackend, "_cached_facts", lambda _: (FACTS, 1))
     with closing(slurm.open_backend(BackendRequest("cuda", None, results, options))) as backend:
         yield backend

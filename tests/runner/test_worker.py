@@ -1,4 +1,4 @@
-"""Worker processes as they are: one group after another, each in a fork."""
+"""Real worker processes: one group after another, each in a fork."""
 
 from __future__ import annotations
 

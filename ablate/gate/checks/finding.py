@@ -103,8 +103,8 @@ class Finding(Directed):
 
     def bless(self, evidence: Evidence, context: Context) -> FindingBlessing:
         effect = self._measured(evidence, context.seeds)
-        known = effect.differences.values if effect.differences else {}
-        in_order = tuple(known[seed] for seed in context.seeds if seed in known)
+        by_seed = effect.differences.values if effect.differences else {}
+        in_order = tuple(by_seed[seed] for seed in context.seeds if seed in by_seed)
         blessing = self.blessing(context.seeds, in_order, context.alpha)
         if not self._holds(effect):
             raise UnfitError(self._shortcoming(effect))

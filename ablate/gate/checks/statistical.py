@@ -21,8 +21,8 @@ class Statistical(MeanCheck):
     kind: Literal["statistical"] = "statistical"
 
     def refused_seeds(self, seeds: Sequence[int]) -> str | None:
-        known = self.blessed.seeds if self.blessed else ()
-        again = [seed for seed in seeds if seed in known]
+        blessed_seeds = self.blessed.seeds if self.blessed else ()
+        again = [seed for seed in seeds if seed in blessed_seeds]
         if again:
             return (
                 f"is about new seeds, and {seeds_named(again)} blessed it; a check of the kind "
@@ -51,10 +51,10 @@ class Statistical(MeanCheck):
         return self._sample(blessed.values)
 
     def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> Sample | None:
-        known = Estimate(values_so_far(evidence.records, self.row, self.measure, seeds))
-        if known.n < 2 or known.sd is None:
+        estimate = Estimate(values_so_far(evidence.records, self.row, self.measure, seeds))
+        if estimate.n < 2 or estimate.sd is None:
             return None
-        return Sample(known.mean, known.sd, known.n)
+        return Sample(estimate.mean, estimate.sd, estimate.n)
 
     def _sample(self, values: tuple[float, ...]) -> Sample:
         estimate = Estimate(dict(enumerate(values)))

@@ -127,9 +127,9 @@ class SlurmBackend(Backend):
                 continue
             jobs, _ = queue.jobs()
             self._earlier_jobs += jobs
-            left = [task for entry in entries for task in entry.tasks if not entry.is_over]
-            what = f"{counted(len(left), 'task')} of an earlier call: {_describe_jobs(jobs)}"
-            listener.expect(left, what, len(jobs))
+            remaining = [task for entry in entries for task in entry.tasks if not entry.is_over]
+            what = f"{counted(len(remaining), 'task')} of an earlier call: {_describe_jobs(jobs)}"
+            listener.expect(remaining, what, len(jobs))
             follower = JobFollower(queue, listener, self.logs)
             yield from follower.follow(entries, is_blocking=not self.options.is_detached)
             unfinished = [entry for entry in queue.entries() if not entry.is_over]
@@ -188,10 +188,10 @@ class SlurmBackend(Backend):
             )
 
     def _cached_facts(self) -> tuple[DeviceFacts, int] | None:
-        known = _read_json(_folder(self.results) / "devices.json").get(self._kind_of_nodes)
-        if known is None:
+        device = _read_json(_folder(self.results) / "devices.json").get(self._kind_of_nodes)
+        if device is None:
             return None
-        facts, n_slots = DeviceFacts(**known["facts"]), known["n_slots"]
+        facts, n_slots = DeviceFacts(**device["facts"]), device["n_slots"]
         self.queue.create()
         self.queue.save_facts(facts, n_slots)
         return facts, n_slots
@@ -201,7 +201,7 @@ class SlurmBackend(Backend):
         (job,) = self.submit(1)
         _print(f"waiting for the device of job {job}; logs: {slurm_cluster.log_of(job, self.logs)}")
         try:
-            while (known := self.queue.facts())[0] is None:
+            while (answer := self.queue.facts())[0] is None:
                 if slurm_cluster.ended_jobs([job], self.options.cluster):
                     line = slurm_cluster.last_line(job, self.logs) or "it printed nothing"
                     raise ClusterError(f"job {job} ended before it began: {line}")
@@ -211,7 +211,7 @@ class SlurmBackend(Backend):
             self.queue.remove()
             raise
         file = _folder(self.results) / "devices.json"
-        facts, n_slots = known
+        facts, n_slots = answer
         assert facts is not None, "the loop above waits for them"
         device = {"facts": asdict(facts), "n_slots": n_slots}
         content = {**_read_json(file), self._kind_of_nodes: device}
@@ -221,13 +221,13 @@ class SlurmBackend(Backend):
     @property
     def _kind_of_nodes(self) -> str:
         """Return a hash, 16 hex digits, of all options that decide which nodes are used."""
-        known = [
+        content = [
             self.options.cluster,
             self.options.node_parameters,
             self._request.device,
             self._request.jobs,
         ]
-        return sha256_of_text(json.dumps(known, sort_keys=True))[:16]
+        return sha256_of_text(json.dumps(content, sort_keys=True))[:16]
 
 
 def open_backend(request: BackendRequest) -> SlurmBackend:
