@@ -203,5 +203,5 @@ def test_a_run_whose_engine_fails_is_the_run_of_the_eager_engine(
     for key in ("hash", "status", "dev", "test"):
         assert record[key] == expected[key]
     stores = Store(tmp_path / "results"), eager_store
-    curves = [curve_of(store, record["hash"]) for store in stores]
-    pd.testing.assert_frame_equal(*curves)
+    curve, expected_curve = (curve_of(store, record["hash"]) for store in stores)
+    pd.testing.assert_frame_equal(curve, expected_curve)
