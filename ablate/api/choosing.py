@@ -19,7 +19,7 @@ from ablate.config import Row, Run, RunSpec
 from ablate.errors import RunError
 from ablate.runner.backends.contract import Backend
 from ablate.runner.display import display
-from ablate.runner.matching import UnmatchedError, match_key, solve, solved, target_tokens
+from ablate.runner.matching import UnmatchedError, match_key, solve, target_tokens, with_solutions
 from ablate.runner.provenance import hardware_of
 from ablate.runner.schedule import is_finished, measure
 from ablate.wording import counted
@@ -105,7 +105,7 @@ class _Timing:
             f"matching the training time of {counted(len(rows), 'row')}: every value that is tried "
             "is measured by turns with the baseline, which takes about half a minute"
         )
-        solved(self._experiment, lambda row: self._value(row) if row.name in rows else None)
+        with_solutions(self._experiment, lambda row: self._value(row) if row.name in rows else None)
 
     def _value(self, row: Row) -> int | None:
         assert self._match is not None

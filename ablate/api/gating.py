@@ -185,7 +185,7 @@ def bless(
     seeds = _seeds(experiment, options)
     file = read(target) if target.exists() else None
     if file:
-        pilots = file.reference.piloted(seeds)
+        pilots = file.reference.used_by_pilot(seeds)
         flaws = [(("pilot_seeds",), f"{pilots}; bless with others (--seeds)")] if pilots else []
         file.refuse(flaws=flaws, rows=[row.name for row in experiment.rows])
     baseline = experiment.rows[0].name

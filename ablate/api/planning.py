@@ -33,7 +33,7 @@ from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.registry import open_backend
 from ablate.runner.check import check, check_devices
 from ablate.runner.devices import Device
-from ablate.runner.display import clock
+from ablate.runner.display import format_duration
 from ablate.runner.matching import target_tokens
 from ablate.runner.probe import probe_key
 from ablate.runner.schedule import is_finished
@@ -174,7 +174,7 @@ class Plan:
             lines.append(f"{n_tuning} of the runs tune the rows on dev; {n_done} of them are done")
         if self.n_missing and left is not None:
             about = "about" if n_sharing == 1 else "at most"
-            lines.append(f"{about} {clock(left)} of training are left")
+            lines.append(f"{about} {format_duration(left)} of training are left")
         lines.append(self._total())
         if any(row.is_time_estimated for row in self.rows):
             lines.append("~ before a time: at the speed of another row, by the ratio of FLOPs")

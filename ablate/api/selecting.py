@@ -16,7 +16,7 @@ from ablate.errors import DataError, SpecError
 from ablate.registry import Choice, RefusedError, build
 from ablate.runner.check import check
 from ablate.runner.devices import Device, resolve
-from ablate.runner.matching import counted, match_key, matched_rows
+from ablate.runner.matching import match_by_counting, match_key, matched_rows
 from ablate.runner.probe import probe_key
 from ablate.runner.schedule import is_finished
 from ablate.runner.task import Task
@@ -130,7 +130,7 @@ def _chosen(experiment: Experiment, made_by: MadeBy | None) -> Experiment:
     check(experiment)
     if experiment.match is not None:
         is_timed = experiment.match.on == "time"
-        experiment = timed(experiment, made_by) if is_timed else counted(experiment)
+        experiment = timed(experiment, made_by) if is_timed else match_by_counting(experiment)
     return tuned(experiment, made_by) if experiment.tune is not None else experiment
 
 

@@ -32,7 +32,7 @@ from ablate.api import (
 from ablate.cli import catalogue
 from ablate.report.changes import format_value
 from ablate.report.compared import format_of
-from ablate.runner.display import clock
+from ablate.runner.display import format_duration
 from ablate.store import write_whole
 from ablate.wording import counted
 
@@ -200,7 +200,7 @@ def _cells(row: PlannedRow, *, is_published: bool) -> list[str]:
         *([_size(row.published.get("params"))] if is_published else []),
         f"{about}{row.flops_per_target_token / 1e6:,.3g}",
         "?" if memory is None else f"{memory:,.0f}",
-        "?" if seconds is None else f"{'~' * row.is_time_estimated}{clock(seconds)}",
+        "?" if seconds is None else f"{'~' * row.is_time_estimated}{format_duration(seconds)}",
         f"{row.n_done} of {len(row.runs)}",
     ]
 
@@ -253,9 +253,11 @@ def sessions(known: Sequence[Session], results: Path) -> None:
             typer.echo(f"{where}: was killed, last heard of {session.updated}")
             continue
         done = f"{session.n_ended} of {session.n_tasks} done"
-        typer.echo(f"{where}: {session.stage}, {done}, at work for {clock(session.seconds)}")
+        typer.echo(
+            f"{where}: {session.stage}, {done}, at work for {format_duration(session.seconds)}"
+        )
         for running in session.running:
-            what = f"{running.task} on {running.device}, for {clock(running.seconds)}"
+            what = f"{running.task} on {running.device}, for {format_duration(running.seconds)}"
             typer.echo(f"  {what}: {_progress(running)}")
         for failure in session.failures:
             typer.echo(f"  failed: {failure}")
@@ -264,4 +266,5 @@ def sessions(known: Sequence[Session], results: Path) -> None:
 def _progress(running: RunningTask) -> str:
     if running.step is None or running.seconds_left is None:
         return running.phase
-    return f"step {running.step:,} of {running.n_steps:,}, {clock(running.seconds_left)} left"
+    left = format_duration(running.seconds_left)
+    return f"step {running.step:,} of {running.n_steps:,}, {left} left"

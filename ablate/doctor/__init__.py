@@ -1,4 +1,4 @@
-"""Whether a machine is fit: every check, and how it came out."""
+"""Whether a machine is fit for runs: the checks and their results."""
 
 from ablate.doctor.checks import CHECKS
 from ablate.doctor.examination import examine

@@ -14,14 +14,14 @@ def main() -> int:
     """Make one check; return the exit status."""
     name, line = sys.argv[1:]
     die_with_parent()
-    torch.set_num_threads(1)  # as runs have it
+    torch.set_num_threads(1)  # as in runs
     check = next(check for check in CHECKS if check.name == name)
     try:
         result = check.examine(Target.from_line(line))
     except Exception as error:
         traceback.print_exc()
-        first = str(error).strip().partition("\n")[0]  # the rest of CUDA's errors is advice
-        sys.stderr.write(f"{type(error).__name__}: {first}\n")
+        first_line = str(error).strip().partition("\n")[0]  # the rest of CUDA's errors is advice
+        sys.stderr.write(f"{type(error).__name__}: {first_line}\n")
         return 1
     sys.stdout.write(f"\n{result.to_line()}\n")
     sys.stdout.flush()

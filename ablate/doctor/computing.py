@@ -1,4 +1,4 @@
-"""What a device computes: precision, captures, engines, runs side by side, repetition, speed."""
+"""Checks that compute: precision, captures, engines, runs side by side, determinism, speed."""
 
 from __future__ import annotations
 
@@ -30,39 +30,39 @@ from ablate.runner.devices import Device
 from ablate.runner.interleaving import Interleaver
 from ablate.training.engines import resolve
 
-_N_PASSES = 3  # over the batches: an engine captures what comes back, and replays it from then on
+_N_PASSES = 3  # over the batches: an engine captures repeated shapes, and then replays them
 _LOSS_TOLERANCE = 1e-4  # of losses and gradient norms, relative
-_WEIGHT_TOLERANCE = 1e-3  # of how far the weights have moved
+_WEIGHT_TOLERANCE = 1e-3  # relative to the change of the weights in training
 _CAPTURE_TOLERANCE = 1e-5
 _BF16_TOLERANCE = 2**-6
-_SLOWER = 0.9
+_MIN_RELATIVE_SPEED = 0.9
 _N_RUNS = 2
 _N_ROUNDS = 5
 
 
 def bf16(target: Target) -> CheckResult:
-    """Check what ``precision: auto`` means, and that it is right and worth it."""
+    """Check that bf16, if ``precision: auto`` means it, is correct and faster than fp32."""
     device, place = _device(target)
-    fp32 = matrix_rate(device, torch.float32)
+    fp32_rate = matrix_rate(device, torch.float32)
     if devices.resolve("auto", place) == "fp32":
         return not_applicable(
             f"no arithmetic in bf16: precision auto means fp32, a matrix product reaches "
-            f"{_rate(fp32)}",
-            fp32_flops_per_second=fp32,
+            f"{_rate(fp32_rate)}",
+            fp32_flops_per_second=fp32_rate,
         )
-    half = matrix_rate(device, torch.bfloat16)
-    rates = {"fp32_flops_per_second": fp32, "bf16_flops_per_second": half}
+    bf16_rate = matrix_rate(device, torch.bfloat16)
+    rates = {"fp32_flops_per_second": fp32_rate, "bf16_flops_per_second": bf16_rate}
     torch.manual_seed(1)
     a, b = (torch.rand(256, 256, device=device) for _ in range(2))
     exact = a @ b
     error = float(((a.bfloat16() @ b.bfloat16()).float() - exact).norm() / exact.norm())
-    text = f"a matrix product reaches {_rate(half)} in bf16, {_rate(fp32)} in fp32"
+    text = f"a matrix product reaches {_rate(bf16_rate)} in bf16, {_rate(fp32_rate)} in fp32"
     if not error < _BF16_TOLERANCE:
         return broken(
             f"a matrix product in bf16 is wrong by {error:.1%}; say training.precision: fp32",
             **rates,
         )
-    if half < _SLOWER * fp32:
+    if bf16_rate < _MIN_RELATIVE_SPEED * fp32_rate:
         return warning(
             f"precision auto means bf16, but {text}; say training.precision: fp32", **rates
         )
@@ -70,7 +70,7 @@ def bf16(target: Target) -> CheckResult:
 
 
 def capture(target: Target) -> CheckResult:
-    """Check that work is captured and replayed, with new numbers, and captured again."""
+    """Check that two captures after one another replay correctly, with inputs that change."""
     device, _ = _device(target)
     torch.manual_seed(1)
     weight, x = torch.randn(64, 64, device=device), torch.zeros(64, 64, device=device)
@@ -80,7 +80,7 @@ def capture(target: Target) -> CheckResult:
 
     capturer = GraphCapturer(device)
     worst = 0.0
-    for _ in range(2):  # captures of a run share a pool of memory
+    for _ in range(2):  # captures of a run share a memory pool
         capturer.warm_up(work)
         replay = capturer.capture("a small product", work)
         for seed in (1, 2):
@@ -99,18 +99,18 @@ def capture(target: Target) -> CheckResult:
 
 
 def engines(target: Target) -> CheckResult:
-    """Check that the engine which ``auto`` means makes the steps that the eager one makes."""
+    """Check that the engine that ``auto`` means computes the same steps as the eager one."""
     device, place = _device(target)
     name = resolve("auto", place.kind)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # `note` reports the same
-        expected, start, end, _ = _trained("eager", device)
-        measured, _, other_end, note = _trained(name, device)
+        expected, initial, final, _ = _train_steps("eager", device)
+        measured, _, other_final, note = _train_steps(name, device)
     if note:
         return warning(f"runs are made eagerly, and slower: {note}", note=note)
     pairs = list(zip(expected, measured, strict=True))
     loss_error = max(abs(a - b) / abs(a) for a, b in pairs)
-    weight_error = float((other_end - end).norm() / (end - start).norm())
+    weight_error = float((other_final - final).norm() / (final - initial).norm())
     text = (
         f"{len(expected) // 2} steps of {name} and eager: losses and gradient norms differ by at "
         f"most {loss_error:.1e} of their size, weights by {weight_error:.1e} of their way"
@@ -126,7 +126,7 @@ def engines(target: Target) -> CheckResult:
 
 
 def side_by_side(target: Target) -> CheckResult:
-    """Check that two runs in one process have the numbers that each has alone."""
+    """Check that two runs in one process have the same numbers as each of them alone."""
     device, place = _device(target)
     name = resolve("auto", place.kind)
     alone = [_digest_of_steps(name, device, seed) for seed in range(_N_RUNS)]
@@ -151,13 +151,13 @@ def side_by_side(target: Target) -> CheckResult:
 
 
 def determinism(target: Target) -> CheckResult:
-    """Check that a run which is repeated has the same numbers."""
+    """Check that a repeated run has the same numbers."""
     device, place = _device(target)
     name = resolve("auto", place.kind)
     first = _digest_of_steps(name, device, seed=1)
-    elsewhere = torch.ones(1_000_003, device=device)  # so that memory lies in another place
+    spacer = torch.ones(1_000_003, device=device)  # shifts the addresses of what follows
     second = _digest_of_steps(name, device, seed=1)
-    del elsewhere
+    del spacer
     if first != second:
         return broken(
             f"the same steps of {name} gave other weights the second time: no run can be "
@@ -167,12 +167,11 @@ def determinism(target: Target) -> CheckResult:
 
 
 def speed(target: Target) -> CheckResult:
-    """Measure a small step of each engine beside the rate of a matrix product."""
+    """Compare a small step with the eager engine's, and with the rate of a matrix product."""
     device, place = _device(target)
     precision = devices.resolve("auto", place)
     name = resolve("auto", place.kind)
-    names = tuple(dict.fromkeys(("eager", name)))
-    fastest, share = _fastest_steps(names, device, precision)
+    fastest, share = _fastest_steps(tuple(dict.fromkeys(("eager", name))), device, precision)
     eager, seconds = fastest["eager"], fastest[name]
     text = (
         f"a small step takes {1e3 * seconds:.1f} ms with {name} and {1e3 * eager:.1f} ms eagerly "
@@ -185,7 +184,7 @@ def speed(target: Target) -> CheckResult:
         "eager_step_ms": round(1e3 * eager, 3),
         "share_of_matrix_rate": round(share, 4),
     }
-    if eager < _SLOWER * seconds:
+    if eager < _MIN_RELATIVE_SPEED * seconds:
         return warning(
             f"{text}; eager is faster: say --engine eager, unless others keep the machine busy",
             **figures,
@@ -194,21 +193,21 @@ def speed(target: Target) -> CheckResult:
 
 
 def compiler(target: Target) -> CheckResult:
-    """Check that ``--engine compile`` has the compilers that it needs."""
+    """Check that the compilers that ``--engine compile`` needs are installed and work."""
     device, _ = _device(target)
     x = torch.randn(8, 8, device=device)
 
     def work(x: Tensor) -> Tensor:
         return torch.relu(x) * 2 + x.sum(dim=-1, keepdim=True)
 
-    began = time.perf_counter()
+    start = time.perf_counter()
     try:
-        compiled = torch.compile(work)(x)
+        result = torch.compile(work)(x)
     except Exception as error:  # whatever the compilers raise
-        why = str(error).strip().partition("\n")[0]
-        return warning(f"--engine compile cannot be used ({why}); the other engines can")
-    seconds = time.perf_counter() - began
-    if not torch.allclose(compiled, work(x), atol=_CAPTURE_TOLERANCE):
+        reason = str(error).strip().partition("\n")[0]
+        return warning(f"--engine compile cannot be used ({reason}); the other engines can")
+    seconds = time.perf_counter() - start
+    if not torch.allclose(result, work(x), atol=_CAPTURE_TOLERANCE):
         return warning("--engine compile gives wrong numbers; use another engine")
     return ok(
         f"--engine compile can be used; a first small function took {seconds:.1f} s",
@@ -217,7 +216,7 @@ def compiler(target: Target) -> CheckResult:
 
 
 def _device(target: Target) -> tuple[torch.device, Device]:
-    """Return the device, the only one that this process sees, and make it compute as runs do."""
+    """Return the only device that this process sees, and set it up as for runs."""
     kind = target.device.partition(":")[0]
     if kind == "cuda":
         devices.compute_deterministically()
@@ -225,15 +224,15 @@ def _device(target: Target) -> tuple[torch.device, Device]:
     return torch.device("cpu"), Device("cpu")
 
 
-def _trained(name: str, device: torch.device) -> tuple[list[float], Tensor, Tensor, str]:
-    """Return losses and norms of some steps, the weights before and after, and the note."""
+def _train_steps(name: str, device: torch.device) -> tuple[list[float], Tensor, Tensor, str]:
+    """Train; return losses and gradient norms, the weights before and after, and the note."""
     numbers: list[float] = []
     with fresh_engine(name, SMALL, device) as engine:
-        start = weights(engine)
+        initial = weights(engine)
         for batch in batches(SMALL, 2, device) * _N_PASSES:
             step = engine.step([batch])
             numbers += [float(step.loss), float(step.gradient_norm)]
-        return numbers, start, weights(engine), engine.note
+        return numbers, initial, weights(engine), engine.note
 
 
 def _digest_of_steps(
@@ -251,11 +250,11 @@ def _digest_of_steps(
 def _fastest_steps(
     names: Sequence[str], device: torch.device, precision: str
 ) -> tuple[dict[str, float], float]:
-    """Return the seconds of the fastest step of each engine, which take turns.
+    """Measure the steps of engines that take turns.
 
     Returns:
-        The seconds by name; and which share of the rate of a matrix product on as many cores the
-        last engine reaches.
+        The seconds of each engine's fastest step, by name; and the FLOP/s of the last engine, as a
+        share of those of a matrix product on as many cores.
     """
     size = TINY if device.type == "cuda" else LAPTOP
     batch = batches(size, 1, device)[0]
@@ -267,11 +266,12 @@ def _fastest_steps(
         precision=precision,
         cores=devices.n_cores(),
     )
-    with ExitStack() as ends:
-        engines = {name: ends.enter_context(make(name)) for name in names}
-        rounds: list[dict[str, float]] = []
-        for _ in range(_N_PASSES + _N_ROUNDS):
-            rounds.append({n: timed(partial(e.step, [batch]), device) for n, e in engines.items()})
+    with ExitStack() as stack:
+        engines = {name: stack.enter_context(make(name)) for name in names}
+        rounds = [
+            {name: timed(partial(each.step, [batch]), device) for name, each in engines.items()}
+            for _ in range(_N_PASSES + _N_ROUNDS)
+        ]
         fastest = {name: min(times[name] for times in rounds[_N_PASSES:]) for name in names}
         last = engines[names[-1]]
         n_flops = count_flops(last.model, batch) * batch.n_tokens

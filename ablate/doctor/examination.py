@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 from ablate.doctor.checks import CHECKS, Check
-from ablate.doctor.isolation import COMMAND, in_a_process
+from ablate.doctor.isolation import COMMAND, run_in_process
 from ablate.doctor.results import CheckResult, Diagnosis, Target, broken, not_applicable
 from ablate.errors import AblateError
 from ablate.runner import devices
@@ -31,64 +31,60 @@ def examine(
     Args:
         names: of devices: ``auto``, ``cpu``, ``cuda``, or GPUs by number, ``cuda:0,2``.
         results: the folder of results.
-        listener: is given each result when it is there.
-        checks: what to do.
+        listener: is called with each result as soon as it is known.
+        checks: to make, in this order.
         command: starts the process of a check.
     """
     target = Target(names, results)
 
-    def all_of(device: Device | None) -> list[CheckResult]:
-        outcomes = []
+    def run_checks(device: Device | None) -> list[CheckResult]:
+        results = []
         for check in checks:
             if bool(check.kinds) == (device is not None):
-                outcomes.append(_run_check(check, target, device, command))
-                listener(outcomes[-1])
-        return outcomes
+                results.append(_run_check(check, target, device, command))
+                listener(results[-1])
+        return results
 
-    of_machine = all_of(None)
-    used = _devices(names, of_machine)
-    with ThreadPoolExecutor(max(1, len(used))) as threads:
-        of_devices = list(threads.map(all_of, used))
+    of_machine = run_checks(None)
+    chosen = _devices(names, of_machine)
+    with ThreadPoolExecutor(max(1, len(chosen))) as executor:
+        of_devices = executor.map(run_checks, chosen)
     return Diagnosis(tuple(chain(of_machine, *of_devices)))
 
 
 def _devices(names: str, results: Sequence[CheckResult]) -> tuple[Device, ...]:
-    """Return the devices to check, of those that CUDA has reached.
+    """Return the devices to check, of those that CUDA can use.
 
-    A process that counts GPUs may be on them from then on; so the check of the GPUs has counted,
-    in a process that has ended, and the examination does not find itself there.
+    This process does not count GPUs itself: CUDA would then occupy memory on them, and the checks
+    would report this process as another user. The check of the GPUs has counted them, in a process
+    that has ended.
     """
     gpus = next((result for result in results if result.name == "gpus"), None)
     if gpus is not None and gpus.outcome == "broken":
         return ()
     n_gpus = 0 if gpus is None else int(gpus.figures.get("gpus_by_cuda", 0))
     try:
-        chosen = devices.find_among(n_gpus, names)
+        return devices.find_among(n_gpus, names)
     except AblateError:
         return ()
-    return chosen
 
 
 def _run_check(
     check: Check, target: Target, device: Device | None, command: Sequence[str]
 ) -> CheckResult:
-    """Return how a check comes out, whatever it raises."""
+    """Return the result of a check; an exception is a result, too."""
     name = "" if device is None else str(device)
-    began = time.perf_counter()
+    start = time.perf_counter()
     if device is not None and device.kind not in check.kinds:
         result = not_applicable("CUDA is of GPUs; this is the CPU")
     elif check.limit_s is not None:
         variables = {} if device is None else device.environment()
-        about = replace(target, device=name)
-        result = in_a_process(check.name, about, check.limit_s, variables, command)
+        of_device = replace(target, device=name)
+        result = run_in_process(check.name, of_device, check.limit_s, variables, command)
     else:
-        result = _guarded(check, target)
-    seconds = round(time.perf_counter() - began, 2)
+        try:
+            result = check.examine(target)
+        except Exception as error:  # a check must not end the examination
+            result = broken(f"{type(error).__name__}: {error}")
+    seconds = round(time.perf_counter() - start, 2)
     return replace(result, name=check.name, device=name, seconds=seconds)
-
-
-def _guarded(check: Check, target: Target) -> CheckResult:
-    try:
-        return check.examine(target)
-    except Exception as error:  # a check must not end the examination
-        return broken(f"{type(error).__name__}: {error}")

@@ -20,11 +20,11 @@ from ablate.data.cache import cache_folder
 from ablate.data.corpus import Corpus
 from ablate.doctor.isolation import environment
 from ablate.doctor.results import CheckResult, Target, broken, ok, warning
-from ablate.registry import Choice, build, slots
+from ablate.registry import build, slots
 
 _GIB, _MIB = 2**30, 2**20
-_FEW_GIB = 5.0  # a base model is a quarter of one, and so is each of its last checkpoints
-_TOO_FEW_GIB = 0.25
+_LOW_GIB = 5.0  # a base model takes 0.25 GiB, and so does each of its last checkpoints
+_TOO_LOW_GIB = 0.25
 _IS_LOCKED = 3
 _LOCK_LIMIT_S = 30
 _TRY_LOCK = f"""\
@@ -51,7 +51,8 @@ def corpora(_: Target) -> CheckResult:
             choice = entry.choose({})
         except ValidationError:
             continue  # such as `files`, which is nothing without its options
-        (present if _is_available(choice) else absent).append(name)
+        is_available = build(Corpus, choice, at="corpus").is_available()
+        (present if is_available else absent).append(name)
     figures = {"available": ", ".join(present), "to_fetch": ", ".join(absent)}
     to_fetch = f"; to be downloaded: {', '.join(absent)} (ablate corpora fetch)" if absent else ""
     return ok(f"available: {figures['available']}{to_fetch}", **figures)
@@ -70,8 +71,7 @@ def cache(_: Target) -> CheckResult:
             "its corpus anew; set ABLATE_CACHE to a folder of yours"
         )
     n_mib = _mib(folder)
-    corpora = folder / "encodings"
-    n_encoded = sum(1 for entry in corpora.iterdir() if entry.is_dir()) if corpora.is_dir() else 0
+    n_encoded = sum(entry.is_dir() for entry in folder.glob("encodings/*"))
     return ok(
         f"{folder} can be written; it has {n_encoded} encoded corpora and {n_mib:,.0f} MiB in all",
         encoded_corpora=n_encoded,
@@ -83,32 +83,33 @@ def disk(target: Target) -> CheckResult:
     """Check the room for results and for the cache."""
     folders = {"results": target.results, "cache": cache_folder("encodings").parent}
     free = {
-        name: shutil.disk_usage(_existing(folder)).free / _GIB for name, folder in folders.items()
+        name: shutil.disk_usage(_nearest_existing(folder)).free / _GIB
+        for name, folder in folders.items()
     }
     figures = {f"{name}_free_gib": round(gib, 1) for name, gib in free.items()}
     text = ", ".join(f"{gib:,.1f} GiB for {name} ({folders[name]})" for name, gib in free.items())
     least = min(free.values())
-    if least < _TOO_FEW_GIB:
+    if least < _TOO_LOW_GIB:
         return broken(f"free: {text}; make room, or move them: --results, ABLATE_CACHE", **figures)
-    if least < _FEW_GIB:
+    if least < _LOW_GIB:
         return warning(f"free: {text}; large models and corpora may not fit", **figures)
     return ok(f"free: {text}", **figures)
 
 
 def locks(target: Target) -> CheckResult:
     """Check that a lock in the folder of results holds against another process."""
-    folder = _existing(target.results)
+    folder = _nearest_existing(target.results)
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             is_held = _holds_a_lock(folder)
     except (OSError, subprocess.TimeoutExpired) as error:
-        why = getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or error
         return broken(
-            f"{folder}: no file could be written and locked: {why}; name another folder with "
+            f"{folder}: no file could be written and locked: {reason}; name another folder with "
             "--results"
         )
-    if caught:  # by filelock, where it has to do without the system's locks
+    if caught:  # filelock warns where the file system has no locks
         return warning(
             f"{folder}: {caught[0].message}, which a killed run would leave behind; name a folder "
             "on a local disk with --results"
@@ -122,7 +123,7 @@ def locks(target: Target) -> CheckResult:
 
 
 def _holds_a_lock(folder: Path) -> bool:
-    """Return whether another process cannot have a lock that this one has."""
+    """Return whether a lock that this process holds is refused to another one."""
     with (
         tempfile.TemporaryDirectory(dir=folder, prefix=".doctor.") as own,
         FileLock(Path(own) / "lock", timeout=0) as lock,
@@ -136,12 +137,8 @@ def _holds_a_lock(folder: Path) -> bool:
     return other.returncode == _IS_LOCKED
 
 
-def _is_available(choice: Choice) -> bool:
-    return build(Corpus, choice, at="corpus").is_available()
-
-
-def _existing(folder: Path) -> Path:
-    """Return a folder, or the nearest above it that exists: it would be made there."""
+def _nearest_existing(folder: Path) -> Path:
+    """Return a folder, or the nearest above it that exists, in which it would be made."""
     absolute = folder.absolute()
     return next(path for path in (absolute, *absolute.parents) if path.is_dir())
 
@@ -150,6 +147,6 @@ def _mib(folder: Path) -> float:
     n_bytes = 0
     for root, _, names in os.walk(folder):
         for name in names:
-            with suppress(FileNotFoundError):  # a run that goes on has just removed it
+            with suppress(FileNotFoundError):  # a run may remove it meanwhile
                 n_bytes += (Path(root) / name).lstat().st_size
     return n_bytes / _MIB

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import torch
 
-from ablate.doctor.nvidia_smi import Gpu, listed
+from ablate.doctor.nvidia_smi import Gpu, query_gpus
 from ablate.doctor.results import CheckResult, Figure, Target, broken, not_applicable, ok, warning
 from ablate.errors import AblateError
 from ablate.runner import devices, provenance
 
 _GIB = 2**30
-_BUSY = 0.5  # of the cores: with more, others would be measured with us
-_FEW_GIB = 2.0
-_MUCH = 0.1  # of a GPU's memory or time
-_LITTLE = 0.1  # of a GPU's memory
+_BUSY_CORES = 0.5  # share of the cores; above it, other programs slow measurements down
+_LOW_MEMORY_GIB = 2.0
+_BUSY_GPU = 0.1  # share of a GPU's memory, or of its time, that others use
+_LOW_GPU_MEMORY = 0.1  # share that is free
 
 
 def cpu(_: Target) -> CheckResult:
@@ -33,9 +33,9 @@ def cpu(_: Target) -> CheckResult:
     if free is not None:
         figures["free_gib"] = round(free, 1)
         text += f", {free:.1f} of them free"
-    if free is not None and free < _FEW_GIB:
+    if free is not None and free < _LOW_MEMORY_GIB:
         return warning(f"{text}; runs may end as oom: close what else is open", **figures)
-    if load > _BUSY * n_cores:
+    if load > _BUSY_CORES * n_cores:
         return warning(
             f"{text}; but others keep {load:.1f} cores busy: speeds measured now are too low",
             **figures,
@@ -50,16 +50,16 @@ def gpus(target: Target) -> CheckResult:
     """
     if target.devices == "cpu":
         return not_applicable("the CPU alone was asked for")
-    cards = listed()
+    cards = query_gpus()
     n_listed = torch.cuda.device_count()
     try:
         n_cuda = _count_by_cuda() if n_listed else 0
         chosen = devices.find(target.devices) if n_cuda else ()
         if not n_cuda and target.devices != "auto":
-            devices.find(target.devices)  # to have its words
+            devices.find(target.devices)  # raises an error that says what is missing
     except (AblateError, RuntimeError) as error:
-        why = str(error).strip().partition("\n")[0]
-        return broken(f"{why}{_unused(cards)}", gpus_listed=len(cards or ()))
+        reason = str(error).strip().partition("\n")[0]
+        return broken(f"{reason}{_unused(cards)}", gpus_listed=len(cards or ()))
     figures = {"gpus_by_cuda": n_cuda, "gpus_by_nvml": n_listed}
     if n_cuda < n_listed:
         return warning(
@@ -76,8 +76,8 @@ def gpus(target: Target) -> CheckResult:
 
 
 def gpu(_: Target) -> CheckResult:
-    """Check the memory of a GPU, and who else is on it; asked before we are on it."""
-    cards = listed()
+    """Check the memory of a GPU, and whether other processes use it."""
+    cards = query_gpus()  # before CUDA starts: afterwards this process is listed, too
     properties = torch.cuda.get_device_properties(0)
     card = _card_of(str(getattr(properties, "uuid", "")), cards)
     free, total = (n_bytes / _GIB for n_bytes in torch.cuda.mem_get_info(0))
@@ -92,31 +92,32 @@ def gpu(_: Target) -> CheckResult:
         f"{free:.1f} of {total:.1f} GiB free"
     )
     if card is None or card.is_mig:
-        why = "a slice of a GPU with MIG" if card is not None else "nvidia-smi does not list it"
-        return _by_memory(f"{text}; {why}: who else is on it is not known", free / total, figures)
+        reason = "a slice of a GPU with MIG" if card is not None else "nvidia-smi does not list it"
+        text += f"; {reason}: who else is on it is not known"
+        return _judge_memory(text, free / total, figures)
     figures |= {"driver": card.driver, "busy_percent": card.busy_percent}
     figures["other_processes"] = len(card.processes)
     text += f", driver {card.driver}"
     used = card.used_mib / card.total_mib
-    if card.processes or used > _MUCH or card.busy_percent > 100 * _MUCH:
+    if card.processes or used > _BUSY_GPU or card.busy_percent > 100 * _BUSY_GPU:
         others = ", ".join(card.processes) or "processes that this machine does not show"
         return warning(
             f"{text}; others use {card.used_mib / 1024:.1f} GiB and {card.busy_percent}% of its "
             f"time ({others}): speeds measured now are too low",
             **figures,
         )
-    return _by_memory(f"{text}; no other process is on it", free / total, figures)
+    return _judge_memory(f"{text}; no other process is on it", free / total, figures)
 
 
-def _by_memory(text: str, share: float, figures: dict[str, Figure]) -> CheckResult:
-    if share < _LITTLE:
+def _judge_memory(text: str, share: float, figures: dict[str, Figure]) -> CheckResult:
+    if share < _LOW_GPU_MEMORY:
         return warning(f"{text}; little is free: runs may end as oom", **figures)
     return ok(text, **figures)
 
 
 def _count_by_cuda() -> int:
     torch.cuda.init()
-    return torch.cuda.device_count()  # after that CUDA counts, not NVML
+    return torch.cuda.device_count()  # once initialised, CUDA counts and not NVML
 
 
 def _unused(cards: list[Gpu] | None) -> str:
@@ -124,13 +125,13 @@ def _unused(cards: list[Gpu] | None) -> str:
     if not cards:
         return ""
     names = ", ".join(card.name for card in cards)
-    why = (
+    reason = (
         f"PyTorch {torch.__version__} is built without CUDA: install a build with it"
         if torch.version.cuda is None
         else f"PyTorch {torch.__version__} is built for CUDA {torch.version.cuda}, the driver is "
         f"{cards[0].driver}: update one of them, and check CUDA_VISIBLE_DEVICES"
     )
-    return f"; nvidia-smi lists {names}, but {why}"
+    return f"; nvidia-smi lists {names}, but {reason}"
 
 
 def _card_of(uuid: str, cards: list[Gpu] | None) -> Gpu | None:
@@ -138,7 +139,7 @@ def _card_of(uuid: str, cards: list[Gpu] | None) -> Gpu | None:
 
 
 def _free_gib() -> float | None:
-    """Return the memory that could be had without swapping; None where Linux is not."""
+    """Return the memory that is available without swapping; None on systems other than Linux."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -7,31 +7,31 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 
 from ablate.doctor.results import CheckResult, Target, broken
+from ablate.runner.backends.local import python_path
 
 COMMAND = (sys.executable, "-P", "-m", "ablate.doctor")
 """Starts the process; the name of the check and the target, as JSON, follow."""
 
 
-def in_a_process(
+def run_in_process(
     name: str,
     target: Target,
     limit_s: float,
     variables: Mapping[str, str],
     command: Sequence[str] = COMMAND,
 ) -> CheckResult:
-    """Return how a check came out that was made in a process of its own.
+    """Make a check in a process of its own; return its result.
 
-    A process that crashes, or gives no answer in time, is itself the result: ``broken``.
+    If the process crashes, or gives no answer in time, the result is ``broken``.
 
     Args:
         name: of the check.
         target: what it is about.
         limit_s: after how many seconds the process is killed.
-        variables: of its environment, in addition to ours.
+        variables: of the process' environment, in addition to those of this one.
         command: starts the process.
     """
     process = subprocess.Popen(
@@ -42,7 +42,7 @@ def in_a_process(
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        start_new_session=True,  # so that what it has started can be killed with it
+        start_new_session=True,  # so that its children can be killed with it
     )
     try:
         output, errors = process.communicate(timeout=limit_s)
@@ -60,21 +60,20 @@ def in_a_process(
             return CheckResult.from_line(output.strip().rpartition("\n")[2])
         except (ValueError, TypeError):
             return broken(f"gave no result but {output.strip()[-200:]!r}")
-    return broken(f"{_ending(process.returncode)}{_last_line(errors)}")
+    return broken(f"{_describe_exit(process.returncode)}{_last_line(errors)}")
 
 
 def environment(variables: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """Return the environment of a process that imports what this one does."""
-    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
-    return {**os.environ, **variables, "PYTHONPATH": path}
+    """Return the environment of a process that imports the same code as this one."""
+    return {**os.environ, **variables, "PYTHONPATH": python_path()}
 
 
-def _ending(status: int) -> str:
+def _describe_exit(status: int) -> str:
     if status > 0:
         return "failed"
     name = signal.Signals(-status).name
-    why = " (out of memory?)" if -status == signal.SIGKILL else ""
-    return f"its process was killed by {name}{why}"
+    guess = " (out of memory?)" if -status == signal.SIGKILL else ""
+    return f"its process was killed by {name}{guess}"
 
 
 def _last_line(errors: str) -> str:

@@ -32,7 +32,7 @@ class Gpu:
     processes: tuple[str, ...]
 
 
-def listed() -> list[Gpu] | None:
+def query_gpus() -> list[Gpu] | None:
     """Return the GPUs of this machine; None without ``nvidia-smi``, or where it fails.
 
     Source: ``nvidia-smi --help-query-gpu`` and ``--help-query-compute-apps``.
@@ -58,17 +58,17 @@ def listed() -> list[Gpu] | None:
 def _rows(what: str, fields: str) -> list[list[str]] | None:
     command = ["nvidia-smi", f"--query-{what}={fields}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    if done.returncode:
+    if process.returncode:
         return None
-    rows = csv.reader(io.StringIO(done.stdout), skipinitialspace=True)
+    rows = csv.reader(io.StringIO(process.stdout), skipinitialspace=True)
     return [row for row in rows if len(row) == fields.count(",") + 1]
 
 
 def _number(text: str) -> float:
-    """Return a figure; 0 for what the driver does not tell, such as ``[N/A]``."""
+    """Return a number; 0 where the driver gives none, as in ``[N/A]``."""
     try:
         return float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a check returns, and what an examination comes to."""
+"""The result of a check, and of all checks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Target:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """How one check came out.
+    """The result of one check.
 
     Attributes:
         outcome: ``broken`` if runs would fail or be wrong, ``warning`` if they would be slower or
@@ -97,7 +97,7 @@ def not_applicable(sentence: str, **figures: Figure) -> CheckResult:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What an examination comes to.
+    """The results of all checks.
 
     Attributes:
         results: of every check, in order.

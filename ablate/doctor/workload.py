@@ -1,7 +1,6 @@
 """A small model and random batches, for checks that train; nothing is read from disk.
 
-The tokens are random, so that there is nothing to learn: what counts is that two ways of making the
-same steps give the same numbers.
+The tokens are random, since the checks compare steps and do not need a model that learns.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import torch
 
 import ablate.data
 import ablate.decoding
-import ablate.parts  # noqa: F401 - these three register what a run is made of
+import ablate.parts  # noqa: F401 - with the two above, every part is registered
 from ablate.config import RunSpec
 from ablate.data.batches import Batch, Batches, Encoded
 from ablate.data.ragged import Ragged
@@ -29,14 +28,14 @@ from ablate.training.engines import Engine, make_engine
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 
 _N_PAIRS = 2000
-_EPS = 1e-4  # large, or gradients that are rounding alone would move weights as others do
-_FIRST_ID = 4  # after those with a meaning of their own
-LEARNING_RATE = 1e-3
+_EPS = 1e-4  # of Adam; large, or gradients that are only rounding errors would move weights
+_FIRST_ID = 4  # after the special tokens
+_LR = 1e-3
 
 
 @dataclass(frozen=True)
 class Size:
-    """Of a model and its batches."""
+    """The size of a model and of its batches."""
 
     d_model: int
     n_layers: int
@@ -45,16 +44,16 @@ class Size:
 
 
 SMALL = Size(d_model=32, n_layers=1, n_ids=200, batch_tokens=3072)
-"""Of checks; the batch is so large that a CPU does it in two shards."""
+"""For comparisons of numbers; the batch is so large that a CPU computes it in two shards."""
 
 TINY = Size(d_model=128, n_layers=4, n_ids=10_000, batch_tokens=4096)
-"""Of speeds on a GPU: Transformer-Tiny, as `experiments/presets/tiny.yaml` has it."""
+"""For speeds on a GPU: Transformer-Tiny, as in `experiments/presets/tiny.yaml`."""
 
 LAPTOP = Size(d_model=64, n_layers=2, n_ids=2000, batch_tokens=4096)
-"""Of speeds on a CPU, whose cores take about half a second for Transformer-Tiny."""
+"""For speeds on a CPU, which takes about half a second for a step of Transformer-Tiny."""
 
 
-def spec(size: Size, dropout: float) -> RunSpec:
+def _spec(size: Size, dropout: float) -> RunSpec:
     """Return a run of that size."""
     return RunSpec.model_validate(
         {
@@ -102,11 +101,11 @@ def fresh_engine(
 ) -> Iterator[Engine]:
     """Yield an engine with a fresh model, the same at every call, and close it."""
     torch.manual_seed(1)
-    run = spec(size, dropout)
+    run = _spec(size, dropout)
     model = assemble(run.model, Vocabulary(size.n_ids, size.n_ids, is_joint=True), PAD)
     model = model.to(device).train()
     optimizer = make_optimizer(run, model)
-    set_lr(optimizer, LEARNING_RATE)
+    set_lr(optimizer, _LR)
     step_config = StepConfig.of(run.training, precision)
     engine = make_engine(name, model, step_config, optimizer)
     engine.cores = cores

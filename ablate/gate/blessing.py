@@ -1,4 +1,4 @@
-"""From runs to a reference: what can be promised before there are any, and what they bless."""
+"""Blessing a reference: the forecast before training, and the blessing from the runs."""
 
 from __future__ import annotations
 
@@ -12,22 +12,17 @@ from ablate.gate.checks.exact import Exact
 from ablate.gate.checks.statistical import Statistical
 from ablate.gate.evidence import Evidence, UnfitError, machine
 from ablate.gate.mean import TooWeakError
-from ablate.gate.provenance import (
-    BlessingError,
-    provenance_of,
-    published_number,
-    refuse_fallbacks,
-)
+from ablate.gate.provenance import BlessingError, provenance_of, published_number, refuse_fallbacks
 from ablate.gate.reference import Reference
 
 
 @dataclass(frozen=True)
 class Blessings:
-    """What runs have blessed.
+    """A reference that runs have blessed.
 
     Attributes:
-        reference: with every check, of which those that were refused are not blessed.
-        refused: why they were, in sentences.
+        reference: with every check; refused ones are not blessed.
+        refused: the reasons of refusals, in sentences.
         weakened: which checks promise less than was asked, and why, in sentences.
     """
 
@@ -37,7 +32,7 @@ class Blessings:
 
 
 def first_reference(baseline: str, records: Records) -> Reference:
-    """Return what to bless where no file says it.
+    """Return the default checks, for a reference that has no file yet.
 
     Raises:
         BlessingError: if the runs have nothing to compare.
@@ -55,18 +50,18 @@ def first_reference(baseline: str, records: Records) -> Reference:
 
 
 def provisional_reference(baseline: str) -> Reference:
-    """Return what a first reference will ask for, as far as that is known before any run."""
-    of_bleu = Statistical.model_validate({"row": baseline, "measure": "test.test.bleu"})
-    return Reference(checks={"losses": Exact.model_validate({"row": baseline}), "bleu": of_bleu})
+    """Return the checks that `first_reference` will probably have; it is called before any run."""
+    bleu = Statistical.model_validate({"row": baseline, "measure": "test.test.bleu"})
+    return Reference(checks={"losses": Exact.model_validate({"row": baseline}), "bleu": bleu})
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What so many seeds can promise, as far as the runs so far tell.
+    """What seeds can promise according to the runs so far.
 
     Attributes:
-        sentences: for people.
-        refused: why a check cannot be blessed whatever the other runs will be, by its name.
+        sentences: for users.
+        refused: by the name of a check, why the missing runs cannot make it blessable.
     """
 
     sentences: tuple[str, ...]
@@ -76,7 +71,7 @@ class Forecast:
 def forecast(
     reference: Reference, evidence: Evidence, seeds: Sequence[int], *, may_weaken: bool
 ) -> Forecast:
-    """Return what so many seeds can promise, as far as the runs so far tell.
+    """Return what seeds can promise according to the runs so far.
 
     Args:
         reference: the checks.
@@ -85,8 +80,8 @@ def forecast(
         may_weaken: whether a check may promise less than it asks for, if it can be blessed then.
 
     Raises:
-        BlessingError: if they can bless no check, or not one that had been; or if the engine of one
-            has failed.
+        BlessingError: if they can bless no check, or not one that was blessed before; or if the
+            engine of a run has failed.
     """
     refuse_fallbacks(evidence.records)
     checks, sentences, refused = reference.checks, [], {}
@@ -110,7 +105,7 @@ def bless(
     experiment: Experiment,
     evidence: Evidence,
     seeds: Sequence[int],
-    forecast: Mapping[str, str],
+    refused_before: Mapping[str, str],
     *,
     may_weaken: bool,
 ) -> Blessings:
@@ -121,20 +116,20 @@ def bless(
         experiment: whose runs they are.
         evidence: the runs.
         seeds: of them.
-        forecast: the checks that were refused before all their runs were made, with the reason.
+        refused_before: the reasons of the checks that the forecast refused, by name.
         may_weaken: whether a check may promise less than it asks for, if it can be blessed then.
 
     Raises:
-        BlessingError: if no check can be blessed, or one cannot that had been; or if the engine of
-            a run has failed.
+        BlessingError: if no check can be blessed, or one cannot that was blessed before; or if the
+            engine of a run has failed.
     """
     refuse_fallbacks(evidence.records)
     blessed: dict[str, Check] = {}
-    refused = [*forecast.values()]
+    refused = [*refused_before.values()]
     weakened: list[str] = []
     checks = reference.checks
     for name, check in checks.items():
-        if name in forecast:
+        if name in refused_before:
             continue
         try:
             blessed[name], weaker = _blessed(

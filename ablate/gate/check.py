@@ -1,8 +1,8 @@
 """The contract of a check: what its YAML says, what blesses it, and how a gate judges by it.
 
-A kind of check is one class in one file of `ablate.gate.checks`. A check's own keys are its terms,
-which people write. What stands under ``blessed`` is written by ``ablate gate --bless`` and holds a
-copy of the terms that it was derived from: a check that was edited must be blessed again.
+A kind of check is one class in one file of `ablate.gate.checks`. Users write a check's own keys,
+its terms. ``ablate gate --bless`` writes what stands under ``blessed``, with a copy of the terms
+that it was derived from: a check that was edited must be blessed again.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ Flaw = tuple[tuple[str, ...], str]
 """Where in a reference, and what is wrong there, in a sentence."""
 
 KINDS: dict[str, type[Check]] = {}
-"""Every kind of check by the name that the YAML calls it; a class enters it when it is defined."""
+"""Every kind of check by its name in YAML; a class is added when it is defined."""
 
-AGAIN = "bless the reference again"
-_OF_PEOPLE = {"note", "published", "blessed"}
+BLESS_AGAIN = "bless the reference again"
+_NOT_TERMS = {"note", "published", "blessed"}
 _SUBJECT = ("kind", "row", "against", "measure", "claim", "better")
 _DERIVED = ("value", "std", "lowest", "highest", "low", "high")
-_DIGITS = 10  # of what is derived; what it is derived from is kept whole
-_HIGHER = ("bleu", "bleu_lc_tok", "chrf", "exact_match")
-_LOWER = ("nll", "perplexity", "best_dev_nll", "final_loss", "seconds", LOSSES)
+_DIGITS = 10  # of derived numbers; the values that they are derived from are not rounded
+_HIGHER_IS_BETTER = ("bleu", "bleu_lc_tok", "chrf", "exact_match")
+_LOWER_IS_BETTER = ("nll", "perplexity", "best_dev_nll", "final_loss", "seconds", LOSSES)
 
 
 class PublishedNumber(Frozen):
-    """What others have printed of the same measure.
+    """The published value of a measure.
 
     Attributes:
-        source: who, and where.
-        note: what one must know to compare.
+        source: who published it, and where.
+        note: what a reader must know to compare it.
     """
 
     value: float
@@ -54,7 +54,7 @@ class PublishedNumber(Frozen):
 
 
 class Blessing(Frozen):
-    """What was measured when a check was blessed.
+    """The measurements that a check was blessed with.
 
     Attributes:
         seeds: of the runs.
@@ -86,13 +86,13 @@ class Context:
 
 @dataclass(frozen=True)
 class Result:
-    """What the runs of a gate have, for one check.
+    """What a check finds in the runs of a gate.
 
     Attributes:
         measured: in words.
         failure: which number left which tolerance and by how much; None if the check passed.
-        remarks: what one must know besides.
-        tolerance: what is allowed, where the runs decide it.
+        remarks: what a reader should also know.
+        tolerance: what is allowed, if that depends on the runs.
     """
 
     measured: str
@@ -103,7 +103,7 @@ class Result:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """How one check went, in words.
+    """The result of one check, in words.
 
     Attributes:
         check: its name.
@@ -113,7 +113,7 @@ class CheckResult:
         tolerance: what is allowed.
         measured: what the runs of this gate have.
         failure: which number left which tolerance and by how much; None if the check passed.
-        remarks: what one must know besides.
+        remarks: what a reader should also know.
     """
 
     check: str
@@ -140,15 +140,15 @@ class Check(Frozen, ABC):
         measure: as it is nested in a record, ``test.test2016.bleu``.
         seeds: how many a gate has, at least.
         note: for readers.
-        published: what others have printed.
-        blessed: what was measured.
+        published: the published value.
+        blessed: the measurements; None before the first blessing.
     """
 
     spends_alpha: ClassVar[bool] = False
     """Whether chance alone can make it fail; such checks share the reference's alpha."""
 
     uses_repeats: ClassVar[bool] = False
-    """Whether the runs once more, with other rounding, help to bless it."""
+    """Whether blessing it uses repeats: runs of the same seeds with other rounding."""
 
     kind: str
     row: Text = "baseline"
@@ -167,7 +167,7 @@ class Check(Frozen, ABC):
             KINDS[kind] = cls
 
     @property
-    def looser(self) -> dict[str, Literal["higher", "lower"]]:
+    def loosening_terms(self) -> dict[str, Literal["higher", "lower"]]:
         """Terms that loosen the check when they become higher, or lower."""
         return {"seeds": "lower"}
 
@@ -183,12 +183,12 @@ class Check(Frozen, ABC):
 
     @property
     def recorded_measure(self) -> str | None:
-        """What a record must hold; None if nothing."""
+        """The measure that a record must hold; None if none."""
         return self.measure
 
     def terms(self, alpha: float) -> Terms:
-        """Return what the check asks for, and its share of the false alarms."""
-        own = self.model_dump(exclude=_OF_PEOPLE, exclude_none=True)
+        """Return the terms of the check, with its share of the false alarms."""
+        own = self.model_dump(exclude=_NOT_TERMS, exclude_none=True)
         return own | ({"alpha": alpha} if self.spends_alpha else {})
 
     def seeds_to_bless(self, seeds: Sequence[int]) -> tuple[int, ...]:
@@ -197,11 +197,11 @@ class Check(Frozen, ABC):
 
     @property
     def fixed_seeds(self) -> tuple[int, ...] | None:
-        """The seeds that every gate looks at; None if a gate chooses them."""
+        """The seeds that every gate uses; None if a gate chooses them."""
         return None
 
     def seeds_to_judge(self, seeds: Sequence[int]) -> tuple[int, ...]:
-        """Return which seeds a gate looks at that has chosen these."""
+        """Return which seeds the check uses in a gate that has chosen ``seeds``."""
         return tuple(seeds) if self.fixed_seeds is None else self.fixed_seeds
 
     def refused_seeds(self, seeds: Sequence[int]) -> str | None:
@@ -211,21 +211,21 @@ class Check(Frozen, ABC):
         return f"needs {self.seeds} seeds or more to keep what it promises"
 
     def forecast(self, evidence: Evidence, context: Context) -> str | None:
-        """Return what so many seeds can promise, as far as the runs so far tell, in a sentence.
+        """Return what the seeds can promise according to the runs so far, in a sentence.
 
-        Asked before training. None if the check promises nothing that depends on numbers.
+        It is called before training. None if the promise does not depend on measurements.
 
         Raises:
-            UnfitError: if they cannot bless it, whatever the other runs will be.
+            UnfitError: if the seeds cannot bless the check, whatever the missing runs measure.
         """
         return None
 
     @abstractmethod
     def bless(self, evidence: Evidence, context: Context) -> Blessing:
-        """Return what the runs show.
+        """Return the blessing that follows from the runs.
 
         Raises:
-            UnfitError: if they cannot give what the check promises.
+            UnfitError: if they do not suffice for what the check promises.
         """
 
     @abstractmethod
@@ -242,21 +242,21 @@ class Check(Frozen, ABC):
 
     @abstractmethod
     def result(self, evidence: Evidence, context: Context) -> Result:
-        """Return what the runs of a gate have, and whether that is allowed.
+        """Return what the runs of a gate measured, and whether that is allowed.
 
         Raises:
             UnfitError: if they cannot be compared.
         """
 
     def judge(self, evidence: Evidence, context: Context) -> CheckResult:
-        """Hold the runs of a gate against what was blessed."""
+        """Compare the runs of a gate with the blessing."""
         reference, tolerance = self.allowed(context)
         try:
             result = self.result(evidence, context)
         except UnfitError as error:
             result = Result("nothing", str(error))
         published = self.published
-        beside = [f"published: {published.value:g} ({published.source})"] if published else []
+        remarks = [f"published: {published.value:g} ({published.source})"] if published else []
         return CheckResult(
             check=context.name,
             kind=self.kind,
@@ -265,35 +265,37 @@ class Check(Frozen, ABC):
             tolerance=result.tolerance or tolerance,
             measured=result.measured,
             failure=result.failure,
-            remarks=(*result.remarks, *beside),
+            remarks=(*result.remarks, *remarks),
         )
 
     def flaws(self, name: str, alpha: float) -> Iterator[Flaw]:
         """Yield why a gate cannot use the check: not blessed, or edited since it was."""
         at = ("checks", name)
         if self.blessed is None:
-            yield at, f"has not been blessed; {AGAIN}"
+            yield at, f"has not been blessed; {BLESS_AGAIN}"
             return
         before, after = self.blessed.terms, self.terms(alpha)
         changed = [term for term in before | after if before.get(term) != after.get(term)]
         for term in changed:
             was = f"was {before[term]}" if term in before else "was not given"
-            yield (*at, term), f"{was} when the check was blessed; {AGAIN}"
+            yield (*at, term), f"{was} when the check was blessed; {BLESS_AGAIN}"
         if changed:
             return
         try:
             again = self.derive_again(alpha)
         except UnfitError as error:
-            yield (*at, "blessed"), f"{error}; {AGAIN}"
+            yield (*at, "blessed"), f"{error}; {BLESS_AGAIN}"
             return
         for key in _DERIVED:
             written, follows = getattr(self.blessed, key, None), getattr(again, key, None)
             if not is_close(written, follows):
-                reason = f"is {written}, but {follows} follows from the values and terms; {AGAIN}"
+                reason = (
+                    f"is {written}, but {follows} follows from the values and terms; {BLESS_AGAIN}"
+                )
                 yield (*at, "blessed", key), reason
 
     def loosened(self, old: Check) -> Iterator[str]:
-        """Yield what this check lets through and an earlier one did not; both are blessed."""
+        """Yield in what this check is looser than an earlier one; both are blessed."""
         assert self.blessed is not None, "only what is blessed is compared"
         assert old.blessed is not None, "only what is blessed is compared"
         before, after = old.blessed.terms, self.blessed.terms
@@ -302,11 +304,11 @@ class Check(Frozen, ABC):
                 was, now = (terms.get(term, "not given") for terms in (before, after))
                 yield f"{term} would be {now}, not {was}"
                 return  # another subject: nothing else can be compared
-        for term, way in self.looser.items():
+        for term, looser in self.loosening_terms.items():
             if term not in before or term not in after:
                 continue
             rise = float(after[term]) - float(before[term])
-            if rise and way == ("higher" if rise > 0 else "lower"):
+            if rise and looser == ("higher" if rise > 0 else "lower"):
                 verb = "rise" if rise > 0 else "fall"
                 yield f"{term} would {verb} from {before[term]} to {after[term]}"
         if len(self.blessed.seeds) < len(old.blessed.seeds):
@@ -327,10 +329,10 @@ class Check(Frozen, ABC):
 
 
 class Directed(Check):
-    """A check that must know whether more is better.
+    """A check that depends on whether higher values are better.
 
     Attributes:
-        better: which values are better; known of most measures.
+        better: which values are better; None: as `direction` says.
     """
 
     better: Literal["higher", "lower"] | None = None
@@ -346,16 +348,16 @@ class Directed(Check):
 
     @property
     def is_higher_better(self) -> bool:
-        """Whether more is better."""
+        """Whether higher values are better."""
         return (self.better or direction(self.measure)) == "higher"
 
 
 def direction(measure: str) -> Literal["higher", "lower"] | None:
     """Return which values of a measure are better, if that is known."""
     section, last = measure.partition(".")[0], measure.rpartition(".")[2]
-    if last in _HIGHER or section == "speed":
+    if last in _HIGHER_IS_BETTER or section == "speed":
         return "higher"
-    if last in _LOWER or section in ("memory", "params", "flops"):
+    if last in _LOWER_IS_BETTER or section in ("memory", "params", "flops"):
         return "lower"
     return None
 

@@ -1,4 +1,4 @@
-"""What the runs of a gate measured, as its checks ask for it."""
+"""The measurements of a gate's runs, for its checks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from ablate.analysis.summary import Record, Records, Summary, summarise
 
 LOSSES = "train_loss"
-"""The measure that is not in the record but in the curve: the loss of each of the first steps."""
+"""The one measure that is read from the curve, not the record: the losses of the first steps."""
 
 MOST_STEPS = 100
-"""How many of the first losses a check can ask for."""
+"""The most losses, from the first step on, that a check can compare."""
 
 _MACHINE = ("device", "device_name", "cpu", "cpu_kind", "threads")
 
@@ -38,24 +38,27 @@ class Evidence:
     repeats: Records = field(default_factory=dict)
 
     def summary(
-        self, row: str, seeds: Sequence[int], allowed: Callable[[int], bool] = lambda _: False
+        self,
+        row: str,
+        seeds: Sequence[int],
+        may_be_unfinished: Callable[[int], bool] = lambda _: False,
     ) -> Summary:
-        """Return what is known of a row over ``seeds``.
+        """Return the summary of a row over ``seeds``.
 
         Args:
             row: its name.
             seeds: of the runs.
-            allowed: which of them need not be done.
+            may_be_unfinished: whether the run with a seed need not be done.
 
         Raises:
-            UnfitError: with the reason of the first run that is not done.
+            UnfitError: with the reason of the first run that must be done and is not.
         """
         summary = summarise([row], seeds, self.records)[0]
         for seed, status in summary.outcomes.items():
-            if status != "done" and not allowed(seed):
+            if status != "done" and not may_be_unfinished(seed):
                 reason = summary.errors.get(seed)
-                word = {"oom": "ran out of memory", "missing": "is missing"}.get(status, status)
-                raise UnfitError(f"{row} with seed {seed} {word}{f': {reason}' if reason else ''}")
+                verb = {"oom": "ran out of memory", "missing": "is missing"}.get(status, status)
+                raise UnfitError(f"{row} with seed {seed} {verb}{f': {reason}' if reason else ''}")
         return summary
 
     def values(self, row: str, measure: str, seeds: Sequence[int]) -> tuple[float, ...]:
@@ -64,35 +67,37 @@ class Evidence:
         Raises:
             UnfitError: if a run is not done.
         """
-        known = self.summary(row, seeds).metrics[measure].values
-        return tuple(known[seed] for seed in seeds)
+        by_seed = self.summary(row, seeds).metrics[measure].values
+        return tuple(by_seed[seed] for seed in seeds)
 
 
-def so_far(records: Records, row: str, measure: str, seeds: Sequence[int]) -> dict[int, float]:
-    """Return a measure by seed, of the runs that are done."""
-    known = summarise([row], seeds, records)[0].metrics.get(measure)
-    return dict(known.values) if known else {}
+def values_so_far(
+    records: Records, row: str, measure: str, seeds: Sequence[int]
+) -> dict[int, float]:
+    """Return a measure of the runs that are done, by seed."""
+    metric = summarise([row], seeds, records)[0].metrics.get(measure)
+    return dict(metric.values) if metric else {}
 
 
 def machine(record: Record) -> dict[str, int | float | str]:
-    """Return the kind of machine: where it is the same, the same run gives the same bits."""
+    """Return the kind of machine; machines of one kind compute a run bit for bit alike."""
     hardware, versions = record.get("hardware", {}), record.get("versions", {})
-    known = {key: hardware.get(key) for key in _MACHINE}
-    known["torch"] = versions.get("torch")
-    return {key: value for key, value in known.items() if value is not None}
+    facts = {key: hardware.get(key) for key in _MACHINE}
+    facts["torch"] = versions.get("torch")
+    return {key: value for key, value in facts.items() if value is not None}
 
 
 def difference(ours: Mapping[str, object], theirs: Mapping[str, object]) -> str:
     """Write where two kinds of machine differ: ``torch 2.14, not 2.13``."""
-    keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
-    first: dict[str, str] = {}  # several keys may differ in the same way
-    for key in keys:
-        first.setdefault(f"{ours.get(key)}, not {theirs.get(key)}", key)
-    return "; ".join(f"{key} {values}" for values, key in first.items())
+    keys: dict[str, str] = {}  # by the values; of several keys with the same values the first
+    for key in {**ours, **theirs}:
+        if ours.get(key) != theirs.get(key):
+            keys.setdefault(f"{ours.get(key)}, not {theirs.get(key)}", key)
+    return "; ".join(f"{key} {values}" for values, key in keys.items())
 
 
 def first_losses(curve: Path) -> list[float]:
-    """Return the losses of the first steps, as long as each has a line of its own."""
+    """Return the losses of the first steps, up to the first step without a line in the file."""
     if not curve.exists():
         return []
     with curve.open(encoding="utf-8", newline="") as file:

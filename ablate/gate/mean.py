@@ -1,4 +1,4 @@
-"""What checks of a mean have in common: a promise, limits that follow from it, and their words."""
+"""What checks of a mean have in common: a promise, the limits that follow from it, messages."""
 
 from __future__ import annotations
 
@@ -10,15 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from ablate.analysis.wording import number, percent, seeds_named
-from ablate.gate.check import (
-    Blessing,
-    Check,
-    Context,
-    Directed,
-    Result,
-    is_close,
-    rounded,
-)
+from ablate.gate.check import Blessing, Check, Context, Directed, Result, is_close, rounded
 from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.tolerance import (
     Promise,
@@ -55,8 +47,8 @@ class MeanBlessing(Blessing):
     Attributes:
         value: the mean that new runs are compared with.
         std: the standard deviation that the tolerance follows from.
-        lowest: what the mean of the new runs may be at least.
-        highest: what it may be at most.
+        lowest: the lower limit of the mean of the new runs.
+        highest: its upper limit.
         values: by seed.
     """
 
@@ -99,12 +91,12 @@ class MeanCheck(Directed):
         return {"min_effect": _BLEU_EFFECT, **data} if is_bleu else data
 
     @property
-    def looser(self) -> dict[str, Literal["higher", "lower"]]:
-        return {**super().looser, "power": "lower", "min_effect": "higher"}
+    def loosening_terms(self) -> dict[str, Literal["higher", "lower"]]:
+        return {**super().loosening_terms, "power": "lower", "min_effect": "higher"}
 
     @abstractmethod
     def sample(self, blessed: MeanBlessing) -> Sample:
-        """Return what a blessing knows of the measure.
+        """Return the sample of the measure that a blessing holds.
 
         Raises:
             UnfitError: if its values have no standard deviation.
@@ -112,25 +104,25 @@ class MeanCheck(Directed):
 
     @abstractmethod
     def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> Sample | None:
-        """Return what the runs that are done tell; None if they are too few for that."""
+        """Return the sample of the runs that are done; None if they are too few for a std."""
 
     def promise(self, alpha: float, n_new: int | None = None) -> Promise:
-        """Return what the check is to keep.
+        """Return the promise of the check.
 
         Args:
             alpha: its share of the reference's.
-            n_new: runs of this gate; as few as it allows unless given.
+            n_new: runs of this gate; by default the fewest that the check allows.
         """
         return self.promises(alpha, self.min_effect, self.power, n_new or self.seeds)
 
     def limits(self, sample: Sample, promise: Promise) -> tuple[float, float]:
-        """Return what the mean of the new runs may be."""
+        """Return the lower and the upper limit of the mean of the new runs."""
         room = margins(sample.std, sample.n, promise)
         below, above = (room.loss, room.gain) if self.is_higher_better else (room.gain, room.loss)
         rounding = 1e-12 * abs(sample.mean)  # so that equal values have a mean equal to them
         return sample.mean - below - rounding, sample.mean + above + rounding
 
-    def completed(self, sample: Sample, alpha: float) -> dict[str, Any]:
+    def derived_fields(self, sample: Sample, alpha: float) -> dict[str, Any]:
         """Return the fields of a blessing that follow from its values.
 
         Raises:
@@ -151,27 +143,27 @@ class MeanCheck(Directed):
 
     def forecast(self, evidence: Evidence, context: Context) -> str | None:
         n, promise = len(context.seeds), self.promise(context.alpha)
-        if n < self.fewest:
-            raise UnfitError(self.too_few(promise))
+        if n < self.min_seeds:
+            raise UnfitError(self.too_few_seeds(promise))
         most = largest_std(n, promise)
-        known = self.sample_so_far(evidence, context.seeds)
-        if known is None:
+        sample = self.sample_so_far(evidence, context.seeds)
+        if sample is None:
             return (
                 f"{counted(n, 'seed')} can promise to catch a loss of {self.min_effect:g} if their "
                 f"std is at most {number(most, most)}"
             )
-        if lowest_std(known.std, promise.df(known.n)) > most:
-            raise self._too_weak(known.std, n, promise)
-        effect = smallest_effect(known.std, n, promise)
+        if lowest_std(sample.std, promise.df(sample.n)) > most:
+            raise self._too_weak(sample.std, n, promise)
+        effect = smallest_effect(sample.std, n, promise)
         return (
-            f"{counted(known.n, 'seed')} so far, with a std of {number(known.std, known.std)}; "
+            f"{counted(sample.n, 'seed')} so far, with a std of {number(sample.std, sample.std)}; "
             f"with that, {counted(n, 'seed')} can promise to catch a loss of "
             f"{number(effect, effect)}, and {self.min_effect:g} is asked"
         )
 
     def derive_again(self, alpha: float) -> Blessing:
         assert self.blessed is not None, "only what is blessed is derived again"
-        derived = self.completed(self.sample(self.blessed), alpha)
+        derived = self.derived_fields(self.sample(self.blessed), alpha)
         return self.blessed.model_copy(update=derived)
 
     def allowed(self, context: Context) -> tuple[str, str]:
@@ -215,21 +207,21 @@ class MeanCheck(Directed):
                 yield f"the tolerance {side} would widen {wider}"
 
     @property
-    def fewest(self) -> int:
-        """How many seeds can bless it, at least."""
+    def min_seeds(self) -> int:
+        """The fewest seeds that can bless it."""
         return 2
 
-    def too_few(self, promise: Promise) -> str:
-        """Return that there are too few seeds to bless it, in words."""
+    def too_few_seeds(self, promise: Promise) -> str:
+        """Return why fewer seeds than `min_seeds` cannot bless it."""
         enough = seeds_needed(promise.min_effect / 10, promise)
         assert enough is not None, "few seeds suffice for so small a standard deviation"
         return (
             f"one seed has no std; even a std of a tenth of min_effect takes "
-            f"{max(enough, self.fewest)} seeds"
+            f"{max(enough, self.min_seeds)} seeds"
         )
 
     def _too_weak(self, std: float, n: int, promise: Promise) -> TooWeakError:
-        """Return what a reference lacks, and what it would take."""
+        """Return the error for a std that is too large for the promise, with the ways out."""
         most = largest_std(n, promise)
         effect = rounded_up(smallest_effect(std, n, promise))
         ways = [f"a std of at most {number(most, most)}", *ways_out(std, n, promise)]
@@ -243,13 +235,13 @@ class MeanCheck(Directed):
 
     def _derivation(self, sample: Sample, promise: Promise) -> str:
         room = margins(sample.std, sample.n, promise)
-        steps = margins(1 / promise.widening(sample.n), sample.n, promise)
+        steps = margins(1 / promise.standard_error(sample.n), sample.n, promise)
         worse, better = ("below", "above") if self.is_higher_better else ("above", "below")
         return (
             f"the mean of {promise.runs} may lie "
             f"{number(room.loss, room.loss)} {worse} and {number(room.gain, room.gain)} {better}: "
             f"{steps.loss:.3f} and {steps.gain:.3f} x std x "
-            f"{promise.error(sample.n)}, Student's t with "
+            f"{promise.standard_error_formula(sample.n)}, Student's t with "
             f"{promise.df(sample.n)} degrees of freedom, which chance exceeds in "
             f"{percent(promise.alpha)} of gates; a true loss of {promise.min_effect:g} is caught "
             f"in {percent(power(sample.std, sample.n, promise))}"

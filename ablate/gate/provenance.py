@@ -1,4 +1,4 @@
-"""Where blessed numbers come from, and what about later runs is not as it was then."""
+"""Where blessed numbers come from, and how later runs differ from those that were blessed."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Provenance(Frozen):
     Attributes:
         experiment: its name.
         date: in UTC.
-        machine: its kind; where it differs, numbers need not agree bit for bit.
-        versions: of everything that may move a number.
+        machine: its kind; on another kind numbers need not agree bit for bit.
+        versions: of everything that may change a number.
         commits: of the code.
-        is_clean: whether the code was exactly theirs.
+        is_clean: whether the code was exactly that of the commits.
         signatures: how scores were computed.
         runs: row to seed to the hash that is the run's identity.
         checks: the names of all that were blessed.
@@ -47,9 +47,9 @@ class Provenance(Frozen):
 
 
 def refuse_fallbacks(records: Records) -> None:
-    """Refuse runs that were made eagerly because the engine that was asked for had failed.
+    """Refuse runs that the eager engine trained because the requested one had failed.
 
-    Where it works, its numbers are others.
+    The requested engine, where it works, computes other numbers.
 
     Raises:
         BlessingError: naming the first of them.
@@ -73,7 +73,8 @@ def provenance_of(
     """
     first, *others = records.values()
     for other in others:
-        for ours, theirs in ((machine(first), machine(other)), _versions(first, other)):
+        versions = first.get("versions", {}), other.get("versions", {})
+        for ours, theirs in ((machine(first), machine(other)), versions):
             if ours != theirs:
                 raise BlessingError(
                     f"the runs come from different places ({difference(theirs, ours)}); say "
@@ -103,7 +104,7 @@ def remarks(
     records: Records,
     fingerprint_of: Callable[[Choice], str | None],
 ) -> Iterable[str]:
-    """Yield what about the runs is not as it was when the reference was blessed."""
+    """Yield how the runs differ from those that the reference was blessed with."""
     ours = machine(next(iter(records.values())))
     if ours != blessed.machine:
         yield f"the reference is of another kind of machine: {difference(ours, blessed.machine)}"
@@ -131,7 +132,7 @@ def remarks(
 def published_number(
     check: Check, experiment: Experiment, test_set: str | None
 ) -> PublishedNumber | None:
-    """Return what the experiment says others have printed of a check's measure."""
+    """Return the published value of a check's measure that the experiment states, if any."""
     names = {
         f"test.{test_set}.bleu": "bleu",
         f"test.{test_set}.bleu_lc_tok": "bleu_lc_tok",
@@ -143,10 +144,6 @@ def published_number(
     if published is None or value is None or len(check.rows) > 1:
         return None
     return PublishedNumber(value=value, source=published.source, note=published.note)
-
-
-def _versions(first: Record, other: Record) -> tuple[Any, Any]:
-    return first.get("versions", {}), other.get("versions", {})
 
 
 def _signatures(record: Record, checks: Mapping[str, Check]) -> dict[str, str]:

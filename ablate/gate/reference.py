@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import count, islice
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, SerializeAsAny
 
 from ablate.analysis.wording import listed, seeds_named
 from ablate.errors import SpecError
 from ablate.gate import checks as checks  # each kind of check enters `KINDS`
-from ablate.gate.check import AGAIN, Check, CheckResult, Context, Flaw, Text
+from ablate.gate.check import BLESS_AGAIN, Check, CheckResult, Context, Flaw, Text
 from ablate.gate.evidence import Evidence
 from ablate.gate.provenance import Provenance
 from ablate.registry import Frozen
@@ -22,7 +22,7 @@ Runs = set[tuple[str, int]]
 
 
 class Head(Frozen):
-    """What a reference says beside its checks.
+    """The entries of a reference other than its checks.
 
     Attributes:
         source: where the numbers come from, in words.
@@ -45,7 +45,7 @@ class Reference(Head):
 
     @property
     def alpha_each(self) -> float:
-        """The false alarms that each check of a mean may give."""
+        """The share of gates in which chance alone may make one check of a mean fail."""
         return self.alpha / max(1, sum(check.spends_alpha for check in self.checks.values()))
 
     @property
@@ -77,48 +77,50 @@ class Reference(Head):
         }
 
     @property
-    def choosing(self) -> dict[str, Check]:
-        """The checks for which a gate chooses seeds."""
+    def checks_with_chosen_seeds(self) -> dict[str, Check]:
+        """The checks whose seeds a gate chooses."""
         return {n: check for n, check in self.checks.items() if check.fixed_seeds is None}
 
-    def seeds_to_judge(self, seeds: Sequence[int], are_asked_for: bool) -> tuple[int, ...]:
-        """Return the seeds of a gate: these, or new ones if these will not do.
+    def seeds_to_judge(self, seeds: Sequence[int], are_required: bool) -> tuple[int, ...]:
+        """Return the seeds of a gate: these, or new ones if a check refuses them.
 
         Args:
             seeds: that were asked for, or else those of the experiment.
-            are_asked_for: whether no others will do.
+            are_required: whether a refusal is an error.
 
         Raises:
-            SpecError: if no others will do, and some check cannot have these.
+            SpecError: if some check refuses seeds that are required.
         """
-        if are_asked_for and not self.choosing:
+        if are_required and not self.checks_with_chosen_seeds:
             raise SpecError("every check of the reference has seeds of its own; drop --seeds")
-        pilots = self.piloted(seeds) if self.choosing else None
+        pilots = self.used_by_pilot(seeds) if self.checks_with_chosen_seeds else None
         reasons = [pilots] if pilots else []
-        for name, check in self.choosing.items():
-            if reason := check.refused_seeds(seeds):
-                reasons.append(f"the check {name!r} {reason}")
-        if reasons and are_asked_for:
+        reasons += [
+            f"the check {name!r} {reason}"
+            for name, check in self.checks_with_chosen_seeds.items()
+            if (reason := check.refused_seeds(seeds))
+        ]
+        if reasons and are_required:
             raise SpecError(
                 f"{'; '.join(reasons)}; the gate has {counted(len(seeds), 'seed')} "
                 f"({listed(seeds)}); new ones are --seeds {','.join(map(str, self.new_seeds()))}"
             )
         return self.new_seeds() if reasons else tuple(seeds)
 
-    def piloted(self, seeds: Sequence[int]) -> str | None:
+    def used_by_pilot(self, seeds: Sequence[int]) -> str | None:
         """Return which of the seeds a pilot has used, in words; None if it has used none."""
         used = [seed for seed in seeds if seed in self.pilot_seeds]
         return f"a pilot has used {seeds_named(used)}" if used else None
 
     def new_seeds(self) -> tuple[int, ...]:
         """Return the first seeds that neither blessed a check nor served a pilot."""
-        known = {seed for c in self.checks.values() if c.blessed for seed in c.blessed.seeds}
-        n = max(check.seeds for check in self.choosing.values())
-        free = (seed for seed in count(1) if seed not in known | set(self.pilot_seeds))
-        return tuple(islice(free, n))
+        used = {seed for c in self.checks.values() if c.blessed for seed in c.blessed.seeds}
+        used |= set(self.pilot_seeds)
+        n = max(check.seeds for check in self.checks_with_chosen_seeds.values())
+        return tuple(islice((seed for seed in count(1) if seed not in used), n))
 
     def judge(self, evidence: Evidence, seeds: Sequence[int]) -> tuple[CheckResult, ...]:
-        """Hold runs against every check; each has been blessed."""
+        """Judge runs by every check; each has been blessed."""
         return tuple(
             check.judge(evidence, self.context(name, seeds)) for name, check in self.checks.items()
         )
@@ -127,11 +129,11 @@ class Reference(Head):
         """Yield why a gate cannot use it: what was not blessed, or edited since it was."""
         for name in self.blessed.checks if self.blessed else ():
             if name not in self.checks:
-                reason = f"the check {name!r} has been dropped since it was blessed; {AGAIN}"
+                reason = f"the check {name!r} has been dropped since it was blessed; {BLESS_AGAIN}"
                 yield ("checks",), reason
         for name, check in self.checks.items():
             if self.blessed is None:
-                yield ("checks", name), f"has not been blessed; {AGAIN}"
+                yield ("checks", name), f"has not been blessed; {BLESS_AGAIN}"
             else:
                 yield from check.flaws(name, self.alpha_each)
 
@@ -160,8 +162,3 @@ class Reference(Head):
             elif moved := check.moved(before):
                 sentences.append(f"{name}: {moved}")
         return sentences
-
-
-def plain(model: Frozen) -> dict[str, Any]:
-    """Return a model as plain data, without what is not given."""
-    return model.model_dump(mode="json", exclude_none=True)

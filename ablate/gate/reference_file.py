@@ -1,4 +1,4 @@
-"""A reference as a YAML file: every mistake is reported with its place; written to be read."""
+"""Reading and writing a reference as a YAML file; every mistake is reported with its position."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ablate.config.messages import validated
 from ablate.config.source import Mark, Node, Source, UnreadableError, parse, scalar, source_of
 from ablate.errors import SpecError
 from ablate.gate.check import KINDS, Check, Flaw
-from ablate.gate.reference import Head, Reference, plain
+from ablate.gate.reference import Head, Reference
 from ablate.registry import suggest
 from ablate.store import write_whole
 
@@ -30,7 +30,7 @@ _HEAD = """\
 
 
 SCHEMA = 2
-"""What the keys of a file are; a file that does not say it may have those of the first schema."""
+"""The version of the keys; a file without one may have those of the first schema."""
 
 _FIRST_SCHEMA = {
     "loss": "min_effect",
@@ -39,7 +39,7 @@ _FIRST_SCHEMA = {
     "by": "margin",
     "spread": "std",
 }
-"""Keys of the first schema, and what they are called now."""
+"""Keys of the first schema, and their present names."""
 
 _NAMING = ("checks", "machine", "versions", "signatures", "runs")
 _ABOVE_CHECKS = ("schema", "source", "alpha", "pilot_seeds")
@@ -50,7 +50,7 @@ _LAST_OF_BLESSING = ("seeds", "values", "repeats", "other_machine", "derived", "
 
 @dataclass(frozen=True)
 class ReferenceFile:
-    """A reference, and where its file says each thing.
+    """A reference, and the positions of its entries in its file.
 
     Attributes:
         tree: of the YAML.
@@ -71,15 +71,15 @@ class ReferenceFile:
         rows: Sequence[str] | None = None,
         records: Records | None = None,
     ) -> None:
-        """Compare the reference with an experiment.
+        """Refuse a reference that has flaws, or that does not fit an experiment.
 
         Args:
-            flaws: what is wrong with the reference itself.
+            flaws: of the reference itself.
             rows: all that the experiment has.
             records: of its runs.
 
         Raises:
-            MistakesError: with the flaws, and where a check names a row or a measure that is none.
+            MistakesError: with the flaws, and with unknown rows and measures that checks name.
         """
         wrong = [*flaws]
         for name, check in self.reference.checks.items():
@@ -87,9 +87,9 @@ class ReferenceFile:
                 if rows is not None and row not in rows:
                     reason = f"no row is called {row!r};{suggest(row, rows)} known: {listed(rows)}"
                     wrong.append((("checks", name, key), reason))
-            known = _measures(check, records or {})
-            if known and check.recorded_measure not in known:
-                near = suggest(check.measure, known) or f" known: {listed(sorted(known))}"
+            measures = _measures(check, records or {})
+            if measures and check.recorded_measure not in measures:
+                near = suggest(check.measure, measures) or f" known: {listed(sorted(measures))}"
                 reason = f"no run has a measure {check.measure!r};{near}"
                 wrong.append((("checks", name, "measure"), reason))
         if wrong:
@@ -127,7 +127,7 @@ def write(path: Path, reference: Reference) -> None:
 
 def text(reference: Reference) -> str:
     """Return a reference as YAML."""
-    content = {"schema": SCHEMA, **plain(reference)}
+    content = {"schema": SCHEMA, **reference.model_dump(mode="json", exclude_none=True)}
     if not reference.pilot_seeds:
         del content["pilot_seeds"]
     content["checks"] = {name: _arranged(check) for name, check in content["checks"].items()}
@@ -172,7 +172,7 @@ def _start(source: Source) -> Mark:
 
 
 def _in_this_schema(tree: Node, wrong: list[Mistake]) -> Node:
-    """Return the tree with the keys of this schema; a file that names none may have older ones."""
+    """Return the tree with the keys of this schema; without a version they may be older ones."""
     schema = tree.get("schema")
     if schema is None:
         return _renamed(tree, wrong)
@@ -187,8 +187,8 @@ def _renamed(node: Node, wrong: list[Mistake], *, has_names: bool = False) -> No
 
     Args:
         node: of the tree.
-        wrong: gets what is given twice.
-        has_names: whether its own keys are names of checks or rows, which stay.
+        wrong: mistakes, to which keys that are given twice are added.
+        has_names: whether its own keys are names of checks or rows, which are not renamed.
     """
     renamed: dict[str, Node] = {}
     for key, below in node.items():
@@ -237,7 +237,7 @@ def _merge_schema(model: type[BaseModel]) -> MergeSchema:
 
 
 def _arranged(check: dict[str, Any]) -> dict[str, Any]:
-    """Return a check with what it asks for first, and of what was measured the summary first."""
+    """Return a check in the order of the file: its terms first, the values of its runs last."""
     arranged = _sorted(check, _FIRST_OF_CHECK, _LAST_OF_CHECK)
     if "blessed" in arranged:
         arranged["blessed"] = _sorted(arranged["blessed"], (), _LAST_OF_BLESSING)
@@ -251,11 +251,11 @@ def _sorted(mapping: dict[str, Any], first: Sequence[str], last: Sequence[str]) 
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes YAML that YAML 1.2 reads back as it was meant."""
+    """Writes YAML that parsers of YAML 1.2 read with the same types."""
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    """Quote what a reader of YAML 1.2 would take for a number, as `12e4` in a hash."""
+    """Quote a string that YAML 1.2 would read as a number, such as the hash `12e4`."""
     style = None if scalar(value) == value else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 

@@ -1,10 +1,10 @@
-"""How far the mean of a few runs may lie from a reference, and what that catches.
+"""How far the mean of a few runs may lie from a reference, and which losses that detects.
 
 A reference is n seeds with mean m and standard deviation s. If nothing has changed, the mean of k
 new seeds less m, over s sqrt(1/n + 1/k), follows Student's t with n - 1 degrees of freedom
 (Hahn 1969, "Factors for calculating two-sided prediction intervals"), whatever the true standard
 deviation. The limits follow from that alone. The standard deviation of the new seeds plays no part:
-a new run that scatters does not widen its own tolerance, and the limits are known before it starts.
+new runs with a large spread do not widen the tolerance, and the limits are known before they start.
 
 Where the same k seeds are run again, their mean difference has the standard deviation s sqrt(1/k),
 with s the root mean square of n differences between runs of the same seed, on n degrees of freedom.
@@ -28,12 +28,12 @@ _LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Promise:
-    """What a check of new, independent seeds is to keep.
+    """The error rates that a check of new, independent seeds promises.
 
     Attributes:
-        alpha: share of gates in which it may fail although nothing has changed.
-        min_effect: the smallest true loss that it must catch, in the units of the measure.
-        power: share of gates in which it must catch it.
+        alpha: the share of gates in which it may fail although nothing has changed.
+        min_effect: the smallest true loss that it must detect, in the units of the measure.
+        power: the share of gates in which it must detect that loss.
         n_new: runs in a gate.
     """
 
@@ -46,30 +46,30 @@ class Promise:
         """Return the degrees of freedom of a standard deviation from ``n`` seeds."""
         return n - 1
 
-    def widening(self, n: int) -> float:
+    def standard_error(self, n: int) -> float:
         """Return the standard error of the difference of the means, for a std of 1."""
         return math.sqrt(1 / n + 1 / self.n_new)
 
-    def error(self, n: int) -> str:
-        """Return the formula of `widening`."""
+    def standard_error_formula(self, n: int) -> str:
+        """Return the formula of `standard_error`."""
         return f"sqrt(1/{n} + 1/{self.n_new})"
 
     @property
     def runs(self) -> str:
-        """What the new runs are called."""
+        """The new runs, in words."""
         return f"{self.n_new} new seeds"
 
 
 class PairedPromise(Promise):
-    """What a check of the same seeds is to keep; the std is of differences, around 0."""
+    """The promise of a check of the same seeds; the std is that of differences, around 0."""
 
     def df(self, n: int) -> int:
         return n
 
-    def widening(self, n: int) -> float:
+    def standard_error(self, n: int) -> float:
         return math.sqrt(1 / self.n_new)
 
-    def error(self, n: int) -> str:
+    def standard_error_formula(self, n: int) -> str:
         return f"sqrt(1/{self.n_new})"
 
     @property
@@ -79,12 +79,12 @@ class PairedPromise(Promise):
 
 @dataclass(frozen=True)
 class Sample:
-    """What a reference knows of a measure.
+    """The statistics of a measure in a reference.
 
     Attributes:
-        mean: what the mean of the new runs is compared with.
+        mean: with which the mean of the new runs is compared.
         std: of one run, or of one difference.
-        n: seeds it is from.
+        n: the number of seeds.
     """
 
     mean: float
@@ -102,7 +102,7 @@ class Margins:
 
 def margins(std: float, n: int, promise: Promise) -> Margins:
     """Return the margins of a reference of ``n`` seeds, 2 or more, with this standard deviation."""
-    unit, df = std * promise.widening(n), promise.df(n)
+    unit, df = std * promise.standard_error(n), promise.df(n)
     return Margins(
         loss=unit * quantile(promise.alpha * (1 - GAIN_SHARE), df),
         gain=unit * quantile(promise.alpha * GAIN_SHARE, df),
@@ -116,7 +116,7 @@ def power(std: float, n: int, promise: Promise) -> float:
     goes through in a share of at most 1 - ``promise.power`` of all repetitions of reference and
     gate, whatever the true standard deviation.
     """
-    unit = std * promise.widening(n)
+    unit = std * promise.standard_error(n)
     if unit == 0:
         return 1.0
     missed = (margins(std, n, promise).loss - promise.min_effect) / unit
@@ -132,7 +132,7 @@ def smallest_effect(std: float, n: int, promise: Promise) -> float:
     """Return the smallest loss that ``n`` seeds of this standard deviation can promise to catch."""
     df = promise.df(n)
     steps = quantile(promise.alpha * (1 - GAIN_SHARE), df) + quantile(1 - promise.power, df)
-    return std * steps * promise.widening(n)
+    return std * steps * promise.standard_error(n)
 
 
 def seeds_needed(std: float, promise: Promise) -> int | None:
@@ -150,7 +150,7 @@ def seeds_needed(std: float, promise: Promise) -> int | None:
 
 
 def ways_out(std: float, n: int, promise: Promise) -> list[str]:
-    """Return what would make a promise possible that ``n`` seeds of this std cannot keep."""
+    """Return changes with which a promise can be kept that ``n`` seeds of this std cannot keep."""
     ways = []
     needed = seeds_needed(std, promise)
     if needed is not None and needed <= _MOST_PROPOSED:
@@ -174,13 +174,13 @@ def rounded_up(value: float) -> float:
 
 
 def lowest_std(std: float, df: int) -> float:
-    """Return the lower limit of the true standard deviation: it is above in 95% of cases."""
+    """Return the one-sided 95% lower confidence limit of the true standard deviation."""
     return std * math.sqrt(df / float(special.chdtri(df, 1 - _LEVEL)))
 
 
 @lru_cache(maxsize=4096)
 def quantile(above: float, df: int) -> float:
-    """Return what Student's variable with ``df`` degrees exceeds with probability ``above``."""
+    """Return the value that Student's t with ``df`` degrees exceeds with probability ``above``."""
     return -float(special.stdtrit(df, above))
 
 

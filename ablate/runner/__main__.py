@@ -1,9 +1,9 @@
 """``python -m ablate.runner``: a worker process.
 
-What it imports are very many objects that last as long as it does. To look for garbage among them
-would slow the imports down, and then the end of every fork, which would get pages of its own for
-it. So it is not looked for. The imports take seconds, in which the parent may be killed: before
-them the process asks to die with it.
+The imports create very many objects that live as long as the process. The garbage collector is
+disabled during the imports and then ignores these objects: it would slow the imports down, and its
+writes would copy the memory pages that forks share. The imports take seconds, in which the parent
+may be killed: before them the process asks to die with it.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""The last check before anything runs: every row is assembled, on a device without memory."""
+"""The last check before anything runs: every row is assembled on PyTorch's meta device."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def check_devices(experiment: Experiment, worker_slots: Sequence[Device]) -> Non
 
 
 def check_engine(experiment: Experiment, engine: str) -> None:
-    """Check that all rows can be trained with the engine that was asked for.
+    """Check that all rows can be trained with the requested engine.
 
     Raises:
         SpecError: if the weights of one cannot be split, where the file says why.
@@ -102,7 +102,7 @@ def blueprint(run: RunSpec) -> Transformer:
 
 @contextmanager
 def _broken_contracts(parts: Mapping[str, Entry]) -> Iterator[None]:
-    """Turn a broken contract into the refusal of the choice of that part."""
+    """Turn a broken contract into a refusal of the part that breaks it."""
     try:
         yield
     except ContractError as error:

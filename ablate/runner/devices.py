@@ -1,4 +1,4 @@
-"""What there is to compute on, and how many runs fit on it at once."""
+"""The devices of this machine, and how many runs they can execute at the same time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 class DeviceError(AblateError):
-    """The machine does not have what was asked for."""
+    """The machine does not have the requested device."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class DeviceFacts:
 
 @dataclass(frozen=True)
 class Device:
-    """What a process computes on.
+    """The device, or devices, that a process computes on.
 
     Attributes:
         kind: of hardware.
@@ -59,35 +59,34 @@ class Device:
         return f"{self.node} {name}" if self.node else name
 
     def environment(self) -> dict[str, str]:
-        """Return the environment in which a process sees this device, and those beside it alone.
+        """Return the environment in which a process sees only this device and `others`.
 
-        A process gets one CPU thread, however many runs there are: the order in which threads add
-        numbers up shows in the last digits, and the same run must always give the same numbers.
-        With more than one core it goes on in several processes (engine `data_parallel`).
-        The C library keeps what a step frees for the next one, or most of the memory would come
-        fresh from the system, page by page, at every step.
+        A process gets one CPU thread, however many runs there are: the last digits of sums depend
+        on the number of threads, and the same run must always give the same numbers. Further cores
+        are used by further processes (engine `data_parallel`). The C library keeps freed memory
+        for the next step; otherwise the system would have to provide it page by page at every step.
         """
         gpus = [] if self.index is None else [self.index, *self.others]
         return {
             "CUDA_VISIBLE_DEVICES": ",".join(map(_driver_name, gpus)),
-            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # what deterministic matrix products need
+            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # for deterministic matrix products
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "TOKENIZERS_PARALLELISM": "false",
-            "TORCHINDUCTOR_CACHE_DIR": str(cache_folder("inductor")),  # what was compiled before
-            "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the largest that glibc takes
+            "TORCHINDUCTOR_CACHE_DIR": str(cache_folder("inductor")),
+            "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the largest that glibc accepts
             "MALLOC_TRIM_THRESHOLD_": str(2**32),
             "MALLOC_TOP_PAD_": str(2**26),
         }
 
 
 def compute_deterministically() -> None:
-    """Have a GPU give the same numbers every time, at the price of some speed."""
+    """Make a GPU compute the same numbers every time, at the price of some speed."""
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # Filling memory that is not read only helps to find mistakes
+    # Filling uninitialised memory only helps to find mistakes
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    # Else parts of a long sum are rounded to bf16 before they are added up
+    # Otherwise partial sums are rounded to bf16 before they are added
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
@@ -108,7 +107,7 @@ def find(names: str) -> tuple[Device, ...]:
             GPU), or some GPUs by number: ``cuda:0,2``.
 
     Raises:
-        DeviceError: if it names something that is not there; nothing else is used in its place.
+        DeviceError: if a named device is missing; there is no fallback.
     """
     return (Device("cpu"),) if names == "cpu" else find_among(_n_gpus(), names)
 
@@ -130,16 +129,16 @@ def find_among(n_gpus: int, names: str) -> tuple[Device, ...]:
     chosen = dict.fromkeys(int(n) for n in numbers.split(",")) if colon else range(n_gpus)
     missing = [index for index in chosen if index >= n_gpus]
     if missing or not gpus:
-        raise DeviceError(f"{names!r} was asked for, but {_what_there_is(n_gpus)}")
+        raise DeviceError(f"{names!r} was asked for, but {_available_devices(n_gpus)}")
     return tuple(gpus[index] for index in chosen)
 
 
 def worker_slots(devices: Iterable[Device], n_jobs: int | None) -> tuple[Device, ...]:
-    """Return one entry for every process that may be at work at the same time: one per GPU.
+    """Return the device of every process that may run at the same time: each GPU once.
 
     Args:
-        devices: what to use.
-        n_jobs: on the CPU; one per core by default. Fewer runs share the cores of as many.
+        devices: to use.
+        n_jobs: processes on the CPU; by default one per core. Fewer processes share all cores.
     """
     return tuple(
         device
@@ -172,10 +171,10 @@ def has_bf16(device: Device) -> bool:
 
 
 def n_cores() -> int:
-    """Return how many cores this process may keep busy: physical, its own, and paid for."""
+    """Return how many physical cores this process may use, by its affinity and its cgroup."""
     try:
         cpus = os.sched_getaffinity(0)
-    except AttributeError:  # not on every system
+    except AttributeError:  # some systems lack it
         cpus = set(range(os.cpu_count() or 1))
     cores = {_siblings(cpu) for cpu in cpus}
     return max(1, int(min(len(cores), _quota())))
@@ -240,7 +239,7 @@ def _driver_name(index: int) -> str:
     return str(index) if visible is None else visible.split(",")[index].strip()
 
 
-def _what_there_is(n_gpus: int) -> str:
+def _available_devices(n_gpus: int) -> str:
     if n_gpus == 0:
         return "this machine has no GPU that PyTorch can use; say --device cpu"
     names = ", ".join(f"cuda:{index}" for index in range(n_gpus))

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -29,12 +28,12 @@ _NARROW = 80  # columns below which the time left stands first
 
 @dataclass
 class _Running:
-    """A task at work, as far as its heartbeats tell; ``heard_at`` is when the last one came."""
+    """A task at work, with its last heartbeat and the time of that."""
 
     task: Task
     device: Device
     since: float
-    heard_at: float
+    last_heartbeat_at: float
     heartbeat: Heartbeat = field(default_factory=lambda: Heartbeat("", "starting"))
 
     @property
@@ -50,7 +49,7 @@ class _Running:
 
 
 class Display:
-    """Keeps account of tasks: a `ProgressListener`, which `LiveDisplay` and `PlainDisplay` show.
+    """A `ProgressListener` that counts and times tasks; `LiveDisplay` and `PlainDisplay` show them.
 
     Args:
         console: standard error.
@@ -68,12 +67,7 @@ class Display:
     def __enter__(self) -> Display:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return
 
     def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
@@ -88,29 +82,27 @@ class Display:
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
         running = self._running[task.key]
-        running.heartbeat, running.heard_at = heartbeat, self._timer()
+        running.heartbeat, running.last_heartbeat_at = heartbeat, self._timer()
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         self._n_ended += 1
         seconds = self._timer() - self._running.pop(task.key).since
         self._seconds.append(seconds)
         if task.round == 0 or not is_good:
-            self.note(f"{label(task)}: {outcome} ({clock(seconds)})", "" if is_good else "red")
+            self.note(
+                f"{label(task)}: {outcome} ({format_duration(seconds)})", "" if is_good else "red"
+            )
 
     def note(self, text: str, style: str = "") -> None:
         """Print a line that stays."""
         self.console.print(Text(text, style=style), soft_wrap=True)
 
     def _seconds_left(self) -> float | None:
-        """Estimate when all is done: what runs, and what waits as long as the others took."""
+        """Estimate when all tasks are done, if waiting ones take as long as the others."""
         now = self._timer()
-        known = {key: r.seconds_left for key, r in self._running.items()}
-        rest = [seconds for seconds in known.values() if seconds is not None]
-        per_run = self._seconds or [
-            now - r.since + seconds
-            for r in self._running.values()
-            if (seconds := r.seconds_left) is not None
-        ]
+        estimates = [(r, s) for r in self._running.values() if (s := r.seconds_left) is not None]
+        rest = [seconds for _, seconds in estimates]
+        per_run = self._seconds or [now - running.since + seconds for running, seconds in estimates]
         n_waiting = self._n_tasks - self._n_ended - len(rest)
         if not per_run and n_waiting:
             return None
@@ -121,7 +113,7 @@ class Display:
 class PlainDisplay(Display):
     """Lines for a file or a pipe: a run's start, its progress, its end.
 
-    Progress is shown in tenths, and every two minutes at least: a thread of its own sees to that
+    Progress is printed every tenth of a run, and at least every two minutes: a thread prints it
     while no heartbeat comes, and while no task is at work.
     """
 
@@ -143,12 +135,7 @@ class PlainDisplay(Display):
         self._reminder.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self._reminder.join()
 
@@ -166,7 +153,7 @@ class PlainDisplay(Display):
             last_share, last_time = self._last_line[task.key]
             is_later = now - last_time >= _LINE_EVERY_S
             if heartbeat.progress and is_later and share - last_share >= _LINE_EVERY_SHARE:
-                self._tell(task.key)
+                self._print_progress(task.key)
             self.remind()
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
@@ -178,40 +165,40 @@ class PlainDisplay(Display):
         super().note(text, style)
 
     def remind(self) -> float:
-        """Print what has been silent for too long; return when the next line is due."""
+        """Print a line for each task without one for too long; return when the next is due."""
         with self._lock:
             for key in self._running:
                 if self._timer() - self._last_line[key][1] >= self._silent_at_most_s:
-                    self._tell(key)
+                    self._print_progress(key)
             if self._timer() - self._last_note >= self._silent_at_most_s:  # as with short tasks
                 at_work = list(self._running.values())
-                self.note(
-                    f"{_round(at_work)}{self._n_ended} of {counted(self._n_tasks, 'task')} done, "
-                    f"{len(at_work)} at work ({clock(self._timer() - self._began)})"
-                )
+                elapsed = format_duration(self._timer() - self._began)
+                n_done = f"{self._n_ended} of {counted(self._n_tasks, 'task')} done"
+                n_at_work = f"{len(at_work)} at work"
+                self.note(f"{_describe_round(at_work)}{n_done}, {n_at_work} ({elapsed})")
             of_tasks = [self._last_line[key][1] for key in self._running]
             return min([self._last_note, *of_tasks]) + self._silent_at_most_s
 
-    def _tell(self, key: str) -> None:
+    def _print_progress(self, key: str) -> None:
         """Print how far a task is, or for how long it has been in its phase."""
         running, now = self._running[key], self._timer()
-        progress, silent_for = running.heartbeat.progress, now - running.heard_at
-        words = [f"{running.heartbeat.phase} for {clock(silent_for)}"]
+        progress, silent_for = running.heartbeat.progress, now - running.last_heartbeat_at
+        words = [f"{running.heartbeat.phase} for {format_duration(silent_for)}"]
         if progress is not None:
-            words = [*filter(None, figures(progress))]
+            words = [*filter(None, progress_texts(progress))]
             if silent_for >= self._silent_at_most_s:
-                words.append(f"no news for {clock(silent_for)}")
+                words.append(f"no news for {format_duration(silent_for)}")
         self._last_line[key] = running.share, now
         self.note(f"{label(running.task)}: {'  '.join(words)}")
 
     def _remind(self) -> None:
-        with suppress(OSError):  # the reader of a pipe has gone
+        with suppress(OSError):  # the reader of a pipe has ended
             while not self._is_over.wait(max(0.0, self.remind() - self._timer())):
                 pass
 
 
 class LiveDisplay(Display):
-    """A table at the bottom of the terminal: a line per running run, and the whole."""
+    """A table at the bottom of the terminal: a line for each running task, and the total."""
 
     def __enter__(self) -> Display:
         self._live = Live(
@@ -225,33 +212,31 @@ class LiveDisplay(Display):
         self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def _render(self) -> RenderableType:
         at_work = list(self._running.values())  # the main thread changes it meanwhile
         width = max((len(_name(running)) for running in at_work), default=0)
         lines = [
-            Text(f"{_name(running):<{width}}  {_doing(running, self.console.width)}", no_wrap=True)
+            Text(
+                f"{_name(running):<{width}}  {_describe_progress(running, self.console.width)}",
+                no_wrap=True,
+            )
             for running in at_work
         ]
         left = self._seconds_left()
-        whole = Table.grid(padding=(0, 2))
-        whole.add_row(
+        total = Table.grid(padding=(0, 2))
+        total.add_row(
             ProgressBar(
                 total=max(1, self._n_tasks),
                 completed=self._n_ended,
                 width=24 if self.console.width >= _NARROW else 12,
             ),
-            f"{_round(at_work)}{self._n_ended} of {self._n_tasks}",
-            "" if left is None else f"{clock(left)} left",
+            f"{_describe_round(at_work)}{self._n_ended} of {self._n_tasks}",
+            "" if left is None else f"{format_duration(left)} left",
         )
-        return Group(*lines, whole)
+        return Group(*lines, total)
 
 
 def display(console: Console) -> Display:
@@ -262,18 +247,18 @@ def display(console: Console) -> Display:
 
 def label(task: Task) -> str:
     """Return the name of a task in lines."""
-    name = f"{task.experiment} {task.variant}"
-    return f"{name} (probe)" if task.action == "probe" else f"{name} seed {task.seed}"
+    suffix = "(probe)" if task.action == "probe" else f"seed {task.seed}"
+    return f"{task.experiment} {task.variant} {suffix}"
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration as ``m:ss``, or ``h:mm:ss`` from one hour on."""
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
     return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"
 
 
-def figures(progress: Progress) -> list[str]:
+def progress_texts(progress: Progress) -> list[str]:
     """Return step, loss, dev NLL (empty before there is one), speed and time left of a training."""
     dev_nll = "" if progress.dev_nll is None else f"dev nll {progress.dev_nll:.3f}"
     return [
@@ -281,20 +266,19 @@ def figures(progress: Progress) -> list[str]:
         f"loss {progress.loss:.3f}",
         dev_nll,
         f"{progress.tokens_per_second:,.0f} tok/s",
-        f"{clock(progress.seconds_left)} left",
+        f"{format_duration(progress.seconds_left)} left",
     ]
 
 
 def _name(running: _Running) -> str:
     task, device = running.task, running.device
     what = "probe" if task.action == "probe" else f"seed {task.seed}"
-    return f"{task.variant} {what}" + (
-        f" on {device}" if device.node or device.index is not None else ""
-    )
+    place = f" on {device}" if device.node or device.index is not None else ""
+    return f"{task.variant} {what}{place}"
 
 
-def _round(at_work: Sequence[_Running]) -> str:
-    """Return which round of probes it is, and of how many once that is known."""
+def _describe_round(at_work: Sequence[_Running]) -> str:
+    """Return the number of the round of probes, and of all rounds once that is known."""
     task = at_work[0].task if at_work else None
     if task is None or task.action != "probe":
         return ""
@@ -302,12 +286,12 @@ def _round(at_work: Sequence[_Running]) -> str:
     return f"round {task.round + 1}{of_all}, row "
 
 
-def _doing(running: _Running, width: int) -> str:
-    """Return how far a run is, or its phase; where there is little room, first the time left."""
+def _describe_progress(running: _Running, width: int) -> str:
+    """Return the progress of a run, or its phase; in a narrow terminal the time left is first."""
     progress = running.heartbeat.progress
     if progress is None:
         return running.heartbeat.phase
-    step, loss, dev_nll, speed, left = figures(progress)
+    step, loss, dev_nll, speed, left = progress_texts(progress)
     if width < _NARROW:
         return "  ".join([left, step, loss])
     is_wide = width >= _WIDE

@@ -1,4 +1,4 @@
-"""What kind of failure an exception is, or the end of a process: memory, engine or other."""
+"""Classification of exceptions and exit statuses: lack of memory, engine or other."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ablate.errors import AblateError, DivergedError, EngineError, KilledError, 
 Failure = Literal["memory", "killed", "engine", "process_lost", "other"]
 """Why a task left no result:
 
-``memory``   the process or the device ran out of it
-``killed``   signal 9, which Linux sends when memory is short, and people may
-``engine``   the process could not go on with this engine
-``process_lost``  another task failed so that the process they shared had to end
-``other``    anything else
+``memory``        the process or the device ran out of memory
+``killed``        signal 9, which Linux sends when memory is short, and users may send
+``engine``        the engine failed
+``process_lost``  another task of the same process failed and ended it, or the machine is lost
+``other``         anything else
 """
 
 _OUT_OF_MEMORY = (
     "can't allocate memory",  # PyTorch, c10/core/impl/alloc_cpu.cpp
-    "not enough memory",  # likewise, on Windows
-    "Cannot allocate memory",  # what the C library calls ENOMEM, inside other messages
-    "CUDA error: out of memory",  # of the driver, where PyTorch's own allocator has no part
+    "not enough memory",  # the same on Windows
+    "Cannot allocate memory",  # the C library's message for ENOMEM, inside other messages
+    "CUDA error: out of memory",  # of the driver, for memory not from PyTorch's allocator
     "CUBLAS_STATUS_ALLOC_FAILED",
     "std::bad_alloc",
 )
 """Parts of messages of a `RuntimeError`: PyTorch has no type for most kinds of lack of memory."""
 
-_LAST_WORDS = ("std::bad_alloc", "memory allocation of")
-"""What C++ and Rust print before they abort a process for lack of memory."""
+_ABORT_MESSAGES = ("std::bad_alloc", "memory allocation of")
+"""Parts of what C++ and Rust print before they abort a process for lack of memory."""
 
 
 class RankLostError(RunError):
@@ -51,8 +51,8 @@ class RankLostError(RunError):
 def failure_of(error: BaseException) -> Failure:
     """Return what kind of failure an exception is.
 
-    Lack of memory is looked for first, and among its causes too: `torch.OutOfMemoryError` is a
-    `RuntimeError`, and a capture that ran out of memory is not one that an engine cannot make.
+    Lack of memory is looked for first, in the causes of the exception too: a capture that ran out
+    of memory raises an `EngineError`, and would succeed with more memory.
     """
     if isinstance(error, RankLostError):
         return error.failure
@@ -66,7 +66,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def failure_of_exit(status: int, log: str) -> Failure:
-    """Return what kind of failure the end of a process is.
+    """Return what kind of failure ended a process.
 
     Args:
         status: its exit status; less than 0 if a signal has killed it.
@@ -74,7 +74,7 @@ def failure_of_exit(status: int, log: str) -> Failure:
     """
     if -status == signal.SIGKILL:
         return "killed"
-    if -status == signal.SIGABRT and any(words in log for words in _LAST_WORDS):
+    if -status == signal.SIGABRT and any(text in log for text in _ABORT_MESSAGES):
         return "memory"
     return "other"
 
@@ -87,7 +87,7 @@ def status_of(error: BaseException) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an exception in one line; those of this package need no type."""
+    """Return an exception in one line, with its type unless the type is one of this package."""
     first_line = str(error).strip().partition("\n")[0]
     kind = "" if isinstance(error, AblateError) else type(error).__name__
     return ": ".join(text for text in (kind, first_line) if text)

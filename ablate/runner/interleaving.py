@@ -1,16 +1,16 @@
-"""Several runs in one process, interleaved: a GPU works for all while Python serves one.
+"""Several runs in one process, interleaved: the GPU computes for all while Python serves one.
 
 A small model leaves most of a GPU idle however fast its kernels are launched, because each of them
-is small. Kernels of several runs go on side by side when they are on streams of one process.
+is small. Kernels of several runs execute concurrently if they are on streams of one process.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -25,8 +25,8 @@ c10/cuda/CUDAStream.cpp, kStreamsPerPool)."""
 class Interleaver:
     """Runs functions in threads of which only one is active at a time, each in its turn.
 
-    What PyTorch has once per process each function has for itself: random numbers and, on CUDA, a
-    stream. So the numbers of a function do not depend on the others.
+    Each function has its own state of PyTorch's random generators and, on CUDA, its own stream. So
+    the numbers of a function do not depend on the others.
 
     Args:
         device: what they compute on.
@@ -39,27 +39,28 @@ class Interleaver:
         self._failure: EngineError | None = None
         self._of_thread = threading.local()
 
-    def run(self, works: Sequence[Callable[[], None]]) -> None:
-        """Run all of ``works``; an exception in one does not end the others.
+    def run(self, functions: Sequence[Callable[[], None]]) -> None:
+        """Run all of ``functions``; an exception in one does not end the others.
 
-        An `EngineError` does: the process cannot go on, and so the others end with one too.
+        An `EngineError` does: it leaves the process unusable, so that the others end with one, too.
 
         Raises:
             BaseException: the first that any of them has raised.
             ValueError: if there are too many for a GPU.
         """
-        if self._device.type == "cuda" and len(works) > MOST_ON_CUDA:
-            raise ValueError(f"{len(works)} runs in one process; a GPU takes {MOST_ON_CUDA}")
-        self._order.extend(range(len(works)))
-        self._turns = [threading.Semaphore(0) for _ in works]
+        n = len(functions)
+        if self._device.type == "cuda" and n > MOST_ON_CUDA:
+            raise ValueError(f"{n} runs in one process; a GPU takes {MOST_ON_CUDA}")
+        self._order.extend(range(n))
+        self._turns = [threading.Semaphore(0) for _ in functions]
         self._wake_next()
-        with ThreadPoolExecutor(len(works)) as threads:
-            endings = [threads.submit(self._run_one, *pair) for pair in enumerate(works)]
-        for ending in endings:
-            ending.result()
+        with ThreadPoolExecutor(n) as executor:
+            futures = [executor.submit(self._run_one, *pair) for pair in enumerate(functions)]
+        for future in futures:
+            future.result()
 
     def yield_turn(self) -> None:
-        """Give each of the others a turn; called by one of the functions.
+        """Let each of the others have a turn; called by one of the functions.
 
         Raises:
             EngineError: if one of the others has ended with one.
@@ -67,21 +68,22 @@ class Interleaver:
         if len(self._order) == 1:
             self._check_process()
             return
-        number, own = self._of_thread.number, self._of_thread.own
-        own.keep()
+        number, random_state = self._of_thread.number, self._of_thread.random_state
+        random_state.save()
         self._order.rotate(-1)
         self._wake_next()
         self._turns[number].acquire()
-        own.restore()
+        random_state.restore()
         self._check_process()
 
-    def _run_one(self, number: int, work: Callable[[], None]) -> None:
+    def _run_one(self, number: int, function: Callable[[], None]) -> None:
         self._turns[number].acquire()
         try:
             self._check_process()
-            self._of_thread.number, self._of_thread.own = number, _RandomState(self._device)
-            with _on_a_stream(self._device):
-                work()
+            self._of_thread.number = number
+            self._of_thread.random_state = _RandomState(self._device)
+            with _new_stream(self._device):
+                function()
         except EngineError as error:
             self._failure = self._failure or error
             raise
@@ -113,23 +115,21 @@ class _RandomState:
         if device.type == "cuda":
             generator = generator_of(device)
             self._on_gpu = generator, generator.clone_state()
-        self.keep()
+        self.save()
         self.restore()
 
-    def keep(self) -> None:
-        """Keep the present state."""
+    def save(self) -> None:
+        """Save the present state."""
         self._on_cpu = torch.get_rng_state()
 
     def restore(self) -> None:
-        """Go on from the state that was kept."""
+        """Continue from the saved state."""
         torch.set_rng_state(self._on_cpu)
         if self._on_gpu is not None:
             generator, own = self._on_gpu
             generator.graphsafe_set_state(own)
 
 
-@contextmanager
-def _on_a_stream(device: torch.device) -> Iterator[None]:
-    stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-    with nullcontext() if stream is None else torch.cuda.stream(stream):
-        yield
+def _new_stream(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context that computes on a stream of its own; on a CPU it does nothing."""
+    return torch.cuda.stream(torch.cuda.Stream(device)) if device.type == "cuda" else nullcontext()

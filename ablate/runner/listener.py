@@ -1,4 +1,4 @@
-"""The contracts of listeners to the progress of tasks: of the scheduler, and in a worker."""
+"""The contracts of listeners to the progress of tasks: in the scheduler, and in a worker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Report(Protocol):
     def __call__(
         self, phase: str, progress: Progress | None = None, largest_batch: int | None = None
     ) -> None:
-        """Announce a phase, or how far it is.
+        """Announce a phase, or its progress.
 
         Args:
             phase: in a word or two.

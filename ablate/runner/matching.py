@@ -36,9 +36,9 @@ Raises:
     SpecError: if there is no such run.
 """
 
-_MOST = 2**24
-_WIDEST = 128  # multiples on either side of a value that is refused
-_MOST_TRIES = 60
+_MAX_VALUE = 2**24
+_MAX_DISTANCE = 128  # multiples on either side of a value that is refused
+_MAX_TRIES = 60
 
 
 class UnmatchedError(Exception):
@@ -46,27 +46,27 @@ class UnmatchedError(Exception):
 
 
 def matched_rows(experiment: Experiment) -> Iterator[Row]:
-    """Return the rows that the experiment's ``match`` is about."""
+    """Return the rows to which the experiment's ``match`` applies."""
     match = experiment.match
     assert match is not None
     return (row for row in experiment.rows[1:] if match.applies_to(row.name))
 
 
 def match_key(experiment: Experiment, row: Row) -> str:
-    """Return 16 hex digits for all that a value depends on which was found by measuring."""
+    """Return 16 hex digits for all that a value matched by measurement depends on."""
     assert experiment.match is not None
     specs = (canonical(each.spec) for each in (experiment.rows[0], row))
-    known = {
+    content = {
         "match": experiment.match.model_dump(exclude={"rows", "exclude"}),
         "specs": [{**spec, "seed": None} for spec in specs],
     }
-    return digest([json.dumps(known, sort_keys=True)])[:16]
+    return digest([json.dumps(content, sort_keys=True)])[:16]
 
 
-def counted(experiment: Experiment) -> Experiment:
-    """Return an experiment whose rows have as many parameters or FLOPs as its ``match`` says.
+def match_by_counting(experiment: Experiment) -> Experiment:
+    """Return an experiment whose rows have as many parameters or FLOPs as its ``match`` asks for.
 
-    Where the corpus is not on this machine yet, the rows are pending.
+    If the corpus is not on this machine yet, the rows are pending.
 
     Raises:
         SpecError: with every row that cannot be matched.
@@ -76,17 +76,17 @@ def counted(experiment: Experiment) -> Experiment:
     assert match is not None
     if not is_available(experiment.rows[0].spec):
         return with_match(experiment, {row.name: None for row in matched_rows(experiment)})
-    cost = Counts(match.on)
+    cost = CostCounter(match.on)
     target = cost(experiment.rows[0].spec)
-    return solved(experiment, lambda row: solve(experiment, row, cost, target))
+    return with_solutions(experiment, lambda row: solve(experiment, row, cost, target))
 
 
-def solved(experiment: Experiment, value_for: Callable[[Row], int | None]) -> Experiment:
-    """Return an experiment whose rows have the values that bring them near enough.
+def with_solutions(experiment: Experiment, value_for: Callable[[Row], int | None]) -> Experiment:
+    """Return an experiment whose rows have the values that match them to the baseline.
 
     Args:
         experiment: with a ``match``.
-        value_for: returns the value of a row, or None if it is to stay as it is; raises
+        value_for: returns the value of a row, or None if the row is not changed; raises
             `UnmatchedError`.
 
     Raises:
@@ -115,8 +115,8 @@ def solve(
         row: one of its variants.
         cost: of a run.
         target: that of the baseline.
-        is_measured: whether a cost is slow to know, and never exact: the first value within the
-            tolerance is returned.
+        is_measured: whether costs are measured, which is slow and inexact; the first value within
+            the tolerance is then returned.
 
     Returns:
         The value; None if the row is within the tolerance as it is.
@@ -130,21 +130,20 @@ def solve(
     values = (value_at(spec, match.via) for spec in specs)
     start = next((value for value in values if value is not None), None)
     if start is None:
-        _with_value(experiment, row, 1)  # says which option there is none of
+        _with_value(experiment, row, 1)  # raises an error that names the unknown option
     if isinstance(start, bool) or not isinstance(start, int) or start < 1:
         raise UnmatchedError(f"needs the path of a whole number; {match.via} is {start!r}")
 
-    def at(value: int) -> float:
+    def cost_with(value: int) -> float:
         return cost(_with_value(experiment, row, value).spec)
 
     if abs(cost(row.spec) / target - 1) <= match.tolerance:
         return None
-    search = _Search(at, target, match.multiple_of, match.tolerance if is_measured else 0.0)
+    search = _Search(cost_with, target, match.multiple_of, match.tolerance if is_measured else 0.0)
     best = search.nearest(start)
-    known = search.known
-    if best is not None and abs(known[best] / target - 1) <= match.tolerance:
+    if best is not None and abs(search.costs[best] / target - 1) <= match.tolerance:
         return best
-    raise UnmatchedError(_why_not(experiment, known, target))
+    raise UnmatchedError(_unmatched_reason(experiment, search.costs, target))
 
 
 def _with_value(experiment: Experiment, row: Row, value: int) -> Row:
@@ -160,40 +159,40 @@ class _Search:
         cost: of a value; raises `SpecError` where no model can have it.
         target: the cost to reach.
         step: values are multiples of this.
-        enough: the search ends at a value that is as near as this share.
-        known: costs by value.
+        tolerance: the search ends at a value whose cost is as near, relative to the target.
+        costs: by value.
     """
 
     cost: Callable[[int], float]
     target: float
     step: int
-    enough: float
-    known: dict[int, float] = field(default_factory=dict)
+    tolerance: float
+    costs: dict[int, float] = field(default_factory=dict)
 
     def nearest(self, start: int) -> int | None:
         """Return the value whose cost is nearest to the target; None if none is possible."""
         if self._bracket(start):
             self._narrow()
-        return min(self.known, key=lambda v: (abs(self.known[v] - self.target), v), default=None)
+        return min(self.costs, key=lambda v: (abs(self.costs[v] - self.target), v), default=None)
 
     def _bracket(self, start: int) -> bool:
         """Double or halve the value until its cost has passed the target; return whether it has."""
-        value = self._try_near(start, 0, 2 * _MOST)
-        is_low = value is not None and self.known[value] < self.target
+        value = self._try_near(start, 0, 2 * _MAX_VALUE)
+        is_low = value is not None and self.costs[value] < self.target
         while value is not None and not self._is_enough() and not self._ends():
             guess = value * 2 if is_low else value // 2
-            if not 0 < guess <= _MOST:
+            if not 0 < guess <= _MAX_VALUE:
                 break
-            value = self._try_near(guess, 0, 2 * _MOST)
+            value = self._try_near(guess, 0, 2 * _MAX_VALUE)
         return bool(self._ends())
 
     def _narrow(self) -> None:
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_TRIES):
             ends = self._ends()
             if len(ends) < 2 or self._is_enough():
                 return
             low, high = ends
-            at_low, at_high = self.known[low], self.known[high]
+            at_low, at_high = self.costs[low], self.costs[high]
             share = (self.target - at_low) / (at_high - at_low)
             guess = low + round(share * (high - low) / self.step) * self.step
             guess = min(max(guess, low + self.step), high - self.step)
@@ -202,37 +201,41 @@ class _Search:
 
     def _ends(self) -> list[int]:
         """Return the two neighbours between which the target lies, if there are any."""
-        values = sorted(self.known)
+        values = sorted(self.costs)
         for low, high in pairwise(values):
-            if (self.known[low] - self.target) * (self.known[high] - self.target) < 0:
+            if (self.costs[low] - self.target) * (self.costs[high] - self.target) < 0:
                 return [low, high]
         return []
 
     def _is_enough(self) -> bool:
-        off = (abs(cost / self.target - 1) for cost in self.known.values())
-        return min(off, default=1.0) <= self.enough
+        off = (abs(cost / self.target - 1) for cost in self.costs.values())
+        return min(off, default=1.0) <= self.tolerance
 
     def _try_near(self, guess: int, low: int, high: int) -> int | None:
-        """Ask for the cost of the possible value that is nearest to one, between two ends."""
+        """Compute the cost of the possible value nearest to ``guess`` between two limits.
+
+        Returns:
+            The value; None if no value is possible.
+        """
         middle = max(1, round(guess / self.step)) * self.step
-        for away in range(_WIDEST):
+        for away in range(_MAX_DISTANCE):
             for value in dict.fromkeys((middle + away * self.step, middle - away * self.step)):
-                if low < value < high and value not in self.known:
+                if low < value < high and value not in self.costs:
                     try:
-                        self.known[value] = self.cost(value)
+                        self.costs[value] = self.cost(value)
                     except (SpecError, DataError):
                         continue
                     return value
         return None
 
 
-def _why_not(experiment: Experiment, known: Mapping[int, float], target: float) -> str:
+def _unmatched_reason(experiment: Experiment, costs: Mapping[int, float], target: float) -> str:
     match = experiment.match
     assert match is not None
     name = match.via.rpartition(".")[2]
-    near = sorted(known, key=lambda value: abs(known[value] - target))[:2]
-    tried = "; ".join(f"{value} gives {known[value] / target - 1:+.1%}" for value in sorted(near))
-    if len({round(known[value]) for value in known}) < 2:
+    near = sorted(costs, key=lambda value: abs(costs[value] - target))[:2]
+    tried = "; ".join(f"{value} gives {costs[value] / target - 1:+.1%}" for value in sorted(near))
+    if len(set(map(round, costs.values()))) < 2:
         return f"{name} does not change the {match.what}: {tried}"
     return (
         f"no {name} gives the baseline's {match.what} within {match.tolerance:.3g}: {tried}; raise "
@@ -245,7 +248,7 @@ def is_available(run: RunSpec) -> bool:
     return build(Corpus, run.corpus, at="corpus").is_available()
 
 
-class Counts:
+class CostCounter:
     """Counts the parameters of runs, or the floating-point operations of their whole trainings.
 
     Args:
@@ -258,7 +261,7 @@ class Counts:
         self._prepared: dict[tuple[str | int | None, ...], tuple[Prepared, Batches]] = {}
 
     def __call__(self, run: RunSpec) -> float:
-        """Return the count of one run, of the model that it would train."""
+        """Return the count for one run."""
         prepared, batches = self._of_corpus(run)
         with torch.device("meta"):
             model = assemble(run.model, prepared.tokenizers.vocabulary, PAD)

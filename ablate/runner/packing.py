@@ -10,23 +10,23 @@ from ablate.runner.interleaving import MOST_ON_CUDA
 from ablate.runner.task import Task
 
 TaskGroup = tuple[Task, ...]
-"""Tasks that one process does by turns; they use the same plugins."""
+"""Tasks that take turns in one process; they use the same plugins."""
 
 _USABLE = 0.8
-"""Share of a device's memory that runs are packed into. The rest is for the context of the process,
-for what its libraries keep, and for sentences longer than those of the probe."""
+"""Share of a device's memory that runs are packed into. The rest is for the CUDA context, for the
+caches of libraries, and for sentences longer than those of the probe."""
 
-_AMONG_THE_LARGEST = 0.9
-"""Share of the largest device's memory from which on a device is as good as that one."""
+_SHARE_OF_LARGEST = 0.9
+"""A device with this share of the largest device's memory counts as one of the largest, too."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a run needs of a device, as far as its row has been probed.
+    """What a run needs of a device, according to its row's probe.
 
     Attributes:
-        runs_at_once: how many such runs finish sooner side by side than one after another.
-        memory_mib: the most memory that it reserves; infinite if that is not known.
+        runs_at_once: how many such runs are faster side by side than one after another.
+        memory_mib: the most memory that it reserves; infinite if unknown.
     """
 
     runs_at_once: int = 1
@@ -74,13 +74,13 @@ def pack_tasks(
 
 
 def least_memory(needed_mib: float, memories: Collection[float]) -> float:
-    """Return the memory that a device must have for what needs ``needed_mib`` of it.
+    """Return the memory that a device must have for a group that needs ``needed_mib``.
 
-    What needs more than any device has, or an unknown amount, belongs on the largest devices.
+    A group that needs more than any device has, or an unknown amount, gets the largest devices.
 
     Args:
-        needed_mib: reserved at most; infinite if that is not known.
+        needed_mib: reserved at most; infinite if unknown.
         memories: of the devices, in MiB.
     """
-    roomy = (memory for memory in memories if needed_mib <= _USABLE * memory)
-    return min(roomy, default=_AMONG_THE_LARGEST * max(memories))
+    sufficient = (memory for memory in memories if needed_mib <= _USABLE * memory)
+    return min(sufficient, default=_SHARE_OF_LARGEST * max(memories))

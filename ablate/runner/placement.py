@@ -1,7 +1,7 @@
-"""Which device does which groups of runs, and in which order.
+"""Which device executes which groups of runs, and in which order.
 
-The baseline goes before all and the longest first, so that what is left at the end is short. Where
-devices differ in memory, what fits on few of them is planned before what fits on more.
+The baseline comes first, then the longest groups, so that the last groups are short. If devices
+differ in memory, groups that fit on few of them are planned before those that fit on more.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def priority(group: TaskGroup) -> tuple[bool, float]:
 def plan(
     waiting: Sequence[TaskGroup], memories: Sequence[float], seconds_left: Sequence[float]
 ) -> list[list[int]]:
-    """Return which of the ``waiting`` groups each device does, in the order of `priority`.
+    """Return which of the ``waiting`` groups each device executes, in the order of `priority`.
 
-    The longest of those that fit on the same devices goes to the one that is done first (list
-    scheduling by longest processing time: Graham 1969, SIAM J. Appl. Math. 17(2)). Where the
-    seconds of a group are not known, they are taken to be those of the longest. Of devices that are
-    done at the same time, the first in the order of ``memories`` is taken.
+    Of the groups that fit on the same devices, the longest goes to the device that is free first
+    (list scheduling by longest processing time: Graham 1969, SIAM J. Appl. Math. 17(2)). A group of
+    unknown duration counts as the longest. Of devices that are free at the same time, the first in
+    the order of ``memories`` is taken.
 
     Args:
         waiting: groups that have not begun.

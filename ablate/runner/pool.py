@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
-from types import TracebackType
 
 from ablate.errors import RunError
 from ablate.runner.backends.contract import StartProcess, WorkerProcess
@@ -56,12 +55,7 @@ class Pool:
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Ask the workers to stop, and end those that do not within the grace period."""
         for worker in self._busy:
             worker.process.terminate()
@@ -138,8 +132,8 @@ class Pool:
         before others, and has a worker for each: the first executes it, the others are reserved.
         While it waits for them, no other group begins.
         """
-        taken = {worker.device for worker in self._busy} if is_exclusive else ()
-        free = [worker for worker in self._idle if worker.device not in taken]
+        busy_devices = {worker.device for worker in self._busy} if is_exclusive else ()
+        free = [worker for worker in self._idle if worker.device not in busy_devices]
         if not waiting or not free:
             return None
         free.sort(key=lambda worker: (self._memory_mib[worker.device], not worker.is_ready))

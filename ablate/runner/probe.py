@@ -33,7 +33,7 @@ from ablate.store import Store
 from ablate.training.ranks import Ranks
 
 _SPEEDS = ("train_target_tokens_per_second", "decode_sentences_per_second")
-_MOST_EARLIER = 7  # sessions that are kept beside the latest
+_MOST_EARLIER = 7  # sessions that are kept in addition to the latest
 _IRRELEVANT = {
     "steps",
     "epochs",
@@ -45,7 +45,7 @@ _IRRELEVANT = {
     "diverged_above",
     "precision",
 }
-"""Of training: how long it goes on, and what happens between steps."""
+"""Training options without effect on a step: the duration, and what happens between steps."""
 
 
 def probe_key(spec: RunSpec, device: Device, precision: str, engine: str) -> str:
@@ -53,7 +53,7 @@ def probe_key(spec: RunSpec, device: Device, precision: str, engine: str) -> str
     data = canonical(spec)
     training = {k: v for k, v in data["training"].items() if k not in _IRRELEVANT}
     machine = {k: v for k, v in hardware_of(device).items() if k != "threads"}
-    known = {
+    content = {
         "spec": {**data, "training": training, "seed": None},
         "precision": precision,
         "engine": engine,
@@ -62,8 +62,8 @@ def probe_key(spec: RunSpec, device: Device, precision: str, engine: str) -> str
     }
     plugins = outside(spec)
     if plugins:
-        known["plugins"] = {path: plugin.identity for path, plugin in plugins.items()}
-    return sha256_of_text(json.dumps(known, sort_keys=True))[:16]
+        content["plugins"] = {path: plugin.identity for path, plugin in plugins.items()}
+    return sha256_of_text(json.dumps(content, sort_keys=True))[:16]
 
 
 def n_rounds_of(probe: Mapping[str, Any] | None) -> int:
@@ -73,7 +73,7 @@ def n_rounds_of(probe: Mapping[str, Any] | None) -> int:
 
 
 def new_session() -> str:
-    """Return a name for a session, which no other call gives in the same second."""
+    """Return a name for a session, unique even among calls in the same second."""
     return f"{now()} {uuid4().hex[:4]}"
 
 
@@ -83,12 +83,12 @@ def sessions_of(probe: Mapping[str, Any] | None, fewest: int) -> set[str]:
     return {name for name, rounds in by_session if n_rounds_of({"rounds": rounds}) >= fewest}
 
 
-def turns(rows: Sequence[Task], n_rounds: int) -> list[tuple[Task]]:
-    """Return rounds of probes in the order in which one worker does them by itself.
+def probe_rounds(rows: Sequence[Task], n_rounds: int) -> list[tuple[Task]]:
+    """Return the probes of all rounds, in the order in which one worker executes them.
 
     Args:
         rows: a probe of each.
-        n_rounds: how often each has its turn.
+        n_rounds: how often each row is measured.
     """
     session = new_session()
     return [
@@ -98,8 +98,8 @@ def turns(rows: Sequence[Task], n_rounds: int) -> list[tuple[Task]]:
     ]
 
 
-def columns(probe: Mapping[str, Any]) -> dict[str, Any]:
-    """Sort what a probe measured into the record's sections."""
+def record_sections(probe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the measurements of a probe as sections of a record."""
     keys = ("session", "rounds", "earlier", "micro_batch_factor", "engine")
     how = {key: probe[key] for key in keys if key in probe}
     speeds = {key: value for key, value in probe.items() if key.endswith("_per_second")}
@@ -110,13 +110,13 @@ def columns(probe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def probe_one(task: Task, store: Store, report: Report) -> None:
-    """Measure a row once more, and keep the result.
+    """Measure one round of a row, and save the result.
 
-    The first round leaves what `measuring.probe` returns; ``session``; what only the corpus can
-    tell: ``n_src`` and ``n_tgt``, the sizes of the vocabularies, ``batches_per_epoch``, and
-    ``target_tokens_per_batch``, their mean; and the task's changes. Each further one adds its
-    speeds to those that are in ``rounds``, by their names: what is kept of them is the median.
-    The rounds of earlier sessions are in ``earlier``, since the row may share these with others.
+    The first round saves what `measuring.probe` returns; ``session``; facts about the corpus:
+    ``n_src`` and ``n_tgt``, the sizes of the vocabularies, ``batches_per_epoch``, and
+    ``target_tokens_per_batch``, a mean; and the task's fallbacks. Each further round appends its
+    speeds to the lists in ``rounds`` and updates the medians. The rounds of earlier sessions are in
+    ``earlier``, since the row may share these sessions with other rows.
     """
     spec = RunSpec.model_validate(task.spec)
     prepared = prepare(spec, task.corpus_fingerprint)
@@ -125,14 +125,14 @@ def probe_one(task: Task, store: Store, report: Report) -> None:
     report("measuring")
     with joined_ranks(task, _follow_probe) as ranks:
         before_training = partial(report, "measuring steps", None, largest_batch)
-        measured = _measured(task, prepared, ranks, before_training)
+        measured = _measure(task, prepared, ranks, before_training)
     speeds = {name: measured[name] for name in _SPEEDS}
     if task.round == 0:
         rounds = {name: [speed] for name, speed in speeds.items()}
-        of_corpus = _of_corpus(prepared, batches)
+        facts = _corpus_facts(prepared, batches)
         earlier = list(speed_sessions(store.load_probe(task.key)).items())[-_MOST_EARLIER:]
-        of_rounds = {"session": task.session, "rounds": rounds, "earlier": dict(earlier)}
-        store.save_probe(task.key, {**measured, **of_corpus, **of_rounds, **task.fallbacks})
+        session = {"session": task.session, "rounds": rounds, "earlier": dict(earlier)}
+        store.save_probe(task.key, {**measured, **facts, **session, **task.fallbacks})
         return
     before = store.load_probe(task.key) or {}
     if before.get("session") != task.session:
@@ -143,11 +143,11 @@ def probe_one(task: Task, store: Store, report: Report) -> None:
 
 
 def _follow_probe(task: Task, ranks: Ranks) -> None:
-    """Do the part of a probe of a rank that is not the first one."""
-    _measured(task, prepare(RunSpec.model_validate(task.spec)), ranks, lambda: None)
+    """Execute a probe's part for a rank other than the first."""
+    _measure(task, prepare(RunSpec.model_validate(task.spec)), ranks, lambda: None)
 
 
-def _measured(
+def _measure(
     task: Task, prepared: Prepared, ranks: Ranks, before_training: Callable[[], None]
 ) -> dict[str, Any]:
     return measuring.probe(
@@ -162,7 +162,7 @@ def _measured(
     )
 
 
-def _of_corpus(prepared: Prepared, batches: Batches) -> dict[str, float]:
+def _corpus_facts(prepared: Prepared, batches: Batches) -> dict[str, float]:
     return {
         "n_src": prepared.tokenizers.vocabulary.n_src,
         "n_tgt": prepared.tokenizers.vocabulary.n_tgt,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -34,24 +35,22 @@ def hardware(device: str) -> dict[str, Any]:
 
 
 def hardware_of(device: Device) -> dict[str, Any]:
-    """Describe the machine of a device, which may be another one, and the device."""
+    """Describe a device and its machine, which may be another one."""
     return dict(device.facts.hardware) if device.facts else hardware(str(device))
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of everything that may move a number."""
-    known = {"ablate": __version__, "python": platform.python_version()}
+    """Return the versions of everything that may change a number."""
+    result = {"ablate": __version__, "python": platform.python_version()}
     for library in _LIBRARIES:
-        try:
-            known[library] = _version(library)
-        except PackageNotFoundError:
-            continue
+        with suppress(PackageNotFoundError):
+            result[library] = _version(library)
     if torch.version.cuda is not None:
-        known["cuda"] = torch.version.cuda
-    return known
+        result["cuda"] = torch.version.cuda
+    return result
 
 
-_version = cache(version)  # every task asks, and each time the metadata would be read
+_version = cache(version)  # called for every task; it reads the metadata from disk
 
 
 @cache
@@ -73,12 +72,12 @@ def now() -> str:
 
 def _git(*args: str) -> str | None:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             ["git", "-C", str(_PACKAGE), *args], capture_output=True, text=True, timeout=10
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return process.stdout.strip() if process.returncode == 0 else None
 
 
 def _cpu_name() -> str:
@@ -86,15 +85,15 @@ def _cpu_name() -> str:
 
 
 def _cpu_kind() -> str:
-    """Return what libraries choose their kernels by; a name may stand for several kinds."""
+    """Return the facts by which libraries choose kernels; CPUs of one name may differ in them."""
     facts = _cpu_facts()
-    known = [f"{key} {facts[key]}" for key in ("cpu family", "model", "stepping") if key in facts]
-    return ", ".join([*known, torch.backends.cpu.get_cpu_capability()])
+    texts = [f"{key} {facts[key]}" for key in ("cpu family", "model", "stepping") if key in facts]
+    return ", ".join([*texts, torch.backends.cpu.get_cpu_capability()])
 
 
 @cache
 def _cpu_facts() -> dict[str, str]:
-    """Return what Linux says of the first CPU; nothing elsewhere."""
+    """Return Linux's facts about the first CPU; nothing on other systems."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:

@@ -21,7 +21,7 @@ from ablate.training.ranks import process_group, rank_of_environment
 
 
 def main(file: Path) -> int:
-    """Do the part of this rank; return the exit status.
+    """Execute this rank's part of the run; return the exit status.
 
     Raises:
         SpecError: if there are other ranks than the run is for.

@@ -2,9 +2,9 @@
 
 The first rank is the process that does the task. It starts the others with the environment that
 ``torchrun`` gives to its ranks, so that they also work where that starts them all
-(`ablate.runner.rank`). By itself it is not used: it would have to import PyTorch anew for every
-rank, which a fork of the worker has done already, and it would be one more process between the
-pool and the run, with signals and logs of its own.
+(`ablate.runner.rank`). A worker does not use ``torchrun`` itself: that would import PyTorch anew
+for every rank, while a fork of the worker has it, and would be one more process between the pool
+and the run, with signals and logs of its own.
 """
 
 from __future__ import annotations
@@ -30,22 +30,16 @@ from ablate.errors import DivergedError, RunError, StoppedError
 from ablate.processes import die_with_parent
 from ablate.registry import adopt
 from ablate.runner.devices import compute_deterministically
-from ablate.runner.failures import (
-    Failure,
-    RankLostError,
-    failure_of,
-    failure_of_exit,
-    reason_of,
-)
+from ablate.runner.failures import Failure, RankLostError, failure_of, failure_of_exit, reason_of
 from ablate.runner.task import Task
 from ablate.training.ranks import ALONE, Ranks, process_group
 
 Follow = Callable[[Task, Ranks], None]
-"""What the other ranks do of a task; a function of a module."""
+"""Executes the part of a task for ranks other than the first; a function of a module."""
 
 _HOST = "127.0.0.1"
-_GRACE_S = 10.0  # in which a rank notices by itself that another one is lost
-_LOST = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
+_GRACE_S = 10.0  # within which a rank should notice that another one is lost
+_LOST_MESSAGES = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
 """Parts of messages of a `RuntimeError` by which PyTorch says that another rank does not answer."""
 
 
@@ -55,7 +49,7 @@ def joined_ranks(task: Task, follow: Follow) -> Iterator[Ranks]:
 
     Args:
         task: says how many there are; with one device nothing is started.
-        follow: what the others do.
+        follow: executes the part of the others.
 
     Raises:
         RankLostError: if another rank has ended early.
@@ -101,7 +95,7 @@ class _Others:
 
     Args:
         task: what they work on.
-        follow: what they do of it.
+        follow: executes their part of it.
     """
 
     def __init__(self, task: Task, follow: Follow) -> None:
@@ -118,7 +112,7 @@ class _Others:
         for process, (_, end) in zip(self._processes, pipes, strict=True):
             process.start()
             end.close()
-        # After the forks: it has a thread. Port 0 is any that is free
+        # Created after the forks, because it has a thread. Port 0 stands for any free port
         self._store = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
         for rank, own in enumerate(self._connections, start=1):
             own.send(self.environment(rank))
@@ -134,16 +128,16 @@ class _Others:
             "LOCAL_WORLD_SIZE": str(self._n),
             "MASTER_ADDR": _HOST,
             "MASTER_PORT": str(self._store.port),
-            "TORCHELASTIC_USE_AGENT_STORE": "True",  # no rank is to open the store
+            "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store exists; ranks only connect to it
         }
 
     def join(self) -> None:
-        """Wait until they have ended, as they do when the work is done."""
+        """Wait until they have ended after the work."""
         for process in self._processes:
             process.join(_GRACE_S)
 
     def cause(self, error: Exception) -> Exception:
-        """Return why the ranks end: an error of the first one, unless it says that one is lost."""
+        """Return why the ranks end: the first one's error, or the loss of a rank that caused it."""
         if not _is_lost(error):
             return error
         deadline = time.monotonic() + _GRACE_S
@@ -154,7 +148,7 @@ class _Others:
         return losses[0]
 
     def close(self) -> None:
-        """End them, whatever they do."""
+        """Kill them."""
         self._is_closed.set()
         for process, own in zip(self._processes, self._connections, strict=True):
             process.kill()
@@ -162,16 +156,16 @@ class _Others:
             own.close()
 
     def _losses(self) -> list[RankLostError]:
-        """Return how ranks have ended early."""
+        """Return the ranks that have failed, with the reasons."""
         losses = []
         for rank, process in enumerate(self._processes, start=1):
             if process.exitcode:
-                failure, how = self._end(rank, process.exitcode)
-                losses.append(RankLostError(f"rank {rank} of {self._n}: {how}", failure))
+                failure, reason = self._failure(rank, process.exitcode)
+                losses.append(RankLostError(f"rank {rank} of {self._n}: {reason}", failure))
         return losses
 
-    def _end(self, rank: int, status: int) -> tuple[Failure, str]:
-        """Return how a rank has ended that did not end well."""
+    def _failure(self, rank: int, status: int) -> tuple[Failure, str]:
+        """Return the kind of failure that has ended a rank, and the reason."""
         if status < 0:
             failure = failure_of_exit(status, "")
             guess = " (out of memory?)" if failure == "killed" else ""
@@ -183,7 +177,7 @@ class _Others:
         return "other", f"ended with exit status {status}"
 
     def _watch(self) -> None:
-        """End this process if another one is lost and it does not notice: NCCL waits very long."""
+        """End this process if it does not notice the loss of another: NCCL waits very long."""
         running = list(self._processes)
         while running and not any(process.exitcode for process in running):
             connection.wait([process.sentinel for process in running], timeout=1.0)
@@ -196,8 +190,8 @@ class _Others:
 
 
 def _serve(parent: int, own: Connection, task: Task, follow: Follow) -> NoReturn:
-    """Be one of the other ranks."""
-    gc.freeze()  # to collect what a fork has inherited may wait for threads that it has not
+    """Execute a task as one of the other ranks."""
+    gc.freeze()  # finalizers of inherited objects may wait for threads that a fork does not have
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first rank ends this one
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -208,7 +202,7 @@ def _serve(parent: int, own: Connection, task: Task, follow: Follow) -> NoReturn
         with process_group(torch.device(task.device)) as ranks:
             follow(task, ranks)
     except (StoppedError, DivergedError):
-        pass  # as the first rank, which says so
+        pass  # the first rank ends with the same error, and reports it
     except Exception as error:
         traceback.print_exc()
         status = RunError.exit_status
@@ -220,7 +214,7 @@ def _serve(parent: int, own: Connection, task: Task, follow: Follow) -> NoReturn
 
 
 def set_up(task: Task) -> None:
-    """Prepare a process for computing a task, as a worker does for a group."""
+    """Prepare a process for a task, or for a group of tasks with the same device and plugins."""
     torch.set_num_threads(1)
     if task.device == "cuda":
         compute_deterministically()
@@ -230,4 +224,4 @@ def set_up(task: Task) -> None:
 
 def _is_lost(error: Exception) -> bool:
     """Return whether an error only says that another rank does not answer."""
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _LOST)
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _LOST_MESSAGES)

@@ -1,7 +1,7 @@
-"""What a run's checkpoint was begun with, where that is not what was asked for.
+"""Resuming a run: with which fallbacks its checkpoint was made.
 
 A run that is repeated with another engine or in smaller micro-batches begins anew: it must not mix
-random draws of both kinds. If it is stopped, it goes on as it was begun.
+random draws of both kinds. If it is stopped, it resumes with the same fallbacks.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ablate.errors import DamagedFileWarning
 from ablate.runner.task import Task
 from ablate.store import write_whole
 
-_KEPT = ("lock", "log.txt")
+_PERMANENT = ("lock", "log.txt")
 _FILE = "changed.json"
-"""Beside a checkpoint: what the run was begun with, if that was changed after a failure."""
-_BEGUN = TypeAdapter(dict[Literal["micro_batch_factor", "engine", "engine_note"], Any])
+"""Beside a checkpoint: the fallbacks that the run began with, if any."""
+_FALLBACKS = TypeAdapter(dict[Literal["micro_batch_factor", "engine", "engine_note"], Any])
 
 
 def resume(task: Task, folder: Path) -> Task:
-    """Make a run's folder ready for a task, and return the task as it is to be executed.
+    """Prepare a run's folder for a task; return the task with the fallbacks of its checkpoint.
 
-    The record of a failure is removed. A checkpoint stays if the task can go on from it.
+    The record of a failure is removed. A checkpoint stays if the task can resume from it.
 
     Args:
         task: a run.
@@ -38,15 +38,15 @@ def resume(task: Task, folder: Path) -> Task:
         (folder / name).unlink(missing_ok=True)
     if task.fresh:
         _remove_all(folder)
-    begun = _read(folder)
-    if task.fallbacks and task.fallbacks != begun:
+    earlier = _read_fallbacks(folder)
+    if task.fallbacks and task.fallbacks != earlier:
         _remove_all(folder)
         write_whole(folder / _FILE, json.dumps(task.fallbacks) + "\n")
-    return task if task.fallbacks else replace(task.with_fallbacks(begun), key=task.key)
+    return task if task.fallbacks else replace(task.with_fallbacks(earlier), key=task.key)
 
 
 def tidy(folder: Path) -> None:
-    """Remove what only an unfinished run needs, and what a kill has left half written."""
+    """Remove files that only an unfinished run needs, and incomplete ones that a kill has left."""
     for name in ("checkpoint.pt", _FILE):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / "snapshots", ignore_errors=True)
@@ -54,18 +54,17 @@ def tidy(folder: Path) -> None:
         path.unlink()
 
 
-def _read(folder: Path) -> dict[str, Any]:
-    """Return with what changes a checkpoint was begun; nothing if there is none.
+def _read_fallbacks(folder: Path) -> dict[str, Any]:
+    """Return the fallbacks that a checkpoint was made with; none if there is no checkpoint.
 
-    If that is damaged, how the run was begun is unknown, and it begins anew.
+    If the file is damaged, they are unknown, and the run begins anew.
     """
     file = folder / _FILE
     if not file.exists() or not (folder / "checkpoint.pt").exists():
         file.unlink(missing_ok=True)
         return {}
     try:
-        begun = _BEGUN.validate_json(file.read_bytes())
-        return {str(key): value for key, value in begun.items()}
+        return {str(k): v for k, v in _FALLBACKS.validate_json(file.read_bytes()).items()}
     except ValidationError:
         text = f"{file}: is damaged; the run begins anew"
         warnings.warn(text, DamagedFileWarning, stacklevel=2)
@@ -77,5 +76,5 @@ def _remove_all(folder: Path) -> None:
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
-        elif path.name not in _KEPT:
+        elif path.name not in _PERMANENT:
             path.unlink()

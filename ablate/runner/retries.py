@@ -7,8 +7,8 @@
     other           in a process of its own, if it shared one
 
 In micro-batches, or with split weights, a run keeps its identity. With the eager engine it is the
-run that ``--engine eager`` makes, and kept as that one, since random numbers may be drawn in
-another way. What a run was done with stands in its record, and whatever shows its numbers says so.
+run that ``--engine eager`` makes, and is stored as that one, since random numbers may be drawn in
+another way. The record holds the fallbacks, and tables mention them.
 """
 
 from __future__ import annotations
@@ -50,37 +50,37 @@ class Retry:
 
     Attributes:
         task: the next one.
-        how: what is different this time, in words.
+        change: what is different this time, in words.
     """
 
     task: Task
-    how: str
+    change: str
 
 
-def retry(ended: TaskOutcome) -> Retry | None:
+def retry(outcome: TaskOutcome) -> Retry | None:
     """Return how a task is repeated; None if its outcome stands."""
-    if ended.failure is None:
+    if outcome.failure is None:
         return None
-    task = replace(ended.task, fresh=False)  # what was to be removed has been
-    if ended.failure in ("memory", "killed"):
-        return _with_more_memory(task, ended)
-    if ended.failure == "engine":
-        return _with_eager(ended.task, ended.reason or "")
-    if ended.failure == "process_lost":
+    task = replace(outcome.task, fresh=False)  # the earlier result has been removed
+    if outcome.failure in ("memory", "killed"):
+        return _with_more_memory(task, outcome)
+    if outcome.failure == "engine":
+        return _with_eager(outcome.task, outcome.reason or "")
+    if outcome.failure == "process_lost":
         return Retry(task, "in another process")
     if task.runs_per_process > 1:
         return Retry(replace(task, isolation="process"), "in a process of its own")
     return None
 
 
-def _with_more_memory(task: Task, ended: TaskOutcome) -> Retry | None:
-    """Return the next step for lack of memory.
+def _with_more_memory(task: Task, outcome: TaskOutcome) -> Retry | None:
+    """Return the next attempt after lack of memory.
 
-    Signal 9 is only a guess at it, so that the task is repeated as it is before it is divided.
+    Signal 9 need not mean lack of memory, so the task is first repeated with whole batches.
     """
-    if task.isolation != "device" and (ended.shared_device or ended.failure == "killed"):
+    if task.isolation != "device" and (outcome.shared_device or outcome.failure == "killed"):
         return Retry(replace(task, isolation="device"), "alone on its device")
-    if ended.largest_batch is None or task.micro_batch_factor >= ended.largest_batch:
+    if outcome.largest_batch is None or task.micro_batch_factor >= outcome.largest_batch:
         return None
     if task.n_devices > 1 and task.engine != _SHARDED and not _shard_blocker(task):
         changes = {"engine": _SHARDED, "engine_note": f"not {task.engine}: out of memory"}
@@ -96,8 +96,8 @@ def _shard_blocker(task: Task) -> str:
 
 def _with_eager(task: Task, reason: str) -> Retry | None:
     if task.engine == _EAGER or task.n_devices > 1:
-        return None  # one device would draw other dropout than several
+        return None  # one device would draw other dropout masks than several
     changes = {"engine": _EAGER, "engine_note": f"not {task.engine}: {reason}"}
     again = task.with_fallbacks(changes)
-    is_fresh = task.fresh and again.key != task.key  # of another run nothing has been removed
+    is_fresh = task.fresh and again.key != task.key  # the other run's result is still there
     return Retry(replace(again, fresh=is_fresh), "in a fresh process with the eager engine")

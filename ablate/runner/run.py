@@ -26,7 +26,7 @@ from ablate.registry import build
 from ablate.runner import provenance, staleness
 from ablate.runner.failures import reason_of, status_of
 from ablate.runner.listener import Report
-from ablate.runner.probe import columns
+from ablate.runner.probe import record_sections
 from ablate.runner.ranks import joined_ranks
 from ablate.runner.resuming import resume, tidy
 from ablate.runner.task import Task
@@ -39,7 +39,7 @@ from ablate.training.ranks import Ranks
 from ablate.training.step import StepConfig, count_passes
 
 Record = dict[str, Any]
-_WIDER = {"cuda": 8}  # a GPU has the memory, and waits for Python between small batches
+_EVALUATION_FACTOR = {"cuda": 8}  # without gradients; small batches would leave a GPU idle
 
 
 def run_one(
@@ -51,21 +51,22 @@ def run_one(
 ) -> Record:
     """Train and measure one run, or continue it, unless it has been done meanwhile.
 
-    Leaves in the run's folder ``model.safetensors``, ``tokenizer.json``, ``curve.csv``,
+    Writes into the run's folder ``model.safetensors``, ``tokenizer.json``, ``curve.csv``,
     ``layers.csv``, ``hypotheses.<testset>.txt``, ``sentences.<testset>.csv`` and, last of all,
-    ``record.json``. Any failure is a record too, with everything known by then, and its traceback
+    ``record.json``. A failure leaves a record too, with everything known by then, and its traceback
     in ``error.txt``.
 
     Args:
         task: the run.
         store: where its record goes.
-        report: is called with each phase and, while training, with how far it is.
-        should_stop: asked often; True makes it keep what it has and stop.
-        cores: asked often: how many of a CPU it may keep busy; the numbers are the same.
+        report: is called with each phase and, while training, with the progress.
+        should_stop: called often; on True the run saves a checkpoint and stops.
+        cores: called often; returns how many cores of a CPU the run may keep busy, which does not
+            change its numbers.
 
     Raises:
-        StoppedError: if ``should_stop`` said so; the next call continues.
-        Exception: what made the run fail, after its record was written; not if it diverged.
+        StoppedError: if ``should_stop`` returned True; the next call continues.
+        Exception: that made the run fail, after its record was written; not if it diverged.
     """
     report("waiting for another process")
     with store.lock(task.key, should_stop) as is_held:
@@ -88,10 +89,10 @@ def run_one(
 
 
 class _Attempt:
-    """The way through one run; ``known`` fills up on it.
+    """One attempt at a run; ``fields`` collects those of its record.
 
     Attributes:
-        error: what ended it early.
+        error: that ended it early.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class _Attempt:
         self.device = torch.device(task.device)
         self.capturer: GraphCapturer | None = None
         self.timings: dict[str, float] = {}
-        self.known: Record = {
+        self.fields: Record = {
             "hardware": provenance.hardware(task.device),
             "versions": provenance.versions(),
             "git": provenance.git() | {"code": staleness.code_digest()},
@@ -124,39 +125,39 @@ class _Attempt:
         }
 
     def record(self, probe: Record | None) -> Record:
-        """Go all the way; return the record, of a failure too."""
+        """Execute the run; return the record, of a failure too."""
         if probe is not None:
-            self.known |= columns(probe)
+            self.fields |= record_sections(probe)
         status, reason = "done", None
         try:
-            self._go()
+            self._execute()
         except StoppedError:
             raise
         except Exception as error:
             write_whole(self.folder / "error.txt", traceback.format_exc())
             self.error, status, reason = error, status_of(error), reason_of(error)
-        return self.task.record(status, reason, **self.known, finished=provenance.now())
+        return self.task.record(status, reason, **self.fields, finished=provenance.now())
 
-    def _go(self) -> None:
+    def _execute(self) -> None:
         with self._phase("reading the corpus"):
             prepared = prepare(self.spec, self.task.corpus_fingerprint)
         model = self._assemble(prepared)
         self.capturer = capturer_for(self.task.engine, model, self.device)
         self._describe(prepared, model)
         batches = self._batches(prepared.train)
-        of_first = batches.of_epoch(0, 0)
-        largest_batch = max(len(rows) for rows in of_first.epoch(self.spec.seed, 0))
+        epoch = batches.of_epoch(0, 0).epoch(self.spec.seed, 0)
+        largest_batch = max(map(len, epoch))
         with self._phase("training", largest_batch):
             dependence = self._batch_dependence(model)
             with joined_ranks(self.task, follow_run) as ranks:
                 result = self._train(model, prepared, ranks)
             self._note_training(result, dependence)
         with self._phase("measuring dev"):
-            self.known["dev"] = _of(self._likelihood(model, prepared.dev))
-        self.known["test"] = {}
+            self.fields["dev"] = _nll_and_perplexity(self._likelihood(model, prepared.dev))
+        self.fields["test"] = {}
         for name in prepared.tests:
             with self._phase(f"translating {name}"):
-                self.known["test"][name] = self._test(model, prepared, name)
+                self.fields["test"][name] = self._test(model, prepared, name)
         new = self.folder / "model.safetensors.new"
         save_model(model, str(new))
         new.chmod(0o644)  # safetensors makes it readable for its owner alone
@@ -164,12 +165,12 @@ class _Attempt:
         new.replace(self.folder / "model.safetensors")
 
     def _write(self, name: str, text: str) -> None:
-        """Write a file into the run's folder, and note what it holds."""
+        """Write a file into the run's folder, and note its size and hash in the record."""
         write_whole(self.folder / name, text)
         self._note_file(name, text.encode())
 
     def _note_file(self, name: str, content: bytes) -> None:
-        self.known["files"][name] = describe(content)
+        self.fields["files"][name] = describe(content)
 
     @contextmanager
     def _phase(self, name: str, largest_batch: int | None = None) -> Iterator[None]:
@@ -195,7 +196,7 @@ class _Attempt:
         batches = self._batches(prepared.train).of_epoch(0, 0)
         batch = batches.make(batches.epoch(0, 0)[0])  # the same for every variant and seed
         flops = measuring.count_flops(model, batch, count_passes(self.spec.training))
-        self.known |= {
+        self.fields |= {
             "corpus": {
                 "name": text.name,
                 "src": text.src,
@@ -219,7 +220,7 @@ class _Attempt:
         self._train(self._assemble(prepared), prepared, ranks)
 
     def _train(self, model: Transformer, prepared: Prepared, ranks: Ranks) -> TrainingResult:
-        # The first rank may go on as the run was begun; and when it says so the checkpoint is there
+        # The first rank may resume with fallbacks; others wait until its folder is prepared
         factor = int(ranks.from_first(lambda: self.task.micro_batch_factor))
         is_sharded = ranks.from_first(lambda: self.task.engine == FullySharded.name)
         job = Job(
@@ -242,10 +243,10 @@ class _Attempt:
 
     def _note_training(self, result: TrainingResult, dependence: str) -> None:
         facts = asdict(result)
-        self.known |= {key: facts.pop(key) for key in tuple(facts) if key.startswith("engine")}
-        self.known["engine_note"] = self.known["engine_note"] or self.task.engine_note
+        self.fields |= {key: facts.pop(key) for key in tuple(facts) if key.startswith("engine")}
+        self.fields["engine_note"] = self.fields["engine_note"] or self.task.engine_note
         self._note_division(facts.pop("micro_batches"), dependence)
-        self.known["train"] = facts
+        self.fields["train"] = facts
 
     def _batch_dependence(self, model: Transformer) -> str:
         """Return which part looks at a batch as a whole, if batches are divided."""
@@ -256,36 +257,31 @@ class _Attempt:
 
     def _note_division(self, n: int, dependence: str) -> None:
         """Note into how many parts batches were divided, and what that changes."""
-        divided = self.known["micro_batching"]
-        if divided is not None:
-            dropout = "each micro-batch draws dropout of its own"
-            at_a_time = f"{dropout}, and is looked at by itself: {dependence}"
-            divided |= {"n": n, "note": at_a_time if dependence else dropout}
+        micro_batching = self.fields["micro_batching"]
+        if micro_batching is not None:
+            note = "each micro-batch draws dropout of its own"
+            note += f", and is looked at by itself: {dependence}" if dependence else ""
+            micro_batching |= {"n": n, "note": note}
 
     def _test(self, model: Transformer, prepared: Prepared, name: str) -> Record:
-        """Translate a test set, keep the translations and what each is worth, and score them."""
+        """Translate a test set, write translations and sentence statistics, and return scores."""
         bitext, encoded = prepared.text.tests[name], prepared.tests[name]
         search = build(Search, self.spec.decoding, at="decoding")
         best = translate(
-            model,
-            search,
-            encoded.src,
-            self._tokens_without_gradient(),
-            self.device,
-            self.capturer,
+            model, search, encoded.src, self._tokens_without_gradient(), self.device, self.capturer
         )
         lines = [prepared.tokenizers.decode_tgt(hypotheses[0].tokens) for hypotheses in best]
         self._write(f"hypotheses.{name}.txt", "".join(f"{s}\n" for s in lines))
         scores = measuring.score(lines, bitext.tgt, is_tokenised=prepared.text.is_tokenised)
-        of_targets = self._likelihood(model, encoded)
+        likelihood = self._likelihood(model, encoded)
         sentences = measuring.SentenceStatistics.of(
-            lines, bitext.tgt, encoded.tgt.lengths, of_targets.of_sentences
+            lines, bitext.tgt, encoded.tgt.lengths, likelihood.of_sentences
         )
         file = f"sentences.{name}.csv"
         self._write(file, sentences.to_csv())
         return {
             **scores,
-            **_of(of_targets),
+            **_nll_and_perplexity(likelihood),
             "bits_per_character": sentences.bits_per_character,
             "n_sentences": len(lines),
             "sentences": file,
@@ -296,8 +292,8 @@ class _Attempt:
         return measuring.likelihood(model, batches.in_order(), self.task.precision)
 
     def _tokens_without_gradient(self) -> int:
-        """Return how many tokens a batch may have of which nothing is kept to go back."""
-        n_tokens = self.spec.training.batch_tokens * _WIDER.get(self.device.type, 1)
+        """Return how many tokens a batch may have whose activations are not kept."""
+        n_tokens = self.spec.training.batch_tokens * _EVALUATION_FACTOR.get(self.device.type, 1)
         return max(1, n_tokens // self.task.micro_batch_factor)
 
     def _batches(self, encoded: Encoded) -> Batches:
@@ -305,15 +301,15 @@ class _Attempt:
 
 
 def follow_run(task: Task, ranks: Ranks) -> None:
-    """Do the part of a run of a rank that is not the first one."""
+    """Execute a run's part for a rank other than the first."""
     folder = Store(task.results).path(task.key)
     _Attempt(task, folder, lambda *_: None, lambda: False, lambda: 1).follow(ranks)
 
 
-def _of(likelihood: measuring.Likelihood) -> Record:
+def _nll_and_perplexity(likelihood: measuring.Likelihood) -> Record:
     return {"nll": likelihood.nll, "perplexity": measuring.perplexity(likelihood.nll)}
 
 
 def micro_batching(task: Task) -> Record | None:
-    """Return what a record says of batches that do not fit whole; None if they may."""
+    """Return a record's entry about micro-batches; None if batches are not divided."""
     return {"factor": task.micro_batch_factor} if task.micro_batch_factor > 1 else None

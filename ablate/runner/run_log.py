@@ -1,4 +1,4 @@
-"""What a run has done, and when: lines between those that libraries print into its log."""
+"""Lines in a run's log that say what it does and when, beside those that libraries print."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from ablate.runner.display import figures, label
+from ablate.runner.display import label, progress_texts
 from ablate.runner.provenance import now
 from ablate.runner.task import Task
 from ablate.training import Progress
@@ -20,15 +20,15 @@ class RunLog:
     """Prints the phases of a task, and how far its training is.
 
     Args:
-        task: that is begun.
+        task: that begins.
         timer: returns the present time in seconds.
     """
 
     def __init__(self, task: Task, timer: Callable[[], float] = time.monotonic) -> None:
         self._name, self._timer = label(task), timer
         self._phase, self._last = "", timer()
-        where = f"process {os.getpid()} on {socket.gethostname()}, {task.device}"
-        self.line(f"{task.key} begins in {where}, {task.precision}, engine {task.engine}")
+        place = f"process {os.getpid()} on {socket.gethostname()}, {task.device}"
+        self.line(f"{task.key} begins in {place}, {task.precision}, engine {task.engine}")
 
     def progress(self, phase: str, progress: Progress | None) -> None:
         """Print a phase when it is new, and its progress every half minute."""
@@ -36,7 +36,9 @@ class RunLog:
         is_last = progress is not None and progress.step == progress.n_steps
         if is_new or (progress is not None and (self._timer() - self._last >= _EVERY_S or is_last)):
             self._last = self._timer()
-            self.line("  ".join(filter(None, (phase, *(figures(progress) if progress else ())))))
+            self.line(
+                "  ".join(filter(None, (phase, *(progress_texts(progress) if progress else ()))))
+            )
 
     def line(self, text: str) -> None:
         """Print a line with the date and the name of the task."""

@@ -17,7 +17,7 @@ from ablate.runner.matching import target_tokens
 from ablate.runner.packing import Needs, TaskGroup, one_per_process, pack_tasks
 from ablate.runner.placement import priority
 from ablate.runner.pool import GRACE_S
-from ablate.runner.probe import new_session, sessions_of, turns
+from ablate.runner.probe import new_session, probe_rounds, sessions_of
 from ablate.runner.provenance import now
 from ablate.runner.retries import TaskOutcome, retry
 from ablate.runner.run import micro_batching
@@ -88,18 +88,21 @@ def schedule(
         n_at_once = max(1, len(set(worker_slots)) // _most_devices(all_tasks))
         rows = rows_to_probe(all_tasks, store, worker_slots[0]) if limits.probes else []
         backend.detach(
-            [turns(rows, FEWEST_ROUNDS), *([g] for g in _pack(todo, worker_slots, store, limits))]
+            [
+                probe_rounds(rows, FEWEST_ROUNDS),
+                *([g] for g in _pack(todo, worker_slots, store, limits)),
+            ]
         )
         of_rows = [task for task in all_tasks if task.probe in {row.key for row in rows}]
         budget = partial(_budget, of_rows, store, limits)
         attempts = _measure(rows, pool, listener, n_at_once, budget)
         update_speeds(of_rows, attempts, store)
         again = [task.with_fallbacks(_fallbacks(task, attempts, store)) for task in todo]
-        todo = [_replaced(*pair, store) for pair in zip(todo, again, strict=True)]
+        todo = [_note_replacement(*pair, store) for pair in zip(todo, again, strict=True)]
         what = "training"
         while todo:
             groups = _pack(todo, worker_slots, store, limits)
-            _expect(groups, what, listener, len(worker_slots))
+            _announce(groups, what, listener, len(worker_slots))
             shared = [group for group in groups if group[0].isolation != "device"]
             alone = [group for group in groups if group[0].isolation == "device"]
             todo = [
@@ -109,11 +112,7 @@ def schedule(
             what = "repeating"
 
 
-def measure(
-    tasks: Iterable[Task],
-    backend: Backend,
-    listener: ProgressListener,
-) -> None:
+def measure(tasks: Iterable[Task], backend: Backend, listener: ProgressListener) -> None:
     """Measure the rows of ``tasks`` in turns, also those that were measured before."""
     rows = _probes(tasks)
     with backend.pool(listener, GRACE_S) as pool:
@@ -125,11 +124,11 @@ def _rejoin(
     tasks: Sequence[Task], backend: Backend, store: Store, listener: ProgressListener
 ) -> None:
     """Follow tasks that earlier calls left running; add speeds measured after their runs."""
-    for ended in backend.reattach(tasks, listener):
-        record = store.load(ended.task.key) if ended.task.action == "train" else None
-        is_good = ended.failure is None and (record is None or record["status"] == "done")
-        text = outcome(record) if record is not None else ended.reason or "done"
-        listener.ended(ended.task, text, is_good=is_good)
+    for outcome in backend.reattach(tasks, listener):
+        record = store.load(outcome.task.key) if outcome.task.action == "train" else None
+        is_good = outcome.failure is None and (record is None or record["status"] == "done")
+        text = outcome_text(record) if record is not None else outcome.reason or "done"
+        listener.ended(outcome.task, text, is_good=is_good)
     add_speeds(tasks, store, backend.worker_slots[0])
 
 
@@ -171,8 +170,8 @@ def _measure(
             what = ""
             retries: dict[str, Task] = {}
             groups = one_per_process(todo[::-1] if number % 2 else todo)
-            for ended in pool.run(groups, is_exclusive=True, shares_cores=False):
-                retries |= _retry_probe(ended, remaining, listener)
+            for outcome in pool.run(groups, is_exclusive=True, shares_cores=False):
+                retries |= _retry_probe(outcome, remaining, listener)
             attempts |= retries
             todo = list(retries.values())
         if number == 0:
@@ -203,21 +202,21 @@ def _training_seconds(task: Task, probe: Mapping[str, Any] | None) -> float:
 
 
 def _retry_probe(
-    ended: TaskOutcome, remaining: list[str], listener: ProgressListener
+    outcome: TaskOutcome, remaining: list[str], listener: ProgressListener
 ) -> dict[str, Task]:
     """Announce how a probe ended; if it failed for good, remove its key from ``remaining``.
 
     Returns:
         The next attempt at it by its key; empty if there is none.
     """
-    task = ended.task
-    again = retry(ended) if task.round == 0 or ended.failure == "process_lost" else None
-    text = ended.reason or "done"
+    task = outcome.task
+    again = retry(outcome) if task.round == 0 or outcome.failure == "process_lost" else None
+    text = outcome.reason or "done"
     if again is not None:
-        text += f"; once more, {again.how}"
-    elif ended.failure is not None:
+        text += f"; once more, {again.change}"
+    elif outcome.failure is not None:
         remaining.remove(task.key)
-    listener.ended(task, text, is_good=ended.failure is None)
+    listener.ended(task, text, is_good=outcome.failure is None)
     return {} if again is None else {task.key: again.task}
 
 
@@ -238,7 +237,7 @@ def _with_earlier_fallback(task: Task, store: Store) -> Task:
     return task.with_fallbacks(record or {}) if is_replaced else task
 
 
-def _replaced(task: Task, again: Task, store: Store) -> Task:
+def _note_replacement(task: Task, again: Task, store: Store) -> Task:
     """Return ``again``; if its hash is another one, note that in the record of ``task``."""
     if again.key != task.key:
         record = store.load(task.key)
@@ -250,17 +249,14 @@ def _replaced(task: Task, again: Task, store: Store) -> Task:
 
 
 def _pack(
-    tasks: Sequence[Task],
-    worker_slots: Sequence[Device],
-    store: Store,
-    limits: Limits,
+    tasks: Sequence[Task], worker_slots: Sequence[Device], store: Store, limits: Limits
 ) -> list[TaskGroup]:
     """Return the groups of tasks that share a process, in the order of `priority`."""
     probes = {key: store.load_probe(key) for key in {task.probe for task in tasks}}
     needs = {key: needs_of(probe) for key, probe in probes.items()}
     of_rows = {(task.experiment, task.variant): task for task in tasks}
     seconds = {row: _training_seconds(task, probes[task.probe]) for row, task in of_rows.items()}
-    known = [
+    tasks_with_needs = [
         replace(
             task,
             memory_mib=needs[task.probe].memory_mib,
@@ -268,11 +264,11 @@ def _pack(
         )
         for task in tasks
     ]
-    known.sort(key=lambda task: priority((task,)))
+    tasks_with_needs.sort(key=lambda task: priority((task,)))
     if limits.runs_per_process == 1 or len(tasks) <= 1:
-        return one_per_process(known)
+        return one_per_process(tasks_with_needs)
     groups = pack_tasks(
-        known,
+        tasks_with_needs,
         len(worker_slots),
         lambda task: limits.runs_per_process or needs[task.probe].runs_at_once,
         {memory_mib(device) for device in worker_slots},
@@ -280,7 +276,7 @@ def _pack(
     return sorted(groups, key=priority)
 
 
-def _expect(
+def _announce(
     groups: Sequence[TaskGroup], what: str, listener: ProgressListener, n_worker_slots: int
 ) -> None:
     tasks = [task for group in groups for task in group]
@@ -304,21 +300,21 @@ def _train(
 ) -> list[Task]:
     """Execute runs; return the next attempts at those that failed."""
     todo = []
-    for ended in pool.run(groups, is_exclusive=is_exclusive):
-        record, again = _final_record(ended, store), retry(ended)
-        text = outcome(record)
+    for outcome in pool.run(groups, is_exclusive=is_exclusive):
+        record, again = _final_record(outcome, store), retry(outcome)
+        text = outcome_text(record)
         if again is not None:
-            todo.append(_replaced(ended.task, again.task, store))
-            text += f"; once more, {again.how}"
-        listener.ended(ended.task, text, is_good=record["status"] == "done")
+            todo.append(_note_replacement(outcome.task, again.task, store))
+            text += f"; once more, {again.change}"
+        listener.ended(outcome.task, text, is_good=record["status"] == "done")
     return todo
 
 
 def needs_of(probe: dict[str, Any] | None) -> Needs:
     """Return what a run needs of a device, as far as it is known from its row's probe."""
-    known = probe or {}
-    peaks = [known[key] for key in ("train_peak_mib", "decode_peak_mib") if key in known]
-    return Needs(int(known.get("runs_at_once", 1)), max(peaks, default=math.inf))
+    probe = probe or {}
+    peaks = [probe[key] for key in ("train_peak_mib", "decode_peak_mib") if key in probe]
+    return Needs(int(probe.get("runs_at_once", 1)), max(peaks, default=math.inf))
 
 
 def missing(tasks: Iterable[Task], store: Store) -> list[Task]:
@@ -340,7 +336,7 @@ def is_finished(record: dict[str, Any] | None) -> bool:
     return record is not None and record["status"] in FINISHED
 
 
-def outcome(record: dict[str, Any]) -> str:
+def outcome_text(record: dict[str, Any]) -> str:
     """Return how a run ended, in a few words."""
     if record["status"] != "done":
         return f"{record['status']}: {record['error']}"
@@ -384,16 +380,16 @@ def _probes(tasks: Iterable[Task]) -> dict[str, Task]:
     return rows
 
 
-def _final_record(ended: TaskOutcome, store: Store) -> dict[str, Any]:
+def _final_record(outcome: TaskOutcome, store: Store) -> dict[str, Any]:
     """Return the record that a worker wrote; if it wrote none, write that of a failure.
 
     If a worker died at once, the stored record may be that of an earlier attempt.
     """
-    task, record = ended.task, store.load(ended.task.key)
-    if record is not None and (ended.failure is None or record["error"] == ended.reason):
+    task, record = outcome.task, store.load(outcome.task.key)
+    if record is not None and (outcome.failure is None or record["error"] == outcome.reason):
         return record
-    status = "oom" if ended.failure in ("memory", "killed") else "failed"
-    reason = ended.reason or "the worker left no record"
+    status = "oom" if outcome.failure in ("memory", "killed") else "failed"
+    reason = outcome.reason or "the worker left no record"
     failure = task.record(status, reason, micro_batching=micro_batching(task), finished=now())
     store.save(failure)
     return failure

@@ -1,8 +1,7 @@
-"""Files by which another terminal sees what each call of ``ablate run`` is doing.
+"""Files from which another process reads what each call of ``ablate run`` is doing.
 
 <results>/sessions/<host>-<pid>.json   rewritten every few seconds, removed when the call ends
-<results>/sessions/<host>-<pid>.lock   held by the call: a file whose lock is free is of a call that
-                                       was killed
+<results>/sessions/<host>-<pid>.lock   held by the call; if it is free, the call was killed
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class Session:
         experiment: the name of the experiment.
         began: when.
         updated: when the file was last written.
-        seconds: how long the call had been at work by then, whatever became of the time of day.
+        seconds: how long the call had been at work by then, by a monotonic clock.
         stage: what is being done, in words.
         n_tasks: tasks of this stage.
         n_ended: how many of them have ended.
@@ -103,7 +102,7 @@ class SessionFile:
         listener: to which every call is forwarded.
         file: of the session.
         experiment: its name.
-        clock: seconds of a clock that never goes back.
+        timer: seconds of a timer that never goes back.
     """
 
     def __init__(
@@ -111,12 +110,12 @@ class SessionFile:
         listener: ProgressListener,
         file: Path,
         experiment: str,
-        clock: Callable[[], float] = time.monotonic,
+        timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._listener, self._file, self._clock = listener, file, clock
+        self._listener, self._file, self._timer = listener, file, timer
         self._session = Session(socket.gethostname(), os.getpid(), experiment, now(), now())
         self._running: dict[str, tuple[RunningTask, float]] = {}  # with the time of its beginning
-        self._began = self._next_at = clock()
+        self._began = self._next_at = timer()
         self._lock = threading.Lock()
 
     def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
@@ -129,7 +128,7 @@ class SessionFile:
     def started(self, task: Task, device: Device) -> None:
         running = RunningTask(_name(task), task.key, str(device), now())
         with self._lock:
-            self._running[task.key] = running, self._clock()
+            self._running[task.key] = running, self._timer()
             self._write()
         self._listener.started(task, device)
 
@@ -141,7 +140,7 @@ class SessionFile:
             if progress is not None:
                 running.step, running.n_steps = progress.step, progress.n_steps
             running.seconds_left = None if progress is None else progress.seconds_left
-            if self._clock() >= self._next_at:
+            if self._timer() >= self._next_at:
                 self._write()
         self._listener.heartbeat(task, heartbeat)
 
@@ -159,20 +158,20 @@ class SessionFile:
         self._listener.note(text)
 
     def refresh(self) -> None:
-        """Write the file anew if nothing has happened for long."""
+        """Rewrite the file if that has not happened for long."""
         with self._lock:
-            if self._clock() >= self._next_at - _EVERY_S + _SILENT_AT_MOST_S:
+            if self._timer() >= self._next_at - _EVERY_S + _SILENT_AT_MOST_S:
                 self._write()
 
     def _write(self) -> None:
-        present = self._clock()
+        present = self._timer()
         for running, began in self._running.values():
             running.seconds = present - began
         self._session.running = [running for running, _ in self._running.values()]
         self._session.updated, self._session.seconds = now(), present - self._began
-        with suppress(StoreError):  # on a full disk: the runs themselves report what matters
+        with suppress(StoreError):  # on a full disk; the runs report that themselves
             write_whole(self._file, json.dumps(self._session.to_json(), indent=1) + "\n")
-        self._next_at = self._clock() + _EVERY_S
+        self._next_at = self._timer() + _EVERY_S
 
 
 @contextmanager
@@ -180,15 +179,15 @@ def session_file(
     results: Path,
     experiment: str,
     listener: ProgressListener,
-    clock: Callable[[], float] = time.monotonic,
+    timer: Callable[[], float] = time.monotonic,
 ) -> Iterator[ProgressListener]:
-    """Yield a listener that others can follow while the block goes on, and that passes all on.
+    """Yield a listener that writes a session file during the block, and forwards every call.
 
     Args:
         results: the folder of results.
         experiment: its name.
         listener: to which every call is forwarded.
-        clock: seconds of a clock that never goes back.
+        timer: seconds of a timer that never goes back.
 
     Raises:
         StoreError: if the folder cannot be written to.
@@ -201,7 +200,7 @@ def session_file(
             lock.acquire(timeout=0)
         except Timeout as error:
             raise StoreError(f"{file}: is of another call with this process id") from error
-    session, is_over = SessionFile(listener, file, experiment, clock), threading.Event()
+    session, is_over = SessionFile(listener, file, experiment, timer), threading.Event()
     refreshing = threading.Thread(target=_refresh, args=(session, is_over), daemon=True)
     refreshing.start()
     try:
@@ -221,10 +220,10 @@ def _refresh(session: SessionFile, is_over: threading.Event) -> None:
 def sessions(results: Path) -> list[Session]:
     """Return the calls of ``ablate run`` on a folder of results, the oldest first.
 
-    Of a call that was killed the file is returned once, with ``is_alive`` False, and removed.
+    A call that was killed is returned once, with ``is_alive`` False; its file is then removed.
     """
-    known = (_read(file) for file in _folder(results).glob("*.json"))
-    return sorted(filter(None, known), key=lambda session: (session.began, session.pid))
+    all_sessions = filter(None, map(_read, _folder(results).glob("*.json")))
+    return sorted(all_sessions, key=lambda session: (session.began, session.pid))
 
 
 def _read(file: Path) -> Session | None:
@@ -238,10 +237,8 @@ def _read(file: Path) -> Session | None:
     lock = FileLock(file.with_suffix(".lock"), thread_local=False)
     try:
         lock.acquire(timeout=0)
-    except Timeout:
+    except OSError:  # the call holds it (Timeout), or the folder does not allow locks
         return session
-    except OSError:
-        return session  # on a folder without locks or rights nothing else is known
     session.is_alive = False
     _remove(file)
     lock.release()

@@ -1,18 +1,18 @@
-"""Speeds that were measured when the runs of their row were done already."""
+"""Adding speeds to the records of runs that were done before their row was measured."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from ablate.runner.devices import Device
-from ablate.runner.probe import columns
+from ablate.runner.probe import record_sections
 from ablate.runner.staleness import other_machine
 from ablate.runner.task import Task
 from ablate.store import Store
 
 
 def lacks_speed(task: Task, store: Store, device: Device) -> bool:
-    """Return whether a run was done before its row was measured by the machine that made it."""
+    """Return whether a record lacks the speed that the same machine has measured since."""
     record = store.load(task.key)
     if record is None or record["status"] != "done" or "speed" in record:
         return False
@@ -20,14 +20,14 @@ def lacks_speed(task: Task, store: Store, device: Device) -> bool:
 
 
 def add_speeds(tasks: Iterable[Task], store: Store, device: Device) -> None:
-    """Complete the records of runs that were done before their row was measured."""
+    """Add measured speeds to the records that lack them."""
     for task in tasks:
         if lacks_speed(task, store, device):
             _add_speed(task, store)
 
 
 def update_speeds(tasks: Iterable[Task], attempts: Mapping[str, Task], store: Store) -> None:
-    """Write what was measured of rows into the records of their runs that were done before."""
+    """Write the speeds of rows that were measured now into the records of their earlier runs."""
     for task in tasks:
         record, probe = store.load(task.key), store.load_probe(task.probe)
         is_new = probe is not None and probe.get("session") == attempts[task.probe].session
@@ -36,6 +36,8 @@ def update_speeds(tasks: Iterable[Task], attempts: Mapping[str, Task], store: St
 
 
 def _add_speed(task: Task, store: Store) -> None:
-    """Write what was measured of a row into the record of a run that is done."""
+    """Write the speed of a row into the record of a run that is done."""
     with store.lock(task.key):
-        store.save({**(store.load(task.key) or {}), **columns(store.load_probe(task.probe) or {})})
+        store.save(
+            {**(store.load(task.key) or {}), **record_sections(store.load_probe(task.probe) or {})}
+        )

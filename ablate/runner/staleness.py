@@ -1,4 +1,4 @@
-"""Whether a stored record is what this code, on this machine, would make again."""
+"""Whether a stored record was made by this code, these libraries and this kind of machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PACKAGE = Path(__file__).parents[1]
 def stale_reason(record: Mapping[str, Any], device: Device) -> str | None:
     """Return why a record is not of this code and machine, in words; None if it is.
 
-    A run's identity covers what was asked for and not the code that did it: a record made before a
+    A run's identity covers its spec and not the code that executed it: a record made before a
     change of the code is no evidence about the code after it.
 
     Args:
@@ -72,15 +72,13 @@ def _other_code(git: Mapping[str, Any]) -> str | None:
 
 
 def other_machine(record: Mapping[str, Any], device: Device) -> str | None:
-    """Return in which way a run was made with other libraries or hardware; None if with these."""
+    """Return which library or hardware of a run differs from the present; None if none does."""
     versions, hardware = _present(device)
     its_versions, its_hardware = record.get("versions", {}), record.get("hardware", {})
     for name in {**versions, **its_versions}:
         if versions.get(name) != its_versions.get(name):
-            return (
-                f"it was made with {name} {its_versions.get(name)}, and here is "
-                f"{versions.get(name)}"
-            )
+            here = f"here is {versions.get(name)}"
+            return f"it was made with {name} {its_versions.get(name)}, and {here}"
     for key in ("device_name", "cpu", "cpu_kind"):
         if its_hardware.get(key) != hardware[key]:
             return f"it was made on {its_hardware.get(key)}, and here is {hardware[key]}"
@@ -95,13 +93,13 @@ def _present(device: Device) -> tuple[dict[str, str], dict[str, Any]]:
 
 @cache
 def _differs(commit: str) -> bool:
-    """Return whether the package of a commit differs from the one here, or cannot be seen."""
+    """Return whether the package of a commit differs from this one, or git cannot tell."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             ["git", "-C", str(_PACKAGE), "diff", "--quiet", commit, "--", "."],
             capture_output=True,
             timeout=10,
         )
     except (OSError, subprocess.TimeoutExpired):
         return True
-    return done.returncode != 0
+    return process.returncode != 0

@@ -19,7 +19,7 @@ from ablate.training import Progress
 
 @dataclass(frozen=True)
 class Task:
-    """One thing to do in a process of its own.
+    """A probe or a training run for a worker process.
 
     Attributes:
         action: measure the speed and memory of a row, or train and measure a run.
@@ -31,22 +31,22 @@ class Task:
         precision: ``auto`` resolved.
         results: the folder of results.
         probe: the key of the row's probe; of a probe, its own.
-        session: of a probe: when the rows began to take turns.
-        round: of a probe: how often the row has had its turn; the first has a process of its own.
+        session: of a probe: its name, which begins with the time.
+        round: of a probe: its number, from 0; the first round has a process of its own.
         n_rounds: of a probe: how many rounds there will be; 0 while that is not known.
         engine: how training steps are executed, and tokens of translations written.
         eager_key: the hash that a run has with the eager engine; empty: the same.
-        engine_note: why with this engine, if another one was asked for and failed.
+        engine_note: why this engine is used, if another one was requested and failed.
         micro_batch_factor: how many times smaller than usual the parts of a batch are, so that
             they fit into memory.
-        isolation: what it must have for itself.
-        fresh: whether to begin again even where there is a result.
+        isolation: what it must not share with other tasks.
+        fresh: whether to begin again even if there is a result.
         runs_per_process: tasks that share the process, this one included.
         memory_mib: the most memory that it will reserve; infinite if that is not known.
         seconds: how long it will train alone on its device; infinite if that is not known.
         corpus_fingerprint: of the content that the run's hash covers; empty: any.
-        plugins: what the worker loads: those that the run uses a part of, unless given; it must
-            not see the others, because the run's hash does not cover them.
+        plugins: that the worker loads; by default those whose parts the run uses. It must not see
+            others, because the run's hash does not cover them.
     """
 
     action: Literal["probe", "train"]
@@ -75,7 +75,7 @@ class Task:
 
     def __post_init__(self) -> None:
         if self.plugins is None:
-            object.__setattr__(self, "plugins", _used(self.spec))
+            object.__setattr__(self, "plugins", _used_plugins(self.spec))
 
     @property
     def seed(self) -> int:
@@ -89,7 +89,7 @@ class Task:
 
     @property
     def fallbacks(self) -> dict[str, Any]:
-        """Return what is executed otherwise than was asked for, because that failed."""
+        """Return the fields that differ from the request because that failed."""
         changes: dict[str, Any] = {}
         if self.micro_batch_factor > 1:
             changes["micro_batch_factor"] = self.micro_batch_factor
@@ -98,10 +98,10 @@ class Task:
         return changes
 
     def with_fallbacks(self, changes: Mapping[str, Any]) -> Task:
-        """Return the task with ``changes`` of another one, and the isolation that they ask for.
+        """Return the task with the fallbacks of another one, and the isolation that they need.
 
-        With the eager engine it is another run where that draws other random numbers; engines of
-        several devices draw the same.
+        With the eager engine it may be another run, because that may draw other random numbers;
+        engines of several devices draw the same.
         """
         task = self
         if changes.get("engine_note"):
@@ -124,8 +124,8 @@ class Task:
             return self.results / "probes" / f"{self.key}.log"
         return self.results / "runs" / self.key / "log.txt"
 
-    def record(self, status: str, error: str | None = None, **known: Any) -> dict[str, Any]:
-        """Return a record of the run: what was asked for, how it ended, what is known of it."""
+    def record(self, status: str, error: str | None = None, **fields: Any) -> dict[str, Any]:
+        """Return a record of the run: the request, how it ended, and what else is fields."""
         return {
             "schema": SCHEMA,
             "hash": self.key,
@@ -136,7 +136,7 @@ class Task:
             "error": error,
             "spec": self.spec,
             "plugins": [{"name": p.name, "sha256": p.sha256} for p in self.plugins or ()],
-            **known,
+            **fields,
         }
 
     def to_line(self) -> str:
@@ -174,7 +174,7 @@ class TaskFinished:
 
     Attributes:
         key: of the task.
-        failure: why it has left no result; None if it has, be that a run that diverged.
+        failure: why there is no result; None if there is one, even that the run diverged.
         reason: of the failure, in one line.
     """
 
@@ -189,7 +189,7 @@ class ProcessExited:
 
     Attributes:
         status: its exit status; less than 0 if a signal has killed it.
-        lost: why it is gone together with its machine; empty if it is not.
+        lost: why its machine is lost, too; empty if it is not.
     """
 
     status: int
@@ -226,7 +226,7 @@ _MESSAGES: dict[str, type[Message]] = {
 }
 
 
-def _used(spec: dict[str, Any]) -> tuple[Plugin, ...]:
+def _used_plugins(spec: dict[str, Any]) -> tuple[Plugin, ...]:
     if not plugins():
         return ()
     used = outside(RunSpec.model_validate(spec)).values()

@@ -1,16 +1,16 @@
 """A worker process: groups of tasks from standard input, messages to standard output.
 
-Started as ``python -m ablate.runner``; an empty line ends a group, whose tasks are done by turns. A
-number that comes later is how many cores the group may keep busy from then on; before, it is one.
+Started as ``python -m ablate.runner``; an empty line ends a group, whose tasks take turns. A later
+line with a number changes how many cores the group may keep busy, which is one at first.
 
-To import PyTorch takes seconds, so that is done once: on Linux each group gets a fork of this
-process, which has not computed anything. Nothing that a group does, not even its death, reaches the
-next one. The process does a group itself, and ends, on other systems, to measure memory, which a
-fork shares, and if an import has opened a GPU, which no fork can use.
+Importing PyTorch takes seconds and is done once: on Linux each group gets a fork of this process,
+which has not computed anything, so that no group affects the next one, even if it crashes. The
+process executes a group itself, and then ends, on other systems; to measure memory, which a fork
+shares; and if an import has opened a GPU, which no fork can use.
 
-A group ends with 0 when all its tasks have sent their endings, be those failures, with 1 when a
-failure ended the process under the others, and with 130 when it was asked to stop. It never
-outlives the process that started the worker.
+The exit status of a group is 0 when all of its tasks have sent how they ended, failures included; 1
+when the failure of one task ended the process of all; and 130 when it was asked to stop. A group
+never outlives the process that started the worker.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ import torch
 
 from ablate.errors import RunError, StoppedError
 from ablate.processes import die_with_parent
-from ablate.registry import PluginError, adopt
-from ablate.runner.devices import compute_deterministically, n_cores
+from ablate.registry import PluginError
+from ablate.runner.devices import n_cores
 from ablate.runner.failures import failure_of, reason_of
 from ablate.runner.interleaving import Interleaver
 from ablate.runner.probe import probe_one
 from ablate.runner.provenance import git
+from ablate.runner.ranks import set_up
 from ablate.runner.run import run_one
 from ablate.runner.run_log import RunLog
 from ablate.runner.staleness import code_digest
@@ -50,18 +51,18 @@ _Send = Callable[[Message], None]
 def main() -> int:
     """Do groups of tasks until there are no more; return the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for of_this_code in (code_digest, git):  # its files may change before a fork needs to know
-        of_this_code()
+    code_digest()  # cached, as is `git`: the files may change before a fork needs the results
+    git()
     send = _message_channel()
     for tasks in _groups():
-        if sys.platform != "linux" or _counts_memory(tasks[0]) or has_open("/dev/nvidia"):
-            return _work(tasks, send)
+        if sys.platform != "linux" or _counts_memory(tasks[0]) or has_open_file("/dev/nvidia"):
+            return _execute_group(tasks, send)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until there is a handler
         worker = os.getpid()
         fork = os.fork()
         if fork == 0:
             die_with_parent(worker)
-            _end_at_once(_work(tasks, send))
+            _end_at_once(_execute_group(tasks, send))
         status, is_stopped = _wait_for(fork)
         if is_stopped:
             return StoppedError.exit_status
@@ -84,7 +85,7 @@ def _groups() -> Iterator[list[Task]]:
 
 
 def _standard_input() -> io.FileIO:
-    """Return standard input, of which nothing is read ahead: a fork may have to read on."""
+    """Return standard input without a buffer: what it read ahead would be lost to the forks."""
     return io.FileIO(sys.stdin.fileno(), closefd=False)
 
 
@@ -92,25 +93,29 @@ def _counts_memory(task: Task) -> bool:
     return task.action == "probe" and task.round == 0
 
 
-def has_open(start: str) -> bool:
-    """Return whether the process holds a file open whose path begins so; of Linux."""
+def has_open_file(start: str) -> bool:
+    """Return whether the process has a file open whose path begins with ``start``; on Linux."""
     for file in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # that of the listing itself is closed again
+        with suppress(OSError):  # the descriptor of the listing itself is closed again
             if str(file.readlink()).startswith(start):
                 return True
     return False
 
 
 def _wait_for(fork: int) -> tuple[int, bool]:
-    """Wait for a fork, to which SIGTERM is passed on; return how it ended, and whether that was."""
+    """Wait for a fork, and forward SIGTERM to it.
+
+    Returns:
+        The fork's exit status, and whether there was a SIGTERM.
+    """
     received: list[int] = []
 
-    def pass_on(number: int, _: object) -> None:
+    def forward(number: int, _: object) -> None:
         received.append(number)
         with suppress(ProcessLookupError):  # it has just ended
             os.kill(fork, number)
 
-    before = signal.signal(signal.SIGTERM, pass_on)
+    before = signal.signal(signal.SIGTERM, forward)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     _, status = os.waitpid(fork, 0)
     signal.signal(signal.SIGTERM, before)
@@ -125,7 +130,7 @@ def _end_at_once(status: int) -> NoReturn:
     os._exit(status)
 
 
-def _work(tasks: Sequence[Task], send: _Send) -> int:
+def _execute_group(tasks: Sequence[Task], send: _Send) -> int:
     """Do the tasks of a group; return the exit status."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -133,13 +138,9 @@ def _work(tasks: Sequence[Task], send: _Send) -> int:
     _log_to(tasks[0].log)
     cores = _Cores()
     threading.Thread(target=cores.listen, daemon=True).start()
-    torch.set_num_threads(1)
-    if tasks[0].device == "cuda":
-        compute_deterministically()
     try:
-        for plugin in tasks[0].plugins or ():
-            adopt(plugin)
-        _do(tasks, send, stop.is_set, cores)
+        set_up(tasks[0])
+        _execute_tasks(tasks, send, stop.is_set, cores)
     except StoppedError:
         return StoppedError.exit_status
     except PluginError as error:
@@ -147,9 +148,11 @@ def _work(tasks: Sequence[Task], send: _Send) -> int:
     return 0
 
 
-def _do(tasks: Sequence[Task], send: _Send, is_stopped: Callable[[], bool], cores: _Cores) -> None:
+def _execute_tasks(
+    tasks: Sequence[Task], send: _Send, is_stopped: Callable[[], bool], cores: _Cores
+) -> None:
     if len(tasks) == 1:
-        send(_do_one(tasks[0], send, is_stopped, cores))
+        send(_execute_task(tasks[0], send, is_stopped, cores))
         return
     interleaver = Interleaver(torch.device(tasks[0].device))
 
@@ -158,22 +161,22 @@ def _do(tasks: Sequence[Task], send: _Send, is_stopped: Callable[[], bool], core
         return is_stopped()
 
     def take_part(task: Task) -> None:
-        ending = _do_one(task, send, should_stop, cores)
+        ending = _execute_task(task, send, should_stop, cores)
         send(ending)
         if ending.failure in ("memory", "engine"):
-            # A capture may have failed half-way, after which no other run computes correctly
+            # A capture may have been interrupted, after which no other run computes correctly
             _end_at_once(RunError.exit_status)
 
     interleaver.run([partial(take_part, task) for task in tasks])
 
 
-def _do_one(
+def _execute_task(
     task: Task, send: _Send, should_stop: Callable[[], bool], cores: Callable[[], int]
 ) -> TaskFinished:
     """Do a task; return how it ended.
 
     Raises:
-        StoppedError: if ``should_stop`` said so.
+        StoppedError: if ``should_stop`` returned True.
     """
     store, log = Store(task.results), RunLog(task)
 
@@ -201,7 +204,7 @@ def _do_one(
 
 
 def _message_channel() -> _Send:
-    """Take standard output for messages; what libraries print there goes to the log."""
+    """Reserve standard output for messages; what libraries print there goes to the log."""
     sys.stdout.flush()
     channel: TextIO = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -222,21 +225,21 @@ def _log_to(file: Path) -> None:
 
 
 class _Cores:
-    """How many cores the group may keep busy, of those that there are: call it to know."""
+    """The number of cores that the group may keep busy; a call returns the present one."""
 
     def __init__(self) -> None:
-        self._n = 1
-        self._most = n_cores()  # there may be more runs at a time than cores
+        self._n_granted = 1
+        self._n_present = n_cores()  # may be less than what is granted
 
     def __call__(self) -> int:
-        return min(self._n, self._most)
+        return min(self._n_granted, self._n_present)
 
     def listen(self) -> None:
         """Read changes, and end the process at once when standard input ends.
 
-        That it does with the process that started the worker, elsewhere than on Linux, and if we
-        asked Linux too late. What is read is for this group until the writer knows that it is over.
+        Standard input ends with the process that started the worker. This is how a worker ends on
+        other systems than Linux, and if the parent died before `die_with_parent`.
         """
         for line in iter(_standard_input().readline, b""):
-            self._n = int(line)
+            self._n_granted = int(line)
         os._exit(1)

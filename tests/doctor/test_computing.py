@@ -205,11 +205,7 @@ def test_a_gpu_whose_captures_fail_raises_what_a_process_reports(
     [(1.0, "ok", "took"), (1.1, "warning", "wrong numbers"), (None, "warning", "no C++ compiler")],
 )
 def test_compilers_are_tried(
-    monkeypatch: pytest.MonkeyPatch,
-    target: Target,
-    scale: float | None,
-    outcome: str,
-    reason: str,
+    monkeypatch: pytest.MonkeyPatch, target: Target, scale: float | None, outcome: str, reason: str
 ) -> None:
     def compiled(work: Any) -> Any:
         if scale is None:

@@ -53,7 +53,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(torch.cuda, "device_count", count)
     monkeypatch.setattr(torch.cuda, "mem_get_info", memory)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-    monkeypatch.setattr(hardware, "listed", lambda: state.cards)
+    monkeypatch.setattr(hardware, "query_gpus", lambda: state.cards)
     monkeypatch.setattr(os, "getloadavg", lambda: (state.load, 0.0, 0.0))
     monkeypatch.setattr(devices, "n_cores", lambda: 4)
     monkeypatch.setattr(hardware, "_free_gib", lambda: state.free_kib / 2**20)
@@ -66,18 +66,16 @@ def test_an_idle_cpu_is_ok(machine: SimpleNamespace, target: Target) -> None:
     assert (result.figures["cores"], result.figures["free_gib"]) == (4, 16.0)
 
 
-def test_a_busy_cpu_is_a_warning(machine: SimpleNamespace, target: Target) -> None:
-    machine.load = 2.1
+@pytest.mark.parametrize(
+    ("name", "value", "reason"), [("load", 2.1, "2.1 cores busy"), ("free_kib", 2**20, "oom")]
+)
+def test_a_busy_cpu_or_little_memory_is_a_warning(
+    name: str, value: float, reason: str, machine: SimpleNamespace, target: Target
+) -> None:
+    setattr(machine, name, value)
     result = hardware.cpu(target)
     assert result.outcome == "warning"
-    assert "2.1 cores busy" in result.sentence
-
-
-def test_little_memory_is_a_warning(machine: SimpleNamespace, target: Target) -> None:
-    machine.free_kib = 2**20
-    result = hardware.cpu(target)
-    assert result.outcome == "warning"
-    assert "oom" in result.sentence
+    assert reason in result.sentence
 
 
 def test_a_system_that_does_not_tell_of_memory_is_ok(
@@ -103,19 +101,16 @@ def test_a_machine_without_gpus_has_none(machine: SimpleNamespace, target: Targe
     assert hardware.gpus(replace(target, devices="cpu")).outcome == "not applicable"
 
 
+@pytest.mark.parametrize(
+    ("n_gpus", "reason"), [(0, "no GPU that PyTorch can use"), (1, "this machine has cuda:0")]
+)
 def test_a_gpu_that_was_asked_for_and_is_missing_is_broken(
-    machine: SimpleNamespace, target: Target
+    n_gpus: int, reason: str, machine: SimpleNamespace, target: Target
 ) -> None:
+    machine.n_nvml = machine.n_cuda = n_gpus
     result = hardware.gpus(replace(target, devices="cuda:1"))
     assert result.outcome == "broken"
-    assert "no GPU that PyTorch can use" in result.sentence
-
-
-def test_one_gpu_too_few_is_broken(machine: SimpleNamespace, target: Target) -> None:
-    machine.n_nvml = machine.n_cuda = 1
-    result = hardware.gpus(replace(target, devices="cuda:1"))
-    assert result.outcome == "broken"
-    assert "this machine has cuda:0" in result.sentence
+    assert reason in result.sentence
 
 
 def test_gpus_are_counted(machine: SimpleNamespace, target: Target) -> None:
@@ -206,7 +201,7 @@ def test_nvidia_smi_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         return SimpleNamespace(returncode=0, stdout=PROCESSES if is_processes else LISTED)
 
     monkeypatch.setattr(subprocess, "run", run)
-    first, second = nvidia_smi.listed() or []
+    first, second = nvidia_smi.query_gpus() or []
     assert first.processes == ("1234 python3, 38.1 GiB", "77 a, b, 0.0 GiB")
     assert (first.busy_percent, first.is_mig) == (35, False)
     assert second == Gpu(
@@ -224,4 +219,4 @@ def test_without_nvidia_smi_nothing_is_listed(monkeypatch: pytest.MonkeyPatch, h
         return SimpleNamespace(returncode=9, stdout="No devices were found\n")
 
     monkeypatch.setattr(subprocess, "run", run)
-    assert nvidia_smi.listed() is None
+    assert nvidia_smi.query_gpus() is None

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from ablate.doctor.isolation import in_a_process
+from ablate.doctor.isolation import run_in_process
 from ablate.doctor.results import CheckResult, Target, ok
 
 pytestmark = pytest.mark.e2e
 
 
 def _of(code: str, target: Target, limit_s: float = 30.0, **environment: str) -> CheckResult:
-    return in_a_process("speed", target, limit_s, environment, [sys.executable, "-c", code])
+    return run_in_process("speed", target, limit_s, environment, [sys.executable, "-c", code])
 
 
 def test_a_result_comes_back_whole(target: Target) -> None:

@@ -12,13 +12,9 @@ import pytest
 import ablate
 from ablate.doctor import software
 from ablate.doctor.results import Target
-from ablate.doctor.software import Declared, allows, requirement
+from ablate.doctor.software import Requirements, allows, parse_requirement
 
 ROOT = Path(__file__).parents[2]
-
-
-def _declare(monkeypatch: pytest.MonkeyPatch, declared: Declared | None) -> None:
-    monkeypatch.setattr(software, "_declared", lambda: declared)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +47,7 @@ def test_what_cannot_be_compared_is_an_error(version_range: str, present: str) -
 def test_every_requirement_of_ours_can_be_read() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     for text in project["dependencies"]:
-        name, version_range = requirement(text)
+        name, version_range = parse_requirement(text)
         assert f"{name}{version_range}" == text.replace(" ", "")
         assert allows(version_range, metadata.version(name))
     assert allows(project["requires-python"], platform.python_version())
@@ -75,7 +71,8 @@ def test_an_old_python_is_broken(monkeypatch: pytest.MonkeyPatch, target: Target
 def test_missing_and_old_libraries_are_broken_together(
     monkeypatch: pytest.MonkeyPatch, target: Target
 ) -> None:
-    _declare(monkeypatch, Declared(">=3.11", {"no-such-thing": ">=1", "numpy": ">=99"}, "a file"))
+    required = Requirements(">=3.11", {"no-such-thing": ">=1", "numpy": ">=99"}, "a file")
+    monkeypatch.setattr(software, "_requirements", lambda: required)
     result = software.libraries(target)
     assert result.outcome == "broken"
     assert "no-such-thing is missing; numpy" in result.sentence

@@ -1,4 +1,4 @@
-"""Blessing: what is said before training, what is trained, what is refused."""
+"""Blessing: the forecast before training, which runs are trained, which checks are refused."""
 
 from __future__ import annotations
 
@@ -64,10 +64,7 @@ def bless(bench: Bench, seeds: Sequence[int] = SEVEN, **options: Any) -> gating.
 
 @pytest.mark.parametrize("fresh", [False, True])
 def test_what_can_be_promised_is_said_before_training_and_after_three_seeds(
-    bench: Bench,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    fresh: bool,
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fresh: bool
 ) -> None:
     trained = trainer(bench, NARROW, monkeypatch)
     assert bless(bench, fresh=fresh).exit_status == 0
@@ -193,8 +190,7 @@ def test_a_measure_that_no_run_has_is_reported_after_the_first_runs(
 def test_a_gate_without_seeds_takes_new_ones(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = trainer(bench, NARROW, monkeypatch)
     bless(bench)
-    options = RunOptions(device="cpu", results=bench.store.results, engine="eager")
-    assert gating.gate(bench.spec, bench.reference, options).passed
+    assert bench.gate(is_stored=False, device="cpu", engine="eager").passed
     assert trained.trained[2:] == [[8, 9, 10]]
     assert trained.options[-1].engine == "eager"
 
@@ -204,21 +200,19 @@ def test_the_experiments_seeds_are_taken_where_they_are_new(
 ) -> None:
     trained = trainer(bench, NARROW, monkeypatch)
     bless(bench, range(4, 11))
-    options = RunOptions(device="cpu", results=bench.store.results)
-    assert gating.gate(bench.spec, bench.reference, options).passed
+    assert bench.gate(is_stored=False, device="cpu").passed
     assert trained.trained[-1] == [1, 2, 3]
 
 
 def test_seeds_that_were_blessed_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer(bench, NARROW, monkeypatch)
     bless(bench)
-    options = RunOptions(seeds=[7, 8, 9], device="cpu", results=bench.store.results)
     reason = (
         r"the check 'bleu' is about new seeds, and seed 7 blessed it; .* 'paired' .*"
         r"3 seeds \(7, 8, 9\); new ones are --seeds 8,9,10"
     )
     with pytest.raises(SpecError, match=reason):
-        gating.gate(bench.spec, bench.reference, options)
+        bench.gate(is_stored=False, seeds=[7, 8, 9], device="cpu")
 
 
 def test_seeds_of_a_pilot_neither_bless_nor_judge(
@@ -230,9 +224,8 @@ def test_seeds_of_a_pilot_neither_bless_nor_judge(
         bless(bench)
     assert trained.trained == []
     bless(bench, range(3, 8))
-    options = RunOptions(seeds=[1, 8, 9], device="cpu", results=bench.store.results)
     with pytest.raises(SpecError, match="a pilot has used seed 1; the gate has 3 seeds"):
-        gating.gate(bench.spec, bench.reference, options)
+        bench.gate(is_stored=False, seeds=[1, 8, 9], device="cpu")
     assert read(bench.reference).reference.new_seeds() == (8, 9, 10)
 
 

@@ -85,6 +85,13 @@ def verdict(reference: Reference, of: Evidence, seeds: Sequence[int] = SEEDS) ->
     return judged
 
 
+def failure_of(reference: Reference, of: Evidence, seeds: Sequence[int] = SEEDS) -> str:
+    """Return why the check of a reference fails."""
+    failure = verdict(reference, of, seeds).failure
+    assert failure is not None
+    return failure
+
+
 def new(bleu: Sequence[float]) -> Evidence:
     """Return runs of the baseline with new seeds."""
     return evidence({"baseline": bleu}, first=NEW[0])
@@ -118,9 +125,7 @@ def test_a_loss_is_reported_with_the_number_the_tolerance_and_by_how_much(bleu: 
 
 
 def test_a_gain_that_chance_does_not_explain_fails_too(bleu: Reference) -> None:
-    failure = verdict(bleu, new([43.2, 43.4, 43.6]), NEW).failure
-    assert failure is not None
-    assert failure.endswith("too high")
+    assert failure_of(bleu, new([43.2, 43.4, 43.6]), NEW).endswith("too high")
 
 
 def test_where_less_is_better_more_is_the_loss() -> None:
@@ -149,9 +154,7 @@ def test_a_run_that_is_not_done_fails_with_its_reason(bleu: Reference) -> None:
 
 
 def test_a_value_without_bound_fails(bleu: Reference) -> None:
-    failure = verdict(bleu, new([41.0, float("inf"), 41.0]), NEW).failure
-    assert failure is not None
-    assert "it is no number" in failure
+    assert "it is no number" in failure_of(bleu, new([41.0, float("inf"), 41.0]), NEW)
 
 
 def test_seeds_that_all_agree_must_be_met_exactly() -> None:
@@ -197,16 +200,14 @@ def test_the_same_bits_hold(losses: Reference) -> None:
 def test_the_last_bit_of_one_loss_is_seen(losses: Reference) -> None:
     off = float.fromhex((6.8).hex()[:-4] + "4p+2")
     assert off != 6.8
-    judged = verdict(losses, evidence({"baseline": [41.0]}, [7.0, 6.9, off]))
-    assert judged.failure is not None
-    assert "train_loss of step 3 of baseline with seed 1 is" in judged.failure
-    assert "where the reference has 6.8" in judged.failure
-    assert "1 of 3 numbers differ); bit for bit was asked" in judged.failure
+    failure = failure_of(losses, evidence({"baseline": [41.0]}, [7.0, 6.9, off]))
+    assert "train_loss of step 3 of baseline with seed 1 is" in failure
+    assert "where the reference has 6.8" in failure
+    assert "1 of 3 numbers differ); bit for bit was asked" in failure
 
 
 def test_the_first_step_that_differs_is_reported(losses: Reference) -> None:
-    failure = verdict(losses, evidence({"baseline": [41.0]}, [7.0, 6.8, 1.0])).failure
-    assert failure is not None
+    failure = failure_of(losses, evidence({"baseline": [41.0]}, [7.0, 6.8, 1.0]))
     assert failure.startswith("train_loss of step 2 of baseline with seed 1 is 6.8 where")
 
 
@@ -224,8 +225,7 @@ def test_another_kind_of_machine_is_reported_and_compared_within_a_tolerance(
     equal = verdict(losses, evidence({"baseline": [41.0]}, [7.0, 6.9, 6.8], cpu="Abacus 10"))
     assert (equal.measured, equal.remarks) == ("the same", judged.remarks)
     far = evidence({"baseline": [41.0]}, [7.0, 6.91, 6.8], cpu="Abacus 10")
-    failure = verdict(losses, far).failure
-    assert failure is not None
+    failure = failure_of(losses, far)
     assert "train_loss of step 2" in failure
     assert "0.14% off" in failure
     assert "0.03% is tolerated on another kind of machine" in failure
@@ -249,9 +249,7 @@ def test_any_number_of_a_record_can_be_asked_for_exactly() -> None:
     reference = blessed(evidence({"baseline": TINY}), nll=check)
     assert verdict(reference, evidence({"baseline": TINY})).passed
     changed = evidence({"baseline": [TINY[0], 41.53]})
-    failure = verdict(reference, changed).failure
-    assert failure is not None
-    assert failure.startswith("dev.nll of baseline with seed 2 is")
+    assert failure_of(reference, changed).startswith("dev.nll of baseline with seed 2 is")
 
 
 def test_only_the_cpu_blesses_exactly() -> None:
@@ -295,8 +293,7 @@ def test_an_effect_that_is_small_unsure_or_the_other_way_fails(
     none: list[float], short: str
 ) -> None:
     reference = blessed(evidence(CONFIRMED), worse=WORSE)
-    failure = verdict(reference, evidence({**CONFIRMED, "none": none})).failure
-    assert failure is not None
+    failure = failure_of(reference, evidence({**CONFIRMED, "none": none}))
     assert failure.startswith("none is not shown to be worse than baseline by at least 3 in")
     assert short in failure
     assert failure.endswith("short of the claim")
@@ -321,9 +318,7 @@ def test_better_and_near_are_claims_too() -> None:
     near = better.model_copy(update={"claim": "near", "margin": 2.5})
     assert verdict(blessed(gain, near=near), gain).passed
     closer = evidence({"baseline": [41.0, 41.5, 40.5], "none": [43.0, 44.0, 42.4]})
-    failure = verdict(blessed(gain, near=near), closer).failure
-    assert failure is not None
-    assert "within 2.5 of baseline" in failure
+    assert "within 2.5 of baseline" in failure_of(blessed(gain, near=near), closer)
 
 
 def test_an_effect_of_at_least_nothing_must_still_be_one() -> None:
@@ -346,9 +341,7 @@ def test_a_row_that_diverges_is_worse_than_any_number() -> None:
     assert judged.remarks == ("1, 2, 3 diverged, which is worse than any number",)
     assert verdict(blessed(diverged, worse=WORSE), diverged).passed
     one_left = evidence({**CONFIRMED, "none": [-1.0, -1.0, 28.0]})
-    failure = verdict(reference, one_left).failure
-    assert failure is not None
-    assert "has no interval" in failure
+    assert "has no interval" in failure_of(reference, one_left)
 
 
 def test_a_baseline_that_diverges_shows_nothing() -> None:
@@ -462,11 +455,7 @@ def _worse(seeds: int = 3, margin: float = 3.0, claim: Any = "worse", **terms: A
         (_losses(), _losses(rtol=1e-4), []),
         (_losses(), _losses(rtol=1e-3), ["rtol_other_machine would rise from 0.0003 to 0.001"]),
         (_losses(), _losses(steps=2), ["steps would fall from 3 to 2"]),
-        (
-            _losses(seeds=2),
-            _losses(),
-            ["seeds would fall from 2 to 1", "fewer seeds, from 2 to 1"],
-        ),
+        (_losses(seeds=2), _losses(), ["seeds would fall from 2 to 1", "fewer seeds, from 2 to 1"]),
         (_worse(), _worse(margin=4.0), []),
         (_worse(), _worse(margin=2.0), ["worse: margin would fall from 3.0 to 2.0"]),
         (_worse(), _worse(confidence=0.9), ["confidence would fall from 0.95 to 0.9"]),

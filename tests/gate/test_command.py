@@ -225,10 +225,7 @@ def test_runs_that_are_not_the_blessed_ones_are_reported(bench: Bench) -> None:
     assert gated.passed
     assert [
         remark.partition(" is not the run that was blessed")[0] for remark in gated.remarks
-    ] == [
-        "baseline",
-        "none",
-    ]
+    ] == ["baseline", "none"]
 
 
 def test_mistakes_of_the_reference_are_reported_at_their_place(bench: Bench) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from ablate.api import RunOptions, gating
+from ablate.api import gating
 from ablate.errors import SpecError
 from ablate.gate.check import KINDS, Blessing, Check, Context, Result
 from ablate.gate.evidence import Evidence, UnfitError
@@ -34,8 +34,8 @@ def kind() -> Iterator[type[Check]]:
         blessed: FloorBlessing | None = None
 
         @property
-        def looser(self) -> dict[str, Literal["higher", "lower"]]:
-            return {**super().looser, "lowest": "lower"}
+        def loosening_terms(self) -> dict[str, Literal["higher", "lower"]]:
+            return {**super().loosening_terms, "lowest": "lower"}
 
         def bless(self, evidence: Evidence, context: Context) -> FloorBlessing:
             value = min(evidence.values(self.row, self.measure, context.seeds))
@@ -100,7 +100,7 @@ def test_what_it_cannot_bless_what_was_edited_and_what_is_loosened_are_reported(
 def test_its_keys_are_checked_as_those_of_the_others(bench: Bench) -> None:
     bench.edit("lowest", "lowset")
     with pytest.raises(SpecError, match=r"floor\.lowset: unknown option; did you mean 'lowest'"):
-        gating.gate(bench.spec, bench.reference, RunOptions(results=bench.store.results))
+        bench.gate(is_stored=False)
 
 
 def test_two_kinds_have_two_names(kind: type[Check]) -> None:

@@ -108,10 +108,7 @@ def test_a_check_is_read_from_top_to_bottom() -> None:
             ["'steps' is for the measure train_loss; dev.nll has one number"],
         ),
         ("checks: {a: {kind: statistical}}", ["checks.a: needs 'measure'"]),
-        (
-            "checks: {a: {kind: statistical, measure: dev.nll}}",
-            ["checks.a: needs 'min_effect'"],
-        ),
+        ("checks: {a: {kind: statistical, measure: dev.nll}}", ["checks.a: needs 'min_effect'"]),
         (
             "checks: {a: {kind: statistical, measure: train.steps, min_effect: 1}}",
             ["whether more of 'train.steps' is better is not known; say better: higher"],

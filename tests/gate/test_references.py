@@ -40,7 +40,7 @@ def test_a_reference_is_of_the_experiment_of_its_name(path: Path) -> None:
     assert reference.blessed is not None
     assert reference.blessed.experiment == experiment.name
     assert {row.name for row in experiment.rows} >= set(reference.rows)
-    for name, check in reference.choosing.items():
+    for name, check in reference.checks_with_chosen_seeds.items():
         assert len(experiment.seeds) >= check.seeds, f"{name} asks for more seeds than there are"
 
 

@@ -9,15 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.gate.tolerance import (
-    Promise,
-    largest_std,
-    margins,
-    power,
-    quantile,
-    seeds_needed,
-    tail,
-)
+from ablate.gate.tolerance import Promise, largest_std, margins, power, quantile, seeds_needed, tail
 
 BLEU = Promise(alpha=0.005, min_effect=1.5, power=0.9, n_new=3)
 

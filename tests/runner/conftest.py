@@ -1,19 +1,23 @@
-"""Small runs, and a worker that only pretends, for tests of the queue in milliseconds."""
+"""Small runs, and a fake worker, for tests of the schedule in milliseconds."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from ablate.config import RunSpec
 from ablate.runner.devices import Device
+from ablate.runner.packing import TaskGroup
 from ablate.runner.schedule import FEWEST_ROUNDS
-from ablate.runner.task import Heartbeat, Task
+from ablate.runner.task import Heartbeat, Message, Task
 from ablate.store import Store
+from ablate.training import Progress
 
 MakeTask = Callable[..., Task]
 
@@ -34,6 +38,54 @@ SMALL: dict[str, Any] = {
     "decoding": "greedy",
 }
 """A run of a second."""
+
+
+def small_spec(**changes: Any) -> dict[str, Any]:
+    """Return the whole spec of `SMALL`, as plain data."""
+    return RunSpec.model_validate({**SMALL, **changes}).model_dump(mode="json")
+
+
+def training_at(step: int, seconds_left: float = 30.0) -> Heartbeat:
+    """Return a heartbeat of a training of 100 steps."""
+    progress = Progress(step, 100, 3.21, None, 12_345.6, seconds_left)
+    return Heartbeat("none", "training", progress)
+
+
+def curve_of(store: Store, key: str) -> pd.DataFrame:
+    """Return the curve of a run without its times."""
+    return pd.read_csv(store.path(key) / "curve.csv").drop(columns="seconds")
+
+
+EXPERIMENT = """\
+corpus: {name: synthetic, size: 200}
+tokenizer: word
+model:
+  dims: {d_model: 16, n_heads: 2, max_len: 32}
+  n_layers: 1
+  feed_forward: {name: relu, d_ff: 16}
+  dropout: {embedding: 0.1, residual: 0.1}
+training: {steps: 12, batch_tokens: 200, evaluate_every: 5, schedule: {name: constant, lr: 0.01}}
+decoding: greedy
+seeds: [1]
+"""
+"""The file of such a run, with dropout."""
+
+WORKER = """
+import sys
+
+import torch
+from ablate import lazy_dynamo
+from ablate.runner import worker
+{change}
+lazy_dynamo.install()
+sys.exit(worker.main())
+"""
+
+
+def changed_worker(change: str) -> list[str]:
+    """Return the command of a worker that first executes some code."""
+    return [sys.executable, "-c", WORKER.replace("{change}", change)]
+
 
 SPEEDS = ("train_target_tokens_per_second", "decode_sentences_per_second")
 MEASURED: dict[str, Any] = {"rounds": {name: [1.0] * FEWEST_ROUNDS for name in SPEEDS}}
@@ -139,8 +191,26 @@ for task in tasks:
 """
 
 
+class FakeProcess:
+    """A `WorkerProcess` that does nothing."""
+
+    is_running = True
+
+    def begin(self, group: TaskGroup) -> None: ...
+    def grant(self, n_cores: int) -> None: ...
+    def messages(self) -> Iterator[Message]:
+        yield from ()
+
+    def terminate(self) -> None: ...
+    def wait(self, timeout: float) -> bool:
+        return True
+
+    def kill(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class Diary:
-    """A display that remembers."""
+    """A `ProgressListener` that records its calls."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -186,7 +256,7 @@ def command(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def fake(store: Store, diary: Diary, command: list[str]) -> tuple[Store, Diary, list[str]]:
-    """Return what to schedule tasks with that are only pretended."""
+    """Return a store, a listener and the command of the fake worker."""
     return store, diary, command
 
 

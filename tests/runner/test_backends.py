@@ -20,7 +20,7 @@ from ablate.runner.devices import Device
 from ablate.runner.packing import TaskGroup, one_per_process
 from ablate.runner.pool import Pool
 from ablate.runner.task import Message, ProcessExited, TaskFinished
-from tests.runner.conftest import Diary, MakeTask
+from tests.runner.conftest import Diary, FakeProcess, MakeTask
 
 CLOUD = BackendEntry("cloud", ("zone",), "cloud_client")
 
@@ -72,11 +72,11 @@ def test_the_names_of_backends_are_known_without_importing_one() -> None:
     assert done.stdout.strip() == ""
 
 
-class Node:
+class Node(FakeProcess):
     """A `WorkerProcess` on a machine that may be lost."""
 
     def __init__(self, device: Device, lost: str) -> None:
-        self.lost, self.is_running = lost, True
+        self.lost = lost
         self._sent: queue.SimpleQueue[Message] = queue.SimpleQueue()
 
     def begin(self, group: TaskGroup) -> None:
@@ -84,9 +84,6 @@ class Node:
         if not self.lost:
             self._sent.put(TaskFinished(group[0].key))
         self._sent.put(ProcessExited(0, self.lost))
-
-    def grant(self, n_cores: int) -> None:
-        return
 
     def messages(self) -> Iterator[Message]:
         while True:
@@ -97,15 +94,9 @@ class Node:
     def terminate(self) -> None:
         self.kill()
 
-    def wait(self, timeout: float) -> bool:
-        return True
-
     def kill(self) -> None:
         self.is_running = False
         self._sent.put(ProcessExited(-9, "killed"))
-
-    def close(self) -> None:
-        return
 
 
 def _pool(diary: Diary, **lost: str) -> Pool:

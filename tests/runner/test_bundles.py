@@ -1,4 +1,4 @@
-"""What tasks leave on machines that do not see the folder of results, and how it gets there."""
+"""Copies of results between machines that do not share the folder of results."""
 
 from __future__ import annotations
 

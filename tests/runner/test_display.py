@@ -1,4 +1,4 @@
-"""What a person sees while runs are going on."""
+"""What is displayed while runs are going on."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import pytest
 from rich.console import Console
 
 from ablate.runner.devices import Device
-from ablate.runner.display import Display, LiveDisplay, PlainDisplay, clock, display
+from ablate.runner.display import Display, LiveDisplay, PlainDisplay, display, format_duration
 from ablate.runner.task import Heartbeat
-from ablate.training import Progress
-from tests.runner.conftest import MakeTask
+from tests.runner.conftest import MakeTask, training_at
 
 CPU = Device("cpu")
 
@@ -25,10 +24,6 @@ def _console(*, is_terminal: bool = False) -> Console:
 def _text(display: Display) -> str:
     assert isinstance(display.console.file, io.StringIO)
     return display.console.file.getvalue()
-
-
-def _at(step: int, seconds_left: float = 30.0) -> Heartbeat:
-    return Heartbeat("none", "training", Progress(step, 100, 3.21, None, 12_345.6, seconds_left))
 
 
 class Clock:
@@ -58,7 +53,7 @@ def test_lines_tell_of_start_progress_and_end(watch: Clock, task: MakeTask) -> N
     display.started(job, CPU)
     display.heartbeat(job, Heartbeat("none", "reading the corpus"))
     watch.now = 60.0
-    display.heartbeat(job, _at(55))
+    display.heartbeat(job, training_at(55))
     display.ended(job, "done, BLEU test 34.50", is_good=True)
     assert _text(display).splitlines() == [
         "training 1 run, 1 at a time",
@@ -75,11 +70,11 @@ def test_lines_are_few(watch: Clock, task: MakeTask) -> None:
     display.started(job, CPU)
     for step in range(1, 101):  # a minute: at most one line every 15 seconds
         watch.now = 0.6 * step
-        display.heartbeat(job, _at(step))
+        display.heartbeat(job, training_at(step))
     assert _text(display).count("step") == 4
     for minute in range(1, 61):  # an hour in which it gets on by little: one every two minutes
         watch.now = 60.0 + 60.0 * minute
-        display.heartbeat(job, _at(100))
+        display.heartbeat(job, training_at(100))
     assert _text(display).count("step") == 4 + 30
 
 
@@ -90,7 +85,7 @@ def test_the_live_table_has_a_line_per_running_run(watch: Clock, task: MakeTask)
         display.expect(tasks, "training", 2)
         for job in tasks[:2]:
             display.started(job, CPU)
-        display.heartbeat(tasks[0], _at(50))
+        display.heartbeat(tasks[0], training_at(50))
         display.console.print(display._render())
     text = _text(display)
     assert "one seed 1" in text
@@ -109,7 +104,7 @@ def test_the_time_left_counts_what_waits(watch: Clock, task: MakeTask) -> None:
     assert display._seconds_left() is None
     watch.now = 10.0
     for job in tasks[:2]:
-        display.heartbeat(job, _at(50, seconds_left=10.0))
+        display.heartbeat(job, training_at(50, seconds_left=10.0))
     assert display._seconds_left() == pytest.approx((10 + 10 + 20 + 20) / 2)
     for job in tasks[:2]:
         display.ended(job, "done", is_good=True)
@@ -120,7 +115,7 @@ def test_the_time_left_counts_what_waits(watch: Clock, task: MakeTask) -> None:
     ("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (754, "12:34"), (3_723, "1:02:03")]
 )
 def test_durations_are_short(seconds: float, text: str) -> None:
-    assert clock(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_no_line_is_more_than_two_minutes_away(watch: Clock, task: MakeTask) -> None:
@@ -128,7 +123,7 @@ def test_no_line_is_more_than_two_minutes_away(watch: Clock, task: MakeTask) -> 
     display.started(job, CPU)
     for now, n_lines in ((60.0, 1), (119.0, 1), (121.0, 2), (200.0, 2), (242.0, 3)):
         watch.now = now
-        display.heartbeat(job, _at(step=1))
+        display.heartbeat(job, training_at(step=1))
         assert len(_text(display).splitlines()) == n_lines
 
 
@@ -137,7 +132,7 @@ def test_a_phase_without_heartbeats_is_not_silent(watch: Clock, task: MakeTask) 
     display.expect([job], "training 1 run", 1)
     display.started(job, CPU)
     watch.now = 30.0
-    display.heartbeat(job, _at(50))
+    display.heartbeat(job, training_at(50))
     assert display.remind() == 120.0 + 30.0
     for watch.now in (149.0, 150.0, 200.0, 269.0, 270.0):
         display.remind()
@@ -190,7 +185,7 @@ def test_the_time_left_stays_in_sixty_columns(watch: Clock, task: MakeTask) -> N
     display, job = LiveDisplay(console, watch), task("a_row_with_quite_a_long_name")
     display.expect([job], "training", 1)
     display.started(job, CPU)
-    display.heartbeat(job, _at(50))
+    display.heartbeat(job, training_at(50))
     console.print(display._render())
     lines = _text(display).splitlines()
     assert any("a_row" in line and "0:30 left" in line for line in lines)

@@ -1,4 +1,4 @@
-"""What is lack of memory, and what is not."""
+"""Which exceptions and exit statuses are lack of memory, and which are not."""
 
 from __future__ import annotations
 

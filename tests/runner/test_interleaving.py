@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 
 import ablate.data
 import ablate.decoding
 import ablate.parts  # noqa: F401 - with the two above, every part is registered
-from ablate.config import RunSpec
 from ablate.cuda_graphs import GraphCapturer, generator_of
 from ablate.errors import EngineError, StoppedError
 from ablate.runner.backends.local import Local
@@ -27,30 +25,44 @@ from ablate.runner.schedule import Limits, schedule
 from ablate.runner.task import Task
 from ablate.store import Store
 from tests.fake_cuda import STREAMS, CudaMachine
-from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
+from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask, curve_of, small_spec
 
 pytestmark = pytest.mark.e2e
 
 CPU = torch.device("cpu")
 
 
-def _draws(interleaver: Interleaver, seed: int, actual: dict[int, list[float]]) -> None:
-    torch.manual_seed(seed)
-    actual[seed] = []
+def _assert_as_alone(
+    device: torch.device, draw: Callable[[int, Callable[[], None]], Any], seeds: Sequence[int]
+) -> None:
+    """Check that a function, called with a seed and `yield_turn`, returns the same when alone."""
+
+    def results(seeds: Sequence[int]) -> dict[int, Any]:
+        interleaver, actual = Interleaver(device), dict[int, Any]()
+
+        def run(seed: int) -> None:
+            actual[seed] = draw(seed, interleaver.yield_turn)
+
+        interleaver.run([partial(run, seed) for seed in seeds])
+        return actual
+
+    assert results(seeds) == {seed: results([seed])[seed] for seed in seeds}
+
+
+def _random_numbers(seed: int, yield_turn: Callable[[], None]) -> list[float]:
+    numbers = []
     for _ in range(seed):
-        actual[seed].append(torch.rand(()).item())
-        interleaver.yield_turn()
+        numbers.append(torch.rand(()).item())
+        yield_turn()
+    return numbers
 
 
 def test_random_numbers_are_each_ones_own() -> None:
-    together: dict[int, list[float]] = {}
-    interleaver = Interleaver(CPU)
-    interleaver.run([partial(_draws, interleaver, seed, together) for seed in (5, 3, 4)])
-    for seed in (5, 3, 4):
-        alone: dict[int, list[float]] = {}
-        only = Interleaver(CPU)
-        only.run([partial(_draws, only, seed, alone)])
-        assert together[seed] == alone[seed]
+    def draw(seed: int, yield_turn: Callable[[], None]) -> list[float]:
+        torch.manual_seed(seed)
+        return _random_numbers(seed, yield_turn)
+
+    _assert_as_alone(CPU, draw, (5, 3, 4))
 
 
 def test_only_one_goes_on_at_a_time_and_all_in_turn() -> None:
@@ -143,46 +155,29 @@ def machine() -> Iterator[CudaMachine]:
 
 
 def test_random_numbers_of_a_gpu_are_each_ones_own(machine: CudaMachine) -> None:
-    def draws(interleaver: Interleaver, seed: int, actual: dict[int, list[float]]) -> None:
+    def draw(seed: int, yield_turn: Callable[[], None]) -> list[float]:
         generator_of(machine.device).manual_seed(seed)
-        actual[seed] = []
-        for _ in range(seed):
-            actual[seed].append(torch.rand(()).item())
-            interleaver.yield_turn()
+        return _random_numbers(seed, yield_turn)
 
-    together: dict[int, list[float]] = {}
-    interleaver = Interleaver(machine.device)
-    interleaver.run([partial(draws, interleaver, seed, together) for seed in (5, 3, 4)])
-    for seed in (5, 3, 4):
-        alone: dict[int, list[float]] = {}
-        only = Interleaver(machine.device)
-        only.run([partial(draws, only, seed, alone)])
-        assert together[seed] == alone[seed]
+    _assert_as_alone(machine.device, draw, (5, 3, 4))
 
 
 def test_captures_of_several_runs_are_those_made_alone(machine: CudaMachine) -> None:
     """Each draws from the state that it had at its capture, on a stream of its own."""
 
-    def replays(interleaver: Interleaver, seed: int, actual: dict[int, list[list[float]]]) -> None:
-        capturer, x = GraphCapturer(machine.device), torch.ones(8)
-        interleaver.yield_turn()
+    def draw(seed: int, yield_turn: Callable[[], None]) -> list[list[float]]:
+        capturer, x, masks = GraphCapturer(machine.device), torch.ones(8), []
+        yield_turn()
         capturer.warm_up(lambda: torch.nn.functional.dropout(x, 0.5))
         replay = capturer.capture("dropout", lambda: torch.nn.functional.dropout(x, 0.5))
-        interleaver.yield_turn()
+        yield_turn()
         generator_of(machine.device).manual_seed(seed)
-        actual[seed] = []
         for _ in range(3):
-            actual[seed].append(replay().tolist())
-            interleaver.yield_turn()
+            masks.append(replay().tolist())
+            yield_turn()
+        return masks
 
-    together: dict[int, list[list[float]]] = {}
-    interleaver = Interleaver(machine.device)
-    interleaver.run([partial(replays, interleaver, seed, together) for seed in range(4)])
-    for seed in range(4):
-        alone: dict[int, list[list[float]]] = {}
-        only = Interleaver(machine.device)
-        only.run([partial(replays, only, seed, alone)])
-        assert together[seed] == alone[seed]
+    _assert_as_alone(machine.device, draw, range(4))
 
 
 def test_as_many_runs_share_a_gpu_as_have_streams_of_their_own(machine: CudaMachine) -> None:
@@ -199,8 +194,7 @@ def test_as_many_runs_share_a_gpu_as_have_streams_of_their_own(machine: CudaMach
 
 
 def _task(make: MakeTask, results: Path, key: str, *, probe: str = "", **changes: Any) -> Task:
-    spec = RunSpec.model_validate({**SMALL, **changes}).model_dump(mode="json")
-    return make(key, key=key, spec=spec, results=results, probe=probe)
+    return make(key, key=key, spec=small_spec(**changes), results=results, probe=probe)
 
 
 def _together(tasks: list[Task], should_stop: Callable[[], bool] = lambda: False) -> None:
@@ -225,9 +219,9 @@ def _record(results: Path, key: str) -> dict[str, Any]:
 def _numbers(results: Path, key: str) -> tuple[Any, ...]:
     folder = Store(results).path(key)
     record = _record(results, key)
-    curve = pd.read_csv(folder / "curve.csv").drop(columns="seconds")
     texts = [file.read_text(encoding="utf-8") for file in sorted(folder.glob("hypotheses.*"))]
     fields = (record["status"], record["dev"], record["test"], record["train"]["best_dev_nll"])
+    curve = curve_of(Store(results), key)
     return curve.to_csv(), texts, fields, (folder / "model.safetensors").read_bytes()
 
 

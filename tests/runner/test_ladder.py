@@ -1,4 +1,4 @@
-"""Runs that do not fit into memory, or not into their engine, in worker processes as they are."""
+"""Runs that do not fit into memory, or whose engine fails, in real worker processes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
 from ablate.api import completing, running
 from ablate.api.options import RunOptions
-from ablate.config import RunSpec
 from ablate.runner import schedule as schedule_module
 from ablate.runner.backends.local import WORKER, Local
 from ablate.runner.devices import Device
@@ -23,7 +21,16 @@ from ablate.runner.schedule import Limits, schedule
 from ablate.runner.task import Task
 from ablate.store import Store
 from ablate.training.engines import shards
-from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
+from tests.runner.conftest import (
+    EXPERIMENT,
+    MEASURED,
+    SMALL,
+    Diary,
+    MakeTask,
+    changed_worker,
+    curve_of,
+    small_spec,
+)
 
 pytestmark = pytest.mark.e2e
 LIMITS = Limits(probe_seconds=0.0)
@@ -41,12 +48,7 @@ print(re.search(r"VmPeak:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[
 """
 
 UNCAPTURED = """
-import sys
-
-import torch
-from ablate import lazy_dynamo
 from ablate.errors import EngineError
-from ablate.runner import worker
 from ablate.training.engines.cuda_graph import CudaGraph
 
 forward_backward, calls = CudaGraph.forward_backward, []
@@ -58,16 +60,9 @@ def fail(self, batch, normalizer):
     return forward_backward(self, batch, normalizer)
 
 CudaGraph.forward_backward = fail
-lazy_dynamo.install()
-sys.exit(worker.main())
 """
 
 WRONG = """
-import sys
-
-import torch
-from ablate import lazy_dynamo
-from ablate.runner import worker
 from ablate.training.engines import shards
 from ablate.training.engines.data_parallel import DataParallel
 
@@ -81,16 +76,9 @@ def err(self):
     return norm
 
 DataParallel.update = err
-lazy_dynamo.install()
-sys.exit(worker.main())
 """
 
 FULL = """
-import sys
-
-import torch
-from ablate import lazy_dynamo
-from ablate.runner import worker
 from ablate.training.engines.eager import Eager
 
 forward_backward = Eager.forward_backward
@@ -101,37 +89,19 @@ def fail(self, batch, normalizer):
     return forward_backward(self, batch, normalizer)
 
 Eager.forward_backward = fail
-lazy_dynamo.install()
-sys.exit(worker.main())
-"""
-
-EXPERIMENT = """\
-corpus: {name: synthetic, size: 200}
-tokenizer: word
-model:
-  dims: {d_model: 16, n_heads: 2, max_len: 32}
-  n_layers: 1
-  feed_forward: {name: relu, d_ff: 16}
-  dropout: {embedding: 0.1, residual: 0.1}
-training: {steps: 12, batch_tokens: 200, evaluate_every: 5, schedule: {name: constant, lr: 0.01}}
-decoding: greedy
-seeds: [1]
 """
 
 
 def _task(make: MakeTask, name: str, d_ff: int) -> Task:
-    spec = {
-        "corpus": {"name": "synthetic", "size": 200},
-        "tokenizer": "word",
-        "model": {
+    spec = small_spec(
+        model={
             "dims": {"d_model": 8, "n_heads": 2, "max_len": 64},
             "n_layers": 1,
             "feed_forward": {"name": "relu", "d_ff": d_ff},
         },
-        "training": {"steps": 2, "batch_tokens": 1200, "schedule": SMALL["training"]["schedule"]},
-        "decoding": "greedy",
-    }
-    return make(name, spec=RunSpec.model_validate(spec).model_dump(mode="json"), probe="measured")
+        training={"steps": 2, "batch_tokens": 1200, "schedule": SMALL["training"]["schedule"]},
+    )
+    return make(name, spec=spec, probe="measured")
 
 
 @pytest.mark.skipif(PRLIMIT is None, reason="needs prlimit to limit the memory of a worker")
@@ -157,7 +127,7 @@ def test_what_does_not_fit_is_done_in_halves_and_what_never_fits_is_out_of_memor
         "note": "each micro-batch draws dropout of its own",
     }
     assert diary.begun == ["narrow", "wide", "huge", "wide"]
-    tokens = [_curve(store, name)["tokens"].tolist() for name in ("narrow", "wide")]
+    tokens = [curve_of(store, name)["tokens"].tolist() for name in ("narrow", "wide")]
     assert tokens[0] == tokens[1], "the same target tokens in every update"
 
 
@@ -165,9 +135,8 @@ def test_a_probe_that_does_not_fit_is_measured_in_halves(
     task: MakeTask, diary: Diary, store: Store
 ) -> None:
     """With an engine that takes no more than 120 target tokens at a time."""
-    spec = RunSpec.model_validate(SMALL).model_dump(mode="json")
-    run = task("row", key="run", probe="row", spec=spec)
-    backend = Local([Device("cpu")], [sys.executable, "-c", FULL])
+    run = task("row", key="run", probe="row", spec=small_spec())
+    backend = Local([Device("cpu")], changed_worker(FULL))
     schedule([run], backend, store, diary, LIMITS)
     assert (store.load_probe("row") or {})["micro_batch_factor"] == 2
     assert n_rounds_of(store.load_probe("row")) == 2
@@ -218,7 +187,7 @@ def test_a_run_whose_engine_fails_is_the_run_of_the_eager_engine(
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(schedule_module, "rows_to_probe", lambda *_: [])
     monkeypatch.setattr(shards, "_FEWEST_TOKENS", 40)
-    backend = Local([Device("cpu")], [sys.executable, "-c", code])
+    backend = Local([Device("cpu")], changed_worker(code))
     monkeypatch.setattr(completing, "open_backend", lambda *_: backend)
     # A CPU captures nothing and so is refused; what fails here is its part of the engine
     monkeypatch.setattr("ablate.training.engines.resolve", lambda name, device: name)
@@ -234,9 +203,5 @@ def test_a_run_whose_engine_fails_is_the_run_of_the_eager_engine(
     for key in ("hash", "status", "dev", "test"):
         assert record[key] == expected[key]
     stores = Store(tmp_path / "results"), eager_store
-    curves = [_curve(store, record["hash"]) for store in stores]
-    pd.testing.assert_frame_equal(*curves)
-
-
-def _curve(store: Store, key: str) -> Any:
-    return pd.read_csv(store.path(key) / "curve.csv").drop(columns="seconds")
+    curve, expected_curve = (curve_of(store, record["hash"]) for store in stores)
+    pd.testing.assert_frame_equal(curve, expected_curve)

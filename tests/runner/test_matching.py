@@ -12,7 +12,13 @@ import pytest
 from ablate import config
 from ablate.config import Experiment, RunSpec
 from ablate.errors import SpecError
-from ablate.runner.matching import Counts, UnmatchedError, counted, solve, target_tokens
+from ablate.runner.matching import (
+    CostCounter,
+    UnmatchedError,
+    match_by_counting,
+    solve,
+    target_tokens,
+)
 from tests.presets import ROOT
 
 TEXT = """\
@@ -43,8 +49,8 @@ def affine(per_unit: float, fixed: float) -> Callable[[RunSpec], float]:
 
 @pytest.mark.parametrize("on", ["params", "flops"])
 def test_rows_have_equal_budgets(tmp_path: Path, on: str) -> None:
-    matched = counted(experiment(tmp_path, on=on))
-    count = Counts(on)
+    matched = match_by_counting(experiment(tmp_path, on=on))
+    count = CostCounter(on)
     budget = count(matched.rows[0].spec)
     for row in matched.rows[1:]:
         assert count(row.spec) == pytest.approx(budget, rel=0.01), row.name
@@ -52,15 +58,17 @@ def test_rows_have_equal_budgets(tmp_path: Path, on: str) -> None:
 
 
 def test_the_shipped_study_has_equal_budgets() -> None:
-    matched = counted(config.load(ROOT / "matched.yaml", ["corpus.size=240"]))
-    count = Counts("params")
+    matched = match_by_counting(config.load(ROOT / "matched.yaml", ["corpus.size=240"]))
+    count = CostCounter("params")
     budget = count(matched.rows[0].spec)
     assert all(abs(count(row.spec) / budget - 1) <= 0.01 for row in matched.rows)
     assert len({row.spec.model.feed_forward.options["d_ff"] for row in matched.rows}) == 4
 
 
 def test_steps_make_up_for_a_larger_model(tmp_path: Path) -> None:
-    matched = counted(experiment(tmp_path, on="flops", via="training.steps", tolerance=0.002))
+    matched = match_by_counting(
+        experiment(tmp_path, on="flops", via="training.steps", tolerance=0.002)
+    )
     steps = {row.name: row.spec.training.steps or 0 for row in matched.rows}
     assert steps["deep"] < steps["baseline"] < steps["swiglu"]
 
@@ -107,9 +115,9 @@ def test_a_row_that_cannot_be_matched_says_why(tmp_path: Path) -> None:
 def test_the_mistake_is_located(tmp_path: Path) -> None:
     via = "model.dims.n_heads"
     with pytest.raises(SpecError, match=r"own\.yaml:3:26: match\.via: .*\(in the row 'deep'\)"):
-        counted(experiment(tmp_path, via=via, rows=("deep",)))
+        match_by_counting(experiment(tmp_path, via=via, rows=("deep",)))
     with pytest.raises(SpecError, match=r"unknown option; did you mean 'd_ff'\?"):
-        counted(experiment(tmp_path, via="model.feed_forward.dff", rows=("deep",)))
+        match_by_counting(experiment(tmp_path, via="model.feed_forward.dff", rows=("deep",)))
 
 
 def test_a_training_lasts_for_steps_epochs_or_tokens() -> None:

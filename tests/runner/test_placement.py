@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from ablate.config import RunSpec
 from ablate.runner import pool as pool_module
 from ablate.runner.backends.contract import Backend
 from ablate.runner.devices import Device, DeviceFacts
@@ -23,7 +22,7 @@ from ablate.runner.pool import Pool
 from ablate.runner.schedule import Limits, schedule
 from ablate.runner.task import Message, ProcessExited, Task
 from ablate.store import Store
-from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
+from tests.runner.conftest import MEASURED, Diary, FakeProcess, MakeTask, small_spec
 
 GIB = 1024.0
 MEMORIES = [gib * GIB for gib in (80, 80, 48, 48, 24, 24, 16, 16)]
@@ -67,7 +66,7 @@ class Simulation(Backend):
             self.has_all.notify()
 
     def get(self) -> object:
-        """Return the message of the process that ends first, when all have said when they end."""
+        """Return the message of the process that ends first, once the ends of all are known."""
         with self.has_all:
             assert self.has_all.wait_for(lambda: self.ended.qsize() == self.n_begun, timeout=10)
             self.now, _, item = self.ended.get()
@@ -78,7 +77,7 @@ class Simulation(Backend):
         return Simulated(self, device)
 
 
-class Simulated:
+class Simulated(FakeProcess):
     """A process that does one group, and ends when the clock is there."""
 
     def __init__(self, simulation: Simulation, device: Device) -> None:
@@ -100,13 +99,6 @@ class Simulated:
         assert self._begun.wait(timeout=10)
         yield ProcessExited(0)
 
-    def grant(self, n_cores: int) -> None: ...
-    def terminate(self) -> None: ...
-    def kill(self) -> None: ...
-    def close(self) -> None: ...
-    def wait(self, timeout: float) -> bool:
-        return True
-
 
 def _simulated(tasks: Sequence[Task], store: Store, monkeypatch: pytest.MonkeyPatch) -> list[Work]:
     """Return what each device did, in the order in which it began."""
@@ -123,7 +115,7 @@ def _sixty_runs(
 ) -> list[Task]:
     """Return three seeds of the baseline and of 19 variants, whose rows have been probed."""
     draw = random.Random(seed)
-    small = RunSpec.model_validate(SMALL).model_dump(mode="json")
+    small = small_spec()
     tasks = []
     for row in ["baseline", *(f"variant {number}" for number in range(19))]:
         steps = int(600 * 3 ** draw.uniform(-1, 1))
@@ -158,11 +150,7 @@ def _lower_bound(done: Sequence[Work]) -> float:
 
 @pytest.mark.parametrize(("seed", "runs_at_once"), [(1, 1), (2, 1), (14, 2)])
 def test_sixty_runs_on_eight_devices_end_near_the_lower_bound(
-    seed: int,
-    runs_at_once: int,
-    task: MakeTask,
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
+    seed: int, runs_at_once: int, task: MakeTask, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = _simulated(_sixty_runs(seed, task, store, NEEDED_GIB, runs_at_once), store, monkeypatch)
     assert len({each.key for work in done for each in work.group}) == 60

@@ -1,4 +1,4 @@
-"""The probe of a row, in workers as they are: round after round, and what is kept of them."""
+"""The probe of a row in real workers, over several rounds, and what is saved of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from ablate.config import RunSpec
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
 from ablate.runner.packing import one_per_process
@@ -17,20 +16,14 @@ from ablate.runner.pool import GRACE_S, Pool
 from ablate.runner.probe import n_rounds_of, probe_one, sessions_of
 from ablate.runner.task import Task
 from ablate.store import Store
-from ablate.training import Progress
-from tests.runner.conftest import SMALL, SPEEDS, Diary, MakeTask
+from tests.runner.conftest import SPEEDS, Diary, MakeTask, small_spec
 
 pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture
 def probe(task: MakeTask) -> Task:
-    spec = RunSpec.model_validate(SMALL).model_dump(mode="json")
-    return task("row", key="row", spec=spec, action="probe", session="now")
-
-
-def _report(phase: str, progress: Progress | None = None, largest_batch: int | None = None) -> None:
-    return
+    return task("row", key="row", spec=small_spec(), action="probe", session="now")
 
 
 def _rounds_in_turn(probe: Task, pool: Pool) -> Iterator[bool]:
@@ -64,11 +57,11 @@ def test_the_first_round_has_a_process_of_its_own_and_each_adds_its_speeds(
 
 
 def test_rounds_of_another_session_are_left_alone(store: Store, probe: Task) -> None:
-    probe_one(probe, store, _report)
+    probe_one(probe, store, lambda *_: None)
     before = store.load_probe("row")
-    probe_one(replace(probe, round=1, session="then"), store, _report)
+    probe_one(replace(probe, round=1, session="then"), store, lambda *_: None)
     assert store.load_probe("row") == before
-    probe_one(replace(probe, session="then"), store, _report)
+    probe_one(replace(probe, session="then"), store, lambda *_: None)
     after = store.load_probe("row") or {}
     assert after["session"] == "then"
     assert n_rounds_of(after) == 1

@@ -39,15 +39,17 @@ from ablate.training import Progress, loop
 from ablate.training import ranks as training_ranks
 from ablate.training.engines.distributed import Distributed
 from ablate.training.ranks import Ranks
-from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
+from tests.runner.conftest import (
+    MEASURED,
+    SMALL,
+    Diary,
+    FakeProcess,
+    MakeTask,
+    curve_of,
+    small_spec,
+)
 
 FEW = {"steps": 40, "evaluate_every": 10, "batch_tokens": 200}
-
-
-def _spec(**changes: Any) -> dict[str, Any]:
-    fields = {**SMALL, "devices_per_run": 2, **changes}
-    fields["training"] = {**SMALL["training"], **FEW}
-    return RunSpec.model_validate(fields).model_dump(mode="json")
 
 
 BOTH = pytest.mark.parametrize("make", ["distributed", "fully_sharded"], indirect=True)
@@ -57,14 +59,11 @@ BOTH = pytest.mark.parametrize("make", ["distributed", "fully_sharded"], indirec
 def make(task: MakeTask, request: pytest.FixtureRequest) -> Callable[[str], Task]:
     """Make a run on two devices; the parameter is its engine."""
     engine = getattr(request, "param", "distributed")
-
-    def task_of(key: str) -> Task:
-        return task(key, spec=_spec(), engine=engine, probe="measured")
-
-    return task_of
+    spec = small_spec(devices_per_run=2, training={**SMALL["training"], **FEW})
+    return lambda key: task(key, spec=spec, engine=engine, probe="measured")
 
 
-class FakeProcess:
+class BusyProcess(FakeProcess):
     """A worker process that does nothing for a moment.
 
     Attributes:
@@ -80,7 +79,6 @@ class FakeProcess:
     def __init__(self, device: Device, group: TaskGroup) -> None:
         self._gpus = device.environment()["CUDA_VISIBLE_DEVICES"].split(",")
         self._groups: SimpleQueue[TaskGroup] = SimpleQueue()
-        self.is_running = True
 
     def begin(self, group: TaskGroup) -> None:
         cls = type(self)
@@ -98,46 +96,34 @@ class FakeProcess:
             yield from (TaskFinished(task.key) for task in group)
             yield ProcessExited(0)
 
-    def grant(self, n_cores: int) -> None:
-        return
-
-    def terminate(self) -> None:
-        return
-
-    def wait(self, timeout: float) -> bool:
-        return True
-
     def kill(self) -> None:
         self.is_running = False
         self._groups.put(())
-
-    def close(self) -> None:
-        return
 
 
 def test_a_run_takes_as_many_gpus_as_it_has_devices(
     task: MakeTask, diary: Diary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    FakeProcess.seen, FakeProcess.at_work, FakeProcess.most = {}, [], 0
+    BusyProcess.seen, BusyProcess.at_work, BusyProcess.most = {}, [], 0
     sizes = {"one": 1, "four": 4, "two": 2, "other": 1, "three": 3, "last": 1}
     tasks = [task(name, spec={"seed": 1, "devices_per_run": n}) for name, n in sizes.items()]
     facts = DeviceFacts({}, has_bf16=False, memory_mib=80_000.0)
     gpus = [Device("cuda", index, facts=facts) for index in range(5)]
-    with Pool(gpus, diary, FakeProcess) as pool:
+    with Pool(gpus, diary, BusyProcess) as pool:
         outcomes = list(pool.run([(each,) for each in tasks]))
-    assert {name: len(gpus) for name, gpus in FakeProcess.seen.items()} == sizes
-    assert FakeProcess.most == 5
+    assert {name: len(gpus) for name, gpus in BusyProcess.seen.items()} == sizes
+    assert BusyProcess.most == 5
     assert diary.begun[:1] == ["four"]
     assert [name for name in diary.begun if sizes[name] > 1] == ["four", "two", "three"]
     assert {ended.failure for ended in outcomes} == {None}
 
 
 def test_the_devices_of_a_run_are_of_one_machine(task: MakeTask, diary: Diary) -> None:
-    FakeProcess.seen, FakeProcess.at_work, FakeProcess.most = {}, [], 0
+    BusyProcess.seen, BusyProcess.at_work, BusyProcess.most = {}, [], 0
     slots = [Device("cpu", node=node) for node in "abbc"]
     groups: list[TaskGroup] = [(task(f"{n}", spec={"devices_per_run": n}),) for n in (2, 3)]
-    with Pool(slots, diary, FakeProcess) as pool:
+    with Pool(slots, diary, BusyProcess) as pool:
         begun = pool._next(groups, is_exclusive=False)
         assert begun is not None
         assert [worker.device.node for worker in begun[1]] == ["b", "b"]
@@ -233,8 +219,7 @@ def _numbers(store: Store, key: str) -> tuple[pd.DataFrame, Any]:
     record = store.load(key)
     assert record is not None
     assert record["status"] == "done", record["error"]
-    curve = pd.read_csv(store.path(key) / "curve.csv").drop(columns="seconds")
-    return curve, (record["dev"], record["test"])
+    return curve_of(store, key), (record["dev"], record["test"])
 
 
 def _assert_same(store: Store, key: str, other: str) -> None:
@@ -344,7 +329,7 @@ class TestWithProcesses:
         store.save_probe("measured", MEASURED)
         slots = [Device("cpu")] * 3
         limits = Limits(runs_per_process=2, probes=False)
-        small = RunSpec.model_validate(SMALL).model_dump(mode="json")
+        small = small_spec()
         killed: list[int] = []
 
         def on_sign(heartbeat: Heartbeat) -> None:

@@ -186,11 +186,11 @@ def test_a_run_whose_node_is_lost_is_repeated_to_the_very_same_numbers(
     options = {"backend": "ray", "backend_options": {"address": cluster.address}}
     with _losing_a_node(cluster, tmp_path) as lost:
         store = _run(tmp_path, probes=not is_shared, probe_seconds=0.0, **options)
-    heard = capfd.readouterr().err
+    printed = capfd.readouterr().err
     assert len(lost) == 1
     node = lost[0].split()[0]
-    assert f"the node {node} does not answer any more; once more, in another process" in heard
-    assert f"started on {lost[0]}" in heard
+    assert f"the node {node} does not answer any more; once more, in another process" in printed
+    assert f"started on {lost[0]}" in printed
     assert _numbers(store) == local
     assert not list(tmp_path.glob(".shared*"))
     if not is_shared:

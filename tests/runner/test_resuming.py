@@ -1,4 +1,4 @@
-"""With what a run goes on that was repeated otherwise than was asked for."""
+"""With which fallbacks a run resumes."""
 
 from __future__ import annotations
 

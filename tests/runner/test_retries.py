@@ -1,4 +1,4 @@
-"""How what failed is repeated, as a table."""
+"""How failed tasks are repeated, as a table."""
 
 from __future__ import annotations
 
@@ -80,4 +80,4 @@ def test_what_is_fresh_begins_anew_once(task: MakeTask) -> None:
 def test_it_is_said_how(task: MakeTask) -> None:
     again = retry(TaskOutcome(task("row", **ALONE), "memory", "", largest_batch=2))
     assert again is not None
-    assert again.how == "in micro-batches 1/2 of the usual size"
+    assert again.change == "in micro-batches 1/2 of the usual size"

@@ -19,7 +19,6 @@ from ablate.runner import run
 from ablate.runner.run import run_one
 from ablate.runner.task import Task
 from ablate.store import Store
-from ablate.training import Progress
 from tests.runner.conftest import MakeTask
 
 pytestmark = pytest.mark.e2e
@@ -40,12 +39,8 @@ def job(task: MakeTask) -> Task:
     return task("none", key=KEY, spec=spec)
 
 
-def _report(phase: str, progress: Progress | None = None, largest_batch: int | None = None) -> None:
-    return
-
-
-def _never() -> bool:
-    return False
+def _run(task: Task, store: Store) -> dict[str, Any]:
+    return run_one(task, store, lambda *_: None, lambda: False)
 
 
 def _raising(error: BaseException) -> Any:
@@ -83,10 +78,10 @@ def test_a_failure_is_a_record_with_its_reason_and_what_was_known(
     measured = {"train_peak_mib": 7.0, "decode_sentences_per_second": 9.0, "n_src": 5}
     store.save_probe(job.probe, measured | turns)
     if status == "diverged":
-        run_one(job, store, _report, _never)
+        _run(job, store)
     else:
         with pytest.raises(type(error), match=re.escape(str(error))):
-            run_one(job, store, _report, _never)
+            _run(job, store)
     record = store.load(KEY) or {}
     assert (record["status"], record["error"]) == (status, reason)
     assert record["memory"] == {"train_peak_mib": 7.0}
@@ -101,16 +96,16 @@ def test_being_stopped_leaves_no_record(
 ) -> None:
     monkeypatch.setattr(run, "prepare", _raising(StoppedError("stopped")))
     with pytest.raises(StoppedError):
-        run_one(job, store, _report, _never)
+        _run(job, store)
     assert store.load(KEY) is None
     with pytest.raises(StoppedError, match="before reading the corpus"):
-        run_one(job, store, _report, lambda: True)
+        run_one(job, store, lambda *_: None, lambda: True)
 
 
 def test_what_was_done_meanwhile_is_not_done_again(job: Task, store: Store) -> None:
     done = {"hash": KEY, "status": "done", "test": {}}
     store.save(done)
-    assert run_one(job, store, _report, _never) == store.load(KEY) == {**done, "schema": SCHEMA}
+    assert _run(job, store) == store.load(KEY) == {**done, "schema": SCHEMA}
 
 
 def test_a_second_try_keeps_the_checkpoint_and_a_fresh_one_does_not(
@@ -130,7 +125,7 @@ def test_a_second_try_keeps_the_checkpoint_and_a_fresh_one_does_not(
     store.save({"hash": KEY, "status": "failed"})
     for again in (job, replace(job, fresh=True)):
         with pytest.raises(DataError, match="again"):
-            run_one(again, store, _report, _never)
+            _run(again, store)
     assert observed == [["checkpoint.pt", "lock", "log.txt", "snapshots"], ["lock", "log.txt"]]
 
 

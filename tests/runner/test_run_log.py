@@ -10,12 +10,7 @@ import sys
 import pytest
 
 from ablate.runner.run_log import RunLog
-from ablate.training import Progress
-from tests.runner.conftest import MakeTask
-
-
-def _at(step: int) -> Progress:
-    return Progress(step, 100, 3.21, None, 12_345.6, 30.0)
+from tests.runner.conftest import MakeTask, training_at
 
 
 def test_phases_are_dated_and_progress_comes_every_half_minute(
@@ -27,7 +22,7 @@ def test_phases_are_dated_and_progress_comes_every_half_minute(
     log.progress("training", None)
     for step in range(1, 101):
         seconds[0] += 1.0
-        log.progress("training", _at(step))
+        log.progress("training", training_at(step).progress)
     log.progress("translating test", None)
     log.line("ended")
     lines = capsys.readouterr().out.splitlines()

@@ -1,4 +1,4 @@
-"""The queue, with workers that only pretend."""
+"""The schedule, with fake workers."""
 
 from __future__ import annotations
 
@@ -227,8 +227,8 @@ def test_cores_that_nobody_needs_are_for_those_at_work(
     tasks = [task(name, probe="measured") for name in names]
     store.save_probe("measured", MEASURED)
     _run(tasks, store, diary, command, n_worker_slots=3)
-    heard = [(store.load(task.key) or {})["error"] for task in tasks]
-    assert [number for number in heard if number is not None] == expected
+    granted = [(store.load(task.key) or {})["error"] for task in tasks]
+    assert [number for number in granted if number is not None] == expected
 
 
 def test_what_has_finished_is_not_repeated_and_what_failed_is(
@@ -294,11 +294,7 @@ def test_a_worker_that_dies_leaves_no_old_success_behind(
 
 @pytest.mark.parametrize("variant", ["hangs", "hangs stubbornly"])
 def test_an_interruption_ends_every_worker_and_the_next_call_continues(
-    store: Store,
-    diary: Diary,
-    command: list[str],
-    task: MakeTask,
-    variant: str,
+    store: Store, diary: Diary, command: list[str], task: MakeTask, variant: str
 ) -> None:
     workers: list[int] = []
 

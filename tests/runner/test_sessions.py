@@ -1,4 +1,4 @@
-"""What another terminal sees of a call that is at work."""
+"""What another process can read about a call of ``ablate run``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from ablate.runner.devices import Device
 from ablate.runner.listener import ProgressListener
 from ablate.runner.sessions import SessionFile, session_file, sessions
 from ablate.runner.task import Heartbeat
-from ablate.training import Progress
-from tests.runner.conftest import MakeTask
+from tests.runner.conftest import MakeTask, training_at
 
 CPU = Device("cpu")
 
@@ -40,10 +39,6 @@ class Calls:
 
     def note(self, *args: object) -> None:
         self.calls.append(("note", *args))
-
-
-def _heartbeat(step: int) -> Heartbeat:
-    return Heartbeat("none", "training", Progress(step, 100, 3.21, None, 12_345.6, 30.0))
 
 
 def test_the_session_tells_what_is_at_work(tmp_path: Path, task: MakeTask) -> None:
@@ -72,7 +67,7 @@ def test_the_session_tells_what_is_at_work(tmp_path: Path, task: MakeTask) -> No
 
 
 def test_all_is_passed_on(tmp_path: Path, task: MakeTask) -> None:
-    calls, job, heartbeat = Calls(), task("none"), _heartbeat(1)
+    calls, job, heartbeat = Calls(), task("none"), training_at(1)
     with session_file(tmp_path, "pe", calls) as listener:
         listener.expect([job], "training", 1)
         listener.started(job, CPU)
@@ -90,11 +85,11 @@ def test_all_is_passed_on(tmp_path: Path, task: MakeTask) -> None:
 
 def test_heartbeats_are_written_every_two_seconds(tmp_path: Path, task: MakeTask) -> None:
     now, job, file = [0.0], task("none"), tmp_path / "session.json"
-    listener = SessionFile(Calls(), file, "pe", clock=lambda: now[0])
+    listener = SessionFile(Calls(), file, "pe", timer=lambda: now[0])
     listener.started(job, CPU)
     for second, step_written in ((1.0, None), (2.0, 20), (3.5, 20), (4.0, 40)):
         now[0] = second
-        listener.heartbeat(job, _heartbeat(int(10 * second)))
+        listener.heartbeat(job, training_at(int(10 * second)))
         assert json.loads(file.read_text())["running"][0]["step"] == step_written
 
 
@@ -106,7 +101,7 @@ def test_a_clock_that_is_set_back_changes_no_duration(
 ) -> None:
     hours, job, seconds = iter(range(23, 0, -1)), task("none"), [0.0]
     monkeypatch.setattr(module, "now", lambda: f"2026-11-22T{next(hours):02}:00:00+00:00")
-    with session_file(tmp_path, "pe", Calls(), clock=lambda: seconds[0]) as listener:
+    with session_file(tmp_path, "pe", Calls(), timer=lambda: seconds[0]) as listener:
         listener.started(job, CPU)
         seconds[0] = 100.0
         listener.heartbeat(job, Heartbeat("none", "translating test"))
@@ -122,7 +117,7 @@ def test_a_clock_that_is_set_back_changes_no_duration(
 
 def test_a_task_without_heartbeats_is_still_timed(tmp_path: Path, task: MakeTask) -> None:
     present, job, file = [0.0], task("none"), tmp_path / "session.json"
-    listener = SessionFile(Calls(), file, "pe", clock=lambda: present[0])
+    listener = SessionFile(Calls(), file, "pe", timer=lambda: present[0])
     listener.started(job, CPU)
     for second, written in ((14.0, 0.0), (15.0, 15.0), (29.0, 15.0), (31.0, 31.0)):
         present[0] = second
@@ -134,9 +129,9 @@ def test_the_phase_after_training_is_not_hidden_by_its_last_step(
     tmp_path: Path, task: MakeTask
 ) -> None:
     file, job = tmp_path / "session.json", task("none")
-    listener = SessionFile(Calls(), file, "pe", clock=iter(range(0, 1000, 10)).__next__)
+    listener = SessionFile(Calls(), file, "pe", timer=iter(range(0, 1000, 10)).__next__)
     listener.started(job, CPU)
-    listener.heartbeat(job, _heartbeat(100))
+    listener.heartbeat(job, training_at(100))
     listener.heartbeat(job, Heartbeat("none", "translating test"))
     (running,) = json.loads(file.read_text())["running"]
     assert (running["phase"], running["seconds_left"]) == ("translating test", None)

@@ -22,16 +22,11 @@ from ablate.runner.retries import TaskOutcome, retry
 from ablate.runner.task import Task
 from ablate.store import Store
 from ablate.training.engines import engine_of
-from tests.runner.conftest import SMALL, MakeTask
+from tests.runner.conftest import EXPERIMENT, SMALL, MakeTask, changed_worker
 
 NOTE = "not distributed: out of memory"
 
 WHOLE_WEIGHTS_DO_NOT_FIT = """
-import sys
-
-import torch
-from ablate import lazy_dynamo
-from ablate.runner import worker
 from ablate.training.engines.distributed import Distributed
 from ablate.training.engines.fully_sharded import FullySharded
 
@@ -43,23 +38,9 @@ def fail(self, batch, normalizer):
     return forward_backward(self, batch, normalizer)
 
 Distributed.forward_backward = fail
-lazy_dynamo.install()
-sys.exit(worker.main())
 """
 
-EXPERIMENT = """\
-corpus: {name: synthetic, size: 200}
-tokenizer: word
-devices_per_run: 2
-model:
-  dims: {d_model: 16, n_heads: 2, max_len: 32}
-  n_layers: 1
-  feed_forward: {name: relu, d_ff: 16}
-  dropout: {embedding: 0.1, residual: 0.1}
-training: {steps: 12, batch_tokens: 200, evaluate_every: 5, schedule: {name: constant, lr: 0.01}}
-decoding: greedy
-seeds: [1]
-"""
+ON_TWO_DEVICES = f"devices_per_run: 2\n{EXPERIMENT}"
 
 
 def _spec(n_devices: int, optimizer: str = "adam") -> RunSpec:
@@ -103,7 +84,7 @@ def test_the_engine_of_several_devices_is_for_them_alone() -> None:
 def test_what_looks_at_whole_weights_is_refused_where_the_file_says_it(tmp_path: Path) -> None:
     file = tmp_path / "pe.yaml"
     rows = "variants:\n  lamb: {training.optimizer: lamb}\n  lion: {training.optimizer: lion}\n"
-    file.write_text(EXPERIMENT + rows, encoding="utf-8")
+    file.write_text(ON_TWO_DEVICES + rows, encoding="utf-8")
     experiment = load(file)
     check_engine(experiment, "auto")
     with pytest.raises(SpecError, match=r"pe\.yaml:13:30: .*lamb looks at the norms") as e:
@@ -115,7 +96,7 @@ def test_a_run_on_one_device_with_that_engine_is_an_error_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("pe.yaml").write_text(EXPERIMENT.replace("devices_per_run: 2\n", ""), encoding="utf-8")
+    Path("pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
     arguments = ["run", "pe.yaml", "--device", "cpu", "--engine", "fully_sharded"]
     ended = CliRunner().invoke(app, arguments)
     assert ended.exit_code == 2
@@ -130,7 +111,7 @@ def test_what_is_out_of_memory_with_whole_weights_is_the_same_run_with_split_one
     """Its probe, too; the table says so."""
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "pe.yaml"
-    file.write_text(EXPERIMENT, encoding="utf-8")
+    file.write_text(ON_TWO_DEVICES, encoding="utf-8")
 
     def run(engine: str) -> tuple[running.Outcome, dict[str, Any], Store]:
         results = tmp_path / engine
@@ -141,7 +122,7 @@ def test_what_is_out_of_memory_with_whole_weights_is_the_same_run_with_split_one
         return outcome, record, Store(results)
 
     sharded_outcome, expected, store = run("fully_sharded")
-    backend = Local([Device("cpu")] * 2, [sys.executable, "-c", WHOLE_WEIGHTS_DO_NOT_FIT])
+    backend = Local([Device("cpu")] * 2, changed_worker(WHOLE_WEIGHTS_DO_NOT_FIT))
     with monkeypatch.context() as patch:
         patch.setattr(completing, "open_backend", lambda *_: backend)
         outcome, record, other = run("auto")

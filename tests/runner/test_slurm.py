@@ -1,4 +1,4 @@
-"""Slurm: what is submitted, and what is made of what jobs tell."""
+"""Slurm: what is submitted, and how messages and ends of jobs become outcomes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _open(
     results: Path, monkeypatch: pytest.MonkeyPatch, **options: str
 ) -> Iterator[slurm.SlurmBackend]:
-    """Yield a backend whose jobs have told before what they compute on."""
+    """Yield a backend that knows the device of its jobs from an earlier call."""
     monkeypatch.setattr(slurm.SlurmBackend, "_cached_facts", lambda _: (FACTS, 1))
     with closing(slurm.open_backend(BackendRequest("cuda", None, results, options))) as backend:
         yield backend
@@ -201,7 +201,7 @@ def test_a_job_does_what_waits_and_its_outcomes_reach_the_driver(
     for name in ("done", "oom", "crashes"):
         queue.add(one_per_process([task(name)]))
     job = QueueJob(queue.folder, "cpu", 1, idle_s=0.0, command=command)
-    job._do_entries([Device("cpu")], queue, "7_0")
+    job._execute_entries([Device("cpu")], queue, "7_0")
     _ended(monkeypatch)
     outcomes = {each.task.variant: each for each in _follow(queue, diary)}
     assert outcomes["done"].failure is None
@@ -219,18 +219,14 @@ def test_probes_of_an_entry_take_their_turns_on_one_device(
     probes = [task(name, action="probe", round=n) for n in (0, 1) for name in ("a", "b")]
     queue.add(one_per_process(probes))
     job = QueueJob(queue.folder, "cpu", 1, idle_s=0.0, command=command)
-    job._do_entries([Device("cpu")] * 2, queue, "7_0")
+    job._execute_entries([Device("cpu")] * 2, queue, "7_0")
     journal = (queue.folder.parents[1] / "journal").read_text().splitlines()
     assert journal == ["probe a 1", "probe b 1"] * 2
 
 
 @pytest.mark.parametrize(
     ("state", "failures"),
-    [
-        ("NODE_FAIL", ["process_lost"]),
-        ("OUT_OF_MEMORY", ["killed"]),
-        ("CANCELLED", ["other"]),
-    ],
+    [("NODE_FAIL", ["process_lost"]), ("OUT_OF_MEMORY", ["killed"]), ("CANCELLED", ["other"])],
 )
 def test_what_a_job_takes_with_it_is_told_with_its_state(
     state: str, failures: list[str], queue: TaskQueue, task: MakeTask, diary: Diary,

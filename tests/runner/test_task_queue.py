@@ -1,4 +1,4 @@
-"""The folder from which jobs take groups of tasks, and in which they tell what they do."""
+"""The folder from which jobs take groups of tasks, and to which they write messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker processes as they are: one group after another, each in a fork."""
+"""Real worker processes: one group after another, each in a fork."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
-from ablate.config import RunSpec
 from ablate.registry import Plugin
-from ablate.runner.backends.local import Local
+from ablate.runner.backends.local import Local, python_path
 from ablate.runner.devices import Device, n_cores
 from ablate.runner.schedule import schedule
 from ablate.runner.task import (
@@ -30,10 +29,10 @@ from ablate.runner.task import (
     parse_message,
     to_line,
 )
-from ablate.runner.worker import has_open
+from ablate.runner.worker import has_open_file
 from ablate.store import Store
 from ablate.training import Progress
-from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask
+from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask, small_spec
 
 pytestmark = [
     pytest.mark.e2e,
@@ -43,8 +42,7 @@ ENDLESS = {"training": {**SMALL["training"], "steps": 10**6}}
 
 
 def _task(make: MakeTask, key: str, **changes: Any) -> Task:
-    spec = RunSpec.model_validate({**SMALL, **changes}).model_dump(mode="json")
-    return make(key, spec=spec, probe="measured")
+    return make(key, spec=small_spec(**changes), probe="measured")
 
 
 def _run(tasks: list[Task], diary: Diary, store: Store) -> None:
@@ -146,13 +144,12 @@ sys.stdin.read()
 
 
 def test_a_worker_that_still_imports_does_not_outlive_its_parent() -> None:
-    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": python_path()},
     )
     assert parent.stdout is not None
     worker = int(parent.stdout.readline())
@@ -232,10 +229,10 @@ def test_each_group_has_a_log_of_its_own(task: MakeTask, diary: Diary, store: St
 
 
 def test_what_is_open_is_seen(tmp_path: Path) -> None:
-    assert not has_open(str(tmp_path))
+    assert not has_open_file(str(tmp_path))
     with (tmp_path / "nvidia0").open("w"):
-        assert has_open(str(tmp_path / "nvidia"))
-    assert not has_open(str(tmp_path))
+        assert has_open_file(str(tmp_path / "nvidia"))
+    assert not has_open_file(str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ _STEPS = 20
 
 
 class ExactBlessing(Blessing):
-    """Numbers to be met bit for bit.
+    """Numbers that must be repeated bit for bit.
 
     Attributes:
         values: hexadecimal, for every seed one for each step, or one in all.
@@ -43,8 +43,8 @@ class Exact(Check):
 
     Attributes:
         measure: ``train_loss``, or any number of a record.
-        steps: how many losses from the first on; of ``train_loss`` alone.
-        seeds: how many seeds are kept.
+        steps: how many losses, from the first step on; for ``train_loss`` alone.
+        seeds: how many seeds are blessed.
         rtol_other_machine: the relative difference that is tolerated on another kind of machine.
     """
 
@@ -70,8 +70,8 @@ class Exact(Check):
         return self
 
     @property
-    def looser(self) -> dict[str, Literal["higher", "lower"]]:
-        return {"steps": "lower", **super().looser, "rtol_other_machine": "higher"}
+    def loosening_terms(self) -> dict[str, Literal["higher", "lower"]]:
+        return {"steps": "lower", **super().loosening_terms, "rtol_other_machine": "higher"}
 
     @property
     def n_values(self) -> int:
@@ -133,13 +133,13 @@ class Exact(Check):
         if not others:
             if not differing:
                 return Result("the same", None)
-            location = self._locate(differing[0], len(differing))
+            location = self._describe(differing[0], len(differing))
             return Result(f"{len(differing)} differ", f"{location}; bit for bit was asked")
         other = f"on another kind of machine ({difference(others[0], context.machine)})"
-        worst = max(differing, key=lambda each: each.size) if differing else None
+        worst = max(differing, key=lambda each: each.size, default=None)
         failure = None
         if worst and not worst.size <= self.rtol_other_machine:
-            location = self._locate(worst, len(differing))
+            location = self._describe(worst, len(differing))
             failure = f"{location}; {self._rtol} is tolerated {other}"
         return Result(
             measured=f"at most {percent(worst.size)} off" if worst else "the same",
@@ -180,14 +180,14 @@ class Exact(Check):
     def _differing(self, numbers: list[list[float]], blessed: ExactBlessing) -> list[_Difference]:
         """Return the numbers that are not the same bit for bit, by seed and step."""
         return [
-            _Difference(seed, at, ours, float.fromhex(text))
+            _Difference(seed, step, measured, float.fromhex(text))
             for seed, of_seed, texts in zip(blessed.seeds, numbers, blessed.values, strict=True)
-            for at, (ours, text) in enumerate(zip(of_seed, texts, strict=True), start=1)
-            if ours.hex() != text
+            for step, (measured, text) in enumerate(zip(of_seed, texts, strict=True), start=1)
+            if measured.hex() != text
         ]
 
-    def _locate(self, worst: _Difference, n: int) -> str:
-        step = f" of step {worst.at}" if self.n_values > 1 else ""
+    def _describe(self, worst: _Difference, n: int) -> str:
+        step = f" of step {worst.step}" if self.n_values > 1 else ""
         off = f"{percent(worst.size)} off; " if math.isfinite(worst.size) else ""
         return (
             f"{self.measure}{step} of {self.row} with seed {worst.seed} is {worst.measured!r} "
@@ -198,16 +198,16 @@ class Exact(Check):
 
 @dataclass(frozen=True)
 class _Difference:
-    """A number that is not the same; ``at`` is its step, counted from 1."""
+    """A number that is not the same; steps are counted from 1."""
 
     seed: int
-    at: int
+    step: int
     measured: float
     blessed: float
 
     @property
     def size(self) -> float:
-        """Relative to the reference; infinite if either is no number or the reference is 0."""
+        """The relative difference; infinite if a number is not finite or the reference is 0."""
         if not (math.isfinite(self.measured) and math.isfinite(self.blessed)) or self.blessed == 0:
             return math.inf
         return abs(self.measured - self.blessed) / abs(self.blessed)

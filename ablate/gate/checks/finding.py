@@ -12,20 +12,13 @@ from pydantic import Field, NonNegativeFloat, model_validator
 from ablate.analysis.statistics import Estimate, Interval, paired
 from ablate.analysis.summary import Summary, summarise
 from ablate.analysis.wording import listed, number, percent, seeds_named
-from ablate.gate.check import (
-    Blessing,
-    Context,
-    Directed,
-    Result,
-    Text,
-    rounded,
-)
+from ablate.gate.check import Blessing, Context, Directed, Result, Text, rounded
 from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.tolerance import quantile, tail
 from ablate.wording import counted
 
-REPEATABLE = 0.8
-"""The share of gates that must show a claim again, were the effect just as large as it was seen."""
+MIN_REPLICATION = 0.8
+"""The share of gates that must show a claim again if the true effect is the measured one."""
 
 _MOST_SEEDS = 50
 
@@ -50,14 +43,15 @@ class FindingBlessing(Blessing):
 
 @dataclass(frozen=True)
 class Effect:
-    """The difference between two rows, and how far it is from what a finding claims.
+    """The difference between two rows, compared with a claim.
 
     Attributes:
         differences: row less the row it is compared with, by seed; None if no pair of runs is done.
         interval: of their mean, Student's; the claim must hold at both its ends. None if there is
             none.
         diverged: seeds that speak for the claim because the worse row diverged.
-        shortfall: how much is missing, in the units of the measure; infinite if nothing is known.
+        shortfall: by how much the claim is missed, in the units of the measure; negative if it
+            holds, infinite if nothing is known.
     """
 
     differences: Estimate | None
@@ -95,9 +89,9 @@ class Finding(Directed):
         return self
 
     @property
-    def looser(self) -> dict[str, Literal["higher", "lower"]]:
+    def loosening_terms(self) -> dict[str, Literal["higher", "lower"]]:
         margin: Literal["higher", "lower"] = "higher" if self.claim == "near" else "lower"
-        return {**super().looser, "confidence": "lower", "margin": margin}
+        return {**super().loosening_terms, "confidence": "lower", "margin": margin}
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -109,13 +103,13 @@ class Finding(Directed):
 
     def bless(self, evidence: Evidence, context: Context) -> FindingBlessing:
         effect = self._measured(evidence, context.seeds)
-        known = effect.differences.values if effect.differences else {}
-        in_order = tuple(known[seed] for seed in context.seeds if seed in known)
+        by_seed = effect.differences.values if effect.differences else {}
+        in_order = tuple(by_seed[seed] for seed in context.seeds if seed in by_seed)
         blessing = self.blessing(context.seeds, in_order, context.alpha)
         if not self._holds(effect):
             raise UnfitError(self._shortcoming(effect))
-        if effect.differences and self._repetition(effect.differences) < REPEATABLE:
-            raise UnfitError(self._not_repeatable(effect.differences))
+        if effect.differences and self._replication(effect.differences) < MIN_REPLICATION:
+            raise UnfitError(self._not_replicable(effect.differences))
         return blessing
 
     def blessing(
@@ -173,7 +167,7 @@ class Finding(Directed):
                 f"{seeds_named(effect.differences.seeds)} alone, which has no interval"
             )
             return Result("no interval", reason, remarks)
-        measured = f"{number(mean, interval.high - interval.low, '+')}, {_ends(interval)}"
+        measured = f"{number(mean, interval.high - interval.low, '+')}, {_interval_text(interval)}"
         failure = None if self._holds(effect) else self._shortcoming(effect)
         return Result(measured, failure, remarks)
 
@@ -186,7 +180,7 @@ class Finding(Directed):
         summaries = summarise(self.rows, seeds, evidence.records)
         diverged = self._supporting(*summaries)
         for name in self.rows:
-            evidence.summary(name, seeds, allowed=diverged.__contains__)
+            evidence.summary(name, seeds, diverged.__contains__)
         ours, theirs = (summary.metrics.get(self.measure) for summary in summaries)
         return self._effect(paired(ours, theirs) if ours and theirs else None, diverged)
 
@@ -226,10 +220,10 @@ class Finding(Directed):
         """1 if the claim is that the row's values are higher, else -1."""
         return 1 if (self.claim == "better") == self.is_higher_better else -1
 
-    def _repetition(
+    def _replication(
         self, differences: Estimate, n: int | None = None, margin: float | None = None
     ) -> float:
-        """Return the share of gates that would show the claim again, were the effect as measured.
+        """Return the share of gates that show the claim again if the true effect is the measured.
 
         For ``near`` it is a lower bound.
 
@@ -255,33 +249,35 @@ class Finding(Directed):
 
     def _again(self, differences: Estimate) -> str:
         return (
-            f"were the effect just this large, {percent(self._repetition(differences))} of gates "
+            f"were the effect just this large, {percent(self._replication(differences))} of gates "
             f"with {self.seeds} seeds would show the claim again"
         )
 
-    def _not_repeatable(self, differences: Estimate) -> str:
-        """Return that the claim would often not be shown again, and what it would take."""
+    def _not_replicable(self, differences: Estimate) -> str:
+        """Return that too few gates would show the claim again, and the ways out."""
         ways = []
         for n in range(self.seeds + 1, _MOST_SEEDS):
-            if self._repetition(differences, n) >= REPEATABLE:
+            if self._replication(differences, n) >= MIN_REPLICATION:
                 ways.append(f"gates of {n} seeds (seeds: {n})")
                 break
         steps = [float(f"{abs(differences.mean) * step / 100:.2g}") for step in range(1, 100)]
-        weaker = [each for each in steps if self._repetition(differences, None, each) >= REPEATABLE]
+        weaker = [
+            each for each in steps if self._replication(differences, None, each) >= MIN_REPLICATION
+        ]
         if self.claim != "near" and weaker:
             ways.append(f"margin: {max(weaker):g}")
         it_takes = f"; it takes {', or '.join(ways)}" if ways else ""
-        return f"{self._again(differences)}, and {percent(REPEATABLE)} is asked{it_takes}"
+        return f"{self._again(differences)}, and {percent(MIN_REPLICATION)} is asked{it_takes}"
 
     def _shortcoming(self, effect: Effect) -> str:
-        """Return what is missing of an effect that is not as claimed, in a sentence."""
+        """Return by how much an effect misses the claim, in a sentence."""
         assert effect.differences is not None, "where all diverged, the claim is shown"
-        assert effect.interval is not None, "an effect without an interval is refused before"
+        assert effect.interval is not None, "an effect without an interval was refused before"
         mean = number(effect.differences.mean, effect.interval.high - effect.interval.low, "+")
         return (
             f"{self.row} is not shown to be {self._relation()} in {self.measure}: the difference "
             f"is {mean} over {seeds_named(effect.differences.seeds)}, and its "
-            f"{percent(2 * self.confidence - 1)} interval is {_ends(effect.interval)}, "
+            f"{percent(2 * self.confidence - 1)} interval is {_interval_text(effect.interval)}, "
             f"{number(effect.shortfall, effect.shortfall)} short of the claim"
         )
 
@@ -291,6 +287,6 @@ class Finding(Directed):
         return f"{self.claim} than {self.against} by at least {self.margin:g}"
 
 
-def _ends(interval: Interval) -> str:
+def _interval_text(interval: Interval) -> str:
     scale = interval.high - interval.low
     return " to ".join(number(end, scale, "+") for end in (interval.low, interval.high))

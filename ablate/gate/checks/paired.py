@@ -1,7 +1,7 @@
-"""The blessed seeds once more, each compared with itself.
+"""The blessed seeds run again, each compared with its blessed value.
 
 Two runs of one seed share its initialisation and its batches. On one kind of machine they are the
-same bit for bit; where the rounding differs, they differ far less than two seeds do. How much they
+same bit for bit; with other rounding they differ far less than two seeds do. How much they
 differ must be measured: the seeds are run again on another kind of machine (``--repeats``).
 """
 
@@ -15,7 +15,7 @@ from pydantic import model_validator
 
 from ablate.analysis.wording import listed
 from ablate.gate.check import Context, Scalar
-from ablate.gate.evidence import Evidence, UnfitError, machine, so_far
+from ablate.gate.evidence import Evidence, UnfitError, machine, values_so_far
 from ablate.gate.mean import MeanBlessing, MeanCheck
 from ablate.gate.tolerance import PairedPromise, Promise, Sample
 
@@ -58,11 +58,11 @@ class Paired(MeanCheck):
     blessed: PairedBlessing | None = None
 
     @property
-    def fewest(self) -> int:
+    def min_seeds(self) -> int:
         return max(2, self.seeds)
 
-    def too_few(self, promise: Promise) -> str:
-        return f"needs {self.fewest} seeds or more, as many as a gate runs again"
+    def too_few_seeds(self, promise: Promise) -> str:
+        return f"needs {self.min_seeds} seeds or more, as many as a gate runs again"
 
     @property
     def fixed_seeds(self) -> tuple[int, ...]:
@@ -75,8 +75,8 @@ class Paired(MeanCheck):
 
     def bless(self, evidence: Evidence, context: Context) -> PairedBlessing:
         seeds = context.seeds
-        if len(seeds) < self.fewest:
-            raise UnfitError(self.too_few(self.promise(context.alpha)))
+        if len(seeds) < self.min_seeds:
+            raise UnfitError(self.too_few_seeds(self.promise(context.alpha)))
         values = evidence.values(self.row, self.measure, seeds)
         repeats, other = self._repeats(evidence, seeds, values)
         return self.blessing(seeds, values, context.alpha, repeats=repeats, other=other)
@@ -100,7 +100,7 @@ class Paired(MeanCheck):
             values=values,
             repeats=repeats,
             other_machine=other,
-            **self.completed(self._sample(values, repeats), alpha),
+            **self.derived_fields(self._sample(values, repeats), alpha),
         )
 
     def sample(self, blessed: MeanBlessing) -> Sample:
@@ -108,8 +108,8 @@ class Paired(MeanCheck):
         return self._sample(blessed.values, blessed.repeats)
 
     def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> Sample | None:
-        values = so_far(evidence.records, self.row, self.measure, seeds)
-        repeats = so_far(evidence.repeats, self.row, self.measure, seeds)
+        values = values_so_far(evidence.records, self.row, self.measure, seeds)
+        repeats = values_so_far(evidence.repeats, self.row, self.measure, seeds)
         both = [seed for seed in seeds if seed in values and seed in repeats]
         if len(both) < 2:
             return None
@@ -127,12 +127,12 @@ class Paired(MeanCheck):
     ) -> tuple[tuple[float, ...], dict[str, Scalar]]:
         """Return the values of the same seeds on another kind of machine, and its kind.
 
-        Those of an earlier blessing stay where no others are given and the values are the same.
+        Without new repeats, those of an earlier blessing stay if the values are the same.
         """
         before = self.blessed
         if not evidence.repeats and before and (before.seeds, before.values) == (seeds, values):
             return before.repeats, before.other_machine
-        by_seed = so_far(evidence.repeats, self.row, self.measure, seeds)
+        by_seed = values_so_far(evidence.repeats, self.row, self.measure, seeds)
         missing = [seed for seed in seeds if seed not in by_seed]
         if missing:
             raise UnfitError(f"no repeat of {self.row} with {listed(missing)} is done; {_HOW}")

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from ablate.analysis.statistics import Estimate
 from ablate.analysis.wording import seeds_named
 from ablate.gate.check import Context
-from ablate.gate.evidence import Evidence, UnfitError, so_far
+from ablate.gate.evidence import Evidence, UnfitError, values_so_far
 from ablate.gate.mean import MeanBlessing, MeanCheck
 from ablate.gate.tolerance import Promise, Sample
 
@@ -21,8 +21,8 @@ class Statistical(MeanCheck):
     kind: Literal["statistical"] = "statistical"
 
     def refused_seeds(self, seeds: Sequence[int]) -> str | None:
-        known = self.blessed.seeds if self.blessed else ()
-        again = [seed for seed in seeds if seed in known]
+        blessed_seeds = self.blessed.seeds if self.blessed else ()
+        again = [seed for seed in seeds if seed in blessed_seeds]
         if again:
             return (
                 f"is about new seeds, and {seeds_named(again)} blessed it; a check of the kind "
@@ -43,18 +43,18 @@ class Statistical(MeanCheck):
             UnfitError: if it cannot be what the check promises.
         """
         if len(values) < 2:
-            raise UnfitError(self.too_few(self.promise(alpha)))
-        completed = self.completed(self._sample(values), alpha)
-        return MeanBlessing(seeds=seeds, values=values, **completed)
+            raise UnfitError(self.too_few_seeds(self.promise(alpha)))
+        derived_fields = self.derived_fields(self._sample(values), alpha)
+        return MeanBlessing(seeds=seeds, values=values, **derived_fields)
 
     def sample(self, blessed: MeanBlessing) -> Sample:
         return self._sample(blessed.values)
 
     def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> Sample | None:
-        known = Estimate(so_far(evidence.records, self.row, self.measure, seeds))
-        if known.n < 2 or known.sd is None:
+        estimate = Estimate(values_so_far(evidence.records, self.row, self.measure, seeds))
+        if estimate.n < 2 or estimate.sd is None:
             return None
-        return Sample(known.mean, known.sd, known.n)
+        return Sample(estimate.mean, estimate.sd, estimate.n)
 
     def _sample(self, values: tuple[float, ...]) -> Sample:
         estimate = Estimate(dict(enumerate(values)))

@@ -49,6 +49,11 @@ def open_backend(request: BackendRequest) -> Local:
     return Local(devices.worker_slots(devices.find(request.device), request.jobs))
 
 
+def python_path() -> str:
+    """Return the PYTHONPATH of a process that imports the same code as this one."""
+    return os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
+
+
 class LocalProcess:
     """A child process on this machine, in our process group but with SIGINT (Ctrl-C) blocked.
 
@@ -59,9 +64,7 @@ class LocalProcess:
     """
 
     def __init__(self, device: Device, log: Path, command: Sequence[str] = WORKER) -> None:
-        # The same code as ours, wherever it was imported from
-        path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
-        environment = {**os.environ, **device.environment(), "PYTHONPATH": path}
+        environment = {**os.environ, **device.environment(), "PYTHONPATH": python_path()}
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a child inherits it
         try:
             with log.open("ab") as stderr:

@@ -181,14 +181,7 @@ class RayProcess:
             or its further devices.
     """
 
-    def __init__(
-        self,
-        relay: Any,
-        node: _Node,
-        *,
-        is_shared: bool,
-        serves_one_group: bool,
-    ) -> None:
+    def __init__(self, relay: Any, node: _Node, *, is_shared: bool, serves_one_group: bool) -> None:
         self._relay, self._node = relay, node
         self._is_shared, self._serves_one_group = is_shared, serves_one_group
         self._tasks: dict[str, Task] = {}
@@ -251,8 +244,8 @@ class RayProcess:
         """
         if isinstance(error, ActorDiedError) and _is_alive(self._node.id):
             return ProcessExited(-signal.SIGKILL)
-        why = "" if isinstance(error, RayActorError) else f": {_last_line(error)}"
-        return ProcessExited(1, f"the node {self._node.name} does not answer any more{why}")
+        reason = "" if isinstance(error, RayActorError) else f": {_last_line(error)}"
+        return ProcessExited(1, f"the node {self._node.name} does not answer any more{reason}")
 
 
 def _check_port(address: str) -> None:

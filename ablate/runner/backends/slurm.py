@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ablate.errors import DetachedError
@@ -98,9 +97,9 @@ class SlurmBackend(Backend):
         Returns:
             The ids of the new jobs.
         """
-        over = slurm_cluster.ended_jobs(self.jobs, self.options.cluster)
-        n_wanted = min(math.ceil(n_runs / self._n_slots), self.options.n_jobs)
-        n_new = n_wanted - (len(self._submitted) - len(over))
+        ended = slurm_cluster.ended_jobs(self.jobs, self.options.cluster)
+        n_needed = min(math.ceil(n_runs / self._n_slots), self.options.n_jobs)
+        n_new = n_needed - (len(self._submitted) - len(ended))
         if n_new <= 0:
             return []
         self.queue.create()
@@ -128,13 +127,13 @@ class SlurmBackend(Backend):
                 continue
             jobs, _ = queue.jobs()
             self._earlier_jobs += jobs
-            left = [task for entry in entries for task in entry.tasks if not entry.is_over]
-            what = f"{counted(len(left), 'task')} of an earlier call: {_describe_jobs(jobs)}"
-            listener.expect(left, what, len(jobs))
-            following = JobFollower(queue, listener, self.logs)
-            yield from following.follow(entries, is_blocking=not self.options.is_detached)
-            open_ = [entry for entry in queue.entries() if not entry.is_over]
-            self._running_elsewhere |= {task.key for entry in open_ for task in entry.tasks}
+            remaining = [task for entry in entries for task in entry.tasks if not entry.is_over]
+            what = f"{counted(len(remaining), 'task')} of an earlier call: {_describe_jobs(jobs)}"
+            listener.expect(remaining, what, len(jobs))
+            follower = JobFollower(queue, listener, self.logs)
+            yield from follower.follow(entries, is_blocking=not self.options.is_detached)
+            unfinished = [entry for entry in queue.entries() if not entry.is_over]
+            self._running_elsewhere |= {task.key for entry in unfinished for task in entry.tasks}
             self._remove_finished_queues()
 
     def detach(self, work: Sequence[Sequence[TaskGroup]]) -> None:
@@ -189,10 +188,10 @@ class SlurmBackend(Backend):
             )
 
     def _cached_facts(self) -> tuple[DeviceFacts, int] | None:
-        known = _read_json(_folder(self.results) / "devices.json").get(self._kind_of_nodes)
-        if known is None:
+        device = _read_json(_folder(self.results) / "devices.json").get(self._kind_of_nodes)
+        if device is None:
             return None
-        facts, n_slots = DeviceFacts(**known["facts"]), known["n_slots"]
+        facts, n_slots = DeviceFacts(**device["facts"]), device["n_slots"]
         self.queue.create()
         self.queue.save_facts(facts, n_slots)
         return facts, n_slots
@@ -202,7 +201,7 @@ class SlurmBackend(Backend):
         (job,) = self.submit(1)
         _print(f"waiting for the device of job {job}; logs: {slurm_cluster.log_of(job, self.logs)}")
         try:
-            while (known := self.queue.facts())[0] is None:
+            while (answer := self.queue.facts())[0] is None:
                 if slurm_cluster.ended_jobs([job], self.options.cluster):
                     line = slurm_cluster.last_line(job, self.logs) or "it printed nothing"
                     raise ClusterError(f"job {job} ended before it began: {line}")
@@ -212,7 +211,7 @@ class SlurmBackend(Backend):
             self.queue.remove()
             raise
         file = _folder(self.results) / "devices.json"
-        facts, n_slots = known
+        facts, n_slots = answer
         assert facts is not None, "the loop above waits for them"
         device = {"facts": asdict(facts), "n_slots": n_slots}
         content = {**_read_json(file), self._kind_of_nodes: device}
@@ -222,13 +221,13 @@ class SlurmBackend(Backend):
     @property
     def _kind_of_nodes(self) -> str:
         """Return a hash, 16 hex digits, of all options that decide which nodes are used."""
-        known = [
+        content = [
             self.options.cluster,
             self.options.node_parameters,
             self._request.device,
             self._request.jobs,
         ]
-        return sha256_of_text(json.dumps(known, sort_keys=True))[:16]
+        return sha256_of_text(json.dumps(content, sort_keys=True))[:16]
 
 
 def open_backend(request: BackendRequest) -> SlurmBackend:
@@ -255,12 +254,7 @@ class SlurmPool:
     def __enter__(self) -> SlurmPool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         """Cancel the jobs if an error ends the work early, unless they are detached."""
         if error is not None and not isinstance(error, DetachedError):
             self._backend.stop()
@@ -279,8 +273,8 @@ class SlurmPool:
         queue.create()
         entries = [Entry(queue.add([group]), [group]) for group in groups]
         self._submit(sum(entry.n_slots for entry in entries))
-        following = JobFollower(queue, self._listener, self._backend.logs, self._submit)
-        yield from following.follow(entries)
+        follower = JobFollower(queue, self._listener, self._backend.logs, self._submit)
+        yield from follower.follow(entries)
 
     def _submit(self, n_runs: int) -> None:
         if new := self._backend.submit(n_runs):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from submitit.core.utils import JobPaths
 from submitit.helpers import environment_variables
 
 from ablate.runner.backends.contract import ClusterError
+from ablate.runner.backends.local import python_path
 from ablate.runner.backends.slurm_options import SlurmOptions
 
 _MAX_TIMEOUTS = 10_000  # of a job, after which submitit gives it up; runs progress before each
@@ -41,12 +41,10 @@ def submit(job: Callable[[], None], n: int, options: SlurmOptions, logs: Path) -
         ClusterError: if the cluster does not accept them.
     """
     kind = SlurmExecutor if options.cluster == "slurm" else LocalExecutor
-    # The same code as ours, wherever it was imported from
-    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
     try:
         executor = kind(logs, max_num_timeout=_MAX_TIMEOUTS)
         executor.update_parameters(**options.parameters)
-        with environment_variables(PYTHONPATH=path):
+        with environment_variables(PYTHONPATH=python_path()):
             return list(executor.submit_array([job] * n))
     except (OSError, RuntimeError, ValueError, TypeError) as error:
         raise ClusterError(f"the jobs cannot be submitted: {_one_line(error)}") from error

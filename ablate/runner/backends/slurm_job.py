@@ -85,7 +85,7 @@ class QueueJob:
         queue.start_messages(job)
         while True:
             try:
-                self._do_entries(slots, queue, job)
+                self._execute_entries(slots, queue, job)
                 return
             except StoppedError:
                 queue.requeue(job)
@@ -122,7 +122,7 @@ class QueueJob:
             )
         return list(slots)
 
-    def _do_entries(self, slots: Sequence[Device], queue: TaskQueue, job: str) -> None:
+    def _execute_entries(self, slots: Sequence[Device], queue: TaskQueue, job: str) -> None:
         """Execute entries as they come.
 
         Raises:
@@ -184,8 +184,8 @@ def _run_entries(entries: Sequence[Entry], pool: Pool, writer: _MessageWriter) -
     runs = [group for group in groups if group[0].action == "train"]
     for batch in (*([group] for group in probes), runs):
         is_probe = batch is not runs
-        for ended in pool.run(batch, is_exclusive=is_probe, shares_cores=not is_probe):
-            writer.task_ended(ended)
+        for outcome in pool.run(batch, is_exclusive=is_probe, shares_cores=not is_probe):
+            writer.task_ended(outcome)
     for entry in entries:
         writer.queue.mark_ended(entry)
 

@@ -127,9 +127,9 @@ def _parse_pairs(lines: str) -> Iterator[tuple[str, str]]:
 
 def _submitit_parameters(options: Mapping[str, str]) -> dict[str, Any]:
     """Return the parameters of submitit; others become its ``additional_parameters``."""
-    known = SlurmExecutor._valid_parameters()
-    of_submitit = {key: _parse_value(key, text) for key, text in options.items() if key in known}
-    others = {key: _parse_value(key, text) for key, text in options.items() if key not in known}
+    names = SlurmExecutor._valid_parameters()
+    of_submitit = {key: _parse_value(key, text) for key, text in options.items() if key in names}
+    others = {key: _parse_value(key, text) for key, text in options.items() if key not in names}
     return {**of_submitit, "additional_parameters": {"requeue": True, **others}}
 
 

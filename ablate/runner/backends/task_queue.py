@@ -145,11 +145,11 @@ class TaskQueue:
         for path in waiting:
             if path.name.startswith("."):
                 continue  # it is being written
-            taken = self.folder / "taken" / f"{path.name}.{job}"
+            target = self.folder / "taken" / f"{path.name}.{job}"
             with suppress(FileNotFoundError):  # another job was first
-                path.rename(taken)
-            if taken.exists():  # a rename over NFS may report an error though it was done
-                return _entry(taken)
+                path.rename(target)
+            if target.exists():  # a rename over NFS may report an error though it was done
+                return _entry(target)
         return None
 
     def requeue(self, job: str) -> None:
@@ -210,16 +210,16 @@ class TaskQueue:
 
     def save_facts(self, facts: DeviceFacts, n_slots: int) -> None:
         """Save the device of the jobs, and how many worker slots each has."""
-        known = {"facts": asdict(facts), "n_slots": n_slots}
-        write_whole(self.folder / "device.json", json.dumps(known) + "\n")
+        content = {"facts": asdict(facts), "n_slots": n_slots}
+        write_whole(self.folder / "device.json", json.dumps(content) + "\n")
 
     def facts(self) -> tuple[DeviceFacts | None, int]:
         """Return what `save_facts` has saved; None and 0 if no job has begun."""
         try:
-            known = json.loads((self.folder / "device.json").read_bytes())
+            content = json.loads((self.folder / "device.json").read_bytes())
         except FileNotFoundError:
             return None, 0
-        return DeviceFacts(**known["facts"]), known["n_slots"]
+        return DeviceFacts(**content["facts"]), content["n_slots"]
 
     def save_jobs(self, jobs: Sequence[str], cluster: str) -> None:
         """Save the ids of the jobs.
@@ -228,16 +228,16 @@ class TaskQueue:
             jobs: their ids.
             cluster: that they were submitted to.
         """
-        known = {"jobs": list(jobs), "cluster": cluster}
-        write_whole(self.folder / "jobs.json", json.dumps(known) + "\n")
+        content = {"jobs": list(jobs), "cluster": cluster}
+        write_whole(self.folder / "jobs.json", json.dumps(content) + "\n")
 
     def jobs(self) -> tuple[list[str], str]:
         """Return what `save_jobs` has saved; no jobs if it was never called."""
         try:
-            known = json.loads((self.folder / "jobs.json").read_bytes())
+            content = json.loads((self.folder / "jobs.json").read_bytes())
         except FileNotFoundError:
             return [], ""
-        return known["jobs"], known["cluster"]
+        return content["jobs"], content["cluster"]
 
 
 def _entry(path: Path, *, is_over: bool = False) -> Entry:
