@@ -55,7 +55,7 @@ class Job:
         precision: ``fp32`` or ``bf16``.
         folder: the run's own.
         engine: how the steps are executed.
-        capturer: of CUDA graphs; an engine that needs one has its own by default.
+        capturer: of CUDA graphs, for the engine that uses it.
         cores: returns how many of a CPU the run may keep busy now.
         micro_batch_factor: how many times smaller than usual the parts of a batch are.
         ranks: the place of this process among those that make the run. The first one evaluates,

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.engines.contract import Engine
@@ -34,13 +33,9 @@ class Compiled(Engine):
     captures = True
 
     def __init__(
-        self,
-        model: Transformer,
-        step_config: StepConfig,
-        optimizer: torch.optim.Optimizer,
-        capturer: GraphCapturer | None = None,
+        self, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
     ) -> None:
-        super().__init__(model, step_config, optimizer, capturer)
+        super().__init__(model, step_config, optimizer)
         self._forward_hidden = torch.compile(forward_hidden, dynamic=True, options=OPTIONS)
 
     def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:

@@ -10,7 +10,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.micro_batching import divide
@@ -28,7 +27,6 @@ class Engine(ABC):
         model: in training mode, on the device of the batches to come.
         step_config: how a step is made.
         optimizer: of the model's parameters; the caller of `step` sets its learning rate.
-        capturer: of CUDA graphs, for the engines that use them; by default one of their own.
 
     Attributes:
         name: as in records.
@@ -50,17 +48,12 @@ class Engine(ABC):
     keeps_gradients: ClassVar[bool] = False  # in the same memory from step to step
 
     def __init__(
-        self,
-        model: Transformer,
-        step_config: StepConfig,
-        optimizer: torch.optim.Optimizer,
-        capturer: GraphCapturer | None = None,
+        self, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
     ) -> None:
         self.model = model
         self.step_config = step_config
         self.optimizer = optimizer
         self.weights = Weights(model)
-        self.capturer = capturer
         self.note = ""
         self.last_engine_batch: Batch | None = None
         self.seconds_preparing = 0.0

@@ -42,8 +42,14 @@ class CudaGraph(Engine):
 
     On a CPU, where there is nothing to capture, the same steps are taken on the same buffers.
 
+    Args:
+        model: in training mode, on the device of the batches to come.
+        step_config: how a step is made.
+        optimizer: of the model's parameters.
+        capturer: of the run; by default the engine has one of its own.
+
     Attributes:
-        n_captures: captures there are.
+        n_captures: how many captures there are.
 
     Source: https://docs.pytorch.org/docs/stable/notes/cuda.html, "CUDA Graphs".
     """
@@ -59,9 +65,9 @@ class CudaGraph(Engine):
         optimizer: torch.optim.Optimizer,
         capturer: GraphCapturer | None = None,
     ) -> None:
+        super().__init__(model, step_config, optimizer)
         device = next(model.parameters()).device
         self._capturer = capturer or GraphCapturer(device)
-        super().__init__(model, step_config, optimizer, self._capturer)
         self.n_captures = 0
         self._is_cuda = device.type == "cuda"
         self._accumulator = FusedGradAccumulator(model, step_config.precision)

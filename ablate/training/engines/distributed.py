@@ -12,7 +12,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
-from ablate.cuda_graphs import GraphCapturer, generator_of
+from ablate.cuda_graphs import generator_of
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.engines.contract import Engine
@@ -37,7 +37,6 @@ class Distributed(Engine):
         model: in training mode, with the same weights in all ranks.
         step_config: how a step is made.
         optimizer: of the model's parameters.
-        capturer: not used.
 
     Source: Li et al. 2020, "PyTorch Distributed", VLDB 13(12), sec. 3.
     """
@@ -46,13 +45,9 @@ class Distributed(Engine):
     shares_draws = False
 
     def __init__(
-        self,
-        model: Transformer,
-        step_config: StepConfig,
-        optimizer: torch.optim.Optimizer,
-        capturer: GraphCapturer | None = None,
+        self, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
     ) -> None:
-        super().__init__(model, step_config, optimizer, capturer)
+        super().__init__(model, step_config, optimizer)
         self._rank, self._n_ranks = distributed.get_rank(), distributed.get_world_size()
         self._generator = generator_of(next(model.parameters()).device)
         self._n_to_come = 0  # batches of the step, with the present one

@@ -98,15 +98,17 @@ def make_engine(
         model: in training mode, on its device.
         step_config: how a step is made.
         optimizer: of the model's parameters.
-        capturer: of the run; an engine that needs one has its own by default.
+        capturer: of the run, for `CudaGraph`, which has one of its own by default.
     """
     reason = _unsupported_reason(name, model, step_config)
-    if not reason:
-        return _ENGINES[name](model, step_config, optimizer, capturer)
-    engine = Eager(model, step_config, optimizer)
-    engine.note = f"not {name}: {reason}"
-    warnings.warn(f"{reason}, so that training goes on eagerly, not as {name}", stacklevel=2)
-    return engine
+    if reason:
+        engine = Eager(model, step_config, optimizer)
+        engine.note = f"not {name}: {reason}"
+        warnings.warn(f"{reason}, so that training goes on eagerly, not as {name}", stacklevel=2)
+        return engine
+    if name == CudaGraph.name:
+        return CudaGraph(model, step_config, optimizer, capturer)
+    return _ENGINES[name](model, step_config, optimizer)
 
 
 def _unsupported_reason(name: str, model: Transformer, step_config: StepConfig) -> str:

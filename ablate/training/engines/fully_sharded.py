@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.engines.distributed import Distributed, ForwardPass
@@ -40,7 +39,6 @@ class FullySharded(Distributed):
         model: in training mode, with the same weights in all ranks.
         step_config: how a step is made.
         optimizer: of the model's parameters, which has made no step.
-        capturer: not used.
 
     Source: Rajbhandari et al. 2020, arXiv:1910.02054, sec. 5 (ZeRO, stage 3); PyTorch's
     ``fully_shard``.
@@ -49,13 +47,9 @@ class FullySharded(Distributed):
     name = "fully_sharded"
 
     def __init__(
-        self,
-        model: Transformer,
-        step_config: StepConfig,
-        optimizer: torch.optim.Optimizer,
-        capturer: GraphCapturer | None = None,
+        self, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
     ) -> None:
-        super().__init__(model, step_config, optimizer, capturer)
+        super().__init__(model, step_config, optimizer)
         self.weights: ShardedWeights = ShardedWeights(model, optimizer, self._pass.model)
 
     def accumulate(self, batches: Sequence[Batch]) -> tuple[Tensor, int]:
