@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from torch import Tensor
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.gradient import StepInputs, forward_hidden
+from ablate.training.logits import autocast, logits_of_chunks
 
 
 @dataclass(frozen=True)
@@ -79,27 +79,21 @@ def perplexity(nll: float) -> float:
 def _losses(
     model: Transformer, batch: Batch, precision: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return what a batch loses, without waiting for its device.
+    """Return the losses of a batch, without waiting for its device.
 
     Returns:
         The sum of the losses, (); the loss of each token and its row in the batch, (n_tokens,);
         and the rows' places in the split, (B,), on the CPU.
     """
-    autocast = partial(
-        torch.autocast, batch.src.device.type, torch.bfloat16, enabled=precision == "bf16"
-    )
     inputs = StepInputs.of(batch, batch.n_tokens)
-    with autocast():
+    assert inputs.token_index is not None, "the inputs leave padding out"
+    with autocast(batch.src.device, precision):
         hidden, _ = forward_hidden(model, inputs.src, inputs.tgt_in)  # (B, T, D)
-    n_rows = model.embedding.rows_at_once(hidden.device)
-    chunks = hidden.flatten(0, 1)[inputs.token_index].split(n_rows)
-    targets = inputs.tgt_out.flatten()[inputs.token_index].split(n_rows)
+    hidden = hidden.flatten(0, 1)[inputs.token_index]
+    targets = inputs.tgt_out.flatten()[inputs.token_index]
     total = hidden.new_zeros((), dtype=torch.float64)
     losses = []
-    for chunk, chunk_targets in zip(chunks, targets, strict=True):
-        with autocast():
-            logits = model.embedding.logits(chunk)
-        losses.append(F.cross_entropy(logits.float(), chunk_targets, reduction="none").double())
+    for logits, labels in logits_of_chunks(model, hidden, targets, precision):
+        losses.append(F.cross_entropy(logits.float(), labels, reduction="none").double())
         total += losses[-1].sum()
-    assert inputs.token_index is not None, "the inputs leave padding out"
     return total, torch.cat(losses), inputs.token_index // batch.tgt_out.size(1), batch.index

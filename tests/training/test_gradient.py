@@ -57,7 +57,7 @@ def test_the_loss_of_few_rows_at_a_time_is_that_of_all(
     batch = padded_batch()
     step_config = StepConfig(build(Objective, choose(Objective, name), PAD), precision="bf16")
     whole, cut = tiny(), tiny()
-    monkeypatch.setattr(gradient, "_CACHED", 10**6)
+    monkeypatch.setattr(gradient, "_CACHED_LOGITS", 10**6)
     expected = forward_backward(whole, step_config, StepInputs.of(batch, 7))
     counted: list[int] = []
     loss = type(step_config.objective).loss_in_context
@@ -68,7 +68,7 @@ def test_the_loss_of_few_rows_at_a_time_is_that_of_all(
 
     monkeypatch.setattr(type(step_config.objective), "loss_in_context", count)
     n = step_config.objective.n_passes
-    monkeypatch.setattr(gradient, "_CACHED", 3 * n * cut.embedding.n_tgt)
+    monkeypatch.setattr(gradient, "_CACHED_LOGITS", 3 * n * cut.embedding.n_tgt)
     actual = forward_backward(cut, step_config, StepInputs.of(batch, 7))
     assert set(counted[:-1]) == {3 * n}
     assert sum(counted) == n * batch.n_tokens
