@@ -136,7 +136,7 @@ class TrainingWork:
         """Make steps."""
         self._engine.model.train()
         for batches in steps:
-            self._engine.step(self._engine.divided(batches, self._micro_batch_factor))
+            self._engine.step(self._engine.micro_batches(batches, self._micro_batch_factor))
 
     def close(self) -> None:
         """End what the engine has started."""

@@ -31,8 +31,7 @@ from ablate.training.curvature import estimate_curvature
 from ablate.training.curve import Curve, Pending, Row, wants_row
 from ablate.training.engines import SelfCheck, make_engine
 from ablate.training.layers import LayerRecorder
-from ablate.training.micro_batching import most_parts
-from ablate.training.plan import Stream, count_steps
+from ablate.training.plan import BatchStream, count_steps
 from ablate.training.progress import Progress, TrainingResult
 from ablate.training.ranks import ALONE, Ranks
 from ablate.training.step import StepConfig, make_optimizer, set_lr
@@ -151,7 +150,7 @@ class _Loop:
         own = self.weights.own()
         self.moving = None if decay is None else MovingAverage(own, decay, moving)
         self.snapshots = Snapshots(job.folder / "snapshots", training.average, self.state.kept)
-        self.stream = Stream(job.batches, seed, self.state.epoch, self.state.index)
+        self.stream = BatchStream(job.batches, seed, self.state.epoch, self.state.index)
         self.curve = Curve(self.state.curve, self.state.since_row)
         self.layers = LayerRecorder(self.engine, self.state.layers)
         self.pending: list[Pending] = []
@@ -209,7 +208,7 @@ class _Loop:
     def _calibrate(self) -> None:
         """Show the model a batch before the first step, if a residual scheme needs calibration."""
         self._seed_dropout(0)
-        stream = Stream(self.job.batches, self.job.spec.seed)
+        stream = BatchStream(self.job.batches, self.job.spec.seed)
         for batch in stream.take(1):
             self.model.calibrate(batch.src, batch.tgt_in)
 
@@ -226,7 +225,7 @@ class _Loop:
         self.epochs_before = self.stream.finished_epochs
         self.engine.cores = self.job.cores()
         batches = list(self.stream.take(training.accumulate))
-        batches = self.engine.divided(batches, self.job.micro_batch_factor)
+        batches = self.engine.micro_batches(batches, self.job.micro_batch_factor)
         if estimate_curvature(self.engine, state.step, batches[0]):
             self._seed_dropout(state.step)
         self.layers.before_step(state.step)
@@ -385,5 +384,7 @@ class _Loop:
             engine=self.engine.name,
             engine_note=self.engine.note,
             engine_seconds=round(self.engine.seconds_preparing, 3),
-            micro_batches=most_parts(self.engine, self.job.batches, self.job.micro_batch_factor),
+            micro_batches=self.engine.max_micro_batches(
+                self.job.batches, self.job.micro_batch_factor
+            ),
         )

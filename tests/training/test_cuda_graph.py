@@ -23,7 +23,7 @@ from ablate.training import Progress, layers, loop, train
 from ablate.training.engines import SelfCheck
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.self_check import compare
-from ablate.training.plan import Stream
+from ablate.training.plan import BatchStream
 from ablate.training.step import StepConfig
 from tests.fake_cuda import CudaMachine
 from tests.tiny import PARTS, mixed, mixtures, some_batch, thin
@@ -246,12 +246,12 @@ def test_the_host_waits_for_the_device_every_twenty_steps(
     monkeypatch.setattr(layers, "is_recorded", lambda _: False)  # some sixty steps of a long run
     waits: list[int] = []
 
-    def count(stream: Stream, n: int) -> Any:
+    def count(stream: BatchStream, n: int) -> Any:
         waits.append(machine.n_waits)
         return take(stream, n)
 
-    take = Stream.take
-    monkeypatch.setattr(Stream, "take", count)
+    take = BatchStream.take
+    monkeypatch.setattr(BatchStream, "take", count)
     _, reports = trained(machine, tmp_path, steps=50, evaluate_every=50)
     assert waits[-1] - waits[1] == 2
     assert [progress.step for progress in reports] == [20, 40, 50]

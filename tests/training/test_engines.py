@@ -28,7 +28,7 @@ from ablate.training.engines import cuda_graph as graph_module
 from ablate.training.engines.compiled import OPTIONS
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.self_check import compare
-from ablate.training.plan import Stream
+from ablate.training.plan import BatchStream
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests import tape
 from tests.tiny import OBJECTIVES, PARTS, mixed, mixtures, some_batch, thin
@@ -56,7 +56,7 @@ def losses(
     """Return the loss of each of fifty steps, and the engine."""
     spec = run_spec(dropout, clip=1.0, **training)
     engine, batches = prepared(name, spec, device)
-    stream, actual = Stream(batches, seed=1), []
+    stream, actual = BatchStream(batches, seed=1), []
     for _ in range(N_STEPS):
         step = [batch.to(device) for batch in stream.take(spec.training.accumulate)]
         actual.append(float(engine.step(step).loss))

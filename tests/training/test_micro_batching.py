@@ -46,7 +46,7 @@ def _step(
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     with closing(make_engine(name, model, step_config, optimizer)) as engine:
         assert (engine.name, engine.note) == (name, "")
-        result = engine.step(engine.divided(batches, factor))
+        result = engine.step(engine.micro_batches(batches, factor))
     after = [weight.detach() for weight in model.parameters()]
     return result, [old - new for old, new in zip(before, after, strict=True)]
 
@@ -100,10 +100,10 @@ def test_parts_are_smaller_than_those_that_the_engine_makes_anyway() -> None:
     batch = max(_batches(), key=lambda batch: batch.tgt_out.numel())
     for name, n_usual in (("eager", 1), ("data_parallel", 2)):
         engine: Engine = make_engine(name, model, step_config, optimizer)
-        assert engine.divided([batch], 1) == [batch]
+        assert engine.micro_batches([batch], 1) == [batch]
         for factor in (2, 4):
-            assert len(engine.divided([batch], factor)) == factor * n_usual
-        assert len(engine.divided([batch, batch], 10**3)) == 2 * batch.src.size(0)
+            assert len(engine.micro_batches([batch], factor)) == factor * n_usual
+        assert len(engine.micro_batches([batch, batch], 10**3)) == 2 * batch.src.size(0)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

@@ -16,7 +16,7 @@ from ablate.parts.objective import Objective
 from ablate.registry import build, choose, slots
 from ablate.training.engines import Eager
 from ablate.training.engines.cuda_graph import CudaGraph
-from ablate.training.plan import Stream, count_steps
+from ablate.training.plan import BatchStream, count_steps
 from ablate.training.step import StepConfig, StepResult, make_optimizer, set_lr
 from tests.training.reversal import fresh, pairs, run_spec
 
@@ -94,11 +94,11 @@ def test_steps_of_a_training(training: dict[str, Any], steps: Any) -> None:
 def test_a_stream_goes_on_anywhere() -> None:
     batches = Batches(pairs(), 64, PAD)
     n = 2 * batches.n_per_epoch + 3
-    whole = [batch.index.tolist() for batch in Stream(batches, seed=4).take(n)]
-    stream = Stream(batches, seed=4)
+    whole = [batch.index.tolist() for batch in BatchStream(batches, seed=4).take(n)]
+    stream = BatchStream(batches, seed=4)
     pieces: list[list[int]] = []
     while len(pieces) < n:
-        stream = Stream(batches, 4, stream.epoch, stream.index)
+        stream = BatchStream(batches, 4, stream.epoch, stream.index)
         pieces += [batch.index.tolist() for batch in stream.take(min(3, n - len(pieces)))]
     assert pieces == whole
     assert sorted(itertools.chain(*whole[: batches.n_per_epoch])) == list(range(96))
@@ -106,7 +106,7 @@ def test_a_stream_goes_on_anywhere() -> None:
 
 def test_epochs_are_counted_when_they_end() -> None:
     batches = Batches(pairs(), 64, PAD)
-    stream = Stream(batches, seed=4)
+    stream = BatchStream(batches, seed=4)
     list(stream.take(batches.n_per_epoch - 1))
     assert stream.finished_epochs == 0
     list(stream.take(1))

@@ -95,7 +95,7 @@ class CudaGraph(Engine):
             buffer.fill_(group["lr"])
         return self._run(self._update)
 
-    def as_computed(self, batch: Batch) -> Batch:
+    def pad_batch(self, batch: Batch) -> Batch:
         n_missing = self._shape(batch)[1] - batch.src.size(1)
         return replace(batch, src=functional.pad(batch.src, (0, n_missing), value=PAD))
 

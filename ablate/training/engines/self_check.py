@@ -73,7 +73,7 @@ def compare(engine: Engine, batch: Batch) -> None:
     Raises:
         EngineError: if they differ.
     """
-    batch = engine.as_computed(batch)
+    batch = engine.pad_batch(batch)
     snapshot = _Snapshot(engine)
     eager = Eager(engine.model, engine.step_config, engine.optimizer)
     expected: list[tuple[_Gradient, _Update]] = []
