@@ -263,7 +263,7 @@ def test_rows_that_are_read_late_are_those_of_their_steps(
     machine: CudaMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rows(n_steps_ahead: int) -> list[str]:
-        monkeypatch.setattr(loop, "_WAIT_STEPS", n_steps_ahead)
+        monkeypatch.setattr(loop, "_MAX_UNREAD_STEPS", n_steps_ahead)
         folder = tmp_path / str(n_steps_ahead)
         trained(machine, folder, engine="eager")
         lines = (folder / "curve.csv").read_text(encoding="ascii").splitlines()

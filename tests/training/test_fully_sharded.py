@@ -36,7 +36,7 @@ def gradient(engine: Engine, n_batches: int = 1) -> dict[str, Tensor]:
         name: torch.zeros_like(weight) if weight.grad is None else weight.grad.clone()
         for name, weight in engine.weights.named_parameters()
     }
-    return engine.weights.gathered(own)
+    return engine.weights.gather(own)
 
 
 def assert_close(left: dict[str, Tensor], right: dict[str, Tensor], atol: float = 1e-6) -> None:

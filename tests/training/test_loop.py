@@ -284,7 +284,7 @@ def test_snapshots_that_others_will_replace_are_not_written(
     monkeypatch.setattr("ablate.training.averaging.atomic_write", save)
     few, left = go(spec, tmp_path / "few")
     n_written = len(written)
-    monkeypatch.setattr("ablate.training.loop._Loop._evaluations_to_come", lambda _: 0)
+    monkeypatch.setattr("ablate.training.loop._Loop._n_evaluations_left", lambda _: 0)
     all_of_them, right = go(spec, tmp_path / "all")
     assert few.averaged_steps == all_of_them.averaged_steps
     assert_same(left, right)
