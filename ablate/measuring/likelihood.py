@@ -29,8 +29,8 @@ class Likelihood:
         nll: negative log-likelihood per target token, in nats, EOS counted, padding not, without
             label smoothing; perplexity is its exponential.
         n_tokens: target tokens.
-        of_sentences: the negative log-likelihood of every pair of the split, in nats, (N,); 0 of
-            those that were in no batch.
+        of_sentences: the negative log-likelihood of every pair of the split, in nats, (N,); 0 for
+            pairs that were in no batch.
     """
 
     nll: float
@@ -40,7 +40,7 @@ class Likelihood:
 
 @torch.inference_mode()
 def likelihood(model: Transformer, batches: Iterable[Batch], precision: str) -> Likelihood:
-    """Measure the likelihood of batches; the model's mode is left as it was.
+    """Measure the likelihood of batches; the model's mode stays the same.
 
     Args:
         model: on the device of the batches.
@@ -53,23 +53,23 @@ def likelihood(model: Transformer, batches: Iterable[Batch], precision: str) -> 
     was_training = model.training
     model.eval()
     try:
-        measured = [_losses(model, batch, precision) for batch in batches]
+        results = [_losses(model, batch, precision) for batch in batches]
     finally:
         model.train(was_training)
-    if not measured:
+    if not results:
         raise ValueError("there is nothing to measure the likelihood of")
-    totals, losses, rows, index = zip(*measured, strict=True)
+    totals, losses, rows, index = zip(*results, strict=True)
     n_tokens = sum(map(len, losses))
     starts = np.cumsum([0, *map(len, index)])[:-1].tolist()
-    of_batches = torch.cat([row + start for row, start in zip(rows, starts, strict=True)])
-    sentences = torch.cat(index)[of_batches.cpu()].numpy()
-    losses_of_tokens = torch.cat(losses).double().cpu().numpy()
-    of_sentences = np.bincount(sentences, weights=losses_of_tokens).astype(np.float64)
+    all_rows = torch.cat([row + start for row, start in zip(rows, starts, strict=True)])
+    sentences = torch.cat(index)[all_rows.cpu()].numpy()
+    token_losses = torch.cat(losses).double().cpu().numpy()
+    of_sentences = np.bincount(sentences, weights=token_losses).astype(np.float64)
     return Likelihood(float(torch.stack(totals).sum()) / n_tokens, n_tokens, of_sentences)
 
 
 def perplexity(nll: float) -> float:
-    """Return exp(``nll``), of nats per token; infinite where a float cannot hold it."""
+    """Return exp(``nll``), with nats per token; infinity where a float overflows."""
     try:
         return math.exp(nll)
     except OverflowError:
@@ -83,7 +83,7 @@ def _losses(
 
     Returns:
         The sum of the losses, (); the loss of each token and its row in the batch, (n_tokens,);
-        and the rows' places in the split, (B,), on the CPU.
+        and each row's index in the split, (B,), on the CPU.
     """
     inputs = StepInputs.of(batch, batch.n_tokens)
     assert inputs.token_index is not None, "the inputs leave padding out"

@@ -93,9 +93,9 @@ def test_more_beams_decode_slower(prepared: Prepared) -> None:
 
 
 def test_a_process_measures_its_own_growth() -> None:
-    from ablate.measuring.probe import _Memory
+    from ablate.measuring.probe import _PeakMemory
 
-    memory = _Memory(CPU)
+    memory = _PeakMemory(CPU)
     block = np.ones(50 * 2**20 // 8)
     peak = memory.peak_mib()
     assert 45 < peak < 80
@@ -126,7 +126,7 @@ def test_runs_share_a_gpu_up_to_half_of_it(share: float, n_fitting: float, expec
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaMachine]:
-    monkeypatch.setattr(probe_module, "_WIDE", 8)
+    monkeypatch.setattr(probe_module, "_MATRIX_WIDTH", 8)
     monkeypatch.setattr(probe_module, "count_flops", lambda *_: 1.0)  # no tensors of a device
     with CudaMachine() as machine:
         yield machine
