@@ -243,7 +243,7 @@ def test_sources_of_almost_one_length_share_a_capture() -> None:
     [(1, 2), (2, 2), (31, 32), (32, 32), (33, 36), (64, 64), (65, 72), (250, 256)],
 )
 def test_sources_are_hardly_lengthened(n: int, expected: int) -> None:
-    assert graph_module.rounded(n) == expected
+    assert graph_module.padded_length(n) == expected
 
 
 def test_there_are_only_so_many_captures(monkeypatch: pytest.MonkeyPatch) -> None:
