@@ -13,15 +13,13 @@ from torch import Tensor
 
 from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
-from ablate.parts.objective import Objective
-from ablate.registry import build, choose
 from ablate.training import train
 from ablate.training.engines import Engine, make_engine
 from ablate.training.engines import shards as shards_module
 from ablate.training.micro_batching import divide
 from ablate.training.step import StepConfig, StepResult
 from tests.tiny import OBJECTIVES, thin
-from tests.training.reversal import fresh, job, pairs, run_spec
+from tests.training.reversal import fresh, job, make_step_config, pairs, run_spec
 
 ENGINES = ("eager", "data_parallel", "cuda_graph")
 
@@ -70,8 +68,7 @@ def test_the_parts_are_the_batch(n: int) -> None:
 def test_a_divided_step_is_the_whole_one(
     engine: str, factor: int, accumulate: int, loss_per: Literal["token", "sentence"]
 ) -> None:
-    objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
-    step_config = replace(StepConfig(objective), loss_per=loss_per)
+    step_config = make_step_config(loss_per=loss_per)
     batches = _batches()[:accumulate]
     (whole, expected), (divided, actual) = (
         _step(engine, n, batches, step_config) for n in (1, factor)
@@ -85,7 +82,7 @@ def test_a_divided_step_is_the_whole_one(
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_every_objective_is_that_of_the_whole_batch(name: str) -> None:
-    step_config = StepConfig(build(Objective, choose(Objective, name), PAD))
+    step_config = make_step_config(name)
     (whole, expected), (divided, actual) = (
         _step("eager", n, _batches()[:2], step_config) for n in (1, 3)
     )
@@ -95,7 +92,7 @@ def test_every_objective_is_that_of_the_whole_batch(name: str) -> None:
 
 def test_parts_are_smaller_than_those_that_the_engine_makes_anyway() -> None:
     model = thin("position", "none").train()
-    step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
+    step_config = make_step_config()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     batch = max(_batches(), key=lambda batch: batch.tgt_out.numel())
     for name, n_usual in (("eager", 1), ("data_parallel", 2)):

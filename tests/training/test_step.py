@@ -12,22 +12,20 @@ from torch import Tensor
 
 from ablate.data.batches import Batches
 from ablate.data.tokenizer import PAD
-from ablate.parts.objective import Objective
-from ablate.registry import build, choose, slots
+from ablate.registry import slots
 from ablate.training.engines import Eager
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.plan import BatchStream, count_steps
-from ablate.training.step import StepConfig, StepResult, make_optimizer, set_lr
-from tests.training.reversal import fresh, pairs, run_spec
+from ablate.training.step import StepResult, make_optimizer, set_lr
+from tests.training.reversal import fresh, make_step_config, pairs, run_spec
 
 
 def step(n_batches: int, batch_tokens: int, **options: Any) -> tuple[StepResult, Any]:
     model = fresh(run_spec(dropout=0.0))
     batches = Batches(pairs(n=32), batch_tokens, PAD)
     chosen = [batches.make(rows) for rows in batches.epoch(0, 0)[:n_batches]]
-    objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    return Eager(model, StepConfig(objective, **options), optimizer).step(chosen), model
+    return Eager(model, make_step_config(**options), optimizer).step(chosen), model
 
 
 def test_accumulated_batches_are_one_large_batch() -> None:
@@ -49,9 +47,8 @@ def test_the_loads_of_a_step_are_those_of_all_its_batches() -> None:
         model = fresh(run_spec(dropout=0.0, feed_forward="loss_free_experts")).train()
         batches = Batches(pairs(n=32), batch_tokens, PAD)
         chosen = [batches.make(rows) for rows in batches.epoch(0, 0)]
-        objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-        engine(model, StepConfig(objective), optimizer).step(chosen)
+        engine(model, make_step_config(), optimizer).step(chosen)
         offsets.append(model.get_buffer("encoder.layers.0.feed_forward.offset"))
     assert offsets[0].abs().max() == pytest.approx(0.001)
     assert torch.equal(offsets[0], offsets[1])
