@@ -1,8 +1,8 @@
 """Work on a GPU, captured once and replayed as one CUDA graph.
 
-At the sizes of most ablations a GPU waits for Python: a training step is some thousand small
-kernels, a token that is decoded some hundred, each of which costs the host more than the device. A
-graph is launched at once.
+At the sizes of most ablations a GPU waits for Python: a training step consists of about a thousand
+small kernels, the decoding of a token of about a hundred, and each takes longer to launch than to
+run. A graph is launched at once.
 """
 
 from __future__ import annotations
@@ -21,20 +21,18 @@ from ablate.errors import EngineError
 class GraphCapturer:
     """Captures work on a device, on a stream of its own and in one pool of memory.
 
-    What is replayed are kernels on the memory that they had: Python does not run again. So the work
-    must read and write tensors that stay where they are, and its result is overwritten by the next
-    replay.
+    A replay runs the captured kernels on the same memory, and no Python code. So the work must read
+    and write tensors that stay where they are, and every replay overwrites the last result.
 
-    A failed capture leaves PyTorch's generator and allocator in a state of which the process does
-    not recover. A graph must not be destroyed while others live, since that frees memory that
-    matrix products of all graphs of a stream use. So graphs are destroyed all together, by `clear`,
-    except one that keeps the pool alive.
+    A failed capture leaves PyTorch's generator and allocator in a state from which the process
+    cannot recover. Destroying a graph frees memory that the matrix products of all graphs on its
+    stream use. So `clear` destroys all graphs together, except one that keeps the pool alive.
 
     Args:
-        device: where; on a CPU a capture is the work itself.
+        device: that the work runs on; on a CPU a capture is the work itself.
 
-    Source: https://docs.pytorch.org/docs/stable/notes/cuda.html, "CUDA Graphs"; of what happens at
-    the end of a graph: https://github.com/pytorch/pytorch/issues/193402.
+    Source: https://docs.pytorch.org/docs/stable/notes/cuda.html, "CUDA Graphs"; on the destruction
+    of graphs: https://github.com/pytorch/pytorch/issues/193402.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -44,7 +42,7 @@ class GraphCapturer:
         if self._is_cuda:
             self._stream = torch.cuda.Stream(device)
             self._pool = torch.cuda.graph_pool_handle()
-            self._keeper = self._keep_pool()
+            self._pool_graph = self._make_pool_graph()
 
     @property
     def n_captures(self) -> int:
@@ -61,22 +59,22 @@ class GraphCapturer:
         return result
 
     def capture(self, name: str, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Return a function that does the work again; nothing is done yet.
+        """Return a function that does the work; this call does not.
 
         Args:
             name: of the work, for the error.
-            work: must have been done before: what a first time allocates and looks up must not be
-                captured.
+            work: must have been done before (`warm_up`), because the allocations and look-ups of
+                its first time must not be captured.
 
         Raises:
-            EngineError: if the work cannot be captured, for example because it asks for a number.
+            EngineError: if the work cannot be captured, for example because it reads a number.
             OutOfMemoryError: of PyTorch, if the device's memory is full.
         """
         if not self._is_cuda:
             return work
         try:
             graph, result = self._capture(work)
-        except torch.OutOfMemoryError:  # is a RuntimeError, and no reason to give up on captures
+        except torch.OutOfMemoryError:  # captures may work with smaller batches
             raise
         except Exception as error:
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
@@ -85,21 +83,21 @@ class GraphCapturer:
         return partial(self._replay, graph, result)
 
     def clear(self) -> None:
-        """Destroy all captures; none of them may be replayed any more."""
+        """Destroy all captures, which must not be replayed any more."""
         for graph in self._graphs:
             graph.reset()
         self._graphs.clear()
 
     def _replay(self, graph: torch.cuda.CUDAGraph, result: Tensor) -> Tensor:
-        """Replay a graph; as a method, so that all graphs live as long as one may be replayed."""
+        """Replay a graph; a method, because all graphs must live while one may be replayed."""
         graph.replay()
         return result
 
-    def _keep_pool(self) -> torch.cuda.CUDAGraph:
-        """Return a graph that keeps the pool alive: one without graphs can never be used again.
+    def _make_pool_graph(self) -> torch.cuda.CUDAGraph:
+        """Return a graph that keeps the pool alive: a pool without graphs cannot be used again.
 
-        It is also the first that the generator gets to know, which makes a tensor for it. So it is
-        not captured in inference mode: a tensor of that mode cannot be written to in any other.
+        For its first graph the generator makes a tensor. A tensor made in inference mode could not
+        be written to outside of it, so this graph is not captured in inference mode.
         """
         with torch.inference_mode(False):
             with self._on_stream():
@@ -113,7 +111,7 @@ class GraphCapturer:
             try:
                 result = work()
             except BaseException:
-                with suppress(RuntimeError):  # the error at hand says more
+                with suppress(RuntimeError):  # the first error says more
                     graph.capture_end()
                 raise
             graph.capture_end()
@@ -121,45 +119,44 @@ class GraphCapturer:
 
     @contextmanager
     def _on_stream(self) -> Iterator[None]:
-        """Use the stream of the captures, after and before the present stream of the device."""
-        present = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(present)
+        """Use the capture stream, which the device's current stream waits for, and vice versa."""
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
             yield
-        present.wait_stream(self._stream)
+        current.wait_stream(self._stream)
 
 
 def generator_of(device: torch.device) -> torch.Generator:
-    """Return the generator from which dropout on a device draws."""
+    """Return the generator of dropout on a device."""
     if device.type != "cuda":
         return torch.default_generator
-    torch.cuda.init()  # or there are none
+    torch.cuda.init()  # creates the generators
     index = torch.cuda.current_device() if device.index is None else device.index
     return torch.cuda.default_generators[index]
 
 
 @contextmanager
 def usual_kernels() -> Iterator[None]:
-    """Let PyTorch use its usual kernels, for work that writes no two numbers to one address.
+    """Let PyTorch use its usual kernels even where deterministic algorithms are enabled.
 
-    That work is deterministic. Where a switch asks for deterministic algorithms PyTorch does not
-    know so, and takes fifteen kernels on a GPU to write to given places.
+    For work that writes to every address once, which is deterministic anyway: the deterministic
+    algorithms for indexed writes take fifteen kernels on a GPU.
     """
-    was_enabled = torch.are_deterministic_algorithms_enabled()
-    if not was_enabled:  # to turn it off would import PyTorch's compiler
+    if not torch.are_deterministic_algorithms_enabled():  # disabling would import the compiler
         yield
         return
-    warned_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(False)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(was_enabled, warn_only=warned_only)
+        torch.use_deterministic_algorithms(True, warn_only=warn_only)
 
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Collect no garbage: with it a graph might be destroyed during the capture of another."""
+    """Disable garbage collection, which might destroy a graph during the capture of another."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,7 @@
 """Keeps ``torch._dynamo``, as slow to import as PyTorch, out of processes that compile nothing.
 
 PyTorch 2.13 imports it at the first call of any optimizer and of operations on the meta device, to
-tell a compiler that may be at work to pass them by. Where nothing is compiled that does nothing.
+exclude them from compilation. That has no effect where nothing is compiled.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ _NAME = "torch._dynamo"
 
 
 def install() -> None:
-    """Have ``import torch._dynamo`` wait until more of it is used than optimizers use.
+    """Delay ``import torch._dynamo`` until something else of it is used than by optimizers.
 
-    For processes of our own alone: what has been called before the compiler is there is not hidden
-    from it later, which is right for the regions that our ``compile`` engine compiles.
+    Only for the processes of this package: functions that were wrapped before the import are not
+    excluded from compilation later. The regions that the engine ``compile`` compiles call none.
     """
     sys.modules.setdefault(_NAME, _LazyDynamo(_NAME))
 
 
 class _LazyDynamo(ModuleType):
-    """Stands for the module; replaced by it when any other attribute is asked for."""
+    """A placeholder, replaced by the module when any other attribute is read."""
 
     def disable(self, fn: Any = None, recursive: bool = True, **options: Any) -> Any:
-        """Return ``fn`` as it is for PyTorch's own wrappers; anyone else gets the real thing."""
+        """Return ``fn`` for PyTorch's own wrappers; import the module for other callers."""
         if options == {"wrapping": False}:
             return fn
         return _load().disable(fn, recursive, **options)
 
     def graph_break(self, *_: Any) -> None:
-        """Do nothing, as where nothing is compiled."""
+        """Do nothing, since nothing is compiled."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__path__":  # what looks through all modules asks this
+        if name.startswith("__") and name != "__path__":  # read of every module by introspection
             raise AttributeError(name)
         return getattr(_load(), name)
 

@@ -1,4 +1,4 @@
-"""The life of child processes, and the memory of this one."""
+"""Child processes that end with their parent, and memory that this process gives back."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Make Linux kill this process when its parent ends in any way; forks do not inherit it.
+    """Make Linux kill this process when its parent ends in any way; forks do not inherit this.
 
     Args:
-        parent: the process that made this one; if it has ended before this call, the process
-            ends at once. By default that is not known.
+        parent: the id of the parent. If it has ended before this call, this process ends at once;
+            without the id that goes unnoticed.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -25,9 +25,9 @@ def die_with_parent(parent: int | None = None) -> None:
 
 
 def die_with_writer() -> None:
-    """Do as `die_with_parent` for a process whose parent writes to its standard input.
+    """Call `die_with_parent`, for a process whose parent writes to its standard input.
 
-    If that pipe has been closed before, the process ends at once.
+    If that pipe is closed already, the process ends at once.
     """
     die_with_parent()
     if sys.platform == "linux":
@@ -38,8 +38,8 @@ def die_with_writer() -> None:
 
 
 def give_back_free_memory() -> None:
-    """Return to the system what was freed and what the C library keeps for the next allocation."""
+    """Return memory to the system that was freed and that the C library holds for reuse."""
     if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only in glibc
         if trim is not None:
             trim(0)

@@ -71,7 +71,7 @@ from ablate.parts.schedule import Schedule
 from ablate.registry import build
 from ablate.runner import devices
 from ablate.training.engines import Eager
-from ablate.training.plan import Stream
+from ablate.training.plan import BatchStream
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 
 CONTENDERS = (
@@ -172,7 +172,7 @@ def trained(run: RunSpec, corpus: Prepared, n_steps: int, device: torch.device) 
     short = choice.model_copy(update={"options": {**choice.options, "warmup": n_steps // 3 + 1}})
     schedule = build(Schedule, short, run.model.dims, n_steps)
     optimizer = make_optimizer(run, model)
-    stream = Stream(Batches(corpus.train, run.training.batch_tokens, PAD), seed=1)
+    stream = BatchStream(Batches(corpus.train, run.training.batch_tokens, PAD), seed=1)
     engine = Eager(model.train(), step_config, optimizer)
     for step, batch in enumerate(stream.take(n_steps), start=1):
         set_lr(optimizer, RATE_SHARE * schedule.rate(step, []))

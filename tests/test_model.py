@@ -103,7 +103,7 @@ def test_layer_dropout_leaves_the_stream_as_it_is() -> None:
 
 @pytest.mark.parametrize("slot", ["position", "attention", "scaling", "norm", "feed_forward"])
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_encoder_and_decoder_maydiffer(slot: str, side: str) -> None:
+def test_encoder_and_decoder_may_differ(slot: str, side: str) -> None:
     other = [name for s, name in PARTS if s == slot][-1]
     one_sided = tiny(**{side: {slot: other}, **({slot: "none"} if slot == "position" else {})})
     kinds = {s: {type(m) for m in getattr(one_sided, s).modules()} for s in ("encoder", "decoder")}

@@ -1,4 +1,4 @@
-"""What attends to what, and what a position encoding makes of distance.
+"""Attention weights, and the similarity that a position encoding gives tokens by their distance.
 
 H heads, T queries, S keys, K d_k, D d_model, P positions.
 """
@@ -6,7 +6,7 @@ H heads, T queries, S keys, K d_k, D d_model, P positions.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -51,16 +51,16 @@ class AttentionMap:
 
 @dataclass(frozen=True)
 class Similarity:
-    """How near an encoding puts a query and a key that are some tokens apart.
+    """How similar an encoding makes a query and a key, by their distance in tokens.
 
     Attributes:
         side: encoder or decoder.
-        layer: number of the layer; None where all have the same.
-        head: number of the head; None where all have the same.
+        layer: number of the layer; None where all are equal.
+        head: number of the head; None where all are equal.
         kind: ``embedding``: the cosine of the vectors that are added; ``rotation``: the mean cosine
             of a vector with itself, rotated to both positions; ``bias``: what is added to the score
             of a query without content.
-        values: by distance, query less key; the mean over all such pairs of positions.
+        values: by distance, query minus key; the mean over all pairs of positions.
     """
 
     side: str
@@ -72,83 +72,76 @@ class Similarity:
 
 @torch.no_grad()
 def similarities(model: Transformer, dims: Dims) -> list[Similarity]:
-    """Return what the position encodings of both stacks make of distance.
+    """Return how the position encodings of both stacks relate tokens by their distance.
 
-    Nothing is said of what depends on the content of queries, as Shaw et al.'s terms do.
+    Terms that depend on the content of queries, such as those of Shaw et al., are left out.
 
     Args:
         model: in evaluation mode.
         dims: its sizes.
     """
-    n = min(_MOST_POSITIONS, dims.max_len)
-    of_encodings: list[Similarity] = []
+    device = next(model.parameters()).device
+    positions = torch.arange(min(_MOST_POSITIONS, dims.max_len), device=device)
+    of_model: list[Similarity] = []
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        device = next(model.parameters()).device
-        where = torch.arange(n, device=device)
-        of_encodings += _of_embedding(side, stack.position, where, dims)
+        of_model += _of_embedding(side, stack.position, positions, dims)
         layers = [
-            list(_of_layer(side, layer, stack.position.at_layer(layer), where, dims))
+            list(_of_layer(side, layer, stack.position.at_layer(layer), positions, dims))
             for layer in range(len(stack.order))
         ]
-        of_encodings += _joined(layers)
-    return of_encodings
+        of_model += _merge_equal(layers)
+    return of_model
 
 
-def _of_embedding(side: str, position: Position, where: Tensor, dims: Dims) -> Iterator[Similarity]:
-    zeros = torch.zeros(1, len(where), dims.d_model, device=where.device)
-    added = position.embed(zeros, where)[0]  # (P, D)
+def _of_embedding(
+    side: str, encoding: Position, positions: Tensor, dims: Dims
+) -> Iterator[Similarity]:
+    zeros = torch.zeros(1, len(positions), dims.d_model, device=positions.device)
+    added = encoding.embed(zeros, positions)[0]  # (P, D)
     if added.any():
         unit = torch.nn.functional.normalize(added, dim=-1)
         yield Similarity(side, None, None, "embedding", _by_distance(unit @ unit.T))
 
 
 def _of_layer(
-    side: str, layer: int, position: Position, where: Tensor, dims: Dims
+    side: str, layer: int, encoding: Position, positions: Tensor, dims: Dims
 ) -> Iterator[Similarity]:
-    """Yield what one layer does: a rotation and a bias, for each head."""
-    n, shape = len(where), (dims.d_k, dims.n_heads, len(where), dims.d_k)
-    basis = torch.eye(dims.d_k, device=where.device)[:, None, None].expand(shape)
-    rotated = position.rotate(basis, where)  # (K, H, P, K)
+    """Yield the rotation and the bias of one layer, for each head."""
+    n, shape = len(positions), (dims.d_k, dims.n_heads, len(positions), dims.d_k)
+    basis = torch.eye(dims.d_k, device=positions.device)[:, None, None].expand(shape)
+    rotated = encoding.rotate(basis, positions)  # (K, H, P, K)
     if not torch.equal(rotated, basis):
         cosines = torch.einsum("khpc,khqc->hpq", rotated, rotated) / dims.d_k
-        for head, each in enumerate(cosines):
-            yield Similarity(side, layer, head, "rotation", _by_distance(each))
-    q = torch.zeros(1, dims.n_heads, n, dims.d_k, device=where.device)
-    bias = position.bias(q, where, where, layer)
+        for head, scores in enumerate(cosines):
+            yield Similarity(side, layer, head, "rotation", _by_distance(scores))
+    q = torch.zeros(1, dims.n_heads, n, dims.d_k, device=positions.device)
+    bias = encoding.bias(q, positions, positions, layer)
     if bias is not None and bias.any():
-        for head, each in enumerate(bias.expand(1, dims.n_heads, n, n)[0]):
-            yield Similarity(side, layer, head, "bias", _by_distance(each))
+        for head, scores in enumerate(bias.expand(1, dims.n_heads, n, n)[0]):
+            yield Similarity(side, layer, head, "bias", _by_distance(scores))
 
 
 def _by_distance(scores: Tensor) -> dict[int, float]:
-    """Return the means of the diagonals of (P, P), of what is finite."""
+    """Return the mean of the finite numbers on each diagonal of (P, P)."""
     array = scores.float().cpu().numpy()
-    of_encodings = {}
+    means = {}
     for distance in range(1 - len(array), len(array)):
         diagonal = np.diagonal(array, -distance)
         finite = diagonal[np.isfinite(diagonal) & (diagonal > np.finfo(np.float32).min)]
         if len(finite):
-            of_encodings[distance] = float(finite.mean())
-    return of_encodings
+            means[distance] = float(finite.mean())
+    return means
 
 
-def _joined(layers: list[list[Similarity]]) -> list[Similarity]:
-    """Return similarities without the numbers of layers and heads where all have the same."""
-    if all(_values(each) == _values(layers[0]) for each in layers[1:]):
-        layers = [[_plain(each, has_layer=False) for each in layers[0]]]
-    of_encodings: list[Similarity] = []
-    for each in layers:
-        for kind in dict.fromkeys(one.kind for one in each):
-            heads = [one for one in each if one.kind == kind]
-            same = all(one.values == heads[0].values for one in heads)
-            of_encodings += [_plain(heads[0], has_head=False)] if same else heads
-    return of_encodings
-
-
-def _values(layer: list[Similarity]) -> list[tuple[str, int | None, dict[int, float]]]:
-    return [(each.kind, each.head, each.values) for each in layer]
-
-
-def _plain(each: Similarity, *, has_layer: bool = True, has_head: bool = True) -> Similarity:
-    layer, head = each.layer if has_layer else None, each.head if has_head else None
-    return Similarity(each.side, layer, head, each.kind, each.values)
+def _merge_equal(layers: list[list[Similarity]]) -> list[Similarity]:
+    """Merge layers if all are equal, and the heads of a layer likewise."""
+    unnumbered = [[replace(one, layer=None) for one in layer] for layer in layers]
+    if all(layer == unnumbered[0] for layer in unnumbered):
+        layers = unnumbered[:1]
+    merged: list[Similarity] = []
+    for layer in layers:
+        for kind in dict.fromkeys(one.kind for one in layer):
+            heads = [one for one in layer if one.kind == kind]
+            are_equal = all(one.values == heads[0].values for one in heads)
+            merged += [replace(heads[0], head=None)] if are_equal else heads
+    return merged

@@ -1,4 +1,4 @@
-"""Parameters: counted on what was built, not computed by formula."""
+"""The parameters of an assembled model, counted and not computed by a formula."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ablate.registry import slots
 
 
 def count_parameters(model: Transformer) -> dict[str, Any]:
-    """Count the parameters of every part, those of the parts within it apart, and each once.
+    """Count the parameters of every part, without those of the parts inside it.
 
     Returns:
         ``total``; ``embedding``, all tables and the output matrix; and ``by_part``, which adds up
@@ -39,7 +39,7 @@ def count_parameters(model: Transformer) -> dict[str, Any]:
 
 
 def _parts(model: Transformer) -> Iterator[tuple[str, str, nn.Module]]:
-    """Yield every part's location without its depth (``encoder.attention``), its name, itself."""
+    """Yield each part: location without the layer (``encoder.attention``), name, module."""
     names: dict[type, str] = {
         entry.cls: name for table in slots().values() for name, entry in table.items()
     }

@@ -1,4 +1,4 @@
-"""Floating-point operations, counted on what is executed, on a device that executes nothing."""
+"""Floating-point operations, counted in a training step on the meta device."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from ablate.model import Transformer
 
 
 class FlopCounter:
-    """Counts many models; what it has seen an operation do with some shapes it need not ask again.
+    """Counts many models, with a cache of operations on tensors of the same shapes.
 
-    Matrix products alone, as PyTorch's own counter has it and with its formulas; a multiplication
-    and an addition are two. That counter takes half a second for a model of 6 + 6 layers, this one
-    a twentieth of one from the second model on.
+    Only matrix products are counted, as by PyTorch's own counter and with its formulas; a
+    multiplication and an addition are two operations. PyTorch's counter takes half a second for a
+    model of 6 + 6 layers, this one 0.05 seconds from the second model on.
     """
 
     def __init__(self) -> None:
-        self._known: _Known = {}
+        self._cache: _Cache = {}
 
     def count(self, model: Transformer, batch: Batch, n_passes: float = 1) -> float:
         """Return the floating-point operations of one training step per target token.
 
-        Forward and backward. Padding is computed and so counted; the division is by real tokens.
-        Only shapes matter, so all is done on the meta device, and nothing happens to the model.
+        Forward and backward. Padding is counted too, and the sum is divided by the tokens that are
+        not padding. The model does not change.
 
         Args:
             model: on any device.
@@ -43,29 +43,29 @@ class FlopCounter:
             for name, x in (*model.named_parameters(), *model.named_buffers())
         }
         ids = (batch.src.to("meta"), batch.tgt_in.to("meta"))
-        with _Counting(self._known) as counting:
+        with _CountingMode(self._cache) as mode:
             functional_call(model, on_meta, ids).sum().backward()
-        return n_passes * counting.total / batch.n_tokens
+        return n_passes * mode.total / batch.n_tokens
 
 
 def count_flops(model: Transformer, batch: Batch, n_passes: float = 1) -> float:
-    """Return what `FlopCounter.count` does, of one model."""
+    """Return `FlopCounter.count` of one model."""
     return FlopCounter().count(model, batch, n_passes)
 
 
-_Kind = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
-"""Of a tensor: shape, strides, type, and where it is."""
-_Known = dict[tuple[Any, ...], tuple[list[_Kind | None], int]]
-"""An operation with what it is given, to the tensors it returns and what it costs."""
+_TensorKey = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
+"""The shape, strides, type and device of a tensor."""
+_Cache = dict[tuple[Any, ...], tuple[list[_TensorKey | None], int]]
+"""From an operation and its arguments to its results and its cost."""
 
 
-class _Counting(TorchDispatchMode):
-    """Counts while it is entered; remembers what pure operations return on the meta device."""
+class _CountingMode(TorchDispatchMode):
+    """Counts FLOPs, and caches the results of pure operations on the meta device."""
 
-    def __init__(self, known: _Known) -> None:
+    def __init__(self, cache: _Cache) -> None:
         super().__init__()
         self.total = 0
-        self._known = known
+        self._cache = cache
 
     def __torch_dispatch__(
         self,
@@ -74,41 +74,42 @@ class _Counting(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        named = kwargs or {}
-        key = (func, _kind(args), *((name, _kind(value)) for name, value in named.items()))
-        if key in self._known:
-            kinds, cost = self._known[key]
+        kwargs = kwargs or {}
+        key = (func, _key(args), *((name, _key(value)) for name, value in kwargs.items()))
+        if key in self._cache:
+            tensor_keys, cost = self._cache[key]
             self.total += cost
-            tensors = [None if kind is None else _make(kind) for kind in kinds]
+            tensors = [None if x is None else _empty_tensor(*x) for x in tensor_keys]
             return tensors[0] if len(tensors) == 1 else tuple(tensors)
-        returned = func(*args, **named)
-        of_func: Callable[..., int] | None = flop_registry.get(func._overloadpacket)
-        cost = of_func(*args, **named, out_val=returned) if of_func else 0
+        result = func(*args, **kwargs)
+        formula: Callable[..., int] | None = flop_registry.get(func._overloadpacket)
+        cost = formula(*args, **kwargs, out_val=result) if formula else 0
         self.total += cost
         if _is_pure(func):
-            outputs = returned if isinstance(returned, tuple) else (returned,)
+            outputs = result if isinstance(result, tuple) else (result,)
             if all(x is None or x.is_meta for x in outputs):
-                self._known[key] = [None if x is None else _kind(x) for x in outputs], cost
-        return returned
+                self._cache[key] = [None if x is None else _key(x) for x in outputs], cost
+        return result
 
 
 @cache
 def _is_pure(func: Any) -> bool:
-    """Return whether an operation makes new tensors and does nothing else."""
+    """Return whether an operation only returns new tensors."""
     schema = func._schema
     are_new = all(str(r.type) == "Tensor" and r.alias_info is None for r in schema.returns)
     return bool(schema.returns) and are_new and not schema.is_mutable
 
 
-def _kind(value: Any) -> Any:
-    """Return something hashable in which equal means that operations treat it alike."""
+def _key(value: Any) -> Any:
+    """Return a hashable key, equal for arguments that operations treat alike."""
     if isinstance(value, Tensor):
         return value.shape, value.stride(), value.dtype, value.device
     if isinstance(value, list | tuple):
-        return tuple(map(_kind, value))
+        return tuple(map(_key, value))
     return type(value), value  # 1, 1.0 and True are equal, and are not treated alike
 
 
-def _make(kind: _Kind) -> Tensor:
-    shape, stride, dtype, device = kind
+def _empty_tensor(
+    shape: torch.Size, stride: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Tensor:
     return torch.empty_strided(shape, stride, dtype=dtype, device=device)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from torch import Tensor
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.gradient import StepInputs, forward_hidden
+from ablate.training.logits import autocast, logits_of_chunks
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Likelihood:
         nll: negative log-likelihood per target token, in nats, EOS counted, padding not, without
             label smoothing; perplexity is its exponential.
         n_tokens: target tokens.
-        of_sentences: the negative log-likelihood of every pair of the split, in nats, (N,); 0 of
-            those that were in no batch.
+        of_sentences: the negative log-likelihood of every pair of the split, in nats, (N,); 0 for
+            pairs that were in no batch.
     """
 
     nll: float
@@ -40,7 +40,7 @@ class Likelihood:
 
 @torch.inference_mode()
 def likelihood(model: Transformer, batches: Iterable[Batch], precision: str) -> Likelihood:
-    """Measure the likelihood of batches; the model's mode is left as it was.
+    """Measure the likelihood of batches; the model's mode stays the same.
 
     Args:
         model: on the device of the batches.
@@ -53,23 +53,23 @@ def likelihood(model: Transformer, batches: Iterable[Batch], precision: str) -> 
     was_training = model.training
     model.eval()
     try:
-        measured = [_losses(model, batch, precision) for batch in batches]
+        results = [_losses(model, batch, precision) for batch in batches]
     finally:
         model.train(was_training)
-    if not measured:
+    if not results:
         raise ValueError("there is nothing to measure the likelihood of")
-    totals, losses, rows, index = zip(*measured, strict=True)
+    totals, losses, rows, index = zip(*results, strict=True)
     n_tokens = sum(map(len, losses))
     starts = np.cumsum([0, *map(len, index)])[:-1].tolist()
-    of_batches = torch.cat([row + start for row, start in zip(rows, starts, strict=True)])
-    sentences = torch.cat(index)[of_batches.cpu()].numpy()
-    losses_of_tokens = torch.cat(losses).double().cpu().numpy()
-    of_sentences = np.bincount(sentences, weights=losses_of_tokens).astype(np.float64)
+    all_rows = torch.cat([row + start for row, start in zip(rows, starts, strict=True)])
+    sentences = torch.cat(index)[all_rows.cpu()].numpy()
+    token_losses = torch.cat(losses).double().cpu().numpy()
+    of_sentences = np.bincount(sentences, weights=token_losses).astype(np.float64)
     return Likelihood(float(torch.stack(totals).sum()) / n_tokens, n_tokens, of_sentences)
 
 
 def perplexity(nll: float) -> float:
-    """Return exp(``nll``), of nats per token; infinite where a float cannot hold it."""
+    """Return exp(``nll``), with nats per token; infinity where a float overflows."""
     try:
         return math.exp(nll)
     except OverflowError:
@@ -79,27 +79,21 @@ def perplexity(nll: float) -> float:
 def _losses(
     model: Transformer, batch: Batch, precision: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return what a batch loses, without waiting for its device.
+    """Return the losses of a batch, without waiting for its device.
 
     Returns:
         The sum of the losses, (); the loss of each token and its row in the batch, (n_tokens,);
-        and the rows' places in the split, (B,), on the CPU.
+        and each row's index in the split, (B,), on the CPU.
     """
-    autocast = partial(
-        torch.autocast, batch.src.device.type, torch.bfloat16, enabled=precision == "bf16"
-    )
     inputs = StepInputs.of(batch, batch.n_tokens)
-    with autocast():
+    assert inputs.token_index is not None, "the inputs leave padding out"
+    with autocast(batch.src.device, precision):
         hidden, _ = forward_hidden(model, inputs.src, inputs.tgt_in)  # (B, T, D)
-    n_rows = model.embedding.rows_at_once(hidden.device)
-    chunks = hidden.flatten(0, 1)[inputs.token_index].split(n_rows)
-    targets = inputs.tgt_out.flatten()[inputs.token_index].split(n_rows)
+    hidden = hidden.flatten(0, 1)[inputs.token_index]
+    targets = inputs.tgt_out.flatten()[inputs.token_index]
     total = hidden.new_zeros((), dtype=torch.float64)
     losses = []
-    for chunk, chunk_targets in zip(chunks, targets, strict=True):
-        with autocast():
-            logits = model.embedding.logits(chunk)
-        losses.append(F.cross_entropy(logits.float(), chunk_targets, reduction="none").double())
+    for logits, labels in logits_of_chunks(model, hidden, targets, precision):
+        losses.append(F.cross_entropy(logits.float(), labels, reduction="none").double())
         total += losses[-1].sum()
-    assert inputs.token_index is not None, "the inputs leave padding out"
     return total, torch.cat(losses), inputs.token_index // batch.tgt_out.size(1), batch.index

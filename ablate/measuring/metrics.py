@@ -1,4 +1,4 @@
-"""BLEU, chrF and exact match, by sacreBLEU, each with the signature that makes it comparable."""
+"""BLEU and chrF by sacreBLEU, each with its signature, and exact match."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def score(
     """Score translations against one reference each.
 
     ``bleu`` is sacreBLEU's default: cased, tokenised by 13a (Post 2018, arXiv:1804.08771).
-    ``bleu_lc_tok`` is lower-cased BLEU on tokens as they stand, as papers on Multi30k report it; it
-    exists only where the corpus is tokenised. ``chrf`` is chrF2 (Popović 2015). All are
-    percentages, and so is ``exact_match``, the share of translations equal to their reference.
+    ``bleu_lc_tok`` is lower-cased BLEU on the corpus' own tokens, as papers on Multi30k report it;
+    only for corpora that are tokenised. ``chrf`` is chrF2 (Popović 2015). ``exact_match`` is the
+    share of translations equal to their reference. All are percentages.
 
     Args:
         hypotheses: one per sentence.
         references: one per sentence.
-        is_tokenised: whether the tokens of the corpus stand apart already.
+        is_tokenised: whether the corpus is tokenised.
     """
     metrics: dict[str, Metric] = {"bleu": BLEU(tokenize="13a", force=True), "chrf": CHRF()}
     if is_tokenised:

@@ -1,6 +1,6 @@
-"""Speed and memory, measured the same way for every row: alone, on fixed work, warmed up.
+"""Speed and memory, measured in the same way for every row: alone, on the same work, warmed up.
 
-To be called with nothing else on the device; memory is only right in a process that is fresh.
+Nothing else may run on the device, and memory is right only in a new process.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,14 @@ from ablate.config import RunSpec
 from ablate.data.prepare import Prepared
 from ablate.measuring.flops import count_flops
 from ablate.measuring.workload import Workload
-from ablate.model import Transformer
 from ablate.processes import give_back_free_memory
 from ablate.training.ranks import ALONE, Ranks
 from ablate.training.step import count_passes
 
-_FEWEST, _MOST = 2, 50  # repeats
+_FEWEST_REPEATS, _MOST_REPEATS = 2, 50
 _MIB = 2**20
-_HALF = 0.5
 _MOST_RUNS = 8
-_WIDE = 8192  # rows and columns of a matrix whose product keeps every GPU busy
+_MATRIX_WIDTH = 8192  # of a square matrix whose product uses all of a GPU
 
 
 def probe(  # noqa: PLR0913 - what is measured, and how it is executed
@@ -45,9 +43,9 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
 ) -> dict[str, Any]:
     """Build the model of ``spec`` and measure decoding, then training.
 
-    Every time is the median of repeats on the same work (`Workload`), after repeats that are not
-    counted: one, and for training as many as it takes until nothing is captured or compiled any
-    more. The largest batch goes first, for the peak of memory.
+    Times are medians of repeats on the same work (`Workload`), after a warm-up: one repeat, and for
+    training as many as it takes until nothing is captured or compiled any more. The largest batch
+    comes first, for the peak of memory.
 
     Args:
         spec: the row.
@@ -57,23 +55,27 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
         engine: how steps are executed.
         micro_batch_factor: how many times smaller than usual the parts of a batch are.
         before_training: called before the first step.
-        seconds: about how long each measurement is repeated.
+        seconds: about how long to repeat each measurement.
         ranks: the place of this process among those that train together; the first one decodes.
 
     Returns:
         ``train_target_tokens_per_second``, padding not counted; ``decode_sentences_per_second``;
-        ``train_peak_mib`` and ``decode_peak_mib``: on CUDA the most that PyTorch reserved, with the
-        memory of captured graphs, of which nothing counts as allocated between replays; on the CPU
-        by how much the process grew, model included, interpreter and libraries not;
-        ``target_tokens_per_step``, of the measured batches; ``engine``, with which steps were
-        measured: not the one asked for if a part rules that out; and on CUDA ``runs_at_once``: of
-        how many such runs the device has more side by side than one after the other.
+        ``train_peak_mib`` and ``decode_peak_mib``: on CUDA the most that PyTorch reserved, because
+        between replays no memory of captured graphs counts as allocated; on a CPU the growth of the
+        process, with the model and without interpreter and libraries;
+        ``target_tokens_per_step``, of the measured batches; ``engine``, the one of the measured
+        steps, which is not the one asked for if a part rules that out; and on CUDA
+        ``runs_at_once``, see the function of that name.
     """
     work = Workload(spec, prepared, device, engine, micro_batch_factor)
     _load_libraries(device)
-    memory = _Memory(device)
+    memory = _PeakMemory(device)
     model = work.model()
-    decode_seconds = _decode_seconds(work, model, seconds) if ranks.is_first else math.inf
+    decode_seconds = math.inf
+    if ranks.is_first:
+        decode = work.decoding(model)
+        decode()
+        decode_seconds = _median_seconds(decode, device, seconds)
     decode_peak_mib = memory.peak_mib()
     before_training()
     with closing(work.training(model, precision)) as training:
@@ -81,7 +83,7 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
         training.warm_up(work.steps)
         train_seconds = _median_seconds(lambda: training.run(work.steps), device, seconds, ranks)
         train_peak_mib = memory.peak_mib()
-    measured: dict[str, Any] = {
+    results: dict[str, Any] = {
         "engine": training.engine_name,
         "train_target_tokens_per_second": work.n_target_tokens / train_seconds,
         "decode_sentences_per_second": len(work.sentences.index) / decode_seconds,
@@ -95,50 +97,43 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
         n_flops = sum(count_flops(model, batch, n_passes) * batch.n_tokens for batch in batches)
         share = n_flops / train_seconds / _matrix_rate(device, precision, seconds)
         n_fitting = torch.cuda.mem_get_info(device)[1] / _MIB / train_peak_mib
-        measured["runs_at_once"] = runs_at_once(share, n_fitting)
-    return measured
-
-
-def _decode_seconds(work: Workload, model: Transformer, seconds: float) -> float:
-    decode = work.decoding(model)
-    decode()
-    return _median_seconds(decode, work.device, seconds)
+        results["runs_at_once"] = runs_at_once(share, n_fitting)
+    return results
 
 
 def runs_at_once(share: float, n_fitting: float) -> int:
     """Return how many runs a GPU should make side by side, at most 8.
 
-    As many as use half of what it could compute, if they did not get in each other's way, and half
-    of its memory: a matrix product alone reaches all of the former, and a run that meets longer
-    sentences than the probe did needs more of the latter.
+    They use at most half of its rate of matrix products, which only a matrix product reaches, and
+    half of its memory, since a run with longer sentences than the probe's needs more.
 
     Args:
-        share: of the device's rate of matrix products, that one run reaches.
-        n_fitting: how many would fill the memory.
+        share: of the device's rate of matrix products that one run reaches.
+        n_fitting: how many runs would fill the memory.
     """
-    return int(max(1, min(_MOST_RUNS, _HALF / share, _HALF * n_fitting)))
+    return int(max(1, min(_MOST_RUNS, 0.5 / share, 0.5 * n_fitting)))
 
 
 def _matrix_rate(device: torch.device, precision: str, seconds: float) -> float:
     """Return the floating-point operations per second of a large matrix product."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    x = torch.zeros(_WIDE, _WIDE, dtype=dtype, device=device)
+    x = torch.zeros(_MATRIX_WIDTH, _MATRIX_WIDTH, dtype=dtype, device=device)
 
     def multiply() -> None:
         torch.mm(x, x)
 
     multiply()
-    return 2 * _WIDE**3 / _median_seconds(multiply, device, seconds)
+    return 2 * _MATRIX_WIDTH**3 / _median_seconds(multiply, device, seconds)
 
 
 def _load_libraries(device: torch.device) -> None:
-    """Take one step with next to nothing, so that what PyTorch loads for it is not counted."""
+    """Take a step with a tiny layer, so that libraries that PyTorch loads for it do not count."""
     layer = torch.nn.Linear(8, 8, device=device)
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.0, fused=True)
     optimizer.zero_grad(set_to_none=True)
     hidden = layer(torch.zeros(4, 8, device=device)).softmax(dim=-1)
     log_p = hidden.log_softmax(dim=-1)
-    log_p.backward(torch.zeros_like(log_p))  # with a gradient: for that PyTorch loads sympy
+    log_p.backward(torch.zeros_like(log_p))  # for a given gradient PyTorch loads sympy
     torch.nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
     optimizer.step()
 
@@ -149,20 +144,21 @@ def _median_seconds(
     """Return the median wall time of ``work``, repeated at least twice.
 
     Args:
-        work: warmed up.
-        device: on which it is done.
+        work: after a warm-up.
+        device: that it runs on.
         budget: about how many seconds to repeat it.
-        ranks: repeat it as often as the first one does.
+        ranks: all repeat it as often as the first.
     """
     _wait(device)
     seconds = [timed(work, device)]
-    n = int(ranks.from_first(lambda: min(max(_FEWEST, int(budget / seconds[0])), _MOST)))
-    seconds += [timed(work, device) for _ in range(n - 1)]
+    n_own = min(max(_FEWEST_REPEATS, int(budget / seconds[0])), _MOST_REPEATS)
+    n_repeats = int(ranks.from_first(lambda: n_own))
+    seconds += [timed(work, device) for _ in range(n_repeats - 1)]
     return statistics.median(seconds)
 
 
 def timed(work: Callable[[], object], device: torch.device) -> float:
-    """Return the wall time of ``work`` in seconds, the device's included."""
+    """Return the wall time of ``work`` in seconds, until the device has finished it."""
     _wait(device)
     began = time.perf_counter()
     work()
@@ -171,13 +167,13 @@ def timed(work: Callable[[], object], device: torch.device) -> float:
 
 
 def _wait(device: torch.device) -> None:
-    """Wait until the device has done what it was given."""
+    """Wait until the device has finished all work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
-class _Memory:
-    """The peak since the last time it was asked for; on a CPU above what there was at first."""
+class _PeakMemory:
+    """The peak since the last call of `peak_mib`; on a CPU relative to the start."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -198,10 +194,8 @@ class _Memory:
             torch.cuda.reset_peak_memory_stats(self._device)
             return
         give_back_free_memory()  # so that its later use counts as growth
-        try:
+        with suppress(OSError):  # not Linux, or forbidden: the second peak then includes the first
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # see proc(5)
-        except OSError:  # not Linux, or forbidden: the second peak then includes the first
-            return
 
 
 def _resident_mib(field: str) -> float:

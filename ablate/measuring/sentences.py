@@ -1,6 +1,6 @@
-"""What each test sentence contributes to the scores of a run, kept beside its record.
+"""The statistics of each test sentence, whose sums give the scores of a run.
 
-I sentences. A score of the whole set follows from the sums over them.
+I sentences.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DECIMALS = 5  # of the NLL of a sentence, in nats
 
 @dataclass(frozen=True)
 class SentenceStatistics:
-    """What sums up to the scores of a test set.
+    """Statistics of sentences, which sum up to the scores of a test set.
 
     Attributes:
         bleu: (I, 10): tokens of translation and reference, n-grams that match, n-grams of the
@@ -55,7 +55,7 @@ class SentenceStatistics:
         target_tokens: Integers,
         nll: Floats,
     ) -> SentenceStatistics:
-        """Count what is in translations and references.
+        """Count the statistics of translations and references.
 
         Args:
             hypotheses: (I,).
@@ -73,11 +73,11 @@ class SentenceStatistics:
 
     @property
     def bits_per_character(self) -> float:
-        """The NLL in bits, per character of the references; whatever the tokenizer, it compares."""
+        """The NLL in bits per character of the references, comparable between tokenizers."""
         return float(self.nll.sum() / self.characters.sum() / math.log(2))
 
     def to_csv(self) -> str:
-        """Write one line per sentence, under a line of headers."""
+        """Return one line per sentence, after a header."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(_COLUMNS)
@@ -88,10 +88,10 @@ class SentenceStatistics:
 
     @classmethod
     def from_csv(cls, text: str) -> SentenceStatistics:
-        """Read what `to_csv` has written.
+        """Read the text of `to_csv`.
 
         Raises:
-            ValueError: if it is not that.
+            ValueError: if its columns are others.
         """
         header, _, lines = text.partition("\n")
         if tuple(header.split(",")) != _COLUMNS or not lines:
@@ -103,6 +103,6 @@ class SentenceStatistics:
 
 
 def _counts(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Integers:
-    # what sacreBLEU itself sums up; it has no public way to the parts
+    # sacreBLEU has no public function for these
     counts = metric._extract_corpus_statistics(list(hypotheses), [list(references)])
     return np.array(counts, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The work by which rows are measured: the same for every model."""
+"""The work on which speed and memory are measured, the same for every model."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ablate.training.step import StepConfig, make_optimizer, set_lr
 
 _N_BATCHES = 4  # to train on, spread over the lengths
 _N_SENTENCES = 64  # of dev, to decode
-_MOST_WARM_UPS = 10  # times the same steps
-_LEARNING_RATE = 1e-6  # a step must cost what it costs and lead nowhere
+_MOST_WARM_UPS = 10  # repeats of the same steps
+_LEARNING_RATE = 1e-6  # weights must hardly change: the cost of a step may depend on them
 
 Step = Sequence[Batch]
 """Batches whose gradients are accumulated."""
@@ -73,9 +73,9 @@ class Workload:
         return assemble(self.spec.model, self._vocabulary, PAD).to(self.device)
 
     def decoding(self, model: Transformer) -> Callable[[], None]:
-        """Return what decodes the sentences, each to exactly the length of its reference.
+        """Return a function that decodes each sentence to exactly the length of its reference.
 
-        So an untrained model does the work of a trained one.
+        An untrained model then does the work of a trained one.
         """
         search = build(Search, self.spec.decoding, at="decoding")
         src, lengths = self.sentences.src, (self.sentences.tgt_out != PAD).sum(dim=1)
@@ -89,7 +89,7 @@ class Workload:
         return decode
 
     def training(self, model: Transformer, precision: str) -> TrainingWork:
-        """Return what makes optimizer steps, which accumulate as many batches as the run's do."""
+        """Return work that makes the run's optimizer steps on `model`, which it trains."""
         step_config = StepConfig.of(self.spec.training, precision)
         optimizer = make_optimizer(self.spec, model)
         set_lr(optimizer, _LEARNING_RATE)
@@ -111,21 +111,20 @@ class TrainingWork:
 
     @property
     def engine_name(self) -> str:
-        """Return what the steps are executed with."""
+        """Return the name of the engine."""
         return self._engine.name
 
     def warm_up(self, steps: Sequence[Step]) -> None:
         """Make steps until the engine captures and compiles nothing more for them.
 
         Raises:
-            EngineError: if it does not come to an end.
+            EngineError: if it still does after many repeats.
         """
-        # What is captured the second time prepares nothing the first time
         for n in range(1, _MOST_WARM_UPS + 1):
             before = self._engine.seconds_preparing
             self.run(steps)
             is_ready = self._engine.seconds_preparing == before
-            if is_ready and (n > 1 or not self._engine.captures):
+            if is_ready and (n > 1 or not self._engine.captures):  # captures begin with repeat 2
                 return
         raise EngineError(
             f"{self._engine.name} still captures or compiles after {_MOST_WARM_UPS} times the same "
@@ -136,10 +135,10 @@ class TrainingWork:
         """Make steps."""
         self._engine.model.train()
         for batches in steps:
-            self._engine.step(self._engine.divided(batches, self._micro_batch_factor))
+            self._engine.step(self._engine.micro_batches(batches, self._micro_batch_factor))
 
     def close(self) -> None:
-        """End what the engine has started."""
+        """Close the engine."""
         self._engine.close()
 
 
@@ -153,9 +152,9 @@ def _steps(
     def n_tokens(rows: Rows) -> int:
         return len(rows) * int(train.src.lengths[rows].max() + train.tgt.lengths[rows].max())
 
-    every = sorted(batches.epoch(0, 0), key=lambda rows: train.tgt.lengths[rows].max())
+    by_length = sorted(batches.epoch(0, 0), key=lambda rows: train.tgt.lengths[rows].max())
     n_steps = max(1, _N_BATCHES // training.accumulate)
-    places = np.linspace(0, len(every) - 1, n_steps * training.accumulate + 2)[1:-1]
-    some = [batches.make(every[round(place)]) for place in places]
-    largest = batches.make(max(every, key=n_tokens))
-    return [some[i::n_steps] for i in range(n_steps)], [largest] * training.accumulate
+    indices = np.linspace(0, len(by_length) - 1, n_steps * training.accumulate + 2)[1:-1]
+    sample = [batches.make(by_length[round(index)]) for index in indices]
+    largest = batches.make(max(by_length, key=n_tokens))
+    return [sample[i::n_steps] for i in range(n_steps)], [largest] * training.accumulate

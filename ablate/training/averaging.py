@@ -1,7 +1,7 @@
-"""Averages of the weights: of snapshots, the last or the best, or of all steps.
+"""Averages of the weights: of the last or the best snapshots, or of all steps.
 
-Averaging is as old as Polyak & Juditsky 1992; for this model Vaswani et al. 2017, sec. 6.1,
-average the last 5 (base) or 20 (big) snapshots.
+Source: Polyak & Juditsky 1992; for the Transformer Vaswani et al. 2017, sec. 6.1, average the last
+5 (base) or 20 (big) snapshots.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ablate.writing import atomic_write
 
 
 class Snapshot(TypedDict):
-    """One snapshot: the step it was taken at, its dev NLL per token, and its file's digest."""
+    """One snapshot: its step, its dev NLL per token, and the hash of its file."""
 
     step: int
     dev_nll: float
@@ -34,8 +34,8 @@ class Snapshots:
     """The snapshots that the average will need, as files ``<folder>/<step>.safetensors``.
 
     Args:
-        folder: where they lie.
-        average: which to keep.
+        folder: of the files.
+        average: which snapshots to keep.
         entries: those of an earlier process, when a run continues.
     """
 
@@ -44,16 +44,16 @@ class Snapshots:
         self.average = average
         self.entries = list(entries)
 
-    def add(self, model: nn.Module, step: int, dev_nll: float, n_to_come: int = 0) -> None:
-        """Take a snapshot, if it may be one of those to keep.
+    def add(self, model: nn.Module, step: int, dev_nll: float, n_left: int = 0) -> None:
+        """Save a snapshot if it may be one of those to keep.
 
         Args:
-            model: whose weights to take.
-            step: when.
-            dev_nll: how good they are, in nats per token.
-            n_to_come: snapshots that are sure to follow.
+            model: whose weights to save.
+            step: after which the model has them.
+            dev_nll: their NLL, in nats per token.
+            n_left: how many snapshots will follow at least.
         """
-        if self.average.best is None and n_to_come >= (self.average.last or 1):
+        if self.average.best is None and n_left >= (self.average.last or 1):
             return
         self.entries.append({"step": step, "dev_nll": dev_nll})
         if self.average.best is not None:
@@ -63,29 +63,30 @@ class Snapshots:
             del self.entries[: -(self.average.last or 1)]
         for snapshot in self.entries:
             if snapshot["step"] == step:
-                content = save(weights(model))
+                weights = {name: w.detach().cpu() for name, w in model.state_dict().items()}
+                content = save({name: w.contiguous() for name, w in weights.items()})
                 with atomic_write(self._file(step)) as stream:
                     stream.write(content)
                 snapshot["sha256"] = sha256([content])
 
-    def are_whole(self) -> bool:
-        """Return whether all files hold what was written."""
-        return all(self._is_whole(snapshot) for snapshot in self.entries)
+    def are_intact(self) -> bool:
+        """Return whether all files have the content that was written."""
+        return all(self._is_intact(snapshot) for snapshot in self.entries)
 
     def prune(self) -> None:
-        """Delete the files that are no longer needed; call once the new list is on disk."""
+        """Delete the files that are no longer needed; to be called when the list is on disk."""
         files = {self._file(snapshot["step"]) for snapshot in self.entries}
         for file in self.folder.glob("*.safetensors"):
             if file not in files:
                 file.unlink()
 
     def mean(self) -> dict[str, Tensor]:
-        """Return the average of the kept weights, summed in double precision.
+        """Return the average of the snapshots, summed in double precision.
 
         Raises:
             RunError: if a file is damaged.
         """
-        if not self.are_whole():
+        if not self.are_intact():
             raise RunError(f"a snapshot in {self.folder} is damaged; the next call begins anew")
         files = [load_file(self._file(step)) for step in self.steps]
         return {
@@ -95,10 +96,10 @@ class Snapshots:
 
     @property
     def steps(self) -> list[int]:
-        """Return the steps of the kept snapshots, in order."""
+        """Return the steps of the snapshots, in order."""
         return sorted(snapshot["step"] for snapshot in self.entries)
 
-    def _is_whole(self, snapshot: Snapshot) -> bool:
+    def _is_intact(self, snapshot: Snapshot) -> bool:
         file = self._file(snapshot["step"])
         return file.exists() and snapshot.get("sha256") in (None, sha256_of_file(file))
 
@@ -107,14 +108,14 @@ class Snapshots:
 
 
 class MovingAverage:
-    """The exponential moving average of the weights after every step, corrected for its start.
+    """The exponential moving average of the weights after every step, with bias correction.
 
-    After n steps the weights of step i have the share decay^(n - i), of shares that add up to 1,
-    as in Adam (Kingma & Ba 2015, sec. 3).
+    After n steps the weights of step i have a share proportional to decay^(n - i), and the shares
+    add up to 1, as in Adam (Kingma & Ba 2015, sec. 3).
 
     Args:
-        weights: of the model, by name; give the shapes and the device.
-        decay: the higher, the longer it remembers: about 1 / (1 - decay) steps.
+        weights: of the model, by name; for the shapes and the device.
+        decay: the average is over about the last 1 / (1 - decay) steps.
         state: of an earlier process, when a run continues.
     """
 
@@ -128,7 +129,7 @@ class MovingAverage:
         self.total = state or {name: torch.zeros_like(w) for name, w in weights.items()}
 
     def add(self, weights: Mapping[str, Tensor]) -> None:
-        """Count the weights after one more step."""
+        """Add the weights after one more step."""
         totals = list(self.total.values())
         torch._foreach_lerp_(totals, [weights[name] for name in self.total], 1 - self.decay)
 
@@ -139,22 +140,17 @@ class MovingAverage:
 
 @contextmanager
 def evaluated_weights(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Give the model the weights that its optimizer evaluates; take them back bit for bit."""
+    """Let the model have the weights that its optimizer evaluates, and then its own again."""
     if not isinstance(optimizer, Averaging):
         yield
         return
     with torch.no_grad():
-        trained = [(w, w.clone(), average) for w, average in optimizer.averages()]
-        for w, _, average in trained:
+        weights = [(w, w.clone(), average) for w, average in optimizer.averages()]
+        for w, _, average in weights:
             w.copy_(average)
     try:
         yield
     finally:
         with torch.no_grad():
-            for w, own, _ in trained:
+            for w, own, _ in weights:
                 w.copy_(own)
-
-
-def weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return a model's weights as safetensors wants them: contiguous, on the CPU."""
-    return {name: w.detach().cpu().contiguous() for name, w in model.state_dict().items()}

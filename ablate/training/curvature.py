@@ -18,6 +18,7 @@ from ablate.parts.objective.likelihood import CrossEntropy
 from ablate.parts.optimizer import EstimatesCurvature
 from ablate.training.engines import Engine
 from ablate.training.gradient import StepInputs, forward_backward
+from ablate.training.logits import autocast, logits_of_chunks
 from ablate.training.step import StepConfig
 
 
@@ -60,15 +61,12 @@ def _gradient(model: Transformer, batch: Batch, precision: str) -> Tensor:
 @torch.no_grad()
 def with_sampled_labels(model: Transformer, batch: Batch, precision: str) -> Batch:
     """Return a batch whose labels are drawn from the model's predictions, never padding."""
-    device, embedding = batch.src.device, model.embedding
-    autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=precision == "bf16")
-    drawn = []
-    with autocast():
+    with autocast(batch.src.device, precision):
         hidden = model.hidden(batch.tgt_in, model.encode(batch.src)).flatten(0, 1)  # (N, D)
-    for rows in hidden.split(embedding.rows_at_once(device)):
-        with autocast():
-            logits = embedding.logits(rows)
-        p = logits.float().index_fill(1, torch.tensor([PAD], device=device), -torch.inf).softmax(-1)
-        drawn.append((p / torch.empty_like(p).exponential_()).argmax(dim=-1))  # as multinomial
-    labels = torch.cat(drawn).view_as(batch.tgt_out)
-    return replace(batch, tgt_out=labels.masked_fill(batch.tgt_out == PAD, PAD))
+    pad = torch.tensor([PAD], device=hidden.device)
+    samples = []
+    for logits, labels in logits_of_chunks(model, hidden, batch.tgt_out.flatten(), precision):
+        p = logits.float().index_fill(1, pad, -torch.inf).softmax(-1)
+        sample = (p / torch.empty_like(p).exponential_()).argmax(dim=-1)  # as multinomial
+        samples.append(sample.masked_fill(labels == PAD, PAD))
+    return replace(batch, tgt_out=torch.cat(samples).view_as(batch.tgt_out))

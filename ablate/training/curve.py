@@ -1,4 +1,4 @@
-"""The curve of a run: what its steps did, in rows."""
+"""The training curve of a run: losses, learning rate and gradient norm, in rows."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from pathlib import Path
 from ablate.training.step import StepResult
 from ablate.writing import write_csv
 
-_N_ROWS = 1000  # about; the first 100 steps have a row each
+_N_ROWS = 1000  # about; each of the first 100 steps has a row
 
 Row = dict[str, float | None]
 
 
 @dataclass(frozen=True)
-class Pending:
+class UnreadStep:
     """A step whose numbers have not been read from the device.
 
     Attributes:
-        step: its number.
+        number: of the step, from 1.
         result: of the step.
         target_tokens: of all steps so far.
         rate: learning rate.
         seconds: of the run so far.
-        has_row: whether the curve has a row for it, without an evaluation.
+        has_row: whether the curve has a row for it without an evaluation.
     """
 
-    step: int
+    number: int
     result: StepResult
     target_tokens: int
     rate: float
@@ -39,7 +39,7 @@ class Curve:
 
     Args:
         rows: of an earlier process, when a run continues; new ones are added to the list.
-        since_row: losses and tokens of each step since then, likewise.
+        since_row: the losses and tokens of each step since the last row, likewise.
 
     Attributes:
         dev_nlls: of all evaluations, in nats per token.
@@ -51,28 +51,28 @@ class Curve:
         self._since_row = since_row
         self._gradient_norm = float("nan")
 
-    def add_step(self, pending: Pending, loss: float, aux_loss: float, norm: float) -> None:
+    def add_step(self, step: UnreadStep, loss: float, aux_loss: float, norm: float) -> None:
         """Count a step, in order, with the numbers of its result."""
-        self._since_row.append([loss, aux_loss, pending.result.n_tokens])
+        self._since_row.append([loss, aux_loss, step.result.n_tokens])
         self._gradient_norm = norm
 
-    def add_row(self, pending: Pending, seconds: float, dev_nll: float | None = None) -> None:
+    def add_row(self, step: UnreadStep, seconds: float, dev_nll: float | None = None) -> None:
         """Add a row for the last step that was counted.
 
         Args:
-            pending: that step.
+            step: that step.
             seconds: of the run at that row.
             dev_nll: in nats per token, where there was an evaluation.
         """
         n_tokens = sum(n for *_, n in self._since_row)
         self.rows.append(
             {
-                "step": pending.step,
-                "tokens": pending.target_tokens,
+                "step": step.number,
+                "tokens": step.target_tokens,
                 "train_loss": sum(loss * n for loss, _, n in self._since_row) / n_tokens,
                 "own_loss": sum(aux * n for _, aux, n in self._since_row) / n_tokens,
                 "dev_nll": dev_nll,
-                "learning_rate": pending.rate,
+                "learning_rate": step.rate,
                 "gradient_norm": self._gradient_norm,
                 "seconds": round(seconds, 3),
             }
@@ -82,7 +82,7 @@ class Curve:
         self._since_row.clear()
 
     def last(self, column: str) -> float:
-        """Return what the last row has in a column that is never empty."""
+        """Return the value of the last row in a column that is never empty."""
         value = self.rows[-1][column]
         assert value is not None, f"every row has a {column}"
         return value
@@ -92,6 +92,6 @@ class Curve:
         write_csv(folder / "curve.csv", self.rows)
 
 
-def wants_row(step: int, n_steps: int) -> bool:
-    """Return whether the curve has a row for a step, evaluated or not."""
+def has_row(step: int, n_steps: int) -> bool:
+    """Return whether the curve has a row for a step, also without an evaluation."""
     return step <= 100 or step % max(1, n_steps // _N_ROWS) == 0

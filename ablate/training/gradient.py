@@ -1,4 +1,4 @@
-"""The gradient of a batch: through both stacks, then logits a part at a time, and back.
+"""The gradient of a batch: through both stacks, then logits a few rows at a time, and back.
 
 B batch, S source tokens, T target tokens, D d_model, V vocabulary.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,9 +17,10 @@ from ablate.model import Transformer
 from ablate.parts.objective import Objective
 from ablate.parts.objective.risk import MinimumRisk
 from ablate.training.candidates import Candidates, draw_candidates
+from ablate.training.logits import autocast
 from ablate.training.step import StepConfig
 
-_CACHED = 2**20  # logits: with what their loss needs they fit into the cache of a CPU
+_CACHED_LOGITS = 2**20  # with what their loss needs, they fit into the cache of a CPU
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class StepInputs:
         tgt_out: labels, (B, T).
         n_tokens: target tokens that are not padding; a number, or a tensor ().
         normalizer: what the summed losses are divided by before the gradient is taken; likewise.
-        token_index: where those tokens are among all B T, (n_tokens,); None: logits are made of
-            padding too, so that the shape of everything follows from B, S and T.
+        token_index: the places of those tokens among all B T, (n_tokens,). With None, logits are
+            made for padding too, so that all shapes follow from B, S and T.
     """
 
     src: Tensor
@@ -64,14 +64,14 @@ class StepInputs:
 
 
 ForwardHidden = Callable[[Transformer, Tensor, Tensor], tuple[Tensor, list[Tensor]]]
-"""Model, source ids and target ids to what the logits are made from, and to auxiliary losses."""
+"""From a model, source ids and target ids to the last hidden states and auxiliary losses."""
 
 
 def forward_hidden(model: Transformer, src: Tensor, tgt: Tensor) -> tuple[Tensor, list[Tensor]]:
     """Send ``src`` (B, S) and ``tgt`` (B, T) through both stacks.
 
     Returns:
-        What the logits are made from, (B, T, D), and the losses that parts add, () each.
+        The last hidden states, (B, T, D), and the losses that parts add, () each.
     """
     aux_losses: list[Tensor] = []
     return model.hidden(tgt, model.encode(src, aux_losses), aux_losses), aux_losses
@@ -106,35 +106,30 @@ def backward_to_hidden(
     inputs: StepInputs,
     forward_hidden: ForwardHidden = forward_hidden,
 ) -> tuple[Tensor, list[Tensor], list[Tensor | None]]:
-    """Run forward, and backward through the output layer, adding to the gradients of that.
+    """Run forward, and backward through the output layer, adding to its gradients.
 
-    The logits of all tokens together would be the largest tensor of a step by far, so they are
-    made, used and freed a part at a time. A risk depends on the probabilities of whole sentences:
-    these are computed first, and then make weights of the tokens' cross-entropies.
+    Logits are made, used and freed a few rows at a time. A risk depends on the probabilities of
+    whole sentences: these are computed first, and determine the weights of the tokens'
+    cross-entropies.
 
     Returns:
         The two losses of `forward_backward`; and for `torch.autograd.backward` the tensors from
         which the gradient flows on, and their gradients.
     """
-    objective = step_config.objective
+    objective, precision = step_config.objective, step_config.precision
     candidates: Candidates | None = None
     if isinstance(objective, MinimumRisk):
-        candidates = draw_candidates(
-            model, objective, inputs.src, inputs.tgt_out, step_config.precision
-        )
+        candidates = draw_candidates(model, objective, inputs.src, inputs.tgt_out, precision)
         inputs = inputs.of_candidates(candidates)
     n_passes = objective.n_passes
-    src, fed = (ids.repeat(n_passes, 1) for ids in (inputs.src, inputs.tgt_in))
-    autocast = partial(
-        torch.autocast, src.device.type, torch.bfloat16, enabled=step_config.precision == "bf16"
-    )
-    with autocast():
-        hidden, aux_losses = forward_hidden(model, src, fed)  # (passes B, T, D)
+    src, tgt_in = (ids.repeat(n_passes, 1) for ids in (inputs.src, inputs.tgt_in))
+    with autocast(src.device, precision):
+        hidden, aux_losses = forward_hidden(model, src, tgt_in)  # (passes B, T, D)
     hidden = hidden.unflatten(0, (n_passes, -1)).flatten(1, 2)  # (passes, B T, D)
     targets, context = inputs.tgt_out.flatten(), objective.context(inputs.tgt_out)
     loss: Tensor | None = None
     if candidates is not None:
-        loss, context = candidates.weighted(model, hidden[0], step_config.precision)
+        loss, context = candidates.loss_and_weights(model, hidden[0], precision)
     context = targets.new_empty(len(targets), 0) if context is None else context.flatten(0, 1)
     if inputs.token_index is not None:
         hidden, targets = hidden[:, inputs.token_index], targets[inputs.token_index]
@@ -142,11 +137,11 @@ def backward_to_hidden(
     n_rows, n_cached = _rows(model, step_config, src.device)
     chunks = [chunk.detach().requires_grad_() for chunk in hidden.split(n_rows, dim=1)]
     total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
-    of_rows = zip(chunks, targets.split(n_rows), context.split(n_rows), strict=True)
-    for chunk, ids, around in of_rows:
-        with autocast():
+    labels = zip(targets.split(n_rows), context.split(n_rows), strict=True)
+    for chunk, (ids, ids_context) in zip(chunks, labels, strict=True):
+        with autocast(src.device, precision):
             logits = model.embedding.logits(chunk.flatten(0, 1))
-        total = total + _backward(objective, logits, ids, around, inputs.normalizer, n_cached)
+        total = total + _backward(objective, logits, ids, ids_context, inputs.normalizer, n_cached)
     aux_loss = sum(aux_losses, start=total.new_zeros(())) * inputs.n_tokens
     gradient = _gradient(chunks)
     roots = [hidden, aux_loss / inputs.normalizer] if aux_loss.requires_grad else [hidden]
@@ -155,15 +150,15 @@ def backward_to_hidden(
 
 
 def _rows(model: Transformer, step_config: StepConfig, device: torch.device) -> tuple[int, int]:
-    """Return of how many rows to make logits at a time, and of how many of these the loss.
+    """Return how many rows to make logits of at a time, and how many to take the loss of.
 
-    A row is one of all passes. Where a CPU makes logits in bf16, what objectives need in single
-    precision is made of so few that it stays in the cache.
+    A row is one token in all passes. Where a CPU makes logits in bf16, the loss is taken of so few
+    rows that what objectives need in single precision stays in the cache.
     """
     embedding, n_passes = model.embedding, step_config.objective.n_passes
     if device.type == "cpu" and step_config.precision == "bf16":
         n_logits = embedding.rows_at_once(device, torch.bfloat16)
-        n_losses = _CACHED // embedding.n_tgt
+        n_losses = _CACHED_LOGITS // embedding.n_tgt
     else:
         n_logits = n_losses = embedding.rows_at_once(device)
     return max(1, n_logits // n_passes), max(1, n_losses // n_passes)
@@ -185,7 +180,7 @@ def _backward(
         targets: of one pass, (N,).
         context: of one pass, as the objective makes it, (N, C).
         normalizer: what the loss is divided by before its gradient is taken.
-        n_rows: of how many rows of each pass to take the loss at a time.
+        n_rows: how many rows of each pass to take the loss of at a time.
     """
     n_passes = objective.n_passes
     logits = logits.unflatten(0, (n_passes, -1))  # (passes, N, V)
@@ -193,8 +188,8 @@ def _backward(
     total = logits.new_zeros((), dtype=torch.promote_types(logits.dtype, torch.float32))
     target_chunks = targets.expand(n_passes, -1).split(n_rows, dim=1)
     context_chunks = context.expand(n_passes, -1, -1).split(n_rows, dim=1)
-    for chunk, ids, around in zip(chunks, target_chunks, context_chunks, strict=True):
-        loss = objective.loss_in_context(chunk.flatten(0, 1), ids.flatten(), around.flatten(0, 1))
+    for parts in zip(chunks, target_chunks, context_chunks, strict=True):
+        loss = objective.loss_in_context(*(part.flatten(0, 1) for part in parts))
         (loss / normalizer).backward()
         total = total + loss.detach()
     logits.backward(_gradient(chunks))

@@ -1,7 +1,7 @@
-"""The training loop: steps, evaluations and checkpoints, from which it goes on when interrupted.
+"""The training loop: steps, evaluations, and checkpoints from which an interrupted run goes on.
 
-Every step draws its dropout masks from a seed of its own, so that a run that was killed ends with
-the numbers of one that was not.
+Every step draws its dropout masks from its own seed, so that an interrupted run ends with the same
+numbers as any other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ablate.config.experiment import RunSpec
 from ablate.cuda_graphs import GraphCapturer, generator_of
@@ -28,23 +27,22 @@ from ablate.registry import build
 from ablate.training import checkpoint
 from ablate.training.averaging import MovingAverage, Snapshots, evaluated_weights
 from ablate.training.curvature import estimate_curvature
-from ablate.training.curve import Curve, Pending, Row, wants_row
+from ablate.training.curve import Curve, Row, UnreadStep, has_row
 from ablate.training.engines import SelfCheck, make_engine
 from ablate.training.layers import LayerRecorder
-from ablate.training.micro_batching import most_parts
-from ablate.training.plan import Stream, count_steps
+from ablate.training.plan import BatchStream, count_steps
 from ablate.training.progress import Progress, TrainingResult
 from ablate.training.ranks import ALONE, Ranks
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 
 _CHECKPOINT_SECONDS = 20.0
 _SAVE, _STOP = 1, 2
-_WAIT_STEPS = 20  # on CUDA, how far the host runs ahead before it reads the losses
+_MAX_UNREAD_STEPS = 20  # on CUDA the host runs ahead of the device, before it reads the losses
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to train on what, and where.
+    """A run, its data, and where and how its steps are computed.
 
     Attributes:
         spec: the whole run.
@@ -55,8 +53,8 @@ class Job:
         precision: ``fp32`` or ``bf16``.
         folder: the run's own.
         engine: how the steps are executed.
-        capturer: of CUDA graphs; an engine that needs one has its own by default.
-        cores: returns how many of a CPU the run may keep busy now.
+        capturer: of CUDA graphs, for the engine that uses it.
+        cores: returns how many cores of a CPU the run may use now.
         micro_batch_factor: how many times smaller than usual the parts of a batch are.
         ranks: the place of this process among those that make the run. The first one evaluates,
             reports and writes; the others make the same steps.
@@ -88,9 +86,9 @@ def train(
 
     Args:
         model: with its initial weights; ends with the averaged ones, in evaluation mode.
-        job: everything else that determines the outcome.
+        job: everything else that determines the result.
         progress: called at every row of the curve.
-        should_stop: asked after every step.
+        should_stop: called after every step.
 
     Raises:
         DivergedError: if the loss became NaN or rose past its bound.
@@ -102,7 +100,7 @@ def train(
 
 @dataclass
 class _State:
-    """What changes from step to step and must survive."""
+    """What changes from step to step and is saved in checkpoints."""
 
     step: int = 0
     epoch: int = 0
@@ -115,7 +113,7 @@ class _State:
     is_finished: bool = False
     since_row: list[list[float]] = field(default_factory=list)  # losses and tokens of each step
     curve: list[Row] = field(default_factory=list)
-    kept: list[Any] = field(default_factory=list)
+    kept: list[Any] = field(default_factory=list)  # entries of the snapshots
     layers: list[Any] = field(default_factory=list)
 
 
@@ -144,62 +142,52 @@ class _Loop:
         self.weights = self.engine.weights
         self.self_check = SelfCheck(self.engine)
         self.file = job.folder / "checkpoint.pt"
-        saved = self._restored()
-        moving = self.weights.split(saved.pop("moving", {}))
+        with self.ranks.first_rank_first():  # it removes a damaged file
+            saved = checkpoint.restore(self.file, self.weights, self.optimizer, self._is_usable)
+        saved = saved or {}
+        totals = self.weights.split(saved.pop("moving", {}))
         self.state = _State(**saved)
-        decay = training.average.ema
-        own = self.weights.own()
-        self.moving = None if decay is None else MovingAverage(own, decay, moving)
+        self.moving_average: MovingAverage | None = None
+        if training.average.ema is not None:
+            weights = self.weights.local_state_dict()
+            self.moving_average = MovingAverage(weights, training.average.ema, totals)
         self.snapshots = Snapshots(job.folder / "snapshots", training.average, self.state.kept)
-        self.stream = Stream(job.batches, seed, self.state.epoch, self.state.index)
+        self.stream = BatchStream(job.batches, seed, self.state.epoch, self.state.index)
         self.curve = Curve(self.state.curve, self.state.since_row)
         self.layers = LayerRecorder(self.engine, self.state.layers)
-        self.pending: list[Pending] = []
-        self.started = self.saved = time.perf_counter()
+        self.unread_steps: list[UnreadStep] = []
+        self.started_at = self.saved_at = time.perf_counter()
         self.tokens_before, self.seconds_before = self.state.target_tokens, self.state.seconds
 
-    def _restored(self) -> dict[str, Any]:
-        """Load the checkpoint, the first rank before the others, since it removes a damaged one."""
-        if not self.ranks.is_first:
-            self.ranks.from_first(lambda: 0.0)
-        saved = checkpoint.restore(self.file, self.weights, self.optimizer, self._can_go_on) or {}
-        if self.ranks.is_first:
-            self.ranks.from_first(lambda: 0.0)
-        return saved
-
-    def _can_go_on(self, saved: Mapping[str, Any]) -> bool:
-        """Return whether a checkpoint's state is of this code, and its snapshots are there."""
-        if not saved.keys() - {"moving"} <= {each.name for each in fields(_State)}:
+    def _is_usable(self, saved: Mapping[str, Any]) -> bool:
+        """Return whether a checkpoint's state is of this code, and its snapshots are intact."""
+        if not saved.keys() - {"moving"} <= {f.name for f in fields(_State)}:
             return False
         folder, average = self.job.folder / "snapshots", self.training.average
-        return Snapshots(folder, average, saved["kept"]).are_whole()
+        return Snapshots(folder, average, saved["kept"]).are_intact()
 
     def run(self) -> TrainingResult:
         with closing(self.engine):
-            self._go()
-            mean = self._gathered_mean()
-        if not self.ranks.is_first:
-            return self._trained()
-        self.model.zero_grad(set_to_none=True)
-        give_back_free_memory()  # of steps, before the snapshots are read
-        self.model.load_state_dict(mean or self.snapshots.mean())
-        self.model.eval()
-        return self._trained()
+            self._run_steps()
+            average = self.moving_average
+            mean = self.weights.gather(average.mean(self.state.step)) if average else None
+        if self.ranks.is_first:
+            self.model.zero_grad(set_to_none=True)
+            give_back_free_memory()  # of steps, before the snapshots are read
+            self.model.load_state_dict(mean or self.snapshots.mean())
+            self.model.eval()
+        return self._result()
 
-    def _gathered_mean(self) -> dict[str, Tensor]:
-        """Return the moving average of the weights; nothing if there is none."""
-        return self.weights.gathered(self.moving.mean(self.state.step)) if self.moving else {}
-
-    def _go(self) -> None:
+    def _run_steps(self) -> None:
         while not self.state.is_finished:
-            # Not right after a step: in between, other runs of the process had their turn
-            if len(self.pending) >= _WAIT_STEPS and self._read():
+            # Not right after a step: other runs of the process have their turn in between
+            if len(self.unread_steps) >= _MAX_UNREAD_STEPS and self._read():
                 self._report()
             self._step()
-            if self._wants_evaluation():
+            if self._is_evaluation_due():
                 self._read()
                 dev_nll = self._evaluate()
-                self.curve.add_row(self.last, self._seconds(), dev_nll)
+                self.curve.add_row(self.last_step, self._seconds(), dev_nll)
                 self._report()
             elif self.job.device.type == "cpu" and self._read():
                 self._report()
@@ -209,12 +197,12 @@ class _Loop:
     def _calibrate(self) -> None:
         """Show the model a batch before the first step, if a residual scheme needs calibration."""
         self._seed_dropout(0)
-        stream = Stream(self.job.batches, self.job.spec.seed)
+        stream = BatchStream(self.job.batches, self.job.spec.seed)
         for batch in stream.take(1):
             self.model.calibrate(batch.src, batch.tgt_in)
 
     def _seed_dropout(self, step: int) -> None:
-        """Seed what a step draws from, and no more: `torch.manual_seed` seeds all devices."""
+        """Seed the generator of dropout alone: `torch.manual_seed` would seed all devices."""
         self.generator.manual_seed(self.job.spec.seed * 1_000_003 + step)
 
     def _step(self) -> None:
@@ -226,59 +214,63 @@ class _Loop:
         self.epochs_before = self.stream.finished_epochs
         self.engine.cores = self.job.cores()
         batches = list(self.stream.take(training.accumulate))
-        batches = self.engine.divided(batches, self.job.micro_batch_factor)
+        batches = self.engine.micro_batches(batches, self.job.micro_batch_factor)
         if estimate_curvature(self.engine, state.step, batches[0]):
             self._seed_dropout(state.step)
         self.layers.before_step(state.step)
         result = self.engine.step(batches)
         self.layers.after_step(state.step)
         self.self_check.after_step()
-        if self.moving:
+        if self.moving_average:
             with evaluated_weights(self.optimizer):
-                self.moving.add(self.weights.own())
+                self.moving_average.add(self.weights.local_state_dict())
         state.epoch, state.index = self.stream.epoch, self.stream.index
         state.target_tokens += result.n_tokens
-        has_row = wants_row(state.step, self.n_steps) and not self._wants_evaluation()
-        self.last = Pending(state.step, result, state.target_tokens, rate, self._seconds(), has_row)
-        self.pending.append(self.last)
+        self.last_step = UnreadStep(
+            state.step,
+            result,
+            state.target_tokens,
+            rate,
+            self._seconds(),
+            has_row(state.step, self.n_steps) and not self._is_evaluation_due(),
+        )
+        self.unread_steps.append(self.last_step)
 
     def _read(self) -> bool:
-        """Read the numbers of the pending steps; return whether the curve has new rows.
+        """Read the numbers of the unread steps; return whether the curve has new rows.
 
         The host waits for the device once.
 
         Raises:
             DivergedError: if one of the steps has diverged.
         """
-        numbers = [
-            torch.stack((p.result.loss, p.result.aux_loss, p.result.gradient_norm))
-            for p in self.pending
-        ]
-        values = torch.stack(numbers).tolist() if numbers else []
+        results = [step.result for step in self.unread_steps]
+        tensors = [torch.stack((r.loss, r.aux_loss, r.gradient_norm)) for r in results]
+        numbers = torch.stack(tensors).tolist() if tensors else []
         n_rows = len(self.curve.rows)
-        for pending, (loss, aux_loss, norm) in zip(self.pending, values, strict=True):
-            self.curve.add_step(pending, loss, aux_loss, norm)
-            self._check_bound(pending, loss)
-            if pending.has_row:
-                self.curve.add_row(pending, pending.seconds)
-        self.pending.clear()
+        for step, (loss, aux_loss, norm) in zip(self.unread_steps, numbers, strict=True):
+            self.curve.add_step(step, loss, aux_loss, norm)
+            self._check_bound(step, loss)
+            if step.has_row:
+                self.curve.add_row(step, step.seconds)
+        self.unread_steps.clear()
         return len(self.curve.rows) > n_rows
 
-    def _check_bound(self, pending: Pending, loss: float) -> None:
+    def _check_bound(self, step: UnreadStep, loss: float) -> None:
         if self.state.first_loss is None:
             self.state.first_loss = loss
         ceiling = max(math.log(self.job.n_target_ids), self.state.first_loss)
         bound = self.training.diverged_above * ceiling
         if loss <= bound:
             return
-        self.curve.add_row(pending, pending.seconds)
+        self.curve.add_row(step, step.seconds)
         self._write()
         raise DivergedError(
-            f"the loss of step {pending.step} is {loss:.4g} nats per token; "
+            f"the loss of step {step.number} is {loss:.4g} nats per token; "
             f"the bound is {bound:.4g} (training.diverged_above)"
         )
 
-    def _wants_evaluation(self) -> bool:
+    def _is_evaluation_due(self) -> bool:
         every = self.training.evaluate_every
         if self.state.step == self.n_steps:
             return True
@@ -288,33 +280,34 @@ class _Loop:
 
     def _evaluate(self) -> float:
         with evaluated_weights(self.optimizer), self.weights.in_model():
-            return self._evaluate_weights()
+            dev_nll = self.ranks.from_first(lambda: self.job.evaluate(self.model))
+            self.model.train()
+            self._count_evaluation(dev_nll)
+        return dev_nll
 
-    def _evaluate_weights(self) -> float:
+    def _count_evaluation(self, dev_nll: float) -> None:
+        """Update the best NLL and patience; take a snapshot of the evaluated weights."""
         state = self.state
-        dev_nll = self.ranks.from_first(lambda: self.job.evaluate(self.model))
-        self.model.train()
         if dev_nll < state.best_dev_nll:
             state.best_dev_nll, state.evaluations_without_gain = dev_nll, 0
         else:
             state.evaluations_without_gain += 1
         patience = self.training.patience
         state.is_finished |= patience is not None and state.evaluations_without_gain >= patience
-        if not self.moving and self.ranks.is_first:
-            self.snapshots.add(self.model, state.step, dev_nll, self._evaluations_to_come())
-        return dev_nll
+        if not self.moving_average and self.ranks.is_first:
+            self.snapshots.add(self.model, state.step, dev_nll, self._n_evaluations_left())
 
-    def _evaluations_to_come(self) -> int:
-        """Return how many there will be at least."""
+    def _n_evaluations_left(self) -> int:
+        """Return how many evaluations will follow at least."""
         training, n_left = self.training, self.n_steps - self.state.step
         if training.patience is not None or self.job.batches.are_resampled:
-            return 0  # an epoch that has not been segmented may have any number of batches
+            return 0  # an epoch that is segmented anew may have any number of batches
         if training.evaluate_every != "epoch":
             return n_left // training.evaluate_every
         return min(n_left, n_left * training.accumulate // self.job.batches.n_per_epoch)
 
     def _report(self) -> None:
-        state, seconds = self.state, time.perf_counter() - self.started
+        state, seconds = self.state, time.perf_counter() - self.started_at
         n_tokens = state.target_tokens - self.tokens_before
         steps_per_second = n_tokens / seconds * state.step / state.target_tokens
         self.progress(
@@ -329,47 +322,42 @@ class _Loop:
         )
 
     def _save_if_due(self) -> None:
-        # Of the first rank, which alone knows the time, and snapshots
-        wish = self.ranks.from_first(self._wish)
-        if not wish:
-            return
-        self._save()
-        if wish == _STOP:
-            raise self._stopped()
+        action = self.ranks.from_first(self._action_due)  # the others have no snapshots
+        if action:
+            self._save()
+        if action == _STOP:
+            raise StoppedError(f"stopped after step {self.state.step} of {self.n_steps}")
 
-    def _wish(self) -> int:
-        """Return what to do after a step: nothing, save, or save and stop."""
+    def _action_due(self) -> int:
+        """Return what to do after a step: nothing (0), `_SAVE`, or `_STOP` after a save."""
         if not self.state.is_finished and self.should_stop():
             return _STOP
-        is_due = time.perf_counter() - self.saved > _CHECKPOINT_SECONDS
-        is_new = self.state.kept != self.snapshots.entries  # or the files and the list fall apart
+        is_due = time.perf_counter() - self.saved_at > _CHECKPOINT_SECONDS
+        is_new = self.state.kept != self.snapshots.entries  # the saved list must match the files
         return _SAVE if is_due or is_new or self.state.is_finished else 0
 
     def _save(self) -> None:
         self._read()
         self.state.seconds = self._seconds()
         self.state.kept = list(self.snapshots.entries)
-        moving = {"moving": self.weights.gathered(self.moving.total)} if self.moving else {}
-        state = asdict(self.state) | moving
+        state = asdict(self.state)
+        if self.moving_average:
+            state["moving"] = self.weights.gather(self.moving_average.total)
         checkpoint.save(self.file, self.weights, self.optimizer, state, self.ranks.is_first)
         if self.ranks.is_first:
             self.snapshots.prune()
         self._write()
-        self.saved = time.perf_counter()
-
-    def _stopped(self) -> StoppedError:
-        return StoppedError(f"stopped after step {self.state.step} of {self.n_steps}")
+        self.saved_at = time.perf_counter()
 
     def _write(self) -> None:
-        if not self.ranks.is_first:
-            return
-        self.curve.write(self.job.folder)
-        self.layers.write(self.job.folder)
+        if self.ranks.is_first:
+            self.curve.write(self.job.folder)
+            self.layers.write(self.job.folder)
 
     def _seconds(self) -> float:
-        return self.seconds_before + time.perf_counter() - self.started
+        return self.seconds_before + time.perf_counter() - self.started_at
 
-    def _trained(self) -> TrainingResult:
+    def _result(self) -> TrainingResult:
         state = self.state
         return TrainingResult(
             steps=state.step,
@@ -385,5 +373,7 @@ class _Loop:
             engine=self.engine.name,
             engine_note=self.engine.note,
             engine_seconds=round(self.engine.seconds_preparing, 3),
-            micro_batches=most_parts(self.engine, self.job.batches, self.job.micro_batch_factor),
+            micro_batches=self.engine.max_micro_batches(
+                self.job.batches, self.job.micro_batch_factor
+            ),
         )

@@ -1,4 +1,4 @@
-"""How long training is, and which batches each step gets: both fixed before it starts."""
+"""The number of steps of a run, and the batches of each; both are known before it starts."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from ablate.data.batches import Batch, Batches
 
 
 def count_steps(training: TrainingSpec, batches: Batches, seed: int) -> int:
-    """Return the number of optimizer steps that ``training`` asks for.
+    """Return the number of optimizer steps of a run.
 
-    Steps are taken literally; epochs are rounded down to whole steps, at least one; target
-    tokens are reached in the last step.
+    Epochs are rounded down to whole steps, at least one; target tokens are rounded up.
     """
     if training.steps is not None:
         return training.steps
     if training.epochs is not None:
         return max(1, _count_batches(training.epochs, batches, seed) // training.accumulate)
-    assert training.target_tokens is not None, "the spec asks for one of the three"
+    assert training.target_tokens is not None, "the spec has one of the three"
     n_tokens, n_batches = 0, 0
     for epoch in itertools.count():
         of_epoch = batches.of_epoch(seed, epoch)
@@ -37,8 +36,8 @@ def _count_batches(n_epochs: int, batches: Batches, seed: int) -> int:
     return sum(batches.of_epoch(seed, epoch).n_per_epoch for epoch in range(n_epochs))
 
 
-class Stream:
-    """Batches without end, epoch after epoch, from any place on.
+class BatchStream:
+    """An endless stream of batches, epoch after epoch, that can start anywhere.
 
     Args:
         batches: of the training split.
@@ -69,5 +68,5 @@ class Stream:
 
     @property
     def finished_epochs(self) -> int:
-        """Return how many epochs have been seen to the end."""
+        """Return the number of finished epochs."""
         return self.epoch + (self.index == len(self._order))

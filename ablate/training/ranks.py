@@ -12,7 +12,7 @@ import torch
 from torch import distributed
 
 TIMEOUT = timedelta(minutes=30)
-"""How long a rank waits for another one: longer than the first one takes to evaluate on dev."""
+"""How long a rank waits for another: longer than the first one takes to evaluate on dev."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Ranks:
         return self.rank == 0
 
     def from_first(self, compute: Callable[[], float]) -> float:
-        """Return what ``compute`` returns in the first rank, where alone it is called.
+        """Call ``compute`` in the first rank; return its result in all ranks.
 
         All ranks call this together.
 
@@ -45,6 +45,15 @@ class Ranks:
         value = torch.tensor(float(compute()) if self.is_first else 0.0, dtype=torch.float64)
         distributed.broadcast(value, src=0)
         return value.item()
+
+    @contextmanager
+    def first_rank_first(self) -> Iterator[None]:
+        """Run the body in the first rank before the others; all ranks call this together."""
+        if not self.is_first:
+            self.from_first(lambda: 0.0)
+        yield
+        if self.is_first:
+            self.from_first(lambda: 0.0)
 
 
 ALONE = Ranks()
@@ -59,11 +68,10 @@ def rank_of_environment() -> tuple[int, int]:
 def process_group(device: torch.device) -> Iterator[Ranks]:
     """Join the process group that the environment describes in the variables of ``torchrun``.
 
-    Gradients are summed by NCCL on GPUs, by gloo on a CPU; what the hosts tell each other goes
-    through gloo in any case.
+    Gradients are summed by NCCL on GPUs and by gloo on a CPU; CPU tensors always go through gloo.
 
     Args:
-        device: the kind; of several GPUs each rank takes that of its local rank.
+        device: its kind counts; of several GPUs each rank takes that of its local rank.
 
     Source: https://docs.pytorch.org/docs/stable/elastic/run.html, "Environment Variables".
     """
@@ -71,10 +79,10 @@ def process_group(device: torch.device) -> Iterator[Ranks]:
     if is_cuda:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     distributed.init_process_group("cpu:gloo,cuda:nccl" if is_cuda else "gloo", timeout=TIMEOUT)
-    is_whole = False
+    has_failed = True
     try:
         yield Ranks(distributed.get_rank(), distributed.get_world_size())
-        is_whole = True
+        has_failed = False
     finally:
-        if is_whole or not is_cuda:  # NCCL would wait for the rank that was lost
+        if not (has_failed and is_cuda):  # NCCL would wait for a lost rank
             distributed.destroy_process_group()

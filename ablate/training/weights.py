@@ -1,4 +1,4 @@
-"""The weights of a run as its optimizer has them: whole, or of every weight a part.
+"""The weights of a run as its optimizer has them: whole, or a part of every weight.
 
 They are whole here; ranks that split them use `ablate.training.engines.sharding`.
 """
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 class Weights:
-    """The weights of a model, as its optimizer updates them: whole, and in the model.
+    """The weights of a model, which its optimizer updates in place.
 
     Args:
         model: on its device.
@@ -24,46 +24,46 @@ class Weights:
 
     @property
     def map_location(self) -> torch.device:
-        """Return where a checkpoint is read to."""
+        """Return the device to load a checkpoint to."""
         return next(self._model.parameters()).device
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yield what the optimizer updates, with its gradients."""
+        """Yield the names and parameters that the optimizer updates."""
         return self._model.named_parameters()
 
-    def own(self) -> dict[str, Tensor]:
-        """Return the model's state dict with what of the weights this process updates."""
+    def local_state_dict(self) -> dict[str, Tensor]:
+        """Return the model's state dict, with the part of every weight that this rank updates."""
         return self._model.state_dict()
 
     def shapes(self) -> dict[str, torch.Size]:
         """Return the shapes of the whole state dict."""
-        return {name: tensor.shape for name, tensor in self.own().items()}
+        return {name: tensor.shape for name, tensor in self.local_state_dict().items()}
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the whole state dict in the first rank; all ranks call this together."""
-        return self.gathered(self.own())
+        return self.gather(self.local_state_dict())
 
     def load_state_dict(self, whole: Mapping[str, Tensor]) -> None:
-        """Take over a whole state dict."""
+        """Load a whole state dict."""
         self._model.load_state_dict(whole)
 
-    def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return tensors like `own` as wholes, in the first rank; all ranks call this together."""
+    def gather(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the whole of `split` tensors in the first rank; all ranks call this together."""
         return tensors
 
     def split(self, whole: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return of whole tensors what belongs to `own`."""
+        """Return the parts of whole tensors that `local_state_dict` has."""
         return whole
 
     @contextmanager
     def in_model(self) -> Iterator[None]:
-        """Have the weights whole in the model of the first rank; all ranks call this together."""
+        """Let the first rank's model have whole weights; all ranks call this together."""
         yield
 
     def norm(self, tensors: Sequence[Tensor]) -> Tensor:
         """Return the norm, (), of gradients or weights together; all ranks call this together."""
         return torch.stack([tensor.norm() for tensor in tensors]).float().norm()
 
-    def clip(self, largest: float) -> Tensor:
-        """Scale the gradient so that its norm is at most ``largest``; return what it was, ()."""
-        return nn.utils.clip_grad_norm_(self._model.parameters(), largest)
+    def clip(self, max_norm: float) -> Tensor:
+        """Scale the gradient to a norm of at most ``max_norm``; return the norm before, ()."""
+        return nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)

@@ -33,7 +33,7 @@ from ablate.data.segmentation import (
 from ablate.data.tokenizer import EOS, PAD, UNK, Tokenizer, TokenizerPair
 from ablate.measuring.workload import Workload
 from ablate.registry import build, choose
-from ablate.training.plan import Stream, count_steps
+from ablate.training.plan import BatchStream, count_steps
 from tests.data.test_prepare import folder, run_spec
 from tests.data.test_tokenizer import HARD
 from tests.data.texts import corpus_text
@@ -274,15 +274,15 @@ def test_batches_of_an_epoch_are_bounded_and_go_on_where_they_stopped(folder: Pa
     assert batches.of_epoch(1, 0) is batches.of_epoch(1, 0)
     counts = [batches.of_epoch(1, epoch).n_per_epoch for epoch in range(4)]
     assert max(counts) > batches.n_per_epoch, "the text has more tokens"
-    whole = list(Stream(batches, 1).take(sum(counts)))
+    whole = list(BatchStream(batches, 1).take(sum(counts)))
     assert all(batch.tgt_out.numel() <= 120 for batch in whole)
     rows = np.concatenate([batch.index for batch in whole[: counts[0]]])
     assert sorted(rows) == list(range(60))
-    stream = Stream(batches, 1)
+    stream = BatchStream(batches, 1)
     list(stream.take(counts[0] + 2))
     assert (stream.epoch, stream.finished_epochs) == (1, 1)
     fresh = Batches(prepare(sampling_run(folder)).train, 120, PAD)
-    rest = Stream(fresh, 1, stream.epoch, stream.index).take(sum(counts[1:]) - 2)
+    rest = BatchStream(fresh, 1, stream.epoch, stream.index).take(sum(counts[1:]) - 2)
     for ours, theirs in zip(rest, whole[counts[0] + 2 :], strict=True):
         assert ours.src.equal(theirs.src)
         assert ours.tgt_out.equal(theirs.tgt_out)
@@ -291,7 +291,7 @@ def test_batches_of_an_epoch_are_bounded_and_go_on_where_they_stopped(folder: Pa
 def test_epochs_and_tokens_are_counted_as_they_come(folder: Path) -> None:
     run = sampling_run(folder)
     batches = Batches(prepare(run).train, 120, PAD)
-    whole = list(Stream(batches, 3).take(40))
+    whole = list(BatchStream(batches, 3).take(40))
     ends = np.cumsum([batches.of_epoch(3, epoch).n_per_epoch for epoch in range(3)])
 
     def steps(**amount: int) -> int:

@@ -23,7 +23,7 @@ PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_add
 
 
 class GeneratorState:
-    """Numbers to come, and what captures have made of the generator."""
+    """The state of a generator: its next random numbers, and its captures."""
 
     def __init__(self, numbers: Tensor) -> None:
         self.numbers = numbers
@@ -129,7 +129,7 @@ class Graph:
         self._stream.graph = self
 
     def record(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Do an operation during the capture."""
+        """Run an operation during the capture."""
         if torch.Tag.nondeterministic_seeded in func.tags and not self._draws():
             raise RuntimeError(
                 "Attempt to increase offset for a CUDA generator not in capture mode"
@@ -145,7 +145,7 @@ class Graph:
             raise RuntimeError(f"{_NOT_PERMITTED}: {func._schema.name}") from error
 
     def refuse(self, what: str) -> None:
-        """Refuse what must not be done during the capture, which is worth nothing from then on."""
+        """Raise for work that invalidates the capture."""
         self.is_valid = False
         raise RuntimeError(f"{_NOT_PERMITTED}: {what}")
 
@@ -181,7 +181,7 @@ class Graph:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
         assert self._state is not None, "a capture has begun"
         self._state.fill()
-        stream = machine.stream_of(self._stream.device)
+        stream = machine.current_stream(self._stream.device)
         machine.n_replays += 1
         with _disable_current_modes(), torch._C.DisableTorchFunction():
             stream.launch()
@@ -248,7 +248,7 @@ class _Memory:
         self._n_holders = [addresses.count(address) for address in read]
 
     def check(self) -> None:
-        """Refuse to use memory that only the capture itself still knows of."""
+        """Raise if memory is used to which nothing but the capture refers any more."""
         for x, n_holders in zip(self.read, self._n_holders, strict=True):
             n_uses = torch._C._storage_Use_Count(_address(x)) - 1  # the other is this function's
             if n_uses <= n_holders:

@@ -1,4 +1,4 @@
-"""The machine: what `torch.cuda` offers on it, and how its tensors behave."""
+"""The machine: its replacements of functions of `torch.cuda`, and the behaviour of its tensors."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ MIB = 2**20
 GRAPH_MIB = 16
 """What a capture reserves; nothing of it counts as allocated."""
 
-_WAITING = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__", "__index__")
+_TO_HOST = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__", "__index__")
 
 
 class CudaMachine:
-    """Some CUDA devices, of which all tensors are on one; in force within a ``with``.
+    """CUDA devices, one of which has all tensors; a context manager that patches PyTorch.
 
     Args:
         device: where the tensors are; not the current device unless its index is 0.
@@ -61,40 +61,29 @@ class CudaMachine:
         self._uses: dict[int, Use] = {}
 
     def __enter__(self) -> CudaMachine:
-        self._stack = ExitStack()
-        for name in _TORCH_CUDA:
-            self._stack.enter_context(patch.object(torch.cuda, name, getattr(self, name)))
-        self._stack.enter_context(patch.object(torch.cuda, "CUDAGraph", partial(Graph, self)))
-        self._stack.enter_context(patch.object(torch.cuda, "Stream", self.new_stream))
-        self._stack.enter_context(patch.object(Tensor, "record_stream", _record_stream))
-        accelerator = torch.accelerator
-        current = partial(torch.device, "cuda")
-        stack = self._stack
-        stack.enter_context(
-            patch.object(
-                accelerator, "current_accelerator", lambda check_available=False: current()
-            )
-        )
-        stack.enter_context(patch.object(accelerator, "current_stream", self.current_stream))
-        run = threading.Thread.run
+        run, device = threading.Thread.run, torch.device("cuda")
 
         def run_here(thread: threading.Thread) -> None:
-            with self._modes():
+            with _Functions(self), _Kernels(self):
                 run(thread)
 
-        stack.enter_context(patch.object(threading.Thread, "run", run_here))
-        stack.enter_context(self._modes())
+        self._stack = ExitStack()
+        for owner, name, value in (
+            *((torch.cuda, name, getattr(self, name)) for name in _TORCH_CUDA),
+            (torch.cuda, "CUDAGraph", partial(Graph, self)),
+            (torch.cuda, "Stream", self.new_stream),
+            (Tensor, "record_stream", _record_stream),
+            (torch.accelerator, "current_accelerator", lambda check_available=False: device),
+            (torch.accelerator, "current_stream", self.current_stream),
+            (threading.Thread, "run", run_here),
+        ):
+            self._stack.enter_context(patch.object(owner, name, value))
+        self._stack.enter_context(_Functions(self))
+        self._stack.enter_context(_Kernels(self))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-    @contextmanager
-    def _modes(self) -> Iterator[None]:
-        with _Functions(self), _Kernels(self):
-            yield
-
-    # --- what torch.cuda offers
 
     def is_available(self) -> bool:
         return True
@@ -178,27 +167,21 @@ class CudaMachine:
     def reset_peak_memory_stats(self, device: Any = None) -> None:
         return
 
-    # --- how it works
-
     def streams(self) -> Iterator[Stream]:
         return itertools.chain.from_iterable(self._streams)
-
-    def stream_of(self, device: torch.device) -> Stream:
-        """Return the stream on which work on tensors of a device is put now."""
-        return self.current_stream(device)
 
     def wait_on_host(self, stream: Stream) -> None:
         self.n_waits += 1
         merge(self.host, stream.waited_for)
 
     def assert_not_capturing(self, what: str = "to ask or set the generator") -> None:
-        graph = self.stream_of(self.device).graph
+        graph = self.current_stream(self.device).graph
         if graph is not None:
             graph.refuse(what)
 
     def launch(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Do an operation as the device would."""
-        stream = self.stream_of(self.device)
+        """Run an operation as the device would."""
+        stream = self.current_stream(self.device)
         if stream.graph is not None:
             return stream.graph.record(func, types, args, kwargs)
         if func._schema.name in PRODUCTS:
@@ -258,7 +241,7 @@ _TORCH_CUDA = (
 
 
 class _Functions(TorchFunctionMode):
-    """Has CPU tensors say that they are on the machine's device, and be made and moved there."""
+    """Makes CPU tensors report the machine's device, and creates and moves tensors on the CPU."""
 
     def __init__(self, machine: CudaMachine) -> None:
         super().__init__()
@@ -275,10 +258,10 @@ class _Functions(TorchFunctionMode):
         name, owner = getattr(func, "__name__", ""), getattr(func, "__self__", None)
         if name == "__get__" and owner in self._properties:
             return self._properties[owner]
-        if name in _WAITING:
+        if name in _TO_HOST:
             self._machine.assert_not_capturing("to copy numbers to the host")
             if name in ("tolist", "cpu", "numpy"):
-                self._machine.wait_on_host(self._machine.stream_of(self._machine.device))
+                self._machine.wait_on_host(self._machine.current_stream(self._machine.device))
         if name == "pin_memory":
             return args[0]
         kwargs = kwargs or {}

@@ -1,4 +1,4 @@
-"""Streams, and the order of what they do to memory."""
+"""Streams, and the order of their reads and writes of memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.fake_cuda.graphs import Graph
     from tests.fake_cuda.machine import CudaMachine
 
-_LOOKING = ("aten::empty", "aten::new_empty", "aten::promote_types")
+_ALLOCATING = ("aten::empty", "aten::new_empty", "aten::promote_types")
 
 
 class Stream:
@@ -37,7 +37,7 @@ class Stream:
         self.machine.wait_on_host(self)
 
     def launch(self) -> None:
-        """Put one piece of work more on the stream."""
+        """Add an operation to the stream."""
         merge(self.waited_for, self.machine.host)
         self.waited_for[self] += 1
 
@@ -66,9 +66,9 @@ class Use:
 
 @functools.cache
 def computes(func: Any) -> bool:
-    """Return whether an operation does more than to look at memory, or to ask for some."""
+    """Return whether an operation does more than make a view or allocate memory."""
     schema = func._schema
-    if schema.name.startswith(_LOOKING) or schema.name in ("aten::_unsafe_view", "aten::detach"):
+    if schema.name.startswith(_ALLOCATING) or schema.name in ("aten::_unsafe_view", "aten::detach"):
         return False
     results = [result.alias_info for result in schema.returns]
     return not any(alias is not None and not alias.is_write for alias in results)

@@ -35,7 +35,7 @@ def test_parameters_of_the_parts_add_up(slot: str) -> None:
             assert name in {part["part"] for part in by_part}
 
 
-def test_what_was_built_is_named_with_its_size() -> None:
+def test_parts_are_listed_with_their_parameters() -> None:
     by_part = count_parameters(tiny(n_layers=3, decoder={"norm": "rms"}))["by_part"]
     assert by_part["embedding"] == {"part": "tied", "parameters": 50 * 32}
     assert by_part["encoder.attention"] == {"part": "full", "parameters": 3 * 4 * (32 * 32 + 32)}
@@ -58,13 +58,6 @@ def test_flops_need_no_memory() -> None:
     with torch.device("meta"):
         model = assemble(spec(), VOCABULARY, PAD)
     assert count_flops(model, batch(device="meta")) == count_flops(tiny(), batch())
-
-
-def test_counting_flops_leaves_no_trace() -> None:
-    model = tiny()
-    count_flops(model, batch())
-    assert not model.training
-    assert all(p.grad is None for p in model.parameters())
 
 
 def test_nll_by_hand() -> None:
@@ -92,7 +85,7 @@ def test_nll_of_a_uniform_guess_is_the_logarithm_of_the_vocabulary() -> None:
     assert actual.nll == pytest.approx(math.log(N_IDS), abs=1e-6)
 
 
-def test_what_a_residual_scheme_has_at_the_end_of_a_stack_is_its_own() -> None:
+def test_the_transforms_of_a_stack_count_as_its_residual_scheme() -> None:
     """Weights of 1, 2, ..., n outputs in n layers, and of n + 1 at the end."""
     model = tiny(residual="dlcl", n_layers=2)
     by_part = count_parameters(model)["by_part"]

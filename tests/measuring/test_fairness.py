@@ -1,4 +1,4 @@
-"""What would make a measured row unfair to another: what it counts, and what it leaves behind."""
+"""Measurements are fair to all rows: they count the same work, and have no side effects."""
 
 from __future__ import annotations
 

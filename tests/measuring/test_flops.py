@@ -1,4 +1,4 @@
-"""The quick counter of FLOPs, against PyTorch's own."""
+"""The cached counter of FLOPs, against PyTorch's own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def by_pytorch(model: Transformer, of: Batch) -> float:
 @pytest.mark.full
 @pytest.mark.parametrize("slot", COUNTED)
 def test_every_part_counts_as_pytorch_counts_it(slot: str) -> None:
-    """One counter for all: what it remembers of one part must be true of the next."""
+    """One counter for all: what it caches for one part must hold for the next."""
     counter = FlopCounter()
     for name in (name for of_slot, name in PARTS if of_slot == slot):
         try:
@@ -48,13 +48,13 @@ def test_every_part_counts_as_pytorch_counts_it(slot: str) -> None:
         assert counter.count(model, batch()) == by_pytorch(model, batch()), name
 
 
-def test_what_is_remembered_depends_on_the_shapes() -> None:
+def test_the_cache_distinguishes_shapes() -> None:
     counter, model = FlopCounter(), on_meta()
     for length in (LENGTH, 5, LENGTH):
         assert counter.count(model, batch(length)) == by_pytorch(model, batch(length))
 
 
-def test_whole_numbers_and_fractions_are_kept_apart() -> None:
+def test_the_cache_distinguishes_types_of_numbers() -> None:
     """``x + 1`` and ``x + 1.0`` are different types for whole x; equal keys would mix them up."""
 
     class Sums(torch.nn.Module):

@@ -1,4 +1,4 @@
-"""The probe: its numbers are of the work that it says it does."""
+"""The probe measures the work that it documents."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_rates_and_peaks_are_positive(prepared: Prepared) -> None:
 
 @pytest.fixture
 def _work_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a floating-point operation take a second, whatever else the machine does."""
+    """Let a floating-point operation take a second, so that times do not depend on the machine."""
 
     def timed(work: Callable[[], None], device: torch.device) -> float:
         with FlopCounterMode(display=False) as counter:
@@ -93,16 +93,16 @@ def test_more_beams_decode_slower(prepared: Prepared) -> None:
 
 
 def test_a_process_measures_its_own_growth() -> None:
-    from ablate.measuring.probe import _Memory
+    from ablate.measuring.probe import _PeakMemory
 
-    memory = _Memory(CPU)
+    memory = _PeakMemory(CPU)
     block = np.ones(50 * 2**20 // 8)
     peak = memory.peak_mib()
     assert 45 < peak < 80
     del block
 
 
-def test_a_median_shrugs_off_one_slow_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_slow_repeat_does_not_change_the_median(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([0.01, 0.3, *[0.01] * 23])
     monkeypatch.setattr(probe_module, "timed", lambda *_: next(seconds))
     assert probe_module._median_seconds(lambda: None, CPU, 0.25) == 0.01
@@ -126,7 +126,7 @@ def test_runs_share_a_gpu_up_to_half_of_it(share: float, n_fitting: float, expec
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaMachine]:
-    monkeypatch.setattr(probe_module, "_WIDE", 8)
+    monkeypatch.setattr(probe_module, "_MATRIX_WIDTH", 8)
     monkeypatch.setattr(probe_module, "count_flops", lambda *_: 1.0)  # no tensors of a device
     with CudaMachine() as machine:
         yield machine
@@ -170,10 +170,10 @@ def test_an_engine_that_goes_on_capturing_is_an_error(
     training = work.training(work.model(), "fp32")
     step = CudaGraph.step
 
-    def restless(self: CudaGraph, batches: Any) -> Any:
+    def capturing(self: CudaGraph, batches: Any) -> Any:
         self.seconds_preparing += 1
         return step(self, batches)
 
-    monkeypatch.setattr(CudaGraph, "step", restless)
+    monkeypatch.setattr(CudaGraph, "step", capturing)
     with pytest.raises(EngineError, match="cuda_graph still captures or compiles after 10 times"):
         training.warm_up(work.steps)

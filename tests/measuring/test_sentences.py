@@ -1,4 +1,4 @@
-"""What is kept of each sentence adds up to the scores of the run."""
+"""The statistics of sentences add up to the scores of the run."""
 
 from __future__ import annotations
 

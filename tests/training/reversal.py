@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,14 @@ from ablate.config import RunSpec
 from ablate.data.batches import Batches, Encoded
 from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import EOS, PAD
+from ablate.errors import StoppedError
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
+from ablate.parts.objective import Objective
+from ablate.registry import build, choose
+from ablate.training import Progress, TrainingResult, train
 from ablate.training.loop import Job
+from ablate.training.step import StepConfig
 
 N_IDS = 12
 
@@ -29,8 +37,7 @@ def pairs(n: int = 96, seed: int = 0) -> Encoded:
 
 
 def run_spec(dropout: float = 0.1, feed_forward: str = "relu", **training: Any) -> RunSpec:
-    """Return a run of a model of width 16; a key of ``training`` that is None is left unsaid."""
-    unsaid = [key for key, value in training.items() if value is None]
+    """Return a run of a model of width 16; keys of ``training`` that are None are left out."""
     usual = {
         "steps": 30,
         "batch_tokens": 64,
@@ -45,9 +52,14 @@ def run_spec(dropout: float = 0.1, feed_forward: str = "relu", **training: Any) 
                 "feed_forward": {"name": feed_forward, "d_ff": 32},
                 "dropout": {"embedding": dropout, "residual": dropout},
             },
-            "training": {k: v for k, v in (usual | training).items() if k not in unsaid},
+            "training": {k: v for k, v in (usual | training).items() if v is not None},
         }
     )
+
+
+def make_step_config(objective: str = "label_smoothing", **options: Any) -> StepConfig:
+    """Return a step with an objective and other options of `StepConfig`."""
+    return StepConfig(build(Objective, choose(Objective, objective), PAD), **options)
 
 
 def fresh(spec: RunSpec) -> Transformer:
@@ -71,7 +83,7 @@ def nll(model: Transformer) -> float:
 
 
 def job(spec: RunSpec, folder: Path) -> Job:
-    """Return what to hand to `train`."""
+    """Return the job of a run on a CPU."""
     folder.mkdir(parents=True, exist_ok=True)
     return Job(
         spec=spec,
@@ -82,3 +94,37 @@ def job(spec: RunSpec, folder: Path) -> Job:
         precision="fp32",
         folder=folder,
     )
+
+
+def run(
+    spec: RunSpec,
+    folder: Path,
+    stops: Iterable[bool] = (),
+    progress: Callable[[Progress], None] = lambda _: None,
+    **changes: Any,
+) -> tuple[TrainingResult, Transformer]:
+    """Train a fresh model, with ``changes`` of the job; return the result and the model.
+
+    Args:
+        spec: the run.
+        folder: its own.
+        stops: whether to stop after each step; not after those that follow.
+        progress: called at every row of the curve.
+        changes: of the job.
+    """
+    model, should_stop = fresh(spec), itertools.chain(stops, itertools.repeat(False))
+    changed_job = replace(job(spec, folder), **changes)
+    return train(model, changed_job, progress, lambda: next(should_stop)), model
+
+
+def run_with_interruptions(spec: RunSpec, folder: Path) -> tuple[TrainingResult, Transformer]:
+    """Train with at least four interruptions, each after one step more than the one before."""
+    n_stops = 0
+    while True:
+        try:
+            result = run(spec, folder, [*[False] * (n_stops + 2), True])
+        except StoppedError:
+            n_stops += 1
+        else:
+            assert n_stops >= 4
+            return result

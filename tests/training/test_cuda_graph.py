@@ -17,19 +17,17 @@ from ablate.data.tokenizer import PAD
 from ablate.errors import EngineError
 from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
-from ablate.parts.objective import Objective
-from ablate.registry import build, choose, slots
+from ablate.registry import slots
 from ablate.training import Progress, layers, loop, train
 from ablate.training.engines import SelfCheck
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.self_check import compare
-from ablate.training.plan import Stream
-from ablate.training.step import StepConfig
+from ablate.training.plan import BatchStream
 from tests.fake_cuda import CudaMachine
 from tests.tiny import PARTS, mixed, mixtures, some_batch, thin
 from tests.training import test_engines
-from tests.training.reversal import fresh, job, pairs, run_spec
-from tests.training.test_engines import of_length
+from tests.training.reversal import fresh, job, make_step_config, pairs, run_spec
+from tests.training.test_engines import makes_a_shape_of_numbers, of_length, reads_a_number
 
 pytestmark = pytest.mark.train
 
@@ -49,7 +47,7 @@ def engine_of(
     machine: CudaMachine, model: Transformer | None = None, optimizer: str = "adam"
 ) -> CudaGraph:
     model = (model or thin("position", "none")).to(machine.device).train()
-    step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD), clip=1.0)
+    step_config = make_step_config(clip=1.0)
     kinds = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
     fused = {"fused": True} if optimizer == "adam" else {}
     engine = CudaGraph(model, step_config, kinds[optimizer](model.parameters(), lr=1e-3, **fused))
@@ -81,26 +79,18 @@ def test_the_update_is_captured_too(machine: CudaMachine) -> None:
     assert machine.n_launches - n_launches < 15
 
 
-def asks_for_a_number(y: Tensor) -> Tensor:
-    return y * (y.sum().item() * 0 + 1)
-
-
 def waits_for_the_device(y: Tensor) -> Tensor:
     torch.cuda.synchronize()
     return y
 
 
-def is_a_shape(y: Tensor) -> Tensor:
-    return y + y[y > 0].mean()
-
-
-@pytest.mark.parametrize("curious", [asks_for_a_number, waits_for_the_device, is_a_shape])
+@pytest.mark.parametrize("change", [reads_a_number, waits_for_the_device, makes_a_shape_of_numbers])
 def test_a_failed_capture_ends_the_process(
-    curious: Callable[[Tensor], Tensor], machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[Tensor], Tensor], machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing that draws dropout could go on in it."""
+    """Dropout cannot be drawn in it any more."""
     forward = Relu.forward
-    monkeypatch.setattr(Relu, "forward", lambda *args: curious(forward(*args)))
+    monkeypatch.setattr(Relu, "forward", lambda *args: change(forward(*args)))
     engine = engine_of(machine)
     engine.step([batch(machine)])
     expected = "^a training step could not be captured as a CUDA graph: .*not permitted"
@@ -141,7 +131,7 @@ def test_a_new_update_leaves_the_other_captures_alone(
     for module in model.modules():
         if isinstance(module, Relu):
             module.late = torch.nn.Parameter(torch.ones(16))
-    step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
+    step_config = make_step_config()
     adam = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
     engine = CudaGraph(model, step_config, adam)
     for n_src in (8, 8, 8, 12, 12, 12, 8):
@@ -161,7 +151,7 @@ def test_a_closed_engine_keeps_no_graph(machine: CudaMachine) -> None:
 def test_garbage_is_not_collected_during_a_capture(
     machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine that was never closed is garbage with graphs in it: it refers to itself."""
+    """An engine that was not closed refers to itself, and so is garbage with graphs."""
     forward = Relu.forward
 
     def collect(*args: Any) -> Tensor:
@@ -246,12 +236,12 @@ def test_the_host_waits_for_the_device_every_twenty_steps(
     monkeypatch.setattr(layers, "is_recorded", lambda _: False)  # some sixty steps of a long run
     waits: list[int] = []
 
-    def count(stream: Stream, n: int) -> Any:
+    def count(stream: BatchStream, n: int) -> Any:
         waits.append(machine.n_waits)
         return take(stream, n)
 
-    take = Stream.take
-    monkeypatch.setattr(Stream, "take", count)
+    take = BatchStream.take
+    monkeypatch.setattr(BatchStream, "take", count)
     _, reports = trained(machine, tmp_path, steps=50, evaluate_every=50)
     assert waits[-1] - waits[1] == 2
     assert [progress.step for progress in reports] == [20, 40, 50]
@@ -259,11 +249,11 @@ def test_the_host_waits_for_the_device_every_twenty_steps(
     assert len(rows) == 51
 
 
-def test_rows_that_are_read_late_are_those_of_their_steps(
+def test_rows_do_not_depend_on_when_they_are_read(
     machine: CudaMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rows(n_steps_ahead: int) -> list[str]:
-        monkeypatch.setattr(loop, "_WAIT_STEPS", n_steps_ahead)
+        monkeypatch.setattr(loop, "_MAX_UNREAD_STEPS", n_steps_ahead)
         folder = tmp_path / str(n_steps_ahead)
         trained(machine, folder, engine="eager")
         lines = (folder / "curve.csv").read_text(encoding="ascii").splitlines()

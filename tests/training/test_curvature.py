@@ -8,22 +8,20 @@ import pytest
 import torch
 
 from ablate.data.tokenizer import PAD
-from ablate.parts.objective import Objective
 from ablate.parts.optimizer import Group, Optimizer
 from ablate.registry import build, choose
 from ablate.training.curvature import estimate_curvature, with_sampled_labels
 from ablate.training.engines import Eager
-from ablate.training.step import StepConfig, count_passes
+from ablate.training.step import count_passes
 from tests.tiny import scrambled, some_batch, tiny
-from tests.training.reversal import run_spec
+from tests.training.reversal import make_step_config, run_spec
 
 
 def engine_of(model: Any, **options: Any) -> Eager:
     """Return an engine with `sophia` for all weights of a model."""
     group = Group(list(model.parameters()), is_matrix=False)
     optimizer = build(Optimizer, choose(Optimizer, "sophia", **options)).make([group])
-    objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
-    return Eager(model, StepConfig(objective), optimizer)
+    return Eager(model, make_step_config(), optimizer)
 
 
 @pytest.mark.train
@@ -96,8 +94,7 @@ def test_an_estimate_leaves_all_but_the_curvature() -> None:
 
 def test_other_optimizers_want_none() -> None:
     model = tiny(n_layers=1).train()
-    objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
-    engine = Eager(model, StepConfig(objective), torch.optim.SGD(model.parameters(), lr=0.1))
+    engine = Eager(model, make_step_config(), torch.optim.SGD(model.parameters(), lr=0.1))
     assert not estimate_curvature(engine, 1, some_batch())
 
 

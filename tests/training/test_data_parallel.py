@@ -1,4 +1,4 @@
-"""A batch in pieces: the gradient of the whole, the same whoever finds which piece."""
+"""A batch in shards: the gradient of the whole batch, whichever process computes which shard."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,10 @@ from ablate.data.tokenizer import PAD
 from ablate.errors import StoppedError
 from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
-from ablate.parts.objective import Objective
 from ablate.parts.position.absolute import Shifted
-from ablate.registry import build, choose, lookup
-from ablate.training import train
+from ablate.registry import lookup
 from ablate.training.engines import Engine, make_engine
 from ablate.training.engines import shards as shards_module
-from ablate.training.engines.data_parallel import DataParallel
 from ablate.training.engines.grad_worker import GradWorker, share_weights
 from ablate.training.engines.shards import (
     Shard,
@@ -38,19 +34,18 @@ from ablate.training.engines.shards import (
     n_shards,
     shard_batch,
 )
-from ablate.training.step import StepConfig
 from tests.tiny import OBJECTIVES, PARTS, mixed, mixtures, some_batch, thin
-from tests.training.reversal import fresh, job, run_spec
+from tests.training.reversal import fresh, make_step_config, run, run_spec
 from tests.training.test_engines import losses
 
 pytestmark = pytest.mark.train
 
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="helpers are forks")
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="workers are forks")
 
 
 @pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches of a few tokens in pieces too."""
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Split batches of a few tokens too."""
     monkeypatch.setattr(shards_module, "_FEWEST_TOKENS", 4)
     monkeypatch.setattr(shards_module, "MAX_SHARDS", 4)
 
@@ -58,13 +53,13 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 def engine_of(
     model: Transformer, objective: str = "label_smoothing", name: str = "data_parallel"
 ) -> Engine:
-    step_config = StepConfig(build(Objective, choose(Objective, objective), PAD), clip=1.0)
+    step_config = make_step_config(objective, clip=1.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     return make_engine(name, model.train(), step_config, optimizer)
 
 
 def gradient(engine: Engine) -> list[Tensor | None]:
-    """Return the gradient of a batch, behind the sums of the losses."""
+    """Return the sums of the losses of a batch, and its gradient."""
     with closing(engine):
         actual = engine.forward_backward(some_batch(), 20)
     return [actual, *(p.grad for p in engine.model.parameters())]
@@ -89,29 +84,29 @@ def of_shape(n_rows: int, n_src: int, n_tgt: int) -> Batch:
         ((9000, 9, 10), 8),
     ],
 )
-def test_only_large_batches_are_cut(shape: tuple[int, int, int], expected: int) -> None:
+def test_only_large_batches_are_split(shape: tuple[int, int, int], expected: int) -> None:
     assert n_shards(of_shape(*shape)) == expected
 
 
-def test_pieces_are_the_batch(small_pieces: None) -> None:
+def test_shards_are_the_batch(small_shards: None) -> None:
     batch = some_batch()
-    pieces = shard_batch(batch, 20, is_training=True)
-    assert len(pieces) == len({piece.seed for piece in pieces}) == 4
+    shards = shard_batch(batch, 20, is_training=True)
+    assert len(shards) == len({shard.seed for shard in shards}) == 4
     for name in ("src", "tgt_in", "tgt_out"):
-        whole = torch.cat([torch.from_numpy(getattr(piece, name)) for piece in pieces])
+        whole = torch.cat([torch.from_numpy(getattr(shard, name)) for shard in shards])
         assert torch.equal(whole, getattr(batch, name))
-    assert sum(int(piece.inputs().n_tokens) for piece in pieces) == batch.n_tokens
+    assert sum(int(shard.inputs().n_tokens) for shard in shards) == batch.n_tokens
 
 
 @pytest.mark.parametrize(("accumulate", "loss_per"), [(1, "token"), (2, "sentence")])
-def test_pieces_learn_as_eager_does(
-    accumulate: int, loss_per: str, small_pieces: None, monkeypatch: pytest.MonkeyPatch
+def test_shards_learn_as_eager_does(
+    accumulate: int, loss_per: str, small_shards: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shards_module, "MAX_SHARDS", 2)
     expected, _ = losses("eager", accumulate=accumulate, loss_per=loss_per)
     actual, engine = losses("data_parallel", accumulate=accumulate, loss_per=loss_per)
     assert (engine.name, engine.note) == ("data_parallel", "")
-    assert actual != expected, "the batches were not cut"
+    assert actual != expected, "the batches were not split"
     assert actual == pytest.approx(expected, abs=1e-4)
 
 
@@ -121,7 +116,7 @@ def test_pieces_learn_as_eager_does(
     ids=str,
 )
 def test_the_gradient_is_that_of_the_whole_batch(
-    parts: list[tuple[str, str]], small_pieces: None
+    parts: list[tuple[str, str]], small_shards: None
 ) -> None:
     for model in mixed(parts):
         for module in model.modules():
@@ -142,14 +137,14 @@ def test_a_part_that_needs_the_whole_batch_gets_it(part: tuple[str, str]) -> Non
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_every_objective_is_that_of_the_whole_batch(objective: str, small_pieces: None) -> None:
+def test_every_objective_is_that_of_the_whole_batch(objective: str, small_shards: None) -> None:
     expected = gradient(engine_of(thin("position", "none"), objective, "eager"))
     actual = gradient(engine_of(thin("position", "none"), objective))
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
 
 
 def noisy() -> Transformer:
-    """Return a model with dropout, in which a weight is met only where there are many pads."""
+    """Return a model with dropout, in which a weight is used only in shards with padding."""
     model = fresh(run_spec(dropout=0.3)).train()
     for module in model.modules():
         if isinstance(module, Relu):
@@ -167,10 +162,10 @@ def late(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 @on_linux
 @pytest.mark.parametrize("n_cores", [2, 3, 4])
-def test_the_numbers_do_not_tell_how_many_cores_there_were(
-    n_cores: int, small_pieces: None, monkeypatch: pytest.MonkeyPatch
+def test_the_numbers_do_not_depend_on_the_number_of_cores(
+    n_cores: int, small_shards: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor what is drawn later; batches are accumulated, and a weight is met by some pieces only."""
+    """Nor do later draws; batches are accumulated, and only some shards use a weight."""
     monkeypatch.setattr(Relu, "forward", late(Relu.forward))
 
     def result(n_cores: int) -> list[Tensor]:
@@ -194,24 +189,22 @@ def narrow(batch: Batch) -> Batch:
 
 
 @on_linux
-def test_an_interrupted_run_may_go_on_with_other_cores(tmp_path: Path, small_pieces: None) -> None:
+def test_an_interrupted_run_may_go_on_with_other_cores(tmp_path: Path, small_shards: None) -> None:
     spec = run_spec(accumulate=2, average={"last": 2})
 
-    def go(name: str, cores: Iterator[int], stops: Iterator[bool]) -> dict[str, Tensor]:
-        model, eager_job = fresh(spec), job(spec, tmp_path / name)
-        parallel_job = replace(eager_job, engine="data_parallel", cores=lambda: next(cores))
-        result = train(model, parallel_job, lambda _: None, lambda: next(stops))
+    def go(name: str, n_cores: list[int], stops: Sequence[bool] = ()) -> dict[str, Tensor]:
+        cores, folder = itertools.cycle(n_cores), tmp_path / name
+        parallel = {"engine": "data_parallel", "cores": lambda: next(cores)}
+        result, model = run(spec, folder, stops, **parallel)
         assert result.engine == "data_parallel"
-        return model.state_dict()
+        return dict(model.state_dict())
 
-    whole = go("whole", itertools.repeat(1), itertools.repeat(False))
+    whole = go("whole", [1])
     assert workers() == []
     with pytest.raises(StoppedError):
-        go("parts", itertools.cycle([1, 2, 4]), itertools.chain([False] * 11, [True]))
+        go("parts", [1, 2, 4], [*[False] * 11, True])
     assert workers() == [], "they outlived the run"
-    pieced = go("parts", itertools.repeat(4), itertools.repeat(False))
-    for name, weight in whole.items():
-        assert torch.equal(weight, pieced[name])
+    torch.testing.assert_close(go("parts", [4]), whole, rtol=0, atol=0)
 
 
 def workers() -> list[int]:
@@ -224,29 +217,29 @@ def workers() -> list[int]:
 
 @on_linux
 @pytest.mark.parametrize("is_at_work", [False, True])
-def test_a_helper_that_dies_is_an_error_that_says_so(is_at_work: bool, small_pieces: None) -> None:
+def test_the_death_of_a_worker_is_an_error(is_at_work: bool, small_shards: None) -> None:
     model = thin("position", "none").train()
     share_weights(model)
     worker = GradWorker(model, engine_of(model).step_config)
-    pieces = shard_batch(some_batch(), 20, is_training=True)
+    shards = shard_batch(some_batch(), 20, is_training=True)
     try:
         if is_at_work:
-            worker.begin(pieces * 200)
+            worker.begin(shards * 200)
         os.kill(workers()[0], signal.SIGKILL)
         with pytest.raises(MemoryError, match=r"killed by signal 9 \(out of memory\?\)"):
-            result_of(worker, pieces)
+            result_of(worker, shards)
     finally:
         worker.close()
 
 
-def result_of(worker: GradWorker, pieces: Sequence[Shard]) -> ShardResult:
-    """Return what a helper says of pieces, after all that it was told before."""
-    worker.begin(pieces)
+def result_of(worker: GradWorker, shards: Sequence[Shard]) -> ShardResult:
+    """Return a worker's result of shards, which it computes after all earlier ones."""
+    worker.begin(shards)
     return worker.result()
 
 
-class UnsentError(Exception):
-    """Cannot be sent from process to process: its constructor wants two."""
+class UnpicklableError(Exception):
+    """Cannot be sent to another process: its constructor takes two arguments."""
 
     def __init__(self, one: str, two: str) -> None:
         super().__init__(f"{one}, {two}")
@@ -257,14 +250,14 @@ class UnsentError(Exception):
     ("error", "expected", "message"),
     [
         (MemoryError("all of it"), MemoryError, "^all of it$"),
-        (UnsentError("so", "so"), RuntimeError, "^UnsentError: so, so$"),
+        (UnpicklableError("so", "so"), RuntimeError, "^UnpicklableError: so, so$"),
     ],
 )
-def test_what_goes_wrong_in_a_helper_goes_wrong_here(
+def test_an_error_in_a_worker_is_raised_here(
     error: Exception,
     expected: type[Exception],
     message: str,
-    small_pieces: None,
+    small_shards: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     parent_pid, forward = os.getpid(), Relu.forward
@@ -295,7 +288,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @on_linux
-def test_helpers_end_with_whom_they_help() -> None:
+def test_workers_end_with_their_parent() -> None:
     words = [sys.executable, "-c", ORPHANED]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -307,7 +300,7 @@ def test_helpers_end_with_whom_they_help() -> None:
         time.sleep(0.01)
 
 
-def test_small_batches_are_done_as_eagerly() -> None:
+def test_small_batches_are_computed_eagerly() -> None:
     model = fresh(run_spec(dropout=0.3))
     other = fresh(run_spec(dropout=0.3))
     for engine in (engine_of(model), engine_of(other, name="eager")):
@@ -322,12 +315,8 @@ def test_small_batches_are_done_as_eagerly() -> None:
 @pytest.mark.gpu
 def test_a_gpu_does_batches_whole() -> None:
     model = thin("position", "none").cuda().train()
-    step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
+    step_config = make_step_config()
     optimizer = torch.optim.Adam(model.parameters())
     with pytest.warns(UserWarning, match="a GPU computes batches whole"):
         engine = make_engine("data_parallel", model, step_config, optimizer)
     assert engine.name == "eager"
-
-
-def test_the_engine_is_what_it_says() -> None:
-    assert isinstance(engine_of(thin("position", "none")), DataParallel)

@@ -11,21 +11,16 @@ import pytest
 import torch
 from torch import Tensor, distributed
 
-from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
 from ablate.parts.feed_forward.contract import AuxLosses
-from ablate.parts.objective import Objective
-from ablate.registry import build, choose
-from ablate.training import train
 from ablate.training.engines import Engine, make_engine
 from ablate.training.engines import shards as shards_module
 from ablate.training.engines.self_check import compare
 from ablate.training.ranks import Ranks
-from ablate.training.step import StepConfig
 from tests.tiny import some_batch, thin, tiny
 from tests.training.in_ranks import in_ranks
-from tests.training.reversal import fresh, job, nll, run_spec
+from tests.training.reversal import make_step_config, nll, run, run_spec
 from tests.training.test_engines import losses
 
 several_ranks = [
@@ -35,8 +30,7 @@ several_ranks = [
 
 
 def engine_of(name: str, model: Transformer, loss_per: str = "token") -> Engine:
-    objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
-    step_config = StepConfig(objective, loss_per=loss_per)  # type: ignore[arg-type]
+    step_config = make_step_config(loss_per=loss_per)
     group = {"params": list(model.parameters()), "rate": 1.0}
     return make_engine(name, model, step_config, torch.optim.SGD([group], lr=0.1))
 
@@ -55,8 +49,8 @@ def _assert_close(left: list[Tensor | None], right: list[Tensor | None]) -> None
             torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-6)
 
 
-class PassedBy(Relu):
-    """Uses its weights in training batches of some length alone."""
+class OfOneLength(Relu):
+    """Uses its weights only in batches of one length."""
 
     length = 0
 
@@ -139,10 +133,10 @@ class TestSeveralRanks:
         def gradient(name: str) -> list[Tensor | None]:
             model = thin("feed_forward", "relu")
             for layer in (*model.encoder.layers, *model.decoder.layers):
-                layer.feed_forward.__class__ = PassedBy
+                layer.feed_forward.__class__ = OfOneLength
             return _gradient(engine_of(name, model), n_batches=2)
 
-        PassedBy.length = some_batch().src.size(1)
+        OfOneLength.length = some_batch().src.size(1)
         expected = gradient("eager")
         for actual in in_ranks(2, lambda _: gradient("distributed")):
             _assert_close(actual, expected)
@@ -150,19 +144,18 @@ class TestSeveralRanks:
     def test_only_the_first_rank_evaluates_and_writes(self, tmp_path: Path) -> None:
         spec = run_spec(dropout=0.1, steps=20)
 
-        def be(ranks: Ranks) -> tuple[float, int]:
+        def train_in(ranks: Ranks) -> tuple[float, int]:
             evaluated: list[float] = []
 
             def evaluate(model: Transformer) -> float:
                 evaluated.append(nll(model))
                 return evaluated[-1]
 
-            one = job(spec, tmp_path / str(ranks.rank))
-            rank_job = replace(one, engine="distributed", ranks=ranks, evaluate=evaluate)
-            result = train(fresh(spec), rank_job, lambda _: None, lambda: False)
+            folder = tmp_path / str(ranks.rank)
+            result, _ = run(spec, folder, engine="distributed", ranks=ranks, evaluate=evaluate)
             return result.best_dev_nll, len(evaluated)
 
-        (best, n), (other, none) = in_ranks(2, be)
+        (best, n), (other, none) = in_ranks(2, train_in)
         assert best == other
         assert (n, none) == (2, 0)
         assert [path.name for path in (tmp_path / "1").iterdir()] == []

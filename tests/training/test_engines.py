@@ -1,11 +1,10 @@
-"""Engines: all make the same steps, and what one cannot take, the eager one does."""
+"""Engines: all make the same steps, and the eager one replaces one that a part rules out."""
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +19,17 @@ from ablate.data.tokenizer import PAD
 from ablate.errors import EngineError, SpecError, StoppedError
 from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
-from ablate.parts.objective import Objective
-from ablate.registry import build, choose, slots
-from ablate.training import Progress, train
+from ablate.registry import slots
 from ablate.training.engines import Eager, Engine, capturer_for, make_engine, resolve
 from ablate.training.engines import cuda_graph as graph_module
 from ablate.training.engines.compiled import OPTIONS
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.self_check import compare
-from ablate.training.plan import Stream
+from ablate.training.plan import BatchStream
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests import tape
 from tests.tiny import OBJECTIVES, PARTS, mixed, mixtures, some_batch, thin
-from tests.training.reversal import fresh, job, pairs, run_spec
+from tests.training.reversal import fresh, make_step_config, pairs, run, run_spec
 
 pytestmark = pytest.mark.train
 
@@ -56,7 +53,7 @@ def losses(
     """Return the loss of each of fifty steps, and the engine."""
     spec = run_spec(dropout, clip=1.0, **training)
     engine, batches = prepared(name, spec, device)
-    stream, actual = Stream(batches, seed=1), []
+    stream, actual = BatchStream(batches, seed=1), []
     for _ in range(N_STEPS):
         step = [batch.to(device) for batch in stream.take(spec.training.accumulate)]
         actual.append(float(engine.step(step).loss))
@@ -79,10 +76,10 @@ def test_graphs_learn_as_eager_does(
 
 
 @pytest.mark.parametrize("name", sorted(slots()["optimizer"]))
-def test_no_optimizer_moves_the_weights_elsewhere_from_a_graph(
+def test_every_optimizer_makes_the_same_updates_from_a_graph(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a rate and a gradient that are others at every step."""
+    """With another rate and gradient at every step."""
     monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
 
     def result(engine_name: str) -> tuple[list[Tensor], int]:
@@ -100,23 +97,23 @@ def test_no_optimizer_moves_the_weights_elsewhere_from_a_graph(
     torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-4)
 
 
-def test_weights_that_are_met_late_are_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_are_first_used_late_are_updated(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that uses a parameter for long sentences only."""
     monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
     forward = Relu.forward
 
-    def curious(self: Relu, x: Tensor, *rest: Any) -> Tensor:
+    def changed(self: Relu, x: Tensor, *rest: Any) -> Tensor:
         y = forward(self, x, *rest)
         return y * self.get_parameter("late") if x.size(1) > 10 else y
 
-    monkeypatch.setattr(Relu, "forward", curious)
+    monkeypatch.setattr(Relu, "forward", changed)
 
     def result(cls: type[Engine]) -> list[Tensor]:
         model = fresh(run_spec(dropout=0.0)).train()
         layers = [module for module in model.modules() if isinstance(module, Relu)]
         for layer in layers:
             layer.late = torch.nn.Parameter(torch.ones(16))
-        step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
+        step_config = make_step_config()
         engine = cls(model, step_config, torch.optim.Adam(model.parameters(), lr=0.01, fused=True))
         for n_src in (8, 8, 8, 12, 12, 12):
             engine.step([of_length(n_src)])
@@ -129,11 +126,8 @@ def test_weights_that_are_met_late_are_moved(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # where it cannot compile
-def test_what_is_compiled_learns_as_eager_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Traced for batches of any shape; kernels, of which there are 34, are tested by their own.
-
-    A run compares them with eager steps anyway.
-    """
+def test_compiled_steps_learn_as_eager_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traced for batches of any shape, without compiling the 34 kernels, which takes long."""
     compile_ = torch.compile
 
     def without_kernels(function: Callable[..., Any], *, dynamic: bool, options: Any) -> Any:
@@ -178,7 +172,7 @@ def test_on_a_gpu_too(name: str) -> None:
 
 def gradients(cls: type[Engine], model: Transformer, batch: Batch) -> tuple[Tensor, list[Tensor]]:
     """Return the losses of a batch and its gradient, computed for the third time."""
-    step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
+    step_config = make_step_config()
     engine = cls(model, step_config, torch.optim.SGD(model.parameters(), lr=0.0))
     for _ in range(2):
         engine.step([batch])
@@ -192,7 +186,7 @@ def gradients(cls: type[Engine], model: Transformer, batch: Batch) -> tuple[Tens
 def test_no_part_comes_out_differently_from_a_graph(
     parts: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With padding between the source and its buffer, and logits of padding made in vain."""
+    """With padding between the source and its buffer, and logits of padding."""
     monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
     batch = some_batch()
     for one, other in zip(mixed(parts), mixed(parts), strict=True):
@@ -211,7 +205,7 @@ def test_no_objective_comes_out_differently_from_a_graph(
 
     def result(cls: type[Engine]) -> Tensor:
         model = thin("position", "sinusoidal").double()
-        step_config = StepConfig(build(Objective, choose(Objective, name), PAD))
+        step_config = make_step_config(name)
         engine = cls(model, step_config, torch.optim.SGD(model.parameters(), lr=0.1))
         for _ in range(3):
             actual = engine.step([some_batch()])
@@ -220,7 +214,7 @@ def test_no_objective_comes_out_differently_from_a_graph(
     torch.testing.assert_close(result(CudaGraph), result(Eager))
 
 
-def test_a_loss_that_is_looked_at_late_is_still_its_own() -> None:
+def test_a_loss_that_is_read_late_is_that_of_its_step() -> None:
     engine, batches = prepared("cuda_graph", run_spec(dropout=0.0))
     rows = batches.epoch(1, 0)[0]
     results = [engine.step([batches.make(rows)]).loss for _ in range(4)]
@@ -243,10 +237,10 @@ def test_sources_of_almost_one_length_share_a_capture() -> None:
     [(1, 2), (2, 2), (31, 32), (32, 32), (33, 36), (64, 64), (65, 72), (250, 256)],
 )
 def test_sources_are_hardly_lengthened(n: int, expected: int) -> None:
-    assert graph_module.rounded(n) == expected
+    assert graph_module.padded_length(n) == expected
 
 
-def test_there_are_only_so_many_captures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_captures_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph_module, "_MOST_CAPTURES", 2)
     expected, _ = losses("eager")
     actual, engine = losses("cuda_graph")
@@ -261,11 +255,11 @@ def of_length(n_src: int) -> Batch:
     return Batch(torch.full((2, n_src), 6), tgt, tgt, 10, torch.arange(2))
 
 
-def asks_for_a_number(y: Tensor) -> Tensor:
+def reads_a_number(y: Tensor) -> Tensor:
     return y if y.sum().item() > 0 else 2 * y
 
 
-def is_a_condition(y: Tensor) -> Tensor:
+def branches_on_a_number(y: Tensor) -> Tensor:
     return y if y.sum() > 0 else 2 * y
 
 
@@ -273,13 +267,17 @@ def makes_a_shape_of_numbers(y: Tensor) -> Tensor:
     return y + y[y > 0].mean()
 
 
-@pytest.mark.parametrize("curious", [asks_for_a_number, is_a_condition, makes_a_shape_of_numbers])
-def test_a_part_that_decides_by_numbers_ends_the_process(
-    curious: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
+DATA_DEPENDENT = [reads_a_number, branches_on_a_number, makes_a_shape_of_numbers]
+"""Changes of a part's output after which it cannot be captured."""
+
+
+@pytest.mark.parametrize("change", DATA_DEPENDENT)
+def test_a_part_that_depends_on_numbers_ends_the_process(
+    change: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
     forward = Relu.forward
-    monkeypatch.setattr(Relu, "forward", lambda *args: curious(forward(*args)))
+    monkeypatch.setattr(Relu, "forward", lambda *args: change(forward(*args)))
     with pytest.raises(EngineError, match="a training step could not be captured as a CUDA graph"):
         losses("cuda_graph")
 
@@ -302,24 +300,18 @@ def test_a_part_that_declares_so_is_trained_eagerly(
 def test_an_interrupted_run_on_graphs_ends_like_one_that_was_not(tmp_path: Path) -> None:
     spec = run_spec(accumulate=2, average={"last": 2})
 
-    def go(name: str, stops: Any) -> tuple[Any, Any]:
-        model = fresh(spec)
-        graph_job = replace(job(spec, tmp_path / name), engine="cuda_graph")
-        trained = train(model, graph_job, lambda _: None, lambda: next(stops))
-        return trained, model.state_dict()
-
-    whole, weights = go("whole", itertools.repeat(False))
+    go = partial(run, spec, engine="cuda_graph")
+    result, whole = go(tmp_path / "whole")
     with pytest.raises(StoppedError):
-        go("parts", itertools.chain([False] * 11, itertools.repeat(True)))
-    _, pieced = go("parts", itertools.repeat(False))
-    assert (whole.engine, whole.engine_note) == ("cuda_graph", "")
-    for name, weight in weights.items():
-        torch.testing.assert_close(weight, pieced[name], atol=1e-5, rtol=1e-4)
+        go(tmp_path / "parts", [*[False] * 11, True])
+    _, interrupted = go(tmp_path / "parts")
+    assert (result.engine, result.engine_note) == ("cuda_graph", "")
+    actual, expected = (dict(model.state_dict()) for model in (interrupted, whole))
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_run_tells_its_engine(tmp_path: Path) -> None:
-    reports: list[Progress] = []
-    trained = train(fresh(run_spec()), job(run_spec(), tmp_path), reports.append, lambda: False)
+def test_a_result_names_its_engine(tmp_path: Path) -> None:
+    trained, _ = run(run_spec(), tmp_path)
     assert (trained.engine, trained.engine_note, trained.engine_seconds) == ("eager", "", 0.0)
 
 
@@ -335,7 +327,7 @@ def test_auto_is_what_suits_the_device() -> None:
         resolve("fast", "cpu")
 
 
-def test_the_eager_engine_looks_for_nothing() -> None:
+def test_the_eager_engine_warns_of_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         engine, _ = prepared("eager", run_spec())

@@ -16,13 +16,12 @@ from torch import Tensor
 
 from ablate.data.batches import Batches
 from ablate.registry import lookup
-from ablate.training import train
 from ablate.training.engines import Engine
 from ablate.training.ranks import Ranks
 from tests.tiny import PAD, PARTS, mixed, mixtures, some_batch, thin, tiny
 from tests.training.in_ranks import in_ranks
-from tests.training.reversal import fresh, job, pairs, run_spec
-from tests.training.test_distributed import PassedBy, engine_of, several_ranks
+from tests.training.reversal import fresh, pairs, run, run_spec
+from tests.training.test_distributed import OfOneLength, engine_of, several_ranks
 from tests.training.test_engines import losses
 
 SPLIT = [(slot, name) for slot, name in PARTS if not lookup(slot, name).cls.batch_dependence]
@@ -36,7 +35,7 @@ def gradient(engine: Engine, n_batches: int = 1) -> dict[str, Tensor]:
         name: torch.zeros_like(weight) if weight.grad is None else weight.grad.clone()
         for name, weight in engine.weights.named_parameters()
     }
-    return engine.weights.gathered(own)
+    return engine.weights.gather(own)
 
 
 def assert_close(left: dict[str, Tensor], right: dict[str, Tensor], atol: float = 1e-6) -> None:
@@ -123,10 +122,10 @@ class TestSeveralRanks:
         def of(name: str) -> dict[str, Tensor]:
             model = thin("feed_forward", "relu")
             for layer in (*model.encoder.layers, *model.decoder.layers):
-                layer.feed_forward.__class__ = PassedBy
+                layer.feed_forward.__class__ = OfOneLength
             return gradient(engine_of(name, model), n_batches=2)
 
-        PassedBy.length = some_batch().src.size(1)
+        OfOneLength.length = some_batch().src.size(1)
         expected = of("eager")
         assert expected["encoder.layers.0.feed_forward.up.weight"].any()
         assert_close(in_ranks(2, lambda _: of("fully_sharded"))[0], expected)
@@ -147,9 +146,7 @@ class TestSeveralRanks:
 
         def trained(name: str, ranks: Ranks) -> tuple[str, dict[str, Tensor], Any, list[float]]:
             folder = tmp_path / name / str(ranks.rank)
-            model = fresh(spec)
-            rank_job = replace(job(spec, folder), engine=name, ranks=ranks)
-            result = train(model, rank_job, lambda _: None, lambda: False)
+            result, model = run(spec, folder, engine=name, ranks=ranks)
             if not ranks.is_first:
                 assert [*folder.iterdir()] == []
                 return result.engine, {}, None, []

@@ -1,4 +1,4 @@
-"""Weights and gradients, all at once: the same numbers as one at a time."""
+"""Casts and sums of all weights together give the same numbers as those of single weights."""
 
 from __future__ import annotations
 
@@ -9,68 +9,59 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
-from ablate.parts.objective import Objective
-from ablate.registry import build, choose
 from ablate.training.engines.fused_accumulation import FusedGradAccumulator
 from ablate.training.gradient import StepInputs, forward_backward
-from ablate.training.step import StepConfig
 from tests.tape import Tape
 from tests.tiny import PARTS, mixed, mixtures, some_batch, thin
+from tests.training.reversal import make_step_config
 
 
-def load() -> StepInputs:
-    return StepInputs.of(some_batch(), 7)
-
-
-def step_config(precision: str) -> StepConfig:
-    objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
-    return StepConfig(objective, precision=precision)
+def backward(model: Transformer, precision: str) -> Callable[[], Tensor]:
+    """Return a function that adds a gradient to those of a model."""
+    inputs = StepInputs.of(some_batch(), 7)
+    return partial(forward_backward, model, make_step_config(precision=precision), inputs)
 
 
 def gradients(model: nn.Module) -> list[Tensor | None]:
     return [weight.grad for weight in model.parameters()]
 
 
-def sums(model: nn.Module, add: Callable[..., Tensor]) -> list[Tensor | None]:
-    """Return the losses and the gradients after adding twice."""
+def sums(
+    model: nn.Module, add: Callable[[], Tensor], fused: FusedGradAccumulator | None = None
+) -> list[Tensor | None]:
+    """Return the losses and the gradients after two additions."""
     model.zero_grad()
     torch.manual_seed(3)
     for is_captured in (False, True):
-        losses = add(is_captured=is_captured)
+        losses = add() if fused is None else fused(add, is_captured=is_captured)
     return [losses, *gradients(model)]
-
-
-def plainly(add: Callable[[], Tensor], *, is_captured: bool) -> Tensor:
-    return add()
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("parts", mixtures(PARTS), ids=str)
 def test_no_part_comes_out_differently(parts: list[tuple[str, str]]) -> None:
-    """Twice, so that there is something to add to; with weights that are not those of before."""
+    """Added twice, and with weights that have changed since the accumulator was made."""
     for model in mixed(parts):
-        at_once = FusedGradAccumulator(model.train(), "bf16")
+        fused = FusedGradAccumulator(model.train(), "bf16")
         with torch.no_grad():
             for weight in model.parameters():
                 weight.mul_(0.5)
-        add = partial(forward_backward, model, step_config("bf16"), load())
-        actual = sums(model, partial(at_once, add))
-        expected = sums(model, partial(plainly, add))
+        add = backward(model, "bf16")
+        actual = sums(model, add, fused)
+        expected = sums(model, add)
         torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("precision", "n"), [("fp32", (0, 1)), ("bf16", (2, 2))])
 def test_no_weight_has_a_kernel_of_its_own(precision: str, n: tuple[int, int]) -> None:
     model = thin("position", "sinusoidal").train()
-    at_once = FusedGradAccumulator(model, precision)
-    add = partial(at_once, partial(forward_backward, model, step_config(precision), load()))
+    add = partial(FusedGradAccumulator(model, precision), backward(model, precision))
     add(is_captured=False)
     linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
     weights = [weight for linear in linears for weight in linear.parameters()]
     ids = {id(weight.grad) for weight in weights}
-    if precision == "bf16":  # else they are multiplied with as they are
+    if precision == "bf16":  # in fp32 the products use the weights themselves
         ids |= {id(weight) for weight in weights}
     with Tape() as tape:
         add(is_captured=True)
@@ -79,8 +70,8 @@ def test_no_weight_has_a_kernel_of_its_own(precision: str, n: tuple[int, int]) -
     assert not any(id(x) in ids for _, arguments, *_ in tape.calls for x in arguments)
 
 
-def test_who_looks_at_the_weight_of_a_layer_finds_it() -> None:
-    """And its gradient is the sum of both."""
+def test_other_code_uses_the_weight_of_a_layer_itself() -> None:
+    """Its gradient is the sum of both uses."""
     layer = nn.Linear(3, 3)
     x = torch.randn(5, 3)
 
@@ -120,7 +111,6 @@ def test_a_weight_that_is_not_trained_stays_so() -> None:
 
 def test_a_first_gradient_is_not_captured() -> None:
     model: Transformer = thin("position", "sinusoidal").train()
-    add = partial(forward_backward, model, step_config("fp32"), load())
     with pytest.raises(RuntimeError, match="first gradient in a capture"):
-        FusedGradAccumulator(model, "fp32")(add, is_captured=True)
+        FusedGradAccumulator(model, "fp32")(backward(model, "fp32"), is_captured=True)
     assert set(gradients(model)) == {None}

@@ -1,29 +1,26 @@
-"""The gradient of a batch does not depend on how its logits are cut."""
+"""The gradient of a batch does not depend on the chunks of its logits."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from ablate.data.batches import Batch
-from ablate.data.tokenizer import PAD
 from ablate.parts import embedding as embedding_module
 from ablate.parts.objective import Objective
-from ablate.registry import build, choose
 from ablate.training import gradient
 from ablate.training.gradient import StepInputs, forward_backward
-from ablate.training.step import StepConfig
-from tests.tiny import OBJECTIVES, ids, loss_of_sentences, tiny
+from tests.tiny import OBJECTIVES, loss_of_sentences, some_batch, tiny
+from tests.training.reversal import make_step_config
 
 
 @pytest.mark.parametrize("feed_forward", ["relu", "mixture_of_experts"])
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_the_loss_in_pieces_is_that_of_all_logits_at_once(
+def test_the_loss_in_chunks_is_that_of_all_logits_at_once(
     name: str, feed_forward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of every objective, with padding, with a loss of the model's own, for pieces of any size."""
-    batch = padded_batch()
-    step_config = StepConfig(build(Objective, choose(Objective, name), PAD))
+    """For every objective, with padding, with a loss of the model's own, for chunks of any size."""
+    batch = some_batch()
+    step_config = make_step_config(name)
     whole = tiny(feed_forward=feed_forward).double()
     own: list[torch.Tensor] = []
     n = step_config.objective.n_passes
@@ -34,30 +31,22 @@ def test_the_loss_in_pieces_is_that_of_all_logits_at_once(
     for n_fewest in (1, 5, 1000):
         monkeypatch.setattr(embedding_module, "_MIN_ROWS", n_fewest)
         monkeypatch.setattr(embedding_module, "_LOGITS_BYTES", {"cpu": 0})
-        pieces = tiny(feed_forward=feed_forward).double()
-        actual = forward_backward(pieces, step_config, StepInputs.of(batch, 7))
+        chunked = tiny(feed_forward=feed_forward).double()
+        actual = forward_backward(chunked, step_config, StepInputs.of(batch, 7))
         torch.testing.assert_close(actual, torch.stack((loss, added.to(loss.dtype))).detach())
-        for a, b in zip(pieces.parameters(), whole.parameters(), strict=True):
+        for a, b in zip(chunked.parameters(), whole.parameters(), strict=True):
             torch.testing.assert_close(a.grad, b.grad, atol=1e-13, rtol=1e-10)
-
-
-def padded_batch() -> Batch:
-    src, tgt = ids(4, 7), ids(4, 8, seed=2)
-    src[1, 4:] = tgt[1, 3:] = tgt[2, 6:] = PAD
-    tgt_out = tgt[:, 1:].contiguous()
-    n_tokens = int((tgt_out != PAD).sum())
-    return Batch(src, tgt[:, :-1], tgt_out, n_tokens, torch.arange(4))
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_loss_of_few_rows_at_a_time_is_that_of_all(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In bf16, where it is taken so; the rows have gradients of their own, to the last bit."""
-    batch = padded_batch()
-    step_config = StepConfig(build(Objective, choose(Objective, name), PAD), precision="bf16")
+    """In bf16, where the loss is taken of a few rows; gradients are equal bit for bit."""
+    batch = some_batch()
+    step_config = make_step_config(name, precision="bf16")
     whole, cut = tiny(), tiny()
-    monkeypatch.setattr(gradient, "_CACHED", 10**6)
+    monkeypatch.setattr(gradient, "_CACHED_LOGITS", 10**6)
     expected = forward_backward(whole, step_config, StepInputs.of(batch, 7))
     counted: list[int] = []
     loss = type(step_config.objective).loss_in_context
@@ -68,7 +57,7 @@ def test_the_loss_of_few_rows_at_a_time_is_that_of_all(
 
     monkeypatch.setattr(type(step_config.objective), "loss_in_context", count)
     n = step_config.objective.n_passes
-    monkeypatch.setattr(gradient, "_CACHED", 3 * n * cut.embedding.n_tgt)
+    monkeypatch.setattr(gradient, "_CACHED_LOGITS", 3 * n * cut.embedding.n_tgt)
     actual = forward_backward(cut, step_config, StepInputs.of(batch, 7))
     assert set(counted[:-1]) == {3 * n}
     assert sum(counted) == n * batch.n_tokens

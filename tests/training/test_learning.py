@@ -17,7 +17,7 @@ from ablate.model import assemble
 from ablate.parts.schedule import Schedule
 from ablate.registry import build, lookup, slots
 from ablate.training.engines import Eager
-from ablate.training.plan import Stream
+from ablate.training.plan import BatchStream
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests.tiny import MODEL_SLOTS, PARTS, TINY, choices
 
@@ -69,7 +69,7 @@ def learns(spec: RunSpec, rate: float = 1.0, enough: float = 0.3) -> bool:
     model = assemble(spec.model, prepared.tokenizers.vocabulary, PAD).train()
     optimizer = make_optimizer(spec, model)
     schedule = build(Schedule, training.schedule, dims, N_STEPS)
-    stream = Stream(Batches(prepared.train, training.batch_tokens, PAD), seed=0)
+    stream = BatchStream(Batches(prepared.train, training.batch_tokens, PAD), seed=0)
     engine = Eager(model, StepConfig.of(training, "fp32"), optimizer)
     actual = []
     for step in range(1, N_STEPS + 1):

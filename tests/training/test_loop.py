@@ -1,10 +1,9 @@
-"""The training loop: it learns, it remembers, and nothing that happens to it shows."""
+"""The training loop: it learns, and interruptions and crashes do not change its numbers."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
@@ -16,24 +15,20 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ablate.config import RunSpec
-from ablate.errors import DamagedFileWarning, DivergedError, StoppedError
+from ablate.errors import DamagedFileWarning, DivergedError
 from ablate.training import Progress, TrainingResult, checkpoint, loop, train
 from ablate.training.averaging import Snapshots
 from ablate.training.step import make_optimizer
 from ablate.writing import atomic_write
-from tests.training.reversal import fresh, job, nll, run_spec
+from tests.training.reversal import fresh, job, nll, run, run_spec, run_with_interruptions
 
 pytestmark = pytest.mark.train
 
 
-def go(
-    spec: RunSpec, folder: Path, stops: Iterator[bool] | None = None
-) -> tuple[TrainingResult, Any]:
-    """Train to the end; return what training says and the weights."""
-    model = fresh(spec)
-    never = iter(lambda: False, True)
-    trained = train(model, job(spec, folder), lambda _: None, lambda: next(stops or never))
-    return trained, model.state_dict()
+def go(spec: RunSpec, folder: Path) -> tuple[TrainingResult, dict[str, Tensor]]:
+    """Train to the end; return the result and the weights."""
+    result, model = run(spec, folder)
+    return result, model.state_dict()
 
 
 def assert_same(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
@@ -100,23 +95,15 @@ def test_an_interrupted_run_ends_like_one_that_was_not(
 ) -> None:
     spec = run_spec(accumulate=2, evaluate_every="epoch", clip=1.0, **changes)
     whole, weights = go(spec, tmp_path / "whole")
-    n_stops = 0
-    while True:
-        stops = itertools.chain([False] * (n_stops + 2), itertools.repeat(True))
-        try:
-            parts, pieced = go(spec, tmp_path / "parts", stops)
-            break
-        except StoppedError:
-            n_stops += 1
-    assert n_stops >= 4
-    assert_same(weights, pieced)
+    parts, model = run_with_interruptions(spec, tmp_path / "parts")
+    assert_same(weights, model.state_dict())
     pd.testing.assert_frame_equal(curve(tmp_path / "whole"), curve(tmp_path / "parts"))
     assert parts.averaged_steps == whole.averaged_steps
     assert (parts.epochs, parts.target_tokens) == (whole.epochs, whole.target_tokens)
 
 
 @pytest.mark.parametrize("average", [{"last": 1}, {"ema": 1e-9}])
-def test_what_is_evaluated_and_kept_are_the_averages_of_the_optimizer(
+def test_the_optimizers_averages_are_evaluated_and_saved(
     tmp_path: Path, average: dict[str, Any]
 ) -> None:
     spec = run_spec(optimizer={"name": "schedule_free_adamw"}, average=average)
@@ -187,10 +174,9 @@ def test_a_checkpoint_of_other_code_begins_the_training_anew(tmp_path: Path) -> 
 
 def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     first, weights = go(run_spec(), tmp_path)
-    steps: list[Progress] = []
-    model = fresh(run_spec())
-    again = train(model, job(run_spec(), tmp_path), steps.append, lambda: False)
-    assert not steps
+    reports: list[Progress] = []
+    again, model = run(run_spec(), tmp_path, progress=reports.append)
+    assert not reports
     assert again.target_tokens == first.target_tokens
     assert_same(weights, model.state_dict())
 
@@ -236,12 +222,12 @@ def test_divergence_ends_the_run_at_once(tmp_path: Path, lr: float) -> None:
     assert not rows["train_loss"].iloc[-1] < 2 * math.log(12)
 
 
-def test_the_bound_on_the_loss_can_be_moved(tmp_path: Path) -> None:
+def test_the_bound_on_the_loss_is_an_option(tmp_path: Path) -> None:
     spec = run_spec(schedule={"name": "constant", "lr": 1e3}, diverged_above=1e9)
     assert go(spec, tmp_path)[0].steps == 30
 
 
-def test_the_curve_tells_what_happened(tmp_path: Path) -> None:
+def test_the_curve_has_a_row_for_every_step(tmp_path: Path) -> None:
     trained, _ = go(run_spec(), tmp_path)
     rows = curve(tmp_path)
     assert rows["step"].tolist() == list(range(1, 31))
@@ -251,9 +237,9 @@ def test_the_curve_tells_what_happened(tmp_path: Path) -> None:
     assert (rows["gradient_norm"] > 0).all()
 
 
-def test_progress_is_told(tmp_path: Path) -> None:
+def test_progress_is_reported(tmp_path: Path) -> None:
     reports: list[Progress] = []
-    train(fresh(run_spec()), job(run_spec(), tmp_path), reports.append, lambda: False)
+    run(run_spec(), tmp_path, progress=reports.append)
     assert [p.step for p in reports] == list(range(1, 31))
     assert reports[-1].seconds_left == 0
     assert all(p.tokens_per_second > 0 for p in reports)
@@ -284,7 +270,7 @@ def test_snapshots_that_others_will_replace_are_not_written(
     monkeypatch.setattr("ablate.training.averaging.atomic_write", save)
     few, left = go(spec, tmp_path / "few")
     n_written = len(written)
-    monkeypatch.setattr("ablate.training.loop._Loop._evaluations_to_come", lambda _: 0)
+    monkeypatch.setattr("ablate.training.loop._Loop._n_evaluations_left", lambda _: 0)
     all_of_them, right = go(spec, tmp_path / "all")
     assert few.averaged_steps == all_of_them.averaged_steps
     assert_same(left, right)

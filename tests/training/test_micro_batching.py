@@ -13,15 +13,13 @@ from torch import Tensor
 
 from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
-from ablate.parts.objective import Objective
-from ablate.registry import build, choose
 from ablate.training import train
 from ablate.training.engines import Engine, make_engine
 from ablate.training.engines import shards as shards_module
 from ablate.training.micro_batching import divide
 from ablate.training.step import StepConfig, StepResult
 from tests.tiny import OBJECTIVES, thin
-from tests.training.reversal import fresh, job, pairs, run_spec
+from tests.training.reversal import fresh, job, make_step_config, pairs, run_spec
 
 ENGINES = ("eager", "data_parallel", "cuda_graph")
 
@@ -46,7 +44,7 @@ def _step(
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     with closing(make_engine(name, model, step_config, optimizer)) as engine:
         assert (engine.name, engine.note) == (name, "")
-        result = engine.step(engine.divided(batches, factor))
+        result = engine.step(engine.micro_batches(batches, factor))
     after = [weight.detach() for weight in model.parameters()]
     return result, [old - new for old, new in zip(before, after, strict=True)]
 
@@ -70,8 +68,7 @@ def test_the_parts_are_the_batch(n: int) -> None:
 def test_a_divided_step_is_the_whole_one(
     engine: str, factor: int, accumulate: int, loss_per: Literal["token", "sentence"]
 ) -> None:
-    objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
-    step_config = replace(StepConfig(objective), loss_per=loss_per)
+    step_config = make_step_config(loss_per=loss_per)
     batches = _batches()[:accumulate]
     (whole, expected), (divided, actual) = (
         _step(engine, n, batches, step_config) for n in (1, factor)
@@ -85,7 +82,7 @@ def test_a_divided_step_is_the_whole_one(
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_every_objective_is_that_of_the_whole_batch(name: str) -> None:
-    step_config = StepConfig(build(Objective, choose(Objective, name), PAD))
+    step_config = make_step_config(name)
     (whole, expected), (divided, actual) = (
         _step("eager", n, _batches()[:2], step_config) for n in (1, 3)
     )
@@ -95,15 +92,15 @@ def test_every_objective_is_that_of_the_whole_batch(name: str) -> None:
 
 def test_parts_are_smaller_than_those_that_the_engine_makes_anyway() -> None:
     model = thin("position", "none").train()
-    step_config = StepConfig(build(Objective, choose(Objective, "label_smoothing"), PAD))
+    step_config = make_step_config()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     batch = max(_batches(), key=lambda batch: batch.tgt_out.numel())
     for name, n_usual in (("eager", 1), ("data_parallel", 2)):
         engine: Engine = make_engine(name, model, step_config, optimizer)
-        assert engine.divided([batch], 1) == [batch]
+        assert engine.micro_batches([batch], 1) == [batch]
         for factor in (2, 4):
-            assert len(engine.divided([batch], factor)) == factor * n_usual
-        assert len(engine.divided([batch, batch], 10**3)) == 2 * batch.src.size(0)
+            assert len(engine.micro_batches([batch], factor)) == factor * n_usual
+        assert len(engine.micro_batches([batch, batch], 10**3)) == 2 * batch.src.size(0)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

@@ -1,4 +1,4 @@
-"""What parts declare about batches and captures is what they do, and engines go by it."""
+"""Parts do what they declare about batches and captures, and engines comply with it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ablate.training.engines.requirements import batch_dependence, capture_block
 from ablate.training.step import StepConfig
 from tests.observed import observed_batch_dependence, observed_capture_blocker
 from tests.tiny import PARTS, mixed, mixtures, some_batch, thin
+from tests.training.test_engines import DATA_DEPENDENT
 
 
 def objective(name: str = "label_smoothing") -> Objective:
@@ -32,8 +33,8 @@ def declaring(claim: str) -> list[tuple[str, str]]:
     return [part for part in PARTS if getattr(lookup(*part).cls, claim)]
 
 
-def silent(claim: str) -> list[tuple[tuple[str, str], ...]]:
-    """Return the parts that declare nothing, many at once."""
+def not_declaring(claim: str) -> list[tuple[tuple[str, str], ...]]:
+    """Return the parts that do not, in groups that fit one model."""
     return mixtures([part for part in PARTS if part not in declaring(claim)])
 
 
@@ -45,7 +46,7 @@ def test_parts_declare_how_the_pairs_of_a_batch_depend_on_each_other(slot: str, 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("parts", silent("batch_dependence"), ids=str)
+@pytest.mark.parametrize("parts", not_declaring("batch_dependence"), ids=str)
 def test_the_pairs_of_a_batch_do_not_depend_on_each_other(parts: list[tuple[str, str]]) -> None:
     for model in mixed(parts):
         assert batch_dependence(model.train(), objective()) == ""
@@ -60,7 +61,7 @@ def test_parts_declare_what_keeps_them_from_being_captured() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("parts", silent("capture_blocker"), ids=str)
+@pytest.mark.parametrize("parts", not_declaring("capture_blocker"), ids=str)
 def test_nothing_keeps_the_others_from_being_captured(parts: list[tuple[str, str]]) -> None:
     for model in mixed(parts):
         observed = observed_capture_blocker(model.train(), StepConfig(objective()), some_batch())
@@ -105,19 +106,12 @@ def test_a_part_that_declares_too_little_is_noticed(
     assert observed_batch_dependence(model, some_batch()) == observed
 
 
-@pytest.mark.parametrize(
-    "curious",
-    [
-        lambda y: y if y.sum().item() > 0 else 2 * y,
-        lambda y: y if y.sum() > 0 else 2 * y,
-        lambda y: y + y[y > 0].mean(),
-    ],
-)
+@pytest.mark.parametrize("change", DATA_DEPENDENT)
 def test_a_part_that_depends_on_numbers_is_noticed(
-    curious: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
+    change: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forward = Relu.forward
-    monkeypatch.setattr(Relu, "forward", lambda *args: curious(forward(*args)))
+    monkeypatch.setattr(Relu, "forward", lambda *args: change(forward(*args)))
     model = thin("feed_forward", "relu").train()
     observed = observed_capture_blocker(model, StepConfig(objective()), some_batch())
     assert observed.startswith("feed_forward: relu depends on numbers")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,18 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from ablate.config import RunSpec
 from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
 from ablate.errors import EngineError
 from ablate.model import Transformer
-from ablate.parts.objective import Objective
-from ablate.registry import build, choose, lookup, slots
-from ablate.training import train
+from ablate.registry import lookup, slots
 from ablate.training.engines import Engine, SelfCheck, make_engine
 from ablate.training.engines import shards as shards_module
 from ablate.training.engines.data_parallel import DataParallel
 from ablate.training.engines.self_check import compare
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests.tiny import OBJECTIVES, PARTS, fitted, mixed, mixtures, some_batch
-from tests.training.reversal import fresh, job, pairs, run_spec
+from tests.training.reversal import fresh, make_step_config, pairs, run, run_spec
 
 pytestmark = pytest.mark.train
 
@@ -39,11 +35,11 @@ def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def engine_of(
-    model: Transformer | None = None, objective: str = "label_smoothing", **more: Any
+    model: Transformer | None = None, objective: str = "label_smoothing", **options: Any
 ) -> Engine:
     """Return a data-parallel engine that has made a step."""
     model = (model or fitted("position", "none")).train()
-    step_config = StepConfig(build(Objective, choose(Objective, objective), PAD), 1.0, **more)
+    step_config = make_step_config(objective, clip=1.0, **options)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     for group in optimizer.param_groups:
         group["rate"] = 1.0
@@ -67,12 +63,9 @@ def test_nor_for_an_objective(name: str) -> None:
     compare(engine_of(objective=name), some_batch())
 
 
-def test_nor_in_bf16() -> None:
-    compare(engine_of(precision="bf16"), some_batch())
-
-
-def test_nor_for_sums_per_sentence() -> None:
-    compare(engine_of(loss_per="sentence"), some_batch())
+@pytest.mark.parametrize("options", [{"precision": "bf16"}, {"loss_per": "sentence"}], ids=str)
+def test_nor_for_an_option_of_steps(options: dict[str, Any]) -> None:
+    compare(engine_of(**options), some_batch())
 
 
 class _Wrong(DataParallel):
@@ -204,11 +197,8 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
     return checked
 
 
-def trained(folder: Path, engine: str, spec: RunSpec | None = None) -> dict[str, Tensor]:
-    spec = spec or run_spec(dropout=0.1)
-    model = fresh(spec)
-    train(model, replace(job(spec, folder), engine=engine), lambda _: None, lambda: False)
-    return dict(model.state_dict())
+def trained(folder: Path, engine: str) -> dict[str, Tensor]:
+    return dict(run(run_spec(dropout=0.1), folder, engine=engine)[1].state_dict())
 
 
 @pytest.mark.parametrize("name", ["data_parallel", "cuda_graph"])

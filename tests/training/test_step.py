@@ -12,22 +12,20 @@ from torch import Tensor
 
 from ablate.data.batches import Batches
 from ablate.data.tokenizer import PAD
-from ablate.parts.objective import Objective
-from ablate.registry import build, choose, slots
+from ablate.registry import slots
 from ablate.training.engines import Eager
 from ablate.training.engines.cuda_graph import CudaGraph
-from ablate.training.plan import Stream, count_steps
-from ablate.training.step import StepConfig, StepResult, make_optimizer, set_lr
-from tests.training.reversal import fresh, pairs, run_spec
+from ablate.training.plan import BatchStream, count_steps
+from ablate.training.step import StepResult, make_optimizer, set_lr
+from tests.training.reversal import fresh, make_step_config, pairs, run_spec
 
 
 def step(n_batches: int, batch_tokens: int, **options: Any) -> tuple[StepResult, Any]:
     model = fresh(run_spec(dropout=0.0))
     batches = Batches(pairs(n=32), batch_tokens, PAD)
     chosen = [batches.make(rows) for rows in batches.epoch(0, 0)[:n_batches]]
-    objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    return Eager(model, StepConfig(objective, **options), optimizer).step(chosen), model
+    return Eager(model, make_step_config(**options), optimizer).step(chosen), model
 
 
 def test_accumulated_batches_are_one_large_batch() -> None:
@@ -49,9 +47,8 @@ def test_the_loads_of_a_step_are_those_of_all_its_batches() -> None:
         model = fresh(run_spec(dropout=0.0, feed_forward="loss_free_experts")).train()
         batches = Batches(pairs(n=32), batch_tokens, PAD)
         chosen = [batches.make(rows) for rows in batches.epoch(0, 0)]
-        objective = build(Objective, choose(Objective, "label_smoothing"), PAD)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-        engine(model, StepConfig(objective), optimizer).step(chosen)
+        engine(model, make_step_config(), optimizer).step(chosen)
         offsets.append(model.get_buffer("encoder.layers.0.feed_forward.offset"))
     assert offsets[0].abs().max() == pytest.approx(0.001)
     assert torch.equal(offsets[0], offsets[1])
@@ -94,11 +91,11 @@ def test_steps_of_a_training(training: dict[str, Any], steps: Any) -> None:
 def test_a_stream_goes_on_anywhere() -> None:
     batches = Batches(pairs(), 64, PAD)
     n = 2 * batches.n_per_epoch + 3
-    whole = [batch.index.tolist() for batch in Stream(batches, seed=4).take(n)]
-    stream = Stream(batches, seed=4)
+    whole = [batch.index.tolist() for batch in BatchStream(batches, seed=4).take(n)]
+    stream = BatchStream(batches, seed=4)
     pieces: list[list[int]] = []
     while len(pieces) < n:
-        stream = Stream(batches, 4, stream.epoch, stream.index)
+        stream = BatchStream(batches, 4, stream.epoch, stream.index)
         pieces += [batch.index.tolist() for batch in stream.take(min(3, n - len(pieces)))]
     assert pieces == whole
     assert sorted(itertools.chain(*whole[: batches.n_per_epoch])) == list(range(96))
@@ -106,7 +103,7 @@ def test_a_stream_goes_on_anywhere() -> None:
 
 def test_epochs_are_counted_when_they_end() -> None:
     batches = Batches(pairs(), 64, PAD)
-    stream = Stream(batches, seed=4)
+    stream = BatchStream(batches, seed=4)
     list(stream.take(batches.n_per_epoch - 1))
     assert stream.finished_epochs == 0
     list(stream.take(1))

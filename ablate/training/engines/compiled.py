@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.engines.contract import Engine
@@ -17,15 +16,14 @@ from ablate.training.gradient import StepInputs, forward_backward, forward_hidde
 from ablate.training.step import StepConfig
 
 OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {"fallback_random": True}
-"""Draw dropout as the eager engine does."""
+"""Dropout masks are those of the eager engine."""
 
 
 class Compiled(Engine):
-    """Compiles the way through both stacks once, for batches of any shape.
+    """Compiles the forward pass through both stacks once, for batches of any shape.
 
-    The output layer and the objective stay as they are: their logits are made a part at a time.
-    Dropout is drawn as by the eager engine, from the same seed. The compiled code is kept in the
-    user's cache, so that the next run with the same model starts sooner.
+    The output layer and the objective are not compiled: their logits are made a few rows at a time.
+    PyTorch caches the compiled code on disk, so that later runs with the same model start sooner.
 
     Source: Ansel et al. 2024, "PyTorch 2", ASPLOS, sec. 3 and 4.
     """
@@ -34,13 +32,9 @@ class Compiled(Engine):
     captures = True
 
     def __init__(
-        self,
-        model: Transformer,
-        step_config: StepConfig,
-        optimizer: torch.optim.Optimizer,
-        capturer: GraphCapturer | None = None,
+        self, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
     ) -> None:
-        super().__init__(model, step_config, optimizer, capturer)
+        super().__init__(model, step_config, optimizer)
         self._forward_hidden = torch.compile(forward_hidden, dynamic=True, options=OPTIONS)
 
     def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:

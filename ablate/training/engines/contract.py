@@ -10,36 +10,36 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ablate.cuda_graphs import GraphCapturer
-from ablate.data.batches import Batch
+from ablate.data.batches import Batch, Batches
 from ablate.model import Transformer
 from ablate.training.micro_batching import divide
 from ablate.training.step import StepConfig, StepResult
 from ablate.training.weights import Weights
 
+_N_SAMPLED = 50  # batches, among which there is one of the usual size
+
 
 class Engine(ABC):
     """Makes the optimizer steps of one run: gradients, clipping, update.
 
-    An engine says how the gradient of a batch is computed, and may say how the update is executed;
-    what a step consists of is written here, once.
+    A subclass computes the gradient of a batch, and may execute the update in its own way. What a
+    step consists of is defined here.
 
     Args:
         model: in training mode, on the device of the batches to come.
         step_config: how a step is made.
         optimizer: of the model's parameters; the caller of `step` sets its learning rate.
-        capturer: of CUDA graphs, for the engines that use them; by default one of their own.
 
     Attributes:
         name: as in records.
         captures: whether decoding is captured in CUDA graphs where training uses the engine.
-        shares_draws: whether it draws the random numbers of the eager engine from the same seed.
+        shares_draws: whether it draws the same random numbers as the eager engine from a seed.
+        keeps_gradients: whether gradients stay in the same memory from step to step.
         note: why it is not the engine that was asked for; empty if it is.
-        last_engine_batch: the last batch that was not computed as by the eager engine, but by a
-            replay, say; what the self-check repeats. None while there is none.
-        seconds_preparing: wall time that went into captures, compilation and the self-check, and
-            not into steps.
-        cores: how many of a CPU it may keep busy, from the next step on.
+        last_engine_batch: the last batch that was computed otherwise than by the eager engine, for
+            example by a replay; the self-check repeats it. None while there is none.
+        seconds_preparing: wall time of captures, compilation and the self-check.
+        cores: how many of a CPU it may use from the next step on.
         weights: what the optimizer updates.
         before_update: called in every step when the gradients are whole, before they are clipped.
     """
@@ -47,20 +47,15 @@ class Engine(ABC):
     name: ClassVar[str]
     captures: ClassVar[bool] = False
     shares_draws: ClassVar[bool] = True
-    keeps_gradients: ClassVar[bool] = False  # in the same memory from step to step
+    keeps_gradients: ClassVar[bool] = False
 
     def __init__(
-        self,
-        model: Transformer,
-        step_config: StepConfig,
-        optimizer: torch.optim.Optimizer,
-        capturer: GraphCapturer | None = None,
+        self, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
     ) -> None:
         self.model = model
         self.step_config = step_config
         self.optimizer = optimizer
         self.weights = Weights(model)
-        self.capturer = capturer
         self.note = ""
         self.last_engine_batch: Batch | None = None
         self.seconds_preparing = 0.0
@@ -68,18 +63,26 @@ class Engine(ABC):
         self.before_update: Callable[[], None] | None = None
 
     def n_parts(self, batch: Batch) -> int:
-        """Return in how many parts `forward_backward` does a batch by itself."""
+        """Return into how many parts `forward_backward` splits a batch by itself."""
         return 1
 
-    def divided(self, batches: Sequence[Batch], factor: int) -> list[Batch]:
-        """Return ``batches`` for `step`, in parts ``factor`` times smaller than it does at once.
+    def micro_batches(self, batches: Sequence[Batch], factor: int) -> list[Batch]:
+        """Split ``batches`` for `step` into parts ``factor`` times smaller than its usual ones.
 
-        The step is the same, but for random draws and for what looks at a batch as a whole. It
-        takes less memory.
+        The step takes less memory. It is the same but for random draws, and for parts of the model
+        that depend on the batch as a whole.
         """
         if factor == 1:
             return list(batches)
         return [part for batch in batches for part in divide(batch, factor * self.n_parts(batch))]
+
+    def max_micro_batches(self, batches: Batches, factor: int) -> int:
+        """Return into how many micro-batches a batch is split at most, of the first batches."""
+        if factor == 1:
+            return 1
+        batches = batches.of_epoch(0, 0)
+        sample = (batches.make(rows) for rows in batches.epoch(0, 0)[:_N_SAMPLED])
+        return max(len(self.micro_batches([batch], factor)) for batch in sample)
 
     @abstractmethod
     def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:
@@ -137,13 +140,13 @@ class Engine(ABC):
         self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
         return norm
 
-    def as_computed(self, batch: Batch) -> Batch:
-        """Return a batch with the padding that it has where this engine computes it."""
+    def pad_batch(self, batch: Batch) -> Batch:
+        """Return a batch with the padding with which this engine computes it."""
         return batch
 
     def run_on_engine_stream(self, work: Callable[[], Tensor]) -> Tensor:
-        """Do work that is no step, where it takes the least memory that steps do not use."""
+        """Do other work on the CUDA stream of the steps, so that it reuses their memory."""
         return work()
 
-    def close(self) -> None:  # noqa: B027 - most have started nothing
-        """End what the engine has started; it makes no more steps."""
+    def close(self) -> None:  # noqa: B027 - most engines have nothing to release
+        """Release processes and captures; the engine makes no more steps."""

@@ -1,7 +1,4 @@
-"""A step as two CUDA graphs: forward and backward, captured once per shape of a batch; the update.
-
-At the sizes of most ablations a GPU waits for Python: a step is some thousand small kernels, each
-of which costs the host more than the device. A graph is launched at once.
+"""A step as two CUDA graphs: forward and backward, one for each shape of a batch, and the update.
 
 B batch, S source tokens, T target tokens.
 """
@@ -30,20 +27,26 @@ _MOST_CAPTURES = 512  # each takes some MiB of the device
 
 
 class CudaGraph(Engine):
-    """Replays what it has captured; a new shape is computed eagerly, and captured the second time.
+    """Computes a new shape eagerly, captures it the second time, and replays it from then on.
 
-    Batches of one epoch come back in the next with the same numbers of rows and target tokens (see
-    `Batches`), so there are about as many captures as there are batches of distinct lengths, and
-    one of clipping and the update, which are the same for all. They share one pool of memory.
+    The batches of every epoch have the same numbers of rows and target tokens (see `Batches`), so
+    there are about as many captures as batches of distinct lengths, and one of clipping and the
+    update. They share one pool of memory.
 
-    An update is captured where all that it changes is on the device and the rate may be there too:
-    PyTorch's fused optimizers (`adam` and `adamw`). Others update as they do eagerly, in a few
-    large kernels.
+    The update is captured for PyTorch's fused optimizers (`adam` and `adamw`), which keep
+    everything that it changes, and the learning rate, on the device. Others update eagerly, in a
+    few large kernels.
 
-    On a CPU, where there is nothing to capture, the same steps are taken on the same buffers.
+    On a CPU, which captures nothing, the steps are computed on the same buffers.
+
+    Args:
+        model: in training mode, on the device of the batches to come.
+        step_config: how a step is made.
+        optimizer: of the model's parameters.
+        capturer: of the run; by default the engine has one of its own.
 
     Attributes:
-        n_captures: captures there are.
+        n_captures: how many captures there are.
 
     Source: https://docs.pytorch.org/docs/stable/notes/cuda.html, "CUDA Graphs".
     """
@@ -59,9 +62,9 @@ class CudaGraph(Engine):
         optimizer: torch.optim.Optimizer,
         capturer: GraphCapturer | None = None,
     ) -> None:
+        super().__init__(model, step_config, optimizer)
         device = next(model.parameters()).device
         self._capturer = capturer or GraphCapturer(device)
-        super().__init__(model, step_config, optimizer, self._capturer)
         self.n_captures = 0
         self._is_cuda = device.type == "cuda"
         self._accumulator = FusedGradAccumulator(model, step_config.precision)
@@ -83,13 +86,13 @@ class CudaGraph(Engine):
         if not self._captures_updates:
             return super().update()
         n_updated = sum(p.grad is not None for p in self._parameters)
-        if n_updated > self._n_updated:  # a capture updates those that had a gradient by then
+        if n_updated > self._n_updated:  # a capture updates only those that had a gradient
             self._update, self._n_updated = self._new_update(), n_updated
         for buffer, group in zip(self._rates, self.optimizer.param_groups, strict=True):
             buffer.fill_(group["lr"])
         return self._run(self._update)
 
-    def as_computed(self, batch: Batch) -> Batch:
+    def pad_batch(self, batch: Batch) -> Batch:
         n_missing = self._shape(batch)[1] - batch.src.size(1)
         return replace(batch, src=functional.pad(batch.src, (0, n_missing), value=PAD))
 
@@ -105,9 +108,9 @@ class CudaGraph(Engine):
         return GraphedCallable("the update", self._update_with_tensor_lr, super().update)
 
     def _update_with_tensor_lr(self) -> Tensor:
-        """Update with learning rates in tensors: a capture would keep a number for good.
+        """Update with learning rates in tensors, since a capture would never change a number.
 
-        Where nothing is captured PyTorch warns of optimizers that could be.
+        On a CPU ``capturable`` stays False, or PyTorch would warn that nothing is captured.
         """
         groups = self.optimizer.param_groups
         before = [(group["lr"], group["capturable"]) for group in groups]
@@ -120,7 +123,7 @@ class CudaGraph(Engine):
                 group["lr"], group["capturable"] = rate, is_capturable
 
     def _run(self, work: GraphedCallable) -> Tensor:
-        """Run some work: eagerly, then captured, from then on by a replay.
+        """Run work: eagerly the first time, then by a replay of its capture.
 
         Raises:
             EngineError: if it cannot be captured.
@@ -138,35 +141,36 @@ class CudaGraph(Engine):
     def _shape(self, batch: Batch) -> tuple[int, int, int]:
         """Return the rows, source tokens and target tokens of a batch's buffers."""
         n_rows, n_src = batch.src.shape
-        return n_rows, min(rounded(n_src), self.model.max_len), batch.tgt_in.size(1)
+        return n_rows, min(padded_length(n_src), self.model.max_len), batch.tgt_in.size(1)
 
     def _buffers_for(self, batch: Batch) -> StaticBuffers:
         shape = self._shape(batch)
         if shape not in self._buffers:
-            inputs = _padding(*shape, batch.src.device)
+            inputs = _padding_inputs(*shape, batch.src.device)
             add = partial(forward_backward, self.model, self.step_config, inputs)
-            captured, plain = (
-                partial(self._accumulator, add, is_captured=is_so) for is_so in (True, False)
+            capture_fn, eager_fn = (
+                partial(self._accumulator, add, is_captured=is_captured)
+                for is_captured in (True, False)
             )
-            work = GraphedCallable("a training step", captured, plain)
+            work = GraphedCallable("a training step", capture_fn, eager_fn)
             self._buffers[shape] = StaticBuffers(inputs, work)
         return self._buffers[shape]
 
 
 def _is_on_device(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether all that an optimizer changes is where the weights are, its counts too."""
+    """Return whether an optimizer keeps its whole state, with step counts, on the device."""
     return all(group.get("fused") and "capturable" in group for group in optimizer.param_groups)
 
 
 @dataclass
 class GraphedCallable:
-    """What is to be captured when it is done for the second time.
+    """Work that is captured the second time.
 
     Attributes:
         name: of the work, for errors.
-        capture_fn: does it, on tensors that stay where they are.
-        eager_fn: does the same where nothing is captured.
-        is_warm: whether it has been done.
+        capture_fn: does the work, on tensors that stay where they are.
+        eager_fn: does the same work outside of a capture.
+        is_warm: whether the work has been done once.
         replay: replays the capture; None before.
     """
 
@@ -177,10 +181,10 @@ class GraphedCallable:
     replay: Callable[[], Tensor] | None = None
 
 
-def rounded(n: int) -> int:
+def padded_length(n: int) -> int:
     """Return the length that sources of ``n`` tokens are padded to: few shapes, little padding.
 
-    A multiple of 2 up to 32 tokens, of 4 up to 64, and so on.
+    It is a multiple of 2 up to 32 tokens, of 4 up to 64, and so on.
     """
     step = 2
     while n > 16 * step:
@@ -201,7 +205,7 @@ class StaticBuffers:
     gradient: GraphedCallable
 
     def fill(self, batch: Batch, normalizer: int) -> None:
-        """Write a batch into the buffers; the source is filled up with padding."""
+        """Write a batch to the buffers; the source is padded."""
         n_src, inputs = batch.src.size(1), self.inputs
         inputs.src[:, :n_src] = batch.src
         inputs.src[:, n_src:] = PAD
@@ -212,8 +216,8 @@ class StaticBuffers:
             buffer.fill_(n)
 
 
-def _padding(n_rows: int, n_src: int, n_tgt: int, device: torch.device) -> StepInputs:
-    """Return inputs of padding alone."""
+def _padding_inputs(n_rows: int, n_src: int, n_tgt: int, device: torch.device) -> StepInputs:
+    """Return inputs that are all padding."""
 
     def ids(n: int) -> Tensor:
         return torch.full((n_rows, n), PAD, device=device)

@@ -1,9 +1,9 @@
-"""A step on a CPU: the batch in shards, computed by as many processes as there are cores.
+"""A step on a CPU: the batch in shards, computed by several processes, at most one per core.
 
-Threads within single operations gain little when most operations are small: on two cores, a
-plain loop at the sizes of Transformer-Tiny makes a fifth fewer steps with two threads than as two
-processes with one thread each (results/benchmarks/training_speed_runs_avx2.json). In shards,
-one run makes as many as two.
+Threads within operations gain little when most operations are small: on two cores, a plain loop at
+the sizes of Transformer-Tiny makes a fifth fewer steps with two threads than as two processes with
+one thread each (results/benchmarks/training_speed_runs_avx2.json). In shards, one run makes as many
+as two.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import sys
 import torch
 from torch import Tensor
 
-from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.engines.contract import Engine
@@ -21,6 +20,7 @@ from ablate.training.engines.grad_worker import GradWorker, share_weights
 from ablate.training.engines.shards import (
     ShardResult,
     compute_gradients,
+    largest_power_of_two,
     n_shards,
     pop_gradients,
     shard_batch,
@@ -34,9 +34,9 @@ from ablate.training.step import StepConfig
 class DataParallel(Engine):
     """Splits every batch into shards, and adds up their gradients in a fixed order.
 
-    Each shard draws dropout of its own, from a seed of its own, as with accumulation. The
-    result depends neither on the number of processes nor on which of them computes what. Batches
-    that are too small to be split are computed whole, as by the eager engine.
+    Each shard draws its dropout masks from its own seed. The result depends neither on the number
+    of processes nor on which of them computes which shard. Batches that are too small to be split
+    are computed whole, as by the eager engine.
 
     Source: Li et al. 2020, "PyTorch Distributed", VLDB 13(12), sec. 2.2, of data parallelism.
     """
@@ -45,13 +45,9 @@ class DataParallel(Engine):
     shares_draws = False
 
     def __init__(
-        self,
-        model: Transformer,
-        step_config: StepConfig,
-        optimizer: torch.optim.Optimizer,
-        capturer: GraphCapturer | None = None,
+        self, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
     ) -> None:
-        super().__init__(model, step_config, optimizer, capturer)
+        super().__init__(model, step_config, optimizer)
         self._workers: list[GradWorker] = []
 
     def n_parts(self, batch: Batch) -> int:
@@ -67,15 +63,14 @@ class DataParallel(Engine):
         workers = self._workers_for(len(shards))
         n_each = len(shards) // (1 + len(workers))
         own, *others = (shards[i : i + n_each] for i in range(0, len(shards), n_each))
-        for worker, of_worker in zip(workers, others, strict=True):
-            worker.begin(of_worker)
+        for worker, worker_shards in zip(workers, others, strict=True):
+            worker.begin(worker_shards)
         result = compute_gradients(self.model, self.step_config, own)
         result = sum_results([result, *(worker.result() for worker in workers)])
-        # How many of them this process has computed must not show in later draws
+        # Later draws must not depend on how many shards this process has computed
         torch.default_generator.set_state(generator_state)
         losses = result.losses
-        # Of the batches before, in the same update
-        if any(gradient is not None for gradient in accumulated):
+        if any(gradient is not None for gradient in accumulated):  # of earlier batches of the step
             result = ShardResult(losses, accumulated).add_(result)
         for weight, gradient in zip(trainable_parameters(self.model), result.gradient, strict=True):
             weight.grad = gradient
@@ -87,10 +82,9 @@ class DataParallel(Engine):
         self._workers.clear()
 
     def _workers_for(self, n: int) -> list[GradWorker]:
-        """Return the workers that compute some of ``n`` shards; all compute as many."""
-        n_processes = 1
-        while 2 * n_processes <= min(n, self.cores) and sys.platform == "linux":
-            n_processes *= 2
+        """Return the workers that compute ``n`` shards with this process, equally many each."""
+        is_linux = sys.platform == "linux"
+        n_processes = largest_power_of_two(min(n, self.cores)) if is_linux else 1
         if n_processes > 1 and not self._workers:
             share_weights(self.model)
         while len(self._workers) < n_processes - 1:

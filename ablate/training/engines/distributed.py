@@ -12,7 +12,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
-from ablate.cuda_graphs import GraphCapturer, generator_of
+from ablate.cuda_graphs import generator_of
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.engines.contract import Engine
@@ -26,18 +26,17 @@ class Distributed(Engine):
     """Splits every batch over the ranks of a process group, and sums their gradients.
 
     All ranks make the same batches in the same order; each computes its share of the pairs. Losses
-    are divided by what the whole step has of tokens or sentences, on all ranks, and then summed, so
-    that the step is the one that a single device makes. Gradients are exchanged once per step,
-    with the last of its batches, while these are still on their way back.
+    are divided by the tokens or sentences of the whole step on all ranks, and then summed, so that
+    the step equals that of a single device. Gradients are exchanged once per step, during the
+    backward pass of its last batch.
 
-    Dropout: of each batch all ranks draw the same N seeds from the generator of the step, and rank
-    r draws the masks of its share from the r-th of them.
+    Dropout: for each batch all ranks draw the same N seeds from the generator of the step, and rank
+    r draws the masks of its share from the r-th seed.
 
     Args:
         model: in training mode, with the same weights in all ranks.
         step_config: how a step is made.
         optimizer: of the model's parameters.
-        capturer: not used.
 
     Source: Li et al. 2020, "PyTorch Distributed", VLDB 13(12), sec. 3.
     """
@@ -46,42 +45,38 @@ class Distributed(Engine):
     shares_draws = False
 
     def __init__(
-        self,
-        model: Transformer,
-        step_config: StepConfig,
-        optimizer: torch.optim.Optimizer,
-        capturer: GraphCapturer | None = None,
+        self, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
     ) -> None:
-        super().__init__(model, step_config, optimizer, capturer)
+        super().__init__(model, step_config, optimizer)
         self._rank, self._n_ranks = distributed.get_rank(), distributed.get_world_size()
         self._generator = generator_of(next(model.parameters()).device)
-        self._n_to_come = 0  # batches of the step, with the present one
-        self._pass = self._made_pass()
-        self._parallel = self._parallelised(self._pass)
+        self._n_left = 0  # batches of the step, with the current one
+        self._pass = self._make_pass()
+        self._parallel = self._parallelise(self._pass)
 
     def accumulate(self, batches: Sequence[Batch]) -> tuple[Tensor, int]:
-        self._n_to_come = len(batches)
+        self._n_left = len(batches)
         losses, n_tokens = super().accumulate(batches)
         distributed.all_reduce(losses)
         return losses, n_tokens
 
     def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:
         shares = divide(batch, self._n_ranks)
-        self.last_engine_batch = shares[0]  # the self-check repeats what fits into one device
-        self._n_to_come -= 1
-        with self._own_draws(), self._exchange(is_last=not self._n_to_come):
+        self.last_engine_batch = shares[0]  # fits into one device, as the self-check requires
+        self._n_left -= 1
+        with self._own_draws(), self._exchange(is_last=not self._n_left):
             if self._rank < len(shares):
                 return self._compute(shares[self._rank], normalizer)
             # Every rank takes part in the exchange; one that has no pairs adds nothing
             return self._compute(shares[0], math.inf).zero_()
 
-    def _made_pass(self) -> "ForwardPass":
+    def _make_pass(self) -> "ForwardPass":
         return ForwardPass(self.model, self.step_config)
 
-    def _parallelised(self, module: nn.Module) -> nn.Module:
-        """Return what calls a module and exchanges the gradients of its weights."""
-        # To look for weights without a gradient also keeps the buckets as they are, which are made
-        # anew otherwise: then a run that goes on from a checkpoint would sum in another order
+    def _parallelise(self, module: nn.Module) -> nn.Module:
+        """Return a module that calls ``module`` and exchanges the gradients of its weights."""
+        # `find_unused_parameters` also keeps DDP from rebuilding its buckets after the first step,
+        # after which a run that goes on from a checkpoint would sum in another order
         parallel = DistributedDataParallel(
             module, forward_sync_buffers=False, find_unused_parameters=True
         )
@@ -89,7 +84,7 @@ class Distributed(Engine):
         return parallel
 
     def _exchange(self, *, is_last: bool) -> AbstractContextManager[None]:
-        """Return the context of a batch's passes, the last one of a step or not."""
+        """Return the context of a batch's passes; gradients are exchanged with the last batch."""
         assert isinstance(self._parallel, DistributedDataParallel)
         return nullcontext() if is_last else self._parallel.no_sync()
 
@@ -100,7 +95,7 @@ class Distributed(Engine):
 
     @contextmanager
     def _own_draws(self) -> Iterator[None]:
-        """Draw from the seed of this rank; then go on as all ranks do."""
+        """Draw from the seed of this rank; restore the generator, which all ranks share, after."""
         device = self._generator.device
         seeds = torch.randint(2**62, (self._n_ranks,), generator=self._generator, device=device)
         state = self._generator.get_state()
@@ -114,13 +109,13 @@ class Distributed(Engine):
 class ForwardPass(nn.Module):
     """Forward, and backward through the output layer, as a module that DDP can wrap.
 
-    DDP expects one backward pass, and the output layer makes several, one for each part of the
-    logits. So their gradients are taken from the weights and enter that one pass through views of
-    them.
+    DDP expects one backward pass, and the output layer makes several, one for each chunk of the
+    logits. So the gradients of the output layer are removed from its weights, and enter that one
+    pass through views of the weights.
 
     Attributes:
         losses: of the last pass, as `forward_backward` returns them, (2,).
-        gradients: of what the last pass has returned.
+        gradients: of the tensors that the last pass has returned.
     """
 
     def __init__(self, model: Transformer, step_config: StepConfig) -> None:
@@ -134,15 +129,17 @@ class ForwardPass(nn.Module):
         """Return the tensors from which the gradient flows on: hidden (B T, D), losses, views."""
         weights, before = trainable_parameters(self.model), pop_gradients(self.model)
         self.losses, roots, gradients = backward_to_hidden(self.model, self._step_config, inputs)
-        of_output = pop_gradients(self.model)
+        output_gradient = pop_gradients(self.model)
         for weight, gradient in zip(weights, before, strict=True):
             weight.grad = gradient
-        views = [w.view_as(w) for w, x in zip(weights, of_output, strict=True) if x is not None]
-        self.gradients = [*gradients, *(gradient for gradient in of_output if gradient is not None)]
-        return [*roots, *views]
+        pairs = zip(weights, output_gradient, strict=True)
+        views = [(w.view_as(w), gradient) for w, gradient in pairs if gradient is not None]
+        self.gradients = [*gradients, *(gradient for _, gradient in views)]
+        return [*roots, *(view for view, _ in views)]
 
 
+# DDP checks the annotation of ``bucket``: here it must not be a string (`annotations`)
 def _sum_over_ranks(_: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
-    """Sum gradients, where DDP by itself takes their mean."""
+    """Sum gradients, of which DDP by default takes the mean."""
     reduced = distributed.all_reduce(bucket.buffer(), async_op=True)
     return reduced.get_future().then(lambda future: future.value()[0])

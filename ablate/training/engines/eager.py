@@ -1,4 +1,4 @@
-"""Operation by operation, as PyTorch comes."""
+"""Steps in PyTorch's eager mode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ablate.training.gradient import StepInputs, forward_backward
 
 
 class Eager(Engine):
-    """Runs every operation when Python comes to it. Takes every part, on every device."""
+    """Runs every operation by itself. Supports every part and every device."""
 
     name = "eager"
 

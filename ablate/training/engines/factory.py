@@ -1,4 +1,4 @@
-"""Which engine a run gets."""
+"""Names of engines, and the engine that a run gets."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _OF_SEVERAL: dict[str, type[Engine]] = {cls.name: cls for cls in (Distributed, F
 _ENGINES = _OF_ONE_DEVICE | _OF_SEVERAL
 OF_ONE_DEVICE = tuple(_OF_ONE_DEVICE)
 NAMES = ("auto", *OF_ONE_DEVICE, FullySharded.name)
-"""What a user may ask for; runs of several devices have `Distributed` unless it is the last."""
+"""The values of ``--engine``; runs on several devices use `Distributed` or `FullySharded`."""
 
 
 def resolve(name: str, device: str) -> str:
     """Return the engine that ``name`` means on a kind of device.
 
     ``auto`` is `cuda_graph` on CUDA, where launching kernels is most of the cost at usual sizes,
-    and `data_parallel` on a CPU, where that is next to nothing.
+    and `data_parallel` on a CPU.
 
     Raises:
-        SpecError: if there is no such engine, or the device cannot have it.
+        SpecError: if there is no such engine, or the device does not support it.
     """
     if name == "auto":
         return CudaGraph.name if device == "cuda" else DataParallel.name
@@ -52,7 +52,7 @@ def resolve(name: str, device: str) -> str:
 
 
 def engine_of(run: RunSpec, name: str) -> str:
-    """Return the engine of a run: ``name``, as `resolve` returns it, if it has one device.
+    """Return the engine of a run: on one device ``name``, as `resolve` returns it.
 
     Raises:
         SpecError: if that engine is for several devices.
@@ -68,9 +68,9 @@ def engine_of(run: RunSpec, name: str) -> str:
 
 
 def capturer_for(name: str, model: Transformer, device: torch.device) -> GraphCapturer | None:
-    """Return what captures training and decoding; None where neither is captured.
+    """Return the capturer of a run's training and decoding; None if neither is captured.
 
-    One is enough for a run on a device, and more take streams, of which PyTorch has 32.
+    Runs share one for both, because each has a stream, and PyTorch has 32 streams.
 
     Args:
         name: of the engine, as `resolve` returns it.
@@ -89,24 +89,26 @@ def make_engine(
     optimizer: torch.optim.Optimizer,
     capturer: GraphCapturer | None = None,
 ) -> Engine:
-    """Return an engine of that name, or the eager one where a part rules it out.
+    """Return an engine of that name, or the eager one if a part rules it out.
 
-    Then a warning names the part, and so does the engine's ``note``.
+    In the second case a warning and the engine's ``note`` name the part.
 
     Args:
         name: as `resolve` returns it.
         model: in training mode, on its device.
         step_config: how a step is made.
         optimizer: of the model's parameters.
-        capturer: of the run; an engine that needs one has its own by default.
+        capturer: of the run, for `CudaGraph`, which has one of its own by default.
     """
     reason = _unsupported_reason(name, model, step_config)
-    if not reason:
-        return _ENGINES[name](model, step_config, optimizer, capturer)
-    engine = Eager(model, step_config, optimizer)
-    engine.note = f"not {name}: {reason}"
-    warnings.warn(f"{reason}, so that training goes on eagerly, not as {name}", stacklevel=2)
-    return engine
+    if reason:
+        engine = Eager(model, step_config, optimizer)
+        engine.note = f"not {name}: {reason}"
+        warnings.warn(f"{reason}, so that training goes on eagerly, not as {name}", stacklevel=2)
+        return engine
+    if name == CudaGraph.name:
+        return CudaGraph(model, step_config, optimizer, capturer)
+    return _ENGINES[name](model, step_config, optimizer)
 
 
 def _unsupported_reason(name: str, model: Transformer, step_config: StepConfig) -> str:

@@ -1,4 +1,4 @@
-"""A step by several ranks, each of which keeps a part of every weight, gradient and moment.
+"""A step by several ranks, each of which has a part of every weight, gradient and moment.
 
 B batch, T tokens, D d_model.
 """
@@ -9,12 +9,12 @@ import copy
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.engines.distributed import Distributed, ForwardPass
@@ -24,14 +24,14 @@ from ablate.training.step import StepConfig
 
 
 class FullySharded(Distributed):
-    """Makes the steps of `Distributed`, for models of which that is too large for one device.
+    """Makes the steps of `Distributed` for models whose state is too large for one device.
 
-    The ranks compute the same shares of a batch with the same dropout. But each of them keeps only
-    its part of the weights, their gradients and the optimizer's moments. The weights of a layer
-    are gathered before it is used, forward and backward, and dropped after it; those outside of the
-    layers, such as tables, stay from the beginning of a batch to its end. Gradients are summed and
-    split with every batch, because to accumulate them whole would take the memory that is missing.
-    The first rank has all weights at once when it evaluates, and in the end.
+    The ranks compute the same shares of a batch with the same dropout, but each has only its part
+    of the weights, the gradients and the optimizer's moments. The weights of a layer are gathered
+    before each use, forward and backward, and freed after it; those outside of layers, such as
+    tables, stay for the whole batch. Gradients are summed and split after every batch, because
+    whole ones would not fit into memory. The first rank has all weights at once when it evaluates,
+    and at the end.
 
     The optimizer must treat every element of a weight by itself. There is no self-check, since one
     device cannot make the step. A weight that no batch of a step uses has a gradient of zeros.
@@ -40,7 +40,6 @@ class FullySharded(Distributed):
         model: in training mode, with the same weights in all ranks.
         step_config: how a step is made.
         optimizer: of the model's parameters, which has made no step.
-        capturer: not used.
 
     Source: Rajbhandari et al. 2020, arXiv:1910.02054, sec. 5 (ZeRO, stage 3); PyTorch's
     ``fully_shard``.
@@ -49,13 +48,9 @@ class FullySharded(Distributed):
     name = "fully_sharded"
 
     def __init__(
-        self,
-        model: Transformer,
-        step_config: StepConfig,
-        optimizer: torch.optim.Optimizer,
-        capturer: GraphCapturer | None = None,
+        self, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
     ) -> None:
-        super().__init__(model, step_config, optimizer, capturer)
+        super().__init__(model, step_config, optimizer)
         self.weights: ShardedWeights = ShardedWeights(model, optimizer, self._pass.model)
 
     def accumulate(self, batches: Sequence[Batch]) -> tuple[Tensor, int]:
@@ -75,13 +70,13 @@ class FullySharded(Distributed):
     def _exchange(self, *, is_last: bool) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def _made_pass(self) -> ForwardPass:
-        # `fully_shard` changes modules, so that it gets some of its own, with the same tensors
+    def _make_pass(self) -> ForwardPass:
+        # `fully_shard` changes modules, so it gets a copy of them, with the same tensors
         tensors = (*self.model.parameters(), *self.model.buffers())
         model = copy.deepcopy(self.model, {id(tensor): tensor for tensor in tensors})
         return _ShardedPass(model, self.step_config)
 
-    def _parallelised(self, module: nn.Module) -> nn.Module:
+    def _parallelise(self, module: nn.Module) -> nn.Module:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
@@ -91,23 +86,23 @@ class FullySharded(Distributed):
         for layer in layers:
             fully_shard(layer, mesh=mesh)
         fully_shard(module, mesh=mesh)
-        in_layers = {each for layer in layers for each in layer.modules()}
-        others = [each for each in module.modules() if each not in in_layers]
+        in_layers = {m for layer in layers for m in layer.modules()}
+        others = [m for m in module.modules() if m not in in_layers]
         for number, layer in enumerate(layers):
-            # Gradients outside of layers are exchanged last of all, after the first layer's
-            filled = [*layer.modules(), *(others if number == 0 else ())]
+            # Gradients outside of layers are exchanged last, after those of the first layer
+            modules = [*layer.modules(), *(others if number == 0 else ())]
             layer.register_forward_pre_hook(_hide, prepend=True)
-            layer.register_forward_pre_hook(partial(_reveal, filled))
+            layer.register_forward_pre_hook(partial(_reveal, modules))
             layer.register_forward_hook(_without_view, prepend=True)
-        for each in module.modules():
-            if isinstance(each, FSDPModule):
-                each.set_gradient_divide_factor(1.0)  # a sum, not a mean
-                each.set_force_sum_reduction_for_comms(True)  # gloo has no other
+        for fsdp_module in module.modules():
+            if isinstance(fsdp_module, FSDPModule):
+                fsdp_module.set_gradient_divide_factor(1.0)  # a sum, not a mean
+                fsdp_module.set_force_sum_reduction_for_comms(True)  # gloo supports no other
         return module
 
 
 class _Hidden:
-    """Inputs of a layer that ``fully_shard`` must not see: it would copy lists that layers share.
+    """A layer's inputs, hidden from ``fully_shard``, which would copy lists that layers share.
 
     Args:
         inputs: all but the first.
@@ -122,19 +117,19 @@ def _hide(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _reveal(modules: Sequence[nn.Module], _: nn.Module, inputs: tuple[Any, ...]) -> Any:
-    """Undo `_hide`, and have all weights of ``modules`` get a gradient, if of zeros.
+    """Undo `_hide`, and give all weights of ``modules`` a gradient, of zeros if they are not used.
 
-    All ranks must exchange the gradients of the same weights, and a part may use some of its own
-    for batches of certain shapes alone.
+    All ranks must exchange the gradients of the same weights, but a part may use some weights only
+    for batches of certain shapes.
     """
-    of_modules = (module.parameters(recurse=False) for module in modules)
-    weights = [weight for some in of_modules for weight in some if weight.requires_grad]
+    parameters = chain.from_iterable(module.parameters(recurse=False) for module in modules)
+    weights = [weight for weight in parameters if weight.requires_grad]
     x, hidden = inputs
     return _ZerosForNone.apply(x, *weights), *hidden.inputs
 
 
 def _without_view(_: nn.Module, __: Any, output: Tensor) -> Tensor:
-    """Return what may be changed in place: a view would then drop hooks of ``fully_shard``."""
+    """Copy a view: a change of a view in place would remove the hooks of ``fully_shard``."""
     return output.clone() if output._is_view() else output
 
 
@@ -152,10 +147,10 @@ class _ZerosForNone(torch.autograd.Function):
 
 
 class _ShardedPass(ForwardPass):
-    """Forward, and backward through the output layer, as a module that ``fully_shard`` has changed.
+    """Forward, and backward through the output layer, as a module for ``fully_shard``.
 
-    It leaves the gradients of the output layer in the gathered weights, to which the backward pass
-    adds.
+    The gradients of the output layer stay in the gathered weights, where the backward pass adds
+    its own.
     """
 
     def forward(self, inputs: StepInputs) -> list[Tensor]:

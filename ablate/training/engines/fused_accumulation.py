@@ -1,8 +1,7 @@
-"""Work on each weight and each gradient, done for all of them together.
+"""The casts and sums of all weights and gradients of a step, in a few kernels.
 
-Autocast casts every weight and its gradient by itself, and autograd adds every gradient to its sum
-by itself: a kernel for each of some hundred parameters, which are most of them small. In bf16 that
-is a fifth of what a step consists of (results/benchmarks/launches.json).
+Autocast launches a kernel to cast each weight and each gradient, and autograd one to add each
+gradient: that is a fifth of the kernels of a step in bf16 (results/benchmarks/launches.json).
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from torch.nn import functional
 
 
 class FusedGradAccumulator:
-    """Adds gradients to those of a model, with a few kernels for all of its weights together.
+    """Adds gradients to those of a model, with a few kernels for all weights together.
 
-    With bf16 the linear layers use copies of their weights in place of having autocast make them;
-    anything else that uses such a weight has the weight itself. The numbers are the same.
+    With bf16 the linear layers use copies of their weights, which autocast would make otherwise;
+    other code that uses such a weight gets the weight itself. The numbers are the same.
 
     Args:
         model: on its device.
@@ -29,7 +28,7 @@ class FusedGradAccumulator:
 
     def __init__(self, model: nn.Module, precision: str) -> None:
         self._weights = [p for p in model.parameters() if p.requires_grad]
-        # A subclass might do something else
+        # Not subclasses, whose forward may be another
         self._linears = [module for module in model.modules() if type(module) is nn.Linear]
         of_linears = [weight for linear in self._linears for weight in linear.parameters()]
         self._copies: dict[Tensor, Tensor] = {
@@ -42,20 +41,20 @@ class FusedGradAccumulator:
 
         Args:
             backward_fn: adds to the gradients of the weights.
-            is_captured: whether this is being captured, so that the weights must have gradients
-                already, which stay where they are.
+            is_captured: whether this call is being captured. Then all weights must have gradients,
+                whose memory is reused.
 
         Raises:
-            RuntimeError: if a weight has its first gradient in a capture.
+            RuntimeError: if a weight gets its first gradient in a capture.
         """
         sums: _Gradients = {weight: weight.grad for weight in self._weights}
         _clear_gradients(self._weights)
         try:
-            with self._copies_in_place():
+            with self._use_copies():
                 losses = backward_fn()
             self._add({weight: weight.grad for weight in self._weights}, sums, is_captured)
-            copied = {weight: copy.grad for weight, copy in self._copies.items()}
-            self._add(copied, sums, is_captured)
+            of_copies = {weight: copy.grad for weight, copy in self._copies.items()}
+            self._add(of_copies, sums, is_captured)
         finally:
             _clear_gradients(self._copies.values())
             for weight, total in sums.items():
@@ -63,7 +62,7 @@ class FusedGradAccumulator:
         return losses
 
     @contextmanager
-    def _copies_in_place(self) -> Iterator[None]:
+    def _use_copies(self) -> Iterator[None]:
         if not self._copies:
             yield
             return
@@ -103,7 +102,7 @@ def _in_precision(weights: list[Tensor], gradients: list[Tensor]) -> list[Tensor
 
 
 def _linear(layer: nn.Linear, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
-    """Compute ``layer``, with the given copies of its weights where autocast would make copies."""
+    """Compute ``layer``; where autocast is enabled, with the copies of its weights."""
     if not torch.is_autocast_enabled(x.device.type):
         return nn.Linear.forward(layer, x)
     return functional.linear(x, weight, bias)

@@ -1,4 +1,4 @@
-"""A process that computes gradients for another one: a fork of it, with the same weights."""
+"""A fork of this process that computes gradients with the same weights."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from ablate.training.engines.shards import (
 )
 from ablate.training.step import StepConfig
 
-_ALIGNED = 64  # bytes, as PyTorch's allocator: at another alignment sums round differently
+_ALIGNMENT = 64  # bytes, that of PyTorch's allocator; sums may round differently at others
 
 
 class GradWorker:
-    """Computes shards in a process of its own, which ends with this one at the latest.
+    """Computes the gradients of shards in its own process, which ends with this one at the latest.
 
-    The process is a fork: it has the model as it is now, sees every change of weights that are
-    shared (`share_weights`), and no other change. It works on Linux; on other systems libraries do
-    not survive a fork.
+    The process is a fork: it has the current state of the model, and sees later changes only of
+    weights in shared memory (`share_weights`). Only for Linux: on other systems libraries do not
+    survive a fork.
 
     Args:
         model: on the CPU, with shared weights.
@@ -41,7 +41,7 @@ class GradWorker:
     """
 
     def __init__(self, model: Transformer, step_config: StepConfig) -> None:
-        self._gradient = _in_shared_memory(
+        self._gradient = _to_shared_memory(
             [torch.empty_like(weight) for weight in trainable_parameters(model)]
         )
         context = multiprocessing.get_context("fork")
@@ -49,7 +49,7 @@ class GradWorker:
         args = (os.getpid(), other, self._connection, model, step_config, self._gradient)
         self._process = context.Process(target=_serve, args=args, daemon=True)
         with warnings.catch_warnings():
-            # Newer Pythons warn of forks beside threads; those of a run hold nothing needed here
+            # Newer Pythons warn of forks beside threads; those of a run hold no locks needed here
             warnings.simplefilter("ignore", DeprecationWarning)
             self._process.start()
         other.close()
@@ -64,7 +64,7 @@ class GradWorker:
         try:
             self._connection.send(shards)
         except OSError:
-            raise self._death() from None
+            raise self._exit_error() from None
 
     def result(self) -> ShardResult:
         """Return the result of the shards; its gradient lasts until the next ones.
@@ -72,25 +72,25 @@ class GradWorker:
         Raises:
             KilledError: if the process was killed by signal 9, as Linux does when memory is short.
             RuntimeError: if the process has died otherwise.
-            Exception: the one that ended the computation there.
+            Exception: that the computation has raised in the process.
         """
         try:
             answer = self._connection.recv()
         except (EOFError, OSError):
-            raise self._death() from None
+            raise self._exit_error() from None
         if isinstance(answer, Exception):
             raise answer
         losses, has_gradient = answer
         pairs = zip(self._gradient, has_gradient, strict=True)
-        return ShardResult(torch.from_numpy(losses), [x if is_so else None for x, is_so in pairs])
+        return ShardResult(torch.from_numpy(losses), [x if has_x else None for x, has_x in pairs])
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         self._process.kill()
         self._process.join()
         self._connection.close()
 
-    def _death(self) -> Exception:
+    def _exit_error(self) -> Exception:
         self._process.join()
         status = self._process.exitcode or 0
         how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
@@ -101,18 +101,18 @@ class GradWorker:
 
 
 def share_weights(model: nn.Module) -> None:
-    """Move the weights of a model to memory in which workers see every change of them."""
+    """Move the weights of a model to memory that this process shares with its workers."""
     weights = list(model.parameters())
-    for weight, shared in zip(weights, _in_shared_memory([w.data for w in weights]), strict=True):
+    for weight, shared in zip(weights, _to_shared_memory([w.data for w in weights]), strict=True):
         weight.data = shared
 
 
-def _in_shared_memory(tensors: Sequence[Tensor]) -> list[Tensor]:
+def _to_shared_memory(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return copies in memory that this process shares with its forks."""
     starts, size = [], 0
     for x in tensors:
         starts.append(size)
-        size += -(-x.numel() * x.element_size() // _ALIGNED) * _ALIGNED
+        size += -(-x.numel() * x.element_size() // _ALIGNMENT) * _ALIGNMENT
     memory = mmap.mmap(-1, max(size, 1))
     return [
         torch.frombuffer(memory, dtype=x.dtype, count=x.numel(), offset=start)
@@ -130,9 +130,9 @@ def _serve(
     step_config: StepConfig,
     gradient: Sequence[Tensor],
 ) -> None:
-    """Answer the requests of the other process until the connection ends."""
+    """Answer the requests of the parent until the connection ends."""
     die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     other_end.close()
     torch.set_num_threads(1)
@@ -152,7 +152,7 @@ def _answer(
     """Write the gradient of shards to shared memory; return the rest of their result."""
     try:
         result = compute_gradients(model, step_config, shards)
-    except Exception as error:  # the other process raises it
+    except Exception as error:  # the parent raises it
         return _picklable(error)
     for own, shared in zip(result.gradient, gradient, strict=True):
         if own is not None:
@@ -163,6 +163,6 @@ def _answer(
 def _picklable(error: Exception) -> Exception:
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:  # an error with a constructor of its own may do anything
+    except Exception:  # the error's own constructor may raise any
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error

@@ -1,7 +1,7 @@
-"""How an engine draws random numbers: what of it the numbers of a run depend on.
+"""The schemes by which engines draw random numbers, on which the numbers of a run depend.
 
-Engines compute the same function of a batch. They may draw other dropout masks: the shape of what
-is drawn at once differs, and PyTorch's generators give other numbers for another shape.
+Engines compute the same function of a batch, but may draw different dropout masks: they draw masks
+of different shapes, and PyTorch's generators give different numbers for different shapes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def random_draws(engine: str, training: TrainingSpec) -> RandomDraws:
 
     Args:
         engine: as `engine_of` returns it.
-        training: gives the size of the batches, since small ones are never split.
+        training: for the size of the batches, since small ones are never split.
 
     Returns:
-        ``whole_batch``, each mask for all pairs of a batch at once; ``micro_batches``, for each
-        shard from a seed of its own; ``padded_batch``, for sources padded to the length that
-        was captured; ``ranks``, for the share of each rank from a seed of its own.
+        ``whole_batch``: each mask for all pairs of a batch at once; ``micro_batches``: for each
+        shard from its own seed; ``padded_batch``: for sources padded to the captured length;
+        ``ranks``: for the share of each rank from its own seed.
     """
     if engine in (Distributed.name, FullySharded.name):
         return "ranks"

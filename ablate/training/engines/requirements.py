@@ -1,8 +1,8 @@
-"""What keeps a model from being trained with an engine, as its parts declare it."""
+"""Why a model cannot be trained with an engine, as its parts declare it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ablate.config.experiment import TrainingSpec
 from ablate.model import Transformer
@@ -18,9 +18,7 @@ def batch_dependence(model: Transformer, objective: Objective) -> str:
     """
     if model.encoder.layer_dropout or model.decoder.layer_dropout:
         return "layer dropout leaves out a layer for the whole batch"
-    parts = [*_parts_of(model), objective]
-    reasons = [(part, part.batch_dependence) for part in parts if part.batch_dependence]
-    return _sentence(*reasons[0]) if reasons else ""
+    return _first_reason((part, part.batch_dependence) for part in _parts_of(model, objective))
 
 
 def capture_blocker(model: Transformer, objective: Objective | None = None) -> str:
@@ -28,23 +26,24 @@ def capture_blocker(model: Transformer, objective: Objective | None = None) -> s
 
     Args:
         model: in any mode.
-        objective: what the model is trained with, if it is.
+        objective: of training; None for decoding.
     """
-    parts = [*_parts_of(model), *([] if objective is None else [objective])]
-    reasons = [(part, part.capture_blocker) for part in parts if part.capture_blocker]
-    return _sentence(*reasons[0]) if reasons else ""
+    return _first_reason((part, part.capture_blocker) for part in _parts_of(model, objective))
 
 
 def shard_blocker(training: TrainingSpec) -> str:
     """Return why the weights of a run cannot be split over devices; empty if they can."""
     optimizer = build(Optimizer, training.optimizer, at="training.optimizer")
-    return _sentence(optimizer, optimizer.shard_blocker) if optimizer.shard_blocker else ""
+    return _first_reason([(optimizer, optimizer.shard_blocker)])
 
 
-def _parts_of(model: Transformer) -> Iterator[Part]:
+def _parts_of(model: Transformer, objective: Objective | None) -> Iterator[Part]:
     yield from (module for module in model.modules() if isinstance(module, Part))
     yield from (stack.mask for stack in (model.encoder, model.decoder))
+    if objective is not None:
+        yield objective
 
 
-def _sentence(part: Part, reason: str) -> str:
-    return f"{label(type(part))} {reason}"
+def _first_reason(reasons: Iterable[tuple[Part, str]]) -> str:
+    """Return the first part and reason as a sentence; empty if there are only empty reasons."""
+    return next((f"{label(type(part))} {reason}" for part, reason in reasons if reason), "")

@@ -1,4 +1,4 @@
-"""Whether an engine makes the steps of the eager one: checked once in every run."""
+"""The check, once in every run, that an engine makes the steps of the eager one."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ from ablate.training.step import set_lr
 TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2}
 """How far the loss and the gradient of a weight may differ, relative to their size."""
 
-_UPDATE_TOLERANCE = 1e-2  # of the largest move of a weight's numbers, for the same gradient
-_SMALL = 1e-2  # of the whole gradient's norm: a weight's need not be more precise than that allows
-_RATE = 1.3e-3  # learning rate of the updates that are compared; hardly one that a run begins with
+_UPDATE_TOLERANCE = 1e-2  # of the largest change of a weight's elements, for the same gradient
+_NORM_FLOOR = 1e-2  # of the whole gradient's norm, added to a weight's: small ones are less precise
+_LEARNING_RATE = 1.3e-3  # of the compared updates; unlikely to be a run's first one
 _SEED = 0
 
 
 class SelfCheck:
     """Compares one step of an engine with the same step of the eager engine.
 
-    As soon as the engine has computed the gradient of a batch in its own way, both compute the
-    gradient of that batch from the same weights and the same random numbers; in evaluation mode,
-    without any, where the engine draws other numbers. Then both make an update, with the gradient
-    of the engine and from the same state of the optimizer. Compared are the loss, the gradient of
-    every weight, its norm, and every weight after the update. The run goes on bit for bit as
-    without the check. Its cost is the time of two steps, and copies of weights, gradients and the
-    optimizer's state in the host's memory.
+    After the engine has first computed a gradient in its own way, both compute the gradient of that
+    batch from the same weights and the same random numbers, or in evaluation mode if the engine
+    draws other numbers. Then both make an update with the engine's gradient, from the same state of
+    the optimizer. The check compares the loss, the gradient of every weight, the gradient norm, and
+    every weight after the update. The run goes on bit for bit as without it. The cost is the time
+    of two steps, and copies of weights, gradients and the optimizer's state in the host's memory.
 
     Args:
         engine: of the run.
@@ -49,7 +48,7 @@ class SelfCheck:
         self._is_due = not isinstance(engine, Eager)
 
     def after_step(self) -> None:
-        """Make the comparison, if that is due.
+        """Make the comparison, if it is due.
 
         Raises:
             EngineError: if the steps differ.
@@ -64,16 +63,16 @@ class SelfCheck:
 
 
 def compare(engine: Engine, batch: Batch) -> None:
-    """Compare a step of an engine with the eager engine's; leave no trace.
+    """Compare a step of an engine with the eager engine's, and restore the state of the run.
 
     Args:
         engine: whose optimizer has made a step.
-        batch: whose gradient it computes in its own way.
+        batch: whose gradient the engine computes in its own way.
 
     Raises:
         EngineError: if they differ.
     """
-    batch = engine.as_computed(batch)
+    batch = engine.pad_batch(batch)
     snapshot = _Snapshot(engine)
     eager = Eager(engine.model, engine.step_config, engine.optimizer)
     expected: list[tuple[_Gradient, _Update]] = []
@@ -88,9 +87,10 @@ def compare(engine: Engine, batch: Batch) -> None:
         engine.model.zero_grad(set_to_none=True)
         engine.run_on_engine_stream(step_eagerly)
     names = [name for name, _ in engine.model.named_parameters()]
-    difference = _gradients_differ(
-        names, own, expected[0][0], TOLERANCE[engine.step_config.precision]
-    ) or _updates_differ(names, snapshot.weights, own_update, expected[0][1])
+    [(gradient, update)] = expected
+    tolerance = TOLERANCE[engine.step_config.precision]
+    difference = _gradient_difference(names, own, gradient, tolerance)
+    difference = difference or _update_difference(names, snapshot.weights, own_update, update)
     if difference:
         raise EngineError(f"a step of {engine.name} is not that of the eager engine: {difference}")
 
@@ -109,7 +109,7 @@ class _Gradient:
 
     @classmethod
     def of(cls, engine: Engine, batch: Batch) -> _Gradient:
-        """Compute the gradient from the seed of the check; the model keeps it."""
+        """Compute the gradient with the seed of the check, and leave it in the model."""
         for generator in _generators(batch.src.device):
             generator.manual_seed(_SEED)
         losses, _ = engine.accumulate([batch])
@@ -141,22 +141,22 @@ class _Update:
 
         Args:
             engine: makes the update.
-            gradients: of each weight, or nothing for those that the model has.
+            gradients: of each weight; by default those that the model has.
         """
         weights = list(engine.model.parameters())
         for weight, gradient in zip(weights, gradients, strict=bool(gradients)):
             weight.grad = None if gradient is None else gradient.to(weight.device, copy=True)
-        set_lr(engine.optimizer, _RATE)
+        set_lr(engine.optimizer, _LEARNING_RATE)
         norm = float(engine.update())
         return cls(norm, [_on_host(weight) for weight in weights])
 
 
-def _gradients_differ(
+def _gradient_difference(
     names: Sequence[str], own: _Gradient, eager: _Gradient, tolerance: float
 ) -> str:
-    """Return what differs by more than it may, and by how much; empty if nothing does."""
+    """Return which difference exceeds its tolerance; empty if none does."""
     if not (math.isfinite(eager.loss) and math.isfinite(eager.norm)):
-        return ""  # the run diverges, with every engine
+        return ""  # the run diverges with every engine
     if not abs(own.loss - eager.loss) <= tolerance * abs(eager.loss):
         return f"its loss is {own.loss:.6g} in place of {eager.loss:.6g}"
     for name, x, y in zip(names, own.gradients, eager.gradients, strict=True):
@@ -164,15 +164,15 @@ def _gradients_differ(
             continue
         expected = y if y is not None else torch.zeros_like(cast(Tensor, x))
         difference = (expected if x is None else x - expected).norm()
-        if not float(difference) <= tolerance * (float(expected.norm()) + _SMALL * eager.norm):
-            return f"the gradient of {name} differs by {_share(difference, expected)}"
+        if not float(difference) <= tolerance * (float(expected.norm()) + _NORM_FLOOR * eager.norm):
+            return f"the gradient of {name} differs by {_percentage(difference, expected)}"
     return ""
 
 
-def _updates_differ(
+def _update_difference(
     names: Sequence[str], before: Sequence[Tensor], own: _Update, eager: _Update
 ) -> str:
-    """Return what differs by more than it may, and by how much; empty if nothing does."""
+    """Return which difference exceeds its tolerance; empty if none does."""
     if not math.isfinite(eager.norm):
         return ""
     if not abs(own.norm - eager.norm) <= _UPDATE_TOLERANCE * eager.norm:
@@ -181,18 +181,17 @@ def _updates_differ(
         rounding = 8 * torch.finfo(y.dtype).eps * y.abs()
         allowed = _UPDATE_TOLERANCE * (y - weight).abs().max() + rounding
         if not bool(((x - y).abs() <= allowed).all()):
-            share = _share((x - y).norm(), y)
-            return f"{name} differs after the update by {share}"
+            return f"{name} differs after the update by {_percentage((x - y).norm(), y)}"
     return ""
 
 
-def _share(difference: Tensor, whole: Tensor) -> str:
-    """Return how large a difference is, given its norm, relative to the whole."""
-    return f"{float(difference / whole.norm().clamp(min=1e-30)):.2%}"
+def _percentage(norm: Tensor, reference: Tensor) -> str:
+    """Return the norm of a difference, relative to that of ``reference``."""
+    return f"{float(norm / reference.norm().clamp(min=1e-30)):.2%}"
 
 
 class _Snapshot:
-    """All that a step changes.
+    """A copy of everything that a step changes.
 
     Attributes:
         weights: copies on the host.
@@ -221,7 +220,7 @@ class _Snapshot:
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """Put everything back at the end; on the way, draw no numbers that the engines don't share.
+        """Restore everything at the end; in evaluation mode if the engine draws other numbers.
 
         Tensors stay where they are in memory.
         """
@@ -241,10 +240,10 @@ class _Snapshot:
         weights = self._engine.model.parameters()
         for tensor, content in (*zip(weights, self.weights, strict=True), *self._buffers):
             tensor.copy_(content)
-        for weight, gradient, copied in self._gradients:
+        for weight, gradient, content in self._gradients:
             weight.grad = gradient
-            if gradient is not None and copied is not None:
-                gradient.copy_(copied)
+            if gradient is not None and content is not None:
+                gradient.copy_(content)
 
     def _restore_optimizer(self) -> None:
         optimizer = self._engine.optimizer
@@ -255,7 +254,7 @@ class _Snapshot:
 
 
 def _generators(device: torch.device) -> list[torch.Generator]:
-    """Return the host's generator, and the device's if it has one."""
+    """Return the host's generator, and the device's if that is another."""
     host = torch.default_generator
     return [host] if device.type == "cpu" else [host, generator_of(device)]
 
@@ -265,9 +264,9 @@ def _on_host(x: Tensor) -> Tensor:
 
 
 def _leaves(tree: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield the leaves of nested dicts and lists, each with where it is: container and key.
+    """Yield the leaves of nested dicts and lists, each with its container and key.
 
-    The dict that an optimizer returns as its state holds the dicts that it works with.
+    The containers are the optimizer's own: its state dict does not copy them.
     """
     items = tree.items() if isinstance(tree, dict) else enumerate(tree)
     for key, value in list(items):

@@ -1,4 +1,4 @@
-"""Weights, gradients and moments of which every rank has a part."""
+"""Weights, gradients and moments that are split over the ranks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from ablate.training.weights import Weights
 
 
 class ShardedWeights(Weights):
-    """The parts that this rank has of a model's weights, and of what the optimizer keeps of them.
+    """This rank's parts of a model's weights, and of the optimizer's moments.
 
-    A weight is split along its first dimension. The optimizer gets the parts in place of the
-    weights, as parameters like others, so it must treat every element by itself. The state that it
-    returns is whole, in the first rank, and so is the state that it loads. The model's own weights
-    have no memory but within `in_model`.
+    A weight is split along its first dimension. The optimizer gets the parts as parameters in place
+    of the weights, so it must treat every element by itself. The state dicts that it returns (in
+    the first rank) and loads are whole. The model's own weights have memory only within `in_model`.
 
     Args:
         model: on its device.
@@ -42,11 +41,11 @@ class ShardedWeights(Weights):
         self._aliases = {
             alias: names[weight] for alias, weight in model.named_parameters(remove_duplicate=False)
         }
-        self._of_optimizer: list[str] = []  # names, in the order of its state dict
+        self._names: list[str] = []  # in the order of the optimizer's state dict
         for group in optimizer.param_groups:
-            of_group = [names[weight] for weight in group["params"]]
-            group["params"] = [self._parts[name] for name in of_group]
-            self._of_optimizer += of_group
+            group_names = [names[weight] for weight in group["params"]]
+            group["params"] = [self._parts[name] for name in group_names]
+            self._names += group_names
         optimizer.register_state_dict_post_hook(self._gather_moments)
         optimizer.register_load_state_dict_pre_hook(self._split_moments)
         self._set_sizes(whole=False)
@@ -58,7 +57,7 @@ class ShardedWeights(Weights):
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         yield from self._parts.items()
 
-    def own(self) -> dict[str, Tensor]:
+    def local_state_dict(self) -> dict[str, Tensor]:
         return {
             name: self._parts[self._aliases[name]].detach() if name in self._aliases else tensor
             for name, tensor in self._model.state_dict().items()
@@ -66,19 +65,19 @@ class ShardedWeights(Weights):
 
     def shapes(self) -> dict[str, torch.Size]:
         return {
-            name: self._sharded[self._aliases[name]].shape if name in self._aliases else own.shape
-            for name, own in self.own().items()
+            name: self._sharded[self._aliases[name]].shape if name in self._aliases else part.shape
+            for name, part in self.local_state_dict().items()
         }
 
     @torch.no_grad()
     def load_state_dict(self, whole: Mapping[str, Tensor]) -> None:
-        own = self.own()
-        for name, tensor in self.split(dict(whole)).items():
-            own[name].copy_(tensor)
+        local = self.local_state_dict()
+        for name, part in self.split(dict(whole)).items():
+            local[name].copy_(part)
 
-    def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    def gather(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         return {
-            name: self._gather(self._aliases[name], tensor) if name in self._aliases else tensor
+            name: self._gather_one(self._aliases[name], tensor) if name in self._aliases else tensor
             for name, tensor in tensors.items()
         }
 
@@ -104,20 +103,20 @@ class ShardedWeights(Weights):
         distributed.all_reduce(square)
         return square.sqrt()
 
-    def clip(self, largest: float) -> Tensor:
+    def clip(self, max_norm: float) -> Tensor:
         parts = self._parts.values()
         norm = self.norm([part.grad for part in parts if part.grad is not None])
-        nn.utils.clip_grads_with_norm_(parts, largest, norm)
+        nn.utils.clip_grads_with_norm_(parts, max_norm, norm)
         return norm
 
     def take_gradients(self) -> None:
-        """Give the optimizer the gradients that the last backward pass has left."""
+        """Move the gradients of the last backward pass to the optimizer's parameters."""
         for name, weight in self._sharded.items():
             self._parts[name].grad = None if weight.grad is None else weight.grad.to_local()
             weight.grad = None
 
     def release(self) -> None:
-        """Give the model memory for its weights, of any content."""
+        """Give the model's weights memory again, with undefined content."""
         self._set_sizes(whole=True)
 
     def _set_sizes(self, *, whole: bool) -> None:
@@ -125,41 +124,40 @@ class ShardedWeights(Weights):
             weight.data = weight.new_empty(self._sharded[name].shape if whole else 0)
 
     def _part(self, whole: Tensor) -> Tensor:
-        """Return the part of this rank, as ``fully_shard`` splits."""
+        """Return this rank's part, split as by ``fully_shard``."""
         parts = whole.chunk(self._n_ranks)
         return parts[self._rank] if self._rank < len(parts) else whole[:0]
 
     def _whole(self, name: str, part: Tensor) -> Tensor:
-        """Return the whole of a weight, or of what there is for each of its elements."""
+        """Return the whole of a weight, or of a tensor that is split like it."""
         from torch.distributed.tensor import DTensor
 
         like = self._sharded[name]
-        placed = DTensor.from_local(
+        return DTensor.from_local(
             part, like.device_mesh, like.placements, shape=like.shape, stride=like.stride()
-        )
-        return placed.full_tensor()
+        ).full_tensor()
 
-    def _gather(self, name: str, part: Tensor) -> Tensor:
-        """Return the whole in the host's memory, or, if this is not the first rank, the part."""
+    def _gather_one(self, name: str, part: Tensor) -> Tensor:
+        """Return the whole on the CPU in the first rank, and the part in the others."""
         whole = self._whole(name, part)
         return whole.cpu() if self._rank == 0 else part
 
     def _gather_moments(self, _: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-        return self._converted(state, self._parts, self._gather)
+        return self._convert(state, self._parts, self._gather_one)
 
     def _split_moments(self, _: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-        return self._converted(state, self._sharded, lambda _, whole: self._part(whole))
+        return self._convert(state, self._sharded, lambda _, whole: self._part(whole))
 
-    def _converted(
+    def _convert(
         self,
         state: dict[str, Any],
         weights: Mapping[str, Tensor],
         convert: Callable[[str, Tensor], Tensor],
     ) -> dict[str, Any]:
-        """Return an optimizer's state with what it has for every element of a weight converted."""
+        """Convert the tensors of an optimizer's state that have the shapes of weights."""
         moments = {number: dict(state["state"][number]) for number in sorted(state["state"])}
         for number, of_weight in moments.items():
-            name = self._of_optimizer[number]
+            name = self._names[number]
             for key, value in of_weight.items():
                 if isinstance(value, Tensor) and value.shape == weights[name].shape:
                     of_weight[key] = convert(name, value)

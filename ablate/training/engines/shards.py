@@ -1,4 +1,4 @@
-"""A batch in shards, their gradients, and the sum of these, whose order is fixed.
+"""The shards of a batch, their gradients, and the sum of these in a fixed order.
 
 B batch, S source tokens, T target tokens.
 """
@@ -20,23 +20,23 @@ from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig
 
 MAX_SHARDS = 8
-_FEWEST_TOKENS = 1500  # of a shard; with fewer, one core would do the batch faster whole
+_FEWEST_TOKENS = 1500  # of a shard; with fewer, one core is faster with the whole batch
 
 Ids = NDArray[np.int64]
 Gradient = list[Tensor | None]
-"""Of each trained weight, in the order of the model; None where the loss does not depend on it."""
+"""The gradient of each trained weight, in the order of the model; None if a weight has none."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Some pairs of a batch, as one process can send them to another.
+    """Some pairs of a batch, in a form that can be sent to another process.
 
     Attributes:
         src: source ids, (B, S).
         tgt_in: decoder input, shifted right, (B, T).
         tgt_out: labels, (B, T).
         normalizer: what the summed losses are divided by before the gradient is taken.
-        seed: of all random numbers of its pass.
+        seed: of the random numbers of its forward pass.
         is_training: whether the model is in training mode.
     """
 
@@ -58,26 +58,23 @@ class Shard:
 def n_shards(batch: Batch) -> int:
     """Return how many shards a batch is split into: a power of two.
 
-    It depends on the batch's shape alone, so that results do not depend on the number of cores.
+    It depends only on the batch's shape, so that results do not depend on the number of cores.
     """
-    return _power_of_two(min(batch.src.size(0), batch.tgt_out.numel() // _FEWEST_TOKENS))
+    return largest_power_of_two(min(batch.src.size(0), batch.tgt_out.numel() // _FEWEST_TOKENS))
 
 
 def max_n_shards(batch_tokens: int) -> int:
     """Return the most shards that batches of at most ``batch_tokens`` are split into."""
-    return _power_of_two(batch_tokens // _FEWEST_TOKENS)
+    return largest_power_of_two(batch_tokens // _FEWEST_TOKENS)
 
 
-def _power_of_two(n_most: int) -> int:
-    """Return the largest power of two up to ``n_most`` and `MAX_SHARDS`, 1 at least."""
-    n = 1
-    while 2 * n <= min(MAX_SHARDS, n_most):
-        n *= 2
-    return n
+def largest_power_of_two(limit: int) -> int:
+    """Return the largest power of two up to ``limit`` and `MAX_SHARDS`, at least 1."""
+    return 2 ** (max(1, min(MAX_SHARDS, limit)).bit_length() - 1)
 
 
 def shard_batch(batch: Batch, normalizer: int, *, is_training: bool) -> list[Shard]:
-    """Split a batch into shards of about as many rows each; draws a seed for each."""
+    """Split a batch into shards of about equally many rows, and draw a seed for each."""
     n, ids = n_shards(batch), (batch.src, batch.tgt_in, batch.tgt_out)
     seeds = torch.randint(2**62, (n,)).tolist()
     sides = ([x.numpy() for x in side.tensor_split(n)] for side in ids)
@@ -89,11 +86,11 @@ def shard_batch(batch: Batch, normalizer: int, *, is_training: bool) -> list[Sha
 
 @dataclass(frozen=True)
 class ShardResult:
-    """The result of one shard, or of several.
+    """The sums over one or several shards.
 
     Attributes:
-        losses: as `forward_backward` returns them, summed, (2,).
-        gradient: likewise summed.
+        losses: as `forward_backward` returns them, (2,).
+        gradient: of the losses.
     """
 
     losses: Tensor
@@ -101,17 +98,11 @@ class ShardResult:
 
     def add_(self, other: ShardResult) -> ShardResult:
         """Add ``other`` in place and return the sum."""
-        both = [
-            (own, added)
-            for own, added in zip(self.gradient, other.gradient, strict=True)
-            if own is not None and added is not None
-        ]
+        pairs = list(zip(self.gradient, other.gradient, strict=True))
+        both = [(x, y) for x, y in pairs if x is not None and y is not None]
         if both:
-            torch._foreach_add_([own for own, _ in both], [added for _, added in both])
-        gradient = [
-            own if own is not None or added is None else added.clone()
-            for own, added in zip(self.gradient, other.gradient, strict=True)
-        ]
+            torch._foreach_add_([x for x, _ in both], [y for _, y in both])
+        gradient = [x if x is not None or y is None else y.clone() for x, y in pairs]
         return ShardResult(self.losses + other.losses, gradient)
 
 
@@ -120,22 +111,20 @@ def compute_gradients(
 ) -> ShardResult:
     """Return the sum of the gradients of some shards.
 
-    Halves of them are added up, and halves of these, so that the sum is the same to the last digit
-    if another process has computed one of the halves.
+    The sums of the two halves are added, and so on recursively, so that the sum is the same bit for
+    bit if another process has computed one of the halves.
 
     Args:
         model: whose gradients are None.
         step_config: how a gradient is computed.
-        shards: a power of two.
+        shards: as many as a power of two.
     """
     if len(shards) > 1:
         middle = len(shards) // 2
-        first, second = shards[:middle], shards[middle:]
-        return compute_gradients(model, step_config, first).add_(
-            compute_gradients(model, step_config, second)
-        )
+        first = compute_gradients(model, step_config, shards[:middle])
+        return first.add_(compute_gradients(model, step_config, shards[middle:]))
     (shard,) = shards
-    if model.training != shard.is_training:  # in a worker: the mode of the other process
+    if model.training != shard.is_training:  # a worker follows the mode of its parent
         model.train(shard.is_training)
     torch.default_generator.manual_seed(shard.seed)
     losses = forward_backward(model, step_config, shard.inputs())
@@ -143,7 +132,7 @@ def compute_gradients(
 
 
 def pop_gradients(model: nn.Module) -> Gradient:
-    """Return the gradient of a model, and set its own to None."""
+    """Return the gradient of a model, and set it to None."""
     weights = trainable_parameters(model)
     gradient = [weight.grad for weight in weights]
     for weight in weights:
@@ -152,12 +141,12 @@ def pop_gradients(model: nn.Module) -> Gradient:
 
 
 def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """Return the weights that have gradients."""
+    """Return the weights that require gradients."""
     return [weight for weight in model.parameters() if weight.requires_grad]
 
 
 def sum_results(results: Sequence[ShardResult]) -> ShardResult:
-    """Add up results of as many shards each, in the order of `compute_gradients`."""
+    """Add results of equally many shards, in the order of `compute_gradients`."""
     if len(results) == 1:
         return results[0]
     middle = len(results) // 2
