@@ -25,7 +25,7 @@ from scipy import special
 
 from ablate.analysis import dunnett, spreads
 from ablate.analysis.dunnett import Family
-from ablate.analysis.statistics import LEVEL, Interval
+from ablate.analysis.statistics import LEVEL, Interval, paired_differences
 from ablate.analysis.two_way import TwoWay, two_way
 
 Floats = NDArray[np.float64]
@@ -286,8 +286,7 @@ def _with_intervals(
 
 
 def _pairs(values: Values, row: str) -> list[float]:
-    ours, theirs = values[row], values[next(iter(values))]
-    return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+    return list(paired_differences(values[row], values[next(iter(values))]).values())
 
 
 def _array(values: Values) -> Floats:

@@ -20,7 +20,7 @@ from scipy import special
 from ablate.analysis.comparison import DEPARTURE_LEVEL
 from ablate.analysis.dunnett import Family, single_value
 from ablate.analysis.spreads import PRIOR, STANDING_OUT
-from ablate.analysis.statistics import LEVEL, Estimate, Interval
+from ablate.analysis.statistics import LEVEL, Estimate, Interval, paired_differences
 
 Method = Literal["equal", "paired", "unpaired", "none"]
 
@@ -117,8 +117,7 @@ def _bare(before: Sample, after: Sample) -> Shift:
 
 
 def _differences(before: Sample, after: Sample) -> list[float]:
-    both = sorted(before.values.keys() & after.values.keys())
-    return [after.values[seed] - before.values[seed] for seed in both]
+    return list(paired_differences(after.values, before.values).values())
 
 
 def _of_pairs(pair: tuple[Sample, Sample]) -> _Error:

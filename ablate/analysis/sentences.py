@@ -27,9 +27,6 @@ Floats = NDArray[np.float64]
 Score = Callable[[Floats], Floats]
 """From sums over sentences (..., C) to a score of the corpus (...)."""
 
-N_BLEU = 10
-N_CHRF = 18
-
 _BLEU_ORDERS = 4
 _CHRF_WEIGHT = 4.0  # beta²: recall counts twice as much as precision
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, model_validator
 
-from ablate.analysis.statistics import Estimate, Interval, paired
+from ablate.analysis.statistics import Estimate, Interval, paired_differences
 from ablate.analysis.summary import Summary, summarise
 from ablate.analysis.wording import listed, number, percent, seeds_named
 from ablate.gate.check import (
@@ -188,7 +188,8 @@ class Finding(Directed):
         for name in self.rows:
             evidence.summary(name, seeds, allowed=diverged.__contains__)
         ours, theirs = (summary.metrics.get(self.measure) for summary in summaries)
-        return self._effect(paired(ours, theirs) if ours and theirs else None, diverged)
+        pairs = paired_differences(ours.values, theirs.values) if ours and theirs else {}
+        return self._effect(Estimate(pairs) if pairs else None, diverged)
 
     def _supporting(self, row: Summary, against: Summary) -> tuple[int, ...]:
         """Return the seeds with which the row that is claimed to be worse diverged."""
