@@ -54,8 +54,6 @@ class Estimate:
         return math.sqrt(squares / (self.n - 1))
 
 
-def paired_differences(
-    ours: Mapping[int, float], theirs: Mapping[int, float]
-) -> dict[int, float]:
+def paired_differences(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
     """Return ``ours - theirs`` by seed, over the seeds that both have, in ascending order."""
     return {seed: ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())}
