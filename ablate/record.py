@@ -237,7 +237,7 @@ def read_record(content: object) -> dict[str, Any]:
     """
     if not isinstance(content, Mapping):
         raise ValueError("is not a record but a " + type(content).__name__)
-    return _valid(upgraded(content), _RECORD, "a record")
+    return _valid(upgrade(content), _RECORD, "a record")
 
 
 def read_probe(content: object) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def _why(detail: ErrorDetails) -> str:
     return f"cannot be {value}" + (f"; it can be {expected}" if expected else "")
 
 
-def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:
+def upgrade(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a record with the keys of the present schema."""
     record = dict(content)
     if record.get("schema", 1) == 1:

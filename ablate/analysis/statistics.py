@@ -17,6 +17,11 @@ class Interval:
     low: float
     high: float
 
+    @classmethod
+    def around(cls, estimate: float, half: float) -> Interval:
+        """Return estimate ± half."""
+        return cls(estimate - half, estimate + half)
+
 
 @dataclass(frozen=True)
 class Estimate:

@@ -210,7 +210,7 @@ class Finding(Directed):
             return Effect(differences, None, diverged, math.inf)
         critical = quantile(1 - self.confidence, differences.n - 1)  # each end is wrong as often
         half = critical * differences.sd / math.sqrt(differences.n)
-        interval = Interval(differences.mean - half, differences.mean + half)
+        interval = Interval.around(differences.mean, half)
         if self.claim == "near":
             shortfall = max(abs(interval.low), abs(interval.high)) - self.margin
         else:
