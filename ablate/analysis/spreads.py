@@ -82,9 +82,8 @@ def errors(model: TwoWay, values: Floats) -> Errors:
     """
     pooled = model.variance(values)[..., None]
     own, df, stand_out = _own(model, values, pooled)
-    variance = np.where(
-        stand_out, (PRIOR_DF * pooled + df * own) / (PRIOR_DF + df), pooled
-    )  # (..., R)
+    moderated = (PRIOR_DF * pooled + df * own) / (PRIOR_DF + df)
+    variance = np.where(stand_out, moderated, pooled)  # (..., R)
     freedom = np.where(stand_out, np.minimum(PRIOR_DF + df, model.df), model.df)
     share = 1 / np.maximum(model.observed.sum(axis=1), 1)  # of a row's mean in the variance
     share = share[1:] / (share[1:] + share[0])

@@ -131,10 +131,8 @@ class TwoWay:
             ],
             axis=1,
         ).astype(np.float64)  # (N, R + S)
-        residual_maker = np.eye(len(rows)) - model @ np.linalg.pinv(model)
-        blocks = [
-            residual_maker[np.ix_(rows == row, rows == row)] for row in range(len(self.observed))
-        ]
+        maker = np.eye(len(rows)) - model @ np.linalg.pinv(model)
+        blocks = [maker[np.ix_(rows == row, rows == row)] for row in range(len(self.observed))]
         return [(_inverse(block), _rank(block)) for block in blocks]
 
 
