@@ -6,7 +6,7 @@ Keys that a reader does not know are kept, so that a record of a later version c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NotRequired, Required
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -237,7 +237,7 @@ def read_record(content: object) -> dict[str, Any]:
     """
     if not isinstance(content, Mapping):
         raise ValueError("is not a record but a " + type(content).__name__)
-    return _valid(upgraded(content), _RECORD, "a record")
+    return _valid(upgrade(content), _RECORD, "a record")
 
 
 def read_probe(content: object) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def _why(detail: ErrorDetails) -> str:
     return f"cannot be {value}" + (f"; it can be {expected}" if expected else "")
 
 
-def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:
+def upgrade(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a record with the keys of the present schema."""
     record = dict(content)
     if record.get("schema", 1) == 1:
@@ -292,6 +292,22 @@ def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:
                 _rename(record[section], old, new)
         record["schema"] = SCHEMA
     return record
+
+
+def leaves(value: object, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every value at or below ``value`` that is no mapping, with its dotted path."""
+    if not isinstance(value, Mapping):
+        yield path, value
+        return
+    for key, inner in value.items():
+        yield from leaves(inner, f"{path}.{key}" if path else key)
+
+
+def numbers(value: object, path: str = "") -> Iterator[tuple[str, float]]:
+    """Yield every number at or below ``value``, with its dotted path; booleans are none."""
+    for name, leaf in leaves(value, path):
+        if isinstance(leaf, int | float) and not isinstance(leaf, bool):
+            yield name, float(leaf)
 
 
 def _rename(keys: dict[str, Any], old: str, new: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,15 +52,21 @@ def write_whole(path: Path, content: str) -> None:
 def write_csv(path: Path, rows: Sequence[Mapping[str, str | float | None]]) -> None:
     """Write rows of the same columns atomically, None and NaN as empty cells.
 
-    Byte for byte what pandas writes, which takes longer to import than that takes to do.
+    Writes the same bytes as pandas, which takes longer to import than the file takes to write.
 
     Raises:
         OSError: if that fails; the old content is then still there.
     """
-    with atomic_write(path, "w") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerows([row.keys() for row in rows[:1]])
-        writer.writerows([_cell(value) for value in row.values()] for row in rows)
+    write_whole(path, csv_text([{key: _cell(row[key]) for key in row} for row in rows]))
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows of the same columns as CSV under a line of headers; nothing without rows."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([row.keys() for row in rows[:1]])
+    writer.writerows(row.values() for row in rows)
+    return text.getvalue()
 
 
 def _cell(value: str | float | None) -> str | float | None:

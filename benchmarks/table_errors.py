@@ -28,7 +28,7 @@ from scipy import special, stats
 from ablate.analysis import spreads
 from ablate.analysis.comparison import DEPARTURE_LEVEL, compare
 from ablate.analysis.dunnett import Family, coverage, critical_value, single_value
-from ablate.analysis.sentences import crossed
+from ablate.analysis.sentences import crossed_error
 from ablate.analysis.two_way import two_way
 
 Floats = NDArray[np.float64]
@@ -280,7 +280,7 @@ def _whole(values: Floats) -> Judged:
     family = Family((math.sqrt(0.5),) * k, model.df, slack=spreads.slack(k, model.df))
     critical = family.critical
     assert critical is not None, "there are degrees of freedom"
-    rarely = special.stdtr(model.df, -critical)  # one-sided, as in `Family.critical_apart`
+    rarely = special.stdtr(model.df, -critical)  # one-sided, as in `Family.critical_separate`
     judged = Judged(
         model.differences(values),
         fit.standard * -special.stdtrit(fit.df, rarely),
@@ -386,7 +386,7 @@ def _coverage(n_seeds: int, shared: float, n: int) -> dict[str, float]:
         effects = scores - means[:, :, None]
         means += alone * rng.standard_normal((5, n_seeds))
         error = math.sqrt(float(model.variance(means)) * model.covariance[0, 0])
-        errors = [crossed(error, model.df, effects[row] - effects[0]) for row in range(1, 5)]
+        errors = [crossed_error(error, model.df, effects[row] - effects[0]) for row in range(1, 5)]
         miss = np.abs(model.differences(means)) / [each.standard_error for each in errors]
         inside += int(miss[0] <= _constant(1, round(errors[0].df)))
         inside_all += all(miss <= [_constant(4, round(each.df)) for each in errors])

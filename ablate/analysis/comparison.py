@@ -6,10 +6,10 @@ pooled error; the intervals are Dunnett's. A row whose spread stands out has a w
 
 - A row whose spread departs from the others' (F test at `DEPARTURE_LEVEL`) has an interval of its
   own, from its paired differences alone.
-- A row with diverged seeds has no interval: the survivors' would answer another question. Its
-  difference counts a divergence as 0, where the metric is a score, and the seeds that it won are
-  counted.
-- A row without a seed that the baseline has too has nothing.
+- A row with diverged seeds has no interval: that of the other seeds would answer another question.
+  Where the metric is a score, its difference counts a divergence as 0, and the seeds in which the
+  row is higher are counted.
+- A row that shares no seed with the baseline has no difference.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scipy import special
 
 from ablate.analysis import dunnett, spreads
 from ablate.analysis.dunnett import Family
-from ablate.analysis.statistics import LEVEL, Interval
+from ablate.analysis.statistics import LEVEL, Interval, paired_differences
 from ablate.analysis.two_way import TwoWay, two_way
 
 Floats = NDArray[np.float64]
@@ -35,7 +35,7 @@ Values = Mapping[str, Mapping[int, float]]
 Method = Literal["two-way", "moderated", "paired", "divergence as 0", "none"]
 
 DEPARTURE_LEVEL = 0.001
-"""The share of tables in which the F test calls some row departing although all spread alike."""
+"""The level of the F test for a whole table: the share of tables with a false departure."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Difference:
     """One row less the baseline.
 
     Attributes:
-        estimate: of the true difference; None where nothing can be said.
+        estimate: of the true difference; None without pairs.
         n: seeds that both rows have: done or, where divergence counts as 0, diverged.
         n_won: of these, the seeds in which the row has the higher value.
         method: ``two-way``: least squares with the pooled error; ``moderated``: least squares with
@@ -76,7 +76,7 @@ class Difference:
         if self.family is None or self.df is None:
             return None
         is_shared = self.method == "two-way"
-        return self.family.critical if is_shared else self.family.critical_apart(self.df)
+        return self.family.critical if is_shared else self.family.critical_separate(self.df)
 
     @property
     def p(self) -> float | None:
@@ -85,7 +85,7 @@ class Difference:
             return None
         statistic = _statistic(self.estimate, self.standard_error)
         if self.method in ("paired", "moderated"):
-            return self.family.p_apart(statistic, self.df)
+            return self.family.p_separate(statistic, self.df)
         return self.family.p(statistic)
 
 
@@ -139,20 +139,20 @@ def compare(
     Args:
         values: of the runs that are done; a row may have none.
         diverged: seeds of runs that diverged, by row.
-        is_score: whether a run that diverged has, in effect, the value 0.
+        is_score: whether a run that diverged counts as 0.
     """
     failed = {row: set(diverged.get(row, ())) if diverged else set() for row in values}
     baseline, *others = values
     whole = [row for row in values if _is_whole(values[row]) and not failed[row]]
     departed = _departed({row: values[row] for row in whole})
     pool = _Pool({row: values[row] for row in whole if row not in departed}, baseline)
-    apart = [row for row in others if row in whole and row not in pool.rows]
-    apart = [row for row in apart if baseline in whole and len(_pairs(values, row)) > 1]
-    family = Family(pool.loadings, pool.df, len(apart), LEVEL, pool.slack)
+    separate = [row for row in others if row in whole and row not in pool.rows]
+    separate = [row for row in separate if baseline in whole and len(_pairs(values, row)) > 1]
+    family = Family(pool.loadings, pool.df, len(separate), LEVEL, pool.slack)
     zeros = failed if is_score else {}
     by_row = {row: _without_interval(values, zeros, row) for row in others}
     by_row |= {row: pool.difference(by_row[row], row, family) for row in pool.rows}
-    by_row |= {row: _paired(by_row[row], _pairs(values, row), family) for row in apart}
+    by_row |= {row: _paired(by_row[row], _pairs(values, row), family) for row in separate}
     return Comparison(
         differences=by_row,
         sd=pool.sd,
@@ -169,7 +169,7 @@ def _is_whole(of_row: Mapping[int, float]) -> bool:
 
 
 def _departed(values: Values) -> set[str]:
-    """Take rows away for as long as the one that departs most departs at the level."""
+    """Return the departing rows: remove the most extreme row as long as the F test rejects it."""
     rows = list(values)
     while len(rows) > 2:
         array = _array({row: values[row] for row in rows})
@@ -229,8 +229,8 @@ class _Pool:
         error, df, is_wider = self._errors[row]
         if not is_wider:
             return _with_intervals(fitted, float(error), (self.df, family.critical), family)
-        apart = float(df), family.critical_apart(float(df))
-        return _with_intervals(replace(fitted, method="moderated"), float(error), apart, family)
+        freedom = float(df), family.critical_separate(float(df))
+        return _with_intervals(replace(fitted, method="moderated"), float(error), freedom, family)
 
 
 def _paired(bare: Difference, pairs: Sequence[float], family: Family) -> Difference:
@@ -238,11 +238,11 @@ def _paired(bare: Difference, pairs: Sequence[float], family: Family) -> Differe
     df = len(pairs) - 1
     error = float(np.std(pairs, ddof=1)) / math.sqrt(len(pairs))
     paired = replace(bare, method="paired")
-    return _with_intervals(paired, error, (df, family.critical_apart(df)), family)
+    return _with_intervals(paired, error, (df, family.critical_separate(df)), family)
 
 
 def _without_interval(values: Values, zeros: Mapping[str, Collection[int]], row: str) -> Difference:
-    """Return what can be said of any row.
+    """Return the difference of a row as the mean of its pairs, without an interval.
 
     Args:
         values: by row, the baseline first, and seed.
@@ -272,7 +272,7 @@ def _with_intervals(
     df, critical = freedom
     assert bare.estimate is not None, "an interval is around an estimate"
     single, simultaneous = (
-        Interval(bare.estimate - c * error, bare.estimate + c * error)
+        Interval.around(bare.estimate, c * error)
         for c in (dunnett.single_value(df, LEVEL), critical)
     )
     return replace(
@@ -286,8 +286,7 @@ def _with_intervals(
 
 
 def _pairs(values: Values, row: str) -> list[float]:
-    ours, theirs = values[row], values[next(iter(values))]
-    return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+    return list(paired_differences(values[row], values[next(iter(values))]).values())
 
 
 def _array(values: Values) -> Floats:

@@ -20,7 +20,7 @@ Comparisons = Mapping[str, Comparison]
 """By metric."""
 
 Sentences = Mapping[tuple[str, int], Mapping[str, SentenceStatistics]]
-"""The statistics of each row and seed, by test set, as far as they are kept."""
+"""The statistics of each row and seed, by test set, as far as they are stored."""
 
 _SCORES = ("bleu", "bleu_lc_tok", "chrf", "exact_match")
 _LOSSES = ("nll", "bits_per_character")
@@ -40,7 +40,7 @@ def comparisons(
 
     Args:
         summaries: the rows, baseline first.
-        statistics: what each sentence contributes; intervals for new sentences need it.
+        statistics: of each sentence; needed for intervals for new sentences.
         metrics: further scores of test sets, by name.
     """
     diverged = {
@@ -71,7 +71,7 @@ def higher_is_better(metric: str) -> bool:
 def _with_new_sentences(
     compared: Comparison, metric: str, baseline: str, statistics: Sentences
 ) -> Comparison:
-    """Add to each row the interval that holds for new sentences too, where these are kept."""
+    """Add to each row the interval for new sentences too, where their statistics are stored."""
     _, test_set, kind = metric.split(".")
     influences = {
         run: _INFLUENCES[kind](of_sets[test_set])
@@ -100,17 +100,17 @@ def _interval(each: Difference, paired: Floats | None, compared: Comparison) -> 
     if paired is None or each.estimate is None or each.standard_error is None or not each.df:
         return None
     if len(paired) != each.n:
-        return None  # of some seeds nothing is kept
-    both = sentences.crossed(each.standard_error, each.df, paired)
+        return None  # some seeds have no statistics of sentences
+    both = sentences.crossed_error(each.standard_error, each.df, paired)
     constant = _constant(compared.family, each, float(f"{both.df:.3g}"))
     half = constant * both.standard_error
-    return Interval(each.estimate - half, each.estimate + half)
+    return Interval.around(each.estimate, half)
 
 
 def _constant(family: Family, each: Difference, df: float) -> float:
     """Return the constant of the family for an error with other degrees of freedom."""
     if each.method in ("paired", "moderated"):
-        return family.critical_apart(df)
+        return family.critical_separate(df)
     constant = replace(family, df=df).critical
     assert constant is not None, "there is an interval already"
     return constant

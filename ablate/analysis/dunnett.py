@@ -78,16 +78,16 @@ def loadings_of(covariance: Floats) -> Floats:
     scale = np.sqrt(np.diag(covariance))
     correlation = covariance / np.outer(scale, scale)
     n = len(correlation)
-    apart = ~np.eye(n, dtype=bool)
-    if n == 1 or correlation[apart].min() <= 0:
+    off_diagonal = ~np.eye(n, dtype=bool)
+    if n == 1 or correlation[off_diagonal].min() <= 0:
         return np.zeros(n)
-    logarithms = np.where(apart, np.log(np.where(apart, correlation, 1.0)), 0.0)
+    logarithms = np.where(off_diagonal, np.log(np.where(off_diagonal, correlation, 1.0)), 0.0)
     if n == 2:
         fitted = logarithms.sum(axis=1) / 2
     else:
         fitted = (logarithms.sum(axis=1) - logarithms.sum() / (2 * (n - 1))) / (n - 2)
     fitted = np.minimum(np.exp(fitted), 1.0)
-    excess = (np.outer(fitted, fitted) / correlation)[apart].max()
+    excess = (np.outer(fitted, fitted) / correlation)[off_diagonal].max()
     return fitted / math.sqrt(max(excess, 1.0))
 
 
@@ -112,7 +112,7 @@ class Family:
     Attributes:
         loadings: of the comparisons with the shared error; see `loadings_of`.
         df: degrees of freedom of the shared error; 0 if there is none.
-        n_apart: comparisons with an error of their own.
+        n_separate: comparisons with an error of their own.
         level: probability that all intervals hold.
         slack: 1, or more where the standard errors are larger than need be: the constants are
             those of the probability level ** slack.
@@ -120,7 +120,7 @@ class Family:
 
     loadings: tuple[float, ...]
     df: float
-    n_apart: int = 0
+    n_separate: int = 0
     level: float = 0.95
     slack: float = 1.0
 
@@ -139,23 +139,23 @@ class Family:
         covered = _between_0_and_1(coverage(statistic, self._all, self.df))
         return _between_0_and_1(1 - covered ** (1 / self.slack))
 
-    def critical_apart(self, df: float) -> float:
+    def critical_separate(self, df: float) -> float:
         """Return the constant of a comparison with an error of its own, of ``df`` degrees."""
         shared = self.critical
         if shared is None:
-            return sidak_value(self.n_apart, df, self.level)
+            return sidak_value(self.n_separate, df, self.level)
         return -float(special.stdtrit(df, special.stdtr(self.df, -shared)))
 
-    def p_apart(self, statistic: float, df: float) -> float:
+    def p_separate(self, statistic: float, df: float) -> float:
         """Return the adjusted p value of a |T| with an error of its own, of ``df`` degrees."""
         below = float(special.stdtr(df, -statistic))
         if self.critical is None:
-            return _between_0_and_1(1 - (1 - 2 * below) ** self.n_apart)
+            return _between_0_and_1(1 - (1 - 2 * below) ** self.n_separate)
         return self.p(-float(special.stdtrit(self.df, below)) if below > 0 else math.inf)
 
     @property
     def _all(self) -> tuple[float, ...]:
-        return (*self.loadings, *[0.0] * self.n_apart)
+        return (*self.loadings, *[0.0] * self.n_separate)
 
 
 def smallest_detectable(

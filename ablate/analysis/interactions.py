@@ -1,4 +1,4 @@
-"""What two changes do together beyond the sum of what each does alone.
+"""Interactions: the effect of two changes together beyond the sum of their effects alone.
 
 With values y of one metric, the row that has both changes, those that have one, and the row that
 has neither: the interaction is y(both) - y(first) - y(second) + y(neither), seed by seed. In the
@@ -82,4 +82,4 @@ def _interaction(
     else:
         return Interaction(mean, n, None)
     half = sidak_value(n_intervals, df) * error
-    return Interaction(mean, n, Interval(mean - half, mean + half))
+    return Interaction(mean, n, Interval.around(mean, half))

@@ -1,4 +1,4 @@
-"""Rows of one table against the same rows of another: what a change of code or of a spec is worth.
+"""Rows of one table against the same rows of another: the effect of a change of code or of a spec.
 
 Every row has its own pair of samples. Where both have the values of the same seeds, the difference
 is of pairs, and the rows share one pooled error; the rows' differences are taken as independent, so
@@ -19,8 +19,8 @@ from scipy import special
 
 from ablate.analysis.comparison import DEPARTURE_LEVEL
 from ablate.analysis.dunnett import Family, single_value
-from ablate.analysis.spreads import PRIOR, STANDING_OUT
-from ablate.analysis.statistics import LEVEL, Estimate, Interval
+from ablate.analysis.spreads import PRIOR_DF, STANDING_OUT_LEVEL
+from ablate.analysis.statistics import LEVEL, Estimate, Interval, paired_differences
 
 Method = Literal["equal", "paired", "unpaired", "none"]
 
@@ -87,23 +87,23 @@ def compare_matched(pairs: Mapping[str, tuple[Sample, Sample]]) -> dict[str, Shi
     Args:
         pairs: by row, in the units of one metric.
     """
-    shifts = {row: _bare(*pair) for row, pair in pairs.items()}
+    shifts = {row: _without_interval(*pair) for row, pair in pairs.items()}
     paired = {row: _of_pairs(pairs[row]) for row in shifts if shifts[row].method == "paired"}
     pool = _pool(paired)
-    apart = {row: error for row, error in paired.items() if row not in pool}
-    apart |= {row: _welch(*pairs[row]) for row in shifts if shifts[row].method == "unpaired"}
+    separate = {row: error for row, error in paired.items() if row not in pool}
+    separate |= {row: _welch(*pairs[row]) for row in shifts if shifts[row].method == "unpaired"}
     df = sum(each.df for each in pool.values())
-    family = Family((0.0,) * len(pool), df, len(apart), LEVEL)
-    errors = {**_moderated(pool), **apart}
+    family = Family((0.0,) * len(pool), df, len(separate), LEVEL)
+    errors = {**_moderated(pool), **separate}
     for row, error in errors.items():
         is_shared = row in pool and error.df == df
-        critical = family.critical if is_shared else family.critical_apart(error.df)
+        critical = family.critical if is_shared else family.critical_separate(error.df)
         assert critical is not None, "a row of the pool shares its error"
         shifts[row] = _with_intervals(shifts[row], error, critical)
     return shifts
 
 
-def _bare(before: Sample, after: Sample) -> Shift:
+def _without_interval(before: Sample, after: Sample) -> Shift:
     pairs = _differences(before, after)
     both = [(each.n, each.mean, each.sd) for each in (before, after)]
     if (pairs and not any(pairs)) or (not pairs and both[0] == both[1]):
@@ -117,8 +117,7 @@ def _bare(before: Sample, after: Sample) -> Shift:
 
 
 def _differences(before: Sample, after: Sample) -> list[float]:
-    both = sorted(before.values.keys() & after.values.keys())
-    return [after.values[seed] - before.values[seed] for seed in both]
+    return list(paired_differences(after.values, before.values).values())
 
 
 def _of_pairs(pair: tuple[Sample, Sample]) -> _Error:
@@ -136,7 +135,7 @@ def _welch(before: Sample, after: Sample) -> _Error:
 
 
 def _pool(errors: Mapping[str, _Error]) -> dict[str, _Error]:
-    """Take rows away for as long as the one that departs most departs at the level."""
+    """Remove the most extreme row as long as the F test rejects it; return the others."""
     pool = dict(errors)
     while len(pool) > 2:
         chances = {row: _chance(pool, row) for row in pool}
@@ -164,17 +163,17 @@ def _moderated(pool: Mapping[str, _Error]) -> dict[str, _Error]:
     errors = {}
     for row, own in pool.items():
         variance, freedom = pooled, df
-        if len(pool) > 1 and _chance(pool, row) < STANDING_OUT / own.df:
-            variance = (PRIOR * pooled + own.df * own.variance) / (PRIOR + own.df)
-            freedom = min(PRIOR + own.df, df)
+        if len(pool) > 1 and _chance(pool, row) < STANDING_OUT_LEVEL / own.df:
+            variance = (PRIOR_DF * pooled + own.df * own.variance) / (PRIOR_DF + own.df)
+            freedom = min(PRIOR_DF + own.df, df)
         errors[row] = _Error(variance, freedom, own.scale)
     return errors
 
 
-def _with_intervals(bare: Shift, error: _Error, critical: float) -> Shift:
+def _with_intervals(shift: Shift, error: _Error, critical: float) -> Shift:
     standard = math.sqrt(error.variance) * error.scale
     single, simultaneous = (
-        Interval(bare.estimate - c * standard, bare.estimate + c * standard)
+        Interval.around(shift.estimate, c * standard)
         for c in (single_value(error.df, LEVEL), critical)
     )
-    return Shift(bare.estimate, bare.n, bare.method, standard, error.df, single, simultaneous)
+    return Shift(shift.estimate, shift.n, shift.method, standard, error.df, single, simultaneous)

@@ -27,9 +27,6 @@ Floats = NDArray[np.float64]
 Score = Callable[[Floats], Floats]
 """From sums over sentences (..., C) to a score of the corpus (...)."""
 
-N_BLEU = 10
-N_CHRF = 18
-
 _BLEU_ORDERS = 4
 _CHRF_WEIGHT = 4.0  # beta²: recall counts twice as much as precision
 
@@ -104,7 +101,7 @@ def variance_of_sentences(differences: Floats) -> float:
 
 
 @dataclass(frozen=True)
-class Crossed:
+class CrossedError:
     """The error of a difference over new seeds and new sentences.
 
     Attributes:
@@ -117,7 +114,7 @@ class Crossed:
     df: float
 
 
-def crossed(standard_error: float, df: float, differences: Floats) -> Crossed:
+def crossed_error(standard_error: float, df: float, differences: Floats) -> CrossedError:
     """Add new sentences to the error that a difference has over seeds.
 
     Args:
@@ -129,12 +126,12 @@ def crossed(standard_error: float, df: float, differences: Floats) -> Crossed:
     shared = variance_of_sentences(differences)
     total = standard_error**2 + shared
     if shared == 0 or n_seeds < 2:
-        return Crossed(total**0.5, df)
+        return CrossedError(total**0.5, df)
     each, mean = _both_variances(differences)
     parts = mean * n_seeds / (n_seeds - 1), each / (n_seeds - 1)  # shared is their difference
     noise = standard_error**4 / df + sum(part**2 for part in parts) / (n_sentences - 1)
     # below 1 where the difference of the two parts is lost in their noise: no T has so few
-    return Crossed(total**0.5, max(1.0, total**2 / noise))
+    return CrossedError(total**0.5, max(1.0, total**2 / noise))
 
 
 def paired_influences(ours: Sequence[Floats], theirs: Sequence[Floats]) -> Floats:

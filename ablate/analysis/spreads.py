@@ -1,16 +1,16 @@
 """Rows whose runs spread more than those of the other rows, but not so much as to leave their pool.
 
-With a few seeds the spread of one row is hardly known, and the pooled error of a table is the best
-guess at it; but where the spreads of rows do differ, the pooled error is too small for the rows of
-large spread, and they make most of a table's false differences. So a row whose mean square within
+With few seeds the spread of one row is hardly known, and the pooled error of a table is its best
+estimate. Where the spreads of rows differ, however, the pooled error is too small for rows of large
+spread, which then cause most of a table's false differences. Therefore a row whose mean square
 stands out from the rest of the table has a variance between its own and the pooled one,
 
     (prior pooled² + df own²) / (prior + df)    with prior + df degrees of freedom,
 
 as in Smyth 2004, "Linear models and empirical Bayes methods", eq. 1, with a fixed prior. The error
 of its difference from the baseline has Satterthwaite's (1946) degrees of freedom. The pooled error
-itself keeps the row. Such rows' wider intervals leave some of the family's rate of errors to all
-(`slack`), so that where all spread alike the table's rate is what it says.
+still includes the row. Since these wider intervals err less often than they may, all constants are
+made smaller (`slack`): where all rows spread alike, 5% of the tables are wrong.
 
 R rows, the baseline first; K = R - 1.
 """
@@ -29,19 +29,19 @@ from ablate.analysis.two_way import TwoWay
 
 Floats = NDArray[np.float64]
 
-STANDING_OUT = 0.4
+STANDING_OUT_LEVEL = 0.4
 """A row stands out at this level over the degrees of freedom within it, by an F test.
 
-So where all spread alike, 20% of rows do with 3 seeds and 10% with 5. With few seeds a spread is
-hardly seen and the level must be high for tables of 25 rows to be as true as is promised; with more
-seeds a lower one is enough.
+Where all rows spread alike, 20% of them stand out with 3 seeds and 10% with 5. With few seeds the
+test has little power, so that the level must be high for tables of 25 rows to have no more false
+differences than promised; with more seeds a lower level is enough.
 """
 
-PRIOR = 1.0
+PRIOR_DF = 1.0
 """How many degrees of freedom the pooled variance is worth as a guess at that of one row.
 
-As many as two runs of the row itself. With a larger prior, tables whose rows' spreads differ as
-those of measured rows do would have more false differences than is promised (docs/statistics.md).
+As many as two runs of the row itself have. With more, tables whose rows' spreads differ as those of
+measured rows do would have more false differences than promised (docs/statistics.md).
 """
 
 SEEDS = (2, 3, 4, 5, 7, 10)
@@ -64,17 +64,13 @@ class Errors:
         standard: standard errors, (..., K); NaN where a difference is not estimable.
         df: their degrees of freedom, (..., K): the model's where no row stands out.
         stand_out: which rows stand out, the baseline included, (..., R).
+        are_wider: which differences have an error larger than the pooled one, (..., K).
     """
 
     standard: Floats
     df: Floats
     stand_out: NDArray[np.bool_]
-
-    @property
-    def are_wider(self) -> NDArray[np.bool_]:
-        """Which differences have an error larger than the pooled one, (..., K)."""
-        wider: NDArray[np.bool_] = self.stand_out[..., 1:] | self.stand_out[..., :1]
-        return wider
+    are_wider: NDArray[np.bool_]
 
 
 def errors(model: TwoWay, values: Floats) -> Errors:
@@ -86,8 +82,9 @@ def errors(model: TwoWay, values: Floats) -> Errors:
     """
     pooled = model.variance(values)[..., None]
     own, df, stand_out = _own(model, values, pooled)
-    variance = np.where(stand_out, (PRIOR * pooled + df * own) / (PRIOR + df), pooled)  # (..., R)
-    freedom = np.where(stand_out, np.minimum(PRIOR + df, model.df), model.df)
+    moderated = (PRIOR_DF * pooled + df * own) / (PRIOR_DF + df)
+    variance = np.where(stand_out, moderated, pooled)  # (..., R)
+    freedom = np.where(stand_out, np.minimum(PRIOR_DF + df, model.df), model.df)
     share = 1 / np.maximum(model.observed.sum(axis=1), 1)  # of a row's mean in the variance
     share = share[1:] / (share[1:] + share[0])
     ours, theirs = share * variance[..., 1:], (1 - share) * variance[..., :1]  # (..., K)
@@ -99,6 +96,7 @@ def errors(model: TwoWay, values: Floats) -> Errors:
         standard=np.sqrt(both * np.diag(model.covariance)),
         df=np.where(wider, np.minimum(satterthwaite, model.df), model.df),
         stand_out=stand_out,
+        are_wider=wider,
     )
 
 
@@ -106,10 +104,10 @@ def slack(n_rows: int, df: float) -> float:
     """Return how much of the family's rate of errors the wider intervals would leave unused.
 
     Where all rows spread alike, rows that stand out by chance have intervals that are wider than
-    need be, and fewer than 1 - level of the tables would be wrong. With all constants taken at
-    level ** slack, they are as many as is said. The values are simulated by
-    ``benchmarks/table_errors.py --slack`` for whole tables; between them it is interpolated in the
-    logarithm of the rows and in 1 over the degrees of freedom of a row, which at 0 leave no slack.
+    necessary, and fewer than 1 - level of the tables would be wrong. With all constants taken at
+    level ** slack, it is 1 - level of them. The values are simulated for whole tables by
+    ``benchmarks/table_errors.py --slack``. Between them the slack is interpolated linearly in the
+    logarithm of the number of rows and in 1 over the degrees of freedom of a row; at 0 it is 1.
 
     Args:
         n_rows: K.
@@ -133,4 +131,4 @@ def _own(model: TwoWay, values: Floats, pooled: Floats) -> tuple[Floats, Any, An
     # the model's sum of squares is that within the row and that of the rest
     own = pooled * model.df * known / np.maximum(rest + known * df, 1)
     own = np.where(infinite, pooled * model.df / least, own)
-    return own, df, infinite | (chances < STANDING_OUT / least)
+    return own, df, infinite | (chances < STANDING_OUT_LEVEL / least)

@@ -1,4 +1,4 @@
-"""One quantity over seeds: its mean, its spread, and its difference from another, seed by seed."""
+"""One quantity over seeds: its mean, its spread, and its paired differences from another."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ class Interval:
 
     low: float
     high: float
+
+    @classmethod
+    def around(cls, estimate: float, half: float) -> Interval:
+        """Return estimate ± half."""
+        return cls(estimate - half, estimate + half)
 
 
 @dataclass(frozen=True)
@@ -54,9 +59,6 @@ class Estimate:
         return math.sqrt(squares / (self.n - 1))
 
 
-def paired(ours: Estimate, theirs: Estimate) -> Estimate | None:
-    """Return ``ours - theirs`` seed by seed, over the seeds that both have; None without any."""
-    common = sorted(ours.values.keys() & theirs.values.keys())
-    if not common:
-        return None
-    return Estimate({seed: ours.values[seed] - theirs.values[seed] for seed in common})
+def paired_differences(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
+    """Return ``ours - theirs`` by seed, over the seeds that both have, in ascending order."""
+    return {seed: ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())}

@@ -6,13 +6,14 @@ Metrics are named as they are nested in a record: ``test.test2016.bleu``, ``dev.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ablate.analysis.rounds import Rounds, comparable, rounds_of
 from ablate.analysis.speeds import Speed, compare_speeds
 from ablate.analysis.statistics import Estimate
+from ablate.record import numbers
 
 Record = Mapping[str, Any]
 Records = Mapping[tuple[str, int], Record]
@@ -96,22 +97,13 @@ def _metrics(by_seed: Mapping[int, Record]) -> dict[str, Estimate]:
     for seed, record in by_seed.items():
         sections = _COST + (_QUALITY if record["status"] == "done" else ())
         for section in sections:
-            for name, value in _numbers(section, record.get(section)):
+            for name, value in numbers(record.get(section), section):
                 values.setdefault(name, {})[seed] = value
     per_token = values.get("flops.train_per_target_token", {})
     tokens = values.get("train.target_tokens", {})
     if both := {seed: per_token[seed] * tokens[seed] for seed in per_token if seed in tokens}:
         values[TRAIN_FLOPS] = both
     return {name: Estimate(by_seed) for name, by_seed in values.items()}
-
-
-def _numbers(name: str, value: object) -> Iterator[tuple[str, float]]:
-    """Yield every number at or below ``value``, with its dotted name; booleans are none."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _numbers(f"{name}.{key}", inner)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield name, float(value)
 
 
 def _speeds(

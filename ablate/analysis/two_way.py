@@ -44,14 +44,14 @@ class TwoWay:
         information = np.diag(cells.sum(axis=1)) - self._per_seed @ cells.T  # (R, R)
         self._solution = _inverse(information)
         contrasts = np.eye(len(cells))[1:] - np.eye(len(cells))[0]  # (K, R)
-        reached = contrasts @ self._solution @ information
-        self.is_estimable: Mask = np.isclose(reached, contrasts, atol=1e-8).all(axis=1)
+        estimable = contrasts @ self._solution @ information
+        self.is_estimable: Mask = np.isclose(estimable, contrasts, atol=1e-8).all(axis=1)
         self.covariance: Floats = contrasts @ self._solution @ contrasts.T
         self.covariance[~self.is_estimable] = np.nan
         self.covariance[:, ~self.is_estimable] = np.nan
         rank = _rank(information) + int(cells.any(axis=0).sum())
         self.df = int(cells.sum()) - rank
-        self._departures: list[tuple[Floats, int]] | None = None
+        self._blocks: list[tuple[Floats, int]] | None = None
 
     def differences(self, values: Floats) -> Floats:
         """Return every row's estimated difference from the baseline.
@@ -62,12 +62,12 @@ class TwoWay:
         Returns:
             (..., K); NaN where a difference is not estimable.
         """
-        effects = self._effects(self._known(values))
+        effects = self._effects(self._zero_filled(values))
         return np.where(self.is_estimable, effects[..., 1:] - effects[..., :1], np.nan)
 
     def residuals(self, values: Floats) -> Floats:
         """Return what the model leaves of ``values`` (..., R, S); 0 where nothing is observed."""
-        known = self._known(values)
+        known = self._zero_filled(values)
         rest = known - self._effects(known)[..., :, None] * self.observed
         seeds = (rest * self._per_seed).sum(axis=-2, keepdims=True)
         return (rest - seeds) * self.observed
@@ -80,7 +80,7 @@ class TwoWay:
         squares = (self.residuals(values) ** 2).sum(axis=(-2, -1))
         if self.df == 0:
             return np.full(squares.shape, np.nan)
-        size = np.abs(self._known(values)).max(axis=(-2, -1), initial=0.0)
+        size = np.abs(self._zero_filled(values)).max(axis=(-2, -1), initial=0.0)
         return np.where(squares > (_ROUNDING * size) ** 2, squares / self.df, 0.0)
 
     def departures(self, values: Floats) -> tuple[Floats, NDArray[np.int64]]:
@@ -100,9 +100,9 @@ class TwoWay:
         residuals, variance = self.residuals(values), self.variance(values)
         variance = np.where(variance > 0, variance, np.nan)
         ratios = np.full(residuals.shape[:-1], np.nan)
-        if self._departures is None:
-            self._departures = self._leverages()
-        for row, (inverse, df) in enumerate(self._departures):
+        if self._blocks is None:
+            self._blocks = self._row_blocks()
+        for row, (inverse, df) in enumerate(self._blocks):
             own = residuals[..., row, :][..., self.observed[row]]
             within = np.einsum("...s,st,...t->...", own, inverse, own)
             if df == 0 or df == self.df:
@@ -110,9 +110,9 @@ class TwoWay:
             rest = np.maximum(variance * self.df - within, 0.0) / (self.df - df)
             with np.errstate(divide="ignore", invalid="ignore"):
                 ratios[..., row] = (within / df) / rest
-        return ratios, np.array([df for _, df in self._departures])
+        return ratios, np.array([df for _, df in self._blocks])
 
-    def _known(self, values: Floats) -> Floats:
+    def _zero_filled(self, values: Floats) -> Floats:
         return np.where(self.observed, values, 0.0)
 
     def _effects(self, known: Floats) -> Floats:
@@ -121,7 +121,7 @@ class TwoWay:
         adjusted = ((known - seeds) * self.observed).sum(axis=-1)
         return adjusted @ self._solution
 
-    def _leverages(self) -> list[tuple[Floats, int]]:
+    def _row_blocks(self) -> list[tuple[Floats, int]]:
         """Return of every row the inverse of its block of I - H, and the rank of that block."""
         rows, seeds = np.nonzero(self.observed)
         model = np.concatenate(

@@ -1,4 +1,4 @@
-"""Numbers and lists as the sentences of a gate say them."""
+"""Numbers and lists in the sentences of gates and footnotes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def decimals(scale: float) -> int:
 
 
 def number(value: float, scale: float, sign: str = "") -> str:
-    """Write a number with as many decimals as matter.
+    """Write a number with as many decimals as its comparison needs.
 
     Args:
         value: the number.
-        scale: the size of what it is compared with; 0 if it must be the very same.
-        sign: ``+`` for a difference, to say a plus too.
+        scale: the size of what it is compared with; 0 if both must be equal.
+        sign: ``+`` for a difference, so that a positive one has a plus.
     """
     return f"{value:{sign}.10g}" if scale == 0 else f"{value:{sign}.{decimals(scale)}f}"
 
@@ -38,5 +38,5 @@ def listed(items: Iterable[object]) -> str:
 
 def seeds_named(seeds: Iterable[int]) -> str:
     """Write ``seed 1`` or ``seeds 1, 2, 3``."""
-    known = list(seeds)
-    return f"{'seed' if len(known) == 1 else 'seeds'} {listed(known)}"
+    numbers = list(seeds)
+    return f"{'seed' if len(numbers) == 1 else 'seeds'} {listed(numbers)}"

@@ -16,8 +16,7 @@ from ablate.api.costs import N_PAIRS, N_TOKENS, STATED
 from ablate.api.listing import OptionListing, PartListing
 from ablate.config import BASELINE
 from ablate.report.changes import format_value
-from ablate.report.numbers import listed as and_list
-from ablate.report.numbers import number, signed
+from ablate.report.numbers import and_list, number, signed
 
 _SCOPE = (
     "of a training step, forward and backward, per target token; of matrix products alone, on a "

@@ -31,7 +31,7 @@ from ablate.api import (
 )
 from ablate.cli import catalogue
 from ablate.report.changes import format_value
-from ablate.report.compared import format_of
+from ablate.report.compared import FORMATS
 from ablate.runner.display import format_duration
 from ablate.store import write_whole
 from ablate.wording import counted
@@ -64,7 +64,7 @@ def compared(
     content: Compared, form: str | None = None, output: Path | None = None, *, is_wide: bool = False
 ) -> None:
     """Print a comparison, or write it to a file, in the format of its suffix."""
-    form = form or ("terminal" if output is None else format_of(output))
+    form = form or ("terminal" if output is None else report.format_of(output, FORMATS))
     _out(functools.partial(content.text, form), output, is_wide=is_wide)
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ablate.hashing import sha256_of_text
+from ablate.record import leaves, numbers
 
 _FINAL = ("params", "flops", "train", "speed", "memory", "dev", "test")
-_PER_ROUND_OR_PART = ("rounds", "earlier", "by_part")
+_PER_ROUND_OR_PART = {"rounds", "earlier", "by_part"}
 
 Parameter = str | int | float | bool
 
@@ -110,21 +111,16 @@ def exported_run(
         OSError: if the curve cannot be read.
         ValueError: if the curve holds what is no number.
     """
-    final = dict(_numbers({key: record.get(key) for key in _FINAL}))
-    parameters = dict(_flat(record.get("spec", {})))
+    final = {
+        path: value
+        for path, value in numbers({key: record.get(key) for key in _FINAL})
+        if _PER_ROUND_OR_PART.isdisjoint(path.split("."))
+    }
+    parameters = {path: _parameter(value) for path, value in leaves(record.get("spec", {}))}
     curve = tuple(_points(curve_file)) if curve_file.is_file() else ()
     started = datetime.fromisoformat(record["started"]).timestamp() if "started" in record else 0.0
-    return ExportedRun(
-        experiment,
-        row,
-        record["seed"],
-        record["hash"],
-        record["status"],
-        started,
-        parameters,
-        curve,
-        final,
-    )
+    run = record["seed"], record["hash"], record["status"]
+    return ExportedRun(experiment, row, *run, started, parameters, curve, final)
 
 
 def _points(file: Path) -> Iterator[CurvePoint]:
@@ -135,18 +131,5 @@ def _points(file: Path) -> Iterator[CurvePoint]:
             yield CurvePoint(step, values.pop("seconds", 0.0), values)
 
 
-def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            if key not in _PER_ROUND_OR_PART:
-                yield from _numbers(inner, f"{path}.{key}" if path else key)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield path, float(value)
-
-
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Parameter]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _flat(inner, f"{path}.{key}" if path else key)
-    else:
-        yield path, value if isinstance(value, str | int | float | bool) else json.dumps(value)
+def _parameter(value: Any) -> Parameter:
+    return value if isinstance(value, str | int | float | bool) else json.dumps(value)

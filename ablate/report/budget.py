@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ablate.analysis import TRAIN_FLOPS, Summary
-from ablate.report.numbers import TIMES, listed, number
+from ablate.report.numbers import TIMES, and_list, number
 
 STEPS, TOKENS = "train.steps", "train.target_tokens"
 BEYOND = "¶"
@@ -43,7 +43,7 @@ def budget(rows: Sequence[Summary]) -> str:
     """Return one line about what the rows had to train with; nothing if nothing is known."""
     known = [metric for metric in _NAMES if list(_ratios(rows, metric))]
     equal = [_NAMES[metric] for metric in known if not differs(rows, metric)]
-    parts = [f"equal {listed(equal)}"] if equal else []
+    parts = [f"equal {and_list(equal)}"] if equal else []
     for metric in known:
         if differs(rows, metric):
             times = list(_ratios(rows, metric))

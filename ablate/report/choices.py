@@ -9,7 +9,7 @@ from ablate.config import Experiment, Match, Row, Tune
 from ablate.report.budget import ratio
 from ablate.report.cells import Footnote
 from ablate.report.changes import format_value, labels
-from ablate.report.numbers import TIMES, listed, percent
+from ablate.report.numbers import TIMES, and_list, percent
 from ablate.wording import counted
 
 _METRICS = {"params": "params.total", "flops": TRAIN_FLOPS}
@@ -33,10 +33,10 @@ def _matched(experiment: Experiment, match: Match) -> str:
     measured = ", measured by turns with the baseline" if match.on == "time" else ""
     text = (
         f"{match.what} equal the baseline's within {_share(match.tolerance)}{measured}: "
-        f"{match.via} was solved for in {listed(solved) if solved else 'no row'}"
+        f"{match.via} was solved for in {and_list(solved) if solved else 'no row'}"
     )
     text += "; all other rows are within it as they are" if len(solved) < len(rows) else ""
-    return f"{text}; not matched: {listed(others)}" if others else text
+    return f"{text}; not matched: {and_list(others)}" if others else text
 
 
 def _beyond(experiment: Experiment, match: Match, summaries: Sequence[Summary]) -> Iterator[str]:
@@ -57,7 +57,7 @@ def _tuned(experiment: Experiment, tune: Tune) -> Iterator[Footnote]:
         for name, axis in zip(names, values.values(), strict=True)
     )
     candidates = counted(tune.n_candidates, "candidate")
-    seeds = f"{counted(len(tune.seeds), 'seed')} ({listed([str(seed) for seed in tune.seeds])})"
+    seeds = f"{counted(len(tune.seeds), 'seed')} ({and_list([str(seed) for seed in tune.seeds])})"
     n_runs = counted(tune.n_candidates * len(tune.seeds), "run")
     text = (
         f"{grid}, the lowest mean NLL on dev for each row by itself, the baseline included: "
@@ -65,7 +65,7 @@ def _tuned(experiment: Experiment, tune: Tune) -> Iterator[Footnote]:
         "the table"
     )
     missing = [row.name for row in experiment.rows if set(row.pending) & set(tune.axes)]
-    yield Footnote("tuned", text + (f"; not done yet: {listed(missing)}" if missing else ""))
+    yield Footnote("tuned", text + (f"; not done yet: {and_list(missing)}" if missing else ""))
     edges = [
         f"{name}: {', '.join(rows)}"
         for name, (path, axis) in zip(names, values.items(), strict=True)

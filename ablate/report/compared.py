@@ -7,7 +7,6 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from ablate.analysis import Summary, Verdict, higher_is_better, verdict
@@ -17,13 +16,12 @@ from ablate.errors import SpecError
 from ablate.report.cells import NOTHING, Cell, Column, Footnote, Line, Table
 from ablate.report.changes import format_value
 from ablate.report.measures import BLEU_DECIMALS, LOSS_DECIMALS
-from ablate.report.numbers import TIMES, listed, number, percent, signed
+from ablate.report.numbers import TIMES, and_list, number, percent, signed
 from ablate.report.render import render
 from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED
 from ablate.wording import counted, no_such
 
 FORMATS = ("terminal", "markdown", "csv", "json")
-_SUFFIXES = {".txt": "terminal", ".md": "markdown", ".csv": "csv", ".json": "json"}
 
 Match = Literal["spec", "changes", "name"]
 Outcome = Verdict | Literal["equal"]
@@ -256,9 +254,9 @@ class Compared:
             notes.append(Footnote("speed", text))
         for way, words in (("changes", "what they change"), ("name", "their names alone")):
             names = [row.name for row in self.rows if row.matched_by == way]
-            notes += [Footnote("matched", f"{listed(names)}: by {words}")] if names else []
+            notes += [Footnote("matched", f"{and_list(names)}: by {words}")] if names else []
         for label, alone in zip(self.labels, self.unmatched, strict=True):
-            notes += [Footnote(f"only in {label}", listed(alone))] if alone else []
+            notes += [Footnote(f"only in {label}", and_list(alone))] if alone else []
         return [*notes, *self._outcome_notes(), *self._spec_notes(), *self._provenance_notes()]
 
     def _outcome_notes(self) -> Iterator[Footnote]:
@@ -274,7 +272,7 @@ class Compared:
             if label not in same:
                 yield Footnote(label, f"{before} → {after}")
         if same:
-            yield Footnote("the same", listed(same))
+            yield Footnote("the same", and_list(same))
 
     def _spec_notes(self) -> list[Footnote]:
         """Return what differs in the specs: what all rows share, once."""
@@ -298,7 +296,9 @@ class Compared:
             "equal": "equal to the last bit",
             "without": "without an interval",
         }
-        parts = [f"{listed(by_outcome[k])}: {text}" for k, text in words.items() if k in by_outcome]
+        parts = [
+            f"{and_list(by_outcome[k])}: {text}" for k, text in words.items() if k in by_outcome
+        ]
         return f"By BLEU on {test_set}, {'; '.join(parts)}."
 
     def _examples(self, form: str) -> str:
@@ -351,14 +351,3 @@ def _spec_text(spec: Mapping[str, tuple[Any, Any]]) -> str:
         f"{path}: {format_value(before)} → {format_value(after)}"
         for path, (before, after) in spec.items()
     )
-
-
-def format_of(path: Path) -> str:
-    """Return the format that the suffix of a file stands for.
-
-    Raises:
-        SpecError: if it stands for none.
-    """
-    if path.suffix.lower() not in _SUFFIXES:
-        raise SpecError(f"{path}: the suffix stands for no format; known: {', '.join(_SUFFIXES)}")
-    return _SUFFIXES[path.suffix.lower()]

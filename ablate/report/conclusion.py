@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ablate.analysis import Verdict
-from ablate.report.numbers import listed
+from ablate.report.numbers import and_list
 from ablate.report.results import Results
 from ablate.wording import counted
 
@@ -82,4 +82,4 @@ def _listed(names: Sequence[str]) -> str:
     """Write ``a``, ``a and b``, ``a, b and c``, or of many the first and how many more."""
     if len(names) > _MOST_NAMES:
         names = [*names[: _MOST_NAMES - 1], f"{len(names) - _MOST_NAMES + 1} more"]
-    return listed(names)
+    return and_list(names)

@@ -1,10 +1,11 @@
-"""Remarks on rows that were not executed as was asked for, because that failed."""
+"""Remarks on rows that were not executed as requested, because that failed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ablate.analysis import Record, Records
+from ablate.analysis.wording import seeds_named
 from ablate.report.cells import Footnote
 
 
@@ -16,12 +17,7 @@ def execution(records: Records) -> Iterator[Footnote]:
             if text := describe(record):
                 rows.setdefault((row, text), []).append(seed)
         for (row, text), seeds in rows.items():
-            yield Footnote(_label(row, seeds), text)
-
-
-def _label(row: str, seeds: list[int]) -> str:
-    """Return the name of some runs of a row, as labels of footnotes have it."""
-    return f"{row}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+            yield Footnote(f"{row}, {seeds_named(seeds)}", text)
 
 
 def _micro_batching(record: Record) -> str:

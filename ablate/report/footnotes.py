@@ -1,12 +1,12 @@
-"""What stands under the table: all that one must know to trust a number in it, or to repeat it."""
+"""The footnotes of a table: what a reader needs to trust its numbers, or to repeat them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 from ablate.analysis import Record, Records, Summary
+from ablate.analysis.wording import listed, seeds_named
 from ablate.report.budget import budget
 from ablate.report.cells import Footnote
 from ablate.report.execution import execution
@@ -15,7 +15,7 @@ from ablate.report.measures import DIVERGED, PARTIAL
 from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, Results
 from ablate.wording import counted
 
-_MOST_REASON = 300  # characters of an error message that a footnote has room for
+_MOST_CHARACTERS = 300  # of an error message
 
 
 def footnotes(results: Results, choices: Iterable[Footnote] = ()) -> Iterator[Footnote]:
@@ -23,7 +23,7 @@ def footnotes(results: Results, choices: Iterable[Footnote] = ()) -> Iterator[Fo
 
     Args:
         results: of the experiment.
-        choices: how the values were chosen that the file does not give.
+        choices: on the values that were matched or tuned.
     """
     summaries = results.summaries
     yield from intervals(results)
@@ -34,7 +34,7 @@ def footnotes(results: Results, choices: Iterable[Footnote] = ()) -> Iterator[Fo
     yield from _partial(summaries)
     yield from _reasons(summaries)
     yield from execution(results.records)
-    yield Footnote("seed" if len(results.seeds) == 1 else "seeds", _list(results.seeds))
+    yield Footnote("seed" if len(results.seeds) == 1 else "seeds", listed(results.seeds))
     yield from _signatures(results.records)
     if results.published:
         yield Footnote("published", results.published.source)
@@ -47,7 +47,7 @@ def footnotes(results: Results, choices: Iterable[Footnote] = ()) -> Iterator[Fo
 def _partial(summaries: Sequence[Summary]) -> Iterator[Footnote]:
     some = [summary for summary in summaries if not summary.is_complete and summary.count("done")]
     if some:
-        of_rows = "; ".join(f"{summary.name}: {_list(_done(summary))}" for summary in some)
+        of_rows = "; ".join(f"{summary.name}: {listed(_done(summary))}" for summary in some)
         differences = ""
         if any(not summary.count("diverged") for summary in some):
             differences = (
@@ -62,10 +62,10 @@ def _partial(summaries: Sequence[Summary]) -> Iterator[Footnote]:
     if diverged:
         yield Footnote(
             DIVERGED,
-            f"{_list(diverged)}: a row with diverged seeds has no interval, for the seeds that did "
-            "not diverge are a selection. A difference in BLEU counts a divergence as 0, be it the "
-            "row's or the baseline's, and the verdict is how many seeds the row won of those that "
-            "both have.",
+            f"{listed(diverged)}: a row with diverged seeds has no interval, for the seeds that "
+            "did not diverge are a selection. A difference in BLEU counts a divergence as 0, be it "
+            "the row's or the baseline's, and the verdict is how many seeds the row won of those "
+            "that both have.",
         )
     missing = [f"{s.name}: {s.count('missing')}" for s in summaries if s.count("missing")]
     if missing:
@@ -79,8 +79,8 @@ def _reasons(summaries: Sequence[Summary]) -> Iterator[Footnote]:
             reasons.setdefault((summary.outcomes[seed], reason), []).append(seed)
         for (status, reason), seeds in reasons.items():
             word = "out of memory" if status == "oom" else status
-            where = f"seed{'s' if len(seeds) > 1 else ''} {_list(seeds)}"
-            yield Footnote(f"{summary.name}, {where}", f"{word}: {_short(reason)}")
+            label = f"{summary.name}, {seeds_named(seeds)}"
+            yield Footnote(label, f"{word}: {_shortened(reason)}")
 
 
 def _signatures(records: Records) -> Iterator[Footnote]:
@@ -99,8 +99,8 @@ def _signatures(records: Records) -> Iterator[Footnote]:
 
 def provenance(records: Records) -> Iterator[Footnote]:
     """Yield where the numbers of some records come from."""
-    for label, tell in PROVENANCE.items():
-        if text := _counted_texts(records, tell):
+    for label, describe in PROVENANCE.items():
+        if text := _counted_texts(records, describe):
             yield Footnote(label, text)
 
 
@@ -120,14 +120,16 @@ def _columns(results: Results) -> Iterator[Footnote]:
         )
     if texts:
         yield Footnote("columns", "; ".join(texts))
-    apart = [
+    without_ratio = [
         row.name
         for row in summaries[1:]
         if TRAIN_SPEED in row.speeds and row.speeds[TRAIN_SPEED].ratio is None
     ]
-    if apart and TRAIN_SPEED in results.baseline.metrics:
+    if without_ratio and TRAIN_SPEED in results.baseline.metrics:
         text = "not measured by turns with the baseline, but when the machine may have been faster"
-        yield Footnote("speed", f"{_list(apart)}: {text} or slower, so that there is no ratio")
+        yield Footnote(
+            "speed", f"{listed(without_ratio)}: {text} or slower, so that there is no ratio"
+        )
 
 
 def _speeds(baseline: Summary) -> str:
@@ -147,9 +149,9 @@ def _corpus(record: Record) -> str:
     if not corpus:
         return ""
     text = f"{corpus['name']}, {corpus['src']} → {corpus['tgt']}"
-    n_train, print_ = corpus.get("n_train"), corpus.get("fingerprint")
+    n_train, fingerprint = corpus.get("n_train"), corpus.get("fingerprint")
     text += f", {counted(n_train, 'training pair')}" if n_train else ""
-    return text + (f", content {print_[:12]}" if print_ else "")
+    return text + (f", content {fingerprint[:12]}" if fingerprint else "")
 
 
 def _notes(record: Record) -> str:
@@ -160,17 +162,17 @@ def _tokenizer(record: Record) -> str:
     tokenizer = record.get("tokenizer")
     if not tokenizer:
         return ""
-    chosen = record.get("spec", {}).get("tokenizer", {}).get("name", "")
+    name = record.get("spec", {}).get("tokenizer", {}).get("name", "")
     sizes = f"{tokenizer['n_src']:,} source and {tokenizer['n_tgt']:,} target entries"
-    return f"{f'{chosen}, ' if chosen else ''}{sizes}, content {tokenizer['fingerprint'][:12]}"
+    return f"{f'{name}, ' if name else ''}{sizes}, content {tokenizer['fingerprint'][:12]}"
 
 
 def _hardware(record: Record) -> str:
     hardware = record.get("hardware")
     if not hardware:
         return ""
-    named = hardware.get("device_name") or hardware.get("cpu") or ""
-    words = [hardware.get("device", ""), named if named != hardware.get("device") else ""]
+    name = hardware.get("device_name") or hardware.get("cpu") or ""
+    words = [hardware.get("device", ""), name if name != hardware.get("device") else ""]
     if hardware.get("device") != "cpu" and hardware.get("cpu"):
         words.append(f"host {hardware['cpu']}")
     if hardware.get("threads"):
@@ -188,8 +190,8 @@ def _software(record: Record) -> str:
     engine = f"{record['engine']} engine" if record.get("engine") else ""
     if record.get("engine_note"):
         engine += f" ({record['engine_note']})"
-    how = ", ".join(word for word in (engine, precision) if word)
-    return "; ".join(text for text in (versions, how) if text)
+    details = ", ".join(word for word in (engine, precision) if word)
+    return "; ".join(text for text in (versions, details) if text)
 
 
 def _commit(record: Record) -> str:
@@ -200,9 +202,9 @@ def _commit(record: Record) -> str:
     return f"{git['commit'][:12]}{dirty}"
 
 
-def _counted_texts(records: Records, tell: Callable[[Record], str]) -> str:
-    """Return what ``tell`` says of the records; where they differ, how many say what."""
-    texts = Counter(text for record in records.values() if (text := tell(record)))
+def _counted_texts(records: Records, describe: Callable[[Record], str]) -> str:
+    """Return the description of the records; where these differ, each with its number of runs."""
+    texts = Counter(text for record in records.values() if (text := describe(record)))
     if len(texts) <= 1:
         return "".join(texts)
     return "; ".join(f"{text} ({counted(n, 'run')})" for text, n in texts.items())
@@ -212,13 +214,9 @@ def _done(summary: Summary) -> list[int]:
     return [seed for seed, status in summary.outcomes.items() if status == "done"]
 
 
-def _list(items: Sequence[Any]) -> str:
-    return ", ".join(map(str, items))
-
-
-def _short(reason: str) -> str:
+def _shortened(reason: str) -> str:
     line = " ".join(reason.split())
-    return line if len(line) <= _MOST_REASON else f"{line[:_MOST_REASON]} …"
+    return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]} …"
 
 
 PROVENANCE: dict[str, Callable[[Record], str]] = {
@@ -229,4 +227,4 @@ PROVENANCE: dict[str, Callable[[Record], str]] = {
     "software": _software,
     "commit": _commit,
 }
-"""What a record says of each, by the label of the footnote."""
+"""Functions that describe where a record comes from, by the label of the footnote."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ablate.analysis import Comparison
-from ablate.analysis.spreads import STANDING_OUT
+from ablate.analysis.spreads import STANDING_OUT_LEVEL
 from ablate.report.cells import Footnote
 from ablate.report.measures import APART, BLEU_DECIMALS, LOSS_DECIMALS
 from ablate.report.numbers import number
@@ -91,11 +91,12 @@ def _apart(results: Results, compared: Comparison) -> Iterator[Footnote]:
     comparisons = (results.comparison(metric) for metric in (results.loss, *results.bleu_metrics))
     differences = (d for each in comparisons if each for d in each.differences.values())
     if any(each.method == "moderated" for each in differences):
+        level = STANDING_OUT_LEVEL / (len(results.seeds) - 1)
         marked = "other marked intervals" if texts else "marked intervals"
         texts.append(
             f"{marked} are wider: in that column the spread over seeds of the row, or of the "
-            f"baseline, stands out (F test at {STANDING_OUT / (len(results.seeds) - 1):.2g}), so "
-            "that its own variance counts beside the pooled one"
+            f"baseline, stands out (F test at {level:.2g}), so that its own variance counts beside "
+            "the pooled one"
         )
     if texts:
         yield Footnote(APART, f"{'; '.join(texts)}.")

@@ -42,7 +42,7 @@ def decimals_of(values: Iterable[float]) -> int:
     return max((len(text) for text in decimals if text != "0"), default=0)
 
 
-def listed(items: Sequence[str]) -> str:
+def and_list(items: Sequence[str]) -> str:
     """Write ``a``, ``a and b`` or ``a, b and c``."""
     *others, last = items
     return f"{', '.join(others)} and {last}" if others else last

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ablate.errors import SpecError
@@ -49,13 +49,13 @@ def format_class(name: str) -> type[TableFormat]:
     return FORMATS[name]
 
 
-def format_of(path: Path) -> str:
-    """Return the format that the suffix of a file stands for.
+def format_of(path: Path, names: Iterable[str] = FORMATS) -> str:
+    """Return which format of these ``names`` the suffix of a file stands for.
 
     Raises:
         SpecError: if it stands for none.
     """
-    by_suffix = {cls.suffix: name for name, cls in FORMATS.items() if cls.suffix}
+    by_suffix = {FORMATS[name].suffix: name for name in names if FORMATS[name].suffix}
     if path.suffix.lower() not in by_suffix:
         known = ", ".join(by_suffix)
         raise SpecError(f"{path}: the suffix stands for no format; known: {known}; or say --format")

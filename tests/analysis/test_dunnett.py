@@ -118,24 +118,24 @@ def test_constants_of_tables_with_missing_cells_are_conservative(
 
 
 def test_an_adjusted_p_is_5_percent_just_at_the_constant() -> None:
-    family = Family((BALANCED,) * 4, 8, n_apart=1)
+    family = Family((BALANCED,) * 4, 8, n_separate=1)
     assert family.critical is not None
     assert family.p(family.critical) == pytest.approx(0.05, abs=1e-6)
-    assert family.p_apart(family.critical_apart(2), 2) == pytest.approx(0.05, abs=1e-6)
+    assert family.p_separate(family.critical_separate(2), 2) == pytest.approx(0.05, abs=1e-6)
     assert family.p(0.0) == 1
     assert family.p(math.inf) == pytest.approx(0, abs=1e-9)
-    assert family.p_apart(math.inf, 2) == pytest.approx(0, abs=1e-9)
+    assert family.p_separate(math.inf, 2) == pytest.approx(0, abs=1e-9)
 
 
 def test_a_comparison_apart_has_a_family_without_a_shared_error_too() -> None:
-    family = Family((), 0, n_apart=3)
+    family = Family((), 0, n_separate=3)
     assert family.critical is None
-    assert family.critical_apart(4) == pytest.approx(sidak_value(3, 4))
-    assert family.p_apart(family.critical_apart(4), 4) == pytest.approx(0.05)
+    assert family.critical_separate(4) == pytest.approx(sidak_value(3, 4))
+    assert family.p_separate(family.critical_separate(4), 4) == pytest.approx(0.05)
 
 
 def test_a_comparison_apart_makes_the_constant_larger() -> None:
-    alone, with_one = Family((BALANCED,) * 4, 8), Family((BALANCED,) * 4, 8, n_apart=1)
+    alone, with_one = Family((BALANCED,) * 4, 8), Family((BALANCED,) * 4, 8, n_separate=1)
     assert alone.critical is not None
     assert with_one.critical is not None
     assert alone.critical < with_one.critical < critical_value([0.0] * 5, 8)

@@ -13,7 +13,7 @@ from sacrebleu.metrics.chrf import CHRF
 from ablate.analysis.sentences import (
     bleu,
     chrf,
-    crossed,
+    crossed_error,
     influences,
     paired_influences,
     ratio,
@@ -110,7 +110,7 @@ def test_sentences_that_all_seeds_see_alike_add_their_variance() -> None:
     rng = np.random.default_rng(5)
     differences = draws(rng, 5, 200, 0.0, 3.0, 0.0)
     centred = differences - differences.mean(axis=1, keepdims=True)
-    both = crossed(0.5, 16, centred)
+    both = crossed_error(0.5, 16, centred)
     of_sentences = centred[0].var(ddof=1) / 200
     assert both.standard_error**2 == pytest.approx(0.25 + of_sentences)
     assert both.df > 16
@@ -119,8 +119,8 @@ def test_sentences_that_all_seeds_see_alike_add_their_variance() -> None:
 def test_sentences_that_every_seed_sees_anew_add_nothing() -> None:
     rng = np.random.default_rng(6)
     differences = draws(rng, 5, 200, 0.0, 0.0, 3.0)
-    zero_or_less = [crossed(0.5, 16, draws(rng, 5, 200, 0.0, 0.0, 3.0)) for _ in range(40)]
-    assert crossed(0.5, 16, differences).standard_error >= 0.5
+    zero_or_less = [crossed_error(0.5, 16, draws(rng, 5, 200, 0.0, 0.0, 3.0)) for _ in range(40)]
+    assert crossed_error(0.5, 16, differences).standard_error >= 0.5
     alone = [both for both in zero_or_less if both.standard_error == 0.5]
     assert 10 < len(alone) < 30  # the estimate is below 0 half the time
     assert {both.df for both in alone} == {16}
@@ -139,6 +139,6 @@ def test_influences_are_paired_by_seed() -> None:
 
 def test_what_is_lost_in_noise_has_one_degree_of_freedom() -> None:
     draw = np.random.default_rng(0)
-    actual = [crossed(1e-6, 8.0, draw.normal(0, 50, (5, 300))) for _ in range(50)]
+    actual = [crossed_error(1e-6, 8.0, draw.normal(0, 50, (5, 300))) for _ in range(50)]
     assert min(each.df for each in actual) >= 1
     assert any(each.df == 1 for each in actual)

@@ -7,7 +7,7 @@ import pytest
 from scipy import special
 
 from ablate.analysis.dunnett import Family
-from ablate.analysis.spreads import PRIOR, STANDING_OUT, errors, slack
+from ablate.analysis.spreads import PRIOR_DF, STANDING_OUT_LEVEL, errors, slack
 from ablate.analysis.two_way import two_way
 
 RNG = np.random.default_rng(7)
@@ -22,7 +22,7 @@ def tables(n: int, rows: int, seeds: int, *spreads: float) -> np.ndarray:
 @pytest.mark.parametrize(("rows", "seeds"), [(5, 3), (16, 3), (26, 5)])
 def test_as_many_rows_stand_out_by_chance_as_the_level_says(rows: int, seeds: int) -> None:
     actual = errors(two_way(np.ones((rows, seeds), bool)), tables(2000, rows, seeds))
-    assert actual.stand_out.mean() == pytest.approx(STANDING_OUT / (seeds - 1), abs=0.015)
+    assert actual.stand_out.mean() == pytest.approx(STANDING_OUT_LEVEL / (seeds - 1), abs=0.015)
 
 
 def test_without_any_the_error_is_the_pooled_one() -> None:
@@ -47,9 +47,9 @@ def test_the_variance_lies_between_the_rows_own_and_the_pooled_one() -> None:
     pooled = float(model.variance(values))
     assert own > pooled
     df = n_seeds - 1
-    ours = (PRIOR * pooled + df * own) / (PRIOR + df)
+    ours = (PRIOR_DF * pooled + df * own) / (PRIOR_DF + df)
     assert actual.standard[0] ** 2 == pytest.approx((ours + pooled) / n_seeds)
-    satterthwaite = (ours + pooled) ** 2 / (ours**2 / (PRIOR + df) + pooled**2 / model.df)
+    satterthwaite = (ours + pooled) ** 2 / (ours**2 / (PRIOR_DF + df) + pooled**2 / model.df)
     assert actual.df[0] == pytest.approx(min(satterthwaite, model.df))
 
 
@@ -80,10 +80,10 @@ def test_of_tables_whose_rows_spread_alike_5_percent_are_wrong(rows: int, seeds:
     family = Family((0.5**0.5,) * k, model.df, slack=slack(k, model.df))
     assert family.critical is not None
     rarely = special.stdtr(model.df, -family.critical)
-    critical = -special.stdtrit(actual.df, rarely)  # as of `Family.critical_apart`
+    critical = -special.stdtrit(actual.df, rarely)  # as of `Family.critical_separate`
     wrong = (np.abs(model.differences(values)) > critical * actual.standard).any(axis=1).mean()
     assert wrong == pytest.approx(0.05, abs=0.0046)  # three Monte Carlo errors
-    assert family.critical_apart(7.0) == pytest.approx(-special.stdtrit(7.0, rarely))
+    assert family.critical_separate(7.0) == pytest.approx(-special.stdtrit(7.0, rarely))
 
 
 @pytest.mark.parametrize("n_rows", [1, 4, 15, 200])

@@ -20,11 +20,11 @@ import pytest
 import yaml
 
 from ablate import api
+from ablate.record import leaves
 from ablate.report import Details, Table, render, table
 from ablate.report.cells import NOTHING
 from ablate.report.columns import by_cost, joined_changes
 from ablate.report.numbers import TIMES
-from ablate.report.page.specs import flat
 from ablate.report.page.translations import marked
 from tests import made_up_runs
 from tests.report import made_up
@@ -268,7 +268,7 @@ def test_the_spec_of_the_baseline_is_whole_and_each_difference_there(
     (lines,) = [rows[1:] for rows in page.tables if rows[0] == ["row", "value", "baseline", "here"]]
     value = {(line[0], line[1]) for line in lines if line[0]}
     assert value == {("none", "model.position.name"), ("rms", "model.norm.name")}
-    assert all(path in flat(expected) for _, path, before, _ in lines if before != NOTHING)
+    assert all(path in dict(leaves(expected)) for _, path, before, _ in lines if before != NOTHING)
 
 
 def test_runs_have_their_hashes_and_commands(study: Table, study_page: str) -> None:

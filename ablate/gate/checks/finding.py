@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, model_validator
 
-from ablate.analysis.statistics import Estimate, Interval, paired
+from ablate.analysis.statistics import Estimate, Interval, paired_differences
 from ablate.analysis.summary import Summary, summarise
 from ablate.analysis.wording import listed, number, percent, seeds_named
 from ablate.gate.check import Blessing, Context, Directed, Result, Text, rounded
@@ -182,7 +182,8 @@ class Finding(Directed):
         for name in self.rows:
             evidence.summary(name, seeds, diverged.__contains__)
         ours, theirs = (summary.metrics.get(self.measure) for summary in summaries)
-        return self._effect(paired(ours, theirs) if ours and theirs else None, diverged)
+        pairs = paired_differences(ours.values, theirs.values) if ours and theirs else {}
+        return self._effect(Estimate(pairs) if pairs else None, diverged)
 
     def _supporting(self, row: Summary, against: Summary) -> tuple[int, ...]:
         """Return the seeds with which the row that is claimed to be worse diverged."""
@@ -203,7 +204,7 @@ class Finding(Directed):
             return Effect(differences, None, diverged, math.inf)
         critical = quantile(1 - self.confidence, differences.n - 1)  # each end is wrong as often
         half = critical * differences.sd / math.sqrt(differences.n)
-        interval = Interval(differences.mean - half, differences.mean + half)
+        interval = Interval.around(differences.mean, half)
         if self.claim == "near":
             shortfall = max(abs(interval.low), abs(interval.high)) - self.margin
         else:

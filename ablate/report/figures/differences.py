@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate.analysis import Difference, Verdict, higher_is_better
+from ablate.analysis.statistics import paired_differences
 from ablate.report.figures.style import COLOURS, FAINT, INK, SOFT, Drawing, add_legend, look
 from ablate.report.results import Results
 
@@ -70,8 +71,7 @@ def _lines(results: Results, metric: str) -> Iterator[_Line]:
         if difference is None or difference.estimate is None:
             continue
         own = summary.metrics.get(metric)
-        both = set(own.values) & set(baseline.values) if own and baseline else ()
-        seeds = {s: own.values[s] - baseline.values[s] for s in sorted(both) if own and baseline}
+        seeds = paired_differences(own.values, baseline.values) if own and baseline else {}
         yield _Line(summary.name, difference, results.verdict(summary.name, metric), seeds)
 
 

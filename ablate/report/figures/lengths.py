@@ -190,7 +190,7 @@ def _interval(pairs: Sequence[float]) -> Interval | None:
     if n == 1:
         return None
     half = float(stats.t.ppf((1 + _LEVEL) / 2, n - 1) * np.std(pairs, ddof=1) / math.sqrt(n))
-    return Interval(float(np.mean(pairs)) - half, float(np.mean(pairs)) + half)
+    return Interval.around(float(np.mean(pairs)), half)
 
 
 def _panel(axes: Axes, row: str, points: Sequence[_Point]) -> None:

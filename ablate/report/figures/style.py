@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from matplotlib.figure import Figure
 
 from ablate.errors import StoreError
 from ablate.store import write_whole
-from ablate.writing import atomic_write
+from ablate.writing import atomic_write, csv_text
 
 INK = "#111111"
 """Of text, and of the baseline."""
@@ -110,11 +109,7 @@ class Drawing:
 
     def csv(self) -> str:
         """Return the numbers, under a line of headers."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(self.numbers[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.numbers)
-        return text.getvalue()
+        return csv_text(self.numbers)
 
     def _write(self, stream: IO[bytes], kind: str) -> None:
         metadata = dict.fromkeys(("Creator", "Date", "Format", "Type")) if kind == "svg" else {}

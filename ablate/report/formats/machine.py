@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ablate.analysis import (
@@ -27,6 +25,7 @@ from ablate.report.changes import changed_paths
 from ablate.report.columns import ALL, COMPACT
 from ablate.report.results import verdict_on
 from ablate.report.table_format import TableFormat
+from ablate.writing import csv_text
 
 
 class Csv(TableFormat):
@@ -92,7 +91,7 @@ def comma_separated(table: Table, *, is_brief: bool = True) -> str:
     if is_brief:
         names = [name for name in rows[0] if _BRIEF.fullmatch(name)]
         rows = [{name: row[name] for name in names} for row in rows]
-    return _csv(rows)
+    return csv_text(rows)
 
 
 def by_seed(table: Table) -> str:
@@ -112,19 +111,11 @@ def by_seed(table: Table) -> str:
                 if seed in each.values
             ]
             lines += values or [{**run, "metric": None, "value": None}]
-    return _csv(lines)
+    return csv_text(lines)
 
 
 def _trial(table: Table) -> dict[str, str]:
     return {"trial": "; ".join(table.trial)} if table.trial else {}
-
-
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 class Json(TableFormat):

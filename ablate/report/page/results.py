@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from ablate.analysis import Summary, Verdict, is_measured_once
+from ablate.analysis.statistics import paired_differences
 from ablate.report.cells import Cell, Column, Footnote, Line, Table
 from ablate.report.columns import by_cost, joined_changes
 from ablate.report.footnotes import PROVENANCE
@@ -113,8 +114,7 @@ def _seeds(table: Table, summary: Summary, key: str) -> str | None:
         spread = f"\nsd {number(own.sd, _SEED_DECIMALS)}" if own.sd is not None else ""
         return "\n".join(lines) + spread
     baseline = table.lines[0].summary.metrics.get(metric)
-    both = [seed for seed in own.values if baseline and seed in baseline.values]
     if baseline is None or summary is table.lines[0].summary:
         return None
-    pairs = [(s, own.values[s] - baseline.values[s]) for s in both]
-    return "\n".join(f"seed {seed}: {signed(pair, _SEED_DECIMALS)}" for seed, pair in pairs)
+    pairs = paired_differences(own.values, baseline.values)
+    return "\n".join(f"seed {seed}: {signed(d, _SEED_DECIMALS)}" for seed, d in pairs.items())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from html import escape
 from typing import Any
 
 import yaml
 
 from ablate.config import Row
+from ablate.record import leaves
 from ablate.report.changes import format_value
 from ablate.report.details import Details
 
@@ -38,20 +39,9 @@ def specs(details: Details) -> str:
 </details>"""
 
 
-def flat(value: Any, path: str = "") -> Values:
-    """Return the leaves of nested mappings by their dotted paths."""
-    if not isinstance(value, Mapping):
-        return {path: value}
-    return {
-        leaf: inner
-        for key, each in value.items()
-        for leaf, inner in flat(each, f"{path}.{key}".lstrip(".")).items()
-    }
-
-
 def differing(row: Row, baseline: Row) -> Iterator[tuple[str, Values, Values]]:
     """Yield the paths at which two rows differ, each with all values of the one and the other."""
-    ours, theirs = flat(_plain(row)), flat(_plain(baseline))
+    ours, theirs = (dict(leaves(_plain(each))) for each in (row, baseline))
     for path in dict.fromkeys((*ours, *theirs)):
         if ours.get(path) != theirs.get(path):
             yield path, ours, theirs

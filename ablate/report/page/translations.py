@@ -13,7 +13,7 @@ import numpy as np
 from ablate.analysis.sentences import chrf
 from ablate.errors import StoreError
 from ablate.report.details import Details
-from ablate.report.numbers import listed, number
+from ablate.report.numbers import and_list, number
 from ablate.wording import counted
 
 _MOST_TRANSLATIONS = 1500  # of all rows together, in one page
@@ -177,10 +177,10 @@ def _introduction(
     text = (
         f"Translations with seed {seed}. Sentences come in the order of how far rows lie apart in "
         f"chrF of the sentence; of each test set there are those of every third of the lengths on "
-        f"which rows differ most: {listed(of_sets)}; {counted(n_left, 'sentence')} left out."
+        f"which rows differ most: {and_list(of_sets)}; {counted(n_left, 'sentence')} left out."
     )
     if absent:
-        text += f" Without translations: {listed(absent)}."
+        text += f" Without translations: {and_list(absent)}."
     marks = "<ins>words the baseline does not have</ins>, <del>words that it alone has</del>"
     return f"<p>{escape(text)} Marked: {marks}.</p>"
 
@@ -204,7 +204,7 @@ def _article(sentence: _Sentence) -> str:
     for rows in groups:
         text = marked(sentence.texts[rows[0]], sentence.texts[groups[0][0]])
         score = f'<span class="score">chrF {number(sentence.scores[rows[0]], _DECIMALS)}</span>'
-        texts.append((escape(listed(rows)), f"{text} {score}"))
+        texts.append((escape(and_list(rows)), f"{text} {score}"))
     lines = "\n".join(f'<dt>{term}</dt><dd dir="auto">{text}</dd>' for term, text in texts)
     where = f"{escape(sentence.test_set)}, sentence {sentence.number}, {sentence.length}"
     return f"""<article data-set="{escape(sentence.test_set)}" data-length="{sentence.length}">
