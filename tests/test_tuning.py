@@ -10,10 +10,10 @@ import pytest
 
 from ablate import config, report
 from ablate.api import choosing
-from ablate.api.choosing import ready
+from ablate.api.choosing import select_chosen
 from ablate.api.options import RunOptions
 from ablate.api.planning import plan
-from ablate.api.selecting import MadeBy, select, tasks, tuning_runs
+from ablate.api.selecting import RunLookup, select, tasks, tuning_runs
 from ablate.config import Row, tuning_of
 from ablate.errors import SpecError
 from ablate.report.numbers import TIMES
@@ -52,7 +52,7 @@ class Bench:
             self.store.save(task.record("done" if value else "diverged", **known))
 
     def row(self, name: str) -> Row:
-        chosen = select(self.spec, made_by=MadeBy(self.store)).experiment
+        chosen = select(self.spec, lookup=RunLookup(self.store)).experiment
         return next(row for row in chosen.rows if row.name == name)
 
 
@@ -76,7 +76,7 @@ def test_the_first_of_equals_is_chosen(bench: Bench) -> None:
 def test_a_row_waits_for_all_of_its_tuning_runs(bench: Bench) -> None:
     bench.tuned(NLL, "baseline")
     assert bench.row("pre").pending == ("training.schedule.lr",)
-    runs = select(bench.spec, made_by=MadeBy(bench.store)).runs
+    runs = select(bench.spec, lookup=RunLookup(bench.store)).runs
     assert {run.variant for run in runs} == {"baseline"}
 
 
@@ -96,7 +96,7 @@ def test_seeds_of_tuning_are_not_those_of_the_table(bench: Bench) -> None:
 def test_the_table_says_what_was_chosen_and_what_it_cost(bench: Bench) -> None:
     bench.tuned(NLL | {"lr=0.004": (1.9, 1.9)}, "baseline")
     bench.tuned(NLL, "pre")
-    experiment = select(bench.spec, made_by=MadeBy(bench.store)).experiment
+    experiment = select(bench.spec, lookup=RunLookup(bench.store)).experiment
     table = report.table(experiment, {})
     assert [cell.text for cell in table.column("training.schedule.lr")] == [
         "0.002 (tuned)",
@@ -110,7 +110,7 @@ def test_the_table_says_what_was_chosen_and_what_it_cost(bench: Bench) -> None:
 
 def test_what_is_not_chosen_yet_is_a_question_mark(bench: Bench) -> None:
     bench.tuned(NLL, "baseline")
-    table = report.table(select(bench.spec, made_by=MadeBy(bench.store)).experiment, {})
+    table = report.table(select(bench.spec, lookup=RunLookup(bench.store)).experiment, {})
     assert table.column("training.schedule.lr")[1].text == "?"
     assert {n.label: n.text for n in table.footnotes}["tuned"].endswith("not done yet: pre")
 
@@ -147,12 +147,12 @@ def test_a_row_takes_as_long_as_the_baseline(
 ) -> None:
     clock = timed(tmp_path, monkeypatch, "model.feed_forward.d_ff", 0.01)
     options = RunOptions(device="cpu", results=tmp_path / "results")
-    row = ready(tmp_path / "own.yaml", options).experiment.rows[1]
+    row = select_chosen(tmp_path / "own.yaml", options).experiment.rows[1]
     assert row.chosen == {"model.feed_forward.d_ff": "matched"}
     width = row.spec.model.feed_forward.options["d_ff"] * 4 + 100
     assert width == pytest.approx(256 * 2 + 100, rel=0.03)
     n_measured = clock.n_measured
-    assert ready(tmp_path / "own.yaml", options).experiment.rows[1] == row
+    assert select_chosen(tmp_path / "own.yaml", options).experiment.rows[1] == row
     assert clock.n_measured == n_measured  # it is kept
 
 
@@ -161,7 +161,7 @@ def test_steps_are_matched_with_one_measurement(
 ) -> None:
     clock = timed(tmp_path, monkeypatch, "training.steps", 0.01)
     options = RunOptions(device="cpu", results=tmp_path / "results")
-    steps = ready(tmp_path / "own.yaml", options).experiment.rows[1].spec.training.steps
+    steps = select_chosen(tmp_path / "own.yaml", options).experiment.rows[1].spec.training.steps
     assert steps == pytest.approx(500 * (256 * 2 + 100) / (256 * 4 + 100), rel=0.03)
     assert clock.n_measured == 1
 
@@ -172,7 +172,7 @@ def test_a_time_that_varies_too_much_is_refused(
     timed(tmp_path, monkeypatch, "training.steps", 0.3)
     options = RunOptions(device="cpu", results=tmp_path / "results")
     with pytest.raises(SpecError, match=r"speed varies too much for a tolerance of 0\.02.*'deep'"):
-        ready(tmp_path / "own.yaml", options)
+        select_chosen(tmp_path / "own.yaml", options)
 
 
 def test_a_measured_time_is_measured_once(tmp_path: Path) -> None:

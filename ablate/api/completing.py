@@ -12,8 +12,8 @@ from rich.console import Console
 from ablate.api.console import print_remark
 from ablate.api.options import RunOptions
 from ablate.api.selecting import (
-    MadeBy,
     Records,
+    RunLookup,
     Selection,
     key_of,
     stored,
@@ -54,11 +54,11 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
     """
     log, store = options.log, options.store
     with exporting(log, store) as exports, opened(options) as options:
-        backend, by = workers(options)
-        records = stored(selection, by.store, by.precision, by.engine)
+        backend, lookup = workers(options)
+        records = stored(selection, lookup)
         if not options.fresh and _set_aside_damaged(records, store):
-            records = stored(selection, by.store, by.precision, by.engine)
-        options = replace(options, engine=by.engine or options.engine)
+            records = stored(selection, lookup)
+        options = replace(options, engine=lookup.engine or options.engine)
         is_trained = not options.fresh and not unfinished(selection, records)
         device = backend.worker_slots[0]
         is_new = not is_trained or _unmeasured(selection, records, device, options)
@@ -69,7 +69,7 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
             fetch(selection.corpus)
             code_digest()  # of the code that is loaded, whatever becomes of its files meanwhile
             _schedule(selection, records, backend, options, exports)
-            records = stored(selection, by.store, by.precision, by.engine)
+            records = stored(selection, lookup)
             _check_recorded(selection, records)
         for (row, seed), record in records.items():
             remark = exports.export(selection.experiment.name, row, record)
@@ -131,7 +131,7 @@ def _set_aside_damaged(records: Records, store: Store) -> bool:
     return any_damaged
 
 
-def workers(options: RunOptions) -> tuple[Backend, MadeBy]:
+def workers(options: RunOptions) -> tuple[Backend, RunLookup]:
     """Return where runs are made, and what ``auto`` means there; of options that are `opened`.
 
     Raises:
@@ -142,7 +142,7 @@ def workers(options: RunOptions) -> tuple[Backend, MadeBy]:
     assert isinstance(backend, Backend), "it is opened"
     device = backend.worker_slots[0]
     engine = engines.resolve(options.engine, device.kind)
-    return backend, MadeBy(options.store, devices.resolve("auto", device), engine)
+    return backend, RunLookup(options.store, devices.resolve("auto", device), engine)
 
 
 def fetch(choice: Choice) -> None:

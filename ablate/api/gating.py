@@ -10,14 +10,14 @@ from typing import Any
 
 from ablate import config
 from ablate.analysis.wording import listed
-from ablate.api.choosing import ready
+from ablate.api.choosing import select_chosen
 from ablate.api.completing import complete, opened, workers
 from ablate.api.console import print_remark
 from ablate.api.options import DEFAULT, RunOptions
 from ablate.api.selecting import (
     Fingerprints,
-    MadeBy,
     Records,
+    RunLookup,
     Selection,
     key_of,
     select,
@@ -250,10 +250,11 @@ class _Runs:
         selection, store = self._select(runs), self._options.store
         if self._is_stored:
             requested = self._options.engine
-            return _all_stored(selection, store, None if requested == "auto" else requested)
-        backend, by = workers(self._options)
+            engine = None if requested == "auto" else requested
+            return _all_stored(selection, RunLookup(store, engine=engine))
+        backend, lookup = workers(self._options)
         device = backend.worker_slots[0]
-        records = stored(selection, store, by.precision, by.engine)
+        records = stored(selection, lookup)
         for run in unfinished(selection, records):
             records.pop(key_of(run), None)
         reasons = {key: stale_reason(record, device) for key, record in records.items()}
@@ -293,19 +294,20 @@ class _Runs:
         checks = requested.checks.values() if requested else ()
         if requested is None or not any(check.uses_repeats for check in checks):
             raise SpecError("--repeats is for checks of the kind 'paired'; the reference has none")
-        return stored(self._select(requested.runs_to_bless(seeds)), Store(Path(folder)))
+        lookup = RunLookup(Store(Path(folder)))
+        return stored(self._select(requested.runs_to_bless(seeds)), lookup)
 
     def _select(self, runs: Runs) -> Selection:
         seeds, rows = sorted({seed for _, seed in runs}), sorted({row for row, _ in runs})
         options = replace(self._options, seeds=seeds)
         if self._is_stored:
-            by = MadeBy(options.store)
-            whole = select(self._path, options.overrides, seeds, rows, by)
+            lookup = RunLookup(options.store)
+            whole = select(self._path, options.overrides, seeds, rows, lookup)
             if whole.pending:
                 names = listed(whole.pending)
                 raise StoreError(f"{options.results} has not all that is chosen for {names}")
         else:
-            whole = ready(self._path, options, rows)
+            whole = select_chosen(self._path, options, rows)
         self.experiment = whole.whole
         subset = tuple(run for run in whole.runs if key_of(run) in runs)
         return replace(whole, runs=subset, tabulated=subset)
@@ -350,12 +352,12 @@ def _run_and_forecast(
     return requested, evidence, refused
 
 
-def _all_stored(selection: Selection, store: Store, engine: str | None) -> Records:
-    records = stored(selection, store, engine=engine)
+def _all_stored(selection: Selection, lookup: RunLookup) -> Records:
+    records = stored(selection, lookup)
     missing = [run for run in selection.runs if key_of(run) not in records]
     if missing:
         names = listed(f"{run.variant} with seed {run.seed}" for run in missing)
-        raise StoreError(f"{store.results} holds no run of {names}")
+        raise StoreError(f"{lookup.store.results} holds no run of {names}")
     return records
 
 

@@ -14,8 +14,8 @@ import torch
 from ablate import measuring
 from ablate.api.selecting import (
     Fingerprints,
-    MadeBy,
     Records,
+    RunLookup,
     Selection,
     hash_of,
     select,
@@ -232,13 +232,14 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     with closing(open_backend(backend, request)) as opened:
         worker_slots = opened.worker_slots
     precision = devices.resolve("auto", worker_slots[0])
-    by = MadeBy(Store(Path(results)), precision, resolve_engine("auto", worker_slots[0].kind))
-    selection = select(path, overrides, seeds, only, by)
+    engine = resolve_engine("auto", worker_slots[0].kind)
+    lookup = RunLookup(Store(Path(results)), precision, engine)
+    selection = select(path, overrides, seeds, only, lookup)
     check(selection.whole)
     check_devices(selection.whole, worker_slots)
     experiment = selection.experiment
     published = experiment.published
-    planner = _Planner(worker_slots[0], by.store, selection)
+    planner = _Planner(worker_slots[0], lookup.store, selection)
     rows = [planner.row(row) for row in experiment.rows if not only or row.name in only]
     rows = _with_estimated_times(rows)
     return Plan(

@@ -12,12 +12,12 @@ from typing import Any
 from ablate import report as reporting
 from ablate.analysis import Sentences
 from ablate.api import trials
-from ablate.api.choosing import ready
+from ablate.api.choosing import select_chosen
 from ablate.api.completing import complete, opened, workers
 from ablate.api.console import print_remark
 from ablate.api.options import DEFAULT, RunOptions
 from ablate.api.scoring import scored
-from ablate.api.selecting import MadeBy, Records, Selection, key_of, select, stored
+from ablate.api.selecting import Records, RunLookup, Selection, key_of, select, stored
 from ablate.config import Experiment
 from ablate.data.corpus import Corpus
 from ablate.errors import DamagedFileWarning, DataError, RunError, StoreError
@@ -75,7 +75,7 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
         KeyboardInterrupt: if the user stops it; the next call continues.
     """
     with opened(options) as options:
-        selection, store = ready(path, options, only), options.store
+        selection, store = select_chosen(path, options, only), options.store
         records, is_new = complete(selection, options)
         device = workers(options)[0].worker_slots[0]
     for remark in stale_remarks({k: r for k, r in records.items() if is_finished(r)}, device):
@@ -113,8 +113,9 @@ def report(
         StoreError: if nothing is stored; it says under which overrides and seeds runs are.
     """
     store = Store(Path(results))
-    selection = select(path, overrides, seeds, only, MadeBy(store))
-    records = stored(selection, store)
+    lookup = RunLookup(store)
+    selection = select(path, overrides, seeds, only, lookup)
+    records = stored(selection, lookup)
     if not records:
         about = "".join(f", {remark}" for remark in trials.remarks(selection))
         raise StoreError(

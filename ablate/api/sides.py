@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from ablate.analysis import Record, summarise
 from ablate.analysis.matched import Sample
-from ablate.api.selecting import MadeBy, Records, select, stored
+from ablate.api.selecting import Records, RunLookup, select, stored
 from ablate.config import BASELINE, Experiment, Negligible, RunSpec, experiment_name, shipped
 from ablate.errors import SpecError, StoreError
 from ablate.report.footnotes import PROVENANCE, provenance
@@ -92,8 +92,9 @@ def read_side(name: str, spec: str | None, results: Path) -> Side:
 
 
 def _of_experiment(label: str, spec: str, store: Store) -> Side:
-    selection = select(spec, made_by=MadeBy(store))
-    records = stored(selection, store)
+    lookup = RunLookup(store)
+    selection = select(spec, lookup=lookup)
+    records = stored(selection, lookup)
     if not records:
         raise StoreError(
             f"{store.results} holds no run of {selection.experiment.name}; `ablate run {spec}` "
@@ -108,8 +109,9 @@ def _of_folder(name: str, spec: str | None) -> Side:
     store, experiment = Store(Path(name)), None
     records: Records = {}
     if spec is not None:
-        selection = select(spec, made_by=MadeBy(store))
-        records, experiment = stored(selection, store), selection.experiment
+        lookup = RunLookup(store)
+        selection = select(spec, lookup=lookup)
+        records, experiment = stored(selection, lookup), selection.experiment
     known = [store.load(path.parent.name) for path in store.results.glob("runs/*/record.json")]
     chosen = [r for r in known if r and "replaced_by" not in r and r.keys() >= _NAMES]
     if experiment is not None:

@@ -16,8 +16,9 @@ from ablate.api.selecting import (
     ENGINES,
     PRECISIONS,
     Fingerprints,
-    MadeBy,
+    RunLookup,
     hash_of,
+    precision_of,
     select,
     tuning_runs,
 )
@@ -165,8 +166,8 @@ def _hashes(spec: Path | str, store: Store) -> set[str]:
 
     Those by which values are chosen (``tune``) are among them.
     """
-    fingerprints, hashes = Fingerprints(), set()
-    selection = select(spec, made_by=MadeBy(store))
+    fingerprints, hashes = Fingerprints(), set[str]()
+    selection = select(spec, lookup=RunLookup(store))
     runs = list(selection.runs)
     if selection.whole.tune is not None:
         names = [row.name for row in selection.whole.rows]
@@ -178,10 +179,10 @@ def _hashes(spec: Path | str, store: Store) -> set[str]:
                 f"{spec}: its corpus {run.spec.corpus.name!r} is not there, so its runs cannot be "
                 "distinguished from others; fetch it first"
             )
-        for precision, engine in product(PRECISIONS, ENGINES):
-            setting = run.spec.training.precision
-            resolved = precision if setting == "auto" else setting
-            hashes.add(hash_of(run.spec, fingerprint, resolved, engine))
+        hashes |= {
+            hash_of(run.spec, fingerprint, precision_of(run.spec, auto), engine)
+            for auto, engine in product(PRECISIONS, ENGINES)
+        }
     return hashes
 
 
