@@ -32,13 +32,13 @@ from ablate.wording import counted
 
 @dataclass(frozen=True, repr=False)
 class Outcome:
-    """What an experiment has come to; in a notebook it shows its table.
+    """The results of an experiment; in a notebook it shows its table.
 
     Attributes:
         experiment: its rows and seeds.
         records: of every run that has ended, by row and seed.
         table: of the records.
-        exit_status: 0 if every run that was wanted is done and the tables are written, else 1.
+        exit_status: 0 if every requested run is done and the tables are written, else 1.
     """
 
     experiment: Experiment
@@ -59,7 +59,7 @@ class Outcome:
 def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] = ()) -> Outcome:
     """Train and measure what is missing of an experiment, and tabulate it.
 
-    Tells on standard error what is going on. Writes ``table.*`` and figures into
+    Prints the progress on standard error. Writes ``table.*`` and figures into
     ``<results>/<experiment>/``; with overrides, other seeds or some rows alone into
     ``<results>/<experiment>/trials/``, so that the table of the whole experiment stays.
 
@@ -70,7 +70,7 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
 
     Raises:
         SpecError: with every mistake of the file.
-        DataError: if a corpus cannot be had.
+        DataError: if a corpus is unavailable.
         DeviceError: if the machine lacks the device.
         KeyboardInterrupt: if the user stops it; the next call continues.
     """
@@ -110,7 +110,7 @@ def report(
         layout: of the table: ours, or that of a paper.
 
     Raises:
-        StoreError: if nothing is stored; it says under which overrides and seeds runs are.
+        StoreError: if nothing is stored; it names the overrides and seeds of other stored runs.
     """
     store = Store(Path(results))
     lookup = RunLookup(store)
@@ -125,8 +125,8 @@ def report(
     return Outcome(selection.experiment, records, _table(selection, records, store, layout))
 
 
-def sentences(records: Records, store: Store) -> Sentences:
-    """Return what each test sentence contributes, of the runs that have kept it.
+def _sentences(records: Records, store: Store) -> Sentences:
+    """Return the statistics of each test sentence, of the runs that have stored them.
 
     Raises:
         StoreError: if a file cannot be read.
@@ -135,13 +135,13 @@ def sentences(records: Records, store: Store) -> Sentences:
     for run, record in records.items():
         for test_set, scores in record.get("test", {}).items():
             path = store.path(record["hash"]) / str(scores.get("sentences", ""))
-            if path.is_file() and (read := _read_sentences(path, record)):
-                statistics.setdefault(run, {})[test_set] = read
+            if path.is_file() and (of_set := _read_sentences(path, record)):
+                statistics.setdefault(run, {})[test_set] = of_set
     return statistics
 
 
 def _read_sentences(path: Path, record: Mapping[str, Any]) -> SentenceStatistics | None:
-    """Return what a file holds; None, with a warning, if it is damaged."""
+    """Return the statistics in a file; None, with a warning, if it is damaged."""
     try:
         verify(path, record)
         return SentenceStatistics.from_csv(path.read_text(encoding="utf-8"))
@@ -156,7 +156,7 @@ def _read_sentences(path: Path, record: Mapping[str, Any]) -> SentenceStatistics
 def _table(
     selection: Selection, records: Records, store: Store, layout: Layout = "ours"
 ) -> reporting.Table:
-    statistics = sentences(records, store)
+    statistics = _sentences(records, store)
     experiment = selection.experiment
     records = scored(records, selection.corpus, experiment.metrics, store)
     table = reporting.table(experiment, records, statistics, trials.remarks(selection), layout)
@@ -181,9 +181,9 @@ def _texts(corpus: Choice) -> reporting.Texts:
 
 
 def _write(table: reporting.Table, folder: Path, *, with_figures: bool, is_new: bool) -> bool:
-    """Write a table and its figures; say why if that is impossible, and return whether it was not.
+    """Write a table and its figures; return whether that was possible.
 
-    The table can still be printed: on a full disk, or in a folder that is for reading alone.
+    Otherwise, as on a full disk or in a read-only folder, the table can still be printed.
     """
     try:
         reporting.write_tables(table, folder)
