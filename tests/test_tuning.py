@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def test_what_is_not_chosen_yet_is_a_question_mark(bench: Bench) -> None:
 
 
 class Clock:
-    """Stands for the measuring of rows: a step takes as long as a wide feed-forward is."""
+    """Stands in for measurements: the time of a step grows with the width of the feed-forward."""
 
     def __init__(self, store: Store, noise: float) -> None:
         self.store, self.noise = store, noise
@@ -133,35 +134,45 @@ class Clock:
             self.store.save_probe(task.probe, known)
 
 
+def matched_text(via: str, tolerance: str) -> str:
+    """Return the experiment with a match of times in place of tuning."""
+    match = f"match: {{on: time, via: {via}, tolerance: {tolerance}}}"
+    return re.sub("^tune:.*$", match, TEXT, flags=re.MULTILINE)
+
+
 def timed(folder: Path, monkeypatch: pytest.MonkeyPatch, via: str, noise: float) -> Clock:
-    tune = next(line for line in TEXT.splitlines() if line.startswith("tune"))
-    text = TEXT.replace(tune, f"match: {{on: time, via: {via}, tolerance: 2%}}")
-    bench = Bench(folder, text.replace("pre: {model.residual: pre}", "deep: {model.n_layers: 4}"))
-    clock = Clock(bench.store, noise)
+    text = matched_text(via, "2%").replace(
+        "pre: {model.residual: pre}", "deep: {model.n_layers: 4}"
+    )
+    clock = Clock(Bench(folder, text).store, noise)
     monkeypatch.setattr(choosing, "measure", clock.measure)
     return clock
+
+
+def chosen_row(folder: Path) -> Row:
+    """Return the only variant of an experiment, with the values that are chosen for it."""
+    options = RunOptions(device="cpu", results=folder / "results")
+    return select_chosen(folder / "own.yaml", options).experiment.rows[1]
 
 
 def test_a_row_takes_as_long_as_the_baseline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = timed(tmp_path, monkeypatch, "model.feed_forward.d_ff", 0.01)
-    options = RunOptions(device="cpu", results=tmp_path / "results")
-    row = select_chosen(tmp_path / "own.yaml", options).experiment.rows[1]
+    row = chosen_row(tmp_path)
     assert row.chosen == {"model.feed_forward.d_ff": "matched"}
     width = row.spec.model.feed_forward.options["d_ff"] * 4 + 100
     assert width == pytest.approx(256 * 2 + 100, rel=0.03)
     n_measured = clock.n_measured
-    assert select_chosen(tmp_path / "own.yaml", options).experiment.rows[1] == row
-    assert clock.n_measured == n_measured  # it is kept
+    assert chosen_row(tmp_path) == row
+    assert clock.n_measured == n_measured  # it is stored
 
 
 def test_steps_are_matched_with_one_measurement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = timed(tmp_path, monkeypatch, "training.steps", 0.01)
-    options = RunOptions(device="cpu", results=tmp_path / "results")
-    steps = select_chosen(tmp_path / "own.yaml", options).experiment.rows[1].spec.training.steps
+    steps = chosen_row(tmp_path).spec.training.steps
     assert steps == pytest.approx(500 * (256 * 2 + 100) / (256 * 4 + 100), rel=0.03)
     assert clock.n_measured == 1
 
@@ -170,15 +181,12 @@ def test_a_time_that_varies_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed(tmp_path, monkeypatch, "training.steps", 0.3)
-    options = RunOptions(device="cpu", results=tmp_path / "results")
     with pytest.raises(SpecError, match=r"speed varies too much for a tolerance of 0\.02.*'deep'"):
-        select_chosen(tmp_path / "own.yaml", options)
+        chosen_row(tmp_path)
 
 
 def test_a_measured_time_is_measured_once(tmp_path: Path) -> None:
-    match = "match: {on: time, via: model.feed_forward.d_ff, tolerance: 5%}"
-    tune = next(line for line in TEXT.splitlines() if line.startswith("tune"))
-    bench = Bench(tmp_path, TEXT.replace(tune, match))
+    bench = Bench(tmp_path, matched_text("model.feed_forward.d_ff", "5%"))
     assert bench.row("pre").pending == ("model.feed_forward.d_ff",)
     loaded = config.load(bench.spec)
     bench.store.save_match(match_key(loaded, loaded.rows[1]), {"value": 200})
