@@ -187,10 +187,9 @@ def test_the_commands_say_what_they_have_done(spec: Path, tmp_path: Path) -> Non
         return outcome.output
 
     archive, results = str(tmp_path / "study.tar.xz"), str(tmp_path / "results")
-    from_here = ["--results", str(spec.parent / "results")]
-    output = output_of(
-        "archive", str(spec), "--output", archive, "--content", "records", *from_here
-    )
+    options = ["--output", archive, "--content", "records"]
+    options += ["--results", str(spec.parent / "results")]
+    output = output_of("archive", str(spec), *options)
     assert output == f"6 runs, 0.0 MiB: {archive}\n"
     assert output_of("restore", archive, "--results", results) == "6 runs restored\n"
     assert output_of("restore", archive, "--results", results) == "0 runs restored; 6 were there\n"

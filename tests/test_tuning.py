@@ -141,10 +141,9 @@ def matched_text(via: str, tolerance: str) -> str:
 
 
 def timed(folder: Path, monkeypatch: pytest.MonkeyPatch, via: str, noise: float) -> Clock:
-    text = matched_text(via, "2%").replace(
-        "pre: {model.residual: pre}", "deep: {model.n_layers: 4}"
-    )
-    clock = Clock(Bench(folder, text).store, noise)
+    text = matched_text(via, "2%")
+    bench = Bench(folder, text.replace("pre: {model.residual: pre}", "deep: {model.n_layers: 4}"))
+    clock = Clock(bench.store, noise)
     monkeypatch.setattr(choosing, "measure", clock.measure)
     return clock
 
