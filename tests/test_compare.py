@@ -263,13 +263,14 @@ def test_a_commit_without_values_by_seed_has_means(repository: Path) -> None:
 def test_refusals_say_what_to_do(
     repository: Path, before: Path, spec: Path, tmp_path: Path
 ) -> None:
-    for arguments, error, message in (
+    refused: list[tuple[tuple[str | Path, ...], type[Exception], str]] = [
         ((tmp_path, before), SpecError, "no folder 'runs'"),
         (("pe@nothing", "pe@HEAD"), SpecError, "has no commit 'nothing'"),
         (("other@HEAD", "pe@HEAD"), StoreError, r"has no .*other/table.csv; commit the tables"),
         ((before, before, "heads"), StoreError, "holds no run of heads"),
         ((spec, spec), StoreError, "holds no run of pe; `ablate run"),
-    ):
+    ]
+    for arguments, error, message in refused:
         with pytest.raises(error, match=message):
             api.compare(*map(str, arguments), results=repository)
 
