@@ -8,7 +8,7 @@ AblateError
 │   └── EngineError    the process cannot continue with its engine; a fresh one can, eagerly
 ├── StoreError   a stored result is missing or cannot be read
 ├── StoppedError the user stopped it; the next call continues
-└── DetachedError  what was submitted goes on without this process, as the user asked
+└── DetachedError  the submitted jobs go on without this process, as the user requested
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class EngineError(RunError):
 
     Args:
         reason: why, in words for the table.
-        is_own: whether it was this run that failed. If not, another run in the same process did,
-            and this one may be repeated with its own engine.
+        is_own: whether this run failed, and not another one in the same process; in the latter
+            case this run may be repeated with its own engine.
     """
 
     def __init__(self, reason: str, *, is_own: bool = True) -> None:
@@ -71,7 +71,7 @@ class StoreError(AblateError):
 
 
 class DamagedFileWarning(UserWarning):
-    """A stored file is damaged, and counts as not there."""
+    """A stored file is damaged, and is treated as missing."""
 
 
 class StoppedError(AblateError):
@@ -81,6 +81,6 @@ class StoppedError(AblateError):
 
 
 class DetachedError(AblateError):
-    """What was submitted to a cluster goes on without this process, as the user asked."""
+    """The jobs on a cluster go on without this process, as the user requested."""
 
     exit_status = 0

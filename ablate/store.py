@@ -30,12 +30,14 @@ from ablate.wording import counted, suggest
 FINISHED = ("done", "diverged")
 """The statuses that the same run would end with again: it is not repeated."""
 
-SET_ASIDE = "record.damaged.json"
-"""The name of a damaged record, once its run is made again."""
+_Check = Callable[[object], dict[str, Any]]
+"""Returns the content of a file; raises ValueError if it is no record, probe or match."""
 
 _POLL_S = 0.1
+_LARGE_BYTES = 2**20
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _DIGEST = "digest"
-"""The key of a file's digest, which no caller sees."""
+"""The key of a file's digest; callers get and give content without it."""
 
 
 class Store:
@@ -64,8 +66,8 @@ class Store:
         Raises:
             StoreError: if the system does not let it be read.
         """
-        what = "the run counts as not done, and `ablate run` makes it again"
-        return _read_unless_damaged(self.path(run) / "record.json", read_record, what)
+        effect = "the run counts as not done, and `ablate run` makes it again"
+        return _read_unless_damaged(self.path(run) / "record.json", read_record, effect)
 
     def read(self, run: str) -> dict[str, Any] | None:
         """Return the record of the run with this hash; None if it has not ended.
@@ -76,15 +78,15 @@ class Store:
         return _read_record(self.path(run) / "record.json")
 
     def set_aside(self, run: str) -> None:
-        """Rename the record of a run that is to be made again, if there is one, since damaged."""
+        """Rename the damaged record of a run that is to be made again, if there is one."""
         file = self.path(run) / "record.json"
         with suppress(FileNotFoundError):
-            file.replace(file.with_name(SET_ASIDE))
+            file.replace(file.with_name("record.damaged.json"))
 
     def load_outcome(self, run: str) -> dict[str, Any] | None:
-        """Return the record of a run, or of the one that was made in its place; None if neither is.
+        """Return the record of a run, or of the run that replaced it; None if that has not ended.
 
-        The latter says why, if it was made for another reason too.
+        A replacement is returned with the ``engine_note`` of the run that it replaced.
 
         Raises:
             StoreError: if the system does not let a record be read.
@@ -105,8 +107,11 @@ class Store:
         Of large files, such as the model, only the size is compared: see `verify`.
         """
         folder = self.path(record["hash"])
-        files = {folder / name: about for name, about in record.get("files", {}).items()}
-        return [file for file, about in files.items() if not _is_whole(file, about, _LARGE)]
+        return [
+            folder / name
+            for name, content in record.get("files", {}).items()
+            if not _is_whole(folder / name, content, max_hashed=_LARGE_BYTES)
+        ]
 
     def load_probe(self, key: str) -> dict[str, Any] | None:
         """Return the measurements of the probe with this key; None if it has not run.
@@ -116,8 +121,8 @@ class Store:
         Raises:
             StoreError: if the system does not let them be read.
         """
-        what = "the speed of its row counts as not measured, and `ablate run` measures it again"
-        return _read_unless_damaged(self.probe_path(key), read_probe, what)
+        effect = "the speed of its row counts as not measured, and `ablate run` measures it again"
+        return _read_unless_damaged(self.probe_path(key), read_probe, effect)
 
     def save_probe(self, key: str, probe: dict[str, Any]) -> None:
         """Write the measurements of a probe."""
@@ -131,12 +136,12 @@ class Store:
         Raises:
             StoreError: if the system does not let it be read.
         """
-        what = "it counts as not measured, and `ablate run` measures it again"
-        return _read_unless_damaged(self._match(key), read_match, what)
+        effect = "it counts as not measured, and `ablate run` measures it again"
+        return _read_unless_damaged(self._match_path(key), read_match, effect)
 
     def save_match(self, key: str, match: dict[str, Any]) -> None:
         """Write what was measured to make a row as slow as its baseline."""
-        write_whole(self._match(key), _dump(match))
+        write_whole(self._match_path(key), _dump(match))
 
     @contextmanager
     def lock(self, run: str, should_stop: Callable[[], bool] = lambda: False) -> Iterator[bool]:
@@ -198,7 +203,7 @@ class Store:
             "folder; `ablate plan SPEC --json` has the hashes"
         )
 
-    def _match(self, key: str) -> Path:
+    def _match_path(self, key: str) -> Path:
         return self.results / "matches" / f"{key}.json"
 
 
@@ -220,7 +225,7 @@ def _unwritable(path: Path, error: OSError) -> StoreError:
 
 @contextmanager
 def writable(file: Path) -> Iterator[None]:
-    """Turn the errors of a block that writes or locks a file into sentences.
+    """Raise a `StoreError` for the system's error in a block that writes or locks a file.
 
     Raises:
         StoreError: if the file cannot be written, or the file system has no locks.
@@ -236,11 +241,8 @@ def writable(file: Path) -> Iterator[None]:
         ) from error
 
 
-_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
-
-
 def describe(content: bytes) -> FileContent:
-    """Return what a record keeps of a file, by which `verify` knows it again."""
+    """Return what a record holds of a file, with which `verify` compares the file later."""
     return {"bytes": len(content), "sha256": sha256([content])}
 
 
@@ -250,25 +252,22 @@ def verify(file: Path, record: Mapping[str, Any]) -> None:
     Raises:
         StoreError: if it is damaged.
     """
-    about = record.get("files", {}).get(file.name)
-    if about is not None and not _is_whole(file, about):
+    content = record.get("files", {}).get(file.name)
+    if content is not None and not _is_whole(file, content):
         raise StoreError(f"{file}: is damaged; `ablate run --fresh` makes it anew")
 
 
-def _is_whole(file: Path, about: FileContent, large: float = math.inf) -> bool:
-    """Return whether a file is as described, or missing; if it is large, by its size alone."""
+def _is_whole(file: Path, content: FileContent, max_hashed: float = math.inf) -> bool:
+    """Return whether a file has this content or is missing; above ``max_hashed`` bytes, by size."""
     try:
         n_bytes = file.stat().st_size
-        if n_bytes != about["bytes"]:
+        if n_bytes != content["bytes"]:
             return False
-        return n_bytes > large or sha256_of_file(file) == about["sha256"]
+        return n_bytes > max_hashed or sha256_of_file(file) == content["sha256"]
     except FileNotFoundError:
         return True
     except OSError:
         return False
-
-
-_LARGE = 2**20  # bytes
 
 
 def _label(record: dict[str, Any]) -> str:
@@ -276,12 +275,13 @@ def _label(record: dict[str, Any]) -> str:
 
 
 def _outcome(run: str, read: Callable[[str], dict[str, Any] | None]) -> dict[str, Any] | None:
-    """Return the record of a run, or of the one that was made in its place."""
+    """Return the record of a run, or of the run that replaced it."""
     record = read(run)
     if record is None or "replaced_by" not in record:
         return record
-    other = read(record["replaced_by"])
-    return other and {**other, "engine_note": record["engine_note"], "is_fallback": True}
+    replacement = read(record["replaced_by"])
+    note = {"engine_note": record["engine_note"], "is_fallback": True}
+    return replacement and {**replacement, **note}
 
 
 def _dump(content: Mapping[str, Any]) -> str:
@@ -303,12 +303,12 @@ def _read_record(path: Path) -> dict[str, Any] | None:
         ) from error
 
 
-def _read_unless_damaged(path: Path, check: _Check, what: str) -> dict[str, Any] | None:
+def _read_unless_damaged(path: Path, check: _Check, effect: str) -> dict[str, Any] | None:
     """Return the content of a file; None, with a warning, if it is damaged."""
     try:
         return _read(path, check)
     except ValueError as error:
-        warnings.warn(f"{path}: {error}; {what}", DamagedFileWarning, stacklevel=3)
+        warnings.warn(f"{path}: {error}; {effect}", DamagedFileWarning, stacklevel=3)
         return None
 
 
@@ -350,6 +350,3 @@ def _parse(text: bytes, check: _Check) -> dict[str, Any]:
                 f"'{_DIGEST}' it is read as it is)"
             )
     return check(content)
-
-
-_Check = Callable[[object], dict[str, Any]]

@@ -50,7 +50,7 @@ def archive_of(study: str, kept: Path) -> Path:
     return kept / study / "runs.tar.xz"
 
 
-def ablate(*words: str | Path) -> list[str]:
+def ablate(*words: object) -> list[str]:
     """Return the command line of a command of ablate."""
     return [sys.executable, "-m", "ablate.cli", *map(str, words)]
 

@@ -35,15 +35,14 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _describe_files(results: Path, run: str) -> None:
-    """Write into a record what its files are, as a real run does."""
+    """Describe the files of a run in its record, as a real run does."""
     store = Store(results)
-    record, folder = store.read(run) or {}, store.path(run)
-    names = [
-        path.name for path in folder.iterdir() if path.suffix in (".txt", ".csv", ".safetensors")
-    ]
-    kept = [name for name in names if name not in ("log.txt", "curve.csv")]
-    files = {name: describe((folder / name).read_bytes()) for name in kept}
-    store.save({**record, "files": files})
+    files = {
+        path.name: describe(path.read_bytes())
+        for path in store.path(run).iterdir()
+        if path.name not in ("record.json", "log.txt", "curve.csv")
+    }
+    store.save({**(store.read(run) or {}), "files": files})
 
 
 def _archive(spec: Path, output: Path, **options: Any) -> list[api.StoredRun]:
@@ -68,17 +67,11 @@ def test_what_is_restored_is_what_was_archived(
     for path in restored:
         original = spec.parent / "results" / path.relative_to(results)
         assert path.read_bytes() == original.read_bytes()
-    by_content = {
-        "records": {"record.json"},
-        "curves": {"record.json", "curve.csv"},
-        "translations": {"record.json", "curve.csv", "hypotheses.test.txt", "sentences.test.csv"},
-    }
-    others = {"hypotheses.test_long.txt", "hypotheses.test_novel.txt", "sentences.test_long.csv"}
-    others |= {"sentences.test_novel.csv"}
-    translations = by_content["translations"] | others
-    weights = translations | {"model.safetensors"}
-    contents = {**by_content, "translations": translations, "weights": weights}
-    assert {path.name for path in restored} == contents[content] == _names(archive)
+    sets = ("test", "test_long", "test_novel")
+    of_sets = {f"hypotheses.{name}.txt" for name in sets} | {f"sentences.{n}.csv" for n in sets}
+    levels = [{"record.json"}, {"curve.csv"}, of_sets, {"model.safetensors"}]
+    expected = set[str]().union(*levels[: [*CONTENTS].index(content) + 1])
+    assert {path.name for path in restored} == expected == _names(archive)
 
 
 def test_the_same_runs_give_the_same_bytes_in_any_order_of_folders(
@@ -188,16 +181,17 @@ def test_damage_in_an_archive_is_named(spec: Path, tmp_path: Path) -> None:
 
 
 def test_the_commands_say_what_they_have_done(spec: Path, tmp_path: Path) -> None:
-    def say(*words: str) -> str:
+    def output_of(*words: str) -> str:
         outcome = CliRunner().invoke(app, ["runs", *words])
         assert outcome.exit_code == 0, outcome.output
         return outcome.output
 
     archive, results = str(tmp_path / "study.tar.xz"), str(tmp_path / "results")
-    from_here = ["--results", str(spec.parent / "results")]
-    output = say("archive", str(spec), "--output", archive, "--content", "records", *from_here)
+    options = ["--output", archive, "--content", "records"]
+    options += ["--results", str(spec.parent / "results")]
+    output = output_of("archive", str(spec), *options)
     assert output == f"6 runs, 0.0 MiB: {archive}\n"
-    assert say("restore", archive, "--results", results) == "6 runs restored\n"
-    assert say("restore", archive, "--results", results) == "0 runs restored; 6 were there\n"
-    listed = json.loads(say("list", "--json", "--results", results))
+    assert output_of("restore", archive, "--results", results) == "6 runs restored\n"
+    assert output_of("restore", archive, "--results", results) == "0 runs restored; 6 were there\n"
+    listed = json.loads(output_of("list", "--json", "--results", results))
     assert {run["status"] for run in listed} == {"done"}

@@ -1,4 +1,4 @@
-"""``ablate check``: parts from outside that break a contract are told in words; and ``init``."""
+"""``ablate check``: parts of plugins that break a contract are reported in words; and ``init``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from ablate import api
 from ablate.cli.app import app
@@ -97,34 +98,29 @@ def _clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def ablate(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        app(list(words))
-    captured = capsys.readouterr()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, captured.out, captured.err
+def ablate(*words: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    return done.exit_code, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_broken_contract_is_told_in_words(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_contract_is_reported_in_words(kind: str) -> None:
     code, reason = BROKEN[kind]
     Path("mine.py").write_text(f"{HEAD}{code}\n", encoding="utf-8")
-    status, out, _ = ablate(capsys, "check", "mine.py")
+    status, out, _ = ablate("check", "mine.py")
     assert status == 1, out
     assert reason in out
     assert "Traceback" not in out
 
 
 @pytest.mark.parametrize("kind", ["wrong shape", "no super", "None for a tensor", "failing code"])
-def test_a_plan_says_the_same_at_the_line_of_the_experiment(
-    kind: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_says_the_same_at_the_line_of_the_experiment(kind: str) -> None:
     code, reason = BROKEN[kind]
     Path("mine.py").write_text(f"{HEAD}{code}\n", encoding="utf-8")
     slot = "position" if "(Position)" in code else "norm"
     head = "plugins: mine.py\ncorpus: synthetic\nvariants:\n"
     Path("x.yaml").write_text(f"{head}  mine: {{model.{slot}: mine}}\n", encoding="utf-8")
-    status, out, err = ablate(capsys, "plan", "x.yaml", "--device", "cpu")
+    status, out, err = ablate("plan", "x.yaml", "--device", "cpu")
     assert (status, out) == (2, "")
     assert err.startswith("x.yaml:4:")
     assert f"{slot} 'mine': " in err
@@ -134,14 +130,12 @@ def test_a_plan_says_the_same_at_the_line_of_the_experiment(
     assert len(err.splitlines()) == 3
 
 
-def test_what_is_kept_is_listed_and_what_no_plugin_is(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_is_kept_is_listed_and_what_no_plugin_is() -> None:
     Path("mine.py").write_text(f"{HEAD}{NORM}{FORWARD}2 * x\n", encoding="utf-8")
-    status, out, _ = ablate(capsys, "check", "mine.py")
+    status, out, _ = ablate("check", "mine.py")
     assert status == 0
     assert out.startswith("norm mine: 11 of 11 contracts kept\n  kept: typed options, logits")
-    status, _, err = ablate(capsys, "check", "nonesuch.py")
+    status, _, err = ablate("check", "nonesuch.py")
     assert (status, err[:11]) == (2, "nonesuch.py")
     with temporary_registrations():
         assert len(api.check(["mine.py"])) == 11
@@ -156,21 +150,17 @@ SLOTS = sorted(
 
 @pytest.mark.full
 @pytest.mark.parametrize("slot", SLOTS)
-def test_the_part_to_start_from_keeps_every_contract(
-    slot: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, out, _ = ablate(capsys, "init", "--part", slot)
+def test_the_part_to_start_from_keeps_every_contract(slot: str) -> None:
+    status, out, _ = ablate("init", "--part", slot)
     assert (status, out) == (0, f"my_{slot}.py\n")
-    status, out, _ = ablate(capsys, "check", f"my_{slot}.py")
+    status, out, _ = ablate("check", f"my_{slot}.py")
     assert status == 0, out
     assert out.startswith(f"{slot} my_{slot}: ")
     assert "BROKEN" not in out
 
 
-def test_a_part_may_have_a_name_of_its_own_and_replaces_no_file(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert ablate(capsys, "init", "tilted", "--part", "norm")[:2] == (0, "tilted.py\n")
+def test_a_part_may_have_a_name_of_its_own_and_replaces_no_file() -> None:
+    assert ablate("init", "tilted", "--part", "norm")[:2] == (0, "tilted.py\n")
     text = Path("tilted.py").read_text(encoding="utf-8")
     assert '@register("tilted", formula=' in text
     assert "class Tilted(Norm):" in text
@@ -180,7 +170,7 @@ def test_a_part_may_have_a_name_of_its_own_and_replaces_no_file(
         (("--part", "nrom"), "did you mean 'norm'"),
         ((), "needs the name of an experiment, --from STUDY, or --part SLOT"),
     ]:
-        status, _, err = ablate(capsys, "init", *words)
+        status, _, err = ablate("init", *words)
         assert status == 2
         assert reason in err
 

@@ -24,8 +24,8 @@ from tests.made_up_runs import EXPERIMENT, finish
 
 THREE = EXPERIMENT.replace("seeds: [1, 2]", "seeds: [1, 2, 3]")
 RENAMED = THREE.replace("  none:", "  nothing:").replace("steps: 6", "steps: 7")
-MORE = [0.0, 0.9, 2.1, 2.4]
-"""What BLEU is more, by seed, in the row that is changed."""
+GAINS = [0.0, 0.9, 2.1, 2.4]
+"""In BLEU, by seed, of the row that is changed."""
 
 
 def store_runs(spec: Path, results: Path, text: str = THREE) -> Path:
@@ -35,18 +35,18 @@ def store_runs(spec: Path, results: Path, text: str = THREE) -> Path:
     return results
 
 
-def change(results: Path, row: str, how: Callable[[dict[str, Any]], None]) -> None:
+def change(results: Path, row: str, edit: Callable[[dict[str, Any]], None]) -> None:
     """Change the records of one row."""
     store = Store(results)
     for path in results.glob("runs/*/record.json"):
         record = store.load(path.parent.name) or {}
         if record["variant"] == row:
-            how(record)
+            edit(record)
             store.save(record)
 
 
 def _better(record: dict[str, Any]) -> None:
-    record["test"]["test"]["bleu"] += MORE[record["seed"]]
+    record["test"]["test"]["bleu"] += GAINS[record["seed"]]
     record["git"] = {"commit": "feed" * 10, "is_clean": True}
     record["corpus"] = {**record["corpus"], "n_train": 7}
 
@@ -220,18 +220,18 @@ def test_the_sentences_that_differ_most_are_shown(before: Path, after: Path, spe
 @pytest.fixture
 def repository(tmp_path: Path, spec: Path, after: Path) -> Path:
     """A git repository with the tables of ``before`` and, one commit later, of ``after``."""
-
-    def git(*words: str) -> None:
-        names = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
-        subprocess.run(["git", *names, *words], cwd=tmp_path, check=True, capture_output=True)
-
-    git("init", "-q")
+    _git(tmp_path, "init", "-q")
     for folder in ("before", "after"):
         table = api.report(spec, results=tmp_path / folder).table
         write_tables(table, tmp_path / "results" / "pe")
-        git("add", "results")
-        git("commit", "-qm", folder)
+        _git(tmp_path, "add", "results")
+        _git(tmp_path, "commit", "-qm", folder)
     return tmp_path / "results"
+
+
+def _git(folder: Path, *words: str) -> None:
+    names = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+    subprocess.run(["git", *names, *words], cwd=folder, check=True, capture_output=True)
 
 
 def test_two_commits_are_compared_by_seed(repository: Path, spec: Path) -> None:
@@ -252,12 +252,8 @@ def test_a_commit_is_compared_with_what_is_stored_now(
 
 
 def test_a_commit_without_values_by_seed_has_means(repository: Path) -> None:
-    def git(*words: str) -> None:
-        names = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
-        subprocess.run(["git", *names, *words], cwd=repository, check=True, capture_output=True)
-
-    git("rm", "-q", "pe/seeds.csv")
-    git("commit", "-qm", "means")
+    _git(repository, "rm", "-q", "pe/seeds.csv")
+    _git(repository, "commit", "-qm", "means")
     compared = api.compare("pe@HEAD~2", "pe@HEAD", results=repository)
     shifts = [row.shifts["test.test.bleu"] for row in compared.rows]
     assert [shift.method for shift in shifts] == ["equal", "equal", "unpaired"]
@@ -267,16 +263,16 @@ def test_a_commit_without_values_by_seed_has_means(repository: Path) -> None:
 def test_refusals_say_what_to_do(
     repository: Path, before: Path, spec: Path, tmp_path: Path
 ) -> None:
-    refused: list[tuple[tuple[str, ...], type[Exception], str]] = [
-        ((str(tmp_path), str(before)), SpecError, "no folder 'runs'"),
+    refused: list[tuple[tuple[str | Path, ...], type[Exception], str]] = [
+        ((tmp_path, before), SpecError, "no folder 'runs'"),
         (("pe@nothing", "pe@HEAD"), SpecError, "has no commit 'nothing'"),
         (("other@HEAD", "pe@HEAD"), StoreError, r"has no .*other/table.csv; commit the tables"),
-        ((str(before), str(before), "heads"), StoreError, "holds no run of heads"),
-        ((str(spec), str(spec)), StoreError, "holds no run of pe; `ablate run"),
+        ((before, before, "heads"), StoreError, "holds no run of heads"),
+        ((spec, spec), StoreError, "holds no run of pe; `ablate run"),
     ]
     for arguments, error, message in refused:
         with pytest.raises(error, match=message):
-            api.compare(*arguments, results=repository)
+            api.compare(*map(str, arguments), results=repository)
 
 
 def test_what_has_no_row_in_common_is_refused(before: Path, spec: Path, tmp_path: Path) -> None:

@@ -27,18 +27,14 @@ EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 def test_runs_that_share_a_gpu_take_at_most_so_long(tmp_path: Path) -> None:
     plan = api.plan(EXPERIMENTS / "pe.yaml", device="cpu", results=tmp_path, seeds=[1, 2])
     assert {row.runs_at_once for row in plan.rows} == {1}
-    rows = tuple(
-        replace(row, seconds_per_run=60.0, runs_at_once=n)
-        for n, row in enumerate(plan.rows, start=1)
-    )
-    alone = replace(
-        plan, n_worker_slots=2, rows=tuple(replace(row, runs_at_once=1) for row in rows)
-    )
+    rows = [replace(r, seconds_per_run=60.0, runs_at_once=n) for n, r in enumerate(plan.rows, 1)]
+    rows_alone = tuple(replace(row, runs_at_once=1) for row in rows)
+    alone = replace(plan, n_worker_slots=2, rows=rows_alone)
     assert alone.remarks()[:2] == [
         "0 of 10 runs are done, 10 are missing; 2 at a time on cpu",
         "about 5:00 of training are left",
     ]
-    assert replace(alone, rows=rows).remarks()[:2] == [
+    assert replace(alone, rows=tuple(rows)).remarks()[:2] == [
         "0 of 10 runs are done, 10 are missing; 10 at a time on cpu",
         "at most 5:00 of training are left",
     ]
@@ -67,7 +63,7 @@ def test_runs_of_other_code_are_named(tmp_path: Path) -> None:
 
 
 def probed(tmp_path: Path, *names: str) -> api.Plan:
-    """Return the plan of the flagship after the probe of some rows, which found 500 entries."""
+    """Return the plan of ``pe`` after the probe of some rows, with 500 source tokens."""
     selection, store = select(EXPERIMENTS / "pe.yaml"), Store(tmp_path)
     measured = {"n_src": 500, "n_tgt": 510, "train_peak_mib": 40.0, "runs_at_once": 1}
     measured |= {"batches_per_epoch": 100, "target_tokens_per_batch": 1000.0}

@@ -70,14 +70,5 @@ def test_what_is_no_record_is_named_with_its_file(
         store.read(RECORD["hash"])
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", "3", '"text"', "{", "[" * 100_000])
-def test_json_that_is_no_record_is_no_traceback(tmp_path: Path, content: str) -> None:
-    store = Store(tmp_path)
-    store.save(RECORD)
-    (store.path(RECORD["hash"]) / "record.json").write_text(content, encoding="utf-8")
-    with pytest.raises(StoreError, match=r"record\.json: .*`ablate run` makes the run again"):
-        store.read(RECORD["hash"])
-
-
 def test_keys_of_a_later_version_are_kept() -> None:
     assert read_record(RECORD | {"schema": SCHEMA, "colour": "red"})["colour"] == "red"

@@ -91,12 +91,16 @@ def test_a_kill_at_any_moment_leaves_a_whole_record(store: Store) -> None:
     assert len(record["text"]) == 100_000
 
 
-@pytest.mark.parametrize("content", ["", '{"hash": ', "[1, 2]", "\x00\xff"])
+@pytest.mark.parametrize(
+    "content",
+    ["", '{"hash": ', "[1, 2]", "\x00\xff", "{}", "[]", "3", '"text"', "{", "[" * 100_000],
+    ids=lambda content: content[:9].encode("unicode_escape").decode(),
+)
 def test_an_unreadable_record_is_named(store: Store, content: str) -> None:
     file = store.path(RUN) / "record.json"
     file.parent.mkdir(parents=True)
     file.write_text(content, encoding="latin-1")
-    with pytest.raises(StoreError, match=r"record\.json"):
+    with pytest.raises(StoreError, match=r"record\.json: .*`ablate run` makes the run again"):
         store.read(RUN)
     with pytest.warns(DamagedFileWarning, match=r"record\.json: .*`ablate run` makes it again"):
         assert store.load(RUN) is None
@@ -139,7 +143,7 @@ def test_files_of_a_run_are_known_again(store: Store) -> None:
         (errno.EROFS, "cannot be written: Read-only"),
     ],
 )
-def test_a_folder_without_locks_is_told_in_a_sentence(
+def test_a_folder_without_locks_is_reported_in_a_sentence(
     store: Store, code: int, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -159,10 +163,12 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_folder_that_is_a_file_is_an_error_of_the_store(tmp_path: Path) -> None:
-    (tmp_path / "results").write_text("a file", encoding="utf-8")
+def test_a_folder_that_is_a_file_is_an_error_of_the_store(store: Store) -> None:
+    store.results.write_text("a file", encoding="utf-8")
     with pytest.raises(StoreError, match=r"record\.json: cannot be written: Not a directory"):
-        Store(tmp_path / "results").save({"hash": RUN})
+        store.save({"hash": RUN})
+    with pytest.raises(StoreError, match="cannot be written: Not a directory"), store.lock(RUN):
+        pass
 
 
 @pytest.mark.e2e
@@ -183,7 +189,7 @@ def test_a_second_process_waits_until_the_first_has_died(store: Store) -> None:
     process.communicate()
 
 
-def test_waiting_for_a_lock_ends_when_told(store: Store) -> None:
+def test_waiting_for_a_lock_can_be_stopped(store: Store) -> None:
     def is_held() -> bool:
         with store.lock(RUN, should_stop=lambda: True) as held:
             return held
@@ -200,15 +206,6 @@ def test_runs_are_found_by_the_beginning_of_their_hash_or_by_folder(store: Store
     assert store.find("b")["hash"] == "bbb0"
     assert store.find("aac")["hash"] == "aac0"
     assert store.find(str(store.path("aab0")))["hash"] == "aab0"
-
-
-def test_a_lock_that_cannot_be_made_is_an_error_of_the_store(tmp_path: Path) -> None:
-    (tmp_path / "results").write_text("a file", encoding="utf-8")
-    with (
-        pytest.raises(StoreError, match="cannot be written: Not a directory"),
-        Store(tmp_path / "results").lock(RUN),
-    ):
-        pass
 
 
 @pytest.fixture

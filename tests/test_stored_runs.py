@@ -24,8 +24,8 @@ SPEC = json.dumps(
 )
 
 
-def _store(results: Path, run: str, **known: Any) -> None:
-    record = {"schema": SCHEMA, "hash": run, "status": "done", "error": None, **known}
+def _store(results: Path, run: str, **fields: Any) -> None:
+    record = {"schema": SCHEMA, "hash": run, "status": "done", "error": None, **fields}
     Store(results).save(record)
     (Store(results).path(run) / "model.safetensors").write_bytes(bytes(2**20))
 
@@ -55,24 +55,16 @@ def _spec(results: Path) -> Path:
 
 def test_runs_are_listed_with_what_is_known(results: Path) -> None:
     begun, other, *small = api.runs(results, specs=[_spec(results)])
-    assert (begun.status, begun.experiment, begun.label, begun.n_bytes) == (
-        "unfinished",
-        None,
-        "e" * 16,
-        4,
-    )
+    assert (begun.status, begun.experiment, begun.label) == ("unfinished", None, "e" * 16)
+    assert begun.n_bytes == 4
     assert [(run.label, run.status, run.bleu) for run in small] == [
         ("small:baseline:1", "done", 11.0),
         ("small:baseline:2", "done", 12.0),
     ]
     assert (other.label, other.status, other.bleu) == ("other:none:1", "failed", None)
     assert other.n_bytes > 2**20
-    assert [run.experiments for run in (begun, other, *small)] == [
-        (),
-        (),
-        ("small",),
-        ("small",),
-    ]
+    experiments = [run.experiments for run in (begun, other, *small)]
+    assert experiments == [(), (), ("small",), ("small",)]
 
 
 @pytest.mark.parametrize(
@@ -131,26 +123,23 @@ def test_what_is_removed_halfway_counts_as_unfinished(
     assert [each.status for each in api.runs(results, labels=[run.run])] == ["unfinished"]
 
 
-def test_the_commands_say_what_they_would_do_and_do_it_when_told(results: Path) -> None:
-    def say(*words: str) -> str:
+def test_the_commands_say_what_they_would_do_and_do_it_with_yes(results: Path) -> None:
+    def output_of(*words: str) -> str:
         outcome = CliRunner().invoke(app, ["runs", *words, "--results", str(results)])
         assert outcome.exit_code == 0, outcome.output
         return outcome.output
 
     spec = str(_spec(results))
-    listed = say("list", "--experiment", spec)
+    listed = output_of("list", "--experiment", spec)
     assert "4 runs, 3.0 MiB" in listed
     assert "needed by" in listed
-    assert {run["status"] for run in json.loads(say("list", "--json"))} == {
-        "done",
-        "failed",
-        "unfinished",
-    }
-    assert json.loads(say("show", "other:none:1"))["status"] == "failed"
-    assert "2 runs, 1.0 MiB, would be removed; --yes removes them" in say("gc", spec)
-    assert "other:none:1  failed" in say("gc", spec, "--yes")
-    assert "2 runs, 2.0 MiB" in say("list")
-    assert "1 run, 1.0 MiB, removed" in say("remove", "small:baseline:1", "--yes")
+    statuses = {run["status"] for run in json.loads(output_of("list", "--json"))}
+    assert statuses == {"done", "failed", "unfinished"}
+    assert json.loads(output_of("show", "other:none:1"))["status"] == "failed"
+    assert "2 runs, 1.0 MiB, would be removed; --yes removes them" in output_of("gc", spec)
+    assert "other:none:1  failed" in output_of("gc", spec, "--yes")
+    assert "2 runs, 2.0 MiB" in output_of("list")
+    assert "1 run, 1.0 MiB, removed" in output_of("remove", "small:baseline:1", "--yes")
 
 
 def test_status_of_a_quiet_folder(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ablate import api
 from ablate.errors import StoreError
-from ablate.report import FORMATS, Table, render
+from ablate.report import FORMATS, render
 from tests.made_up_runs import EXPERIMENT, finish
 
 STEPS = "training.steps=3"
@@ -60,19 +60,13 @@ def test_a_trial_leaves_the_table_of_the_whole_experiment(
 def test_every_format_names_overrides_and_what_is_left_out(path: Path) -> None:
     finish(path, Path("results"), (STEPS,), [1], ["none"])
     table = run(path, STEPS, seeds=[1], only=["none"]).table
-    for format_ in FORMATS:
-        _assert_named(table, format_)
-
-
-def _assert_named(table: Table, format_: str) -> None:
-    text = render(table, format_)
-    plain = " ".join(text.replace("\\_", "_").split())
-    for line in table.trial:
-        assert line in plain, (format_, line)
-    if format_ == "csv":
-        assert all("training.steps=3" in row["trial"] for row in csv.DictReader(io.StringIO(text)))
-    if format_ == "json":
-        assert json.loads(text)["trial"] == list(table.trial)
+    texts = {form: render(table, form) for form in FORMATS}
+    for form, text in texts.items():
+        plain = " ".join(text.replace("\\_", "_").split())
+        assert [line for line in table.trial if line not in plain] == [], form
+    rows = csv.DictReader(io.StringIO(texts["csv"]))
+    assert all("training.steps=3" in row["trial"] for row in rows)
+    assert json.loads(texts["json"])["trial"] == list(table.trial)
 
 
 def test_trials_do_not_replace_each_other(path: Path) -> None:

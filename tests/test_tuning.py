@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,10 @@ import pytest
 
 from ablate import config, report
 from ablate.api import choosing
-from ablate.api.choosing import ready
+from ablate.api.choosing import select_chosen
 from ablate.api.options import RunOptions
 from ablate.api.planning import plan
-from ablate.api.selecting import MadeBy, select, tasks, tuning_runs
+from ablate.api.selecting import RunLookup, select, tasks, tuning_runs
 from ablate.config import Row, tuning_of
 from ablate.errors import SpecError
 from ablate.report.numbers import TIMES
@@ -52,7 +53,7 @@ class Bench:
             self.store.save(task.record("done" if value else "diverged", **known))
 
     def row(self, name: str) -> Row:
-        chosen = select(self.spec, made_by=MadeBy(self.store)).experiment
+        chosen = select(self.spec, lookup=RunLookup(self.store)).experiment
         return next(row for row in chosen.rows if row.name == name)
 
 
@@ -76,7 +77,7 @@ def test_the_first_of_equals_is_chosen(bench: Bench) -> None:
 def test_a_row_waits_for_all_of_its_tuning_runs(bench: Bench) -> None:
     bench.tuned(NLL, "baseline")
     assert bench.row("pre").pending == ("training.schedule.lr",)
-    runs = select(bench.spec, made_by=MadeBy(bench.store)).runs
+    runs = select(bench.spec, lookup=RunLookup(bench.store)).runs
     assert {run.variant for run in runs} == {"baseline"}
 
 
@@ -96,7 +97,7 @@ def test_seeds_of_tuning_are_not_those_of_the_table(bench: Bench) -> None:
 def test_the_table_says_what_was_chosen_and_what_it_cost(bench: Bench) -> None:
     bench.tuned(NLL | {"lr=0.004": (1.9, 1.9)}, "baseline")
     bench.tuned(NLL, "pre")
-    experiment = select(bench.spec, made_by=MadeBy(bench.store)).experiment
+    experiment = select(bench.spec, lookup=RunLookup(bench.store)).experiment
     table = report.table(experiment, {})
     assert [cell.text for cell in table.column("training.schedule.lr")] == [
         "0.002 (tuned)",
@@ -110,13 +111,13 @@ def test_the_table_says_what_was_chosen_and_what_it_cost(bench: Bench) -> None:
 
 def test_what_is_not_chosen_yet_is_a_question_mark(bench: Bench) -> None:
     bench.tuned(NLL, "baseline")
-    table = report.table(select(bench.spec, made_by=MadeBy(bench.store)).experiment, {})
+    table = report.table(select(bench.spec, lookup=RunLookup(bench.store)).experiment, {})
     assert table.column("training.schedule.lr")[1].text == "?"
     assert {n.label: n.text for n in table.footnotes}["tuned"].endswith("not done yet: pre")
 
 
 class Clock:
-    """Stands for the measuring of rows: a step takes as long as a wide feed-forward is."""
+    """Stands in for measurements: the time of a step grows with the width of the feed-forward."""
 
     def __init__(self, store: Store, noise: float) -> None:
         self.store, self.noise = store, noise
@@ -133,35 +134,44 @@ class Clock:
             self.store.save_probe(task.probe, known)
 
 
+def matched_text(via: str, tolerance: str) -> str:
+    """Return the experiment with a match of times in place of tuning."""
+    match = f"match: {{on: time, via: {via}, tolerance: {tolerance}}}"
+    return re.sub("^tune:.*$", match, TEXT, flags=re.MULTILINE)
+
+
 def timed(folder: Path, monkeypatch: pytest.MonkeyPatch, via: str, noise: float) -> Clock:
-    tune = next(line for line in TEXT.splitlines() if line.startswith("tune"))
-    text = TEXT.replace(tune, f"match: {{on: time, via: {via}, tolerance: 2%}}")
+    text = matched_text(via, "2%")
     bench = Bench(folder, text.replace("pre: {model.residual: pre}", "deep: {model.n_layers: 4}"))
     clock = Clock(bench.store, noise)
     monkeypatch.setattr(choosing, "measure", clock.measure)
     return clock
 
 
+def chosen_row(folder: Path) -> Row:
+    """Return the only variant of an experiment, with the values that are chosen for it."""
+    options = RunOptions(device="cpu", results=folder / "results")
+    return select_chosen(folder / "own.yaml", options).experiment.rows[1]
+
+
 def test_a_row_takes_as_long_as_the_baseline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = timed(tmp_path, monkeypatch, "model.feed_forward.d_ff", 0.01)
-    options = RunOptions(device="cpu", results=tmp_path / "results")
-    row = ready(tmp_path / "own.yaml", options).experiment.rows[1]
+    row = chosen_row(tmp_path)
     assert row.chosen == {"model.feed_forward.d_ff": "matched"}
     width = row.spec.model.feed_forward.options["d_ff"] * 4 + 100
     assert width == pytest.approx(256 * 2 + 100, rel=0.03)
     n_measured = clock.n_measured
-    assert ready(tmp_path / "own.yaml", options).experiment.rows[1] == row
-    assert clock.n_measured == n_measured  # it is kept
+    assert chosen_row(tmp_path) == row
+    assert clock.n_measured == n_measured  # it is stored
 
 
 def test_steps_are_matched_with_one_measurement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = timed(tmp_path, monkeypatch, "training.steps", 0.01)
-    options = RunOptions(device="cpu", results=tmp_path / "results")
-    steps = ready(tmp_path / "own.yaml", options).experiment.rows[1].spec.training.steps
+    steps = chosen_row(tmp_path).spec.training.steps
     assert steps == pytest.approx(500 * (256 * 2 + 100) / (256 * 4 + 100), rel=0.03)
     assert clock.n_measured == 1
 
@@ -170,15 +180,12 @@ def test_a_time_that_varies_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed(tmp_path, monkeypatch, "training.steps", 0.3)
-    options = RunOptions(device="cpu", results=tmp_path / "results")
     with pytest.raises(SpecError, match=r"speed varies too much for a tolerance of 0\.02.*'deep'"):
-        ready(tmp_path / "own.yaml", options)
+        chosen_row(tmp_path)
 
 
 def test_a_measured_time_is_measured_once(tmp_path: Path) -> None:
-    match = "match: {on: time, via: model.feed_forward.d_ff, tolerance: 5%}"
-    tune = next(line for line in TEXT.splitlines() if line.startswith("tune"))
-    bench = Bench(tmp_path, TEXT.replace(tune, match))
+    bench = Bench(tmp_path, matched_text("model.feed_forward.d_ff", "5%"))
     assert bench.row("pre").pending == ("model.feed_forward.d_ff",)
     loaded = config.load(bench.spec)
     bench.store.save_match(match_key(loaded, loaded.rows[1]), {"value": 200})

@@ -60,10 +60,14 @@ class TwoWay:
             values: of one or more tables, (..., R, S); what is not observed is not read.
 
         Returns:
-            (..., K); NaN where a difference is not estimable.
+            (..., K); NaN where a difference is not estimable, exactly 0 where it is no more than
+            rounding.
         """
         effects = self._effects(self._zero_filled(values))
-        return np.where(self.is_estimable, effects[..., 1:] - effects[..., :1], np.nan)
+        differences = effects[..., 1:] - effects[..., :1]
+        is_rounding = np.abs(differences) <= _ROUNDING * self._size(values)[..., None]
+        differences = np.where(is_rounding, 0.0, differences)
+        return np.where(self.is_estimable, differences, np.nan)
 
     def residuals(self, values: Floats) -> Floats:
         """Return what the model leaves of ``values`` (..., R, S); 0 where nothing is observed."""
@@ -80,8 +84,7 @@ class TwoWay:
         squares = (self.residuals(values) ** 2).sum(axis=(-2, -1))
         if self.df == 0:
             return np.full(squares.shape, np.nan)
-        size = np.abs(self._zero_filled(values)).max(axis=(-2, -1), initial=0.0)
-        return np.where(squares > (_ROUNDING * size) ** 2, squares / self.df, 0.0)
+        return np.where(squares > (_ROUNDING * self._size(values)) ** 2, squares / self.df, 0.0)
 
     def departures(self, values: Floats) -> tuple[Floats, NDArray[np.int64]]:
         """Compare the error within each row with the error of the table without it.
@@ -114,6 +117,10 @@ class TwoWay:
 
     def _zero_filled(self, values: Floats) -> Floats:
         return np.where(self.observed, values, 0.0)
+
+    def _size(self, values: Floats) -> Floats:
+        """Return the largest absolute value of each table, (...)."""
+        return np.abs(self._zero_filled(values)).max(axis=(-2, -1), initial=0.0)
 
     def _effects(self, known: Floats) -> Floats:
         """Return the rows' effects (..., R), of which only differences have a meaning."""

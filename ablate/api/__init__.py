@@ -3,10 +3,11 @@
 from ablate.api.archiving import Restored, archive, restore
 from ablate.api.checking import Finding, check
 from ablate.api.comparing import compare
+from ablate.api.corpus import CorpusListing, CorpusStatistics, corpora, fetch_corpus, show_corpus
 from ablate.api.examining import CheckResult, Diagnosis, doctor
 from ablate.api.gating import Blessed, Gated, bless, gate
 from ablate.api.inspecting import Inspection, inspect
-from ablate.api.listing import PartListing, parts, schema
+from ablate.api.listing import PartListing, parts
 from ablate.api.loading import LoadedRun, load_run
 from ablate.api.options import RunOptions
 from ablate.api.planning import Plan, PlannedRow, plan
@@ -22,8 +23,8 @@ from ablate.api.stored import (
     status,
 )
 from ablate.api.study import Experiment, Study
-from ablate.api.texts import CorpusListing, CorpusStatistics, corpora, fetch_corpus, show_corpus
 from ablate.api.translating import Translation, Translator, decoded, translate
+from ablate.config import schema
 from ablate.measuring.attention import AttentionMap
 from ablate.report.compared import Compared, MatchedRow
 

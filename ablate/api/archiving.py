@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,10 +43,10 @@ _MEMBER = re.compile(r"runs/([0-9a-f]{16})/[^/]+")
 
 @dataclass(frozen=True)
 class Restored:
-    """What a folder of results got from an archive.
+    """What restoring an archive did in a folder of results.
 
     Attributes:
-        new: hashes of runs that were not there, or had not ended.
+        new: hashes of runs that were not there, or had not finished.
         present: hashes of runs that were there and stay; files that they lacked are added.
         other: hashes of runs that were there with other numbers, and stay.
     """
@@ -110,16 +110,16 @@ def restore(file: Path | str, *, results: Path | str = "results") -> Restored:
         results: the folder of results.
 
     Raises:
-        StoreError: if the archive is damaged or none, or the folder cannot be written to; the runs
-            before the damage are restored.
+        StoreError: if the file is damaged or no archive, or the folder cannot be written to; the
+            runs before the damage are restored.
     """
     store = Store(Path(results))
-    fates: dict[str, list[str]] = {"new": [], "present": [], "other": []}
+    hashes: dict[str, list[str]] = {"new": [], "present": [], "other": []}
     for run, bundle in _runs_in(Path(file)):
         record = _checked(bundle, run, Path(file))
         with store.lock(run):
-            fates[_restore(store, run, record, bundle)].append(run)
-    return Restored(**{fate: tuple(hashes) for fate, hashes in fates.items()})
+            hashes[_restore(store, run, record, bundle)].append(run)
+    return Restored(**{field: tuple(runs) for field, runs in hashes.items()})
 
 
 def _compression(output: Path) -> Literal["w:xz", "w:gz", "w:"]:
@@ -131,14 +131,13 @@ def _compression(output: Path) -> Literal["w:xz", "w:gz", "w:"]:
 
 def _files_of(store: Store, run: str, content: str) -> Iterator[tuple[str, bytes]]:
     """Yield the name and content of each file of a run, its record first."""
-    known = store.read(run) or {}
-    damaged = store.damaged_files(known)
-    for kind in list(CONTENTS)[: list(CONTENTS).index(content) + 1]:
-        for pattern in CONTENTS[kind]:
-            for path in sorted(store.path(run).glob(pattern)):
-                if path in damaged:
-                    raise StoreError(f"{path}: is damaged; `ablate run` makes the run again")
-                yield path.name, path.read_bytes()
+    damaged = store.damaged_files(store.read(run) or {})
+    kinds = list(CONTENTS)[: list(CONTENTS).index(content) + 1]
+    for pattern in chain.from_iterable(CONTENTS[kind] for kind in kinds):
+        for path in sorted(store.path(run).glob(pattern)):
+            if path in damaged:
+                raise StoreError(f"{path}: is damaged; `ablate run` makes the run again")
+            yield path.name, path.read_bytes()
 
 
 def _runs_in(file: Path) -> Iterator[tuple[str, Bundle]]:
@@ -165,10 +164,10 @@ def _run_of(member: tarfile.TarInfo, file: Path) -> str:
 
 
 def _checked(bundle: Bundle, run: str, file: Path) -> dict[str, Any]:
-    """Return the record of a run, which describes the run's files.
+    """Return the record of a run, after comparing the run's files with it.
 
     Raises:
-        StoreError: if the record is missing or a file is not as it says.
+        StoreError: if the record is missing, or a file is not as the record says.
     """
     name = f"runs/{run}/record.json"
     if name not in bundle:
@@ -179,14 +178,15 @@ def _checked(bundle: Bundle, run: str, file: Path) -> dict[str, Any]:
         raise StoreError(f"{file}: {name} {error}") from error
     if record["hash"] != run:
         raise StoreError(f"{file}: {name} is the record of another run, {record['hash']}")
-    for short, about in record.get("files", {}).items():
-        content = bundle.get(f"runs/{run}/{short}")
-        if content is not None and describe(content) != about:
-            raise StoreError(f"{file}: runs/{run}/{short} is damaged")
+    for path, content in record.get("files", {}).items():
+        data = bundle.get(f"runs/{run}/{path}")
+        if data is not None and describe(data) != content:
+            raise StoreError(f"{file}: runs/{run}/{path} is damaged")
     return record
 
 
 def _restore(store: Store, run: str, record: dict[str, Any], bundle: Bundle) -> str:
+    """Write what is missing of a run; return the field of `Restored` that it belongs to."""
     present = store.load(run)
     if present is None or present["status"] not in FINISHED:
         write(bundle, store.results)

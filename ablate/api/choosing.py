@@ -14,7 +14,7 @@ from ablate import config
 from ablate.api.completing import complete, fetch, opened, workers
 from ablate.api.console import print_remark
 from ablate.api.options import RunOptions
-from ablate.api.selecting import MadeBy, Selection, key_of, select, tasks, tuning_runs
+from ablate.api.selecting import RunLookup, Selection, key_of, select, tasks, tuning_runs
 from ablate.config import Row, Run, RunSpec
 from ablate.errors import RunError
 from ablate.runner.backends.contract import Backend
@@ -27,8 +27,8 @@ from ablate.wording import counted
 _SPEED = "train_target_tokens_per_second"
 
 
-def ready(path: Path | str, options: RunOptions, only: Sequence[str] = ()) -> Selection:
-    """Return a selection in which no wanted row is pending; measure and tune what that takes.
+def select_chosen(path: Path | str, options: RunOptions, only: Sequence[str] = ()) -> Selection:
+    """Return a selection without pending rows, after the measurements and tuning runs they need.
 
     Args:
         path: the experiment file.
@@ -40,19 +40,19 @@ def ready(path: Path | str, options: RunOptions, only: Sequence[str] = ()) -> Se
         RunError: if a tuning run has failed, so that nothing can be chosen.
     """
     with opened(options) as options:
-        backend, by = workers(options)
-        chosen = partial(select, path, options.overrides, options.seeds, only, by)
-        selection = chosen()
+        backend, lookup = workers(options)
+        select_now = partial(select, path, options.overrides, options.seeds, only, lookup)
+        selection = select_now()
         if not _open(selection, only):
             return selection
         fetch(selection.corpus)
         match = selection.whole.match
         if match is not None and match.on == "time":
-            _Timing(selection, backend, by).match(_open(selection, only))
-        selection = chosen()
+            _Timing(selection, backend, lookup).match(_open(selection, only))
+        selection = select_now()
         if rows := _open(selection, only):
             _tune(selection, rows, options)
-            selection = chosen()
+            selection = select_now()
         return selection
 
 
@@ -81,17 +81,17 @@ def _tune(selection: Selection, rows: Sequence[str], options: RunOptions) -> Non
 
 
 class _Timing:
-    """Measures rows by turns with their baseline until they take as long as it does.
+    """Measures rows by turns with their baseline until they take as long as the baseline.
 
     Args:
         selection: with a ``match`` on time.
         backend: where to measure.
-        by: where what was measured is kept.
+        lookup: whose store keeps what was measured.
     """
 
-    def __init__(self, selection: Selection, backend: Backend, by: MadeBy) -> None:
+    def __init__(self, selection: Selection, backend: Backend, lookup: RunLookup) -> None:
         self._experiment, self._match = selection.whole, selection.whole.match
-        self._backend, self._device, self._by = backend, backend.worker_slots[0], by
+        self._backend, self._device, self._lookup = backend, backend.worker_slots[0], lookup
         self._measured: dict[str, list[float]] = {}  # seconds per token over the baseline's
         self._ratios: list[float] = []  # of times of training, of the last run asked for
 
@@ -124,15 +124,15 @@ class _Timing:
             "n_rounds": len(logs),
             "hardware": hardware_of(self._device),
         }
-        self._by.store.save_match(match_key(self._experiment, row), matched)
+        self._lookup.store.save_match(match_key(self._experiment, row), matched)
         return value
 
     def _ratio(self, spec: RunSpec) -> float:
         """Return how many times as long as the baseline's the training of a run takes."""
         baseline = self._experiment.rows[0].spec
         runs = [Run(self._experiment.name, name, s) for name, s in (("", baseline), ("row", spec))]
-        store = self._by.store
-        base, ours = tasks(runs, self._device, store.results, engine=self._by.engine or "eager")
+        store, engine = self._lookup.store, self._lookup.engine or "eager"
+        base, ours = tasks(runs, self._device, store.results, engine=engine)
         if ours.probe not in self._measured:
             with display(Console(stderr=True)) as listener:
                 measure([base, ours], self._backend, listener)

@@ -6,12 +6,12 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sacrebleu.metrics.chrf import CHRF
 
 from ablate.analysis.matched import compare_matched
-from ablate.api.sides import Side, SideRow, read_side
+from ablate.api.result_sets import ResultRow, ResultSet, read_result_set
 from ablate.config import Negligible
 from ablate.data.corpus import Bitext, Corpus
 from ablate.errors import DamagedFileWarning, DataError, SpecError, StoreError
@@ -22,7 +22,8 @@ from ablate.store import Store, verify
 _COMPARED = ("bleu", "bleu_lc_tok", "chrf", "exact_match", "nll", "bits_per_character")
 _COSTS = ("params.", "flops.", "speed.", "memory.")
 
-Pair = tuple[SideRow, SideRow, Match]
+Pair = tuple[ResultRow, ResultRow, Match]
+_V = TypeVar("_V")
 
 
 def compare(
@@ -47,11 +48,11 @@ def compare(
         n_sentences: how many of the sentences are shown whose translations differ most.
 
     Raises:
-        SpecError: if one of them is no such thing; with every mistake of an experiment.
+        SpecError: if one of the names is of none of these; with every mistake of an experiment.
         StoreError: if nothing is stored of one, or they have no row in common.
     """
-    named = None if spec is None else str(spec)
-    sides = [read_side(str(side), named, Path(results)) for side in (before, after)]
+    spec_name = None if spec is None else str(spec)
+    sides = [read_result_set(str(name), spec_name, Path(results)) for name in (before, after)]
     pairs = _matched(sides[0].rows, sides[1].rows)
     if not pairs:
         a, b = (", ".join(row.name for row in side.rows) for side in sides)
@@ -60,54 +61,53 @@ def compare(
             f"name: the rows are {a}; and {b}"
         )
     rows = _rows(pairs)
-    left = [
-        [row.name for row in side.rows if all(row is not pair[at] for pair in pairs)]
-        for at, side in enumerate(sides)
+    unmatched = [
+        [row.name for row in side.rows if all(row is not pair[n] for pair in pairs)]
+        for n, side in enumerate(sides)
     ]
-    provenances = [side.provenance for side in sides]
-    both = {
-        label: (provenances[0][label], provenances[1][label])
-        for label in provenances[0]
-        if label in provenances[1]
-    }
     negligible = next((side.negligible for side in reversed(sides) if side.negligible), None)
     test_sets = _test_sets(rows)
     return Compared(
         labels=(str(before), str(after)),
         rows=rows,
-        unmatched=(left[0], left[1]),
-        provenance=both,
+        unmatched=(unmatched[0], unmatched[1]),
+        provenance=_pairs(sides[0].provenance, sides[1].provenance),
         negligible=negligible or Negligible(),
         sentences=_sentences(sides, pairs, test_sets, n_sentences),
         test_sets=test_sets,
     )
 
 
-def _matched(before: Sequence[SideRow], after: Sequence[SideRow]) -> list[Pair]:
+def _matched(before: Sequence[ResultRow], after: Sequence[ResultRow]) -> list[Pair]:
     """Return the rows of both sides in the order of the first."""
     matches: dict[int, tuple[int, Match]] = {}
-    keys: tuple[tuple[Match, Callable[[SideRow], str | None]], ...] = (
+    keys: tuple[tuple[Match, Callable[[ResultRow], str | None]], ...] = (
         ("spec", lambda row: _text(row.spec)),
         ("changes", lambda row: _text(_changes(row))),
         ("changes", lambda row: _text(row.changes)),
         ("name", lambda row: row.name),
     )
-    for way, key in keys:
-        matched = {at for at, _ in matches.values()}
-        free = {key(row): at for at, row in reversed(list(enumerate(after))) if at not in matched}
-        for at, row in enumerate(before):
+    for matched_by, key in keys:
+        matched = {n for n, _ in matches.values()}
+        free = {key(row): n for n, row in reversed(list(enumerate(after))) if n not in matched}
+        for n, row in enumerate(before):
             row_key = key(row)
-            if at not in matches and row_key is not None and row_key in free:
-                matches[at] = (free.pop(row_key), way)
-    return [(before[at], after[matches[at][0]], matches[at][1]) for at in sorted(matches)]
+            if n not in matches and row_key is not None and row_key in free:
+                matches[n] = (free.pop(row_key), matched_by)
+    return [(before[n], after[matches[n][0]], matches[n][1]) for n in sorted(matches)]
+
+
+def _pairs(before: Mapping[str, _V], after: Mapping[str, _V]) -> dict[str, tuple[_V, _V]]:
+    """Return both values of every key that both mappings have."""
+    return {key: (before[key], after[key]) for key in before if key in after}
 
 
 def _text(content: Mapping[str, Any] | None) -> str | None:
     return None if content is None else json.dumps(content, sort_keys=True)
 
 
-def _changes(row: SideRow) -> dict[str, Any] | None:
-    """Return what a row has that its baseline has not, by path; None if a spec is unknown."""
+def _changes(row: ResultRow) -> dict[str, Any] | None:
+    """Return the values in which a row differs from its baseline, by path; None if unknown."""
     if row.spec is None or row.base is None:
         return None
     return {path: value for path, (_, value) in _differences(row.base, row.spec)}
@@ -118,29 +118,18 @@ def _differences(
 ) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """Yield the paths at which two specs differ, with both values; another part is one value."""
     for key in dict.fromkeys((*before, *after)):
-        one, other = before.get(key), after.get(key)
-        if one == other:
-            continue
-        if (
-            isinstance(one, Mapping)
-            and isinstance(other, Mapping)
-            and one.get("name") == other.get("name")
-        ):
-            yield from _differences(one, other, f"{path}{key}.")
-        else:
-            yield f"{path}{key}", (one, other)
+        values: tuple[Any, Any] = (before.get(key), after.get(key))
+        old, new = values
+        are_mappings = isinstance(old, Mapping) and isinstance(new, Mapping)
+        if are_mappings and old.get("name") == new.get("name"):
+            yield from _differences(old, new, f"{path}{key}.")
+        elif old != new:
+            yield f"{path}{key}", values
 
 
 def _rows(pairs: Sequence[Pair]) -> list[MatchedRow]:
     names = [" → ".join(dict.fromkeys((a.name, b.name))) for a, b, _ in pairs]
-    samples = [
-        {
-            metric: (a.samples[metric], b.samples[metric])
-            for metric in a.samples
-            if metric in b.samples
-        }
-        for a, b, _ in pairs
-    ]
+    samples = [_pairs(a.samples, b.samples) for a, b, _ in pairs]
     compared = {
         metric: compare_matched(
             {name: own[metric] for name, own in zip(names, samples, strict=True) if metric in own}
@@ -151,13 +140,13 @@ def _rows(pairs: Sequence[Pair]) -> list[MatchedRow]:
     return [
         MatchedRow(
             names=(a.name, b.name),
-            matched_by=way,
+            matched_by=matched_by,
             spec=dict(_differences(a.spec, b.spec)) if a.spec and b.spec else {},
             samples={m: both for m, both in own.items() if m in compared or m.startswith(_COSTS)},
             shifts={m: shifts[name] for m, shifts in compared.items() if name in shifts},
             outcomes=(dict(a.outcomes), dict(b.outcomes)),
         )
-        for (a, b, way), name, own in zip(pairs, names, samples, strict=True)
+        for (a, b, matched_by), name, own in zip(pairs, names, samples, strict=True)
     ]
 
 
@@ -167,7 +156,7 @@ def _test_sets(rows: Sequence[MatchedRow]) -> list[str]:
 
 
 def _sentences(
-    sides: Sequence[Side], pairs: Sequence[Pair], test_sets: Sequence[str], n: int
+    sides: Sequence[ResultSet], pairs: Sequence[Pair], test_sets: Sequence[str], n: int
 ) -> Sentences:
     before, after = sides
     if before.store is None or after.store is None:
@@ -200,7 +189,7 @@ def _sentences(
 def _translations(
     store: Store, record: Mapping[str, Any], test_set: str, n_lines: int
 ) -> list[str] | None:
-    """Return the translations of a run; None if it has none, or, with a warning, damaged ones."""
+    """Return the translations of a run; None if there are none or, with a warning, if damaged."""
     file = store.path(record["hash"]) / f"hypotheses.{test_set}.txt"
     if not file.is_file():
         return None
@@ -216,7 +205,7 @@ def _translations(
     return lines
 
 
-def _fingerprint(row: SideRow) -> str | None:
+def _fingerprint(row: ResultRow) -> str | None:
     return next(iter(row.records.values())).get("corpus", {}).get("fingerprint")
 
 
@@ -229,10 +218,8 @@ def _differing(
     row: str, seed: int, texts: Bitext, ours: Sequence[str], theirs: Sequence[str]
 ) -> Iterator[Differing]:
     chrf = CHRF()
-    for at, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+    lines = zip(texts.src, texts.tgt, ours, theirs, strict=True)
+    for number, (source, reference, a, b) in enumerate(lines, start=1):
         if a != b:
-            reference = texts.tgt[at]
             scores = [chrf.sentence_score(text, [reference]).score for text in (a, b)]
-            yield Differing(
-                row, seed, at + 1, texts.src[at], reference, (a, b), (scores[0], scores[1])
-            )
+            yield Differing(row, seed, number, source, reference, (a, b), (scores[0], scores[1]))

@@ -12,8 +12,8 @@ from rich.console import Console
 from ablate.api.console import print_remark
 from ablate.api.options import RunOptions
 from ablate.api.selecting import (
-    MadeBy,
     Records,
+    RunLookup,
     Selection,
     key_of,
     stored,
@@ -44,21 +44,21 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
     """Train and measure what is missing; return all records, and whether any is new.
 
     Args:
-        selection: the runs that must be there.
-        options: how they are made, and where they are kept.
+        selection: the requested runs.
+        options: how they are made, and where they are stored.
 
     Raises:
         SpecError: if there is no such engine or backend.
-        DataError: if a corpus cannot be had.
+        DataError: if a corpus is unavailable.
         DeviceError: if the machine lacks the device.
     """
     log, store = options.log, options.store
     with exporting(log, store) as exports, opened(options) as options:
-        backend, by = workers(options)
-        records = stored(selection, by.store, by.precision, by.engine)
+        backend, lookup = workers(options)
+        records = stored(selection, lookup)
         if not options.fresh and _set_aside_damaged(records, store):
-            records = stored(selection, by.store, by.precision, by.engine)
-        options = replace(options, engine=by.engine or options.engine)
+            records = stored(selection, lookup)
+        options = replace(options, engine=lookup.engine or options.engine)
         is_trained = not options.fresh and not unfinished(selection, records)
         device = backend.worker_slots[0]
         is_new = not is_trained or _unmeasured(selection, records, device, options)
@@ -67,9 +67,9 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
             check_devices(selection.whole, backend.worker_slots)
             check_engine(selection.whole, options.engine)
             fetch(selection.corpus)
-            code_digest()  # of the code that is loaded, whatever becomes of its files meanwhile
+            code_digest()  # of the code that is loaded: its files may change during the runs
             _schedule(selection, records, backend, options, exports)
-            records = stored(selection, by.store, by.precision, by.engine)
+            records = stored(selection, lookup)
             _check_recorded(selection, records)
         for (row, seed), record in records.items():
             remark = exports.export(selection.experiment.name, row, record)
@@ -79,10 +79,10 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
 
 
 def _check_recorded(selection: Selection, records: Records) -> None:
-    """Refuse to tabulate runs that have been made, but of which there is no record.
+    """Check that every run has a record.
 
     Raises:
-        RunError: says why that may be.
+        RunError: if not; it says why that may be.
     """
     missing = [run for run in selection.runs if key_of(run) not in records]
     if missing:
@@ -96,7 +96,7 @@ def _check_recorded(selection: Selection, records: Records) -> None:
 
 @contextmanager
 def opened(options: RunOptions) -> Iterator[RunOptions]:
-    """Yield options whose backend is open; it is closed at the end if it was opened here.
+    """Yield options whose backend is open; close the backend at the end if it was opened here.
 
     Raises:
         SpecError: if there is no such backend, or if it lacks a package.
@@ -114,7 +114,7 @@ def opened(options: RunOptions) -> Iterator[RunOptions]:
 
 
 def _set_aside_damaged(records: Records, store: Store) -> bool:
-    """Set the records aside of runs that have left damaged files; return whether any had.
+    """Set aside the records of runs whose files are damaged; return whether there are any.
 
     Raises:
         StoreError: if the folder cannot be written to.
@@ -131,25 +131,25 @@ def _set_aside_damaged(records: Records, store: Store) -> bool:
     return any_damaged
 
 
-def workers(options: RunOptions) -> tuple[Backend, MadeBy]:
-    """Return where runs are made, and what ``auto`` means there; of options that are `opened`.
+def workers(options: RunOptions) -> tuple[Backend, RunLookup]:
+    """Return the open backend of options, and the lookup of runs like those that it makes.
 
     Raises:
         SpecError: if there is no such engine.
-        DeviceError: if the device cannot compute in the precision asked for.
+        DeviceError: if the device does not compute in the requested precision.
     """
     backend = options.backend
-    assert isinstance(backend, Backend), "it is opened"
+    assert isinstance(backend, Backend), "the options are those that `opened` yields"
     device = backend.worker_slots[0]
     engine = engines.resolve(options.engine, device.kind)
-    return backend, MadeBy(options.store, devices.resolve("auto", device), engine)
+    return backend, RunLookup(options.store, devices.resolve("auto", device), engine)
 
 
 def fetch(choice: Choice) -> None:
-    """Download a corpus unless it is there, before several workers want it at once."""
-    console, corpus = Console(stderr=True), build(Corpus, choice, at="corpus")
+    """Download a corpus unless it is there, before several workers do so at the same time."""
+    corpus = build(Corpus, choice, at="corpus")
     if not corpus.is_available():
-        corpus.fetch(lambda line: console.print(line, markup=False, highlight=False))
+        corpus.fetch(print_remark)
 
 
 def _unmeasured(
@@ -167,14 +167,13 @@ def _unmeasured(
 def _tasks(
     selection: Selection, records: Records, device: Device, options: RunOptions
 ) -> list[Task]:
-    """Return the runs that are wanted, and those beside them in the table that are done."""
+    """Return the tasks of the requested runs, and of the finished ones in the same table."""
     requested = {key_of(run) for run in selection.runs}
-    known = requested | {key for key, record in records.items() if is_finished(record)}
-    tabulated = [run for run in selection.tabulated if key_of(run) in known]
-    all_tasks = tasks(tabulated, device, options.store.results, engine=options.engine)
+    finished = {key for key, record in records.items() if is_finished(record)}
+    tabulated = [run for run in selection.tabulated if key_of(run) in requested | finished]
     return [
         replace(task, fresh=options.fresh and (task.variant, task.seed) in requested)
-        for task in all_tasks
+        for task in tasks(tabulated, device, options.store.results, engine=options.engine)
     ]
 
 
@@ -191,7 +190,7 @@ def _schedule(
     limits = Limits(runs_per_process, options.probe_seconds, probes=options.probes)
     name = selection.experiment.name
     with (
-        display(Console(stderr=True)) as listener_on_screen,
-        session_file(store.results, name, listener_on_screen) as listener,
+        display(Console(stderr=True)) as screen,
+        session_file(store.results, name, screen) as listener,
     ):
         schedule(todo, backend, store, ExportingListener(listener, exports, store), limits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +69,22 @@ _Choices = Mapping[str, Any]
 _Counts = tuple[int, float]
 
 
+class ModelCounter:
+    """Counts the parameters and FLOPs of models, which it builds without memory for weights."""
+
+    def __init__(self) -> None:
+        self._flops = FlopCounter()
+
+    def count(self, spec: ModelSpec, vocabulary: Vocabulary) -> tuple[int, float]:
+        """Return the parameters of a model, and its FLOPs per target token and pass."""
+        with torch.device("meta"):
+            model = assemble(spec, vocabulary, PAD)
+            ids = torch.ones(N_PAIRS, min(N_TOKENS, model.max_len), dtype=torch.long)
+        batch = Batch(ids, ids, ids, n_tokens=ids.numel(), index=ids[:, 0])
+        params: int = measuring.count_parameters(model)["total"]
+        return params, self._flops.count(model, batch)
+
+
 class Costs:
     """Counts parts, each model once; caches the counts of this package's own parts.
 
@@ -76,14 +92,12 @@ class Costs:
     """
 
     def __init__(self) -> None:
-        self._flops = FlopCounter()
+        self._counter = ModelCounter()
         key = sha256_of_text(f"{staleness.code_digest()} {torch.__version__}")[:16]
         self._file = cache_folder("costs") / f"{key}.json"
         self._cached = _read(self._file)
         self._counts = dict(self._cached)
         self._of_plugins: set[str] = set()  # the keys of models with parts of plugins
-        ids = torch.ones(N_PAIRS, N_TOKENS, dtype=torch.long, device="meta")
-        self._batch = Batch(ids, ids, ids, n_tokens=ids.numel(), index=ids[:, 0])
 
     def of(self, entry: Entry, choice: Any) -> Cost | None:
         """Return the cost of a part; None if it is no part of a model, or no model accepts it.
@@ -123,11 +137,7 @@ class Costs:
 
     def _counted(self, choices: _Choices, entry: Entry) -> _Counts | None:
         try:
-            spec = ModelSpec.model_validate({**BASE, **choices})
-            with torch.device("meta"):
-                model = assemble(spec, VOCABULARY, PAD)
-            params: int = measuring.count_parameters(model)["total"]
-            return params, self._flops.count(model, self._batch)
+            return self._counter.count(ModelSpec.model_validate({**BASE, **choices}), VOCABULARY)
         except RefusedError:
             return None
         except Exception:
@@ -155,9 +165,9 @@ def _is_of_model(slot: str) -> bool:
 
 
 def _default(slot: str) -> str:
-    known = slot_of(ModelSpec.model_fields[slot])
-    assert known is not None, "it is the choice of a part"
-    return known.default
+    field = slot_of(ModelSpec.model_fields[slot])
+    assert field is not None, "it is the choice of a part"
+    return field.default
 
 
 def _companions(entry: Entry) -> Iterator[dict[str, str]]:
@@ -169,10 +179,10 @@ def _companions(entry: Entry) -> Iterator[dict[str, str]]:
         for other in table.values()
         if _is_of_model(slot) and slot != entry.slot
     ]
-    papers = _papers([entry.source])
-    for other in sorted(others, key=lambda other: not papers & _papers([other.source])):
+    papers = _papers(entry)
+    for other in sorted(others, key=lambda other: not papers & _papers(other)):
         yield {other.slot: other.name}
 
 
-def _papers(sources: Iterable[str]) -> set[str]:
-    return {paper for source in sources for paper in re.findall(r"arXiv:([\d.]+\d)", source)}
+def _papers(entry: Entry) -> set[str]:
+    return set(re.findall(r"arXiv:([\d.]+\d)", entry.source))

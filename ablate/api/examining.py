@@ -16,14 +16,14 @@ def doctor(
 ) -> Diagnosis:
     """Check whether this machine is fit for runs: software, folders, devices, engines.
 
-    Takes about a minute. What computes does so in a process of its own with a time limit, so that a
-    crash is a result. Nothing is left behind but what PyTorch's compiler keeps in the cache.
+    Takes about a minute. Checks that compute run in a process of their own with a time limit, so
+    that a crash is a result. Nothing stays on disk but the cache of PyTorch's compiler.
 
     Args:
         device: ``auto``, ``cpu``, ``cuda``, or GPUs by number, ``cuda:0,2``; one that is missing
             is a result too.
         results: the folder of results.
-        listener: is given each result when it is there.
+        listener: called with each result as soon as there is one.
 
     Raises:
         DeviceError: if ``device`` is no name of a device.

@@ -10,14 +10,14 @@ from typing import Any
 
 from ablate import config
 from ablate.analysis.wording import listed
-from ablate.api.choosing import ready
+from ablate.api.choosing import select_chosen
 from ablate.api.completing import complete, opened, workers
 from ablate.api.console import print_remark
 from ablate.api.options import DEFAULT, RunOptions
 from ablate.api.selecting import (
     Fingerprints,
-    MadeBy,
     Records,
+    RunLookup,
     Selection,
     key_of,
     select,
@@ -38,8 +38,8 @@ from ablate.runner.staleness import stale_reason
 from ablate.store import Store, write_whole
 from ablate.wording import counted
 
-_FIRST = 3
-"""So many seeds are trained before a blessing is forecast from their standard deviation."""
+_N_FIRST_SEEDS = 3
+"""Seeds that are trained before a blessing is forecast from their standard deviation."""
 
 
 class LooseningError(AblateError):
@@ -52,7 +52,7 @@ class StaleRecordError(AblateError):
 
 @dataclass(frozen=True)
 class Gated:
-    """How a gate went.
+    """The verdicts of a gate.
 
     Attributes:
         experiment: its name.
@@ -84,9 +84,9 @@ class Blessed:
         reference: what it says.
         moved: which numbers are new, in sentences.
         loosened: what it lets through that the one before did not, in sentences.
-        weakened: which checks promise less than was asked, and why, in sentences.
+        weakened: which checks promise less than was requested, and why, in sentences.
         refused: which checks are not blessed, and why, in sentences.
-        remarks: which runs were not executed as was asked for, and how they were.
+        remarks: which runs were executed otherwise than was requested, and how.
     """
 
     path: Path
@@ -114,7 +114,7 @@ def gate(
     """Make the runs that a reference needs and judge them by it.
 
     Without seeds in the options, the seeds are those of the experiment, or new ones if some check
-    is about new seeds and one of those has blessed it.
+    is about new seeds and was blessed with one of these.
 
     Args:
         path: the experiment file.
@@ -126,8 +126,8 @@ def gate(
     Raises:
         SpecError: with every mistake of either file; also if the reference was edited since it
             was blessed, or a check cannot have the seeds.
-        StaleRecordError: if what is stored was made by other code, and neither ``options.fresh``
-            nor ``is_stored`` says what to do about it.
+        StaleRecordError: if stored runs were made by other code, without ``options.fresh`` and
+            without ``is_stored``.
         StoreError: if ``is_stored`` and something is missing.
     """
     experiment, file = config.load(Path(path), options.overrides), read(Path(reference))
@@ -136,7 +136,7 @@ def gate(
     needed = file.reference.runs_to_judge(seeds)
     with _opened(options, is_stored=is_stored) as options:
         runs = _Runs(path, options, is_stored=is_stored)
-        records = runs.known(needed)
+        records = runs.load(needed)
         records |= runs.train(needed - records.keys())
     file.refuse(records=records)
     blessed = file.reference.blessed
@@ -157,11 +157,11 @@ def bless(
     repeats: Path | str | None = None,
     is_stored: bool = False,
 ) -> Blessed:
-    """Make the runs that a reference needs and write into it what they show.
+    """Make the runs that a reference needs and write their numbers and tolerances into it.
 
-    Where there is no such file, it gets two checks of the baseline: that its first losses are the
-    same bit for bit, if it runs on the CPU, and that the BLEU of new seeds stays where it is; of
-    the latter the smallest loss that the runs can promise to catch, if that is more than 1.5.
+    A new file gets two checks of the baseline: that its first losses are the same bit for bit, if
+    it runs on the CPU, and that the BLEU of new seeds stays where it is. The second check
+    catches a loss of 1.5 BLEU or, if the runs cannot promise that, the smallest that they can.
 
     What can be promised is written on standard error before training, and after the first seeds.
 
@@ -175,8 +175,8 @@ def bless(
 
     Raises:
         SpecError: with every mistake of either file.
-        BlessingError: if the runs can bless no check, or not one that had been; it says what it
-            would take. As soon as that is certain, nothing more is trained.
+        BlessingError: if the runs can bless no check, or not one that was blessed before; it says
+            what that would take. As soon as it is certain, nothing more is trained.
         LooseningError: if a check would become looser and ``widen`` does not allow it.
         StaleRecordError: as for `gate`.
         StoreError: as for `gate`, or if the file cannot be written.
@@ -223,7 +223,7 @@ def _opened(options: RunOptions, *, is_stored: bool) -> AbstractContextManager[R
 
 
 class _Runs:
-    """Where the runs of a gate come from.
+    """Loads or trains the runs of a gate.
 
     Args:
         path: the experiment file.
@@ -231,29 +231,30 @@ class _Runs:
         is_stored: whether nothing is trained.
 
     Attributes:
-        experiment: with what is chosen for its rows, once that is known.
+        experiment: with the values chosen for its rows, after the first call of a method.
     """
 
     def __init__(self, path: Path | str, options: RunOptions, *, is_stored: bool) -> None:
         self._path, self._options, self._is_stored = path, options, is_stored
         self.experiment = config.load(Path(path), options.overrides)
 
-    def known(self, runs: Runs) -> Records:
+    def load(self, runs: Runs) -> Records:
         """Return the records of runs that need not be trained.
 
         Raises:
-            StaleRecordError: if what is stored was made by other code.
-            StoreError: if nothing is to be trained and something is missing.
+            StaleRecordError: if stored runs were made by other code.
+            StoreError: if nothing is to be trained and a run is missing.
         """
         if self._options.fresh or not runs:
             return {}
         selection, store = self._select(runs), self._options.store
         if self._is_stored:
             requested = self._options.engine
-            return _all_stored(selection, store, None if requested == "auto" else requested)
-        backend, by = workers(self._options)
+            engine = None if requested == "auto" else requested
+            return _all_stored(selection, RunLookup(store, engine=engine))
+        backend, lookup = workers(self._options)
         device = backend.worker_slots[0]
-        records = stored(selection, store, by.precision, by.engine)
+        records = stored(selection, lookup)
         for run in unfinished(selection, records):
             records.pop(key_of(run), None)
         reasons = {key: stale_reason(record, device) for key, record in records.items()}
@@ -269,7 +270,7 @@ class _Runs:
         return records
 
     def train(self, runs: Runs) -> Records:
-        """Return the records of runs that are not known yet."""
+        """Train runs that are not stored; return their records."""
         return complete(self._select(runs), self._options)[0] if runs else {}
 
     def losses(self, records: Records) -> dict[tuple[str, int], list[float]]:
@@ -293,19 +294,20 @@ class _Runs:
         checks = requested.checks.values() if requested else ()
         if requested is None or not any(check.uses_repeats for check in checks):
             raise SpecError("--repeats is for checks of the kind 'paired'; the reference has none")
-        return stored(self._select(requested.runs_to_bless(seeds)), Store(Path(folder)))
+        lookup = RunLookup(Store(Path(folder)))
+        return stored(self._select(requested.runs_to_bless(seeds)), lookup)
 
     def _select(self, runs: Runs) -> Selection:
         seeds, rows = sorted({seed for _, seed in runs}), sorted({row for row, _ in runs})
         options = replace(self._options, seeds=seeds)
         if self._is_stored:
-            by = MadeBy(options.store)
-            whole = select(self._path, options.overrides, seeds, rows, by)
+            lookup = RunLookup(options.store)
+            whole = select(self._path, options.overrides, seeds, rows, lookup)
             if whole.pending:
                 names = listed(whole.pending)
                 raise StoreError(f"{options.results} has not all that is chosen for {names}")
         else:
-            whole = ready(self._path, options, rows)
+            whole = select_chosen(self._path, options, rows)
         self.experiment = whole.whole
         subset = tuple(run for run in whole.runs if key_of(run) in runs)
         return replace(whole, runs=subset, tabulated=subset)
@@ -314,13 +316,13 @@ class _Runs:
 def _run_and_forecast(
     file: ReferenceFile | None, baseline: str, runs: _Runs, seeds: Sequence[int], first: Evidence
 ) -> tuple[Reference, Evidence, dict[str, str]]:
-    """Make the runs that bless, in two parts if there are many; say before each what is promised.
+    """Train the runs that bless, in two stages if there are many; print a forecast before each.
 
     Returns:
         The checks; the runs; the checks that they cannot bless, with the reason.
 
     Raises:
-        BlessingError: as soon as no check can be blessed whatever the other runs will be.
+        BlessingError: as soon as no check can be blessed, whatever the missing runs will show.
     """
     requested, evidence = file.reference if file else None, first
     refused: dict[str, str] = {}
@@ -331,11 +333,11 @@ def _run_and_forecast(
         left = {name: check for name, check in requested.checks.items() if name not in refused}
         return requested.model_copy(update={"checks": left}).runs_to_bless(seeds)
 
-    records, announced = runs.known(needed(seeds)), set[str]()
-    for part in ((), seeds[:_FIRST], seeds):
-        if part is not seeds and part and requested and not announced:
+    records, announced = runs.load(needed(seeds)), set[str]()
+    for stage in ((), seeds[:_N_FIRST_SEEDS], seeds):
+        if stage is not seeds and stage and requested and not announced:
             continue  # nothing depends on the first runs
-        records |= runs.train(needed(part) - records.keys())
+        records |= runs.train(needed(stage) - records.keys())
         if file:
             file.refuse(records=records)
         evidence = replace(first, records=records, losses=runs.losses(records))
@@ -343,28 +345,28 @@ def _run_and_forecast(
         if needed(seeds) - records.keys():
             checks = requested or blessing.provisional_reference(baseline)
             forecast = blessing.forecast(checks, evidence, seeds, may_weaken=file is None)
-            _announce(sentence for sentence in forecast.sentences if sentence not in announced)
+            _print_remarks(sentence for sentence in forecast.sentences if sentence not in announced)
             announced |= set(forecast.sentences)
             refused = forecast.refused if requested else {}
     assert requested is not None, "a blessing has runs"
     return requested, evidence, refused
 
 
-def _all_stored(selection: Selection, store: Store, engine: str | None) -> Records:
-    records = stored(selection, store, engine=engine)
+def _all_stored(selection: Selection, lookup: RunLookup) -> Records:
+    records = stored(selection, lookup)
     missing = [run for run in selection.runs if key_of(run) not in records]
     if missing:
         names = listed(f"{run.variant} with seed {run.seed}" for run in missing)
-        raise StoreError(f"{store.results} holds no run of {names}")
+        raise StoreError(f"{lookup.store.results} holds no run of {names}")
     return records
 
 
 def _executed(records: Mapping[tuple[str, int], Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return which runs were not executed as was asked for, and how they were, in sentences."""
+    """Return which runs were executed otherwise than was requested, and how, in sentences."""
     return tuple(f"{note.label}: {note.text}" for note in execution(records))
 
 
-def _announce(sentences: Iterable[str]) -> None:
+def _print_remarks(sentences: Iterable[str]) -> None:
     for sentence in sentences:
         print_remark(sentence)
 

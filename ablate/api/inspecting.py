@@ -1,4 +1,4 @@
-"""``ablate inspect``: what a trained run attends to, and what it makes of distance."""
+"""``ablate inspect``: a trained run's attention, and the similarity of positions by distance."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a trained run does with one sentence.
+    """The attention of a trained run for one sentence, and its positions.
 
     Attributes:
         source: the sentence.
         translation: the one that the decoder was fed.
         attention: of the sub-layers that have weights.
-        positions: what the encodings make of distance; empty where that depends on content.
-        remarks: what has no weights or no such function, in sentences.
+        positions: the similarity of positions by distance; empty where it depends on content.
+        remarks: which sub-layers and encodings have none of these, in sentences.
     """
 
     source: str
@@ -77,11 +77,11 @@ def inspect(
     loaded = run if isinstance(run, LoadedRun) else LoadedRun(run, device=device, results=results)
     text = loaded.translate(sentence)[0] if target is None else target
     maps = loaded.attention(sentence, text)
-    known = {each.name for each in maps}
+    with_weights = {each.name for each in maps}
     remarks = [
         f"{name} has no attention weights: the part {part!r} makes none"
         for name, part in loaded.attention_parts().items()
-        if name not in known
+        if name not in with_weights
     ]
     positions = loaded.position_similarity()
     if not positions:

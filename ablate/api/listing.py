@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from ablate import config
 from ablate.api.costs import Cost, Costs
 from ablate.api.measured import MeasuredPart, MeasuredParts
 from ablate.config import RunSpec
@@ -114,11 +113,6 @@ def parts(
     return tuple(listed)
 
 
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of an experiment file, for editors."""
-    return config.schema()
-
-
 def _entries(
     table: Mapping[str, Mapping[str, Entry]], slot: str | None, name: str | None
 ) -> list[Entry]:
@@ -138,6 +132,8 @@ def _entries(
 
 
 class _Lister:
+    """Describes parts; counts their costs and reads their measurements once for all."""
+
     def __init__(self, measured: MeasuredParts) -> None:
         self.costs = Costs()
         self.measured = measured
@@ -194,7 +190,7 @@ def _options(entry: Entry) -> tuple[OptionListing, ...]:
     return tuple(
         OptionListing(
             name=name,
-            type=_words(option, schema),
+            type=_type_in_words(option, schema),
             default=option.get("default"),
             is_required=name in required,
             meaning=entry.option_docs.get(name, ""),
@@ -207,7 +203,9 @@ def _choice(entry: Entry) -> str | dict[str, Any]:
     """Return the shortest choice of a part: its name, and with it what must be given."""
     schema = entry.options.model_json_schema()
     of_option = schema.get("properties", {})
-    required = {name: _some(of_option[name], name, schema) for name in schema.get("required", [])}
+    required = {
+        name: _example_of(of_option[name], name, schema) for name in schema.get("required", [])
+    }
     return {"name": entry.name, **required} if required else entry.name
 
 
@@ -223,38 +221,38 @@ def _example(choices: Mapping[str, Any]) -> str:
     return yaml.safe_dump(experiment, sort_keys=False, allow_unicode=True, width=100)
 
 
-def _some(option: Mapping[str, Any], name: str, schema: Mapping[str, Any]) -> Any:
+def _example_of(option: Mapping[str, Any], name: str, schema: Mapping[str, Any]) -> Any:
     """Return one value that a JSON Schema allows."""
     option = _resolved(option, schema)
     if "enum" in option or "const" in option:
         return option.get("enum", [option.get("const")])[0]
     if "anyOf" in option:
-        return _some(option["anyOf"][0], name, schema)
+        return _example_of(option["anyOf"][0], name, schema)
     if "prefixItems" in option:
         items = enumerate(option["prefixItems"], start=1)
-        return [_some(item, f"{name}.{n}", schema) for n, item in items]
+        return [_example_of(item, f"{name}.{n}", schema) for n, item in items]
     if "items" in option:
-        return [_some(option["items"], name, schema)]
+        return [_example_of(option["items"], name, schema)]
     if option.get("type") == "object":
-        return {name: _some(_of_items(option), name, schema)}
+        return {name: _example_of(_value_schema(option), name, schema)}
     bounds = [option[key] + 1 for key in ("minimum", "exclusiveMinimum") if key in option]
     plain = {"string": name, "boolean": True, "number": float(max(bounds, default=1))}
     return plain.get(option.get("type", "string"), max(bounds, default=1))
 
 
-def _words(option: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+def _type_in_words(option: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     """Return in words what a JSON Schema allows."""
     option = _resolved(option, schema)
     if "anyOf" in option:
-        return " or ".join(_words(one, schema) for one in option["anyOf"])
+        return " or ".join(_type_in_words(one, schema) for one in option["anyOf"])
     if "enum" in option or "const" in option:
         return " | ".join(str(value) for value in option.get("enum", [option.get("const")]))
     if "prefixItems" in option:
-        return f"[{', '.join(_words(one, schema) for one in option['prefixItems'])}]"
+        return f"[{', '.join(_type_in_words(one, schema) for one in option['prefixItems'])}]"
     if "items" in option:
-        return f"list of {_words(option['items'], schema)}"
+        return f"list of {_type_in_words(option['items'], schema)}"
     if option.get("type") == "object":
-        return f"mapping of names to {_words(_of_items(option), schema)}"
+        return f"mapping of names to {_type_in_words(_value_schema(option), schema)}"
     kind = option.get("type", "any")
     return f"{_KINDS.get(kind, kind)}{_bounds(option)}"
 
@@ -268,7 +266,7 @@ def _resolved(option: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[s
     return option
 
 
-def _of_items(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+def _value_schema(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the schema of a mapping's values, whatever the names may be."""
     patterns = mapping.get("patternProperties", {})
     return next(iter(patterns.values()), None) or mapping.get("additionalProperties") or {}

@@ -42,7 +42,7 @@ class LoadedRun:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What is known of the run."""
+        """The record of the run."""
         return self._translator.record
 
     @property
@@ -79,12 +79,12 @@ class LoadedRun:
         src, tgt = self.tokenizers.encode_src([source])[0], self.tokenizers.encode_tgt([text])[0]
         if max(len(src), len(tgt)) > self.model.max_len:
             raise SpecError(f"a sentence is longer than the model's {self.model.max_len} tokens")
-        fed = [BOS, *tgt[:-1]]
-        read, written = self.tokenizers.src_pieces(src), self.tokenizers.tgt_pieces(fed)
-        tokens = {"encoder": (read, read), "decoder": (written, written), "cross": (written, read)}
+        tgt_in = [BOS, *tgt[:-1]]
+        keys, queries = self.tokenizers.src_pieces(src), self.tokenizers.tgt_pieces(tgt_in)
+        tokens = {"encoder": (keys, keys), "decoder": (queries, queries), "cross": (queries, keys)}
         return [
             AttentionMap(name, weights, *tokens[name.partition(".")[0]])
-            for name, weights in self._weights(src, fed).items()
+            for name, weights in self._weights(src, tgt_in).items()
         ]
 
     def attention_parts(self) -> dict[str, str]:
@@ -98,7 +98,7 @@ class LoadedRun:
         return parts
 
     def position_similarity(self) -> list[Similarity]:
-        """Return what the position encodings make of distance, as far as no content counts."""
+        """Return the similarity of positions by distance, of encodings that ignore the content."""
         return similarities(self.model, self.spec.model.dims)
 
     def _weights(self, src: Sequence[int], tgt: Sequence[int]) -> dict[str, NDArray[np.float32]]:

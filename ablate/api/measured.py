@@ -23,10 +23,10 @@ class MeasuredPart:
     Attributes:
         experiment: its name.
         row: the name of the row; ``baseline`` if the baseline has the part.
-        metric: as in records: BLEU of the first test set, as in ``test.test.bleu``.
+        metric: BLEU of the first test set, by its path in records, ``test.test.bleu``.
         mean: of the metric over seeds.
         n_seeds: whose mean it is.
-        difference: of the metric from the baseline; None for the baseline, and unless seeds tell.
+        difference: of the metric from the baseline; None for the baseline, or if unknown.
         low: the lower end of its 95% interval, which holds together with those of all rows.
         high: the upper end.
         beside: what else the row changes, by path.
@@ -91,8 +91,8 @@ def _table(experiment: Experiment, results: Path) -> dict[str, dict[str, str]]:
 
 def _row(experiment: Experiment, path: str, part: str) -> Row | None:
     """Return the row that shows what a part is worth."""
-    having = [row for row in experiment.rows if _has(row, path, part)]
-    return min(having, key=lambda row: len(row.changes), default=None)
+    rows = [row for row in experiment.rows if _has(row, path, part)]
+    return min(rows, key=lambda row: len(row.changes), default=None)
 
 
 def _has(row: Row, path: str, part: str) -> bool:

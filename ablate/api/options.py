@@ -1,4 +1,4 @@
-"""How the commands that train come by their runs."""
+"""Options of the commands that train."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class RunOptions:
         seeds: in place of those of the experiment.
         overrides: ``path=value``, changes of the baseline, which make other runs of all rows.
         device: ``auto``, ``cpu``, ``cuda``, or GPUs by number, ``cuda:0,2``.
-        jobs: runs at a time, on each GPU where there are any, and cores that they share where
-            there is none; unless given as many as there are, or as the GPU has room for.
-        engine: how training steps are executed, and tokens of translations written. All compute the
-            same function; where an engine draws other dropout masks, its runs are other runs.
+        jobs: parallel runs on each GPU, by default as many as fit; without a GPU the cores that
+            runs share, by default all.
+        engine: how training steps and the decoding of translations are executed. All engines
+            compute the same function; one that draws other dropout masks makes other runs.
         results: the folder of results.
-        fresh: whether to repeat what is done already.
+        fresh: whether to repeat finished runs.
         probe_seconds: how long the speed of each row is measured; by default `PROBE_SECONDS`, or
             less where runs are short.
         probes: whether speed and memory are measured at all.

@@ -1,4 +1,4 @@
-"""``ablate plan``: what a run would do, found out without doing it."""
+"""``ablate plan``: what ``ablate run`` would do, and what that would cost."""
 
 from __future__ import annotations
 
@@ -9,23 +9,18 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ablate import measuring
+from ablate.api.costs import ModelCounter
 from ablate.api.selecting import (
     Fingerprints,
-    MadeBy,
     Records,
+    RunLookup,
     Selection,
     hash_of,
     select,
     tuning_runs,
 )
 from ablate.config import ModelSpec, Row, Run, RunSpec, tuning_of
-from ablate.data.batches import Batch
-from ablate.data.tokenizer import PAD, Tokenizer
-from ablate.measuring.flops import FlopCounter
-from ablate.model import Transformer, assemble
+from ablate.data.tokenizer import Tokenizer
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import build
 from ablate.runner import devices
@@ -44,9 +39,7 @@ from ablate.training.engines import resolve as resolve_engine
 from ablate.training.step import count_passes
 from ablate.wording import counted
 
-_BYTES = 4  # of a weight on disk
-_N_PAIRS, _N_TOKENS = 64, 32
-"""The shape of the batch that FLOPs are counted on."""
+_WEIGHT_BYTES = 4  # on disk
 
 
 @dataclass(frozen=True)
@@ -155,7 +148,8 @@ class Plan:
     def weight_mib(self) -> float:
         """Return how much of the disk the weights of all runs take, in MiB."""
         return sum(
-            row.params * (len(row.runs) + len(row.tuning)) * _BYTES / 2**20 for row in self.rows
+            row.params * (len(row.runs) + len(row.tuning)) * _WEIGHT_BYTES / 2**20
+            for row in self.rows
         )
 
     def remarks(self) -> list[str]:
@@ -212,7 +206,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     backend: str = "local",
     backend_options: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Find out what `run` would do; nothing is downloaded and nothing trained.
+    """Return what `run` would do; download nothing and train nothing.
 
     Args:
         path: the experiment file.
@@ -221,7 +215,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
         device: as for `run`.
         overrides: ``path=value``, changes of the baseline.
         results: the folder of results.
-        backend: where the runs would be made; it is asked what it has, and does nothing.
+        backend: where the runs would be made; only its devices are looked up.
         backend_options: of this backend alone, by their names.
 
     Raises:
@@ -229,16 +223,17 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
         DeviceError: if the machine lacks the device.
     """
     request = BackendRequest(device, None, Path(results), backend_options or {})
-    with closing(open_backend(backend, request)) as opened:
-        worker_slots = opened.worker_slots
+    with closing(open_backend(backend, request)) as opened_backend:
+        worker_slots = opened_backend.worker_slots
     precision = devices.resolve("auto", worker_slots[0])
-    by = MadeBy(Store(Path(results)), precision, resolve_engine("auto", worker_slots[0].kind))
-    selection = select(path, overrides, seeds, only, by)
+    engine = resolve_engine("auto", worker_slots[0].kind)
+    lookup = RunLookup(Store(Path(results)), precision, engine)
+    selection = select(path, overrides, seeds, only, lookup)
     check(selection.whole)
     check_devices(selection.whole, worker_slots)
     experiment = selection.experiment
     published = experiment.published
-    planner = _Planner(worker_slots[0], by.store, selection)
+    planner = _Planner(worker_slots[0], lookup.store, selection)
     rows = [planner.row(row) for row in experiment.rows if not only or row.name in only]
     rows = _with_estimated_times(rows)
     return Plan(
@@ -262,7 +257,7 @@ class _Planner:
         self._baseline = selection.experiment.rows[0].spec
         self._tuning = tuning_of(selection.whole) if selection.whole.tune else None
         self._fingerprints = Fingerprints()
-        self._flops = FlopCounter()
+        self._counter = ModelCounter()
         self.finished: Records = {}
         self._counted: dict[tuple[str, Vocabulary], tuple[int, float]] = {}
         self._vocabularies: dict[str, Vocabulary] = {}  # of corpora and tokenizers, as probed
@@ -273,15 +268,15 @@ class _Planner:
         """Note sizes from a row's probe; they hold for all rows of its corpus and tokenizer."""
         probe = self._probe(spec, devices.resolve(spec.training.precision, self._device))
         if "n_src" in probe and "n_tgt" in probe:
-            self._vocabularies[_text_of(spec)] = Vocabulary(
+            self._vocabularies[_vocabulary_key(spec)] = Vocabulary(
                 int(probe["n_src"]), int(probe["n_tgt"]), _nominal(spec).is_joint
             )
 
     def row(self, row: Row) -> PlannedRow:
         precision = devices.resolve(row.spec.training.precision, self._device)
         probe = self._probe(row.spec, precision)
-        known = self._vocabularies.get(_text_of(row.spec))
-        vocabulary = known or _nominal(row.spec)
+        probed_vocabulary = self._vocabularies.get(_vocabulary_key(row.spec))
+        vocabulary = probed_vocabulary or _nominal(row.spec)
         params, flops_of_pass = self._counts(row.spec.model, vocabulary)
         of_baseline, _ = self._counts(self._baseline.model, vocabulary)
         runs = [run for run in self._selection.runs if run.variant == row.name]
@@ -295,7 +290,7 @@ class _Planner:
             changes=row.changes,
             params=params,
             params_delta=params / of_baseline - 1,
-            is_vocabulary_known=known is not None,
+            is_vocabulary_known=probed_vocabulary is not None,
             flops_per_target_token=flops_of_pass * count_passes(row.spec.training),
             train_peak_mib=probe.get("train_peak_mib"),
             seconds_per_run=_seconds(row.spec, probe),
@@ -312,10 +307,7 @@ class _Planner:
         """Return the parameters of a model, and its FLOPs per target token and pass."""
         key = spec.model_dump_json(), vocabulary
         if key not in self._counted:
-            with torch.device("meta"):
-                model = assemble(spec, vocabulary, PAD)
-            params: int = measuring.count_parameters(model)["total"]
-            self._counted[key] = params, self._flops.count(model, _batch(model))
+            self._counted[key] = self._counter.count(spec, vocabulary)
         return self._counted[key]
 
     def _probe(self, spec: RunSpec, precision: str) -> Mapping[str, Any]:
@@ -342,8 +334,8 @@ def _name(worker_slots: Sequence[Device]) -> str:
     return f"{first.kind} ({counted(len(nodes), 'node')})" if first.node else str(first)
 
 
-def _text_of(spec: RunSpec) -> str:
-    """Return what the vocabulary of a run depends on."""
+def _vocabulary_key(spec: RunSpec) -> str:
+    """Return what the vocabulary of a run depends on, as text."""
     return f"{spec.corpus.model_dump_json()} {spec.tokenizer.model_dump_json()}"
 
 
@@ -380,19 +372,10 @@ def _sum(times: Iterable[tuple[float | None, int]]) -> float | None:
     return total
 
 
-def _batch(model: Transformer) -> Batch:
-    length = min(_N_TOKENS, model.max_len)
-    ids = torch.ones(_N_PAIRS, length, dtype=torch.long, device="meta")
-    return Batch(ids, ids, ids, n_tokens=ids.numel(), index=ids[:, 0])
-
-
-_OF_CORPUS = ("batches_per_epoch", "target_tokens_per_batch")
-
-
 def _seconds(spec: RunSpec, probe: Mapping[str, float]) -> float | None:
     """Estimate the training time of a run from the speed of its row."""
-    if not probe.keys() >= {"train_target_tokens_per_second", *_OF_CORPUS}:
+    keys = ("target_tokens_per_batch", "batches_per_epoch", "train_target_tokens_per_second")
+    if not probe.keys() >= set(keys):
         return None
-    n_batches, per_batch = probe["batches_per_epoch"], probe["target_tokens_per_batch"]
-    n_tokens = target_tokens(spec.training, per_batch, n_batches)
-    return n_tokens / probe["train_target_tokens_per_second"]
+    per_batch, n_batches, speed = (probe[key] for key in keys)
+    return target_tokens(spec.training, per_batch, n_batches) / speed

@@ -12,12 +12,12 @@ from typing import Any
 from ablate import report as reporting
 from ablate.analysis import Sentences
 from ablate.api import trials
-from ablate.api.choosing import ready
+from ablate.api.choosing import select_chosen
 from ablate.api.completing import complete, opened, workers
 from ablate.api.console import print_remark
 from ablate.api.options import DEFAULT, RunOptions
 from ablate.api.scoring import scored
-from ablate.api.selecting import MadeBy, Records, Selection, key_of, select, stored
+from ablate.api.selecting import Records, RunLookup, Selection, key_of, select, stored
 from ablate.config import Experiment
 from ablate.data.corpus import Corpus
 from ablate.errors import DamagedFileWarning, DataError, RunError, StoreError
@@ -32,13 +32,13 @@ from ablate.wording import counted
 
 @dataclass(frozen=True, repr=False)
 class Outcome:
-    """What an experiment has come to; in a notebook it shows its table.
+    """The results of an experiment; in a notebook it shows its table.
 
     Attributes:
         experiment: its rows and seeds.
         records: of every run that has ended, by row and seed.
         table: of the records.
-        exit_status: 0 if every run that was wanted is done and the tables are written, else 1.
+        exit_status: 0 if every requested run is done and the tables are written, else 1.
     """
 
     experiment: Experiment
@@ -59,7 +59,7 @@ class Outcome:
 def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] = ()) -> Outcome:
     """Train and measure what is missing of an experiment, and tabulate it.
 
-    Tells on standard error what is going on. Writes ``table.*`` and figures into
+    Prints the progress on standard error. Writes ``table.*`` and figures into
     ``<results>/<experiment>/``; with overrides, other seeds or some rows alone into
     ``<results>/<experiment>/trials/``, so that the table of the whole experiment stays.
 
@@ -70,12 +70,12 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
 
     Raises:
         SpecError: with every mistake of the file.
-        DataError: if a corpus cannot be had.
+        DataError: if a corpus is unavailable.
         DeviceError: if the machine lacks the device.
         KeyboardInterrupt: if the user stops it; the next call continues.
     """
     with opened(options) as options:
-        selection, store = ready(path, options, only), options.store
+        selection, store = select_chosen(path, options, only), options.store
         records, is_new = complete(selection, options)
         device = workers(options)[0].worker_slots[0]
     for remark in stale_remarks({k: r for k, r in records.items() if is_finished(r)}, device):
@@ -110,11 +110,12 @@ def report(
         layout: of the table: ours, or that of a paper.
 
     Raises:
-        StoreError: if nothing is stored; it says under which overrides and seeds runs are.
+        StoreError: if nothing is stored; it names the overrides and seeds of other stored runs.
     """
     store = Store(Path(results))
-    selection = select(path, overrides, seeds, only, MadeBy(store))
-    records = stored(selection, store)
+    lookup = RunLookup(store)
+    selection = select(path, overrides, seeds, only, lookup)
+    records = stored(selection, lookup)
     if not records:
         about = "".join(f", {remark}" for remark in trials.remarks(selection))
         raise StoreError(
@@ -124,8 +125,8 @@ def report(
     return Outcome(selection.experiment, records, _table(selection, records, store, layout))
 
 
-def sentences(records: Records, store: Store) -> Sentences:
-    """Return what each test sentence contributes, of the runs that have kept it.
+def _sentences(records: Records, store: Store) -> Sentences:
+    """Return the statistics of each test sentence, of the runs that have stored them.
 
     Raises:
         StoreError: if a file cannot be read.
@@ -134,13 +135,13 @@ def sentences(records: Records, store: Store) -> Sentences:
     for run, record in records.items():
         for test_set, scores in record.get("test", {}).items():
             path = store.path(record["hash"]) / str(scores.get("sentences", ""))
-            if path.is_file() and (read := _read_sentences(path, record)):
-                statistics.setdefault(run, {})[test_set] = read
+            if path.is_file() and (of_set := _read_sentences(path, record)):
+                statistics.setdefault(run, {})[test_set] = of_set
     return statistics
 
 
 def _read_sentences(path: Path, record: Mapping[str, Any]) -> SentenceStatistics | None:
-    """Return what a file holds; None, with a warning, if it is damaged."""
+    """Return the statistics in a file; None, with a warning, if it is damaged."""
     try:
         verify(path, record)
         return SentenceStatistics.from_csv(path.read_text(encoding="utf-8"))
@@ -155,7 +156,7 @@ def _read_sentences(path: Path, record: Mapping[str, Any]) -> SentenceStatistics
 def _table(
     selection: Selection, records: Records, store: Store, layout: Layout = "ours"
 ) -> reporting.Table:
-    statistics = sentences(records, store)
+    statistics = _sentences(records, store)
     experiment = selection.experiment
     records = scored(records, selection.corpus, experiment.metrics, store)
     table = reporting.table(experiment, records, statistics, trials.remarks(selection), layout)
@@ -180,9 +181,9 @@ def _texts(corpus: Choice) -> reporting.Texts:
 
 
 def _write(table: reporting.Table, folder: Path, *, with_figures: bool, is_new: bool) -> bool:
-    """Write a table and its figures; say why if that is impossible, and return whether it was not.
+    """Write a table and its figures; return whether that was possible.
 
-    The table can still be printed: on a full disk, or in a folder that is for reading alone.
+    Otherwise, as on a full disk or in a read-only folder, the table can still be printed.
     """
     try:
         reporting.write_tables(table, folder)

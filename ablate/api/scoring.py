@@ -1,10 +1,11 @@
-"""Metrics beyond BLEU and chrF: computed from the stored translations, and kept beside them."""
+"""Metrics beyond BLEU and chrF: computed from the stored translations, and stored with them."""
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,15 @@ from ablate.parts.metric import Metric
 from ablate.registry import Choice, build, lookup
 from ablate.store import Store, verify, write_whole
 
-_KEPT = ("bleu", "chrf")
+_IN_RECORDS = ("bleu", "chrf")
 """The metrics that every record holds."""
 
 
 def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: Store) -> Records:
     """Return records with the scores of further metrics, each computed once.
 
-    A score is kept in ``metrics.json`` in the folder of the run, under the hash of the metric with
-    its options and code, so that nothing is trained or translated again.
+    A score is stored in ``metrics.json`` in the folder of the run. Its key is the hash of the
+    metric with its options and code, so that nothing is trained or translated again.
 
     Args:
         records: of an experiment.
@@ -36,28 +37,18 @@ def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: S
         SpecError: if a metric refuses its options or texts.
         StoreError: if translations are missing.
     """
-    choices = [choice for choice in metrics if choice.name not in _KEPT]
+    choices = [choice for choice in metrics if choice.name not in _IN_RECORDS]
     if not choices:
         return records
-    texts = _Texts(corpus)
-    return {run: _with_scores(record, choices, texts, store) for run, record in records.items()}
-
-
-class _Texts:
-    """The test sets of a corpus, read when they are first needed."""
-
-    def __init__(self, corpus: Choice) -> None:
-        self._corpus = corpus
-        self._tests: Mapping[str, Bitext] | None = None
-
-    def of(self, test_set: str) -> Bitext:
-        if self._tests is None:
-            self._tests = build(Corpus, self._corpus, at="corpus").load().tests
-        return self._tests[test_set]
+    test_sets = cache(lambda: build(Corpus, corpus, at="corpus").load().tests)
+    return {run: _with_scores(record, choices, test_sets, store) for run, record in records.items()}
 
 
 def _with_scores(
-    record: dict[str, Any], metrics: Sequence[Choice], texts: _Texts, store: Store
+    record: dict[str, Any],
+    metrics: Sequence[Choice],
+    test_sets: Callable[[], Mapping[str, Bitext]],
+    store: Store,
 ) -> dict[str, Any]:
     if record["status"] != "done":
         return record
@@ -69,8 +60,9 @@ def _with_scores(
         for choice in metrics:
             key = f"{name} {_key(choice)}"
             if key not in stored:
-                verify(folder / f"hypotheses.{name}.txt", record)
-                stored = {**stored, key: _score(choice, folder, name, texts)}
+                path = folder / f"hypotheses.{name}.txt"
+                verify(path, record)
+                stored = {**stored, key: _score(choice, path, test_sets()[name])}
             tests[name] |= {choice.name: stored[key]["score"]}
             tests[name] |= {f"{choice.name}_signature": stored[key]["signature"]}
     if stored != before:
@@ -78,13 +70,12 @@ def _with_scores(
     return {**record, "test": tests}
 
 
-def _score(choice: Choice, folder: Path, test_set: str, texts: _Texts) -> dict[str, Any]:
-    path = folder / f"hypotheses.{test_set}.txt"
+def _score(choice: Choice, path: Path, bitext: Bitext) -> dict[str, Any]:
     try:
         hypotheses = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}; --fresh makes it") from error
-    metric, bitext = build(Metric, choice, at="metrics"), texts.of(test_set)
+    metric = build(Metric, choice, at="metrics")
     try:
         score = float(metric.score(bitext.src, hypotheses, bitext.tgt))
     except (OSError, ValueError, TypeError) as error:
@@ -103,7 +94,7 @@ def _key(choice: Choice) -> str:
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
-        return {key: dict(scored) for key, scored in content.items() if "score" in scored}
+        return {key: dict(entry) for key, entry in content.items() if "score" in entry}
     except FileNotFoundError:
         return {}
     except OSError as error:

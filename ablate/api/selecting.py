@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -14,9 +14,9 @@ from ablate.config import Experiment, Run, RunSpec, Tuning
 from ablate.data.corpus import Corpus
 from ablate.errors import DataError, SpecError
 from ablate.registry import Choice, RefusedError, build
+from ablate.runner import matching
 from ablate.runner.check import check
 from ablate.runner.devices import Device, resolve
-from ablate.runner.matching import match_by_counting, match_key, matched_rows
 from ablate.runner.probe import probe_key
 from ablate.runner.schedule import is_finished
 from ablate.runner.task import Task
@@ -70,7 +70,7 @@ def select(
     overrides: Sequence[str] = (),
     seeds: Sequence[int] | None = None,
     only: Sequence[str] = (),
-    made_by: MadeBy | None = None,
+    lookup: RunLookup | None = None,
 ) -> Selection:
     """Read an experiment and pick runs.
 
@@ -79,13 +79,13 @@ def select(
         overrides: ``path=value``, changes of the baseline.
         seeds: in place of those of the experiment.
         only: names of rows; all unless given.
-        made_by: the runs that values of rows are chosen by (``match``, ``tune``); rows are pending
-            without it.
+        lookup: finds the runs that values of rows are chosen by (``match``, ``tune``); without it
+            these rows are pending.
 
     Raises:
         SpecError: with every mistake of the file.
     """
-    experiment = _chosen(config.load(Path(path), overrides), made_by)
+    experiment = _with_chosen_values(config.load(Path(path), overrides), lookup)
     shared = set(seeds or ()) & set(experiment.tune.seeds if experiment.tune else ())
     if shared:
         raise SpecError(f"the experiment {config.seeds_are_shared(sorted(shared))}")
@@ -102,13 +102,13 @@ def select(
 
 
 @dataclass(frozen=True)
-class MadeBy:
-    """Where the runs are by which values are chosen, and what ``auto`` means for them.
+class RunLookup:
+    """A store in which to look for runs, and what ``auto`` means for them.
 
     Attributes:
-        store: holds them.
-        precision: what ``precision: auto`` means; None: that of which the store holds most.
-        engine: the resolved engine, or None likewise.
+        store: holds the runs.
+        precision: what ``precision: auto`` means; None for that of which the store holds most runs.
+        engine: what ``--engine auto`` means; None likewise.
     """
 
     store: Store
@@ -123,40 +123,40 @@ def tuning_runs(tuning: Tuning, rows: Iterable[str]) -> Selection:
     return Selection(tuning.experiment, tuning.experiment, runs, runs)
 
 
-def _chosen(experiment: Experiment, made_by: MadeBy | None) -> Experiment:
+def _with_chosen_values(experiment: Experiment, lookup: RunLookup | None) -> Experiment:
     """Return an experiment with the values that are chosen for its rows."""
     if experiment.match is None and experiment.tune is None:
         return experiment
     check(experiment)
     if experiment.match is not None:
-        is_timed = experiment.match.on == "time"
-        experiment = timed(experiment, made_by) if is_timed else match_by_counting(experiment)
-    return tuned(experiment, made_by) if experiment.tune is not None else experiment
+        if experiment.match.on == "time":
+            experiment = _with_stored_matches(experiment, lookup)
+        else:
+            experiment = matching.match_by_counting(experiment)
+    return _with_tuned_values(experiment, lookup) if experiment.tune is not None else experiment
 
 
-def timed(experiment: Experiment, made_by: MadeBy | None) -> Experiment:
-    """Return an experiment with the values by which rows were measured to take equal times."""
+def _with_stored_matches(experiment: Experiment, lookup: RunLookup | None) -> Experiment:
+    """Return an experiment with the values that make rows take the baseline's time."""
     values: dict[str, int | None] = {}
-    for row in matched_rows(experiment):
-        known = made_by.store.load_match(match_key(experiment, row)) if made_by else None
-        if known is None or known["value"] is not None:
-            values[row.name] = known["value"] if known else None
+    for row in matching.matched_rows(experiment):
+        key = matching.match_key(experiment, row)
+        match = lookup.store.load_match(key) if lookup else None
+        if match is None or match["value"] is not None:
+            values[row.name] = match["value"] if match else None
     return config.with_match(experiment, values)
 
 
-def tuned(experiment: Experiment, made_by: MadeBy | None) -> Experiment:
+def _with_tuned_values(experiment: Experiment, lookup: RunLookup | None) -> Experiment:
     """Return an experiment in which every row has its best values on dev, as far as it is tuned."""
     tuning = config.tuning_of(experiment)
-    ready = [row.name for row in experiment.rows if not row.pending]
-    records: Records = {}
-    if made_by:
-        runs = tuning_runs(tuning, ready)
-        records = stored(runs, made_by.store, made_by.precision, made_by.engine)
-    winners = {name: _winner(tuning, name, records) for name in ready}
-    return config.with_tuning(experiment, tuning, winners)
+    names = [row.name for row in experiment.rows if not row.pending]
+    records = stored(tuning_runs(tuning, names), lookup) if lookup else {}
+    best = {name: _best_candidate(tuning, name, records) for name in names}
+    return config.with_tuning(experiment, tuning, best)
 
 
-def _winner(tuning: Tuning, row: str, records: Records) -> str | None:
+def _best_candidate(tuning: Tuning, row: str, records: Records) -> str | None:
     """Return the candidate with the lowest mean NLL on dev, the first of equals.
 
     A run that diverged counts as infinitely bad.
@@ -178,7 +178,7 @@ class Fingerprints:
     """Fingerprints of corpora, each computed once."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[Choice, str | None]] = []
+        self._of_choice: dict[str, str | None] = {}
 
     def of(self, corpus: Choice) -> str | None:
         """Return the fingerprint of a corpus; None if it cannot be known without a download.
@@ -186,22 +186,16 @@ class Fingerprints:
         Raises:
             DataError: if the corpus is malformed.
         """
-        for known, fingerprint in self._known:
-            if known == corpus:
-                return fingerprint
-        self._known.append((corpus, _fingerprint(corpus)))
-        return self._known[-1][1]
+        key = corpus.model_dump_json()
+        if key not in self._of_choice:
+            self._of_choice[key] = _fingerprint(corpus)
+        return self._of_choice[key]
 
 
 def tasks(
-    runs: Iterable[Run],
-    device: Device,
-    results: Path,
-    *,
-    engine: str = "eager",
-    is_fresh: bool = False,
+    runs: Iterable[Run], device: Device, results: Path, *, engine: str = "eager"
 ) -> list[Task]:
-    """Return what to do for each run, in order.
+    """Return the training task of each run, in order.
 
     Raises:
         DataError: if the content of a corpus can only be known once it is there, and it is not.
@@ -220,14 +214,13 @@ def tasks(
                 key=hash_of(run.spec, fingerprint, precision, of_run),
                 experiment=run.experiment,
                 variant=run.variant,
-                spec=plain(run.spec, precision),
+                spec=_plain(run.spec, precision),
                 device=device.kind,
                 precision=precision,
                 results=results.absolute(),
                 probe=probe_key(run.spec, device, precision, of_run),
                 engine=of_run,
                 eager_key=hash_of(run.spec, fingerprint, precision, Eager.name),
-                fresh=is_fresh,
                 corpus_fingerprint=fingerprint,
             )
         )
@@ -240,30 +233,24 @@ def hash_of(run_spec: RunSpec, fingerprint: str, precision: str, engine: str) ->
     return config.identity(run_spec, fingerprint, precision, draws)
 
 
-def stored(
-    selection: Selection, store: Store, auto: str | None = None, engine: str | None = None
-) -> Records:
-    """Return what is stored of a selection, by row and seed.
+def stored(selection: Selection, lookup: RunLookup) -> Records:
+    """Return the stored records of a selection, by row and seed.
 
-    What ``precision: auto`` and ``--engine auto`` mean depends on the machine. Where they are not
-    given and the store holds runs of several kinds, the kind of which it holds most is returned, so
-    that a table never mixes two.
-
-    Args:
-        selection: an experiment, or some of it.
-        store: where to look.
-        auto: what ``precision: auto`` means, or None.
-        engine: the resolved engine, or None.
+    What ``precision: auto`` and ``--engine auto`` mean depends on the machine. Where ``lookup``
+    leaves them open and the store holds runs of several kinds, the kind of which it holds most is
+    returned, so that a table never mixes two.
 
     Raises:
         StoreError: if a record cannot be read.
         DataError: if a corpus is malformed.
     """
     fingerprints = Fingerprints()
-    precisions = PRECISIONS if auto is None else (auto,)
-    kinds = product(precisions, ENGINES if engine is None else (engine,))
+    precisions = PRECISIONS if lookup.precision is None else (lookup.precision,)
+    kinds = product(precisions, ENGINES if lookup.engine is None else (lookup.engine,))
     hashes: dict[tuple[Any, ...], str] = {}
-    by_kind = [_stored(selection.tabulated, kind, store, fingerprints, hashes) for kind in kinds]
+    by_kind = [
+        _stored(selection.tabulated, kind, lookup.store, fingerprints, hashes) for kind in kinds
+    ]
     return max(by_kind, key=len)
 
 
@@ -277,16 +264,16 @@ def key_of(run: Run) -> tuple[str, int]:
     return run.variant, run.seed
 
 
-def named(record: Record, run: Run) -> Record:
-    """Return a record under the names that this experiment, not the first one, gives it."""
-    return {**record, "experiment": run.experiment, "variant": run.variant}
+def precision_of(run_spec: RunSpec, auto: str) -> str:
+    """Return the precision of a run on a machine where ``precision: auto`` means ``auto``."""
+    setting = run_spec.training.precision
+    return auto if setting == "auto" else setting
 
 
-def plain(run_spec: RunSpec, precision: str) -> dict[str, Any]:
+def _plain(run_spec: RunSpec, precision: str) -> dict[str, Any]:
     """Return a spec as plain data, with its precision resolved."""
     data = run_spec.model_dump(mode="json")
-    training: Mapping[str, Any] = data["training"]
-    return {**data, "training": {**training, "precision": precision}}
+    return {**data, "training": {**data["training"], "precision": precision}}
 
 
 def _fingerprint(corpus: Choice) -> str | None:
@@ -309,28 +296,28 @@ def _stored(
     fingerprints: Fingerprints,
     hashes: dict[tuple[Any, ...], str],
 ) -> Records:
-    """Return what is stored of one kind.
+    """Return the stored records of one kind.
 
     Args:
-        runs: which.
+        runs: whose records.
         kind: what ``precision: auto`` means, and the engine.
-        store: where to look.
+        store: holds them.
         fingerprints: of corpora.
-        hashes: of runs of other kinds, most of which have the same; new ones are added.
+        hashes: a cache: most kinds of a run share one hash, which takes long to compute.
     """
     (auto, engine), records = kind, {}
     for run in runs:
         fingerprint = fingerprints.of(run.spec.corpus)
         if fingerprint is None:
             continue
-        setting = run.spec.training.precision
-        precision = auto if setting == "auto" else setting
+        precision = precision_of(run.spec, auto)
         key = (key_of(run), precision, random_draws(engine, run.spec.training))
         if key not in hashes:
             hashes[key] = hash_of(run.spec, fingerprint, precision, engine)
         record = store.load_outcome(hashes[key])
         if record is not None:
-            if engine == Eager.name and record.get("is_fallback"):  # what is asked for here
+            if engine == Eager.name and record.get("is_fallback"):  # eager is requested here
                 record |= {"engine_note": "", "is_fallback": False}
-            records[key_of(run)] = named(record, run)
+            names = {"experiment": run.experiment, "variant": run.variant}  # of this experiment
+            records[key_of(run)] = {**record, **names}
     return records

@@ -103,10 +103,10 @@ def _shipped(study: str) -> str:
 def _part_file(slot: str, name: str) -> str:
     """Return the text of a module with one part, under another name."""
     folder = resources.files("ablate.templates")
-    known = sorted(file.name.removesuffix(".py") for file in folder.iterdir())
-    known = [stem for stem in known if not stem.startswith("_")]
-    if slot not in known:
-        raise SpecError(no_such("slot with a part to start from", slot, known))
+    files = sorted(file.name for file in folder.iterdir())
+    names = [file.removesuffix(".py") for file in files if not file.startswith("_")]
+    if slot not in names:
+        raise SpecError(no_such("slot with a part to start from", slot, names))
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise SpecError(f"{name!r} cannot be the name of a part; write it as in my_{slot}")
     text = (folder / f"{slot}.py").read_text(encoding="utf-8")

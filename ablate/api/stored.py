@@ -1,4 +1,4 @@
-"""``ablate runs`` and ``ablate status``: what the folder of results holds, and what is going on."""
+"""``ablate runs`` and ``ablate status``: the stored runs, and the runs at work."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from ablate.api.selecting import (
     ENGINES,
     PRECISIONS,
     Fingerprints,
-    MadeBy,
+    RunLookup,
     hash_of,
+    precision_of,
     select,
     tuning_runs,
 )
@@ -42,15 +43,15 @@ class StoredRun:
 
     Attributes:
         run: its hash.
-        experiment: that it was first trained for; None while it has no record.
+        experiment: the first for which it was trained; None while it has no record.
         row: likewise.
         seed: likewise.
-        status: of its record; ``unfinished`` if it has none, ``unreadable`` if it is garbled.
+        status: of its record; ``unfinished`` if it has none, ``unreadable`` if it is damaged.
         bleu: on its first test set; None if it has none.
         finished: when.
         n_bytes: of its folder.
-        experiments: of those that were given, which need it.
-        is_at_work: whether a worker holds it now.
+        experiments: those of the given experiments that need it.
+        is_at_work: whether a worker holds its lock now.
     """
 
     run: str
@@ -98,14 +99,14 @@ def runs(
     """
     store = Store(Path(results))
     needed = {Path(spec).stem: _hashes(spec, store) for spec in specs}
-    known = [
+    every_run = [
         _stored_run(store, folder, needed)
         for folder in sorted((store.results / "runs").glob("*"))
         if folder.is_dir()
     ]
     matches = [
         run
-        for run in known
+        for run in every_run
         if (not statuses or run.status in statuses)
         and (not labels or any(_fits(run, label) for label in labels))
     ]
@@ -123,15 +124,15 @@ def remove(
         is_trial: to return what would be removed.
 
     Raises:
-        StoreError: if a label fits no run; nothing is removed then. Runs at work are left.
+        StoreError: if a label fits no run; nothing is removed then. Runs at work stay.
     """
-    known = runs(results)
+    every_run = runs(results)
     for label in labels:
-        if not any(_fits(run, label) for run in known):
+        if not any(_fits(run, label) for run in every_run):
             raise StoreError(
                 f"{Path(results) / 'runs'} holds no run {label!r}; `ablate runs list` shows them"
             )
-    chosen = [run for run in known if any(_fits(run, label) for label in labels)]
+    chosen = [run for run in every_run if any(_fits(run, label) for label in labels)]
     return _remove(Path(results), chosen, is_trial=is_trial)
 
 
@@ -161,12 +162,9 @@ def status(results: Path | str = "results") -> list[Session]:
 
 
 def _hashes(spec: Path | str, store: Store) -> set[str]:
-    """Return the hashes that the runs of an experiment have on any machine, by any engine.
-
-    Those by which values are chosen (``tune``) are among them.
-    """
-    fingerprints, hashes = Fingerprints(), set()
-    selection = select(spec, made_by=MadeBy(store))
+    """Return the hashes of an experiment's runs, tuning included, on any machine by any engine."""
+    fingerprints, hashes = Fingerprints(), set[str]()
+    selection = select(spec, lookup=RunLookup(store))
     runs = list(selection.runs)
     if selection.whole.tune is not None:
         names = [row.name for row in selection.whole.rows]
@@ -178,29 +176,27 @@ def _hashes(spec: Path | str, store: Store) -> set[str]:
                 f"{spec}: its corpus {run.spec.corpus.name!r} is not there, so its runs cannot be "
                 "distinguished from others; fetch it first"
             )
-        for precision, engine in product(PRECISIONS, ENGINES):
-            setting = run.spec.training.precision
-            resolved = precision if setting == "auto" else setting
-            hashes.add(hash_of(run.spec, fingerprint, resolved, engine))
+        hashes |= {
+            hash_of(run.spec, fingerprint, precision_of(run.spec, auto), engine)
+            for auto, engine in product(PRECISIONS, ENGINES)
+        }
     return hashes
 
 
 def _stored_run(store: Store, folder: Path, needed: dict[str, set[str]]) -> StoredRun:
     try:
-        record = store.read(folder.name)
-        state = "unfinished" if record is None else str(record["status"])
+        record = store.read(folder.name) or {"status": "unfinished"}
     except StoreError:
-        record, state = None, "unreadable"
-    known = record or {}
-    scores = [scores.get("bleu") for scores in known.get("test", {}).values()]
+        record = {"status": "unreadable"}
+    scores = [scores.get("bleu") for scores in record.get("test", {}).values()]
     return StoredRun(
         run=folder.name,
-        experiment=known.get("experiment"),
-        row=known.get("variant"),
-        seed=known.get("seed"),
-        status=state,
+        experiment=record.get("experiment"),
+        row=record.get("variant"),
+        seed=record.get("seed"),
+        status=str(record["status"]),
         bleu=scores[0] if scores else None,
-        finished=known.get("finished"),
+        finished=record.get("finished"),
         n_bytes=sum(_sizes(folder)),
         experiments=tuple(name for name, hashes in needed.items() if folder.name in hashes),
         is_at_work=_is_locked(folder),
@@ -208,7 +204,7 @@ def _stored_run(store: Store, folder: Path, needed: dict[str, set[str]]) -> Stor
 
 
 def _sizes(folder: Path) -> Iterator[int]:
-    """Yield the sizes of the files in a folder, which others may change meanwhile."""
+    """Yield the sizes of the files in a folder that other processes may be changing."""
     for path in folder.rglob("*"):
         try:
             yield path.stat().st_size if path.is_file() else 0
@@ -236,13 +232,13 @@ def _fits(run: StoredRun, label: str) -> bool:
 
 def _remove(results: Path, chosen: Sequence[StoredRun], *, is_trial: bool) -> list[StoredRun]:
     idle = [run for run in chosen if not run.is_at_work]
-    return idle if is_trial else [run for run in idle if _is_removed(results / "runs" / run.run)]
+    return idle if is_trial else [run for run in idle if _try_remove(results / "runs" / run.run)]
 
 
-def _is_removed(folder: Path) -> bool:
-    """Remove a run unless a worker has taken it meanwhile; return whether it is gone.
+def _try_remove(folder: Path) -> bool:
+    """Remove a run unless a worker holds its lock; return whether it was removed.
 
-    Its record goes first: what is left, should that be interrupted, counts as unfinished.
+    Its record is removed first: after an interruption the run counts as unfinished.
 
     Raises:
         StoreError: if it cannot be removed.

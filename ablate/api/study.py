@@ -1,4 +1,4 @@
-"""Experiments and their results in Python: for notebooks, and for analyses of one's own."""
+"""Experiments and their results in Python, for notebooks and further analyses."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Experiment:
 
 
 class Study:
-    """What has come of an experiment.
+    """The results of an experiment.
 
     Attributes:
         outcome: rows, records and table.
@@ -119,7 +119,7 @@ class Study:
 
     @property
     def conclusion(self) -> str:
-        """The sentence that says what the numbers come to."""
+        """The sentence that sums up the results."""
         return self.outcome.table.conclusion
 
     def table(self) -> pd.DataFrame:
@@ -196,7 +196,7 @@ class Study:
 
 
 def run(experiment: Experiment | Path | str, *, only: Sequence[str] = (), **options: Any) -> Study:
-    """Train and measure what is missing of an experiment, and return what has come of it.
+    """Train and measure what is missing of an experiment, and return the results.
 
     Args:
         experiment: written in Python, a file, or the name of a shipped one, as in ``pe``.
@@ -214,7 +214,7 @@ def run(experiment: Experiment | Path | str, *, only: Sequence[str] = (), **opti
 def study(
     experiment: Experiment | Path | str, *, results: Path | str = "results", **options: Any
 ) -> Study:
-    """Return what is stored of an experiment; trains nothing.
+    """Return the stored results of an experiment; train nothing.
 
     Args:
         experiment: written in Python, a file, or the name of a shipped one.
@@ -252,12 +252,12 @@ def _file(experiment: Experiment | Path | str, store: Store) -> Path:
 
 
 def _absolute(name: str) -> str:
-    """Return what ``extends`` says of a file that is named from the working directory."""
+    """Return the value of ``extends`` for a path from the working directory."""
     return name if name.startswith(shipped.PREFIX) else str(Path(name).absolute())
 
 
 def _set(content: dict[str, Any], path: str, value: Any) -> None:
-    """Set the value at a dotted path; a part that was a name alone becomes a mapping."""
+    """Set the value at a dotted path; the name of a part becomes a mapping where needed."""
     *above, last = path.split(".")
     for step in above:
         inner = content.get(step, {})

@@ -31,7 +31,7 @@ from ablate.store import Store, verify
 from ablate.training.engines import capturer_for, resolve
 
 _BATCH = 256
-"""Lines translated together, unless each is waited for."""
+"""Lines translated together, unless the user waits for each."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Translation:
 
 
 @dataclass(frozen=True)
-class _Trained:
-    """What a run has left."""
+class _TrainedRun:
+    """The stored files of a run, loaded."""
 
     record: dict[str, Any]
     spec: RunSpec
@@ -74,7 +74,7 @@ class Translator:
         model: of the run, in evaluation mode, on the device.
 
     Raises:
-        SpecError: if the run's search cannot return so many; if the runs have other tokenizers.
+        SpecError: if the search cannot return so many, or the runs' tokenizers differ.
         StoreError: if there is no such run, or it left no model.
         DeviceError: if the machine lacks the device.
     """
@@ -89,7 +89,7 @@ class Translator:
     ) -> None:
         names = [run] if isinstance(run, str) else list(run)
         self._device = torch.device(str(devices.find(device)[0]))
-        members = [_trained(name, Store(Path(results)), self._device) for name in names]
+        members = [_load(name, Store(Path(results)), self._device) for name in names]
         first = members[0]
         for name, member in zip(names, members, strict=True):
             if member.tokenizers.fingerprint != first.tokenizers.fingerprint:
@@ -105,7 +105,7 @@ class Translator:
         engine = resolve("auto", self._device.type)
         is_captured = all(capturer_for(engine, model, self._device) for model in models[1:])
         self._capturer = capturer_for(engine, first.model, self._device) if is_captured else None
-        self._search = build(Search, _choice(self.spec.decoding, n_best), at="decoding")
+        self._search = build(Search, _with_n_best(self.spec.decoding, n_best), at="decoding")
 
     def training_sources(self) -> Sequence[str]:
         """Return the source side of the text that the run was trained on, in order.
@@ -128,7 +128,7 @@ class Translator:
 
         Args:
             lines: source sentences, with or without line ends.
-            is_prompt: whether each translation is waited for.
+            is_prompt: whether the user waits for each translation: lines are not batched then.
             warn: called with a sentence for every line that is longer than the model allows; the
                 tokens beyond are not translated.
         """
@@ -194,7 +194,7 @@ def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
             ) from error
 
 
-def _trained(run: str, store: Store, device: torch.device) -> _Trained:
+def _load(run: str, store: Store, device: torch.device) -> _TrainedRun:
     record = store.find(run)
     folder = Path(run) if Path(run).is_dir() else store.path(record["hash"])
     spec = _spec(record, folder)
@@ -209,7 +209,7 @@ def _trained(run: str, store: Store, device: torch.device) -> _Trained:
         raise StoreError(f"{folder}: this run left no model ({error})") from error
     except (SafetensorError, ValueError, RuntimeError) as error:  # of a record without digests
         raise StoreError(f"{folder}: its model cannot be read: {error}") from error
-    return _Trained(record, spec, tokenizers, model.to(device).eval())
+    return _TrainedRun(record, spec, tokenizers, model.to(device).eval())
 
 
 def _spec(record: dict[str, Any], folder: Path) -> RunSpec:
@@ -220,13 +220,13 @@ def _spec(record: dict[str, Any], folder: Path) -> RunSpec:
     except ValidationError as error:
         tree = parse(source_of("record", json.dumps(record["spec"]).encode()), [])
         assert tree is not None
-        first = validated(RunSpec, tree, merge_schema())[1][0]
-        named = "".join(f" --plugin {plugin['name']}" for plugin in record.get("plugins", []))
-        hint = f"; it was trained with{named}" if named else ""
-        raise StoreError(f"{folder}: {first.path}: {first.reason}{hint}") from error
+        mistake = validated(RunSpec, tree, merge_schema())[1][0]
+        plugins = "".join(f" --plugin {plugin['name']}" for plugin in record.get("plugins", []))
+        hint = f"; it was trained with{plugins}" if plugins else ""
+        raise StoreError(f"{folder}: {mistake.path}: {mistake.reason}{hint}") from error
 
 
-def _choice(decoding: Choice, n_best: int) -> Choice:
+def _with_n_best(decoding: Choice, n_best: int) -> Choice:
     if n_best == 1:
         return decoding
     if "n_best" not in decoding.options:

@@ -5,7 +5,6 @@ The tables of a trial never replace those of the whole experiment.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
@@ -18,6 +17,7 @@ import yaml
 
 from ablate.api.selecting import Selection
 from ablate.config.rows import BASELINE
+from ablate.hashing import sha256_of_text
 from ablate.store import Store
 from ablate.wording import counted
 
@@ -27,21 +27,21 @@ _MOST_GROUPS = 3
 
 
 def remarks(selection: Selection) -> tuple[str, ...]:
-    """Return how a selection differs from the experiment that the file describes, in sentences."""
+    """Return in sentences how a selection differs from the experiment of its file."""
     whole, some = selection.whole, selection.experiment
-    parts = [f"the baseline has {override}" for override in selection.overrides]
+    sentences = [f"the baseline has {override}" for override in selection.overrides]
     left_out = [row.name for row in whole.rows if row.name not in {r.name for r in some.rows}]
     if left_out:
-        listed = ", ".join(left_out)
-        parts.append(f"{len(left_out)} of {counted(len(whole.rows), 'row')} left out ({listed})")
+        n_rows = counted(len(whole.rows), "row")
+        sentences.append(f"{len(left_out)} of {n_rows} left out ({', '.join(left_out)})")
     if set(some.seeds) != set(whole.seeds):
         ours, theirs = (", ".join(map(str, seeds)) for seeds in (some.seeds, whole.seeds))
-        parts.append(f"seeds {ours} in place of {theirs}")
-    return tuple(parts)
+        sentences.append(f"seeds {ours} in place of {theirs}")
+    return tuple(sentences)
 
 
 def arguments(selection: Selection) -> str:
-    """Return what follows ``ablate run`` on a command line that makes the runs of a selection."""
+    """Return the arguments with which ``ablate run`` makes the runs of a selection."""
     whole, some = selection.whole, selection.experiment
     words = [os.fspath(some.path)]
     for override in selection.overrides:
@@ -55,13 +55,13 @@ def arguments(selection: Selection) -> str:
 
 
 def table_folder(selection: Selection, results: Path) -> Path:
-    """Return the folder for the tables: that of the experiment, or of a trial one inside it."""
+    """Return the folder for the tables: that of the experiment or, for a trial, one inside it."""
     folder = results / selection.experiment.name
     return folder / "trials" / _name(selection) if remarks(selection) else folder
 
 
 def hints(selection: Selection, store: Store) -> str:
-    """Return under which overrides or seeds the store holds runs of an experiment; maybe none.
+    """Return in words which other runs of an experiment the store holds; empty if none.
 
     Raises:
         StoreError: if a record cannot be read.
@@ -91,8 +91,7 @@ def _name(selection: Selection) -> str:
     name = re.sub(r"[^\w.,=+-]+", "_", whole_name).strip("._") or "trial"
     if name == whole_name and len(name) <= _LONGEST_NAME:
         return name
-    digest = hashlib.sha256(whole_name.encode()).hexdigest()[:8]
-    return f"{name[:_LONGEST_NAME]}-{digest}"
+    return f"{name[:_LONGEST_NAME]}-{sha256_of_text(whole_name)[:8]}"
 
 
 def _of_experiment(selection: Selection, store: Store) -> Iterator[dict[str, Any]]:
@@ -105,7 +104,7 @@ def _of_experiment(selection: Selection, store: Store) -> Iterator[dict[str, Any
 
 
 def _changes(selection: Selection, record: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return what a stored run has that its row in the file has not; None if that is too much."""
+    """Return how a stored run differs from its row in the file; None if in too many values."""
     row = next(row for row in selection.whole.rows if row.name == record["variant"])
     current = row.spec.model_dump(mode="json")
     stored = {**record["spec"], "seed": current["seed"]}

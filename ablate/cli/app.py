@@ -46,10 +46,9 @@ from ablate.cli.options import (
     SlurmPartition,
     SlurmTime,
     Spec,
-    lines,
-    load,
-    not_none,
-    numbers,
+    backend_options,
+    load_plugins,
+    parse_seeds,
 )
 from ablate.cli.parts import parts
 from ablate.cli.runs import runs_app, status
@@ -132,9 +131,9 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     from ablate import api
     from ablate.cli import show
 
-    load(plugins)
+    load_plugins(plugins)
     run_options = api.RunOptions(
-        seeds=numbers(seeds),
+        seeds=parse_seeds(seeds),
         overrides=overrides or (),
         device=device,
         jobs=jobs,
@@ -146,13 +145,13 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         figures=not no_figures,
         log=log or (),
         backend=backend,
-        backend_options=not_none(
+        backend_options=backend_options(
+            slurm,
+            detach=detach,
             address=address,
             slurm_partition=slurm_partition,
             slurm_time=slurm_time,
             gpus_per_task=gpus_per_task,
-            slurm=lines(slurm),
-            detach="yes" if detach else None,
         ),
     )
     finished = api.run(spec, run_options, only=only or ())
@@ -184,20 +183,17 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     from ablate import api
     from ablate.cli import show
 
-    load(plugins)
+    load_plugins(plugins)
     planned = api.plan(
         spec,
-        seeds=numbers(seeds),
+        seeds=parse_seeds(seeds),
         only=only or (),
         device=device,
         overrides=overrides or (),
         results=results,
         backend=backend,
-        backend_options=not_none(
-            address=address,
-            slurm_partition=slurm_partition,
-            gpus_per_task=gpus_per_task,
-            slurm=lines(slurm),
+        backend_options=backend_options(
+            slurm, address=address, slurm_partition=slurm_partition, gpus_per_task=gpus_per_task
         ),
     )
     if as_json:
@@ -256,12 +252,12 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
     from ablate.cli import show
     from ablate.report import format_class
 
-    load(plugins)
+    load_plugins(plugins)
     if form is not None:
         format_class(form)
     outcome = api.report(
         spec,
-        seeds=numbers(seeds),
+        seeds=parse_seeds(seeds),
         only=only or (),
         overrides=overrides or (),
         results=results,
@@ -290,7 +286,7 @@ def schema(plugins: Plugins = None) -> None:
     from ablate import api
     from ablate.cli import show
 
-    load(plugins)
+    load_plugins(plugins)
     show.as_json(api.schema())
 
 

@@ -1,4 +1,4 @@
-"""``ablate check``; importing this file is cheap, as it is of every command."""
+"""``ablate check``; cheap to import, like every command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ablate compare``; cheap to import, as every command is."""
+"""``ablate compare``; cheap to import, like every command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ablate.cli.guard import guarded
-from ablate.cli.options import RESULTS, Plugins, Results, load
+from ablate.cli.options import RESULTS, Plugins, Results, load_plugins
 
 Name = Annotated[
     str,
@@ -54,7 +54,7 @@ def compare(  # noqa: PLR0913 - one argument for every option of the command
     from ablate import api
     from ablate.cli import show
 
-    load(plugins)
+    load_plugins(plugins)
     show.compared(
         api.compare(before, after, spec, results=results, n_sentences=sentences),
         form,

@@ -1,4 +1,4 @@
-"""``ablate corpora``; importing this file is cheap, as it is of every command."""
+"""``ablate corpora``; cheap to import, like every command."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ablate.cli.guard import guarded
-from ablate.cli.options import Plugins, load
+from ablate.cli.options import Plugins, load_plugins
 
 corpora_app = typer.Typer(help="List the corpora; fetch or show one.")
 
@@ -40,7 +40,7 @@ def _list_corpora(plugins: Plugins) -> None:
     from ablate import api
     from ablate.cli import show
 
-    load(plugins)
+    load_plugins(plugins)
     show.corpora(api.corpora())
 
 
@@ -53,7 +53,7 @@ def fetch(name: CorpusName, options: CorpusOptions = None, plugins: Plugins = No
     """
     from ablate import api
 
-    load(plugins)
+    load_plugins(plugins)
     api.fetch_corpus(name, options or (), lambda line: typer.echo(line, err=True))
 
 
@@ -67,5 +67,5 @@ def show_corpus(name: CorpusName, options: CorpusOptions = None, plugins: Plugin
     from ablate import api
     from ablate.cli import show
 
-    load(plugins)
+    load_plugins(plugins)
     show.corpus(api.show_corpus(name, options or ()))

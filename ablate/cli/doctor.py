@@ -1,4 +1,4 @@
-"""``ablate doctor``; importing this file is cheap, as it is of every command."""
+"""``ablate doctor``; cheap to import, like every command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ablate gate``; importing this file is cheap, as it is of every command."""
+"""``ablate gate``; cheap to import, like every command."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ from ablate.cli.options import (
     SlurmPartition,
     SlurmTime,
     Spec,
-    lines,
-    load,
-    not_none,
-    numbers,
+    backend_options,
+    load_plugins,
+    parse_seeds,
 )
 from ablate.errors import SpecError
 
@@ -98,18 +97,22 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
 
       ablate gate experiments/pe.yaml --junit gate.xml
     """
-    _refuse("--fresh", "--stored", are_both=fresh and stored)
-    _refuse("--junit", "--bless", are_both=bless and junit is not None)
+    for pair, are_both in (
+        ("--fresh and --stored", fresh and stored),
+        ("--junit and --bless", bless and junit is not None),
+    ):
+        if are_both:
+            raise SpecError(f"{pair} exclude each other; drop one")
     for option, is_given in (("--widen", widen), ("--repeats", repeats is not None)):
         if is_given and not bless:
             raise SpecError(f"{option} is for --bless; a gate changes no reference")
     from ablate.api import gating
     from ablate.api.options import RunOptions
 
-    load(plugins)
+    load_plugins(plugins)
     reference = reference or Path(f"{spec.stem}.reference.yaml")
     options = RunOptions(
-        seeds=numbers(seeds),
+        seeds=parse_seeds(seeds),
         overrides=overrides or (),
         device=device,
         jobs=jobs,
@@ -119,13 +122,13 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
         probe_seconds=probe_seconds,
         probes=not no_probe,
         backend=backend,
-        backend_options=not_none(
+        backend_options=backend_options(
+            slurm,
+            detach=detach,
             address=address,
             slurm_partition=slurm_partition,
             slurm_time=slurm_time,
             gpus_per_task=gpus_per_task,
-            slurm=lines(slurm),
-            detach="yes" if detach else None,
         ),
     )
     if bless:
@@ -137,11 +140,6 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
     gated = gating.gate(spec, reference, options, junit=junit, is_stored=stored)
     _show(gated)
     return gated.exit_status
-
-
-def _refuse(one: str, other: str, *, are_both: bool) -> None:
-    if are_both:
-        raise SpecError(f"{one} and {other} exclude each other; drop one")
 
 
 def _show(gated: Gated) -> None:

@@ -1,4 +1,4 @@
-"""``ablate inspect``; cheap to import, as every command is."""
+"""``ablate inspect``; cheap to import, like every command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ablate.cli.guard import guarded
-from ablate.cli.options import RESULTS, Plugins, Results, load
+from ablate.cli.options import RESULTS, Plugins, Results, load_plugins
 
 
 @guarded
@@ -40,7 +40,7 @@ def inspect(  # noqa: PLR0913 - one argument for every option of the command
     """
     from ablate import api
 
-    load(plugins)
+    load_plugins(plugins)
     inspection = api.inspect(run, sentence, target, device=device, results=results)
     for path in inspection.save(output):
         typer.echo(path)

@@ -9,7 +9,7 @@ import typer
 
 from ablate.errors import SpecError
 from ablate.exports.names import NAMES as TRACKERS
-from ablate.runner.backends.names import NAMES
+from ablate.runner.backends.names import NAMES as BACKENDS
 
 Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment, a YAML file.")]
 Overrides = Annotated[
@@ -42,9 +42,9 @@ Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|cuda:0,2", help="The
 Backend = Annotated[
     str,
     typer.Option(
-        metavar="|".join(NAMES),
+        metavar="|".join(BACKENDS),
         help="Where runs are made: on this machine, or on a cluster; see the README.",
-        autocompletion=lambda: list(NAMES),
+        autocompletion=lambda: list(BACKENDS),
     ),
 ]
 Address = Annotated[
@@ -129,7 +129,7 @@ ProbeSeconds = Annotated[
 RESULTS = Path("results")
 
 
-def load(plugins: list[Path] | None) -> None:
+def load_plugins(plugins: list[Path] | None) -> None:
     """Register the parts of plugins."""
     from ablate.registry import load_plugin
 
@@ -137,11 +137,11 @@ def load(plugins: list[Path] | None) -> None:
         load_plugin(file)
 
 
-def numbers(seeds: str | None) -> tuple[int, ...] | None:
+def parse_seeds(seeds: str | None) -> tuple[int, ...] | None:
     """Return comma-separated seeds as numbers.
 
     Raises:
-        SpecError: if they are no numbers.
+        SpecError: if one is not a whole number.
     """
     if seeds is None:
         return None
@@ -151,11 +151,9 @@ def numbers(seeds: str | None) -> tuple[int, ...] | None:
         raise SpecError(f"--seeds {seeds}: seeds are whole numbers, as in --seeds 1,2,3") from None
 
 
-def not_none(**options: str | None) -> dict[str, str]:
-    """Return the options of a backend that were given."""
+def backend_options(
+    slurm: list[str] | None, *, detach: bool = False, **options: str | None
+) -> dict[str, str]:
+    """Return the options of a backend that were given; those of ``--slurm`` are one per line."""
+    options |= {"slurm": "\n".join(slurm or ()) or None, "detach": "yes" if detach else None}
     return {name: value for name, value in options.items() if value is not None}
-
-
-def lines(values: list[str] | None) -> str | None:
-    """Return the values of a repeatable option as lines; None if there are none."""
-    return "\n".join(values) if values else None

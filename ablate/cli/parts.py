@@ -1,4 +1,4 @@
-"""``ablate parts``; importing this file is cheap, as it is of every command."""
+"""``ablate parts``; cheap to import, like every command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ablate.cli.guard import guarded
-from ablate.cli.options import RESULTS, AsJson, Plugins, Results, load
+from ablate.cli.options import RESULTS, AsJson, Plugins, Results, load_plugins
 from ablate.errors import SpecError
 
 
@@ -58,7 +58,7 @@ def parts(  # noqa: PLR0913 - one argument for every option of the command
 
     if as_json and form is not Catalogue.terminal:
         raise SpecError(f"--json and --format {form.value} exclude each other; remove one")
-    load(plugins)
+    load_plugins(plugins)
     with show.waiting("counting parameters and FLOPs"):
         listed = api.parts(slot, name, measured=measured or (), results=results)
     if as_json or form is Catalogue.json:

@@ -1,4 +1,4 @@
-"""``ablate runs`` and ``ablate status``; cheap to import, as every command is."""
+"""``ablate runs`` and ``ablate status``; cheap to import, like every command."""
 
 from __future__ import annotations
 
@@ -90,12 +90,13 @@ def show_run(
 def remove_runs(
     labels: Annotated[list[str], typer.Argument(metavar="RUN...", help="As `list` takes them.")],
     results: Results = RESULTS,
-    is_wanted: Yes = False,
+    is_confirmed: Yes = False,
 ) -> None:
     """Remove runs with all their files; those at work stay."""
     from ablate import api
 
-    _print_removed(api.remove(results, labels, is_trial=not is_wanted), is_wanted=is_wanted)
+    removed = api.remove(results, labels, is_trial=not is_confirmed)
+    _print_removed(removed, is_confirmed=is_confirmed)
 
 
 @runs_app.command("gc")
@@ -105,7 +106,7 @@ def collect_garbage(
         list[Path], typer.Argument(metavar="SPEC...", help="The experiments whose runs are kept.")
     ],
     results: Results = RESULTS,
-    is_wanted: Yes = False,
+    is_confirmed: Yes = False,
 ) -> None:
     """Remove the runs that none of the experiments needs.
 
@@ -115,7 +116,8 @@ def collect_garbage(
 
     if not specs:
         raise SpecError("name the experiments whose runs are kept")
-    _print_removed(api.collect_garbage(results, specs, is_trial=not is_wanted), is_wanted=is_wanted)
+    removed = api.collect_garbage(results, specs, is_trial=not is_confirmed)
+    _print_removed(removed, is_confirmed=is_confirmed)
 
 
 @runs_app.command("archive")
@@ -181,10 +183,10 @@ def status(results: Results = RESULTS, as_json: AsJson = False) -> None:
         show.sessions(sessions, results)
 
 
-def _print_removed(runs: Sequence[StoredRun], *, is_wanted: bool) -> None:
+def _print_removed(runs: Sequence[StoredRun], *, is_confirmed: bool) -> None:
     for run in runs:
         typer.echo(f"{run.run}  {run.label}  {run.status}")
     mib = sum(run.n_bytes for run in runs) / 2**20
-    what = "removed" if is_wanted else "would be removed"
-    hint = "" if is_wanted or not runs else "; --yes removes them"
-    typer.echo(f"{counted(len(runs), 'run')}, {mib:,.1f} MiB, {what}{hint}")
+    verb = "removed" if is_confirmed else "would be removed"
+    hint = "" if is_confirmed or not runs else "; --yes removes them"
+    typer.echo(f"{counted(len(runs), 'run')}, {mib:,.1f} MiB, {verb}{hint}")

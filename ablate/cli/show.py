@@ -1,4 +1,4 @@
-"""Output of results on standard output."""
+"""What commands print on standard output."""
 
 from __future__ import annotations
 
@@ -40,10 +40,9 @@ _WIDE = 1000
 """The width of a pipe, so that lines are not wrapped."""
 
 _SCREEN = (100, 24)
-"""Columns and lines of what is no terminal; ``$COLUMNS`` says otherwise."""
+"""Columns and lines of a text that is not for a terminal, unless ``$COLUMNS`` is set."""
 
 _ROOM_FOR_CHANGES = 110  # columns of a terminal
-_SEVERAL = 2
 _STYLES = {"ok": "green", "warning": "yellow", "broken": "bold red", "not applicable": "dim"}
 
 
@@ -57,7 +56,8 @@ def table(
 ) -> None:
     """Print a table of results, or write it to a file, in the format of its suffix."""
     form = form or ("terminal" if output is None else report.format_of(output))
-    _out(functools.partial(report.render, content, form, columns=columns), output, is_wide=is_wide)
+    render = functools.partial(report.render, content, form, columns=columns)
+    _print_or_write(render, output, is_wide=is_wide)
 
 
 def compared(
@@ -65,16 +65,16 @@ def compared(
 ) -> None:
     """Print a comparison, or write it to a file, in the format of its suffix."""
     form = form or ("terminal" if output is None else report.format_of(output, FORMATS))
-    _out(functools.partial(content.text, form), output, is_wide=is_wide)
+    _print_or_write(functools.partial(content.text, form), output, is_wide=is_wide)
 
 
-def _out(text: Callable[..., str], output: Path | None, *, is_wide: bool) -> None:
-    """Print what depends on the width and the faces of the screen, or write it to a file."""
+def _print_or_write(render: Callable[..., str], output: Path | None, *, is_wide: bool) -> None:
+    """Print a text that depends on the width and the colours of the terminal, or write it."""
     width = None if is_wide else shutil.get_terminal_size(_SCREEN).columns
     if output is not None:
-        write_whole(output, text(width=width))
+        write_whole(output, render(width=width))
     else:
-        typer.echo(text(width=width, is_coloured=sys.stdout.isatty()), nl=False)
+        typer.echo(render(width=width, is_coloured=sys.stdout.isatty()), nl=False)
 
 
 def as_json(data: Any) -> None:
@@ -167,7 +167,7 @@ def diagnosis(diagnosed: Diagnosis) -> None:
     grid.add_column("what was observed")
     devices = {result.device for result in diagnosed.results if result.device}
     for result in diagnosed.results:
-        name = result.name if len(devices) < _SEVERAL else f"{result.name} {result.device}".strip()
+        name = f"{result.name} {result.device}".strip() if len(devices) > 1 else result.name
         outcome = Text(result.outcome, style=_STYLES[result.outcome])
         grid.add_row(Text(name), outcome, Text(result.sentence))
     console = _console()
@@ -191,14 +191,14 @@ def _console() -> Console:
 
 def _cells(row: PlannedRow, *, is_published: bool) -> list[str]:
     delta = f" ({row.params_delta:+.1%})" if row.params_delta else ""
-    about = "" if row.is_vocabulary_known else "~"
+    approximately = "" if row.is_vocabulary_known else "~"
     memory, seconds = row.train_peak_mib, row.seconds_per_run
     return [
         row.name,
         ", ".join(_change(row, path) for path in row.changes),
-        f"{about}{row.params:,}{delta}",
+        f"{approximately}{row.params:,}{delta}",
         *([_size(row.published.get("params"))] if is_published else []),
-        f"{about}{row.flops_per_target_token / 1e6:,.3g}",
+        f"{approximately}{row.flops_per_target_token / 1e6:,.3g}",
         "?" if memory is None else f"{memory:,.0f}",
         "?" if seconds is None else f"{'~' * row.is_time_estimated}{format_duration(seconds)}",
         f"{row.n_done} of {len(row.runs)}",
@@ -206,10 +206,10 @@ def _cells(row: PlannedRow, *, is_published: bool) -> list[str]:
 
 
 def _change(row: PlannedRow, path: str) -> str:
-    value, how = row.changes[path], row.chosen.get(path)
     if path in row.pending:
         return f"{path}=?"
-    return f"{path}={format_value(value)}{f' ({how})' if how else ''}"
+    note = f" ({row.chosen[path]})" if path in row.chosen else ""
+    return f"{path}={format_value(row.changes[path])}{note}"
 
 
 def _size(params: float | None) -> str:
@@ -243,22 +243,21 @@ def stored_runs(runs: Sequence[StoredRun], *, has_experiments: bool) -> None:
     typer.echo(f"{counted(len(runs), 'run')}, {n_mib:,.1f} MiB")
 
 
-def sessions(known: Sequence[Session], results: Path) -> None:
+def sessions(listed: Sequence[Session], results: Path) -> None:
     """Print what each call of ``ablate run`` is doing."""
-    if not known:
+    if not listed:
         typer.echo(f"nothing is at work on {results}")
-    for session in known:
-        where = f"{session.experiment}, process {session.pid} on {session.host}"
+    for session in listed:
+        process = f"{session.experiment}, process {session.pid} on {session.host}"
         if not session.is_alive:
-            typer.echo(f"{where}: was killed, last heard of {session.updated}")
+            typer.echo(f"{process}: was killed, last heard of {session.updated}")
             continue
         done = f"{session.n_ended} of {session.n_tasks} done"
-        typer.echo(
-            f"{where}: {session.stage}, {done}, at work for {format_duration(session.seconds)}"
-        )
+        duration = format_duration(session.seconds)
+        typer.echo(f"{process}: {session.stage}, {done}, at work for {duration}")
         for running in session.running:
-            what = f"{running.task} on {running.device}, for {format_duration(running.seconds)}"
-            typer.echo(f"  {what}: {_progress(running)}")
+            task = f"{running.task} on {running.device}, for {format_duration(running.seconds)}"
+            typer.echo(f"  {task}: {_progress(running)}")
         for failure in session.failures:
             typer.echo(f"  failed: {failure}")
 

@@ -1,4 +1,4 @@
-"""``ablate translate``; cheap to import, as every command is."""
+"""``ablate translate``; cheap to import, like every command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ablate.cli.guard import guarded
-from ablate.cli.options import RESULTS, Plugins, Results, load
+from ablate.cli.options import RESULTS, Plugins, Results, load_plugins
 
 
 @guarded
@@ -52,7 +52,7 @@ def translate(
     """
     from ablate import api
 
-    load(plugins)
+    load_plugins(plugins)
     translator = api.Translator(run, device=device, results=results, n_best=n_best)
     lines: Iterable[str] = (
         translator.training_sources()

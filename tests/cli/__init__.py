@@ -1,1 +1,1 @@
-"""Tests of the parts, slot by slot."""
+"""Tests of the command line."""

@@ -1,4 +1,4 @@
-"""A folder with an experiment, a function that runs command lines there, and a finished run."""
+"""A folder with an experiment, a function that runs command lines there, and a folder of runs."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ variants:
   none: {model.position: none}
 """
 
-Done = subprocess.CompletedProcess[str]
-Ablate = Callable[..., Done]
+Completed = subprocess.CompletedProcess[str]
+Ablate = Callable[..., Completed]
 COMMAND = [sys.executable, "-c", "from ablate.cli import main; main()"]
 
 
@@ -72,28 +72,31 @@ def ablate(
     for variable in ("FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(variable, raising=False)
 
-    return partial(_inside, capsys)
+    return partial(_in_this_process, capsys)
 
 
 @pytest.fixture
-def again(
-    finished: Path, cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def after_run(
+    run_folder: Path,
+    cache: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Ablate:
     """Run a command line, in this process, where ``ablate run pe.yaml`` has been done."""
-    monkeypatch.chdir(finished)
+    monkeypatch.chdir(run_folder)
     monkeypatch.setenv("ABLATE_CACHE", str(cache))
-    return partial(_inside, capsys)
+    return partial(_in_this_process, capsys)
 
 
-def _inside(capsys: pytest.CaptureFixture[str], *words: str) -> Done:
+def _in_this_process(capsys: pytest.CaptureFixture[str], *words: str) -> Completed:
     with pytest.raises(SystemExit) as ended:
         app(list(words))
     output = capsys.readouterr()
     assert isinstance(ended.value.code, int)
-    return Done(list(words), ended.value.code, output.out, output.err)
+    return Completed(list(words), ended.value.code, output.out, output.err)
 
 
-def run_in_a_process(folder: Path, cache: Path) -> Done:
+def run_in_a_process(folder: Path, cache: Path) -> Completed:
     return subprocess.run(
         [*COMMAND, "run", "pe.yaml"],
         cwd=folder,
@@ -104,7 +107,7 @@ def run_in_a_process(folder: Path, cache: Path) -> Done:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+def run_folder(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     """A folder where ``ablate run pe.yaml`` has been done: once, for all processes of the tests."""
     own = common = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -112,12 +115,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     folder = common / "finished"
     with FileLock(common / "finished.lock"):
         if not folder.exists():
-            _finish(own / "unfinished" / "experiments", cache)
+            _run_in(own / "unfinished" / "experiments", cache)
             (own / "unfinished").rename(folder)
     return shutil.copytree(folder, tmp_path_factory.mktemp("finished") / "copy") / "experiments"
 
 
-def _finish(folder: Path, cache: Path) -> None:
+def _run_in(folder: Path, cache: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
     done = run_in_a_process(folder, cache)

@@ -112,9 +112,8 @@ def test_a_name_in_several_slots_is_listed_of_each(
 ) -> None:
     monkeypatch.setattr(Costs, "of", lambda *_: None)
     listed = json.loads(ablate("parts", "none", "--json").stdout)
-    assert {part["slot"] for part in listed} == {
-        s for s, table in slots().items() if "none" in table
-    }
+    with_none = {slot for slot, table in slots().items() if "none" in table}
+    assert {part["slot"] for part in listed} == with_none
     assert {part["name"] for part in listed} == {"none"}
 
 
@@ -153,10 +152,8 @@ def test_a_new_experiment_is_commented_and_valid(ablate: Ablate, folder: Path) -
     text = (folder / "mine.yaml").read_text(encoding="utf-8")
     assert text.count("#") > 5
     planned = json.loads(ablate("plan", "mine.yaml", "--json").stdout)
-    assert [row["name"] for row in planned["rows"]] == [
-        "baseline",
-        *yaml.safe_load(text)["variants"],
-    ]
+    variants = yaml.safe_load(text)["variants"]
+    assert [row["name"] for row in planned["rows"]] == ["baseline", *variants]
 
 
 def test_a_plan_trains_nothing(ablate: Ablate, folder: Path) -> None:

@@ -34,9 +34,9 @@ pytestmark = pytest.mark.e2e
 RUN_NONE = ["run", "pe.yaml", "--only", "none"]
 
 
-def test_a_run_prints_the_table_alone_on_standard_output(finished: Path) -> None:
+def test_a_run_prints_the_table_alone_on_standard_output(run_folder: Path) -> None:
     stdout, stderr = (
-        (finished / name).read_text(encoding="utf-8") for name in ("stdout", "stderr")
+        (run_folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr")
     )
     assert "baseline" in stdout
     assert "BLEU" in stdout
@@ -45,24 +45,24 @@ def test_a_run_prints_the_table_alone_on_standard_output(finished: Path) -> None
     assert "started on cpu" not in stdout
 
 
-def test_a_run_leaves_whole_folders(finished: Path) -> None:
-    records = records_of(finished)
+def test_a_run_leaves_whole_folders(run_folder: Path) -> None:
+    records = records_of(run_folder)
     assert sorted(records) == [("baseline", 1), ("baseline", 2), ("none", 1), ("none", 2)]
-    for file in (finished / "results" / "runs").glob("*/record.json"):
+    for file in (run_folder / "results" / "runs").glob("*/record.json"):
         left = {path.name for path in file.parent.iterdir()}
         assert {"curve.csv", "model.safetensors", "tokenizer.json", "log.txt"} <= left
         tests = json.loads(file.read_text())["test"]
         assert {f"hypotheses.{name}.txt" for name in tests} <= left
         assert {scores["sentences"] for scores in tests.values()} <= left
         assert "checkpoint.pt" not in left
-    tables = {path.name for path in (finished / "results" / "pe").iterdir()}
+    tables = {path.name for path in (run_folder / "results" / "pe").iterdir()}
     assert {"table.md", "table.tex", "table.csv"} <= tables
 
 
-def test_what_is_kept_of_sentences_adds_up_to_the_scores(finished: Path) -> None:
-    for record in records_of(finished).values():
+def test_what_is_kept_of_sentences_adds_up_to_the_scores(run_folder: Path) -> None:
+    for record in records_of(run_folder).values():
         for scores in record["test"].values():
-            file = finished / "results" / "runs" / record["hash"] / scores["sentences"]
+            file = run_folder / "results" / "runs" / record["hash"] / scores["sentences"]
             statistics = SentenceStatistics.from_csv(file.read_text(encoding="utf-8"))
             assert len(statistics.nll) == scores["n_sentences"]
             assert bleu(statistics.bleu.sum(axis=0)) == pytest.approx(scores["bleu"])
@@ -70,50 +70,50 @@ def test_what_is_kept_of_sentences_adds_up_to_the_scores(finished: Path) -> None
             assert nll == pytest.approx(scores["nll"], abs=1e-5)
 
 
-def test_a_file_of_sentences_that_is_broken_is_named(again: Ablate, finished: Path) -> None:
-    record = records_of(finished)["none", 2]
-    file = finished / "results" / "runs" / record["hash"] / "sentences.test.csv"
+def test_a_file_of_sentences_that_is_broken_is_named(after_run: Ablate, run_folder: Path) -> None:
+    record = records_of(run_folder)["none", 2]
+    file = run_folder / "results" / "runs" / record["hash"] / "sentences.test.csv"
     whole = file.read_text(encoding="utf-8")
     file.write_text(whole[:100], encoding="utf-8")
-    done = again("report", "pe.yaml")
+    done = after_run("report", "pe.yaml")
     file.write_text(whole, encoding="utf-8")
     assert done.returncode == 0
     remark = "sentences.test.csv: damaged, and left out of the intervals; `ablate run` makes"
     assert f"{record['hash']}/{remark}" in " ".join(done.stderr.split())
 
 
-def test_a_run_makes_again_what_has_left_damaged_files(again: Ablate, finished: Path) -> None:
-    before = records_of(finished)
-    folder = finished / "results" / "runs" / before["none", 2]["hash"]
+def test_a_run_makes_again_what_has_left_damaged_files(after_run: Ablate, run_folder: Path) -> None:
+    before = records_of(run_folder)
+    folder = run_folder / "results" / "runs" / before["none", 2]["hash"]
     text = (folder / "hypotheses.test.txt").read_text(encoding="utf-8")
     (folder / "hypotheses.test.txt").write_text(text[:-5], encoding="utf-8")
-    done = again("run", "pe.yaml", "--device", "cpu", "--jobs", "1")
+    done = after_run("run", "pe.yaml", "--device", "cpu", "--jobs", "1")
     assert done.returncode == 0, done.stderr
     stderr = " ".join(done.stderr.split())
     assert "hypotheses.test.txt: damaged; none seed 2 is made again" in stderr
     assert "none seed 1: started" not in stderr
     assert (folder / "hypotheses.test.txt").read_text(encoding="utf-8") == text
-    after = records_of(finished)
+    after = records_of(run_folder)
     assert after["none", 2]["files"] == before["none", 2]["files"]
     assert after["none", 2]["train"]["seconds"] != before["none", 2]["train"]["seconds"]
 
 
-def test_a_report_has_intervals_for_new_sentences(again: Ablate) -> None:
-    done = again("report", "pe.yaml", "--format", "json")
+def test_a_report_has_intervals_for_new_sentences(after_run: Ablate) -> None:
+    done = after_run("report", "pe.yaml", "--format", "json")
     assert done.returncode == 0, done.stderr
     (none,) = [row for row in json.loads(done.stdout)["rows"] if row["name"] == "none"]
     assert len(none["differences"]["test.test.bleu"]["sentences"]) == 2
     assert len(none["differences"]["test.test.nll"]["sentences"]) == 2
 
 
-def test_a_record_holds_what_other_tools_read(finished: Path) -> None:
+def test_a_record_holds_what_other_tools_read(run_folder: Path) -> None:
     keys = """hash experiment variant seed status spec params.total params.embedding
         flops.train_per_target_token train.steps train.target_tokens train.seconds
         speed.train_target_tokens_per_second speed.decode_sentences_per_second
         memory.train_peak_mib memory.decode_peak_mib dev.nll dev.perplexity test.test.bleu
         test.test.bleu_signature test.test.chrf test.test.nll test.test.perplexity
         test.test.bits_per_character test.test.sentences hardware.device_name versions.torch git"""
-    for record in records_of(finished).values():
+    for record in records_of(run_folder).values():
         for key in keys.split():
             value: Any = record
             for step in key.split("."):
@@ -121,26 +121,26 @@ def test_a_record_holds_what_other_tools_read(finished: Path) -> None:
                 value = value[step]
 
 
-def test_a_second_run_trains_nothing_and_prints_the_same(finished: Path, cache: Path) -> None:
-    before = {file: file.stat().st_mtime_ns for file in finished.rglob("record.json")}
-    done = run_in_a_process(finished, cache)
+def test_a_second_run_trains_nothing_and_prints_the_same(run_folder: Path, cache: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in run_folder.rglob("record.json")}
+    done = run_in_a_process(run_folder, cache)
     assert done.returncode == 0
-    assert done.stdout == (finished / "stdout").read_text(encoding="utf-8")
+    assert done.stdout == (run_folder / "stdout").read_text(encoding="utf-8")
     assert done.stderr == ""
-    assert before == {file: file.stat().st_mtime_ns for file in finished.rglob("record.json")}
+    assert before == {file: file.stat().st_mtime_ns for file in run_folder.rglob("record.json")}
 
 
-def test_a_report_needs_no_training(again: Ablate, finished: Path) -> None:
-    done = again("report", "pe.yaml", "--format", "csv")
+def test_a_report_needs_no_training(after_run: Ablate, run_folder: Path) -> None:
+    done = after_run("report", "pe.yaml", "--format", "csv")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == (finished / "results" / "pe" / "table.csv").read_text(encoding="utf-8")
+    assert done.stdout == (run_folder / "results" / "pe" / "table.csv").read_text(encoding="utf-8")
 
 
-def test_a_plan_knows_what_is_done(again: Ablate) -> None:
-    planned = json.loads(again("plan", "pe.yaml", "--json").stdout)
+def test_a_plan_knows_what_is_done(after_run: Ablate) -> None:
+    planned = json.loads(after_run("plan", "pe.yaml", "--json").stdout)
     assert planned["n_missing"] == 0
     assert all(row["train_peak_mib"] > 0 for row in planned["rows"])
-    more = json.loads(again("plan", "pe.yaml", "--seeds", "2,3", "--json").stdout)
+    more = json.loads(after_run("plan", "pe.yaml", "--seeds", "2,3", "--json").stdout)
     assert more["n_missing"] == 2
 
 
@@ -150,25 +150,27 @@ def _type(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
 
 @pytest.mark.parametrize("by_name", [False, True])
 def test_a_trained_run_translates(
-    again: Ablate, finished: Path, monkeypatch: pytest.MonkeyPatch, by_name: bool
+    after_run: Ablate, run_folder: Path, monkeypatch: pytest.MonkeyPatch, by_name: bool
 ) -> None:
-    record = records_of(finished)["baseline", 1]
+    record = records_of(run_folder)["baseline", 1]
     _type(monkeypatch, b"the dog sleeps\n\nthe cat sees the bird\n")
-    done = again("translate", "pe:baseline:1" if by_name else str(record["hash"])[:6])
+    done = after_run("translate", "pe:baseline:1" if by_name else str(record["hash"])[:6])
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 3
     assert done.stdout.splitlines()[1] == ""
 
 
 def test_several_runs_translate_together(
-    again: Ablate, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    after_run: Ablate, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _type(monkeypatch, b"the dog sleeps\n\nthe cat sees the bird\n")
-    done = again("translate", "pe:baseline:1", "pe:none:1")
+    done = after_run("translate", "pe:baseline:1", "pe:none:1")
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 3
     run = tmp_path / "other"
-    shutil.copytree(finished / "results" / "runs" / records_of(finished)["none", 1]["hash"], run)
+    shutil.copytree(
+        run_folder / "results" / "runs" / records_of(run_folder)["none", 1]["hash"], run
+    )
     tokenizer = json.loads((run / "tokenizer.json").read_text(encoding="utf-8"))
     words = json.loads(tokenizer["src"])
     vocabulary = words["model"]["vocab"]
@@ -177,44 +179,44 @@ def test_several_runs_translate_together(
     record = json.loads((run / "record.json").read_text(encoding="utf-8"))
     del record["digest"], record["files"]
     (run / "record.json").write_text(json.dumps(record))
-    refused = again("translate", "pe:baseline:1", str(run))
+    refused = after_run("translate", "pe:baseline:1", str(run))
     assert refused.returncode == 2
     assert "has another tokenizer than pe:baseline:1" in refused.stderr
 
 
 def test_a_teacher_translates_its_training_text(
-    again: Ablate, finished: Path, monkeypatch: pytest.MonkeyPatch
+    after_run: Ablate, run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first lines of it; a student can be planned with all of them."""
-    translator = api.Translator("pe:baseline:1", results=finished / "results")
+    translator = api.Translator("pe:baseline:1", results=run_folder / "results")
     sources = translator.training_sources()
     assert list(sources) == list(
         build(Corpus, translator.spec.corpus, at="corpus").load().train.src
     )
     monkeypatch.setattr(api.Translator, "training_sources", lambda _: sources[:3])
-    done = again("translate", "pe:baseline:1", "--training-text")
+    done = after_run("translate", "pe:baseline:1", "--training-text")
     assert (done.returncode, done.stderr) == (0, "")
     expected = [best[0].text for best in translator.translate(sources[:3])]
     assert done.stdout.splitlines() == expected
 
 
-def test_an_unknown_name_of_a_run_suggests_one(again: Ablate) -> None:
-    done = again("translate", "pe:non:1")
+def test_an_unknown_name_of_a_run_suggests_one(after_run: Ablate) -> None:
+    done = after_run("translate", "pe:non:1")
     assert done.returncode == 2
     assert "did you mean 'pe:none:1'?" in done.stderr
 
 
 def test_the_best_translations_have_scores_and_their_line(
-    again: Ablate, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    after_run: Ablate, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also those of an empty line, so that every line has as many."""
-    record = records_of(finished)["none", 1]
+    record = records_of(run_folder)["none", 1]
     run = str(tmp_path / "beam")
-    shutil.copytree(finished / "results" / "runs" / str(record["hash"]), run)
+    shutil.copytree(run_folder / "results" / "runs" / str(record["hash"]), run)
     spec = {**cast("dict[str, object]", record["spec"]), "decoding": {"name": "beam", "size": 3}}
     Path(run, "record.json").write_text(json.dumps({**record, "spec": spec}), encoding="utf-8")
     _type(monkeypatch, b"the dog sleeps\n\nthe cat sees the bird\n")
-    done = again("translate", run, "--n-best", "3")
+    done = after_run("translate", run, "--n-best", "3")
     assert done.returncode == 0, done.stderr
     lines = [line.split(" ||| ") for line in done.stdout.splitlines()]
     assert [line[0] for line in lines] == [*"000111222"]
@@ -222,14 +224,14 @@ def test_the_best_translations_have_scores_and_their_line(
     assert scores[3:6] == [0.0] * 3
     assert all(scores[i : i + 3] == sorted(scores[i : i + 3], reverse=True) for i in (0, 6))
     assert [line[1] for line in lines[3:6]] == [""] * 3
-    assert again("translate", run, "--n-best", "4").returncode == 2
+    assert after_run("translate", run, "--n-best", "4").returncode == 2
 
 
 def test_a_line_that_is_too_long_is_named_and_translated(
-    again: Ablate, monkeypatch: pytest.MonkeyPatch
+    after_run: Ablate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _type(monkeypatch, b"the dog sleeps\n" + b"dog " * 100 + b"\n")
-    done = again("translate", "pe:none:1")
+    done = after_run("translate", "pe:none:1")
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) == 2
     assert done.stderr == (
@@ -238,24 +240,26 @@ def test_a_line_that_is_too_long_is_named_and_translated(
     )
 
 
-def test_a_line_that_is_not_utf_8_is_named(again: Ablate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_is_not_utf_8_is_named(
+    after_run: Ablate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _type(monkeypatch, "\ufeffthe dog sleeps\nder B".encode() + b"\xe4r\n")
-    done = again("translate", "pe:none:1")
+    done = after_run("translate", "pe:none:1")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("standard input, line 2, byte 6: is not valid UTF-8; convert")
 
 
-def test_a_diverging_run_is_a_row_and_runs_are_shared(again: Ablate, finished: Path) -> None:
+def test_a_diverging_run_is_a_row_and_runs_are_shared(after_run: Ablate, run_folder: Path) -> None:
     wild = "  wild: {training.schedule: {name: constant, lr: 1e30}}\n"
-    (finished / "wild.yaml").write_text(EXPERIMENT + wild, encoding="utf-8")
-    done = again("run", "wild.yaml", "--seeds", "1")
+    (run_folder / "wild.yaml").write_text(EXPERIMENT + wild, encoding="utf-8")
+    done = after_run("run", "wild.yaml", "--seeds", "1")
     assert done.returncode == 1, done.stderr
     assert "training 1 run" in done.stderr
     rows = done.stdout.splitlines()
     assert any("wild" in row and "diverged" in row for row in rows)
     assert any(row.startswith("none") and " 1/1 " in row for row in rows)
     assert any(row.startswith("wild") and " 0/1§ " in row for row in rows)
-    assert records_of(finished)["wild", 1]["status"] == "diverged"
+    assert records_of(run_folder)["wild", 1]["status"] == "diverged"
 
 
 def test_another_engine_computes_the_same_under_a_hash_of_its_own(

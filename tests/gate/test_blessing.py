@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ablate.api import RunOptions, gating
-from ablate.api.selecting import Records, Selection, stored
+from ablate.api.selecting import Records, RunLookup, Selection, stored
 from ablate.cli.app import app
 from ablate.errors import SpecError
 from ablate.gate.checks.finding import Finding
@@ -40,7 +40,7 @@ class Trainer:
         for seed in seeds:
             losses = [7.0 - step / 9 for step in range(20)]
             self.bench.store_runs({"baseline": [self.values[seed - 1]]}, losses, first=seed)
-        return stored(selection, options.store), True
+        return stored(selection, RunLookup(options.store)), True
 
 
 @pytest.fixture

@@ -194,7 +194,7 @@ def test_an_interrupted_run_may_go_on_with_other_cores(tmp_path: Path, small_sha
 
     def go(name: str, n_cores: list[int], stops: Sequence[bool] = ()) -> dict[str, Tensor]:
         cores, folder = itertools.cycle(n_cores), tmp_path / name
-        parallel = {"engine": "data_parallel", "cores": lambda: next(cores)}
+        parallel: dict[str, Any] = {"engine": "data_parallel", "cores": lambda: next(cores)}
         result, model = run(spec, folder, stops, **parallel)
         assert result.engine == "data_parallel"
         return dict(model.state_dict())

@@ -240,10 +240,10 @@ class _Snapshot:
         weights = self._engine.model.parameters()
         for tensor, content in (*zip(weights, self.weights, strict=True), *self._buffers):
             tensor.copy_(content)
-        for weight, gradient, content in self._gradients:
+        for weight, gradient, values in self._gradients:
             weight.grad = gradient
-            if gradient is not None and content is not None:
-                gradient.copy_(content)
+            if gradient is not None and values is not None:
+                gradient.copy_(values)
 
     def _restore_optimizer(self) -> None:
         optimizer = self._engine.optimizer

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from ablate.analysis import Record, summarise
 from ablate.analysis.matched import Sample
-from ablate.api.selecting import MadeBy, Records, select, stored
+from ablate.api.selecting import Records, RunLookup, select, stored
 from ablate.config import BASELINE, Experiment, Negligible, RunSpec, experiment_name, shipped
 from ablate.errors import SpecError, StoreError
 from ablate.report.footnotes import PROVENANCE, provenance
@@ -29,13 +29,13 @@ _NOTE = re.compile(r"- \*\*(?P<label>[a-z]+)\*\*: (?P<text>.*)")
 
 
 @dataclass(frozen=True)
-class SideRow:
-    """One row of one side.
+class ResultRow:
+    """One row of a result set.
 
     Attributes:
         changes: its difference from its baseline, by path, as the YAML has it; None if unknown.
         spec: as plain data, without the seed; None if unknown.
-        base: that of its baseline; None if unknown.
+        base: the spec of its baseline; None if unknown.
         samples: by metric.
         outcomes: how many runs ended with each status.
         records: by seed; empty for the rows of a table.
@@ -51,26 +51,24 @@ class SideRow:
 
 
 @dataclass(frozen=True)
-class Side:
-    """One of two things that are compared.
+class ResultSet:
+    """The results on one side of a comparison.
 
     Attributes:
-        label: as it was named.
         rows: in the order of the experiment.
         provenance: corpus, tokenizer, hardware, software and commit, in words.
         store: of its records; None for a table.
         negligible: what its experiment calls negligible; None if that is unknown.
     """
 
-    label: str
-    rows: Sequence[SideRow]
+    rows: Sequence[ResultRow]
     provenance: Mapping[str, str]
     store: Store | None = None
     negligible: Negligible | None = None
 
 
-def read_side(name: str, spec: str | None, results: Path) -> Side:
-    """Read one side.
+def read_result_set(name: str, spec: str | None, results: Path) -> ResultSet:
+    """Read the results that the user names.
 
     Args:
         name: an experiment's file, or the name of a shipped one; a folder of results; or
@@ -79,7 +77,7 @@ def read_side(name: str, spec: str | None, results: Path) -> Side:
         results: the folder of the results of experiments, and of their tables in git.
 
     Raises:
-        SpecError: with every mistake of an experiment, or if there is no such thing.
+        SpecError: with every mistake of an experiment, or if the name is of none of these.
         StoreError: if nothing is stored of it.
     """
     if not Path(name).exists() and _AT in name:
@@ -88,63 +86,65 @@ def read_side(name: str, spec: str | None, results: Path) -> Side:
         if not (Path(name) / "runs").is_dir():
             raise SpecError(f"{name}: is no folder of results: it has no folder 'runs'")
         return _of_folder(name, spec)
-    return _of_experiment(name, name, Store(results))
+    return _of_experiment(name, Store(results))
 
 
-def _of_experiment(label: str, spec: str, store: Store) -> Side:
-    selection = select(spec, made_by=MadeBy(store))
-    records = stored(selection, store)
+def _of_experiment(spec: str, store: Store) -> ResultSet:
+    lookup = RunLookup(store)
+    selection = select(spec, lookup=lookup)
+    records = stored(selection, lookup)
     if not records:
         raise StoreError(
             f"{store.results} holds no run of {selection.experiment.name}; `ablate run {spec}` "
             "makes them, and --results names another folder"
         )
-    by_hash = {row for row, _ in records}
-    return _of_records(label, records, store, selection.experiment, by_hash)
+    found_by_hash = {row for row, _ in records}
+    return _of_records(records, store, selection.experiment, found_by_hash)
 
 
-def _of_folder(name: str, spec: str | None) -> Side:
-    """Read the runs of a folder; a row whose hash has moved since is found by its name."""
+def _of_folder(name: str, spec: str | None) -> ResultSet:
+    """Read the runs of a folder; a row whose runs now have other hashes is found by its name."""
     store, experiment = Store(Path(name)), None
     records: Records = {}
     if spec is not None:
-        selection = select(spec, made_by=MadeBy(store))
-        records, experiment = stored(selection, store), selection.experiment
-    known = [store.load(path.parent.name) for path in store.results.glob("runs/*/record.json")]
-    chosen = [r for r in known if r and "replaced_by" not in r and r.keys() >= _NAMES]
+        lookup = RunLookup(store)
+        selection = select(spec, lookup=lookup)
+        records, experiment = stored(selection, lookup), selection.experiment
+    loaded = [store.load(path.parent.name) for path in store.results.glob("runs/*/record.json")]
+    usable = [r for r in loaded if r and "replaced_by" not in r and r.keys() >= _NAMES]
     if experiment is not None:
-        chosen = [record for record in chosen if record["experiment"] == experiment.name]
-    by_hash = {row for row, _ in records}
+        usable = [record for record in usable if record["experiment"] == experiment.name]
+    found_by_hash = {row for row, _ in records}
     names = [row.name for row in experiment.rows] if experiment else []
-    for (row, seed), record in _named(chosen).items():
-        if row not in by_hash and (row in names or not by_hash):
+    for (row, seed), record in _by_name(usable).items():
+        if row not in found_by_hash and (row in names or not found_by_hash):
             records[row, seed] = record
     if not records:
         of = f" of {spec}" if spec else ""
         raise StoreError(f"{name}: holds no run{of}; `ablate runs list --results {name}` shows all")
-    return _of_records(name, records, store, experiment, by_hash)
+    return _of_records(records, store, experiment, found_by_hash)
 
 
 _NAMES = {"experiment", "variant", "seed"}
 
 
-def _named(records: Sequence[Record]) -> Records:
-    """Return records by row and seed; of several specs under one name all but one get numbers.
+def _by_name(records: Sequence[Record]) -> Records:
+    """Return records by row and seed.
 
-    The name is that of the spec with most runs.
+    Of several specs under one name, the one with most runs keeps it; the others get a number too.
     """
     several = len({record["experiment"] for record in records}) > 1
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in sorted(records, key=_order):
         name = f"{record['experiment']}:{record['variant']}" if several else record["variant"]
-        groups.setdefault((name, json.dumps(canonical(record), sort_keys=True)), []).append(record)
-    named: Records = {}
+        groups.setdefault((name, json.dumps(_canonical(record), sort_keys=True)), []).append(record)
+    by_name: Records = {}
     n_specs: Counter[str] = Counter()
     for (name, _), own in sorted(groups.items(), key=lambda group: -len(group[1])):
         n_specs[name] += 1
         unique = f"{name} ({n_specs[name]})" if n_specs[name] > 1 else name
-        named |= {(unique, record["seed"]): dict(record) for record in own}
-    return dict(sorted(named.items(), key=lambda item: _order(item[1])))
+        by_name |= {(unique, record["seed"]): dict(record) for record in own}
+    return dict(sorted(by_name.items(), key=lambda item: _order(item[1])))
 
 
 def _order(record: Record) -> tuple[str, bool, str, int]:
@@ -157,27 +157,26 @@ def _order(record: Record) -> tuple[str, bool, str, int]:
 
 
 def _of_records(
-    label: str,
     records: Records,
     store: Store,
     experiment: Experiment | None = None,
-    by_hash: Collection[str] = (),
-) -> Side:
-    order = [row.name for row in experiment.rows] if experiment else []
+    found_by_hash: Collection[str] = (),
+) -> ResultSet:
+    rows_of_file = experiment.rows if experiment else ()
     stored_names = dict.fromkeys(row for row, _ in records)
-    names = [*(n for n in order if n in stored_names), *(n for n in stored_names if n not in order)]
-    of_file = experiment.rows if experiment else ()
-    changes = {row.name: row.changes for row in of_file if row.name in by_hash}
+    in_order = [row.name for row in rows_of_file if row.name in stored_names]
+    names = list(dict.fromkeys((*in_order, *stored_names)))
+    changes = {row.name: row.changes for row in rows_of_file if row.name in found_by_hash}
     seeds = sorted({seed for _, seed in records})
     of_rows = {n: {s: records[n, s] for s in seeds if (n, s) in records} for n in names}
-    specs = {name: canonical(next(iter(own.values()))) for name, own in of_rows.items()}
+    specs = {name: _canonical(next(iter(own.values()))) for name, own in of_rows.items()}
     rows = [
-        SideRow(
+        ResultRow(
             name=each.name,
             changes=changes.get(each.name),
             spec=specs[each.name],
             base=specs.get(_baseline_of(each.name)),
-            samples={metric: Sample.of(known.values) for metric, known in each.metrics.items()},
+            samples={name: Sample.of(metric.values) for name, metric in each.metrics.items()},
             outcomes=Counter(o for o in each.outcomes.values() if o != "missing"),
             records=of_rows[each.name],
         )
@@ -185,7 +184,7 @@ def _of_records(
     ]
     notes = {note.label: note.text for note in provenance(records)}
     notes["code"] = ", ".join(sorted(set(map(_code, records.values()))))
-    return Side(label, rows, notes, store, experiment.negligible if experiment else None)
+    return ResultSet(rows, notes, store, experiment.negligible if experiment else None)
 
 
 def _code(record: Record) -> str:
@@ -200,34 +199,34 @@ def _baseline_of(name: str) -> str:
     return f"{experiment}{colon}{BASELINE}"
 
 
-def canonical(record: Record) -> dict[str, Any]:
-    """Return the spec of a record without its seed, with the options that parts have today."""
+def _canonical(record: Record) -> dict[str, Any]:
+    """Return the spec of a record without its seed, with all options that parts now have."""
     spec = record.get("spec", {})
     try:
         spec = RunSpec.model_validate(spec).model_dump(mode="json")
     except ValidationError:
-        spec = dict(spec)  # of parts that are not here, or of options that are no more
+        spec = dict(spec)  # it has a part or an option that this version does not have
     return {key: value for key, value in spec.items() if key != "seed"}
 
 
-def _of_commit(name: str, results: Path) -> Side:
+def _of_commit(name: str, results: Path) -> ResultSet:
     """Read the tables that a commit holds: the values by seed if it has them, else the means."""
     spec, _, commit = name.rpartition(_AT)
-    show = _shower(commit, results)
+    read = _git_reader(commit, results)
     names = (spec, experiment_name(shipped.resolve(Path(spec))))
-    experiment = next((each for each in names if show(f"{each}/table.csv")), None)
+    experiment = next((each for each in names if read(f"{each}/table.csv")), None)
     if experiment is None:
         raise StoreError(
             f"{name}: commit {commit} has no {results / names[-1] / 'table.csv'}; commit the "
             "tables of results, or compare two folders of results"
         )
-    by_seed = show(f"{experiment}/seeds.csv")
+    by_seed = read(f"{experiment}/seeds.csv")
     samples, outcomes = _by_seed(by_seed) if by_seed else ({}, {})
     rows = []
-    for line in csv.DictReader(io.StringIO(show(f"{experiment}/table.csv"))):
+    for line in csv.DictReader(io.StringIO(read(f"{experiment}/table.csv"))):
         row = line["row"]
         rows.append(
-            SideRow(
+            ResultRow(
                 name=row,
                 changes={k[7:]: json.loads(v) for k, v in line.items() if k[:7] == "change." and v},
                 spec=None,
@@ -237,11 +236,11 @@ def _of_commit(name: str, results: Path) -> Side:
                 or {k[5:]: int(v) for k, v in line.items() if k[:5] == "runs." and v != "0"},
             )
         )
-    return Side(name, rows, _notes(show(f"{experiment}/table.md") or ""))
+    return ResultSet(rows, _notes(read(f"{experiment}/table.md") or ""))
 
 
-def _shower(commit: str, results: Path) -> Callable[[str], str | None]:
-    """Return a function that reads a file among the results of a commit; None if it has none."""
+def _git_reader(commit: str, results: Path) -> Callable[[str], str | None]:
+    """Return a function that reads a file of results from a commit, or returns None."""
     folder = next(
         path for path in (results.absolute(), *results.absolute().parents) if path.is_dir()
     )
@@ -285,6 +284,9 @@ def _means(line: Mapping[str, str]) -> Iterator[tuple[str, Sample]]:
 
 def _notes(markdown: str) -> dict[str, str]:
     """Return the remarks of a table's Markdown on where its numbers come from."""
-    lines_with_notes = (_NOTE.fullmatch(line) for line in markdown.splitlines())
-    plain = {m["label"]: re.sub(r"\\(.)", r"\1", m["text"]) for m in lines_with_notes if m}
-    return {label: text for label, text in plain.items() if label in PROVENANCE}
+    matches = (_NOTE.fullmatch(line) for line in markdown.splitlines())
+    return {
+        match["label"]: re.sub(r"\\(.)", r"\1", match["text"])
+        for match in matches
+        if match and match["label"] in PROVENANCE
+    }
