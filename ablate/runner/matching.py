@@ -233,10 +233,10 @@ def _why_not(experiment: Experiment, known: Mapping[int, float], target: float) 
     near = sorted(known, key=lambda value: abs(known[value] - target))[:2]
     tried = "; ".join(f"{value} gives {known[value] / target - 1:+.1%}" for value in sorted(near))
     if len({round(known[value]) for value in known}) < 2:
-        return f"{name} does not change the {match.what}: {tried}"
+        return f"{name} does not change the {match.quantity}: {tried}"
     return (
-        f"no {name} gives the baseline's {match.what} within {match.tolerance:.3g}: {tried}; raise "
-        "match.tolerance, match via another path, or name the row in match.exclude"
+        f"no {name} gives the baseline's {match.quantity} within {match.tolerance:.3g}: {tried}; "
+        "raise match.tolerance, match via another path, or name the row in match.exclude"
     )
 
 
