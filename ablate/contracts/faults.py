@@ -1,4 +1,4 @@
-"""What parts do against their contracts, in words: slot, method, expected shape, line.
+"""The ways in which parts break their contracts, in words: slot, method, expected shape, line.
 
 B batch, T tokens, D d_model, H n_heads.
 """
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.errors import AblateError, SpecError
-from ablate.registry import Entry
+from ablate.registry import Entry, contract_of
 
 
 class ContractError(SpecError):
@@ -31,7 +31,7 @@ class ContractError(SpecError):
 
 @contextmanager
 def watched(entries: Sequence[Entry]) -> Iterator[None]:
-    """Check what the methods of parts return while inside, and say in words how they fail.
+    """Check what the methods of parts return within, and turn their failures into sentences.
 
     Raises:
         ContractError: if a constructor forgets that of its contract, a method returns None or
@@ -51,13 +51,8 @@ def watched(entries: Sequence[Entry]) -> Iterator[None]:
             restore()
 
 
-def contract_of(entry: Entry) -> type:
-    """Return the class that declares the slot of a part."""
-    return next(base for base in entry.cls.__mro__ if "slot" in vars(base))
-
-
 Rule = Callable[[Sequence[Any], Any], str]
-"""Returns what a method must return, given its arguments and result; nothing if it has."""
+"""Returns what a method must return, given its arguments and result; empty if it did."""
 
 
 def _same(arguments: Sequence[Any], result: Any) -> str:
@@ -148,7 +143,7 @@ def _wrappable(entry: Entry) -> list[str]:
 
 
 def _wrap(entry: Entry, name: str) -> Callable[[], None]:
-    """Wrap a method of a part's class; return what undoes it."""
+    """Wrap a method of a part's class; return a function that restores it."""
     cls, own = entry.cls, vars(entry.cls).get(name)
     method = getattr(cls, name)
     if name == "__init__":
@@ -167,7 +162,7 @@ def _wrap(entry: Entry, name: str) -> Callable[[], None]:
 
 
 def _constructor(entry: Entry, method: Callable[..., None]) -> Callable[..., None]:
-    expected, signature = _arguments(contract_of(entry)), inspect.signature(method)
+    expected, signature = _arguments(contract_of(entry.cls)), inspect.signature(method)
 
     @wraps(method)
     def construct(part: Any, *arguments: Any, **options: Any) -> None:
@@ -255,7 +250,7 @@ def _no_super(entry: Entry) -> str:
 
 
 def _super(entry: Entry) -> str:
-    return f"super().__init__({_arguments(contract_of(entry))})"
+    return f"super().__init__({_arguments(contract_of(entry.cls))})"
 
 
 def _arguments(cls: type) -> str:
