@@ -255,7 +255,7 @@ def test_a_script_tells_what_it_does_and_ends_after_a_failure(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     module = script("script")
-    monkeypatch.setattr(module, "_be_like_a_run", lambda _: None)
+    monkeypatch.setattr(module, "_restart_with", lambda _: None)
     monkeypatch.setattr(module, "die_with_parent", lambda: None)
     words = ["x.py", "--device", "cpu", "--reduced", "--output", str(tmp_path), "--skip=a"]
     monkeypatch.setattr(sys, "argv", words)
