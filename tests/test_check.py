@@ -1,4 +1,4 @@
-"""``ablate check``: parts from outside that break a contract are told in words; and ``init``."""
+"""``ablate check``: broken contracts of plugins are reported in sentences; and ``ablate init``."""
 
 from __future__ import annotations
 
@@ -106,7 +106,9 @@ def ablate(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, s
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_broken_contract_is_told_in_words(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_contract_is_reported_in_a_sentence(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, reason = BROKEN[kind]
     Path("mine.py").write_text(f"{HEAD}{code}\n", encoding="utf-8")
     status, out, _ = ablate(capsys, "check", "mine.py")
@@ -134,7 +136,7 @@ def test_a_plan_says_the_same_at_the_line_of_the_experiment(
     assert len(err.splitlines()) == 3
 
 
-def test_what_is_kept_is_listed_and_what_no_plugin_is(
+def test_kept_contracts_are_listed_and_a_missing_plugin_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     Path("mine.py").write_text(f"{HEAD}{NORM}{FORWARD}2 * x\n", encoding="utf-8")

@@ -97,24 +97,23 @@ def _logits(arguments: Sequence[Any], result: Any) -> str:
     return "" if is_right else f"logits ({', '.join(map(str, x.shape[:-1]))}, V)"
 
 
-def _blocks(_: Sequence[Any], result: Any) -> str:
-    is_right = isinstance(result, list) and all(type(block) is int for block in result)
-    return "" if is_right else "a list of whole numbers, the block of each layer"
+def _must_be(expected: str, is_right: Callable[[Any], bool]) -> Rule:
+    """Return the rule that a result is ``expected``, whatever the arguments."""
+    return lambda _, result: "" if is_right(result) else expected
 
 
-def _rate(_: Sequence[Any], result: Any) -> str:
-    return "" if isinstance(result, float | int) else "a number, the learning rate"
-
-
-def _scalar(_: Sequence[Any], result: Any) -> str:
-    is_right = isinstance(result, Tensor) and result.ndim == 0
-    return "" if is_right else "one number, a tensor of shape ()"
-
-
-def _optimizer(_: Sequence[Any], result: Any) -> str:
-    is_right = isinstance(result, torch.optim.Optimizer)
-    return "" if is_right else "a torch.optim.Optimizer"
-
+_blocks = _must_be(
+    "a list of whole numbers, the block of each layer",
+    lambda result: isinstance(result, list) and all(type(block) is int for block in result),
+)
+_rate = _must_be("a number, the learning rate", lambda result: isinstance(result, float | int))
+_scalar = _must_be(
+    "one number, a tensor of shape ()",
+    lambda result: isinstance(result, Tensor) and result.ndim == 0,
+)
+_optimizer = _must_be(
+    "a torch.optim.Optimizer", lambda result: isinstance(result, torch.optim.Optimizer)
+)
 
 _RULES: dict[str, dict[str, Rule]] = {
     "position": {

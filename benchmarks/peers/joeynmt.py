@@ -103,21 +103,9 @@ def decode(session: Session, model: Any) -> None:
     model.eval()
 
     def search_batch(src: Tensor) -> list[Ids]:
-        batch = JoeyBatch(
-            src=_renumbered(src),
-            src_length=(src != _ours(PAD)).sum(dim=1),
-            src_prompt_mask=None,
-            trg=None,
-            trg_prompt_mask=None,
-            indices=torch.arange(src.size(0)),
-            device=device,
-            pad_index=PAD,
-            eos_index=EOS,
-            is_train=False,
-        )
         outputs, _, _ = search(
             model,
-            batch,
+            _joey_batch(src, None, device),
             max_output_length=decoding.max_tokens,
             beam_size=decoding.beam,
             beam_alpha=decoding.length_penalty,
@@ -201,17 +189,23 @@ class _Data:
         """Return its own batch object, as its loader's ``collate_fn`` would."""
         whole = torch.cat((batch.tgt_in, batch.tgt_out.new_full((len(batch.src), 1), 0)), dim=1)
         whole[:, 1:] = batch.tgt_out
-        return JoeyBatch(
-            src=_renumbered(batch.src),
-            src_length=(batch.src != _ours(PAD)).sum(dim=1),
-            src_prompt_mask=None,
-            trg=_renumbered(whole),
-            trg_prompt_mask=None,
-            indices=torch.arange(len(batch.src)),
-            device=self._device,
-            pad_index=PAD,
-            eos_index=EOS,
-        )
+        return _joey_batch(batch.src, _renumbered(whole), self._device)
+
+
+def _joey_batch(src: Tensor, trg: Tensor | None, device: torch.device) -> JoeyBatch:
+    """Return its own batch object; without ``trg`` for decoding."""
+    return JoeyBatch(
+        src=_renumbered(src),
+        src_length=(src != _ours(PAD)).sum(dim=1),
+        src_prompt_mask=None,
+        trg=trg,
+        trg_prompt_mask=None,
+        indices=torch.arange(len(src)),
+        device=device,
+        pad_index=PAD,
+        eos_index=EOS,
+        is_train=trg is not None,
+    )
 
 
 def _vocabulary(size: int) -> Vocabulary:

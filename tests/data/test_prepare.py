@@ -76,14 +76,14 @@ def test_every_split_is_encoded_by_the_same_tokenizers(folder: Path) -> None:
     assert text.notes == ()
 
 
-def test_training_pairs_that_are_too_long_are_left_out_and_said(folder: Path) -> None:
+def test_training_pairs_that_are_too_long_are_left_out_and_noted(folder: Path) -> None:
     prepared = prepare(run_spec(folder, max_len=7))
     assert len(prepared.train) == 6, "six words and EOS"
     assert max(*prepared.train.src.lengths, *prepared.train.tgt.lengths) == 7
     assert "train: 4 of 10 pairs left out, more than 7 tokens on a side" in prepared.text.notes
 
 
-def test_long_sentences_elsewhere_are_cut_and_said_but_references_are_whole(folder: Path) -> None:
+def test_long_sentences_elsewhere_are_cut_and_noted_but_references_are_whole(folder: Path) -> None:
     prepared = prepare(run_spec(folder, max_len=8))
     whole = prepare(run_spec(folder, max_len=40))
     assert prepared.text.tests == whole.text.tests
@@ -181,7 +181,7 @@ def only_entry(cache: Path) -> Path:
 
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return what forbids to read the corpus from then on."""
+    """Return a function that makes reading the corpus fail from then on."""
 
     def forbid(*_: object) -> CorpusText:
         raise AssertionError("the text was read again")
@@ -308,7 +308,7 @@ def test_without_room_in_the_cache_ids_are_made_elsewhere(
     assert list(temporary.iterdir()) == [], "it left something"
 
 
-def test_no_room_at_all_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 

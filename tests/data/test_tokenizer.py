@@ -1,4 +1,4 @@
-"""Tokenizers: what goes in comes out, and training knows no chance."""
+"""Tokenizers: decoding restores the text, and training is deterministic."""
 
 from __future__ import annotations
 
