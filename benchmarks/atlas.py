@@ -3,9 +3,9 @@
     python benchmarks/atlas.py               # experiments/atlas.yaml, experiments/atlas_tuned.yaml
     ablate run atlas && ablate run atlas_tuned
 
-A part stands with its defaults, and with what it needs besides where the baseline does not have it
-(a residual scheme of its own norm wants ``norm: none``). Optimizers and schedules take a learning
-rate of their own, and so do rows of `atlas_tuned`, each from the same grid, on the dev set alone.
+A part has its defaults, and the companion that it requires where the baseline does not have that (a
+residual scheme with its own norm requires ``norm: none``). Every row of `atlas_tuned`, whose parts
+are optimizers and schedules, has the learning rate of the same grid that is best on the dev set.
 Parts that need an option, and those that do not fit the baseline, are named at the end of a file.
 """
 
@@ -31,34 +31,21 @@ EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 PRESET = "presets/laptop"
 SEEDS = (201, 202, 203, 204, 205)
 RATES = (5e-4, 1.5e-3, 5e-3, 1.5e-2)
-PATHS = {
-    **{
-        slot: f"model.{slot}"
-        for slot in (
-            "position",
-            "attention",
-            "scaling",
-            "mask",
-            "norm",
-            "residual",
-            "feed_forward",
-            "sharing",
-            "embedding",
-            "initialisation",
-        )
-    },
-    "objective": "training.objective",
-    "optimizer": "training.optimizer",
-    "schedule": "training.schedule",
+_OF_MODEL = (
+    *("position", "attention", "scaling", "mask", "norm", "residual", "feed_forward"),
+    *("sharing", "embedding", "initialisation"),
+)
+PATHS = {slot: f"model.{slot}" for slot in _OF_MODEL} | {
+    slot: f"training.{slot}" for slot in ("objective", "optimizer", "schedule")
 }
 TUNE = {"tune": {"training.schedule.lr": list(RATES)}}
 TUNED = ("optimizer", "schedule")
-"""Slots whose parts are compared at a learning rate of their own."""
+"""Slots whose parts are compared at the best learning rate of each."""
 
-KEPT = {"schedule": ("warmup",)}
-"""Options that have the baseline's value: a warm-up of 4,000 steps is longer than its training."""
+BASELINE_OPTIONS = {"schedule": ("warmup",)}
+"""Options with the baseline's value: the default warm-up is longer than its training."""
 
-BESIDE: Mapping[str, Mapping[str, Any]] = {
+EXTRA_CHANGES: Mapping[str, Mapping[str, Any]] = {
     "schedule_free_adamw": {"training.schedule": {"name": "constant", "warmup": 100}},
     "minimum_risk": {
         "training.objective": {
@@ -69,10 +56,7 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
         }
     },
 }
-"""What parts need by their nature, although they fit the baseline without it.
-
-Risk alone leads nowhere from random weights.
-"""
+"""Changes of parts that fit the baseline, but do not learn without them, as risk alone does not."""
 
 SEGMENTATIONS: Mapping[str, Mapping[str, Any]] = {
     "tokenizer bpe": {"tokenizer": "bpe"},
@@ -80,7 +64,7 @@ SEGMENTATIONS: Mapping[str, Mapping[str, Any]] = {
     "tokenizer unigram": {"tokenizer": "unigram"},
     "tokenizer unigram, sampling": {"tokenizer": {"name": "unigram", "alpha": 0.2}},
 }
-"""Tokenizers in pairs: the training text segmented always alike, and anew in every epoch."""
+"""Tokenizers in pairs: training text segmented once, and anew in every epoch."""
 
 SEARCHES: Mapping[str, Mapping[str, Any]] = {
     "decoding greedy": {"decoding": "greedy"},
@@ -92,13 +76,13 @@ SEARCHES: Mapping[str, Mapping[str, Any]] = {
 }
 """Searches, and the forms of a beam's score; models are the baseline's."""
 
-NEEDS: tuple[Mapping[str, Any], ...] = (
+COMPANIONS: tuple[Mapping[str, Any], ...] = (
     {},
     {"model.norm": "none"},
     {"model.norm": "layer"},
     {"model.residual": "pre"},
 )
-"""What a part may need besides: the first that makes it fit is taken."""
+"""Choices that a part may require beside it; the first with which it fits is taken."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +91,7 @@ class Atlas:
 
     Attributes:
         rows: their changes of the baseline, by name.
-        left_out: why a part has no row, by the same.
+        left_out: the reasons why parts have no row, by name.
     """
 
     rows: Mapping[str, Mapping[str, Any]]
@@ -126,7 +110,7 @@ def main() -> int:
 
 
 def atlas(slot_names: Iterable[str], more: Mapping[str, Any] = MappingProxyType({})) -> Atlas:
-    """Return the rows of all parts of some slots, in an experiment that says ``more``."""
+    """Return the rows of all parts of some slots, in an experiment with ``more`` in it."""
     rows: dict[str, Mapping[str, Any]] = {}
     left_out: dict[str, str] = {}
     baseline = config.load(EXPERIMENTS / f"{PRESET}.yaml").rows[0].spec.model_dump(mode="json")
@@ -145,14 +129,14 @@ def atlas(slot_names: Iterable[str], more: Mapping[str, Any] = MappingProxyType(
 
 
 def chosen(slot: str, part: str, own: Mapping[str, Any]) -> str | dict[str, Any]:
-    """Return the choice of a part, which in some slots keeps what the baseline's is given.
+    """Return the choice of a part, in some slots with options of the baseline's choice.
 
     Args:
         slot: of the part.
         part: its name.
         own: the baseline's choice.
     """
-    shared = set(KEPT.get(slot, ())) & set(slots()[slot][part].options.model_fields)
+    shared = set(BASELINE_OPTIONS.get(slot, ())) & set(slots()[slot][part].options.model_fields)
     return {"name": part, **{option: own[option] for option in sorted(shared)}} if shared else part
 
 
@@ -161,8 +145,8 @@ def fitting(
 ) -> tuple[Mapping[str, Any] | None, str]:
     """Return the changes by which a part fits the baseline, or None and the reason."""
     first = ""
-    for needs in NEEDS:
-        changes = {path: choice, **needs, **BESIDE.get(str(choice), {})}
+    for companion in COMPANIONS:
+        changes = {path: choice, **companion, **EXTRA_CHANGES.get(str(choice), {})}
         reason = refusal(changes, more)
         if reason is None:
             return changes, ""

@@ -1,11 +1,11 @@
-"""Chaos: what is left of an experiment after everything that can go wrong has gone wrong.
+"""Chaos: does an experiment give the same results after its processes and files were damaged?
 
     python benchmarks/chaos.py [--rounds 200] [--first 0] [--seed 1] [--output FILE]
 
-Each round takes an empty folder of results and calls ``ablate run`` on a small experiment several
-times. Every call meets a fault at a random moment: a signal to the call, a worker, its fork, a
+Each round calls ``ablate run`` several times on a small experiment and an empty folder of results.
+In every call there is a fault at a random moment: a signal to the call, a worker, its fork, a
 process that computes gradients or the whole process group; a full disk (a small tmpfs, which needs
-root; otherwise these rounds meet a signal, and the record says so); files of the store cut short
+root; without root a signal takes its place, and the record says so); files of the store cut short
 or garbled; a second and a third call on the same folder. Then the experiment is run to its end
 undisturbed, and the round is lost
 
@@ -15,11 +15,11 @@ undisturbed, and the round is lost
 - if a run that was finished and whole was made again,
 - if a checkpoint, a half-written file or a session is left.
 
-A process that is alive two seconds after the call that started it has been killed is an orphan.
+A process that lives two seconds longer than the call that started it is an orphan.
 
-The calls are forks of this process, which has imported PyTorch; workers are started as ever. The
-faults of a round follow from ``--seed`` and its number; the moment at which a signal meets a
-program is up to the machine.
+The calls are forks of this process, which has imported PyTorch; workers are started as usual. The
+faults of a round follow from ``--seed`` and its number; the moment at which a signal reaches a
+program depends on the machine.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ variants:
 """Batches large enough to be computed by several processes where a core is free."""
 
 MARK = "ABLATE_CHAOS"
-"""A variable of the environment, by which the processes of a round are known."""
+"""A variable of the environment that marks the processes of a round."""
 
 HANGS_AFTER_S = 240.0
 DIES_WITHIN_S = 2.0
-PROBED_SHARE = 0.15  # of the rounds measure speed and memory too, which takes as long again
-TWO_FAULTS_SHARE = 0.2  # of the rounds meet two faults, one after the other
+PROBED_SHARE = 0.15  # of the rounds, which measure speed and memory too, and take twice as long
+TWO_FAULTS_SHARE = 0.2  # of the rounds, which have two faults, one after the other
 DISK_MIB = 16
 
 SIGNALS = ("KILL", "TERM")
@@ -95,11 +95,11 @@ KINDS = (
 
 @dataclass
 class Round:
-    """What a round has come to.
+    """The result of a round.
 
     Attributes:
-        faults: by their kinds, those that met their target.
-        losses: what should not be, in sentences.
+        faults: how many of each kind reached their target.
+        losses: the failures, in sentences.
         n_orphans: processes that outlived the call that started them.
         n_calls: of ``ablate run``.
     """
@@ -124,11 +124,11 @@ class Call:
         self.output = folder / f"call {number}.txt"
         self.pid = os.fork()
         if self.pid == 0:
-            _be_a_call(folder, mark, self.output, options)
+            _run_call(folder, mark, self.output, options)
         self.status: int | None = None
 
     def has_ended(self) -> bool:
-        """Return whether the call has ended, and note how."""
+        """Return whether the call has ended, and set its status."""
         if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self.status = os.waitstatus_to_exitcode(status) if pid else None
@@ -156,8 +156,8 @@ class Call:
         return []
 
 
-def _be_a_call(folder: Path, mark: str, output: Path, options: tuple[str, ...]) -> NoReturn:
-    """Go on as ``ablate run`` does: after a fork, instead of an import that takes seconds."""
+def _run_call(folder: Path, mark: str, output: Path, options: tuple[str, ...]) -> NoReturn:
+    """Become ``ablate run`` in a fork, which saves the seconds of its imports."""
     status = 1
     try:
         die_with_parent()
@@ -188,8 +188,8 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def marked(mark: str) -> list[int]:
-    """Return the living processes that have been started in a round."""
+def processes_of(mark: str) -> list[int]:
+    """Return the living processes that a round has started."""
     variable, alive = f"{MARK}={mark}".encode(), []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -231,7 +231,7 @@ class Chaos:
             options += ["--jobs", "1"]
         results = folder / "results"
         results.mkdir()
-        with _small_disk(results, is_wanted=self.can_mount and "full disk" in kinds):
+        with _small_disk(results, is_mounted=self.can_mount and "full disk" in kinds):
             _Play(folder, tuple(options), rng, result, self.seconds, self.can_mount).all(kinds)
             result.losses += self._judge(folder, is_measured="--no-probe" not in options)
         if result.losses:
@@ -248,7 +248,7 @@ class Chaos:
         return folder
 
     def _judge(self, folder: Path, *, is_measured: bool) -> Iterator[str]:
-        """Yield in which way what is left differs from an undisturbed experiment."""
+        """Yield the differences of the results from those of an undisturbed experiment."""
         now = numbers(folder)
         for name, value in self.expected.items():
             if now.get(name) != value:
@@ -260,13 +260,13 @@ class Chaos:
         yield from self._left_behind(folder)
 
     def _left_behind(self, folder: Path) -> Iterator[str]:
-        for left in (folder / "results").rglob("*"):
-            if left.name.startswith(".") or left.name in ("checkpoint.pt", "snapshots"):
-                yield f"{left.relative_to(folder)} is left"
-        if any((folder / "results" / "sessions").glob("*.json")):
-            calls = api.status(folder / "results")
-            if any(call.is_alive for call in calls):
-                yield "a session is left that seems alive"
+        for path in (folder / "results").rglob("*"):
+            if path.name.startswith(".") or path.name in ("checkpoint.pt", "snapshots"):
+                yield f"{path.relative_to(folder)} is left"
+        if any((folder / "results" / "sessions").glob("*.json")) and any(
+            call.is_alive for call in api.status(folder / "results")
+        ):
+            yield "a session is left that seems alive"
 
 
 class _Play:
@@ -289,74 +289,77 @@ class _Play:
         self.damaged: set[str] = set()  # runs that have lost a file, and may be made again
 
     def all(self, kinds: list[str]) -> None:
-        """Make a call that meets each kind of fault, then one that meets none."""
+        """Make a call with each kind of fault, then one with none."""
         for kind in kinds:
             self._note_finished()
-            getattr(self, f"_{self._method(kind)}")(kind)
+            self._play(kind)
         self._note_finished()
         call = self._call()
         if not call.wait():
             self.result.losses.append("the last call hangs")
         elif call.status != 0:
             self.result.losses.append(f"the last call ended with {call.status}")
-        self._look_at(call)
+        self._check_output(call)
         for name, finished in self.finished.items():
             if name not in self.damaged and self._finished().get(name) != finished:
                 self.result.losses.append(f"{name} was finished, and has been made again")
 
-    def _method(self, kind: str) -> str:
-        if kind.startswith("SIG"):
-            return "send"
-        if kind == "full disk":
-            return "fill" if self.can_mount else "send"
-        return "damage" if kind.startswith("files") else "call_again"
+    def _play(self, kind: str) -> None:
+        if kind.startswith("SIG") or (kind == "full disk" and not self.can_mount):
+            self._send(kind)
+        elif kind == "full disk":
+            self._fill(kind)
+        elif kind.startswith("files"):
+            self._damage(kind)
+        else:
+            self._call_again(kind)
 
     def _call(self) -> Call:
         self.result.n_calls += 1
         return Call(self.folder, self.mark, self.result.n_calls, *self.options)
 
     def _sleep(self, call: Call) -> None:
-        """Wait for a random moment of the call."""
+        """Wait until a random moment of the call."""
         deadline = time.monotonic() + self.rng.uniform(0, self.seconds)
         while time.monotonic() < deadline and not call.has_ended():
             time.sleep(0.01)
 
     def _end(self, call: Call) -> None:
-        """Wait until the call has ended, and all that it has started."""
+        """Wait until the call and all processes that it has started have ended."""
         if not call.wait():
             self.result.losses.append(f"call {self.result.n_calls} hangs")
         deadline = time.monotonic() + DIES_WITHIN_S
-        while (alive := marked(self.mark)) and time.monotonic() < deadline:
+        while (alive := processes_of(self.mark)) and time.monotonic() < deadline:
             time.sleep(0.05)
         self.result.n_orphans += len(alive)
         for pid in alive:
             name = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
             records.say(f"round {self.folder.name}: {pid} is an orphan: {name}")
             os.kill(pid, signal.SIGKILL)
-        self._look_at(call)
+        self._check_output(call)
 
-    def _look_at(self, call: Call) -> None:
+    def _check_output(self, call: Call) -> None:
         if "Traceback" in call.output.read_text(encoding="utf-8", errors="replace"):
             self.result.losses.append(f"{call.output.name} has a traceback")
 
     def _send(self, kind: str) -> None:
         """Send a signal to a process of a call."""
-        what, _, target = kind.partition(" to the ")
+        name, _, target = kind.partition(" to the ")
         if kind == "full disk":
-            what, target = "SIGKILL", "call"
+            name, target = "SIGKILL", "call"
         call = self._call()
         self._sleep(call)
-        number = signal.Signals[what]
+        number = signal.Signals[name]
         deadline = time.monotonic() + self.seconds
         while not call.has_ended() and time.monotonic() < deadline:
-            aims = call.processes("call" if target == "group" else target)
-            if aims:
+            pids = call.processes("call" if target == "group" else target)
+            if pids:
                 with suppress(ProcessLookupError):
                     if target == "group":
                         os.killpg(call.pid, number)
                     else:
-                        os.kill(self.rng.choice(aims), number)
-                    self.result.faults[f"{what} to the {target}"] += 1
+                        os.kill(self.rng.choice(pids), number)
+                    self.result.faults[f"{name} to the {target}"] += 1
                 break
             time.sleep(0.002)
         self._end(call)
@@ -426,7 +429,7 @@ def _damage_file(path: Path, rng: random.Random, *, is_cut: bool) -> None:
 
 
 def numbers(folder: Path) -> dict[str, Any]:
-    """Return what has to be equal after every round: scores and the table, without speeds."""
+    """Return the numbers that must not differ after a round: scores, and the table but speeds."""
     known: dict[str, Any] = {}
     for file in (folder / "results" / "runs").glob("*/record.json"):
         record = json.loads(file.read_bytes())
@@ -442,7 +445,7 @@ def numbers(folder: Path) -> dict[str, Any]:
 
 
 def _is_measured(column: str) -> bool:
-    """Return whether a column depends on the moment: speed, memory, seconds."""
+    """Return whether a column is measured anew in every round: speed, memory, seconds."""
     return any(word in column for word in ("speed", "memory", "second", "per_second", "mib"))
 
 
@@ -460,9 +463,9 @@ def _can_mount(root: Path) -> bool:
 
 
 @contextmanager
-def _small_disk(folder: Path, *, is_wanted: bool) -> Iterator[None]:
-    """Mount a small tmpfs on a folder."""
-    if not is_wanted:
+def _small_disk(folder: Path, *, is_mounted: bool) -> Iterator[None]:
+    """Mount a small tmpfs on a folder, or do nothing."""
+    if not is_mounted:
         yield
         return
     size = f"size={DISK_MIB}m"
@@ -485,15 +488,15 @@ def _folder_unless_lost(total: Round) -> Iterator[Path]:
 def play(
     numbers_of_rounds: range,
     seed: int,
-    tell: Callable[[str], None],
-    most_seconds: float = float("inf"),
+    report: Callable[[str], None],
+    max_seconds: float = float("inf"),
 ) -> dict[str, Any]:
-    """Play rounds, until the time is over; return what came of them."""
+    """Play rounds until the time is over; return their totals."""
     began, total, n_rounds = time.monotonic(), Round(), 0
     with _folder_unless_lost(total) as root:
         chaos = Chaos(root, seed)
         for number in numbers_of_rounds:
-            if time.monotonic() - began > most_seconds:
+            if time.monotonic() - began > max_seconds:
                 break
             result = chaos.play(number)
             n_rounds += 1
@@ -502,7 +505,7 @@ def play(
             total.n_orphans += result.n_orphans
             total.n_calls += result.n_calls
             n_lost = len({loss.partition(":")[0] for loss in total.losses})
-            tell(
+            report(
                 f"round {number}, {n_rounds} of {len(numbers_of_rounds)}: "
                 f"{total.faults.total()} faults, "
                 f"{n_lost} lost, {total.n_orphans} orphans, {time.monotonic() - began:.0f} s"
@@ -526,7 +529,7 @@ def _main() -> int:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="the number of the first round")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no more after")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no round after")
     parser.add_argument("--output", type=Path, help="a file for the record, as JSON")
     chosen = parser.parse_args()
     rounds = range(chosen.first, chosen.first + chosen.rounds)

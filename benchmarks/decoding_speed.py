@@ -13,21 +13,19 @@ test set, with 5 beams:
 - ctranslate2: CTranslate2 4.8.5, float32, all threads on one batch;
 - ctranslate2_parallel: the same, one thread and one batch for each thread (CPU alone).
 
-How long a search takes depends on how long the translations are, and so on the model: one that was
-never trained writes to the limit. So there is one model, a trained one, and all contenders have its
-very weights: ours are mapped into Marian's and JoeyNMT's model, and CTranslate2's converter reads
-that Marian model. Hypotheses are ranked by log-probability without any penalty of length, which is
-the one setting that means the same to all: with ``--length-penalty A`` ours and JoeyNMT divide by
-((5 + n) / 6)^A, the others by n^A. Then all must find the same translations but for rounding and
-for when each search thinks that it is done; how many are equal to ours, their tokens and their BLEU
-stand below the table, so that one can see that the work was the same. The limit of length is the
-same number of tokens for all.
+The time of a search depends on the length of the translations, and so on the model: an untrained
+one writes to the limit. So all contenders have the weights of one trained model: ours are mapped
+into Marian's and JoeyNMT's model, and CTranslate2's converter reads that Marian model. Hypotheses
+are ranked by log-probability without a length penalty, the only setting that is the same in all:
+with ``--length-penalty A`` ours and JoeyNMT divide by ((5 + n) / 6)^A, the others by n^A. The
+translations of all must then be equal, but for rounding and for the conditions under which a search
+ends. The share of translations that equal ours, their tokens and their BLEU are printed below the
+table and show that the work was the same. The length limit is the same number of tokens for all.
 
 The weights are those of a finished run of the preset, given by ``--weights``, or of a short
-training of ``--training-steps`` steps, kept in the user's cache: enough for translations that end
-where a translation would, not for good ones. Batches have the same number of source tokens, at
-most, for all. The first sentences are decoded once before anything is measured. Ends with 1 if a
-contender fails.
+training of ``--training-steps`` steps, kept in the user's cache: enough for translations of the
+right length, not for good ones. Batches have the same largest number of source tokens for all. The
+first sentences are decoded once before anything is measured. Ends with 1 if a contender fails.
 """
 
 from __future__ import annotations
@@ -84,7 +82,7 @@ RATES = "sentences_per_second"
 
 
 def main() -> int:
-    """Run the contenders in turns, print and write what came of it; return the exit status."""
+    """Run the contenders in turns, print and write the results; return the exit status."""
     options = _options()
     limit = options.max_tokens
     run, corpus = prepared(
@@ -126,8 +124,8 @@ def main() -> int:
         "test": name,
         "spec": run.model_dump(mode="json"),
     }
-    actual = summary(options, entries, RATES, more)
-    status = finish(options, actual, RATES, "sentences/s")
+    record = summary(options, entries, RATES, more)
+    status = finish(options, record, RATES, "sentences/s")
     for entry in entries:
         if entry.rounds:
             facts = entry.facts
@@ -139,17 +137,17 @@ def main() -> int:
 
 
 def weights(run: RunSpec, corpus: Prepared, options: argparse.Namespace) -> dict[str, Tensor]:
-    """Return the weights to decode with: given, kept from before, or trained now."""
+    """Return the weights to decode with: given, cached, or trained now."""
     if options.weights is not None:
         return load_file(options.weights)
-    known = [
+    determinants = [
         run.model.model_dump(mode="json"),
         run.training.model_dump(mode="json"),
         corpus.corpus_fingerprint,
         corpus.tokenizers.fingerprint,
         options.training_steps,
     ]
-    key = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
+    key = hashlib.sha256(json.dumps(determinants, sort_keys=True).encode()).hexdigest()[:16]
     file = cache_folder("benchmarks") / f"{key}.safetensors"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +161,7 @@ def weights(run: RunSpec, corpus: Prepared, options: argparse.Namespace) -> dict
 
 
 def trained(run: RunSpec, corpus: Prepared, n_steps: int, device: torch.device) -> Transformer:
-    """Train for ``n_steps`` steps, as the run would begin, but with a warm-up of a third."""
+    """Train for ``n_steps`` steps, as the run begins, but with a warm-up over a third of them."""
     torch.manual_seed(1)
     model = assemble(run.model, corpus.tokenizers.vocabulary, PAD).to(device)
     precision = devices.resolve("auto", devices.find(device.type)[0])
@@ -194,23 +192,23 @@ def arrays(model: Transformer) -> Arrays:
 
 
 def judge(entries: Sequence[Entry], corpus: Prepared, references: Sequence[str]) -> None:
-    """Put rates into the rounds, and into the facts what was found; drop the hypotheses."""
-    actual: dict[str, list[list[int]]] = {}
+    """Replace the hypotheses of the rounds by rates, and by facts of the entries."""
+    hypotheses_of: dict[str, list[list[int]]] = {}
     for entry in entries:
         for of_round in entry.rounds:
             hypotheses = of_round.pop("hypotheses")
             of_round[RATES] = len(hypotheses) / of_round["seconds"]
-            actual[entry.contender.name] = hypotheses
+            hypotheses_of[entry.contender.name] = hypotheses
     for entry in entries:
-        own = actual.get(entry.contender.name)
+        own = hypotheses_of.get(entry.contender.name)
         if own is not None:
-            entry.facts |= facts(own, actual.get(OURS, own), corpus, references)
+            entry.facts |= facts(own, hypotheses_of.get(OURS, own), corpus, references)
 
 
 def facts(
     own: list[list[int]], ours: list[list[int]], corpus: Prepared, references: Sequence[str]
 ) -> dict[str, Any]:
-    """Return how many tokens a contender wrote, EOS included, how well, and how much as we do."""
+    """Return a contender's number of tokens, EOS included, its BLEU, and how many equal ours."""
     text = [corpus.tokenizers.decode_tgt(ids) for ids in own]
     scores = score(text, references, is_tokenised=corpus.text.is_tokenised)
     return {

@@ -1,4 +1,4 @@
-"""Write docs/findings.md: what the literature found, and what we see, from the runs themselves.
+"""Write docs/findings.md: the findings of the literature, and what our runs show of them.
 
 Run it, after `ablate run` of each experiment:
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -37,12 +38,13 @@ SPECS = ROOT / "experiments" / "science"
 REFERENCES = ROOT / "results" / "reference" / "science"
 PAGE = ROOT / "docs" / "findings.md"
 FIGURES = ROOT / "docs" / "findings"
-FORMATS = {  # of each metric, how it is called and with how many decimals
+FORMATS = {  # name and number of decimals of each metric
     "params.total": ("params", 0),
     "test.test.bleu": ("BLEU test", 2),
     "test.test_long.bleu": ("BLEU test_long", 2),
     "dev.perplexity": ("ppl dev", 2),
 }
+OUTCOMES = ("agrees", "agrees in part", "disagrees", "not measured")
 HEAD = """\
 # Exploratory findings
 
@@ -69,11 +71,11 @@ Written by `python benchmarks/findings.py` from the runs; edit the experiments, 
 
 @dataclass(frozen=True)
 class Finding:
-    """One experiment, what the literature says, and what came of it.
+    """One experiment, the claim of the literature, and our result.
 
     Attributes:
         literature: the comment at the head of its file.
-        gated: how it went; None if it has not been measured.
+        gated: the verdicts on its runs; None if it has not been measured.
         claims: the checks, by name.
     """
 
@@ -86,17 +88,17 @@ class Finding:
 
     @property
     def outcome(self) -> str:
-        """In a word or two."""
+        """Return the outcome in a word or two."""
         if self.gated is None:
             return "not measured"
-        n_mentioned = sum(verdict.check.startswith("seen") for verdict in self.gated.verdicts)
-        if n_mentioned == 0:
+        n_seen = sum(verdict.check.startswith("seen") for verdict in self.gated.verdicts)
+        if n_seen == 0:
             return "agrees"
-        return "disagrees" if n_mentioned == len(self.gated.verdicts) else "agrees in part"
+        return "disagrees" if n_seen == len(self.gated.verdicts) else "agrees in part"
 
     @property
     def title(self) -> str:
-        """Its number and its question."""
+        """Return its number and its question."""
         return f"{self.path.stem.partition('_')[0].upper()}. {self.question}"
 
 
@@ -105,23 +107,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--results", type=Path, default=ROOT / "results")
     options = parser.parse_args()
-    actual = [finding(path, options.results) for path in sorted(SPECS.glob("*.yaml"))]
+    findings = [finding_of(path, options.results) for path in sorted(SPECS.glob("*.yaml"))]
     summary = ["| finding | outcome |", "| --- | --- |"]
-    summary += [f"| [{f.title}](#{anchor(f.title)}) | {f.outcome} |" for f in actual]
-    counts = {outcome: sum(f.outcome == outcome for f in actual) for outcome in outcomes(actual)}
-    notes = ", ".join(f"{outcome}: {n}" for outcome, n in counts.items())
-    parts = [HEAD, f"{len(actual)} findings; {notes}.", "", "\n".join(summary), ""]
-    parts += [section(f, options.results) for f in actual]
+    summary += [f"| [{f.title}](#{anchor(f.title)}) | {f.outcome} |" for f in findings]
+    counts = Counter(f.outcome for f in findings)
+    notes = ", ".join(f"{outcome}: {counts[outcome]}" for outcome in OUTCOMES if counts[outcome])
+    parts = [HEAD, f"{len(findings)} findings; {notes}.", "", "\n".join(summary), ""]
+    parts += [section(f, options.results) for f in findings]
     write_whole(PAGE, "\n".join(parts))
-    fallen = [f.title for f in actual if f.gated is not None and not f.gated.passed]
+    refuted = [f.title for f in findings if f.gated is not None and not f.gated.passed]
     sys.stdout.write(f"{notes}; {PAGE.relative_to(ROOT)}\n")
-    for title in fallen:
+    for title in refuted:
         sys.stdout.write(f"does not hold: {title}\n")
-    return 1 if fallen else 0
+    return 1 if refuted else 0
 
 
-def finding(path: Path, results: Path) -> Finding:
-    """Return what there is of one experiment."""
+def finding_of(path: Path, results: Path) -> Finding:
+    """Return the finding of one experiment."""
     lines = takewhile(lambda line: line.startswith("#"), path.read_text("utf-8").splitlines())
     literature = " ".join(line.removeprefix("#").strip() for line in lines)
     question = config.load(path).question or path.stem
@@ -135,20 +137,14 @@ def finding(path: Path, results: Path) -> Finding:
     return Finding(path, question, literature, table, gated, claims)
 
 
-def outcomes(actual: list[Finding]) -> list[str]:
-    """Return every outcome that there is, the best first."""
-    order = ("agrees", "agrees in part", "disagrees", "not measured")
-    return [outcome for outcome in order if any(f.outcome == outcome for f in actual)]
-
-
-def section(actual: Finding, results: Path) -> str:
-    """Return what the page says of one finding."""
-    name = actual.path.stem
-    text = [f"## {actual.title}", "", actual.literature, ""]
-    if actual.gated is None or actual.table is None:
-        command = f"ablate run experiments/science/{actual.path.name}"
+def section(finding: Finding, results: Path) -> str:
+    """Return the section of one finding."""
+    name = finding.path.stem
+    text = [f"## {finding.title}", "", finding.literature, ""]
+    if finding.gated is None or finding.table is None:
+        command = f"ablate run experiments/science/{finding.path.name}"
         return "\n".join([*text, f"**Not measured yet.** `{command}` does it.", ""])
-    text += [f"**{actual.outcome.capitalize()}.** {sentences(actual)}", "", narrow(actual.table)]
+    text += [f"**{finding.outcome.capitalize()}.** {sentences(finding)}", "", narrow(finding.table)]
     figure = results / "science" / name / "curves.svg"
     if figure.exists():
         FIGURES.mkdir(parents=True, exist_ok=True)
@@ -157,19 +153,19 @@ def section(actual: Finding, results: Path) -> str:
     return "\n".join(text)
 
 
-def sentences(actual: Finding) -> str:
-    """Return what the checks say, a sentence or two each."""
-    assert actual.gated is not None, "what is not measured says nothing"
+def sentences(finding: Finding) -> str:
+    """Return the results of the checks, a sentence or two finding."""
+    assert finding.gated is not None, "its runs are measured"
     notes = []
-    for verdict in actual.gated.verdicts:
-        claim = actual.claims[verdict.check]
+    for verdict in finding.gated.verdicts:
+        claim = finding.claims[verdict.check]
         notes.append(sentence(verdict, claim))
         notes += [claim.note] if claim.note else []
     return " ".join(notes)
 
 
 def sentence(verdict: CheckResult, claim: Check) -> str:
-    """Return what was claimed and what was seen."""
+    """Return a claim and its measurement."""
     if not isinstance(claim, FindingCheck):
         raise TypeError(f"{verdict.check} is no finding")
     mean, _, interval = verdict.measured.partition(", ")
@@ -182,7 +178,7 @@ def sentence(verdict: CheckResult, claim: Check) -> str:
 
 
 def measure(name: str) -> str:
-    """Return how people call a measure."""
+    """Return the name of a measure for people."""
     section, *steps = name.split(".")
     if section == "test":
         return f"{'BLEU' if steps[1] == 'bleu' else steps[1]} on {steps[0]}"
@@ -190,7 +186,7 @@ def measure(name: str) -> str:
 
 
 def narrow(table: Table) -> str:
-    """Return what a finding is about, as Markdown: what rows change, and means ± deviations."""
+    """Return a table with changes and means ± deviations only, as Markdown."""
     indices = [at for at, column in enumerate(table.columns) if column.kind in ("row", "change")]
     columns = tuple(Column(key, header) for key, (header, _) in FORMATS.items())
     lines = tuple(
@@ -212,7 +208,7 @@ def _cells(summary: Summary) -> Iterator[Cell]:
 
 
 def anchor(title: str) -> str:
-    """Return how GitHub names a heading in a link."""
+    """Return the anchor that GitHub gives to a heading."""
     return "".join(c for c in title.lower() if c.isalnum() or c in " -_").replace(" ", "-")
 
 

@@ -1,12 +1,12 @@
-"""Random mutations of experiments and of stored files: every one is told in words, or does no harm.
+"""Random mutations of experiments and stored files: each is refused with a message or harmless.
 
     python benchmarks/fuzz.py [--mutations 600] [--first 0] [--seed 1]
 
 Half of the mutations change a shipped experiment, which `plan` and `report` then read. The others
-change a file of a store of made-up runs: its bytes, or its content, sealed with a new digest so
-that it has to be understood. `plan`, `report`, `compare`, `runs`, `status` and `find` then read the
-store. Whatever is no `AblateError` is printed as a traceback, and counted. A mutation follows from
-``--seed`` and its number, so that a part of them can be made again.
+change a file of a store of made-up runs: its bytes, or its content, without its digest, so that it
+is not refused for that. `plan`, `report`, `compare`, `runs`, `status` and `find` then read the
+store. Every exception but an `AblateError` is printed as a traceback, and counted. A mutation
+follows from ``--seed`` and its number, so that some of them can be repeated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 import records
 
-sys.path.insert(0, str(records.ROOT))  # made-up runs are of the tests
+sys.path.insert(0, str(records.ROOT))  # for tests.made_up_runs
 
 from ablate import api
 from ablate.errors import AblateError
@@ -100,7 +100,7 @@ class Fuzz:
         self.experiments = sorted((records.ROOT / "experiments").glob("*.yaml"))
 
     def mutate(self, number: int) -> None:
-        """Make the mutation with a number, and read what has come of it."""
+        """Make the mutation with a number, and read the files."""
         self.rng = random.Random(f"{self.seed} {number}")
         self._experiment() if number % 2 else self._stored()
 

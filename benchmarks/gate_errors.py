@@ -1,4 +1,4 @@
-"""How often the checks of means are wrong: false alarms, and losses that they let through.
+"""How often are the checks of means wrong: false alarms, and losses that they let through?
 
 Run it:  python benchmarks/gate_errors.py [--n 200000] [--output FILE]
 
@@ -53,7 +53,7 @@ SHAPES: dict[str, Draw] = {  # each of mean 0 and standard deviation 1
 
 @dataclass(frozen=True)
 class Setting:
-    """What is simulated.
+    """A check of a measure, and the distribution of its runs.
 
     Attributes:
         kind: of check.
@@ -61,7 +61,7 @@ class Setting:
             one seed on two kinds of machine.
         shape: of the distribution.
         n_checks: checks in the reference, of independent measures.
-        further: how many times as far the gate's kind of machine is off as the repeats' was.
+        further: the rounding error of the gate's kind of machine over that of the repeats' kind.
     """
 
     kind: str
@@ -72,7 +72,7 @@ class Setting:
 
     @property
     def promise(self) -> Promise:
-        """What each check is to keep."""
+        """Return the promise of each check."""
         promises = PairedPromise if self.kind == "paired" else Promise
         return promises(ALPHA / self.n_checks, EFFECT, POWER, N_NEW)
 
@@ -98,9 +98,9 @@ class Draws:
     """The runs of many references and gates.
 
     Attributes:
-        reference: what the standard deviation is estimated from, (N, C, M): values of seeds, or
-            differences of their repeats from them.
-        unchanged: what the gate of an unchanged baseline has, likewise, (N, C, `N_NEW`).
+        reference: the values of seeds, or the differences of their repeats from them, of which the
+            standard deviation is estimated, (N, C, M).
+        unchanged: likewise of the gate of an unchanged baseline, (N, C, `N_NEW`).
     """
 
     reference: Floats
@@ -109,7 +109,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class Rates:
-    """What the simulations of one setting gave; each rate with its Monte Carlo standard error.
+    """The rates of one setting, each with its Monte Carlo standard error.
 
     Attributes:
         blessed_at_once: share of references that their first 5 seeds blessed.

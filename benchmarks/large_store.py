@@ -1,4 +1,4 @@
-"""How long commands take that read a folder of results with thousands of runs.
+"""How long do commands take that read a folder of results with thousands of runs?
 
     python benchmarks/large_store.py [--runs 2000] [--output FILE]
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import records
 
-sys.path.insert(0, str(records.ROOT))  # made-up runs are of the tests
+sys.path.insert(0, str(records.ROOT))  # for tests.made_up_runs
 
 from tests import made_up_runs
 
@@ -39,16 +39,21 @@ def main() -> None:
         seeds = range(1, -(-chosen.runs // N_ROWS) + 1)
         made_up_runs.finish(spec, results, seeds=seeds)
         n_runs = len(list(results.glob("runs/*/record.json")))
-        stored = ["--results", str(results)]
-        of_spec = [str(spec), *stored]
+        folder_options = ["--results", str(results)]
+        of_spec = [str(spec), *folder_options]
         commands = {
             "plan": ["plan", *of_spec],
-            "status": ["status", *stored],
+            "status": ["status", *folder_options],
             "report": ["report", *of_spec],
             "run": ["run", *of_spec, "--device", "cpu", "--no-probe", "--no-figures"],
-            "runs list": ["runs", "list", *stored],
-            "runs list --experiment": ["runs", "list", *stored, "--experiment", str(spec)],
-            "runs show": ["runs", "show", f"{Path(folder).name}/{spec.stem}:rms:7", *stored],
+            "runs list": ["runs", "list", *folder_options],
+            "runs list --experiment": ["runs", "list", *folder_options, "--experiment", str(spec)],
+            "runs show": [
+                "runs",
+                "show",
+                f"{Path(folder).name}/{spec.stem}:rms:7",
+                *folder_options,
+            ],
         }
         measured = {
             name: [_seconds(words, folder) for _ in range(chosen.repeats)]

@@ -6,8 +6,8 @@ On a GPU each operation that computes something is a kernel or a few, and where 
 step takes as long as it takes to start them: from Python one at a time, or as a graph. Counted on a
 CPU, as PyTorch dispatches them, with a batch so small that all its logits are one piece; a GPU has
 fewer for dropout (two in place of five) and for the softmax in bf16, which casts by itself there.
-What only looks at memory another way is not counted, and one operation on a list of tensors, such
-as the update of all weights, is one. Numbers of a step that every engine has made twice before.
+Views are not counted, and one operation on a list of tensors, such as the update of all weights, is
+one. The step that is counted is the third, after the steps in which an engine captures.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from unittest.mock import patch
 
 import torch
 from peers.race import PRESETS
-from records import RESULTS, ROOT, origin, say, write
+from presets import preset
+from records import RESULTS, origin, say, write
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ablate import config
 from ablate.config import RunSpec
 from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch
@@ -46,16 +46,15 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=RESULTS / "launches.json")
     options = parser.parse_args()
     counts = []
-    for preset, changes in PRESETS.items():
-        experiment = config.load(ROOT / "experiments/presets/tiny.yaml", changes)
-        run = config.expand(experiment)[0].spec
+    for name, changes in PRESETS.items():
+        run = preset("tiny", *changes)
         for precision in ("fp32", "bf16"):
             for engine in ENGINES:
                 launches = count(run, engine, precision)
                 counts.append(
-                    {"preset": preset, "precision": precision, "engine": engine, **launches}
+                    {"preset": name, "precision": precision, "engine": engine, **launches}
                 )
-                say(f"{preset}, {precision}, {engine}: {launches}")
+                say(f"{name}, {precision}, {engine}: {launches}")
     write(options.output, {**origin("cpu"), "counts": counts})
     return 0
 
@@ -97,7 +96,7 @@ class Counter(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def capture(self, name: str, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Take the place of `GraphCapturer.capture`: a capture is the work, counted."""
+        """Stand in for `GraphCapturer.capture`: a replay is the work, counted."""
 
         def replay() -> Tensor:
             before = self.n
@@ -110,7 +109,7 @@ class Counter(TorchDispatchMode):
 
 
 def computes(func: Any) -> bool:
-    """Return whether an operation does more than to look at memory, or to ask for some."""
+    """Return whether an operation does more than to view memory, or to allocate some."""
     schema = func._schema
     if schema.name.startswith(("aten::empty", "aten::new_empty", "aten::promote_types")):
         return False

@@ -3,9 +3,9 @@
 Run it:  python benchmarks/parts_cost.py [--slot position --slot norm ...] [--rounds 15]
          [--preset tiny] [--device cuda] [--output results/benchmarks/parts_cost.json]
 
-Every part of a slot takes the place of the preset's own, with its default options and, where it
-needs company (a wiring without a norm wants ``norm: none``), with that. All of them run the same
-attention kernel, so that what is compared is the method and not a library's kernel.
+Every part of a slot replaces the preset's own, with its default options and with the companion that
+it requires, if any (a residual scheme without norms requires ``norm: none``). All of them run the
+same attention kernel, so that methods are compared, not kernels.
 
 Time: both models in one process, on the work of the probe of `ablate run`, one after the other in
 every round; a ratio is taken within a round, so that a machine that slows down slows both. Memory:
@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from records import RESULTS, ROOT, origin, say, write
+from presets import preset
+from records import RESULTS, origin, say, write
 
-from ablate import config, measuring
-from ablate.config import RunSpec
+from ablate import measuring
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import PAD
 from ablate.errors import AblateError
@@ -40,13 +40,13 @@ from ablate.runner import devices
 from ablate.training.engines import resolve
 
 SLOTS = ("position", "residual", "norm", "attention", "scaling", "feed_forward")
-COMPANY: tuple[tuple[str, ...], ...] = ((), ("model.norm=none",), ("model.norm=layer",))
+COMPANIONS: tuple[tuple[str, ...], ...] = ((), ("model.norm=none",), ("model.norm=layer",))
 SPEEDS = ("training", "decoding")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A part in its slot; ``changes`` is what makes it of the preset."""
+    """A part in its slot; ``changes`` are the values that it changes in the preset."""
 
     slot: str
     name: str
@@ -54,7 +54,7 @@ class Row:
 
 
 def main() -> int:
-    """Measure all parts in turns, print and write what came of it; return the exit status."""
+    """Measure all parts in turns, print and write the results; return the exit status."""
     options = _options()
     if options.one is not None:
         measure = peak if options.memory else speeds
@@ -62,12 +62,12 @@ def main() -> int:
         return 0
     rows = [row for slot in options.slot or SLOTS for row in parts_of(slot, options)]
     own = in_a_fresh_process(Row("", "baseline", ()), options, "--memory")
-    actual = []
+    costs = []
     for row in rows:
         ratios = in_a_fresh_process(row, options)
         mib = in_a_fresh_process(row, options, "--memory")["mib"]
-        actual.append(entry(row, ratios, mib / own["mib"]))
-        say(f"{row.slot} {row.name}: {_note(actual[-1])}")
+        costs.append(entry(row, ratios, mib / own["mib"]))
+        say(f"{row.slot} {row.name}: {_note(costs[-1])}")
     write(
         options.output,
         {
@@ -75,16 +75,16 @@ def main() -> int:
             "preset": options.preset,
             "rounds": options.rounds,
             "baseline_mib": own["mib"],
-            "parts": actual,
+            "parts": costs,
         },
     )
     return 0
 
 
 def parts_of(slot: str, options: argparse.Namespace) -> Iterator[Row]:
-    """Yield the parts of a slot that the preset can be built with, with the company they need."""
+    """Yield the parts of a slot that the preset can be built with, with their companions."""
     for name in sorted(slots()[slot]):
-        choices = [(f"model.{slot}={name}", *company) for company in COMPANY]
+        choices = [(f"model.{slot}={name}", *companion) for companion in COMPANIONS]
         fitting = [changes for changes in choices if _fits(changes, options)]
         if fitting:
             yield Row(slot, name, fitting[0])
@@ -95,24 +95,14 @@ def parts_of(slot: str, options: argparse.Namespace) -> Iterator[Row]:
 def _fits(changes: Sequence[str], options: argparse.Namespace) -> bool:
     try:
         with torch.device("meta"):
-            assemble(run_spec(changes, options).model, Vocabulary(99, 99, is_joint=True), PAD)
+            assemble(preset(options.preset, *changes).model, Vocabulary(99, 99, is_joint=True), PAD)
     except AblateError:
         return False
     return True
 
 
-def run_spec(changes: Sequence[str], options: argparse.Namespace) -> RunSpec:
-    """Return the preset with some changes.
-
-    Raises:
-        SpecError: if a change is none.
-    """
-    file = ROOT / "experiments" / "presets" / f"{options.preset}.yaml"
-    return config.expand(config.load(file, tuple(changes)))[0].spec
-
-
 def in_a_fresh_process(row: Row, options: argparse.Namespace, *words: str) -> dict[str, Any]:
-    """Measure a part where nothing else has been."""
+    """Measure a part in a fresh process."""
     command = [sys.executable, __file__, "--preset", options.preset, "--device", options.device]
     device = devices.find(options.device)[0]
     done = subprocess.run(
@@ -124,8 +114,8 @@ def in_a_fresh_process(row: Row, options: argparse.Namespace, *words: str) -> di
     )
     if done.returncode:
         raise SystemExit(f"{row.slot} {row.name}: {done.stderr.strip()}")
-    actual: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return actual
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 @dataclass(frozen=True)
@@ -139,28 +129,28 @@ class Rival:
 def speeds(options: argparse.Namespace) -> dict[str, list[float]]:
     """Return how fast the preset is with the changes of ``--one``, as a ratio in every round."""
     torch.set_num_threads(1)
-    place = devices.find(options.device)[0]
-    device = torch.device(place.kind)
-    own, other = (rival(changes, place, options) for changes in ((), json.loads(options.one)))
-    actual: dict[str, list[float]] = {name: [] for name in SPEEDS}
+    device = devices.find(options.device)[0]
+    torch_device = torch.device(device.kind)
+    own, other = (rival(changes, device, options) for changes in ((), json.loads(options.one)))
+    ratios: dict[str, list[float]] = {name: [] for name in SPEEDS}
     for number in range(options.rounds + 1):
         for name, works in (
             ("training", (own.train, other.train)),
             ("decoding", (own.decode, other.decode)),
         ):
-            turns = works if number % 2 else works[::-1]  # who goes first may have a cold cache
-            seconds = {work: measuring.timed(work, device) for work in turns}
+            turns = works if number % 2 else works[::-1]  # the first may have a cold cache
+            seconds = {work: measuring.timed(work, torch_device) for work in turns}
             if number:  # the first round warms up
-                actual[name].append(seconds[works[0]] / seconds[works[1]])
-    return actual
+                ratios[name].append(seconds[works[0]] / seconds[works[1]])
+    return ratios
 
 
-def rival(changes: Sequence[str], place: devices.Device, options: argparse.Namespace) -> Rival:
+def rival(changes: Sequence[str], device: devices.Device, options: argparse.Namespace) -> Rival:
     """Return the preset with some changes, ready to run."""
-    run = run_spec(changes, options)
-    precision = devices.resolve(run.training.precision, place)
-    engine = resolve("auto", place.kind)
-    work = measuring.Workload(run, prepare(run), torch.device(place.kind), engine)
+    run = preset(options.preset, *changes)
+    precision = devices.resolve(run.training.precision, device)
+    engine = resolve("auto", device.kind)
+    work = measuring.Workload(run, prepare(run), torch.device(device.kind), engine)
     model = work.model()
     training = work.training(model, precision)
     training.warm_up(work.steps)
@@ -170,12 +160,12 @@ def rival(changes: Sequence[str], place: devices.Device, options: argparse.Names
 def peak(options: argparse.Namespace) -> dict[str, float]:
     """Return the peak memory of training the preset with the changes of ``--one``."""
     torch.set_num_threads(1)
-    run = run_spec(json.loads(options.one), options)
-    place = devices.find(options.device)[0]
-    precision = devices.resolve(run.training.precision, place)
-    engine = resolve("auto", place.kind)
-    actual = measuring.probe(run, prepare(run), torch.device(place.kind), precision, engine)
-    return {"mib": actual["train_peak_mib"]}
+    run = preset(options.preset, *json.loads(options.one))
+    device = devices.find(options.device)[0]
+    precision = devices.resolve(run.training.precision, device)
+    engine = resolve("auto", device.kind)
+    probe = measuring.probe(run, prepare(run), torch.device(device.kind), precision, engine)
+    return {"mib": probe["train_peak_mib"]}
 
 
 def entry(row: Row, ratios: Mapping[str, Sequence[float]], memory: float) -> dict[str, Any]:

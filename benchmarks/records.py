@@ -1,4 +1,4 @@
-"""What a benchmark writes down beside its numbers: when, where, with what, by which command."""
+"""The provenance of a benchmark's numbers, in every record: date, machine, versions, command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESULTS = ROOT / "results" / "benchmarks"
 
 
 def origin(device: str) -> dict[str, Any]:
-    """Return where numbers come from that are measured now, by this process or its children."""
+    """Return the provenance of numbers that this process or its children measure now."""
     arguments = [_portable(argument) for argument in sys.argv[1:]]
     return {
         "date": provenance.now(),
@@ -37,7 +37,7 @@ def _portable(argument: str) -> str:
 
 
 def write(file: Path, content: Mapping[str, Any]) -> None:
-    """Write what was measured as JSON, and say where."""
+    """Write a record as JSON, and print its path."""
     write_whole(file, json.dumps(content, indent=1) + "\n")
     say(f"\n{file}")
 

@@ -1,4 +1,4 @@
-"""Does the gate of our own CI see what it is there to see? Break one thing at a time, and look.
+"""Does the gate of our own CI notice defects? Break one line of the package at a time.
 
 Run it:  python benchmarks/sabotage.py [--only NAME] [--output results/benchmarks/sabotage.json]
 
@@ -32,8 +32,8 @@ class Sabotage:
 
     Attributes:
         file: under the package.
-        old: what stands there, once.
-        new: what takes its place.
+        old: text that occurs once in it.
+        new: its replacement.
     """
 
     name: str
@@ -118,10 +118,10 @@ SABOTAGES = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the gate went.
+    """The result of a gate.
 
     Attributes:
-        failed: the checks that did.
+        failed: the names of the checks that failed.
         reasons: their sentences.
     """
 
@@ -131,24 +131,24 @@ class Outcome:
     reasons: tuple[str, ...]
 
     def is_expected(self, sabotage: Sabotage) -> bool:
-        """Whether every check failed that had to, and none where nothing was changed."""
+        """Return whether every check that must fail failed, and none where nothing was changed."""
         status = 1 if sabotage.must_fail else 0
         return self.exit_status == status and set(sabotage.must_fail) <= set(self.failed)
 
 
 def main() -> int:
-    """Run every sabotage, print and write what came of it; return the exit status."""
+    """Run every sabotage, print and write the results; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--only", help="of the sabotages whose name has this in it")
+    parser.add_argument("--only", help="sabotages whose name contains this")
     parser.add_argument("--output", type=Path, default=RESULTS / "sabotage.json")
     options = parser.parse_args()
-    outcomes, is_well = [], True
+    outcomes, all_expected = [], True
     for sabotage in SABOTAGES:
         if options.only is None or options.only in sabotage.name:
             outcome = gated(sabotage)
             outcomes.append(outcome)
             is_expected = outcome.is_expected(sabotage)
-            is_well &= is_expected
+            all_expected &= is_expected
             mark = "as expected" if is_expected else "NOT AS EXPECTED"
             say(f"{sabotage.name}: exit {outcome.exit_status}, {mark}")
             for sentence in outcome.reasons:
@@ -156,7 +156,7 @@ def main() -> int:
     if options.only is None:
         sabotages = [asdict(outcome) for outcome in outcomes]
         write(options.output, {**origin("cpu"), "sabotages": sabotages})
-    return 0 if is_well else 1
+    return 0 if all_expected else 1
 
 
 def gated(sabotage: Sabotage) -> Outcome:
@@ -180,8 +180,8 @@ def gated(sabotage: Sabotage) -> Outcome:
         )
     reasons = tuple(line for line in done.stdout.splitlines() if line.startswith("FAILED "))
     failed = tuple(re.findall(r"^FAILED ([^:]+):", done.stdout, flags=re.MULTILINE))
-    trouble = (done.stderr[-2000:],) if done.returncode not in (0, 1) else ()
-    return Outcome(sabotage.name, done.returncode, failed, (*reasons, *trouble))
+    errors = (done.stderr[-2000:],) if done.returncode not in (0, 1) else ()
+    return Outcome(sabotage.name, done.returncode, failed, (*reasons, *errors))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""How do time and memory grow with the size of things?
+"""How do time and memory grow with sizes: of model, batch, vocabulary, corpus, experiment?
 
 Run it:  python benchmarks/scaling.py [--axis d_model --axis corpus ...] [--repeats 3]
          [--device cuda] [--output results/benchmarks/scaling.json]
 
-One thing grows at a time, the others stay as they are (`SMALL`):
+One size grows at a time, the others are those of `SMALL`:
 
 - batch_tokens, d_model, n_layers, vocabulary, length: seconds of a training step and peak memory,
   by the probe of `ablate run` in a fresh process, on random sentences of equal length;
 - seeds, variants: wall time of `ablate run` from nothing to the table, runs of 20 steps;
 - corpus: pairs of the synthetic corpus; seconds and peak memory until a run has its ids, for the
-  first run, which makes text, tokenizer and ids, and for the second, which finds the ids.
+  first run, which makes text, tokenizer and ids, and for the second, which reads the ids.
 
 Every point is the median of the repeats, which take turns over all points of an axis; a corpus,
 which takes many minutes, is made once. The exponent is that of the last doubling: 1 is
@@ -36,10 +36,10 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from records import RESULTS, ROOT, origin, say, write
+from presets import preset
+from records import RESULTS, origin, say, write
 
-from ablate import config, measuring
-from ablate.config import RunSpec
+from ablate import measuring
 from ablate.data.batches import Encoded
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.ragged import Ragged
@@ -49,7 +49,7 @@ from ablate.runner import devices
 from ablate.training.engines import resolve
 
 SMALL = {"batch_tokens": 1024, "d_model": 128, "n_layers": 2, "vocabulary": 2000, "length": 16}
-"""What does not grow has this size."""
+"""The sizes that do not grow."""
 
 AXES: dict[str, tuple[int, ...]] = {
     "batch_tokens": (512, 1024, 2048, 4096, 8192),
@@ -68,32 +68,32 @@ Point = dict[str, float]
 
 
 @dataclass(frozen=True)
-class LayerInfo:
-    """Where a point is measured."""
+class Location:
+    """Where a point is measured: the kind of device, and a folder for files."""
 
     device: str
     folder: Path
 
 
 def main() -> int:
-    """Measure all axes, print and write what came of it; return the exit status."""
+    """Measure all axes, print and write the results; return the exit status."""
     options = _options()
     if options.one is not None:
         axis, size = options.one.split("=")
         sys.stdout.write(json.dumps(IN_PROCESS[axis](axis, int(size), options.device)) + "\n")
         return 0
-    actual: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for axis in options.axis or AXES:
-        actual[axis] = grown(axis, options)
-        for key, exponent in actual[axis]["exponents"].items():
+        results[axis] = grown(axis, options)
+        for key, exponent in results[axis]["exponents"].items():
             say(f"{axis}: {key} grows with the power {exponent:.2f}")
-    write(options.output, {**origin(options.device), "small": SMALL, "axes": actual})
-    draw(actual, options.output.with_suffix(".png"))
+    write(options.output, {**origin(options.device), "small": SMALL, "axes": results})
+    draw(results, options.output.with_suffix(".png"))
     return 0
 
 
 def grown(axis: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Return what an axis costs at every size."""
+    """Return time and memory at every size of an axis."""
     sizes = [size for size in AXES[axis] if size <= (options.largest or size)]
     turns: list[dict[int, Point]] = []
     for number in range(1, (1 if axis == "corpus" else options.repeats) + 1):
@@ -114,37 +114,38 @@ def grown(axis: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def measured(axis: str, size: int, device: str) -> Point:
-    """Measure one size of an axis where nothing has been before."""
+    """Measure one size of an axis in a fresh process with an empty cache."""
     with tempfile.TemporaryDirectory() as folder:
-        place = LayerInfo(device, Path(folder))
+        location = Location(device, Path(folder))
         if axis in WHOLE:
-            return WHOLE[axis](size, place)
+            return WHOLE[axis](size, location)
         one = f"{axis}={size}"
         if axis != "corpus":
-            return _in_a_process(one, place)
-        first, second = _in_a_process(one, place), _in_a_process(one, place)
+            return _in_a_process(one, location)
+        first, second = _in_a_process(one, location), _in_a_process(one, location)
         return {**first, **{f"{key}_again": value for key, value in second.items()}}
 
 
-def _in_a_process(one: str, place: LayerInfo) -> Point:
-    environment = devices.find(place.device)[0].environment()
+def _in_a_process(one: str, location: Location) -> Point:
+    environment = devices.find(location.device)[0].environment()
     done = subprocess.run(
-        [sys.executable, __file__, "--device", place.device, "--one", one],
-        env={**os.environ, **environment, "ABLATE_CACHE": str(place.folder)},
+        [sys.executable, __file__, "--device", location.device, "--one", one],
+        env={**os.environ, **environment, "ABLATE_CACHE": str(location.folder)},
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
         raise SystemExit(f"{one}: {done.stderr.strip()}")
-    actual: Point = json.loads(done.stdout.splitlines()[-1])
-    return actual
+    point: Point = json.loads(done.stdout.splitlines()[-1])
+    return point
 
 
 def a_step(axis: str, size: int, device: str) -> Point:
     """Return the seconds of a training step and its peak memory."""
     sizes = {**SMALL, axis: size}
-    run = _run(
+    run = preset(
+        "laptop",
         f"model.dims.d_model={sizes['d_model']}",
         f"model.n_layers={sizes['n_layers']}",
         f"model.feed_forward.d_ff={4 * sizes['d_model']}",
@@ -152,13 +153,13 @@ def a_step(axis: str, size: int, device: str) -> Point:
         f"training.batch_tokens={sizes['batch_tokens']}",
     )
     torch.set_num_threads(1)
-    place = devices.find(device)[0]
-    precision = devices.resolve(run.training.precision, place)
+    first_device = devices.find(device)[0]
+    precision = devices.resolve(run.training.precision, first_device)
     data = random_pairs(sizes["vocabulary"], sizes["length"], 8 * sizes["batch_tokens"])
-    engine = resolve("auto", place.kind)
-    actual = measuring.probe(run, data, torch.device(place.kind), precision, engine)
-    seconds = actual["target_tokens_per_step"] / actual["train_target_tokens_per_second"]
-    return {"seconds": seconds, "mib": actual["train_peak_mib"]}
+    engine = resolve("auto", first_device.kind)
+    probe = measuring.probe(run, data, torch.device(first_device.kind), precision, engine)
+    seconds = probe["target_tokens_per_step"] / probe["train_target_tokens_per_second"]
+    return {"seconds": seconds, "mib": probe["train_peak_mib"]}
 
 
 def random_pairs(vocabulary: int, length: int, n_tokens: int) -> Prepared:
@@ -179,78 +180,71 @@ def random_pairs(vocabulary: int, length: int, n_tokens: int) -> Prepared:
 def until_ids(_axis: str, size: int, _device: str) -> Point:
     """Return how long it takes until a run has its ids, and the most memory on the way."""
     began = time.perf_counter()
-    prepared = prepare(_run(f"corpus.size={size}"))
+    prepared = prepare(preset("laptop", f"corpus.size={size}"))
     seconds = time.perf_counter() - began
     assert len(prepared.train) == size, "synthetic sentences are never too long"
-    return {
-        "seconds": seconds,
-        "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-    }
+    return {"seconds": seconds, "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
-def of_seeds(size: int, place: LayerInfo) -> Point:
+def of_seeds(size: int, location: Location) -> Point:
     """Return the wall time of an experiment of one row with ``size`` seeds."""
-    return _experiment({}, list(range(1, size + 1)), place)
+    return _experiment({}, list(range(1, size + 1)), location)
 
 
-def of_variants(size: int, place: LayerInfo) -> Point:
+def of_variants(size: int, location: Location) -> Point:
     """Return the wall time of an experiment of ``size`` rows with one seed."""
     rows = {f"clip_{n}": {"training.clip": 1 + n} for n in range(1, size)}
-    return _experiment(rows, [1], place)
+    return _experiment(rows, [1], location)
 
 
-def _experiment(variants: Mapping[str, Any], seeds: Sequence[int], place: LayerInfo) -> Point:
-    file = place.folder / "grows.yaml"
-    preset = ROOT / "experiments" / "presets" / "laptop.yaml"
-    written = {
-        "extends": str(preset),
+def _experiment(variants: Mapping[str, Any], seeds: Sequence[int], location: Location) -> Point:
+    file = location.folder / "grows.yaml"
+    experiment = {
+        "extends": "ablate:presets/laptop",
         "seeds": seeds,
         "training": {"steps": N_STEPS, "evaluate_every": N_STEPS},
         **({"variants": variants} if variants else {}),
     }
-    file.write_text(json.dumps(written), encoding="utf-8")  # which is YAML too
+    file.write_text(json.dumps(experiment), encoding="utf-8")  # which is YAML too
     began = time.perf_counter()
-    command = [sys.executable, "-m", "ablate.cli", "run", str(file), "--device", place.device]
-    results = str(place.folder / "results")
+    command = [sys.executable, "-m", "ablate.cli", "run", str(file), "--device", location.device]
+    results = str(location.folder / "results")
     subprocess.run([*command, "--results", results], check=True, capture_output=True)
     return {"seconds": time.perf_counter() - began}
-
-
-def _run(*changes: str) -> RunSpec:
-    file = ROOT / "experiments" / "presets" / "laptop.yaml"
-    return config.expand(config.load(file, changes))[0].spec
 
 
 IN_PROCESS: Mapping[str, Callable[[str, int, str], Point]] = {
     **dict.fromkeys(SMALL, a_step),
     "corpus": until_ids,
 }
-WHOLE: Mapping[str, Callable[[int, LayerInfo], Point]] = {
+WHOLE: Mapping[str, Callable[[int, Location], Point]] = {
     "seeds": of_seeds,
     "variants": of_variants,
 }
 
 
-def draw(actual: Mapping[str, Any], file: Path) -> None:
+def draw(results: Mapping[str, Any], file: Path) -> None:
     """Draw every axis, both scales logarithmic, so that a power is a straight line."""
     from matplotlib import pyplot as plt
 
     n_columns = 4
-    n_rows = -(-len(actual) // n_columns)
-    figure, worker_slots = plt.subplots(
+    n_rows = -(-len(results) // n_columns)
+    figure, all_axes = plt.subplots(
         n_rows, n_columns, figsize=(4 * n_columns, 3.2 * n_rows), squeeze=False
     )
-    for place in worker_slots.flat[len(actual) :]:
-        place.set_axis_off()
-    for place, (axis, grew) in zip(worker_slots.flat, actual.items(), strict=False):
-        for key, exponent in grew["exponents"].items():
-            values = [point[key] for point in grew["points"]]
-            place.loglog(grew["sizes"], values, "o-", label=f"{UNITS[key]}, power {exponent:.2f}")
-        place.set_title(axis)
-        place.set_xticks(grew["sizes"], [f"{size:,}" for size in grew["sizes"]], fontsize="small")
-        place.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
-        place.legend(fontsize="small")
-        place.grid(visible=True, alpha=0.2)
+    for axes in all_axes.flat[len(results) :]:
+        axes.set_axis_off()
+    for axes, (axis, growth) in zip(all_axes.flat, results.items(), strict=False):
+        for key, exponent in growth["exponents"].items():
+            values = [point[key] for point in growth["points"]]
+            axes.loglog(growth["sizes"], values, "o-", label=f"{UNITS[key]}, power {exponent:.2f}")
+        axes.set_title(axis)
+        axes.set_xticks(
+            growth["sizes"], [f"{size:,}" for size in growth["sizes"]], fontsize="small"
+        )
+        axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
+        axes.legend(fontsize="small")
+        axes.grid(visible=True, alpha=0.2)
     figure.tight_layout()
     figure.savefig(file, dpi=120)
     say(str(file))

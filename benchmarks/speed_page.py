@@ -1,9 +1,9 @@
-"""Tell in docs/speed.md what the other benchmarks have measured.
+"""Write docs/speed.md: the results of the other benchmarks.
 
 Run it:  python benchmarks/speed_page.py [--output docs/speed.md]
 
-Every number comes from a file in results/benchmarks; what has no file yet is said to be unmeasured,
-with the command that measures it. Nothing is measured here.
+Every number comes from a file in results/benchmarks; where a file is missing, the page has the
+command that measures it. Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from records import RESULTS, ROOT, say
 
 from ablate.store import write_whole
 
-ShardResult = dict[str, Any]
-Tell = Callable[[ShardResult], Iterator[str]]
+Json = dict[str, Any]
+MakeLines = Callable[[Json], Iterator[str]]
 
 INTRODUCTION = """\
 # Speed
@@ -84,7 +84,7 @@ cost next to nothing, and products of its sizes as little as large ones do."""
 PRESETS = {"": "Transformer-Tiny", "_d256": "3 + 3 layers of width 256"}
 WAYS = {"": "", "_own": ", each on its own batches", "_runs": ", several runs at a time"}
 MACHINES = {"": "", "_avx2": ", on a CPU without bf16"}
-"""Parts of a record's name, and what the page says for them."""
+"""Parts of a record's file name, and their words on the page."""
 
 
 def main() -> None:
@@ -112,7 +112,7 @@ def training() -> Iterator[str]:
     for machine, way, preset in product(MACHINES, WAYS, PRESETS):
         title = f"Training, {PRESETS[preset]}{WAYS[way]}{MACHINES[machine]}"
         kind = f"{preset}{way}{machine}"
-        yield section(title, "training_speed", _preset(preset) + flags[way], tokens, kind)
+        yield section(title, "training_speed", _preset_flag(preset) + flags[way], tokens, kind)
 
 
 def decoding() -> Iterator[str]:
@@ -125,22 +125,22 @@ def profiles() -> Iterator[str]:
     """Yield a section for every profile of a step."""
     for preset, machine in (("", ""), ("_d256", "_avx2")):
         title = f"Where a step's time goes, {PRESETS[preset]}{MACHINES[machine]}"
-        yield section(title, "step_profile", _preset(preset), profile, f"{preset}{machine}")
+        yield section(title, "step_profile", _preset_flag(preset), profile, f"{preset}{machine}")
 
 
-def _preset(of_name: str) -> str:
-    return f" --preset {of_name[1:]}" if of_name else ""
+def _preset_flag(kind: str) -> str:
+    return f" --preset {kind[1:]}" if kind else ""
 
 
-def section(title: str, script: str, flags: str, tell: Tell, kind: str = "") -> str:
+def section(title: str, script: str, flags: str, make_lines: MakeLines, kind: str = "") -> str:
     """Return a section of the page.
 
     Args:
         title: of the section.
         script: that measures it.
         flags: to measure it with.
-        tell: yields the lines from the record.
-        kind: what the record's name has after the script's.
+        make_lines: yields the lines from the record.
+        kind: the part of the record's name after the script's.
     """
     file = RESULTS / f"{script}{kind}.json"
     lines = [f"## {title}", ""]
@@ -149,40 +149,40 @@ def section(title: str, script: str, flags: str, tell: Tell, kind: str = "") -> 
         command = f"python benchmarks/{script}.py{flags}{output}"
         lines.append(f"Not measured yet: `{command}` does it.")
         return "\n".join(lines) + "\n"
-    actual = json.loads(file.read_text(encoding="utf-8"))
-    machine = actual["hardware"]
+    record = json.loads(file.read_text(encoding="utf-8"))
+    machine = record["hardware"]
     lines += [
-        f"`{actual['command']}`, {actual['date'][:10]}, {_machine(machine)}, torch "
-        f"{actual['versions']['torch']} ([{file.name}](../{file.relative_to(ROOT).as_posix()})).",
+        f"`{record['command']}`, {record['date'][:10]}, {_machine(machine)}, torch "
+        f"{record['versions']['torch']} ([{file.name}](../{file.relative_to(ROOT).as_posix()})).",
         "",
-        *tell(actual),
+        *make_lines(record),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _machine(hardware: ShardResult) -> str:
+def _machine(hardware: Json) -> str:
     """Return the device, of a CPU with the widest instructions that it has for numbers."""
     name, kind = hardware["device_name"], hardware["cpu_kind"]
     return name if hardware["device"] == "cuda" else f"{name} ({kind.rpartition(', ')[2]})"
 
 
-def tokens(actual: ShardResult) -> Iterator[str]:
-    """Yield what a race in training found."""
-    yield from race(actual, "target tokens/s")
-    if actual["hardware"]["device"] == "cpu" and actual["date"] < SPLIT_SINCE:
+def tokens(record: Json) -> Iterator[str]:
+    """Yield the results of a race in training."""
+    yield from race(record, "target tokens/s")
+    if record["hardware"]["device"] == "cpu" and record["date"] < SPLIT_SINCE:
         yield ""
         yield THREADS
 
 
-def sentences(actual: ShardResult) -> Iterator[str]:
-    """Yield what a race in decoding found."""
-    return race(actual, "sentences/s")
+def sentences(record: Json) -> Iterator[str]:
+    """Yield the results of a race in decoding."""
+    return race(record, "sentences/s")
 
 
-def race(actual: ShardResult, unit: str) -> Iterator[str]:
+def race(record: Json, unit: str) -> Iterator[str]:
     """Yield a table of contenders."""
-    entries = {entry["name"]: entry for entry in actual["contenders"]}
-    is_gpu = actual["hardware"]["device"] == "cuda"  # of a CPU, ratios alone mean anything
+    entries = {entry["name"]: entry for entry in record["contenders"]}
+    is_gpu = record["hardware"]["device"] == "cuda"  # of a CPU, ratios alone mean anything
     title = "ours is so many times as fast (lowest to highest round)"
     yield f"| | what | {title} |{f' {unit} |' if is_gpu else ''}"
     yield f"|---|---|---:|{'---:|' if is_gpu else ''}"
@@ -194,7 +194,7 @@ def race(actual: ShardResult, unit: str) -> Iterator[str]:
         else:
             ratio = "1" if name == OURS else _spread(of_ours)
         yield f"| {name} | {entry['what']} | {ratio} |{f' {rate:,.0f} |' if is_gpu else ''}"
-    if actual.get("processes") != ONE_AT_A_TIME:
+    if record.get("processes") != ONE_AT_A_TIME:
         yield ""
         yield ALIVE
     own = entries.get("ours_fp32")
@@ -206,11 +206,11 @@ def race(actual: ShardResult, unit: str) -> Iterator[str]:
         ]
         yield ""
         yield f"`{OURS}` is bf16 here. In fp32 ours is {', '.join(ratios)}."
-    if actual["settings"].get("side_by_side"):
+    if record["settings"].get("side_by_side"):
         yield ""
-        yield from experiments(entries, actual["settings"]["threads"])
-    if actual["settings"].get("own_batches"):
-        limit = actual["settings"]["spec"]["training"]["batch_tokens"]
+        yield from experiments(entries, record["settings"]["threads"])
+    if record["settings"].get("own_batches"):
+        limit = record["settings"]["spec"]["training"]["batch_tokens"]
         yield ""
         yield f"Each makes batches of {limit:,} tokens in its own way, of the same pairs. So many"
         yield "target tokens are in a step, and so much of the target is padding:"
@@ -229,7 +229,7 @@ def race(actual: ShardResult, unit: str) -> Iterator[str]:
         )
 
 
-def experiments(entries: Mapping[str, ShardResult], n_runs: int) -> Iterator[str]:
+def experiments(entries: Mapping[str, Json], n_runs: int) -> Iterator[str]:
     """Yield how contenders compare with ours where several runs of ours go on at the same time."""
     several = f"_x{n_runs}"
     own = entries[f"{OURS}{several}"]
@@ -244,25 +244,25 @@ def experiments(entries: Mapping[str, ShardResult], n_runs: int) -> Iterator[str
             yield f"- {name}: {_spread({'median': statistics.median(ratios), **ends})}"
 
 
-def _filled(name: str, entry: ShardResult) -> str:
+def _filled(name: str, entry: Json) -> str:
     if not entry["rounds"]:
         return f"{name} was not measured"
     return f"{name} {entry['target_tokens_per_step']:,.0f}, {entry['target_padding_share']:.1%}"
 
 
-def _ratios(own: ShardResult, other: ShardResult) -> list[float]:
+def _ratios(own: Json, other: Json) -> list[float]:
     pairs = zip(own["rounds"], other["rounds"], strict=False)
     rates = "target_tokens_per_second"
     return [ours[rates] / theirs[rates] for ours, theirs in pairs]
 
 
-def profile(actual: ShardResult) -> Iterator[str]:
+def profile(record: Json) -> Iterator[str]:
     """Yield a step's time beside its floor, and its ten largest operations."""
-    seconds, floor = actual["seconds_per_step"], actual["floor_seconds"]
-    settings, times = actual["settings"], actual["times_the_floor"]
-    hands = next(f"{name}: {settings[name]}" for name in ("cores", "threads") if name in settings)
-    yield f"{actual['engine']} engine, {actual['precision']}, {hands},"
-    yield f"{actual['target_tokens_per_step']:,.0f} target tokens per step. At the rate of large"
+    seconds, floor = record["seconds_per_step"], record["floor_seconds"]
+    settings, times = record["settings"], record["times_the_floor"]
+    workers = next(f"{name}: {settings[name]}" for name in ("cores", "threads") if name in settings)
+    yield f"{record['engine']} engine, {record['precision']}, {workers},"
+    yield f"{record['target_tokens_per_step']:,.0f} target tokens per step. At the rate of large"
     yield f"matrix products its arithmetic would take {floor['arithmetic'] / seconds:.0%} of its"
     yield f"time, at the speed of a large copy its bytes {floor['memory'] / seconds:.0%}: a step"
     yield f"takes {times:.2f} times the floor."
@@ -270,19 +270,19 @@ def profile(actual: ShardResult) -> Iterator[str]:
     yield ""
     yield "| share | operation | calls per step |"
     yield "|---:|---|---:|"
-    for operation in actual["top"]:
+    for operation in record["top"]:
         calls = operation["calls_per_step"]
         yield f"| {operation['share']:.1%} | `{operation['name']}` | {calls:,.0f} |"
 
 
-def launches(actual: ShardResult) -> Iterator[str]:
+def launches(record: Json) -> Iterator[str]:
     """Yield the operations of a step, and how many Python starts."""
     yield "Operations of a step that compute something, and how many of them, and of graphs, Python"
     yield "starts. Counted on a CPU; a GPU has fewer for dropout and, in bf16, for the softmax."
     yield ""
     yield "| model | precision | engine | operations | started by Python |"
     yield "|---|---|---|---:|---:|"
-    for count in actual["counts"]:
+    for count in record["counts"]:
         model = PRESETS.get(f"_{count['preset']}", PRESETS[""])
         yield (
             f"| {model} | {count['precision']} | `{count['engine']}` "
@@ -290,31 +290,31 @@ def launches(actual: ShardResult) -> Iterator[str]:
         )
 
 
-def parts(actual: ShardResult) -> Iterator[str]:
+def parts(record: Json) -> Iterator[str]:
     """Yield what each part costs beside the preset's own."""
-    yield f"Beside the parts of `{actual['preset']}`, as ratios; speeds are medians of"
+    yield f"Beside the parts of `{record['preset']}`, as ratios; speeds are medians of"
     yield (
-        f"{actual['rounds']} rounds, with the middle half of them; memory is the peak of training."
+        f"{record['rounds']} rounds, with the middle half of them; memory is the peak of training."
     )
     yield ""
     yield "| slot | part | training | decoding | memory |"
     yield "|---|---|---:|---:|---:|"
-    for part in actual["parts"]:
+    for part in record["parts"]:
         speeds = " | ".join(_middle(part[measure]) for measure in ("training", "decoding"))
         yield f"| {part['slot']} | {part['name']} | {speeds} | {part['memory']:.2f} |"
 
 
-def growth(actual: ShardResult) -> Iterator[str]:
+def growth(record: Json) -> Iterator[str]:
     """Yield with which power time and memory grow."""
-    small = ", ".join(f"{name} {size:,}" for name, size in actual["small"].items())
+    small = ", ".join(f"{name} {size:,}" for name, size in record["small"].items())
     yield f"One size grows, the others stay: {small}."
     yield "The power is that of the last two sizes; 1 is proportional."
     yield ""
     yield "| what grows | from | to | measured | from | to | power |"
     yield "|---|---:|---:|---|---:|---:|---:|"
-    for axis, grew in actual["axes"].items():
-        sizes, points = grew["sizes"], grew["points"]
-        for key, exponent in grew["exponents"].items():
+    for axis, growth_of in record["axes"].items():
+        sizes, points = growth_of["sizes"], growth_of["points"]
+        for key, exponent in growth_of["exponents"].items():
             first, last = points[0][key], points[-1][key]
             yield (
                 f"| {axis} | {sizes[0]:,} | {sizes[-1]:,} | {key.replace('_', ' ')} "
@@ -324,21 +324,21 @@ def growth(actual: ShardResult) -> Iterator[str]:
     yield "![time and memory against size](../results/benchmarks/scaling.png)"
 
 
-def seeds(actual: ShardResult) -> Iterator[str]:
+def seeds(record: Json) -> Iterator[str]:
     """Yield why seeds have models of their own."""
-    times = ", ".join(f"{n} seeds {each:.2f}" for n, each in actual["times_the_tokens"].items())
+    times = ", ".join(f"{n} seeds {each:.2f}" for n, each in record["times_the_tokens"].items())
     yield "Runs share a GPU on streams of their own, not as replicas of one batched model: seeds"
     yield "have data orders of their own, so at every step their batches have other rows and"
     yield "lengths. Padded to the largest of them they would be so many times the tokens (an epoch"
-    yield f"of {actual['experiment']['name']}, {actual['experiment']['batch_tokens']:,} a batch):"
+    yield f"of {record['experiment']['name']}, {record['experiment']['batch_tokens']:,} a batch):"
     yield f"{times}. Nor could a replica's dropout be drawn as it is drawn alone."
 
 
-def _spread(ratio: ShardResult) -> str:
+def _spread(ratio: Json) -> str:
     return f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
 
 
-def _middle(ratio: ShardResult) -> str:
+def _middle(ratio: Json) -> str:
     return f"{ratio['median']:.2f} ({ratio['lower']:.2f} to {ratio['upper']:.2f})"
 
 

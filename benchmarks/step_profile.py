@@ -6,14 +6,14 @@ Run it:  ABLATE_CORPORA=FOLDER python benchmarks/step_profile.py [--preset d256]
 Trains a preset with the engine and the precision that ``auto`` means here, and writes down
 
 - seconds per step, the median of rounds over the first batches of an epoch, with as many cores of
-  a CPU as asked for;
+  a CPU as ``--cores`` says;
 - the floor: the floating-point operations that a step needs, over the rate that large matrix
   products reach on this device, and the bytes that it has to move, over the bandwidth that a large
   copy reaches. Bytes: of weights, gradients and moments in the update, and of everything that the
-  forward pass keeps for the backward pass, written once and read once. No program that computes the
+  forward pass saves for the backward pass, written once and read once. No program that computes the
   same numbers without recomputing any of them can be faster than the larger of the two;
 - the ten operations (on CUDA: kernels) that take the most time, by ``torch.profiler``, which sees
-  one process: with one core, whatever was asked for.
+  one process: always with one core.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import argparse
 import os
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
@@ -38,40 +37,40 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
+from ablate.measuring import timed
 from ablate.model import assemble
 from ablate.runner import devices
 from ablate.training.engines import Eager, Engine, make_engine, resolve
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 
 TOP = 10
-SIDE = 4096  # of the matrices whose product tells the rate
-COPIED = 2**28  # bytes
+SIDE = 4096  # of the matrices whose product is timed
+N_COPIED = 2**28  # bytes
 LEARNING_RATE = 1e-6
 
 
 def main() -> int:
-    """Measure, print and write what came of it; return the exit status."""
+    """Measure, print and write the results; return the exit status."""
     options = _options()
-    place = devices.find(options.device)[0]
-    _be_like_a_run(place.environment())
-    torch.set_num_threads(1)  # as our runner has it, which gives a run cores, not threads
-    device = torch.device(place.kind)
-    if place.kind == "cuda":
+    first_device = devices.find(options.device)[0]
+    _restart_with(first_device.environment())
+    torch.set_num_threads(1)  # as in a run, which gets cores, not threads
+    device = torch.device(first_device.kind)
+    if first_device.kind == "cuda":
         devices.compute_deterministically()
     run, corpus = prepared(options)
-    precision = devices.resolve(options.precision, place)
+    precision = devices.resolve(options.precision, first_device)
     torch.manual_seed(1)
     model = assemble(run.model, corpus.tokenizers.vocabulary, PAD).to(device).train()
     optimizer = make_optimizer(run, model)
     set_lr(optimizer, LEARNING_RATE)
     step_config = StepConfig.of(run.training, precision)
-    actual = Batches(corpus.train, run.training.batch_tokens, PAD)
-    rows = actual.epoch(seed=1, epoch=0)[: options.steps]
-    batches = [actual.make(of_batch).to(device) for of_batch in rows]
-    engine = make_engine(resolve("auto", place.kind), model, step_config, optimizer)
+    of_epoch = Batches(corpus.train, run.training.batch_tokens, PAD, device)
+    batches = [of_epoch.make(rows) for rows in of_epoch.epoch(seed=1, epoch=0)[: options.steps]]
+    engine = make_engine(resolve("auto", first_device.kind), model, step_config, optimizer)
     steps = measured(engine, batches, options.cores, options.repeats)
     n_parameters = sum(p.numel() for p in model.parameters())
-    n_bytes = 2 * steps.n_kept + 4 * 8 * n_parameters  # w, m, v: read, written; g: written, read
+    n_bytes = 2 * steps.n_saved + 4 * 8 * n_parameters  # w, m, v: read, written; g: written, read
     seconds, n_flops = steps.seconds, steps.n_flops
     torch.set_num_threads(options.cores)
     rate, bandwidth = matrix_rate(device, precision), copy_rate(device)
@@ -98,31 +97,31 @@ def main() -> int:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of steps.
+    """Measurements of steps.
 
     Attributes:
         seconds: per step.
         n_flops: of a step.
-        n_kept: bytes that the forward pass of a step keeps for the backward pass.
+        n_saved: bytes that the forward pass of a step saves for the backward pass.
         top: the operations that take most of the time.
     """
 
     seconds: float
     n_flops: float
-    n_kept: float
+    n_saved: float
     top: list[dict[str, Any]]
 
 
 def measured(engine: Engine, batches: list[Batch], n_cores: int, n_rounds: int) -> Measured:
-    """Measure steps; the engine makes no more of them."""
+    """Measure steps, and close the engine."""
     with closing(engine):
         engine.cores = n_cores
         seconds = per_step(engine, batches, n_rounds)
         engine.cores = 1
         top = operations(engine, batches)
     # Not before: eager steps free the gradients that captured graphs write to
-    n_flops, n_kept = work(Eager(engine.model, engine.step_config, engine.optimizer), batches)
-    return Measured(seconds, n_flops, n_kept, top)
+    n_flops, n_saved = work(Eager(engine.model, engine.step_config, engine.optimizer), batches)
+    return Measured(seconds, n_flops, n_saved, top)
 
 
 def per_step(engine: Engine, batches: list[Batch], n_rounds: int) -> float:
@@ -132,22 +131,23 @@ def per_step(engine: Engine, batches: list[Batch], n_rounds: int) -> float:
         for batch in batches:
             engine.step([batch])
 
+    device = batches[0].src.device
     for _ in range(2):
         of_round()
-    return statistics.median(_timed(of_round) for _ in range(n_rounds)) / len(batches)
+    return statistics.median(timed(of_round, device) for _ in range(n_rounds)) / len(batches)
 
 
 def work(engine: Engine, batches: list[Batch]) -> tuple[float, float]:
-    """Return the FLOPs of a step, and the bytes that its forward pass keeps for the backward."""
+    """Return the FLOPs of a step, and the bytes that its forward pass saves for the backward."""
     n_bytes = 0
 
-    def note(x: Tensor) -> Tensor:
+    def count(x: Tensor) -> Tensor:
         nonlocal n_bytes
         n_bytes += 0 if isinstance(x, torch.nn.Parameter) else x.nelement() * x.element_size()
         return x
 
     counter = FlopCounterMode(display=False)
-    with counter, torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+    with counter, torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
         for batch in batches:
             engine.step([batch])
     return counter.get_total_flops() / len(batches), n_bytes / len(batches)
@@ -157,14 +157,14 @@ def matrix_rate(device: torch.device, precision: str) -> float:
     """Return the FLOPs per second of a product of two large square matrices."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     a, b = (torch.randn(SIDE, SIDE, device=device, dtype=dtype) for _ in range(2))
-    return 2 * SIDE**3 / _fastest(lambda: a @ b)
+    return 2 * SIDE**3 / _fastest(lambda: a @ b, device)
 
 
 def copy_rate(device: torch.device) -> float:
     """Return the bytes per second, read and written, of a large copy."""
-    source = torch.zeros(COPIED, dtype=torch.uint8, device=device)
+    source = torch.zeros(N_COPIED, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    return 2 * COPIED / _fastest(lambda: target.copy_(source))
+    return 2 * N_COPIED / _fastest(lambda: target.copy_(source), device)
 
 
 def operations(engine: Engine, batches: list[Batch]) -> list[dict[str, Any]]:
@@ -181,7 +181,7 @@ def _longest(events: Iterable[Any], n_steps: int, *, is_cuda: bool) -> list[dict
     """Return the operations that take most of the time; none if no kernel could be observed.
 
     On CUDA the time of a kernel is counted twice, by itself and with the operation that has
-    launched it, so that kernels alone are looked at.
+    launched it, so that only kernels are returned.
     """
 
     def own(event: Any) -> float:
@@ -199,26 +199,13 @@ def _longest(events: Iterable[Any], n_steps: int, *, is_cuda: bool) -> list[dict
     ]
 
 
-def _fastest(work: Callable[[], object]) -> float:
+def _fastest(work: Callable[[], object], device: torch.device) -> float:
     work()
-    return min(_timed(work) for _ in range(5))
+    return min(timed(work, device) for _ in range(5))
 
 
-def _timed(work: Callable[[], object]) -> float:
-    _wait()
-    began = time.perf_counter()
-    work()
-    _wait()
-    return time.perf_counter() - began
-
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def _be_like_a_run(environment: dict[str, str]) -> None:
-    """Begin again with what a run finds in its environment, unless it is there."""
+def _restart_with(environment: dict[str, str]) -> None:
+    """Restart the process with the environment of a run, unless it has that already."""
     if any(os.environ.get(name) != value for name, value in environment.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **environment})
 

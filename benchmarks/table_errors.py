@@ -1,4 +1,4 @@
-"""How often a table is wrong: false differences, intervals that miss, differences that go unseen.
+"""How often is a table wrong: false differences, intervals that miss, differences not found?
 
 Run it:  python benchmarks/table_errors.py [--n 100000] [--output FILE]
          python benchmarks/table_errors.py --slack --n 200000    the constants of `spreads.slack`
@@ -71,10 +71,10 @@ SHAPES: dict[str, Draw] = {  # each of mean 0 and standard deviation 1
 
 @dataclass(frozen=True)
 class Setting:
-    """What tables are drawn.
+    """The distribution of tables.
 
     Attributes:
-        name: what is special about them.
+        name: for the printed table.
         variants: rows beside the baseline.
         seeds: of each row.
         shape: of the errors, one of `SHAPES`.
@@ -128,7 +128,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Rates:
-    """What came of the simulations of one setting.
+    """The results of the simulations of one setting.
 
     Attributes:
         wrong: share of tables in which some simultaneous interval leaves out the true difference.
@@ -192,7 +192,7 @@ def _print_slack(n: int) -> int:
 
 
 def slack(variants: int, seeds: int, n: int) -> float:
-    """Return at which power of the level the constants make 5% of ``n`` equal tables wrong."""
+    """Return the power of the level at which the constants make 5% of ``n`` equal tables wrong."""
     rng = np.random.default_rng([variants, seeds])
     setting = Setting("equal spreads", variants, seeds)
     model = two_way(np.ones((variants + 1, seeds), dtype=bool))
@@ -202,8 +202,8 @@ def slack(variants: int, seeds: int, n: int) -> float:
         fit = spreads.errors(model, values)
         statistics = np.abs(model.differences(values)) / fit.standard
         least.append(special.stdtr(fit.df, -statistics).min(axis=1))
-    rarely = np.quantile(np.concatenate(least), MOST_EQUAL)
-    covered = coverage(-special.stdtrit(model.df, rarely), [math.sqrt(0.5)] * variants, model.df)
+    tail = np.quantile(np.concatenate(least), MOST_EQUAL)
+    covered = coverage(-special.stdtrit(model.df, tail), [math.sqrt(0.5)] * variants, model.df)
     return math.log(covered) / math.log(1 - MOST_EQUAL)
 
 
@@ -254,46 +254,46 @@ def judge(values: Floats) -> Judged:
     """Return the intervals of tables (n, R, S), as `compare` makes them of each."""
     judged = Judged.empty(len(values), values.shape[1] - 1)
     has_diverged = np.asarray(np.isposinf(values).any(axis=2))  # (n, R)
-    is_whole = ~np.asarray(np.isnan(values).any(axis=(1, 2)))
-    n_kept = np.where(has_diverged[:, 0] | ~is_whole, 0, (~has_diverged).sum(axis=1))
+    is_complete = ~np.asarray(np.isnan(values).any(axis=(1, 2)))
+    n_kept = np.where(has_diverged[:, 0] | ~is_complete, 0, (~has_diverged).sum(axis=1))
     for n_rows in np.unique(n_kept[n_kept > 1]):
         at = np.flatnonzero(n_kept == n_rows)
         rows = np.argsort(has_diverged[at], axis=1, kind="stable")[:, :n_rows]
-        of_kept = _whole(np.take_along_axis(values[at], rows[:, :, None], axis=1))
+        of_kept = _judge_complete(np.take_along_axis(values[at], rows[:, :, None], axis=1))
         for ours, theirs in zip(_arrays(judged), _arrays(of_kept), strict=True):
             ours[at[:, None], rows[:, 1:] - 1] = theirs
-    for table in np.flatnonzero(~is_whole):
-        for ours, theirs in zip(_arrays(judged), _arrays(_one(values[table])), strict=True):
+    for table in np.flatnonzero(~is_complete):
+        for ours, theirs in zip(_arrays(judged), _arrays(_judge_one(values[table])), strict=True):
             ours[table] = theirs[0]
     return judged
 
 
-def _whole(values: Floats) -> Judged:
+def _judge_complete(values: Floats) -> Judged:
     """Judge tables without missing runs, all at once but for those with a row that departs."""
     model = two_way(np.ones(values.shape[1:], dtype=bool))
     ratios, df = model.departures(values)
     rest = np.maximum(model.df - df, 1)
-    chances = stats.f.sf(np.nan_to_num(ratios), df, rest)
-    departs = len(chances[0]) * chances.min(axis=1) < DEPARTURE_LEVEL
+    p_values = stats.f.sf(np.nan_to_num(ratios), df, rest)
+    departs = len(p_values[0]) * p_values.min(axis=1) < DEPARTURE_LEVEL
     k = values.shape[1] - 1
     fit = spreads.errors(model, values)
     family = Family((math.sqrt(0.5),) * k, model.df, slack=spreads.slack(k, model.df))
     critical = family.critical
     assert critical is not None, "there are degrees of freedom"
-    rarely = special.stdtr(model.df, -critical)  # one-sided, as in `Family.critical_separate`
+    tail = special.stdtr(model.df, -critical)  # one-sided, as in `Family.critical_separate`
     judged = Judged(
         model.differences(values),
-        fit.standard * -special.stdtrit(fit.df, rarely),
+        fit.standard * -special.stdtrit(fit.df, tail),
         fit.standard * -special.stdtrit(fit.df, 0.025),
         fit.are_wider.copy(),
     )
     for at in np.flatnonzero(departs):
-        for ours, theirs in zip(_arrays(judged), _arrays(_one(values[at])), strict=True):
+        for ours, theirs in zip(_arrays(judged), _arrays(_judge_one(values[at])), strict=True):
             ours[at] = theirs[0]
     return judged
 
 
-def _one(values: Floats) -> Judged:
+def _judge_one(values: Floats) -> Judged:
     """Judge one table (R, S), NaN where a run is missing."""
     rows = {
         str(row): {seed: value for seed, value in enumerate(of_row) if not math.isnan(value)}
@@ -335,7 +335,7 @@ def _printed(rates: Rates) -> Rates:
 
 
 def _power(setting: Setting, n: int) -> dict[str, float]:
-    """Return how often the row that differs is found, by the table and by paired t with Holm."""
+    """Return the power for the row that differs, of the table and of paired t tests with Holm."""
     rng = np.random.default_rng([setting.variants, setting.seeds])
     n_significant = n_holm = 0
     for start in range(0, n, _CHUNK):
@@ -364,7 +364,7 @@ def _holm(values: Floats) -> NDArray[np.bool_]:
 
 
 def _coverage(n_seeds: int, shared: float, n: int) -> dict[str, float]:
-    """Return how often intervals for new seeds and sentences hold what they should.
+    """Return how often intervals for new seeds and sentences cover the difference.
 
     A difference has a standard deviation over seeds of 2 BLEU, 1.6 of which is the draw of the
     sentences, as measured in results/pe; ``shared`` of this is the same for all seeds.

@@ -16,23 +16,22 @@ Side by side on one machine, in target tokens per second, padding not counted:
 
 All get the same batches, which are the first of an epoch of ours, tokenised and padded before the
 clock starts; the same sizes, dropout, label smoothing, clipping, and Adam at the same constant rate
-(as AdamW without decay where there is no other). Everything after that is their own: masks, moving
-to the device, logging. So much for models and loops. With ``--own-batches`` all get the same
-tokenised pairs and make batches of as many tokens in the way that their users get them, in another
-order in each round: ours, JoeyNMT, OpenNMT-py and fairseq; a loop by hand has no way of its own,
-and ``Seq2SeqTrainer`` counts sentences.
+(AdamW without decay where there is no Adam). Everything after that is their own: masks, moving to
+the device, logging. This compares models and loops. With ``--own-batches`` all get the same
+tokenised pairs and make batches of as many tokens in their own way, in another order in each round:
+ours, JoeyNMT, OpenNMT-py and fairseq; a loop by hand has no way of its own, and ``Seq2SeqTrainer``
+counts sentences.
 
-With ``--side-by-side`` each is also run as experiments are that have more runs than the machine has
-cores, and as `ablate run` makes them: one run per thread, all at the same time, their tokens added
-up.
+With ``--side-by-side`` each is also run as `ablate run` does it for experiments that have more runs
+than the machine has cores: one run per thread, all at the same time, their tokens added up.
 
-Each runs in fp32, as it comes; where ``auto`` means bf16 also in bf16, if it can (autocast). What
-cannot be made the same is told in the docstring of each program in `peers`. A round is a number of
-steps, after some that warm up: as many, unless ``--warm-up`` says otherwise. On CUDA they are twice
-as many, and two epochs with ``--own-batches``, since ours captures a shape of a batch when it comes
-for the second time; the share of the rounds that captures took nevertheless is written down. Each
-peer has a virtual environment of its own, made on first use with pip. Ends with 1 if a contender
-fails.
+Each runs in fp32, by default; where ``auto`` means bf16 also in bf16, if it can (autocast). The
+docstring of each program in `peers` names the differences that remain. A round is a number of
+steps, after as many steps of warm-up, unless ``--warm-up`` gives another number. On CUDA the
+warm-up has twice as many, and two epochs with ``--own-batches``, since ours captures a shape of a
+batch when it occurs for the second time; the record has the share of the rounds that captures took
+nevertheless. Each peer has a virtual environment of its own, made on first use with pip. Ends with
+1 if a contender fails.
 """
 
 from __future__ import annotations
@@ -78,12 +77,12 @@ RATES = "target_tokens_per_second"
 
 
 def main() -> int:
-    """Run the contenders in turns, print and write what came of it; return the exit status."""
+    """Run the contenders in turns, print and write the results; return the exit status."""
     parser = option_parser(__doc__, "training_speed.json", [c.name for c in PROGRAMS])
     parser.add_argument("--steps", type=int, default=20, help="of a round, one batch each")
     parser.add_argument("--warm-up", type=int, help="steps before the first round")
     parser.add_argument(
-        "--own-batches", action="store_true", help="everybody's own, of the same pairs"
+        "--own-batches", action="store_true", help="each program's own, of the same pairs"
     )
     parser.add_argument(
         "--side-by-side", action="store_true", help="also one run per thread, at the same time"
@@ -132,7 +131,7 @@ def default_warm_up(options: argparse.Namespace, n_per_epoch: int) -> int:
 
     Args:
         options: of the command.
-        n_per_epoch: batches of an epoch, if they are everybody's own.
+        n_per_epoch: batches of an epoch, for ``--own-batches``.
     """
     n_steps: int = options.steps
     if options.device == "cpu":
@@ -141,7 +140,7 @@ def default_warm_up(options: argparse.Namespace, n_per_epoch: int) -> int:
 
 
 def measure(entry: Entry, n_steps: int) -> None:
-    """Put rates into the rounds, and into the facts how full the batches were."""
+    """Put rates into the rounds, and tokens, padding and captures into the facts."""
     for of_round in entry.rounds:
         of_round[RATES] = of_round["n_tokens"] / of_round["seconds"]
     if entry.rounds:
@@ -156,12 +155,11 @@ def measure(entry: Entry, n_steps: int) -> None:
 
 
 def in_precisions(programs: list[Contender], device: str) -> list[Contender]:
-    """Return the programs in fp32, and in bf16 too if that is what ``auto`` means here.
+    """Return the programs in fp32, and in bf16 too if ``auto`` means that on the device.
 
-    What we run by default is called `OURS`.
+    Ours in the default precision is called `OURS`.
     """
-    place = devices.find(device)[0]
-    default = devices.resolve("auto", place)
+    default = devices.resolve("auto", devices.find(device)[0])
     both = []
     for precision in dict.fromkeys((default, "fp32")):
         for program in programs:
@@ -173,7 +171,7 @@ def in_precisions(programs: list[Contender], device: str) -> list[Contender]:
 
 
 def one_per_thread(contender: Contender, n_threads: int) -> Contender:
-    """Return the same contender as so many runs at the same time."""
+    """Return the contender with ``n_threads`` runs at the same time."""
     what = f"{contender.what}, {n_threads} runs at a time"
     return replace(contender, name=f"{contender.name}_x{n_threads}", what=what, n_runs=n_threads)
 
@@ -190,7 +188,7 @@ def some_batches(batches: Batches, n: int) -> list[Batch]:
 
 
 def of_batches(batches: list[Batch]) -> Arrays:
-    """Return what contenders read that train on ``batches``."""
+    """Return the arrays of contenders that train on ``batches``."""
     return {
         f"{name}_{i}": getattr(batch, name).numpy()
         for i, batch in enumerate(batches)
@@ -199,14 +197,14 @@ def of_batches(batches: list[Batch]) -> Arrays:
 
 
 def of_pairs(data: Encoded) -> Arrays:
-    """Return what contenders read that make their own batches."""
+    """Return the arrays of contenders that make their own batches."""
     sides = {"src": data.src, "tgt": data.tgt}
     ids = {f"{name}_ids": side.flat for name, side in sides.items()}
     return ids | {f"{name}_lengths": side.lengths for name, side in sides.items()}
 
 
 def training(run: RunSpec, options: argparse.Namespace) -> Training:
-    """Return how all of them train."""
+    """Return the training of all contenders."""
     settings, dropout = run.training, run.model.dropout
     assert dropout.embedding == dropout.residual, "the peers know one rate of dropout"
     assert settings.clip is not None, "the presets clip"

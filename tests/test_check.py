@@ -1,4 +1,4 @@
-"""``ablate check``: parts of plugins that break a contract are reported in words; and ``init``."""
+"""``ablate check``: broken contracts of plugins are reported in sentences; and ``ablate init``."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def ablate(*words: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_broken_contract_is_reported_in_words(kind: str) -> None:
+def test_a_broken_contract_is_reported_in_a_sentence(kind: str) -> None:
     code, reason = BROKEN[kind]
     Path("mine.py").write_text(f"{HEAD}{code}\n", encoding="utf-8")
     status, out, _ = ablate("check", "mine.py")
@@ -130,7 +130,7 @@ def test_a_plan_says_the_same_at_the_line_of_the_experiment(kind: str) -> None:
     assert len(err.splitlines()) == 3
 
 
-def test_what_is_kept_is_listed_and_what_no_plugin_is() -> None:
+def test_kept_contracts_are_listed_and_a_missing_plugin_is_refused() -> None:
     Path("mine.py").write_text(f"{HEAD}{NORM}{FORWARD}2 * x\n", encoding="utf-8")
     status, out, _ = ablate("check", "mine.py")
     assert status == 0

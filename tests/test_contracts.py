@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ablate.contracts import Case, contracts_of, keep
+from ablate.contracts import Case, check_contract, contracts_of
 from ablate.registry import lookup, slots
 
 ALL = [(slot, name) for slot, table in slots().items() for name in table]
@@ -24,4 +24,4 @@ def test_a_part_keeps_its_contract(
     if (slot, name) not in cases:
         cases.clear()
         cases[slot, name] = Case(lookup(slot, name))
-    keep(cases[slot, name], contracts_of(slot)[contract])
+    check_contract(cases[slot, name], contracts_of(slot)[contract])

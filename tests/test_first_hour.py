@@ -1,4 +1,4 @@
-"""The first hour with a GPU: whatever a question does, the others are asked and all is kept."""
+"""The first hour with a GPU: if a question fails, the others are still answered and written."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_after_a_failure_or_a_crash_the_rest_goes_on_in_a_fresh_process(
 def test_an_item_that_hangs_is_killed(
     ask: Ask, tmp_path: Path, first_hour: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first_hour, "_FEWEST_S", 2.0)
+    monkeypatch.setattr(first_hour, "_MIN_ITEM_S", 2.0)
     monkeypatch.setattr(first_hour, "_HALF", 0.0)
     assert ask({"one": ["hang", "good"]}, "--minutes", "2") == 1
     items = _answer(tmp_path, "one")["items"]
@@ -255,7 +255,7 @@ def test_a_script_tells_what_it_does_and_ends_after_a_failure(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     module = script("script")
-    monkeypatch.setattr(module, "_be_like_a_run", lambda _: None)
+    monkeypatch.setattr(module, "_restart_with", lambda _: None)
     monkeypatch.setattr(module, "die_with_parent", lambda: None)
     words = ["x.py", "--device", "cpu", "--reduced", "--output", str(tmp_path), "--skip=a"]
     monkeypatch.setattr(sys, "argv", words)

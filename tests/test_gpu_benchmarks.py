@@ -60,7 +60,7 @@ def test_a_profile_frees_no_gradient_that_a_graph_writes_to(
         return []
 
     monkeypatch.setattr(profile, "operations", steps)
-    monkeypatch.setattr(profile, "_timed", lambda of_round: len(steps()) + 1)
+    monkeypatch.setattr(profile, "timed", lambda of_round, device: len(steps()) + 1)
     measured = profile.measured(engine, some, n_cores=1, n_rounds=3)
     assert len(set(n_captures)) == 1, "all captures were made before the clock ran"
     assert measured.n_flops > 0
@@ -104,7 +104,7 @@ def test_our_rounds_are_replays(own_batches: bool, machine: CudaMachine) -> None
         batches=lambda: [of_epoch.make(rows) for rows in of_epoch.epoch(1, 0)],
         pairs=lambda: tuple([list(ids) for ids in side] for side in (pairs().src, pairs().tgt)),
         ready=lambda *_: None,
-        say=rounds.append,
+        send=rounds.append,
         wait=wait,
         now=lambda: 0.0,
     )

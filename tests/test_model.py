@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ablate.contracts.options import Portrait, differ
+from ablate.contracts.options import Behaviour, differ
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import RefusedError, lookup
@@ -38,9 +38,9 @@ def model(request: pytest.FixtureRequest) -> Transformer:
 @pytest.mark.full
 def test_parts_of_one_slot_differ() -> None:
     for slot in MODEL_SLOTS:
-        portraits = {name: Portrait(fitted(slot, name)) for s, name in PARTS if s == slot}
-        for one, other in combinations(portraits, 2):
-            assert differ(portraits[one], portraits[other]), (one, other)
+        behaviours = {name: Behaviour(fitted(slot, name)) for s, name in PARTS if s == slot}
+        for one, other in combinations(behaviours, 2):
+            assert differ(behaviours[one], behaviours[other]), (one, other)
 
 
 @pytest.mark.parametrize("name", RATES)

@@ -16,7 +16,7 @@ import pytest
 
 from ablate.cli.app import app
 from ablate.config import RunSpec, identity
-from ablate.config.identity import outside
+from ablate.config.identity import plugins_of
 from ablate.registry import (
     Plugin,
     PluginError,
@@ -286,7 +286,7 @@ def test_the_content_counts_for_the_runs_that_use_it_and_for_no_other(
             load_plugin(mine)
             used = [spec_of("ramp"), spec_of("learned", decoder={"position": "ramp"})]
             names[content] = [name_of(run) for run in used]
-            assert [list(outside(run)) for run in used] == [
+            assert [list(plugins_of(run)) for run in used] == [
                 ["model.position"],
                 ["model.decoder.position"],
             ]

@@ -13,10 +13,10 @@ from typing import Literal
 
 from ablate.config.experiment import RunSpec
 from ablate.config.match import Match
-from ablate.config.merge import merge, merge_schema, nested, normalize
+from ablate.config.merge import merge, merge_schema, with_value
 from ablate.config.messages import MistakesError, validated
 from ablate.config.paths import with_file_paths
-from ablate.config.rows import BASELINE, label_of, labels_of
+from ablate.config.rows import point_name, with_row_name
 from ablate.config.runs import Experiment, Origin, Row, Tune
 from ablate.config.source import Mark, Mistake, Node
 from ablate.wording import no_such
@@ -29,7 +29,7 @@ class _Point:
     """Values for some paths, with the nodes that they come from."""
 
     values: dict[str, Node]
-    known: set[tuple[Mark, str]] = field(default_factory=set)  # mistakes that are reported
+    known: set[tuple[Mark, str]] = field(default_factory=set)  # mistakes reported before
 
     def applied(
         self, row: Row, origin: Origin, how: How, mistakes: list[Mistake]
@@ -37,13 +37,14 @@ class _Point:
         """Return a row with these values; None if that is invalid."""
         layer = replace(origin.tree, value={})
         for path, node in self.values.items():
-            layer = merge(layer, normalize(nested(path.split("."), node), _schema()), _schema())
-        tree = merge(origin.tree, layer, _schema())
-        spec, more = validated(RunSpec, with_file_paths(tree, _schema()), _schema())
+            layer = with_value(layer, path, node)
+        schema = merge_schema()
+        tree = merge(origin.tree, layer, schema)
+        spec, more = validated(RunSpec, with_file_paths(tree, schema), schema)
         for each in more:
             if (each.mark, each.reason) not in self.known:
                 self.known.add((each.mark, each.reason))
-                mistakes.append(_of_row(each, row.name))
+                mistakes.append(with_row_name(each, row.name))
         if spec is None:
             return None
         chosen = {path: node.as_written() for path, node in self.values.items()}
@@ -54,11 +55,10 @@ class _Point:
             chosen={**row.chosen, **dict.fromkeys(chosen, how)},
             pending=tuple(path for path in row.pending if path not in chosen),
         )
-        return result, replace(origin, tree=tree, layer=merge(origin.layer, layer, _schema()))
+        return result, replace(origin, tree=tree, layer=merge(origin.layer, layer, schema))
 
 
 _Result = tuple[Row, Origin]
-_schema = merge_schema
 
 
 def with_match(experiment: Experiment, values: Mapping[str, int | None]) -> Experiment:
@@ -77,8 +77,8 @@ def with_match(experiment: Experiment, values: Mapping[str, int | None]) -> Expe
     for row in experiment.rows:
         value = values.get(row.name)
         if value is None:
-            unknown = _open(row, [match.via])
-            results[row.name] = unknown if row.name in values else row, experiment.origins[row.name]
+            pending = _pending(row, [match.via]) if row.name in values else row
+            results[row.name] = pending, experiment.origins[row.name]
             continue
         via = node.find(["via"]) or node
         point = _Point({match.via: replace(via, value=value)})
@@ -91,8 +91,8 @@ def unmatched(experiment: Experiment, reasons: Mapping[str, str]) -> MistakesErr
     """Return an error that says of each row why it cannot be matched."""
     _, node = _match_of(experiment)
     via = node.find(["via"]) or node
-    mistakes = [Mistake(via.mark, "match.via", reason) for reason in reasons.values()]
-    return MistakesError([_of_row(each, row) for each, row in zip(mistakes, reasons, strict=True)])
+    mistakes = ((row, Mistake(via.mark, "match.via", reason)) for row, reason in reasons.items())
+    return MistakesError(with_row_name(mistake, row) for row, mistake in mistakes)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def tuning_of(experiment: Experiment) -> Tuning:
     names: dict[str, tuple[str, ...]] = {}
     points = list(_points(experiment.tune))
     for row in experiment.rows:
-        of_row = {}
+        of_row: dict[str, _Result] = {}
         for label, point in points:
             candidate = point.applied(row, experiment.origins[row.name], "tuned", mistakes)
             if candidate:
@@ -148,7 +148,8 @@ def with_tuning(
     for row in experiment.rows:
         winner = winners.get(row.name)
         if winner is None:
-            results[row.name] = _open(row, experiment.tune.axes), experiment.origins[row.name]
+            pending = _pending(row, experiment.tune.axes)
+            results[row.name] = pending, experiment.origins[row.name]
         else:
             best = replace(candidates[winner], name=row.name)
             results[row.name] = best, tuning.experiment.origins[winner]
@@ -156,7 +157,7 @@ def with_tuning(
 
 
 def mistakes_of_choices(experiment: Experiment) -> Iterator[Mistake]:
-    """Yield what is wrong about ``match`` and ``tune``, as far as no model need be built for it."""
+    """Yield the mistakes of ``match`` and ``tune`` that show without a model."""
     if experiment.match is not None:
         yield from _mistakes_of_match(experiment)
     if experiment.tune is not None:
@@ -175,12 +176,12 @@ def seeds_are_shared(seeds: list[int]) -> str:
 def _mistakes_of_match(experiment: Experiment) -> Iterator[Mistake]:
     match, node = _match_of(experiment)
     names = [row.name for row in experiment.rows[1:]]
-    for name in match.named():
+    for name in match.named_rows():
         if name not in names:
             yield Mistake(node.mark, "match", no_such("variant", name, names))
     for row in experiment.rows[1:]:
         if match.applies_to(row.name):
-            yield from _set_by(row, experiment, [match.via], "match")
+            yield from _mistakes_of_variant(row, experiment, [match.via], "match")
 
 
 def _mistakes_of_tune(experiment: Experiment, tune: Tune) -> Iterator[Mistake]:
@@ -194,7 +195,7 @@ def _mistakes_of_tune(experiment: Experiment, tune: Tune) -> Iterator[Mistake]:
     except MistakesError as error:
         yield from error.mistakes
     for row in experiment.rows[1:]:
-        yield from _set_by(row, experiment, list(tune.axes), "tune")
+        yield from _mistakes_of_variant(row, experiment, list(tune.axes), "tune")
     via = experiment.match.via if experiment.match else None
     if via in tune.axes:
         yield Mistake(tune.axes[via][0].mark, f"tune.{via}", "is what the rows are matched by")
@@ -203,25 +204,24 @@ def _mistakes_of_tune(experiment: Experiment, tune: Tune) -> Iterator[Mistake]:
         yield Mistake(node.mark, "tune", seeds_are_shared(shared))
 
 
-def _set_by(row: Row, experiment: Experiment, paths: list[str], section: str) -> Iterator[Mistake]:
-    """Yield that a variant sets itself what is to be chosen for it."""
+def _mistakes_of_variant(
+    row: Row, experiment: Experiment, paths: list[str], section: str
+) -> Iterator[Mistake]:
+    """Yield the mistakes of a variant that sets a value which a section chooses for it."""
     for path in paths:
         node = experiment.origins[row.name].layer.find(path.split("."))
         if node is not None:
             way_out = f"{row.name!r} in match.exclude" if section == "match" else "another path"
             reason = f"is what `{section}` chooses for every row; leave it out, or give {way_out}"
-            yield Mistake(node.key, path, f"{reason} (in the row {row.name!r})")
+            yield with_row_name(Mistake(node.key, path, reason), row.name)
 
 
 def _points(tune: Tune) -> Iterator[tuple[str, _Point]]:
     """Yield every point of the grid with its name, the last axis fastest."""
     known: set[tuple[Mark, str]] = set()
-    labels = labels_of(list(tune.axes))
+    paths = list(tune.axes)
     for nodes in product(*tune.axes.values()):
-        name = " ".join(
-            f"{label}={label_of(node)}" for label, node in zip(labels, nodes, strict=True)
-        )
-        yield name, _Point(dict(zip(tune.axes, nodes, strict=True)), known)
+        yield point_name(paths, nodes), _Point(dict(zip(paths, nodes, strict=True)), known)
 
 
 def _match_of(experiment: Experiment) -> tuple[Match, Node]:
@@ -238,12 +238,7 @@ def _with_rows(
     return replace(experiment, rows=rows, origins={name: at for name, (_, at) in results.items()})
 
 
-def _open(row: Row, paths: Iterable[str]) -> Row:
+def _pending(row: Row, paths: Iterable[str]) -> Row:
     """Return a row for which some values are still to be chosen."""
     changes = {**row.changes, **dict.fromkeys(paths)}
     return replace(row, changes=changes, pending=(*row.pending, *paths))
-
-
-def _of_row(mistake: Mistake, row: str) -> Mistake:
-    where = "" if row == BASELINE else f" (in the row {row!r})"
-    return replace(mistake, reason=f"{mistake.reason}{where}")

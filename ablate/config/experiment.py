@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, core_schema
 
-from ablate.config.inheritance import SIDES, Steps, ways
+from ablate.config.inheritance import SIDES, Steps, paths_in_model
 from ablate.parts.dims import Dims, Dropout, Side
 from ablate.registry import AddedOption, Choice, FilePaths, Frozen, lookup
 
@@ -53,7 +53,7 @@ class PartField:
         Raises:
             ValueError: if there is no such part, or its options are wrong.
         """
-        choice = normalize(value)
+        choice = as_mapping(value)
         if not isinstance(choice, Mapping):
             raise PydanticCustomError("choice_type", "needs a name or a mapping with a name")
         options = {key: tupled(option) for key, option in choice.items() if key != "name"}
@@ -69,7 +69,7 @@ class PartField:
 
 @dataclass(frozen=True)
 class PerSide:
-    """Marks a field in which one number is that of both stacks."""
+    """Marks a field in which one number stands for both stacks."""
 
 
 class OneOf(Frozen):
@@ -215,7 +215,7 @@ class ModelSpec(StackChoices):
         n_layers = layers if isinstance(layers, int) else getattr(layers, side)
         choices: dict[str, Any] = {}
         for key in keys:
-            values = (_follow(own, path) for path in ways(side, key))
+            values = (_follow(own, path) for path in paths_in_model(side, key))
             choices[key] = next(value for value in values if value is not None)
         return StackSpec.model_construct(n_layers=n_layers, **choices)  # validated as our fields
 
@@ -326,7 +326,7 @@ class RunSpec(Frozen):
         return _complete(data, "corpus", "tokenizer", "model", "training", "decoding")
 
 
-def normalize(value: object) -> object:
+def as_mapping(value: object) -> object:
     """Return a choice as a mapping; any other value as it is."""
     if isinstance(value, Choice):
         return {"name": value.name, **value.options}
@@ -361,7 +361,7 @@ def _with_inherited_options(data: object) -> object:
 
 def _with_options(model: Mapping[str, Any], side: Side, key: str) -> object:
     info = DecoderDifference.model_fields.get(key)
-    paths = ways(side, key)
+    paths = paths_in_model(side, key)
     value: object = None
     for path in reversed(paths):
         own = _follow(model, path)
@@ -379,7 +379,7 @@ def _follow(node: Any, path: Steps) -> Any:
 
 def _merge_choice(slot: PartField | None, shared: object, own: object) -> object:
     """Return ``own`` with the options of ``shared`` that it leaves out, if the part is the same."""
-    shared, own = normalize(shared), normalize(own)
+    shared, own = as_mapping(shared), as_mapping(own)
     if not (isinstance(shared, Mapping) and isinstance(own, Mapping)):
         return own
     name = shared.get("name", slot.default if slot else None)

@@ -69,7 +69,7 @@ def _layers(path: Path, at: Mark, above: tuple[Path, ...], mistakes: list[Mistak
     try:
         real, content = path.resolve(), path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
-        raise UnreadableError(Mistake(at, key, _why(path, error))) from error
+        raise UnreadableError(Mistake(at, key, _read_error(path, error))) from error
     if real in above:
         circle = " -> ".join(p.name for p in (*above[above.index(real) :], real))
         raise UnreadableError(Mistake(at, "extends", f"forms a circle: {circle}"))
@@ -107,7 +107,7 @@ def _root(source: Source, mistakes: list[Mistake]) -> Node:
     return root
 
 
-def _why(path: Path, error: OSError | ValueError) -> str:
+def _read_error(path: Path, error: OSError | ValueError) -> str:
     if isinstance(error, ValueError):
         return f"{str(path)!r} cannot be the path of a file: {error}"
     label = _label(path)
@@ -126,16 +126,16 @@ def _why(path: Path, error: OSError | ValueError) -> str:
 
 
 def _file_names(node: Node | None, mistakes: list[Mistake]) -> list[Node]:
-    """Return the items of ``extends`` or ``plugins``, or nothing if they are no paths."""
+    """Return the items of ``extends`` or ``plugins``; none if one of them is no path."""
     if node is None:
         return []
     items = node.elements if isinstance(node.value, list) else [node]
-    wrong = [item for item in items if not (isinstance(item.value, str) and item.value)]
+    malformed = [item for item in items if not (isinstance(item.value, str) and item.value)]
     if not items:
-        wrong = [node]
+        malformed = [node]
     reason = "needs the path of a file, or a list of them"
-    mistakes += [Mistake(item.mark, node.path, reason) for item in wrong]
-    return [] if wrong else items
+    mistakes += [Mistake(item.mark, node.path, reason) for item in malformed]
+    return [] if malformed else items
 
 
 def _load_plugins(node: Node, mistakes: list[Mistake]) -> None:
@@ -147,7 +147,7 @@ def _load_plugins(node: Node, mistakes: list[Mistake]) -> None:
 
 
 def override(text: str, mistakes: list[Mistake]) -> list[Node]:
-    """Return the layer of one ``PATH=VALUE``, or nothing if it is malformed."""
+    """Return the layer of one ``PATH=VALUE``, in a list; none if it is malformed."""
     source = Source("--set", tuple(text.split("\n")))
     start = Mark(source, 1, 1)
     path, equals, _ = text.partition("=")
@@ -198,7 +198,7 @@ def _unknown_at_the_top(key: str, known: Sequence[str]) -> str:
 
 
 def _section(node: Node, kind: str, mistakes: list[Mistake]) -> dict[str, Node]:
-    """Return a section of rows under its name, or nothing if it has none."""
+    """Return a section of rows under its name; empty if it makes no row."""
     needs = {
         "variants": "a mapping from names of rows to changes",
         "grid": "a mapping from paths to lists of values",
@@ -220,7 +220,7 @@ def _section(node: Node, kind: str, mistakes: list[Mistake]) -> dict[str, Node]:
 
 
 def _tune(node: Node, mistakes: list[Mistake]) -> dict[str, Node]:
-    """Return a section of values to choose from under its name, or nothing if it has none."""
+    """Return the section ``tune`` under its name; empty if it is malformed."""
     if not isinstance(node.value, dict) or not node.value:
         mistakes.append(Mistake(node.mark, node.path, "needs a mapping from paths to lists"))
         return {}

@@ -1,4 +1,4 @@
-"""What names a run: the hash of everything that determines its numbers, and of nothing else."""
+"""The name of a run: the hash of everything that determines its numbers, and of nothing else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def identity(
     Args:
         run: the spec, with its seed.
         corpus_fingerprint: of the content.
-        precision: what ``auto`` has come to on this device.
+        precision: of training on this device, ``auto`` resolved.
         random_draws: as `ablate.training.engines.random_draws` returns it.
 
     Raises:
@@ -45,17 +45,17 @@ def identity(
     spec["training"]["precision"] = precision
     if run.training.teacher is not None:
         spec["training"]["teacher"] = content_of(run.training.teacher)
-    known = {
+    determinants = {
         "spec": spec,
         "corpus": corpus_fingerprint,
         "versions": {path: entry.version for path, entry in _parts(run)},
     }
     if random_draws != WHOLE_BATCH:
-        known["random_draws"] = random_draws
-    plugins = outside(run)
+        determinants["random_draws"] = random_draws
+    plugins = plugins_of(run)
     if plugins:  # a run without any has the name that it had before there were plugins
-        known["plugins"] = {path: plugin.identity for path, plugin in plugins.items()}
-    text = json.dumps(known, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        determinants["plugins"] = {path: plugin.identity for path, plugin in plugins.items()}
+    text = json.dumps(determinants, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return sha256_of_text(text)[:16]
 
 
@@ -80,12 +80,12 @@ def content_of(path: str) -> str:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def outside(run: RunSpec) -> dict[str, Plugin]:
+def plugins_of(run: RunSpec) -> dict[str, Plugin]:
     """Return the plugin of every part that comes from one, by the path of its choice."""
-    return {path: entry.origin for path, entry in parts_outside(run).items() if entry.origin}
+    return {path: entry.origin for path, entry in plugin_parts(run).items() if entry.origin}
 
 
-def parts_outside(run: RunSpec) -> dict[str, Entry]:
+def plugin_parts(run: RunSpec) -> dict[str, Entry]:
     """Return every part that comes from a plugin, by the path of its choice."""
     return {path: entry for path, entry in _parts(run) if entry.origin}
 
@@ -102,7 +102,7 @@ def _leave_out_neutral(model: BaseModel, dumped: dict[str, Any]) -> None:
 
 
 def _leave_out(choice: dict[str, Any], entry: Entry) -> None:
-    """Remove from a part's options those that do not tell its runs apart."""
+    """Remove the options of a part that do not enter the identity of a run."""
     for option in entry.fingerprinted:
         del choice[option]
     for option, neutral in entry.neutral_values.items():

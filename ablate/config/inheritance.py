@@ -1,4 +1,4 @@
-"""What a stack takes over from elsewhere where it has no choice of its own."""
+"""The paths from which a stack inherits the choices that it does not make itself."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def inherited(path: Steps) -> Iterator[tuple[str | int, ...]]:
 
 
 @functools.cache
-def ways(side: Side, key: str) -> tuple[Steps, ...]:
-    """Return where a model says what one stack has: paths from it, its own first."""
+def paths_in_model(side: Side, key: str) -> tuple[Steps, ...]:
+    """Return the paths, from the model on, of a stack's choice and of those that it inherits."""
     return tuple(path[1:] for path in inherited(("model", side, key)))
 
 
 def value_at(spec: Mapping[str, Any], path: str) -> Any:
-    """Return what a run has at a dotted path, inherited or its own; None if there is nothing.
+    """Return a run's value at a dotted path, its own or inherited; None if there is none.
 
     Args:
         spec: of the run, dumped whole.
         path: as ``model.decoder.feed_forward.d_ff``.
     """
-    values = (_walk(spec, way) for way in inherited(path.split(".")))
+    values = (_walk(spec, steps) for steps in inherited(path.split(".")))
     return next((value for value in values if value is not None), None)
 
 

@@ -11,9 +11,9 @@ expected such strings are valid.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import combinations
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
@@ -44,8 +44,8 @@ def schema() -> Schema:
         **_object(
             {
                 "question": {"type": "string", "description": "answered by the table"},
-                "extends": {"description": _EXTENDS, **_PATHS},
-                "plugins": {"description": _PLUGINS, **_PATHS},
+                "extends": {"description": _EXTENDS, **_FILE_PATHS},
+                "plugins": {"description": _PLUGINS, **_FILE_PATHS},
                 **{key: _of_field(info) for key, info in run.items() if key != "seed"},
                 "seeds": _seeds(),
                 "negligible": _of_model(Negligible),
@@ -68,7 +68,10 @@ def schema() -> Schema:
                 },
             }
         ),
-        "$defs": {"change": change, **_definitions()},
+        "$defs": {
+            "change": change,
+            **{slot: _of_slot(slot, parts) for slot, parts in slots().items()},
+        },
     }
 
 
@@ -77,7 +80,7 @@ _CHANGE = "the change of a row: dotted paths to values; several of them are one 
 _EXTENDS = "files to build on, relative to this one; the right one wins over the left"
 _PLUGINS = "Python files that register parts, relative to this one"
 _NUMBER_AS_STRING = r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$"
-_PATHS: Schema = {
+_FILE_PATHS: Schema = {
     "anyOf": [
         {"type": "string", "minLength": 1},
         {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
@@ -113,9 +116,8 @@ def _match() -> Schema:
     match = _of_model(Match)
     properties = match["properties"]
     share = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
-    kinds = [share, {"type": "string", "pattern": r"^[^\s%]+\s*%$"}]
-    kinds.append({"type": "string", "pattern": _NUMBER_AS_STRING})
-    properties["tolerance"] = {**properties["tolerance"], "anyOf": kinds}
+    texts = [{"type": "string", "pattern": p} for p in (r"^[^\s%]+\s*%$", _NUMBER_AS_STRING)]
+    properties["tolerance"] = {**properties["tolerance"], "anyOf": [share, *texts]}
     properties["tolerance"].pop("type", None)
     return {**match, "required": ["on", "via"]}
 
@@ -126,10 +128,6 @@ def _tune(axes: Schema) -> Schema:
     return {**_object({**axes, "seeds": seeds}), "minProperties": 1, "description": about}
 
 
-def _definitions() -> Schema:
-    return {name: _of_slot(name, parts) for name, parts in slots().items()}
-
-
 def _of_slot(slot: str, parts: dict[str, Entry]) -> Schema:
     """Return the choice of a part: its name, or its name and options, or options alone.
 
@@ -138,7 +136,12 @@ def _of_slot(slot: str, parts: dict[str, Entry]) -> Schema:
     names = sorted(parts)
     by_name = [
         {
-            **_object({"name": {"const": name}, **_options(entry)}),
+            **_object(
+                {
+                    "name": {"const": name},
+                    **_described(entry.options, entry.cls),
+                }
+            ),
             "required": ["name"],
             "description": _summary(entry.cls),
         }
@@ -150,14 +153,12 @@ def _of_slot(slot: str, parts: dict[str, Entry]) -> Schema:
     }
 
 
-def _options(entry: Entry) -> Schema:
-    return _described(entry.options.model_fields, entry.option_docs)
-
-
-def _described(fields: Mapping[str, FieldInfo], meanings: Mapping[str, str]) -> Schema:
+def _described(model: type[BaseModel], documented: type) -> Schema:
+    """Return the schemas of a model's fields, with their lines in the docstring of a class."""
+    docs = argument_docs(documented)
     return {
-        key: {**_of_field(info), **({"description": meanings[key]} if key in meanings else {})}
-        for key, info in fields.items()
+        key: {**_of_field(info), **({"description": docs[key]} if key in docs else {})}
+        for key, info in model.model_fields.items()
     }
 
 
@@ -177,20 +178,15 @@ def _of_field(info: FieldInfo) -> Schema:
     slot = slot_of(info)
     if slot:
         return {"$ref": f"#/$defs/{slot.name}"}
-    if any(isinstance(mark, PerSide) for mark in info.metadata):
+    if PerSide() in info.metadata:
         return {"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, _of_model(Layers)]}
     model = model_of(info)
     if model:
         return _of_model(model)
-    plain = _with_strings(TypeAdapter(_annotated(info)).json_schema())
+    plain = _with_strings(TypeAdapter(info.rebuild_annotation()).json_schema())
     if not info.is_required():
         plain["default"] = TypeAdapter(Any).dump_python(info.default, mode="json")
     return plain
-
-
-def _annotated(info: FieldInfo) -> Any:
-    """Return a field's type with its limits, as it was written."""
-    return Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
 
 
 def _with_strings(schema: Any) -> Any:
@@ -205,7 +201,7 @@ def _with_strings(schema: Any) -> Any:
 
 
 def _of_model(model: type[BaseModel]) -> Schema:
-    properties = _described(model.model_fields, argument_docs(model))
+    properties = _described(model, model)
     alternatives = model.alternatives if issubclass(model, OneOf) else ()
     for key in alternatives:
         properties[key] = _without_null(properties[key])
@@ -231,7 +227,7 @@ def _paths(fields: dict[str, FieldInfo], above: str = "") -> Iterator[tuple[str,
             yield f"{path}.name", {"enum": sorted(slots()[slot.name])}
             for option, value in _options_of_any(slots()[slot.name]).items():
                 yield f"{path}.{option}", value
-        elif any(isinstance(mark, PerSide) for mark in info.metadata):
+        elif PerSide() in info.metadata:
             yield from _paths(Layers.model_fields, f"{path}.")
         elif model:
             yield from _paths(model.model_fields, f"{path}.")

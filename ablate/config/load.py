@@ -27,29 +27,29 @@ from ablate.registry import Choice, Frozen
 from ablate.wording import no_such
 
 
-def _a_list(data: object) -> object:
+def _refuse_number(data: object) -> object:
     if isinstance(data, int):
         raise ValueError("needs a list of seeds, as in [1, 2, 3]")
     return data
 
 
 def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
-    twice = next((seed for seed in seeds if seeds.count(seed) > 1), None)
-    if twice is not None:
-        raise ValueError(f"the seed {twice} is given twice; remove one")
+    repeated = next((seed for seed in seeds if seeds.count(seed) > 1), None)
+    if repeated is not None:
+        raise ValueError(f"the seed {repeated} is given twice; remove one")
     return seeds
 
 
 Seeds = Annotated[
     tuple[NonNegativeInt, ...],
     Field(min_length=1),
-    BeforeValidator(_a_list),
+    BeforeValidator(_refuse_number),
     AfterValidator(_distinct),
 ]
 
 
 class TuneSeeds(Frozen):
-    """What tuning has beside its grid.
+    """The keys of ``tune`` that are no paths.
 
     Attributes:
         seeds: of the tuning runs; they must not be seeds of the table.
@@ -58,16 +58,16 @@ class TuneSeeds(Frozen):
     seeds: Seeds = (1001,)
 
 
-def _one_or_many(data: object) -> object:
+def _as_sequence(data: object) -> object:
     return data if isinstance(data, list | tuple) else (data,)
 
 
 MetricChoice = Annotated[Choice, PartField("metric", "bleu")]
-Metrics = Annotated[tuple[MetricChoice, ...], BeforeValidator(_one_or_many)]
+Metrics = Annotated[tuple[MetricChoice, ...], BeforeValidator(_as_sequence)]
 
 
 class Header(Frozen):
-    """An experiment beside its rows."""
+    """The keys of an experiment that are not those of a run."""
 
     question: str = ""
     seeds: Seeds = (1, 2, 3)
@@ -96,8 +96,8 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         raise MistakesError([*mistakes, error.mistake]) from None
     header = _header(tree, mistakes)
     valid_rows, origins = rows(tree, mistakes)
-    unmade = requested_names(tree) if mistakes else []
-    mistakes += _published_without_row(tree, [row.name for row in valid_rows], unmade)
+    requested = requested_names(tree) if mistakes else []
+    mistakes += _published_without_row(tree, [row.name for row in valid_rows], requested)
     if mistakes or header is None:
         raise MistakesError(mistakes)
     seeded = [
@@ -118,8 +118,8 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         tune=_tune(tree, header),
         sections={key: node for key in ("match", "tune") if (node := tree.get(key))},
     )
-    if wrong := list(mistakes_of_choices(experiment)):
-        raise MistakesError(wrong)
+    if mistakes := list(mistakes_of_choices(experiment)):
+        raise MistakesError(mistakes)
     return experiment
 
 
@@ -137,8 +137,9 @@ def load_corpus(name: str, options: Sequence[str]) -> Choice:
     start = Mark(Source("--set", ()), 1, 1)
     choice = Node({"name": Node(name, start, start)}, start, start, "corpus")
     tree = Node({"corpus": choice}, start, start)
-    for layer in (layer for text in options for layer in override(f"corpus.{text}", mistakes)):
-        tree = merge(tree, layer, merge_schema())
+    for text in options:
+        for layer in override(f"corpus.{text}", mistakes):
+            tree = merge(tree, layer, merge_schema())
     spec, more = validated(RunSpec, tree, merge_schema())
     if spec is None or mistakes:
         raise MistakesError([*mistakes, *more])
@@ -211,19 +212,17 @@ def _header(tree: Node, mistakes: list[Mistake]) -> Header | None:
         seeds = {key: node for key, node in tune.items() if key == "seeds"}
         sections["tune"] = replace(tune, value=seeds)
     if metrics := sections.get("metrics"):
-        sections["metrics"] = _with_paths(metrics)
-    header_tree = replace(tree, value=sections)
-    header, more = validated(Header, header_tree, _SCHEMA)
+        sections["metrics"] = _with_metric_paths(metrics)
+    header, more = validated(Header, replace(tree, value=sections), _SCHEMA)
     mistakes += more
     return header
 
 
-def _with_paths(metrics: Node) -> Node:
+def _with_metric_paths(metrics: Node) -> Node:
     """Return the metrics with the paths of their files relative to the working directory."""
     schema = MergeSchema(slot=PartField("metric", "bleu"))
     if isinstance(metrics.value, list):
-        items = [with_file_paths(item, schema) for item in metrics.elements]
-        return replace(metrics, value=items)
+        return replace(metrics, value=[with_file_paths(item, schema) for item in metrics.elements])
     return with_file_paths(metrics, schema)
 
 
@@ -253,23 +252,23 @@ _SCHEMA = MergeSchema(
 )
 
 
-def _published_without_row(tree: Node, names: list[str], unmade: list[str]) -> list[Mistake]:
+def _published_without_row(tree: Node, names: list[str], requested: list[str]) -> list[Mistake]:
     """Return the mistakes of published numbers of rows that do not exist.
 
     Args:
         tree: everything in the experiment.
         names: of its rows.
-        unmade: of rows that it requests, some of which may be missing for other mistakes.
+        requested: names of rows that the file requests, valid or not.
     """
     rows_node = tree.find(["published", "rows"])
     return [
         Mistake(node.key, node.path, no_such("row", name, names))
         for name, node in (rows_node.items() if rows_node else ())
-        if name not in (BASELINE, *names, *unmade)
+        if name not in (BASELINE, *names, *requested)
     ]
 
 
 def experiment_name(path: Path) -> str:
-    """Return what the experiment of a file is called: with its folder, unless that is usual."""
+    """Return the name of a file's experiment: with its folder, unless that is ``experiments``."""
     folder = path.resolve().parent.name
     return path.stem if folder in ("", "experiments") else f"{folder}/{path.stem}"

@@ -1,4 +1,4 @@
-"""What rows are made to have as much of as the baseline, and by which number of the spec."""
+"""The quantity in which rows equal the baseline, and the number of the spec that is solved for."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Match(Frozen):
         return self
 
     @property
-    def what(self) -> str:
-        """What is equal, in words."""
+    def quantity(self) -> str:
+        """Return the name in messages of what is equal."""
         return {"params": "parameters", "flops": "training FLOPs", "time": "training time"}[self.on]
 
-    def named(self) -> Sequence[str]:
-        """Return the rows that are named."""
+    def named_rows(self) -> Sequence[str]:
+        """Return the rows that ``rows`` and ``exclude`` name."""
         return (*(self.rows or ()), *self.exclude)
 
     def applies_to(self, row: str) -> bool:

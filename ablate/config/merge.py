@@ -27,10 +27,10 @@ class MergeSchema:
     Attributes:
         children: the schemas of a mapping's keys.
         slot: the choice of a part.
-        is_per_side: one number may be that of both stacks.
+        is_per_side: one number stands for both stacks.
         alternatives: keys that exclude each other: a layer with one of them removes the others.
         others: the schema of every other key.
-        has_required: a mapping some keys of which must be given.
+        has_required: a mapping with keys that must be given.
         is_path: the path of a file.
     """
 
@@ -47,7 +47,7 @@ class MergeSchema:
         return self.children.get(key) or self.others or LEAF
 
     def has_defaults_at(self, path: Steps) -> bool:
-        """Return whether everything that may stand there has a default: no part, no list."""
+        """Return whether ``path`` leads to a mapping of which every key has a default."""
         schema = self
         for step in path:
             schema = schema.at(str(step))
@@ -104,6 +104,12 @@ def change(node: Node, mistakes: list[Mistake]) -> Node:
         part = normalize(nested(key.split("."), value), merge_schema())
         layer = _union(layer, replace(part, start=node.start, key=node.key), mistakes)
     return replace(layer, path=node.path, is_flow=node.is_flow)
+
+
+def with_value(layer: Node, path: str, value: Node) -> Node:
+    """Return a layer with a value at a dotted path, merged onto what the layer has there."""
+    schema = merge_schema()
+    return merge(layer, normalize(nested(path.split("."), value), schema), schema)
 
 
 def nested(steps: list[str], value: Node, offset: int | None = None) -> Node:
@@ -164,7 +170,7 @@ def _schema_of_field(info: FieldInfo) -> MergeSchema:
     slot = slot_of(info)
     if slot:
         return MergeSchema(slot=slot)
-    if any(isinstance(mark, PerSide) for mark in info.metadata):
+    if PerSide() in info.metadata:
         return replace(_schema_of_model(Layers), is_per_side=True)
     if FilePaths() in info.metadata:
         return MergeSchema(is_path=True)

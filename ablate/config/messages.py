@@ -69,7 +69,7 @@ def _explain(error: ValidationError, tree: Node, schema: MergeSchema) -> list[Mi
 
 
 def _excess(error: ValidationError) -> list[list[str]]:
-    """Return the paths of keys that should not be there, and kept others from being checked."""
+    """Return the paths of keys without which the other keys of their mapping can be checked."""
     return [
         [*map(str, detail["loc"]), detail["ctx"][_EXCESS[detail["type"]]]]
         for detail in error.errors(include_url=False)
@@ -164,7 +164,7 @@ def sentence(details: Sequence[Any], value: Any) -> str:
         if kind not in _NEEDS and kind != "literal_error":
             return str(context.get("error", detail["msg"]))
     needs = list(dict.fromkeys(_need(detail) for detail in details))
-    return f"needs {' or '.join(needs)}; {_but(value, needs)}"
+    return f"needs {' or '.join(needs)}; {_actual(value, needs)}"
 
 
 def quoted(value: Any) -> str:
@@ -222,10 +222,10 @@ def _need(detail: dict[str, Any]) -> str:
     return _NEEDS[detail["type"]]
 
 
-def _but(value: Any, needs: Sequence[str]) -> str:
-    """Return what a value is instead, and the correction where it is obvious."""
+def _actual(value: Any, needs: Sequence[str]) -> str:
+    """Return what a value is instead of what it needs to be, and an obvious correction."""
     if isinstance(value, str):
-        return _but_string(value, needs)
+        return _actual_string(value, needs)
     if value is None:
         return "it is empty"
     if isinstance(value, dict | list):
@@ -240,7 +240,7 @@ def _but(value: Any, needs: Sequence[str]) -> str:
     return f"{quoted(value)} is {'not one' if is_near else 'a number'}"
 
 
-def _but_string(value: str, needs: Sequence[str]) -> str:
+def _actual_string(value: str, needs: Sequence[str]) -> str:
     is_string = f"{quoted(value)} is a string"
     needs_number = any("number" in need for need in needs)
     if needs_number and isinstance(scalar(value), int | float):

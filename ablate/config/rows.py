@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablate.config.experiment import RunSpec
-from ablate.config.merge import leaves, marks, merge, merge_schema, nested, normalize
+from ablate.config.merge import leaves, marks, merge, merge_schema, with_value
 from ablate.config.messages import validated
 from ablate.config.paths import with_file_paths
 from ablate.config.runs import Origin, Row
@@ -52,7 +52,7 @@ def rows(tree: Node, mistakes: list[Mistake]) -> tuple[list[Row], dict[str, Orig
         origins[BASELINE] = Origin(base, base, base.start)
     requests: dict[str, RowRequest] = {}
     for request in _requests(tree):
-        if not _is_free(request, requests, mistakes):
+        if not _has_free_name(request, requests, mistakes):
             continue
         requests[request.name] = request
         merged = merge(base, request.layer, merge_schema())
@@ -61,7 +61,7 @@ def rows(tree: Node, mistakes: list[Mistake]) -> tuple[list[Row], dict[str, Orig
         if spec is None or (twin and request.is_grid and twin.name == BASELINE):
             continue
         if twin:
-            mistakes.append(_equals(request, twin, requests))
+            mistakes.append(_duplicate(request, twin, requests))
             continue
         valid_rows.append(Row(request.name, spec, _changes(base, request.layer, spec)))
         origins[request.name] = Origin(merged, request.layer, request.at)
@@ -80,9 +80,9 @@ def _validated(
     spec, more = validated(RunSpec, located, merge_schema())
     known = {(mistake.mark, mistake.reason) for mistake in mistakes}
     new = [mistake for mistake in more if (mistake.mark, mistake.reason) not in known]
-    mistakes += (
-        [in_row(m, request.name, request.layer, request.at) for m in new] if request else new
-    )
+    if request:
+        new = [in_row(each, request.name, request.layer, request.at) for each in new]
+    mistakes += new
     return spec
 
 
@@ -93,10 +93,18 @@ def in_row(mistake: Mistake, row: str, layer: Node, at: Mark) -> Mistake:
 
 def at_row(mistake: Mistake, row: str, at: Mark) -> Mistake:
     """Return a mistake of a row, moved to the row's beginning."""
-    return Mistake(at, mistake.path, f"{mistake.reason} (in the row {row!r})")
+    return replace(with_row_name(mistake, row), mark=at)
 
 
-def _is_free(request: RowRequest, requests: dict[str, RowRequest], mistakes: list[Mistake]) -> bool:
+def with_row_name(mistake: Mistake, row: str) -> Mistake:
+    """Return a mistake whose reason names its row, unless the row is the baseline."""
+    where = "" if row == BASELINE else f" (in the row {row!r})"
+    return replace(mistake, reason=f"{mistake.reason}{where}")
+
+
+def _has_free_name(
+    request: RowRequest, requests: dict[str, RowRequest], mistakes: list[Mistake]
+) -> bool:
     reason = None
     if request.name == BASELINE:
         reason = "'baseline' is the file without its variants; choose another name"
@@ -109,7 +117,8 @@ def _is_free(request: RowRequest, requests: dict[str, RowRequest], mistakes: lis
     return reason is None
 
 
-def _equals(request: RowRequest, twin: Row, requests: dict[str, RowRequest]) -> Mistake:
+def _duplicate(request: RowRequest, twin: Row, requests: dict[str, RowRequest]) -> Mistake:
+    """Return the mistake of a row that equals another, ``twin``."""
     if twin.name == BASELINE:
         reason = f"the row {request.name!r} changes nothing: it equals the baseline"
     else:
@@ -124,17 +133,17 @@ def _changes(base: Node, layer: Node, spec: RunSpec) -> dict[str, Any]:
     effective: dict[str, Any] = {}
     for path, node in values:
         others = [value for value in values if value[0] != path]
-        if len(values) == 1 or _run(base, others) != spec:
+        if len(values) == 1 or _spec_with(base, others) != spec:
             effective[path] = node.as_written()
     return effective
 
 
-def _run(base: Node, values: Sequence[tuple[str, Node]]) -> RunSpec | None:
-    tree = base
+def _spec_with(base: Node, values: Sequence[tuple[str, Node]]) -> RunSpec | None:
+    """Return the spec of the baseline with some values changed; None if it is invalid."""
     for path, node in values:
-        tree = merge(tree, normalize(nested(path.split("."), node), merge_schema()), merge_schema())
+        base = with_value(base, path, node)
     try:
-        return RunSpec.model_validate(with_file_paths(tree, merge_schema()).plain())
+        return RunSpec.model_validate(with_file_paths(base, merge_schema()).plain())
     except ValidationError:
         return None
 
@@ -152,14 +161,13 @@ def _requests(tree: Node) -> Iterator[RowRequest]:
 
 def _grid(grid: Node) -> Iterator[RowRequest]:
     """Yield a row for every point of the product of all axes, the last axis fastest."""
-    labels = labels_of([path for path, _ in grid.items()])
-    for point in product(*(axis.elements for _, axis in grid.items())):
-        layer, name = replace(grid, value={}), []
-        for label, (path, axis), node in zip(labels, grid.items(), point, strict=True):
-            step = nested(path.split("."), replace(node, key=axis.key))
-            layer = merge(layer, normalize(step, merge_schema()), merge_schema())
-            name.append(f"{label}={label_of(node)}")
-        yield RowRequest(" ".join(name), point[-1].start, point[-1].path, layer, is_grid=True)
+    axes = dict(grid.items())
+    for point in product(*(axis.elements for axis in axes.values())):
+        layer = replace(grid, value={})
+        for (path, axis), node in zip(axes.items(), point, strict=True):
+            layer = with_value(layer, path, replace(node, key=axis.key))
+        name = point_name(list(axes), point)
+        yield RowRequest(name, point[-1].start, point[-1].path, layer, is_grid=True)
 
 
 def _leave_one_out(section: Node) -> Iterator[RowRequest]:
@@ -178,28 +186,32 @@ def _leave_one_out(section: Node) -> Iterator[RowRequest]:
 
 def _name_of(layer: Node) -> str:
     values = list(leaves(layer, merge_schema()))
-    labels = labels_of([path for path, _ in values])
-    return " ".join(
-        f"{label}={label_of(node)}" for label, (_, node) in zip(labels, values, strict=True)
-    )
+    return point_name([path for path, _ in values], [node for _, node in values])
 
 
-def label_of(node: Node) -> str:
+def point_name(paths: Sequence[str], nodes: Sequence[Node]) -> str:
+    """Return a name that gives the value at each path: ``norm=rms lr=0.01``."""
+    pairs = zip(_labels_of(paths), nodes, strict=True)
+    return " ".join(f"{label}={_label_of(node)}" for label, node in pairs)
+
+
+def _label_of(node: Node) -> str:
     """Return a value as part of a row's name: ``sinusoidal(base=500)``."""
     value = node.value
     if isinstance(value, dict):
-        options = [f"{key}={label_of(item)}" for key, item in value.items() if key != "name"]
+        options = [f"{key}={_label_of(item)}" for key, item in value.items() if key != "name"]
         inner = ", ".join(options)
-        name = value.get("name")
-        return f"{label_of(name)}({inner})" if name and inner else label_of(name) if name else inner
+        if (name := value.get("name")) is None:
+            return inner
+        return f"{_label_of(name)}({inner})" if inner else _label_of(name)
     if isinstance(value, list):
-        return f"[{', '.join(label_of(item) for item in value)}]"
+        return f"[{', '.join(_label_of(item) for item in value)}]"
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def labels_of(paths: Sequence[str]) -> list[str]:
+def _labels_of(paths: Sequence[str]) -> list[str]:
     """Return the shortest distinct ends of dotted paths."""
     split = [path.split(".") for path in paths]
     return [

@@ -1,4 +1,4 @@
-"""What an experiment expands to: rows, seeds, runs; and where the file gives each value."""
+"""What an experiment expands to: rows, seeds, runs; and the position of each value in the file."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Row:
     Attributes:
         name: ``baseline``, or its name in the experiment.
         spec: of its run with the first seed.
-        changes: its differences from the baseline: dotted path to value, as in the YAML; and what
-            was chosen for it, None until it is.
-        chosen: paths whose value is not the file's, and how it was chosen: matched or tuned.
+        changes: its differences from the baseline, dotted path to value, as in the YAML; with the
+            values that are matched or tuned, None while they are pending.
+        chosen: paths whose value is not the file's, each with how it was chosen: matched or tuned.
         pending: paths whose value is still to be chosen, so that it has no runs yet.
     """
 
@@ -84,9 +84,9 @@ class Experiment:
         origins: of the rows, by name.
         negligible: the largest differences that are called none.
         published: printed numbers of the same rows, to stand beside our own.
-        match: what rows are made to have as much of as the baseline.
-        tune: what is chosen for every row on dev.
-        sections: where the file says these two.
+        match: the quantity in which rows equal the baseline.
+        tune: the values that are chosen for every row on dev.
+        sections: the nodes of these two in the file.
         metrics: what translations are scored by, beside BLEU and chrF, which every run has.
     """
 
@@ -123,6 +123,6 @@ def locate(tree: Node, path: Steps) -> tuple[Node, bool]:
 
     Inherited values are located where they are inherited from.
     """
-    ways = [(*tree.descend(way), len(way)) for way in inherited(path)]
-    node, depth, length = min(ways, key=lambda way: way[2] - way[1])
+    nearest = [(*tree.descend(steps), len(steps)) for steps in inherited(path)]
+    node, depth, length = min(nearest, key=lambda each: each[2] - each[1])
     return node, depth == length

@@ -1,4 +1,4 @@
-"""The experiments and presets that come with the package, found by name wherever one works."""
+"""The experiments and presets that come with the package, found by name from any folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FOLDERS = (_PACKAGE / "experiments", _PACKAGE.parent / "experiments")
 
 
 def folder() -> Path | None:
-    """Return the folder of the shipped experiments; None if they have been taken away."""
+    """Return the folder of the shipped experiments; None if there is none."""
     return next((path for path in _FOLDERS if path.is_dir()), None)
 
 
@@ -39,7 +39,7 @@ def find(name: str) -> Path | None:
 
 
 def resolve(path: Path) -> Path:
-    """Return the file that a user means: one that is there, else the shipped one of that name."""
+    """Return ``path`` if that exists, else the shipped file of that name, else ``path``."""
     try:
         is_there = path.exists()
     except (OSError, ValueError):  # ValueError: a NUL character in the path

@@ -62,7 +62,7 @@ class Node:
     Attributes:
         value: a scalar, a mapping of nodes, or a list of nodes.
         start: where it begins.
-        key: where the key that holds it begins; where it begins, if none does.
+        key: where its key begins, or where it begins itself if it has no key.
         path: its dotted path, as in the text.
         is_flow: a mapping or list in brackets.
     """
@@ -180,9 +180,8 @@ def source_of(label: str, content: bytes, path: Path | None = None) -> Source:
     source = Source(label, tuple(_BREAK.split(text)), path)
     odd = yaml.reader.Reader.NON_PRINTABLE.search(text)
     if odd:
-        before_odd = _BREAK.split(text[: odd.start()])
-        bare = replace(source, lines=())
-        raise _unreadable(bare, len(before_odd), len(before_odd[-1]) + 1, _BINARY)
+        lines = _BREAK.split(text[: odd.start()])
+        raise _unreadable(replace(source, lines=()), len(lines), len(lines[-1]) + 1, _BINARY)
     return source
 
 
@@ -211,7 +210,7 @@ def parse(source: Source, mistakes: list[Mistake], path: str = "") -> Node | Non
 
 @functools.lru_cache(maxsize=64)
 def _compose(text: str) -> yaml.Node | None:
-    """Return PyYAML's tree of a text; that of a file which many others extend is made once."""
+    """Return PyYAML's tree of a text; cached, because many files may extend the same one."""
     loader = _Loader(text)
     try:
         return loader.get_single_node()
@@ -270,18 +269,18 @@ class _Reader:
     source: Source
     mistakes: list[Mistake]
     n_nodes: int = 0
-    above: list[int] = field(default_factory=list)
+    ancestors: list[int] = field(default_factory=list)
 
     def node(self, raw: yaml.Node, key: Mark | None = None, path: str = "") -> Node:
         start = self._mark(raw)
         self.n_nodes += 1
         if self.n_nodes > MAX_NODES:
             raise _unreadable(self.source, start.line, start.column, "is too large")
-        if id(raw) in self.above:
+        if id(raw) in self.ancestors:
             raise UnreadableError(Mistake(key or start, path, "contains itself, through an alias"))
-        self.above.append(id(raw))
+        self.ancestors.append(id(raw))
         value, is_flow = self._value(raw, path), bool(getattr(raw, "flow_style", True))
-        self.above.pop()
+        self.ancestors.pop()
         return Node(value, start, key or start, path, is_flow)
 
     def _value(self, raw: yaml.Node, path: str) -> Any:
@@ -299,13 +298,13 @@ class _Reader:
         for raw_key, raw_value in raw.value:
             mark = self._mark(raw_key)
             if not isinstance(raw_key, yaml.ScalarNode):
-                self._wrong(mark, path, "a key must be a word, not a list or a mapping")
+                self._add_mistake(mark, path, "a key must be a word, not a list or a mapping")
                 continue
             key = raw_key.value
             below = f"{path}.{key}" if path else key
             if key in mapping:
                 line = mapping[key].key.line
-                self._wrong(mark, below, f"is given twice; first in line {line}")
+                self._add_mistake(mark, below, f"is given twice; first in line {line}")
                 continue
             mapping[key] = self.node(raw_value, mark, below)
         return mapping
@@ -313,7 +312,7 @@ class _Reader:
     def _mark(self, raw: yaml.Node) -> Mark:
         return Mark(self.source, raw.start_mark.line + 1, raw.start_mark.column + 1)
 
-    def _wrong(self, mark: Mark, path: str, reason: str) -> None:
+    def _add_mistake(self, mark: Mark, path: str, reason: str) -> None:
         self.mistakes.append(Mistake(mark, path, reason))
 
 
@@ -329,7 +328,7 @@ def scalar(text: str) -> str | int | float | bool | None:
 
 
 def _where(error: yaml.MarkedYAMLError) -> yaml.Mark:
-    """Return the position of an error; of what is never closed, where it opens."""
+    """Return the position of an error; of a bracket or quote that is not closed, its own."""
     problem, opening = error.problem_mark, error.context_mark
     assert problem is not None
     is_open = "expected ','" in (error.problem or "") or "end of stream" in (error.problem or "")

@@ -1,16 +1,15 @@
-"""Contracts of parts, and tests of whether a part keeps them: for this package's and for others."""
+"""The contracts of parts, and their tests, for parts of this package and of plugins."""
 
 from ablate.contracts.case import Case
-from ablate.contracts.check import Finding, check_part, contracts_of, keep
-from ablate.contracts.faults import ContractError, contract_of, watched
+from ablate.contracts.check import Finding, check_contract, check_part, contracts_of
+from ablate.contracts.faults import ContractError, watched
 
 __all__ = [
     "Case",
     "ContractError",
     "Finding",
+    "check_contract",
     "check_part",
-    "contract_of",
     "contracts_of",
-    "keep",
     "watched",
 ]

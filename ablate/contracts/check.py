@@ -40,21 +40,21 @@ _OF_SLOT: dict[str, dict[str, Contract]] = {
     "schedule": {"rates": training_parts.rates_are_numbers},
     "corpus": {"parallel text": data_parts.text_is_parallel},
     "tokenizer": {
-        "round trip": data_parts.text_comes_back,
+        "round trip": data_parts.decoding_restores_text,
         "repeatable training": data_parts.training_is_repeatable,
     },
-    "metric": {"better for references": data_parts.right_is_better},
-    "decoding": {"independent sentences": data_parts.batches_do_not_matter},
+    "metric": {"better for references": data_parts.references_score_best},
+    "decoding": {"independent sentences": data_parts.sentences_are_independent},
 }
 
 
 @dataclass(frozen=True)
 class Finding:
-    """How one contract of a part was kept.
+    """Whether a part keeps one contract.
 
     Attributes:
         contract: its name.
-        meaning: what it says, in a sentence.
+        meaning: the contract in a sentence.
         reason: why it is broken; empty if it is kept.
     """
 
@@ -75,7 +75,7 @@ def contracts_of(slot: str) -> dict[str, Contract]:
     return {"typed options": options.typed, **_OF_SLOT.get(slot, {})}
 
 
-def keep(case: Case, contract: Contract) -> None:
+def check_contract(case: Case, contract: Contract) -> None:
     """Test one contract of a part.
 
     Raises:
@@ -91,7 +91,7 @@ def check_part(entry: Entry) -> Iterator[Finding]:
     for name, contract in contracts_of(entry.slot).items():
         reason, is_hopeless = "", False
         try:
-            keep(case, contract)
+            check_contract(case, contract)
         except ContractError as error:
             reason = error.reason
             is_hopeless = contract is models.shapes

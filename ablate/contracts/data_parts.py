@@ -14,24 +14,7 @@ from ablate.decoding import Hypothesis, Search, translate
 from ablate.parts.metric import Metric
 from ablate.registry import build
 
-_WORDS = [
-    "the",
-    "a",
-    "red",
-    "blue",
-    "small",
-    "dog",
-    "cat",
-    "house",
-    "sleeps",
-    "sees",
-    "runs",
-    "and",
-    "in",
-    "of",
-    "under",
-    "very",
-]
+_WORDS = "the a red blue small dog cat house sleeps sees runs and in of under very"
 
 
 def text_is_parallel(case: Case) -> None:
@@ -50,18 +33,18 @@ def text_is_parallel(case: Case) -> None:
         case.demand(not any("\n" in line for line in lines), f"a sentence of {name} has two lines")
 
 
-def text_comes_back(case: Case) -> None:
+def decoding_restores_text(case: Case) -> None:
     """Encoding and decoding give a sentence back up to white space; every id is in range."""
     pair = build(Tokenizer, choice_of(case.entry)).train(_text())
-    lines = [" ".join(_WORDS), "the  dog sleeps", "a"]
+    lines = [_WORDS, "the  dog sleeps", "a"]
     for line, ids in zip(lines, pair.encode_tgt(lines), strict=True):
         case.demand(ids[-1] == EOS, "a sentence does not end in EOS")
         in_range = all(0 <= i < pair.vocabulary.n_tgt for i in ids)
         case.demand(in_range, "an id is beyond the size of the vocabulary")
-        back = pair.decode_tgt(ids[:-1])
+        decoded = pair.decode_tgt(ids[:-1])
         case.demand(
-            back.lower() == " ".join(line.lower().split()),
-            f"{line!r} comes back as {back!r} after encoding and decoding",
+            decoded.lower() == " ".join(line.lower().split()),
+            f"{line!r} comes back as {decoded!r} after encoding and decoding",
         )
 
 
@@ -71,7 +54,7 @@ def training_is_repeatable(case: Case) -> None:
     case.demand(one.fingerprint == other.fingerprint, "the same text gives another tokenizer")
 
 
-def batches_do_not_matter(case: Case) -> None:
+def sentences_are_independent(case: Case) -> None:
     """A translation does not depend on what is translated beside it, and has no special ids."""
     search, sources = build(Search, choice_of(case.entry)), _sources()
     model, cpu = scrambled(tiny()), torch.device("cpu")
@@ -92,23 +75,22 @@ def _tokens(hypotheses: list[list[Hypothesis]]) -> list[list[list[int]]]:
 
 def _sources() -> list[list[int]]:
     """Return sentences as ids of different lengths, one with nothing but EOS."""
-    drawn = random.Random(0)
+    rng = random.Random(0)
     sentences = [
-        [drawn.randrange(4, VOCABULARY.n_src) for _ in range(drawn.randrange(1, 9))]
-        for _ in range(8)
+        [rng.randrange(4, VOCABULARY.n_src) for _ in range(rng.randrange(1, 9))] for _ in range(8)
     ]
     return [[EOS], *([*sentence, EOS] for sentence in sentences)]
 
 
 def _text() -> CorpusText:
-    """Return an invented corpus with so many distinct words that a vocabulary can be learned."""
-    drawn = random.Random(1)
-    lines = [" ".join(drawn.choices(_WORDS, k=drawn.randrange(3, 9))) for _ in range(300)]
+    """Return an invented corpus with enough distinct words to learn a vocabulary from."""
+    rng, words = random.Random(1), _WORDS.split()
+    lines = [" ".join(rng.choices(words, k=rng.randrange(3, 9))) for _ in range(300)]
     bitext = Bitext(tuple(lines), tuple(lines))
     return CorpusText("words", "en", "xx", bitext, bitext, {"test": bitext})
 
 
-def right_is_better(case: Case) -> None:
+def references_score_best(case: Case) -> None:
     """A metric gives a number, the same for the same texts, and a higher one for the references."""
     metric = build(Metric, choice_of(case.entry))
     text = _text().tests["test"]

@@ -1,4 +1,4 @@
-"""What parts do against their contracts, in words: slot, method, expected shape, line.
+"""The ways in which parts break their contracts, in words: slot, method, expected shape, line.
 
 B batch, T tokens, D d_model, H n_heads.
 """
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.errors import AblateError, SpecError
-from ablate.registry import Entry
+from ablate.registry import Entry, contract_of
 
 
 class ContractError(SpecError):
@@ -31,7 +31,7 @@ class ContractError(SpecError):
 
 @contextmanager
 def watched(entries: Sequence[Entry]) -> Iterator[None]:
-    """Check what the methods of parts return while inside, and say in words how they fail.
+    """Check what the methods of parts return within, and turn their failures into sentences.
 
     Raises:
         ContractError: if a constructor forgets that of its contract, a method returns None or
@@ -51,13 +51,8 @@ def watched(entries: Sequence[Entry]) -> Iterator[None]:
             restore()
 
 
-def contract_of(entry: Entry) -> type:
-    """Return the class that declares the slot of a part."""
-    return next(base for base in entry.cls.__mro__ if "slot" in vars(base))
-
-
 Rule = Callable[[Sequence[Any], Any], str]
-"""Returns what a method must return, given its arguments and result; nothing if it has."""
+"""Returns what a method must return, given its arguments and result; empty if it did."""
 
 
 def _same(arguments: Sequence[Any], result: Any) -> str:
@@ -102,24 +97,23 @@ def _logits(arguments: Sequence[Any], result: Any) -> str:
     return "" if is_right else f"logits ({', '.join(map(str, x.shape[:-1]))}, V)"
 
 
-def _blocks(_: Sequence[Any], result: Any) -> str:
-    is_right = isinstance(result, list) and all(type(block) is int for block in result)
-    return "" if is_right else "a list of whole numbers, the block of each layer"
+def _must_be(expected: str, is_right: Callable[[Any], bool]) -> Rule:
+    """Return the rule that a result is ``expected``, whatever the arguments."""
+    return lambda _, result: "" if is_right(result) else expected
 
 
-def _rate(_: Sequence[Any], result: Any) -> str:
-    return "" if isinstance(result, float | int) else "a number, the learning rate"
-
-
-def _scalar(_: Sequence[Any], result: Any) -> str:
-    is_right = isinstance(result, Tensor) and result.ndim == 0
-    return "" if is_right else "one number, a tensor of shape ()"
-
-
-def _optimizer(_: Sequence[Any], result: Any) -> str:
-    is_right = isinstance(result, torch.optim.Optimizer)
-    return "" if is_right else "a torch.optim.Optimizer"
-
+_blocks = _must_be(
+    "a list of whole numbers, the block of each layer",
+    lambda result: isinstance(result, list) and all(type(block) is int for block in result),
+)
+_rate = _must_be("a number, the learning rate", lambda result: isinstance(result, float | int))
+_scalar = _must_be(
+    "one number, a tensor of shape ()",
+    lambda result: isinstance(result, Tensor) and result.ndim == 0,
+)
+_optimizer = _must_be(
+    "a torch.optim.Optimizer", lambda result: isinstance(result, torch.optim.Optimizer)
+)
 
 _RULES: dict[str, dict[str, Rule]] = {
     "position": {
@@ -148,7 +142,7 @@ def _wrappable(entry: Entry) -> list[str]:
 
 
 def _wrap(entry: Entry, name: str) -> Callable[[], None]:
-    """Wrap a method of a part's class; return what undoes it."""
+    """Wrap a method of a part's class; return a function that restores it."""
     cls, own = entry.cls, vars(entry.cls).get(name)
     method = getattr(cls, name)
     if name == "__init__":
@@ -167,7 +161,7 @@ def _wrap(entry: Entry, name: str) -> Callable[[], None]:
 
 
 def _constructor(entry: Entry, method: Callable[..., None]) -> Callable[..., None]:
-    expected, signature = _arguments(contract_of(entry)), inspect.signature(method)
+    expected, signature = _arguments(contract_of(entry.cls)), inspect.signature(method)
 
     @wraps(method)
     def construct(part: Any, *arguments: Any, **options: Any) -> None:
@@ -255,7 +249,7 @@ def _no_super(entry: Entry) -> str:
 
 
 def _super(entry: Entry) -> str:
-    return f"super().__init__({_arguments(contract_of(entry))})"
+    return f"super().__init__({_arguments(contract_of(entry.cls))})"
 
 
 def _arguments(cls: type) -> str:

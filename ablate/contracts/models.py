@@ -148,10 +148,9 @@ def _gradients(model: Transformer) -> dict[str, Tensor | None]:
 
 
 def _reaches(name: str, gradient: Tensor | None) -> bool:
-    """Return whether a gradient is there, and not zero unless that is as it should be."""
-    may_be_zero = name.endswith(
-        ("k.bias", "key_norm.bias")
-    )  # add the same to all scores of a query
+    """Return whether there is a gradient, and not zero unless it may be."""
+    # These biases add the same number to all scores of a query
+    may_be_zero = name.endswith(("k.bias", "key_norm.bias"))
     return gradient is not None and (may_be_zero or bool(gradient.abs().max() > _LEAST_GRADIENT))
 
 

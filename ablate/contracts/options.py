@@ -17,7 +17,7 @@ from ablate.contracts.tiny import PAD, accepted, alternatives, choices, ids, scr
 from ablate.model import Transformer
 
 _ODD: tuple[Any, ...] = (None, True, -1e30, "something else", [], {"a": 1})
-"""Values that no option accepts all of."""
+"""No option may accept all of these values."""
 
 
 def typed(case: Case) -> None:
@@ -26,7 +26,7 @@ def typed(case: Case) -> None:
     for name, field in case.entry.options.model_fields.items():
         reader: TypeAdapter[Any] = TypeAdapter(field.rebuild_annotation(), config={"strict": True})
         case.demand(
-            not all(_reads(reader, value) for value in _ODD),
+            not all(_accepts(reader, value) for value in _ODD),
             f"the option {name!r} accepts any value; give it a type, as in `{name}: PositiveFloat`",
         )
         case.demand(
@@ -40,31 +40,31 @@ def effective(case: Case) -> None:
     """Every option changes the model: its initial weights, or what it computes."""
 
     @functools.cache
-    def default(n_layers: int) -> Portrait | None:
-        return _portrait(case, n_layers)
+    def default(n_layers: int) -> Behaviour | None:
+        return _behaviour(case, n_layers)
 
     for option in case.entry.options.model_fields:
         values = [{option: value} for value in alternatives(case.entry, option)]
         for n_layers in (1, 2, 4):  # an option that relates layers may need four
-            portraits = {str(value): _portrait(case, n_layers, **value) for value in values}
-            same = _same_models({"{}": default(n_layers)} | portraits)
-            if not same and None not in portraits.values():
+            behaviours = {str(value): _behaviour(case, n_layers, **value) for value in values}
+            same = _same_models({"{}": default(n_layers)} | behaviours)
+            if not same and None not in behaviours.values():
                 break
         case.demand(
             not same, f"the option {option!r} changes nothing: the models with {same} are the same"
         )
 
 
-class Portrait:
+class Behaviour:
     """A model's initial weights, its output, and its output in training, computed when read.
 
-    To an output belongs what the model keeps beside its weights, as it is after an update.
+    An output includes the buffers of the model after an update.
     """
 
     def __init__(self, model: Transformer) -> None:
         self._model = model
         self._state = {name: value.clone() for name, value in model.state_dict().items()}
-        self.start = {name: self._state[name] for name, _ in model.named_parameters()}
+        self.weights = {name: self._state[name] for name, _ in model.named_parameters()}
 
     @functools.cached_property
     def output(self) -> Tensor:
@@ -90,30 +90,30 @@ class Portrait:
         losses: list[Tensor] = []
         logits = model(src, tgt, losses)
         model.after_update()
-        buffers = [value for name, value in model.state_dict().items() if name not in self.start]
+        buffers = [value for name, value in model.state_dict().items() if name not in self.weights]
         return torch.cat([x.flatten() for x in (logits, *losses, *buffers)])
 
 
-def _portrait(case: Case, n_layers: int, **options: Any) -> Portrait | None:
-    """Return the portrait of the small model with the part and its options, unless refused."""
+def _behaviour(case: Case, n_layers: int, **options: Any) -> Behaviour | None:
+    """Return the behaviour of the small model with the part; None if a part refuses."""
     changes = choices(case.entry.slot, case.entry.name, **options) | {"n_layers": n_layers}
     model = accepted(**changes)
-    return None if model is None else Portrait(model)
+    return None if model is None else Behaviour(model)
 
 
-def _same_models(portraits: Mapping[str, Portrait | None]) -> str:
-    """Return which two models do not differ, and nothing if there are no such."""
-    models = [(name, portrait) for name, portrait in portraits.items() if portrait is not None]
+def _same_models(behaviours: Mapping[str, Behaviour | None]) -> str:
+    """Return the names of the first two models that do not differ; empty if all differ."""
+    models = [(name, behaviour) for name, behaviour in behaviours.items() if behaviour is not None]
     for (one, left), (other, right) in combinations(models, 2):
         if not differ(left, right):
             return f"{one} and {other}"
     return ""
 
 
-def differ(left: Portrait, right: Portrait) -> bool:
+def differ(left: Behaviour, right: Behaviour) -> bool:
     """Return whether two models differ in initial weights, output, or output in training."""
     return (
-        _starts_differ(left.start, right.start)
+        _weights_differ(left.weights, right.weights)
         or _outputs_differ(left.output, right.output)
         or _outputs_differ(left.trained_output, right.trained_output)
     )
@@ -123,7 +123,7 @@ def _outputs_differ(one: Tensor, other: Tensor) -> bool:
     return one.shape != other.shape or not torch.allclose(one, other, atol=1e-9, rtol=0)
 
 
-def _starts_differ(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
+def _weights_differ(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
     """Compare the initial weights: their shapes, and the distribution of each."""
     if {n: w.shape for n, w in left.items()} != {n: w.shape for n, w in right.items()}:
         return True
@@ -139,7 +139,7 @@ def _are_alike(one: Tensor, other: Tensor) -> bool:
     return one.numel() <= 200 or math.isclose(*tails, rel_tol=0.3)
 
 
-def _reads(reader: TypeAdapter[Any], value: object) -> bool:
+def _accepts(reader: TypeAdapter[Any], value: object) -> bool:
     try:
         reader.validate_python(value)
     except ValidationError:

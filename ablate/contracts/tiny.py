@@ -73,7 +73,7 @@ def choices(slot: str, name: str, **options: Any) -> dict[str, Any]:
 
 
 def required(entry: Entry) -> dict[str, Any]:
-    """Return some value for each option of a part that has no default."""
+    """Return a valid value for each option of a part that has no default."""
     fields = entry.options.model_fields.items()
     return {name: next(alternatives(entry, name)) for name, f in fields if f.is_required()}
 

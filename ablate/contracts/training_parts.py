@@ -75,13 +75,13 @@ def rates_are_used(case: Case) -> None:
         all(torch.equal(p, old) for p, old in zip(parameters, before, strict=True)),
         "parameters move at a learning rate of 0",
     )
-    start = _bowl(parameters).item()
+    start = _square(parameters).item()
     _descend(parameters, optimizer, 0.01, 30)
     case.demand(
         not any(torch.equal(p, old) for p, old in zip(parameters, before, strict=True)),
         "some parameter does not move",
     )
-    case.demand(_bowl(parameters).item() < start, "thirty steps do not make the loss smaller")
+    case.demand(_square(parameters).item() < start, "thirty steps do not make the loss smaller")
 
 
 def checkpoints_continue(case: Case) -> None:
@@ -185,9 +185,10 @@ def _descend(
         group["lr"] = rate * group["rate"]
     for _ in range(n_steps):
         optimizer.zero_grad()
-        _bowl(parameters).backward()
+        _square(parameters).backward()
         optimizer.step()
 
 
-def _bowl(parameters: list[nn.Parameter]) -> Tensor:
+def _square(parameters: list[nn.Parameter]) -> Tensor:
+    """Return the loss that `_descend` minimises, the sum of squares, ()."""
     return torch.stack([parameter.square().sum() for parameter in parameters]).sum()

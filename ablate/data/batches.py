@@ -44,13 +44,13 @@ class Encoded:
         return Encoded(self.src.take(rows), self.tgt.take(rows))
 
     def of_epoch(self, seed: int, epoch: int) -> Encoded:
-        """Return the split as it is segmented in an epoch: always alike."""
+        """Return the split as it is segmented in an epoch: the same in all of them."""
         return self
 
 
 @dataclass(frozen=True)
 class Resampled(Encoded):
-    """A split that is segmented anew in every epoch; as `Encoded` it is as the tokenizer does it.
+    """A split that is segmented anew in every epoch; its own ids are the tokenizer's segmentation.
 
     Attributes:
         words: the numbers of the words of each sentence, on both sides.
@@ -67,12 +67,10 @@ class Resampled(Encoded):
 
         Its ids are in memory, 4 bytes each.
         """
-        of_side = zip(
-            (self.src, self.tgt), (self.words.src, self.words.tgt), self.samplers, strict=True
-        )
+        owns, words = (self.src, self.tgt), (self.words.src, self.words.tgt)
         src, tgt = (
-            resampled(own, words, sampler, self.max_len, np.random.default_rng((seed, epoch, i)))
-            for i, (own, words, sampler) in enumerate(of_side, start=1)
+            resampled(own, of_own, sampler, self.max_len, np.random.default_rng((seed, epoch, i)))
+            for i, own, of_own, sampler in zip((1, 2), owns, words, self.samplers, strict=True)
         )
         return Encoded(src, tgt)
 
@@ -141,10 +139,9 @@ class Batches:
         return isinstance(self._data, Resampled)
 
     def of_epoch(self, seed: int, epoch: int) -> Batches:
-        """Return the batches of the text as it is segmented in an epoch.
+        """Return the batches of the text as it is segmented in an epoch; these if it never changes.
 
-        These are the same batches if it is always segmented alike. What estimates the work of a
-        training step has those of seed 0 and epoch 0, for every run.
+        Estimates of the work of a training step use seed 0 and epoch 0, in every run.
         """
         if not self.are_resampled:
             return self

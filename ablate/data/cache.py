@@ -1,4 +1,4 @@
-"""The user's cache of what can be computed or downloaded again."""
+"""The user's cache of files that can be computed or downloaded again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a corpus is: parallel text in splits, identified by the hash of its content."""
+"""The contract of a corpus: parallel text in splits, identified by the hash of its content."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Corpus(Part, slot="corpus"):
         return
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield an option and a reason for all that is wrong before anything is downloaded.
+        """Yield an option and a reason for every mistake that shows before a download.
 
         The option may go on to an item, as in ``train.0``.
         """
@@ -121,7 +121,7 @@ class Corpus(Part, slot="corpus"):
 
 
 def refusals_of(choice: Choice) -> Iterator[RefusedError]:
-    """Yield why a corpus cannot be used, each reason with the option that it is about."""
+    """Yield the reasons why a corpus cannot be used, each with the path of its option."""
     try:
         corpus = build(Corpus, choice, at="corpus")
     except RefusedError as refusal:

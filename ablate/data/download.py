@@ -85,7 +85,7 @@ class RemoteFiles:
         """
         path = self._find(remote)
         if path is None:
-            path = self._cached(remote)
+            path = self._cache_path(remote)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with FileLock(path.with_name(f".{path.name}.lock")):
@@ -105,10 +105,10 @@ class RemoteFiles:
         return digest(
             part
             for remote in self.remotes
-            for part in (remote.path, remote.sha256 or self._trusted(remote))
+            for part in (remote.path, remote.sha256 or self._trusted_hash(remote))
         )
 
-    def _trusted(self, remote: Remote) -> str:
+    def _trusted_hash(self, remote: Remote) -> str:
         path = self._find(remote)
         if path is None:
             raise DataError(
@@ -130,13 +130,13 @@ class RemoteFiles:
         cached = cache_folder("corpora") / self._corpus
         return [Path(own) / self._corpus, cached] if own else [cached]
 
-    def _cached(self, remote: Remote) -> Path:
+    def _cache_path(self, remote: Remote) -> Path:
         return cache_folder("corpora") / self._corpus / remote.path
 
     def _check(self, remote: Remote, path: Path) -> None:
         """Compare a file with its pin, or with the first copy on this machine."""
         actual = _hash_of(path)
-        first = self._cached(remote).with_name(f"{Path(remote.path).name}.sha256")
+        first = self._cache_path(remote).with_name(f"{Path(remote.path).name}.sha256")
         expected = remote.sha256
         if expected is None:
             if not first.is_file():

@@ -27,7 +27,7 @@ from ablate.data.tokenizer import TokenizerPair
 from ablate.errors import DataError
 from ablate.hashing import sha256_of_file
 
-NOT_KEPT = Bitext((), ())
+NO_TEXT = Bitext((), ())
 """Replaces the training text, which is not needed once it is encoded."""
 
 _TEXT = "text.json"
@@ -91,7 +91,7 @@ class CacheWriter:
             tokenizers: those that encoded it.
         """
         contents = {
-            "text": asdict(replace(text, train=NOT_KEPT)),
+            "text": asdict(replace(text, train=NO_TEXT)),
             "codec": tokenizers.to_json(),
             "splits": self._splits,
             "sha256": {file.name: sha256_of_file(file) for file in sorted(self._folder.iterdir())},
@@ -125,7 +125,7 @@ def _open(entry: Path, contents: dict[str, Any]) -> CachedCorpus:
     }
     text = {
         **contents["text"],
-        "train": NOT_KEPT,
+        "train": NO_TEXT,
         "dev": _bitext(contents["text"]["dev"]),
         "tests": {name: _bitext(test) for name, test in contents["text"]["tests"].items()},
         "notes": tuple(contents["text"]["notes"]),

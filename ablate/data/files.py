@@ -12,6 +12,7 @@ from pydantic import Field, PositiveInt
 from ablate.data.corpus import Corpus, CorpusText, Report
 from ablate.data.parallel import (
     Limits,
+    Ratio,
     Side,
     cleaned,
     complete,
@@ -27,7 +28,6 @@ from ablate.registry import FilePaths, Fingerprinted, register
 Code = Annotated[str, Field(min_length=1)]
 Paths = tuple[str, str]
 TestName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
-Ratio = Annotated[float, Field(ge=1.0)]
 
 
 @register("files", source="the user's own")

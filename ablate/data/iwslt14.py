@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import IO, Annotated, Literal
+from typing import IO, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from ablate.data.archives import members, segments
 from ablate.data.corpus import Bitext, CorpusText
 from ablate.data.download import Remote, RemoteCorpus
-from ablate.data.parallel import Limits, Side, cleaned, complete, lines_of, paired, unpacked
+from ablate.data.parallel import Limits, Ratio, Side, cleaned, complete, lines_of, paired, unpacked
 from ablate.registry import register
 
 Language = Literal["de", "en"]
@@ -60,7 +60,7 @@ class Iwslt14(RemoteCorpus):
         tgt: Language = "en",
         lowercase: bool = False,
         max_words: PositiveInt = 175,
-        max_ratio: Annotated[float, Field(ge=1.0)] = 1.5,
+        max_ratio: Ratio = 1.5,
     ) -> None:
         super().__init__("iwslt14", [ARCHIVE])
         if src == tgt:
@@ -78,7 +78,7 @@ class Iwslt14(RemoteCorpus):
         }
         names = [*talks.values(), *tests[self.src], *tests[self.tgt]]
         with members(self.files.path(ARCHIVE), names) as files:
-            src, tgt = (self._cased(_spoken(files[talks[x]])) for x in (self.src, self.tgt))
+            src, tgt = (self._cased(_talk_lines(files[talks[x]])) for x in (self.src, self.tgt))
             bitext, notes = cleaned("train", src, tgt, self._limits)
             test, more = self._test(files, tests)
         return CorpusText(
@@ -88,7 +88,7 @@ class Iwslt14(RemoteCorpus):
             train=_rows(bitext, is_dev=False),
             dev=_rows(bitext, is_dev=True),
             tests={"test": test},
-            notes=(_TRUSTED, *notes, *more),
+            notes=(_TRUST_NOTE, *notes, *more),
         )
 
     def _test(
@@ -107,7 +107,7 @@ class Iwslt14(RemoteCorpus):
         return (line.lower() if line and self.lowercase else line for line in lines)
 
 
-def _spoken(file: IO[bytes]) -> Iterator[str | None]:
+def _talk_lines(file: IO[bytes]) -> Iterator[str | None]:
     """Yield the spoken lines, title and description; leave out other lines about the talk."""
     for line in lines_of(unpacked(file, _FOLDER)):
         if line is None or not _HEADER.search(line):
@@ -124,7 +124,7 @@ def _rows(pairs: Bitext, *, is_dev: bool) -> Bitext:
     return Bitext.of(p for i, p in enumerate(both, 1) if (i % _DEV_EVERY == 0) == is_dev)
 
 
-_TRUSTED = (
+_TRUST_NOTE = (
     "no hash of the archive is published: this machine's first download was trusted, and its hash "
     "is the corpus's fingerprint"
 )

@@ -19,7 +19,7 @@ _CHECKSUMS = resources.files(__package__).joinpath("multi30k.sha256").read_text(
 PINS = {path: sha256 for sha256, path in map(str.split, _CHECKSUMS.splitlines())}
 """The hash of each file of `REVISION`, by its path."""
 
-_USUAL: tuple[TestSet, ...] = ("test2016", "test2017")
+_DEFAULT_TESTS: tuple[TestSet, ...] = ("test2016", "test2017")
 _STEMS: dict[str, str] = {
     "train": "train",
     "dev": "val",
@@ -38,7 +38,7 @@ _STEMS: dict[str, str] = {
 class Multi30k(RemoteCorpus):
     """29,000 image captions in English, German, French and Czech; for research only.
 
-    The files are those of the upstream repository at one revision, known by their hashes. Its
+    The files are those of the upstream repository at one revision, checked by their hashes. Its
     licence allows research and no more, so each user downloads them.
 
     Args:
@@ -65,16 +65,16 @@ class Multi30k(RemoteCorpus):
         self.src = src
         self.tgt = tgt
         self.form = form
-        known = [name for name in _STEMS if {_path(form, name, x) for x in (src, tgt)} <= {*PINS}]
+        available = [x for x in _STEMS if {_path(form, x, y) for y in (src, tgt)} <= PINS.keys()]
         if tests is None:
-            tests = tuple(name for name in _USUAL if name in known)
+            tests = tuple(name for name in _DEFAULT_TESTS if name in available)
         self.tests: tuple[str, ...] = tests
         if len(set(tests)) != max(1, len(tests)):
             raise ValueError("multi30k: tests must name one test set or more, none of them twice")
         for name in self.tests:
-            if name not in known:
+            if name not in available:
                 raise ValueError(
-                    f"multi30k has no {name} in {src}-{tgt}; it has {', '.join(known[2:])}"
+                    f"multi30k has no {name} in {src}-{tgt}; it has {', '.join(available[2:])}"
                 )
         super().__init__("multi30k", list(self._remotes().values()))
 

@@ -1,4 +1,4 @@
-"""Raw parallel text: bytes to lines, lines to pairs, and what to do about bad ones.
+"""Raw parallel text: from bytes to lines, from lines to pairs, and the treatment of bad pairs.
 
 A line that is not valid UTF-8 is None until it is reported. Line numbers count from 1.
 """
@@ -12,12 +12,15 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated
+
+from pydantic import Field
 
 from ablate.data.corpus import Bitext
 from ablate.errors import DataError
 from ablate.wording import counted
 
+Ratio = Annotated[float, Field(ge=1.0)]
 Side = Iterable[str | None]
 
 _MAX_LISTED = 5

@@ -83,7 +83,7 @@ def prepare(run: RunSpec, expected: str = "") -> Prepared:
             f"{run.corpus.name}: cannot be prepared: {error}; its text and its ids need room in "
             f"{cache_folder('scratch').parent} or {tempfile.gettempdir()}"
         ) from error
-    tests = {name: splits[_test(name)] for name in text.tests}
+    tests = {name: splits[_test_split(name)] for name in text.tests}
     fingerprint = fingerprint or corpus.fingerprint()
     if expected not in ("", fingerprint):
         raise DataError(
@@ -177,11 +177,12 @@ def _write(
         notes.append(f"train: {n_long} of {len(text.train)} pairs left out, {more}")
     writer.write("dev", [_cut(Encoded.encode(tokenizers, text.dev), max_len, "dev", notes)])
     for name, test in text.tests.items():
-        writer.write(_test(name), [_cut(Encoded.encode(tokenizers, test), max_len, name, notes)])
+        cut = _cut(Encoded.encode(tokenizers, test), max_len, name, notes)
+        writer.write(_test_split(name), [cut])
     return writer.finish(replace(text, notes=tuple(notes)), tokenizers)
 
 
-def _test(name: str) -> str:
+def _test_split(name: str) -> str:
     """Return the split name of a test set, which differs from ``train`` and ``dev``."""
     return f"tests.{name}"
 

@@ -3,7 +3,7 @@
 A word is what a tokenizer splits text into before its model is applied, so that no token reaches
 beyond it. Random numbers come from NumPy: the dropout of the `tokenizers` library cannot be seeded.
 
-W distinct words, N words of a text, M merges. A place is a boundary between two characters.
+W distinct words, N words of a text, M merges. Boundaries are those between characters.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer as Engine
+from tokenizers import Tokenizer as HFTokenizer
 
 from ablate.data.ragged import Ragged, Rows
 
@@ -26,7 +26,7 @@ _END = -1
 _BLOCK = 20_000  # sentences
 
 _Edge = tuple[int, int, float]
-"""A piece in a word: the place where it ends, its id, and a score or a probability."""
+"""A piece in a word: the boundary where it ends, its id, and a score or a probability."""
 
 
 class WordSampler(ABC):
@@ -35,15 +35,15 @@ class WordSampler(ABC):
     A word with an unknown piece keeps the segmentation that the tokenizer gives it.
 
     Args:
-        engine: the trained tokenizer.
+        hf: the trained tokenizer.
         words: the tokenizer's own segmentation of each distinct word, (W,).
         unknown: the id of unknown pieces.
     """
 
-    def __init__(self, engine: Engine, words: Ragged, *, unknown: int) -> None:
-        self._model: dict[str, Any] = json.loads(engine.to_str())["model"]
+    def __init__(self, hf: HFTokenizer, words: Ragged, *, unknown: int) -> None:
+        self._model: dict[str, Any] = json.loads(hf.to_str())["model"]
         self._known = [
-            (own, "" if unknown in own else "".join(engine.id_to_token(i) or "" for i in own))
+            (own, "" if unknown in own else "".join(hf.id_to_token(i) or "" for i in own))
             for own in (ids.tolist() for ids in words)
         ]
 
@@ -53,13 +53,13 @@ class WordSampler(ABC):
 
 
 class DropoutSampler(WordSampler):
-    """BPE-dropout: before every merge each possible one is left out with a probability.
+    """BPE-dropout: before every merge, each possible merge is left out with a probability.
 
-    Of those that are left, the first in the order of training is made, at its first place in the
+    Of those that are left, the first in the order of training is made, where it comes first in the
     word, until none is left.
 
     Args:
-        engine: the trained tokenizer, of byte-pair encoding.
+        hf: the trained tokenizer, of byte-pair encoding.
         words: the tokenizer's own segmentation of each distinct word, (W,).
         unknown: the id of unknown pieces.
         dropout: the probability.
@@ -67,8 +67,8 @@ class DropoutSampler(WordSampler):
     Source: Provilkov et al. 2020, arXiv:1910.13267, alg. 1.
     """
 
-    def __init__(self, engine: Engine, words: Ragged, *, unknown: int, dropout: float) -> None:
-        super().__init__(engine, words, unknown=unknown)
+    def __init__(self, hf: HFTokenizer, words: Ragged, *, unknown: int, dropout: float) -> None:
+        super().__init__(hf, words, unknown=unknown)
         vocab: dict[str, int] = self._model["vocab"]
         self._dropout = dropout
         self._n_pieces = len(vocab)
@@ -86,23 +86,23 @@ class DropoutSampler(WordSampler):
         text = self._characters.take(words)
         pieces = text.flat.astype(np.int64)
         word = np.repeat(np.arange(len(words)), text.lengths)
-        done: list[tuple[Rows, Rows]] = []
+        results: list[tuple[Rows, Rows]] = []
         while len(pieces):
             rank = self._ranks(pieces, word, random)
             starts = np.flatnonzero(np.diff(word, prepend=-1))
             lengths = np.diff(starts, append=len(word))
             best = np.repeat(np.minimum.reduceat(rank, starts), lengths)
             is_done = best == _NO_MERGE
-            done.append((word[is_done], pieces[is_done]))
-            places = np.flatnonzero((rank == best) & ~is_done)
-            first = places[np.diff(word[places], prepend=-1) > 0]
+            results.append((word[is_done], pieces[is_done]))
+            at = np.flatnonzero((rank == best) & ~is_done)
+            first = at[np.diff(word[at], prepend=-1) > 0]
             pieces[first] = self._merged[rank[first]]
             is_done[first + 1] = True  # the second piece of the pair
             pieces, word = pieces[~is_done], word[~is_done]
-        return _in_order(done, len(words))
+        return _in_order(results, len(words))
 
     def _ranks(self, pieces: Rows, word: Rows, random: np.random.Generator) -> Rows:
-        """Return the number of the merge that may be made of each piece and its right neighbour.
+        """Return the rank of the merge of each piece with the next; `_NO_MERGE` if there is none.
 
         Args:
             pieces: ids of all words, end to end.
@@ -123,11 +123,11 @@ class LatticeSampler(WordSampler):
     """Subword regularisation: a segmentation x has the probability P(x)^alpha / sum P^alpha.
 
     The sum is over all segmentations of a word, and P the product of its pieces' probabilities.
-    Those of all ways from each place to the end of a word are added up beforehand; pieces are then
-    drawn from the beginning on.
+    The products of all ways from each boundary to the end of a word are summed beforehand; pieces
+    are then drawn from the beginning on.
 
     Args:
-        engine: the trained tokenizer, a unigram language model.
+        hf: the trained tokenizer, a unigram language model.
         words: the tokenizer's own segmentation of each distinct word, (W,).
         unknown: the id of unknown pieces.
         alpha: 0 for all segmentations alike; the larger, the more often the likeliest.
@@ -135,8 +135,8 @@ class LatticeSampler(WordSampler):
     Source: Kudo 2018, arXiv:1804.10959, sec. 3.3, with l infinite.
     """
 
-    def __init__(self, engine: Engine, words: Ragged, *, unknown: int, alpha: float) -> None:
-        super().__init__(engine, words, unknown=unknown)
+    def __init__(self, hf: HFTokenizer, words: Ragged, *, unknown: int, alpha: float) -> None:
+        super().__init__(hf, words, unknown=unknown)
         pieces: list[tuple[str, float]] = self._model["vocab"]
         self._index = {piece: (i, alpha * score) for i, (piece, score) in enumerate(pieces)}
         self._longest = max(len(piece) for piece, _ in pieces)
@@ -146,7 +146,7 @@ class LatticeSampler(WordSampler):
         ids: list[int] = []
         ends: list[int] = []
         for own, text in self._known:
-            first.append(len(last))  # the number of the word's first place
+            first.append(len(last))  # the number of the word's first boundary
             for edges in _with_shares(self._edges(own, text)):
                 total = 0.0
                 for end, piece, share in edges:
@@ -162,37 +162,37 @@ class LatticeSampler(WordSampler):
 
     def sample(self, words: Rows, random: np.random.Generator) -> Ragged:
         at, word = self._first[words], np.arange(len(words))
-        drawn: list[tuple[Rows, Rows]] = []
+        results: list[tuple[Rows, Rows]] = []
         while len(at):
             edge = np.searchsorted(self._bounds, at + random.random(len(at)), side="right")
             edge = np.minimum(edge, self._last[at])  # shares add up to 1 but for rounding
-            drawn.append((word, self._ids[edge]))
+            results.append((word, self._ids[edge]))
             at = self._ends[edge]
             is_within = self._last[at] != _END
             at, word = at[is_within], word[is_within]
-        return _in_order(drawn, len(words))
+        return _in_order(results, len(words))
 
     def _edges(self, own: list[int], text: str) -> list[list[_Edge]]:
-        """Return the pieces that may follow each place of a word, with the logarithms of P^alpha.
+        """Return the pieces that may follow each boundary of a word, with their log P^alpha.
 
         Args:
             own: the tokenizer's segmentation, the only one if there is no text.
             text: the word.
         """
         if not text:
-            return [[(place + 1, piece, 0.0)] for place, piece in enumerate(own)]
+            return [[(start + 1, piece, 0.0)] for start, piece in enumerate(own)]
         return [
             [
-                (end, *self._index[text[place:end]])
-                for end in range(place + 1, min(place + self._longest, len(text)) + 1)
-                if text[place:end] in self._index
+                (end, *self._index[text[start:end]])
+                for end in range(start + 1, min(start + self._longest, len(text)) + 1)
+                if text[start:end] in self._index
             ]
-            for place in range(len(text))
+            for start in range(len(text))
         ]
 
 
 class WordNumbers:
-    """Numbers the distinct words of a text as they come, by the tokenizer's segmentation."""
+    """Numbers the distinct words of a text, by the tokenizer's segmentation, as they occur."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, ...], int] = {}
@@ -239,9 +239,9 @@ def resampled(
 def _block(
     own: Ragged, words: Ragged, sampler: WordSampler, max_len: int, random: np.random.Generator
 ) -> Ragged:
-    drawn = sampler.sample(words.flat.astype(np.int64), random)
-    ends = np.concatenate([[0], np.cumsum(drawn.lengths)])[words.starts + words.lengths]
-    flat = np.insert(drawn.flat, ends, own.flat[own.starts + own.lengths - 1])
+    sample = sampler.sample(words.flat.astype(np.int64), random)
+    ends = np.concatenate([[0], np.cumsum(sample.lengths)])[words.starts + words.lengths]
+    flat = np.insert(sample.flat, ends, own.flat[own.starts + own.lengths - 1])
     lengths = np.diff(ends, prepend=0) + 1
     both = Ragged(np.concatenate([flat, own.flat]), np.concatenate([lengths, own.lengths]))
     rows = np.arange(len(own))
@@ -253,20 +253,20 @@ def _with_shares(edges: list[list[_Edge]]) -> list[list[_Edge]]:
 
     The probability of an edge is that of all ways over it, given all ways from where it begins.
     """
-    rest = [0.0] * (len(edges) + 1)  # log of the sum over all ways from a place to the end
-    for place in reversed(range(len(edges))):
-        ways = [score + rest[end] for end, _, score in edges[place]]
+    rest = [0.0] * (len(edges) + 1)  # log of the sum over all ways from a boundary to the end
+    for start in reversed(range(len(edges))):
+        ways = [score + rest[end] for end, _, score in edges[start]]
         most = max(ways)
-        rest[place] = most + math.log(sum(math.exp(way - most) for way in ways))
+        rest[start] = most + math.log(sum(math.exp(way - most) for way in ways))
     return [
-        [(end, piece, math.exp(score + rest[end] - rest[place])) for end, piece, score in outgoing]
-        for place, outgoing in enumerate(edges)
+        [(end, piece, math.exp(score + rest[end] - rest[start])) for end, piece, score in outgoing]
+        for start, outgoing in enumerate(edges)
     ]
 
 
-def _in_order(drawn: Sequence[tuple[Rows, Rows]], n: int) -> Ragged:
+def _in_order(results: Sequence[tuple[Rows, Rows]], n: int) -> Ragged:
     """Return the pieces of each of ``n`` words, from arrays of words and of a piece of each."""
-    word = np.concatenate([np.empty(0, np.int64), *(words for words, _ in drawn)])
-    pieces = np.concatenate([np.empty(0, np.int64), *(pieces for _, pieces in drawn)])
+    word = np.concatenate([np.empty(0, np.int64), *(words for words, _ in results)])
+    pieces = np.concatenate([np.empty(0, np.int64), *(pieces for _, pieces in results)])
     order = np.argsort(word, kind="stable")
     return Ragged(pieces[order].astype(np.int32), np.bincount(word, minlength=n))

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
-from tokenizers import Tokenizer as Engine
+from tokenizers import Tokenizer as HFTokenizer
 
 from ablate.data.corpus import CorpusText
 from ablate.data.lines import Lines
@@ -35,8 +35,8 @@ SPECIAL = ("< pad>", "< bos>", "< eos>", "< unk>")  # with a space: no text has 
 
 VocabularySize = Annotated[int, Field(gt=len(SPECIAL))]
 
-MakeSampler = Callable[[Engine, Ragged], WordSampler]
-"""A trained tokenizer and its segmentations of some words to what draws others of these."""
+MakeSampler = Callable[[HFTokenizer, Ragged], WordSampler]
+"""Makes a sampler from a trained tokenizer and its own segmentation of each word."""
 
 _SPACE = "▁"
 _UNKNOWN = f"{_SPACE}⁇{_SPACE}"  # an unknown piece in text, as SentencePiece writes it
@@ -50,7 +50,7 @@ class TokenizerPair:
         tgt: of the target language; None if both share one vocabulary.
     """
 
-    def __init__(self, src: Engine, tgt: Engine | None) -> None:
+    def __init__(self, src: HFTokenizer, tgt: HFTokenizer | None) -> None:
         self._src = src
         self._tgt = tgt or src
         self._is_joint = tgt is None
@@ -71,8 +71,10 @@ class TokenizerPair:
         try:
             sides = json.loads(text)
             tgt = sides["tgt"]
-            return cls(Engine.from_str(sides["src"]), Engine.from_str(tgt) if tgt else None)
-        except Exception as error:  # the engine raises bare exceptions
+            return cls(
+                HFTokenizer.from_str(sides["src"]), HFTokenizer.from_str(tgt) if tgt else None
+            )
+        except Exception as error:  # the library raises bare exceptions
             raise DataError(f"this is not a trained tokenizer: {error}") from error
 
     def to_json(self) -> str:
@@ -98,7 +100,7 @@ class TokenizerPair:
         return _words_of(self._tgt, lines, numbers)
 
     def samplers(self, make: MakeSampler, src: Ragged, tgt: Ragged) -> tuple[WordSampler, ...]:
-        """Return what draws segmentations of the distinct words of each side.
+        """Return the samplers of segmentations of the distinct words of each side.
 
         Args:
             make: from the tokenizer's `Tokenizer.sampling`.
@@ -154,26 +156,26 @@ class Tokenizer(Part, slot="tokenizer"):
         return TokenizerPair(self.fit(src, tokenised), self.fit(tgt, tokenised))
 
     def sampling(self) -> MakeSampler | None:
-        """Return what makes a sampler, if training text is to be segmented anew in every epoch."""
+        """Return the maker of samplers, if training text is segmented anew in every epoch."""
         return None
 
     @abstractmethod
-    def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
-        """Return an engine trained on ``lines``."""
+    def fit(self, lines: Sequence[str], is_tokenised: bool) -> HFTokenizer:
+        """Return a tokenizer of the library, trained on ``lines``."""
 
-    def engine(self, model: models.Model, splitting: pre_tokenizers.PreTokenizer) -> Engine:
-        """Return an untrained engine: normalise, mark the spaces, split, apply ``model``."""
-        engine = Engine(model)
+    def untrained(self, model: models.Model, splitting: pre_tokenizers.PreTokenizer) -> HFTokenizer:
+        """Return an untrained one: normalise, mark the spaces, split, apply ``model``."""
+        hf = HFTokenizer(model)
         steps: list[Any] = [
             normalizers.Replace(Regex(rf"[\s{_SPACE}]+"), " "),
             normalizers.Strip(),
         ]
         if self.lowercase:
             steps.append(normalizers.Lowercase())
-        engine.normalizer = normalizers.Sequence(steps)
-        engine.pre_tokenizer = splitting
-        engine.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme="always")
-        return engine
+        hf.normalizer = normalizers.Sequence(steps)
+        hf.pre_tokenizer = splitting
+        hf.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme="always")
+        return hf
 
 
 class LimitedTokenizer(Tokenizer):
@@ -244,17 +246,17 @@ class BytePair(FrequencyTokenizer):
             return None
         return partial(DropoutSampler, unknown=UNK, dropout=self.dropout)
 
-    def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
-        engine = self.engine(models.BPE(unk_token=SPECIAL[UNK]), _words(is_tokenised))
+    def fit(self, lines: Sequence[str], is_tokenised: bool) -> HFTokenizer:
+        hf = self.untrained(models.BPE(unk_token=SPECIAL[UNK]), _words(is_tokenised))
         trainer = trainers.BpeTrainer(
             vocab_size=self.vocab_size,
             min_frequency=self.min_frequency,
             special_tokens=list(SPECIAL),
             show_progress=False,
         )
-        engine.train_from_iterator(lines, trainer, length=len(lines))
-        _check_size(engine.get_vocab_size(), self.vocab_size)
-        return _without_specials_in_text(engine)
+        hf.train_from_iterator(lines, trainer, length=len(lines))
+        _check_size(hf.get_vocab_size(), self.vocab_size)
+        return _without_specials_in_text(hf)
 
 
 @register("unigram", source="Kudo 2018, arXiv:1804.10959, sec. 3.2")
@@ -283,15 +285,15 @@ class Unigram(LimitedTokenizer):
             return None
         return partial(LatticeSampler, unknown=UNK, alpha=self.alpha)
 
-    def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
+    def fit(self, lines: Sequence[str], is_tokenised: bool) -> HFTokenizer:
         splitting = _words(is_tokenised)
-        counts = _count(self.engine(models.Unigram(), splitting), lines)
+        counts = _count(self.untrained(models.Unigram(), splitting), lines)
         n_characters = len(set(chain.from_iterable(counts)))
         _check_size(n_characters + len(SPECIAL), self.vocab_size)
         pieces = train_unigram(counts, self.vocab_size - len(SPECIAL))
         rarest = min(score for _, score in pieces)
         specials = [(name, rarest - 10.0) for name in SPECIAL]
-        return self.engine(models.Unigram([*specials, *pieces], UNK, False), splitting)
+        return self.untrained(models.Unigram([*specials, *pieces], UNK, False), splitting)
 
 
 @register("word", source="Bahdanau et al. 2015, arXiv:1409.0473, sec. 4.1")
@@ -302,7 +304,7 @@ class Word(FrequencyTokenizer):
         min_frequency: words that occur less often are unknown.
     """
 
-    def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
+    def fit(self, lines: Sequence[str], is_tokenised: bool) -> HFTokenizer:
         n_pieces = self.vocab_size - len(SPECIAL)
         return _fit_whole(self, _words(is_tokenised), lines, n_pieces, self.min_frequency)
 
@@ -313,16 +315,16 @@ class Character(Tokenizer):
 
     nominal_size = 256  # enough for European languages; the text decides
 
-    def fit(self, lines: Sequence[str], is_tokenised: bool) -> Engine:
+    def fit(self, lines: Sequence[str], is_tokenised: bool) -> HFTokenizer:
         return _fit_whole(self, _split_at(r"[\s\S]"), lines)
 
 
-def _encode(engine: Engine, lines: Sequence[str]) -> list[list[int]]:
-    return [[*encoding.ids, EOS] for encoding in engine.encode_batch(list(lines))]
+def _encode(hf: HFTokenizer, lines: Sequence[str]) -> list[list[int]]:
+    return [[*encoding.ids, EOS] for encoding in hf.encode_batch(list(lines))]
 
 
-def _words_of(engine: Engine, lines: Sequence[str], numbers: WordNumbers) -> list[list[int]]:
-    return [numbers.of(each.ids, each.word_ids) for each in engine.encode_batch(list(lines))]
+def _words_of(hf: HFTokenizer, lines: Sequence[str], numbers: WordNumbers) -> list[list[int]]:
+    return [numbers.of(each.ids, each.word_ids) for each in hf.encode_batch(list(lines))]
 
 
 def _words(is_tokenised: bool) -> pre_tokenizers.PreTokenizer:
@@ -342,14 +344,14 @@ def _split_at(piece: str) -> pre_tokenizers.PreTokenizer:
     )
 
 
-def _count(engine: Engine, lines: Sequence[str]) -> Counter[str]:
-    """Count the pieces that the engine splits ``lines`` into before its model is applied."""
-    assert engine.normalizer is not None
-    assert engine.pre_tokenizer is not None
-    words = Counter(chain.from_iterable(engine.normalizer.normalize_str(x).split() for x in lines))
+def _count(hf: HFTokenizer, lines: Sequence[str]) -> Counter[str]:
+    """Count the pieces that ``lines`` are split into before the model is applied."""
+    assert hf.normalizer is not None
+    assert hf.pre_tokenizer is not None
+    words = Counter(chain.from_iterable(hf.normalizer.normalize_str(x).split() for x in lines))
     counts: Counter[str] = Counter()
     for word, count in words.items():  # no piece reaches over a space
-        for piece, _ in engine.pre_tokenizer.pre_tokenize_str(word):
+        for piece, _ in hf.pre_tokenizer.pre_tokenize_str(word):
             counts[piece] += count
     return counts
 
@@ -360,14 +362,14 @@ def _fit_whole(
     lines: Sequence[str],
     n_pieces: int | None = None,
     min_frequency: int = 1,
-) -> Engine:
+) -> HFTokenizer:
     """Give an id to each of the most frequent pieces; ties are broken alphabetically."""
-    counts = _count(tokenizer.engine(models.WordLevel({}), splitting), lines)
+    counts = _count(tokenizer.untrained(models.WordLevel({}), splitting), lines)
     frequent = [piece for piece, count in counts.items() if count >= min_frequency]
     frequent.sort(key=lambda piece: (-counts[piece], piece))
     pieces = [*SPECIAL, *frequent[:n_pieces]]
     ids = {piece: i for i, piece in enumerate(pieces)}
-    return tokenizer.engine(models.WordLevel(ids, unk_token=SPECIAL[UNK]), splitting)
+    return tokenizer.untrained(models.WordLevel(ids, unk_token=SPECIAL[UNK]), splitting)
 
 
 def _check_size(n_needed: int, vocab_size: int) -> None:
@@ -378,8 +380,8 @@ def _check_size(n_needed: int, vocab_size: int) -> None:
         )
 
 
-def _without_specials_in_text(engine: Engine) -> Engine:
-    """Make the engine read the name of a special token in the text as text."""
-    settings = json.loads(engine.to_str())
+def _without_specials_in_text(hf: HFTokenizer) -> HFTokenizer:
+    """Make a tokenizer read the name of a special token in the text as text."""
+    settings = json.loads(hf.to_str())
     settings["added_tokens"] = []
-    return Engine.from_str(json.dumps(settings))
+    return HFTokenizer.from_str(json.dumps(settings))

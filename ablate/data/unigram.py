@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 LONGEST_PIECE = 16
 SEEDS_PER_PIECE = 10
-KEPT_PER_ROUND = 0.75
+SHARE_KEPT_PER_ROUND = 0.75
 EM_STEPS = 2
 
 Floats = NDArray[np.float64]
@@ -55,7 +55,7 @@ def train_unigram(counts: Mapping[str, int], n_pieces: int) -> list[tuple[str, f
         loss = np.full(len(pieces), np.inf)
         longer = used & ~is_character
         loss[longer] = expected[longer] * (scores[longer] - parts.best(scores)[longer])
-        n_kept = max(n_pieces, int(KEPT_PER_ROUND * n_used))
+        n_kept = max(n_pieces, int(SHARE_KEPT_PER_ROUND * n_used))
         order = _ranked(loss, used)
         used[order[n_kept:]] = False
         scores = _log_share(np.maximum(expected, 0.5), used)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from ablate.data.archives import members, segments
 from ablate.data.corpus import Bitext, CorpusText
 from ablate.data.download import Remote, RemoteCorpus
 from ablate.data.lines import Lines
-from ablate.data.parallel import Limits, cleaned, complete, lines_of, unpacked
+from ablate.data.parallel import Limits, Ratio, cleaned, complete, lines_of, unpacked
 from ablate.registry import register
 
 Language = Literal["en", "de", "fr"]
@@ -103,7 +103,7 @@ class Wmt14(RemoteCorpus):
         src: Language = "en",
         tgt: Language = "de",
         max_words: PositiveInt = 250,
-        max_ratio: Annotated[float, Field(ge=1.0)] = 1.5,
+        max_ratio: Ratio = 1.5,
     ) -> None:
         if (src == "en") == (tgt == "en"):
             raise ValueError(f"wmt14: of {src} and {tgt} exactly one must be en")
@@ -116,7 +116,7 @@ class Wmt14(RemoteCorpus):
 
     def load(self) -> CorpusText:
         parts = [self._part(source) for source in self._sources]
-        dev, test, notes = self._measured()
+        dev, test, notes = self._dev_and_test()
         return CorpusText(
             name="wmt14",
             src=self.src,
@@ -137,7 +137,7 @@ class Wmt14(RemoteCorpus):
             src, tgt = (lines_of(unpacked(files[name], name)) for name in names)
             return cleaned(source.remote.path, src, tgt, self._limits)
 
-    def _measured(self) -> tuple[Bitext, Bitext, tuple[str, ...]]:
+    def _dev_and_test(self) -> tuple[Bitext, Bitext, tuple[str, ...]]:
         """Return dev and test, and notes about both."""
         x = self._other
         dev = {side: f"dev/newstest2013.{side}" for side in (self.src, self.tgt)}

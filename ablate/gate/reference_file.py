@@ -19,8 +19,8 @@ from ablate.config.source import Mark, Node, Source, UnreadableError, parse, sca
 from ablate.errors import SpecError
 from ablate.gate.check import KINDS, Check, Flaw
 from ablate.gate.reference import Head, Reference
-from ablate.registry import suggest
 from ablate.store import write_whole
+from ablate.wording import suggest
 
 _HEAD = """\
 # A reference for `ablate gate`. The terms of each check are yours to change; what stands under

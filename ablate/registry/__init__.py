@@ -16,10 +16,10 @@ from ablate.registry.table import (
     PluginError,
     RefusedError,
     argument_docs,
+    contract_of,
     refusals,
     register,
 )
-from ablate.wording import suggest
 
 __all__ = [
     "EXTENSIBLE",
@@ -37,6 +37,7 @@ __all__ = [
     "argument_docs",
     "build",
     "choose",
+    "contract_of",
     "digest_of_code",
     "label",
     "load_plugin",
@@ -45,6 +46,5 @@ __all__ = [
     "refusals",
     "register",
     "slots",
-    "suggest",
     "temporary_registrations",
 ]

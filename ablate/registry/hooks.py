@@ -1,4 +1,4 @@
-"""Whether a class does anything of what its slot's contract is for."""
+"""Check that a part overrides something of its slot's contract."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def hooks_of(contract: type) -> list[str]:
 def refuse_idle(cls: type, contract: type, *, is_contract: bool) -> None:
     """Refuse a class that overrides nothing of its contract, or misspells what it overrides.
 
-    Where the contract asks for attributes, as attention does for its projections, a constructor
-    that may make them is enough.
+    Where the contract requires attributes, as attention does for its projections, a constructor
+    is enough, since it may set them.
 
     Args:
         cls: of the part.
         contract: of its slot.
-        is_contract: whether the part is what its contract does by itself.
+        is_contract: whether the part is its contract, unchanged.
 
     Raises:
-        ValueError: with what the class defines, and what the contract has.
+        ValueError: with the names that the class defines, and those that the contract has.
     """
-    between = [base for base in cls.__mro__ if issubclass(base, contract) and base is not contract]
-    own = list(dict.fromkeys(name for base in between for name in vars(base) if _is_public(name)))
+    bases = [base for base in cls.__mro__ if issubclass(base, contract) and base is not contract]
+    own = list(dict.fromkeys(name for base in bases for name in vars(base) if _is_public(name)))
     hooks = hooks_of(contract)
     slot = vars(contract)["slot"]
     for name in own:
@@ -39,9 +39,9 @@ def refuse_idle(cls: type, contract: type, *, is_contract: bool) -> None:
                 f"the {slot} {cls.__qualname__} defines {name!r}, which nothing calls; "
                 f"did you mean {near[0]!r}?"
             )
-    has_constructor = any("__init__" in vars(base) for base in between)
-    makes_attributes = has_constructor and bool(_asked_for(contract))
-    if is_contract or makes_attributes or set(own) & set(hooks):
+    has_constructor = any("__init__" in vars(base) for base in bases)
+    may_set_attributes = has_constructor and _requires_attributes(contract)
+    if is_contract or may_set_attributes or set(own) & set(hooks):
         return
     defined = f"defines {', '.join(own)}" if own else "defines no method"
     raise ValueError(
@@ -54,11 +54,9 @@ def _is_public(name: str) -> bool:
     return not name.startswith("_")
 
 
-def _asked_for(contract: type) -> list[str]:
-    """Return the attributes that a contract declares and does not set."""
-    declared = inspect.get_annotations(contract)
-    return [
-        name
-        for name, kind in declared.items()
-        if name not in vars(contract) and not str(kind).startswith("ClassVar")
-    ]
+def _requires_attributes(contract: type) -> bool:
+    """Return whether a contract declares attributes that it does not set."""
+    return any(
+        name not in vars(contract) and not str(kind).startswith("ClassVar")
+        for name, kind in inspect.get_annotations(contract).items()
+    )

@@ -1,4 +1,4 @@
-"""Run the code of a plugin, and enter all the parts that it registers, or none if it fails.
+"""Run the code of a plugin; register all of its parts, or none if it fails.
 
 A plugin is a file, or a distribution that names its modules as entry points of the group
 ``ablate.parts``. Its code determines results as much as that of this package, so it is hashed.
@@ -86,10 +86,8 @@ def run_plugin(plugin: Plugin, root: Path, run: Callable[[], object]) -> None:
 
 
 def _extends(plugin: Plugin) -> bool:
-    """Return whether a plugin defines something that is no part, as a format of tables."""
-    classes: list[type] = []
-    for contract in EXTENSIBLE:
-        classes += contract.__subclasses__()
+    """Return whether a plugin defines something that is no part, such as a format of tables."""
+    classes = (cls for contract in EXTENSIBLE for cls in contract.__subclasses__())
     return any(cls.__module__ == plugin.module for cls in classes)
 
 
@@ -103,7 +101,7 @@ def restore(before: Snapshot, failed: Plugin | None = None) -> None:
 
     Args:
         before: the snapshot.
-        failed: a plugin that is not among the loaded ones yet, but may have imported modules.
+        failed: a plugin that is not loaded, but may have imported modules.
     """
     table, loaded = before
     removed = [plugin for key, plugin in PLUGINS.items() if key not in loaded]

@@ -21,7 +21,7 @@ def lookup(slot: str, name: str) -> Entry:
     """Find a part by name.
 
     Raises:
-        ValueError: naming the nearest part, and all that there are.
+        ValueError: with the nearest name, and all that are registered.
     """
     table = _filled_table()[slot]
     if name in table:
@@ -53,7 +53,7 @@ def build(slot: type[P], choice: Choice, *arguments: object, at: str = "") -> P:
     Args:
         slot: the contract that the part implements.
         choice: name and options, as the YAML gives them.
-        *arguments: the positional arguments that the slot asks for, which the program gives.
+        *arguments: the positional arguments of the slot's contract.
         at: the dotted path of the choice in the experiment, for the message of a refusal.
 
     Raises:
@@ -65,12 +65,8 @@ def build(slot: type[P], choice: Choice, *arguments: object, at: str = "") -> P:
     return part
 
 
-def _filled_table() -> Mapping[str, dict[str, Entry]]:
-    _fill()
-    return TABLE
-
-
 @functools.cache
-def _fill() -> None:
+def _filled_table() -> Mapping[str, dict[str, Entry]]:
     import_part_packages()
     load_installed()
+    return TABLE

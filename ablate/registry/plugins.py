@@ -54,7 +54,7 @@ def adopt(plugin: Plugin) -> None:
     if plugin.sha256 in PLUGINS:
         return
     if not plugin.source:
-        raise PluginError(f"{plugin.name} has changed since it was asked for; ask again")
+        raise PluginError(f"{plugin.name} has changed since the run was requested; call again")
     file = Path(plugin.name).absolute()
 
     def run() -> None:
@@ -73,7 +73,7 @@ def plugins() -> tuple[Plugin, ...]:
 
 @contextmanager
 def temporary_registrations() -> Iterator[None]:
-    """On leaving, remove the parts that were registered inside and the plugins loaded inside."""
+    """Remove on leaving the parts that were registered, and the plugins loaded, within."""
     slots()
     before = snapshot()
     try:

@@ -64,9 +64,9 @@ class Choice(Frozen):
 
 @dataclass(frozen=True)
 class Fingerprinted:
-    """Marks an option that matters only through the content it points to, such as a file's path.
+    """Marks an option of which only the content counts that it points to, such as a file's path.
 
-    The identity of a run leaves it out and has the fingerprint of the corpus in its place.
+    The identity of a run has the fingerprint of the corpus in its place.
     """
 
 
@@ -141,22 +141,23 @@ class Entry:
     @property
     def fingerprinted(self) -> set[str]:
         """Return the names of the options that the identity of a run leaves out."""
-        fields = self.options.model_fields.items()
-        return {name for name, field in fields if Fingerprinted() in field.metadata}
+        return self._options_with(Fingerprinted())
 
     @property
     def file_paths(self) -> set[str]:
-        """Return the options that hold paths of files."""
+        """Return the names of the options that hold paths of files."""
+        return self._options_with(FilePaths())
+
+    def _options_with(self, mark: object) -> set[str]:
         fields = self.options.model_fields.items()
-        return {n for n, field in fields if FilePaths() in field.metadata}
+        return {name for name, field in fields if mark in field.metadata}
 
     @property
     def neutral_values(self) -> dict[str, Any]:
-        """Return the value of each added option that leaves the part as it was without it."""
-        fields = self.options.model_fields.items()
+        """Return the value of each added option at which the part is as it was without it."""
         return {
             name: mark.neutral
-            for name, field in fields
+            for name, field in self.options.model_fields.items()
             for mark in field.metadata
             if isinstance(mark, AddedOption)
         }
@@ -190,7 +191,7 @@ def register(
         source: paper and section, with the year, or the code it follows.
         formula: what it computes, in one line of plain text; empty where nothing is computed.
         version: to be raised by a change that moves the part's numbers.
-        is_contract: whether the part is what its slot's contract does by itself.
+        is_contract: whether the part is its slot's contract, unchanged.
 
     Raises:
         ValueError: if the slot already has a part of that name, or the class is of no slot, does
@@ -203,8 +204,7 @@ def register(
         if inspect.isabstract(cls):
             missing = " and ".join(sorted(cls.__abstractmethods__))
             raise ValueError(f"the {cls.slot} {cls.__qualname__} does not define {missing}")
-        contract = next(base for base in cls.__mro__ if "slot" in vars(base))
-        refuse_idle(cls, contract, is_contract=is_contract)
+        refuse_idle(cls, contract_of(cls), is_contract=is_contract)
         table = TABLE[cls.slot]
         if name in table:
             other = table[name]
@@ -214,6 +214,11 @@ def register(
         return cls
 
     return enter
+
+
+def contract_of(cls: type[Part]) -> type[Part]:
+    """Return the class that declares the slot of a part."""
+    return next(base for base in cls.__mro__ if "slot" in vars(base))
 
 
 @contextmanager

@@ -32,7 +32,7 @@ def _matched(experiment: Experiment, match: Match) -> str:
     others = [row.name for row in experiment.rows[1:] if not match.applies_to(row.name)]
     measured = ", measured by turns with the baseline" if match.on == "time" else ""
     text = (
-        f"{match.what} equal the baseline's within {_share(match.tolerance)}{measured}: "
+        f"{match.quantity} equal the baseline's within {_share(match.tolerance)}{measured}: "
         f"{match.via} was solved for in {and_list(solved) if solved else 'no row'}"
     )
     text += "; all other rows are within it as they are" if len(solved) < len(rows) else ""
@@ -46,7 +46,7 @@ def _beyond(experiment: Experiment, match: Match, summaries: Sequence[Summary]) 
         times = ratio(summary, summaries[0], metric) if metric else None
         is_off = times is not None and abs(times - 1) > match.tolerance
         if times is not None and is_off and match.applies_to(summary.name):
-            yield f"{summary.name}: {match.what} {percent(times - 1)}"
+            yield f"{summary.name}: {match.quantity} {percent(times - 1)}"
 
 
 def _tuned(experiment: Experiment, tune: Tune) -> Iterator[Footnote]:

@@ -11,7 +11,7 @@ import torch
 
 from ablate import config
 from ablate.config import Experiment, RunSpec
-from ablate.config.identity import parts_outside
+from ablate.config.identity import plugin_parts
 from ablate.contracts import ContractError, watched
 from ablate.data.corpus import refusals_of
 from ablate.data.parallel import no_file
@@ -91,7 +91,7 @@ def blueprint(run: RunSpec) -> Transformer:
         RefusedError: if a part refuses, or one of a plugin breaks its contract.
     """
     tokenizer = build(Tokenizer, run.tokenizer, at="tokenizer")
-    parts = parts_outside(run)
+    parts = plugin_parts(run)
     with _broken_contracts(parts), watched([*parts.values()]), torch.device("meta"):
         model = assemble(run.model, tokenizer.nominal_vocabulary(), PAD)
         if parts:

@@ -236,10 +236,10 @@ def _unmatched_reason(experiment: Experiment, costs: Mapping[int, float], target
     near = sorted(costs, key=lambda value: abs(costs[value] - target))[:2]
     tried = "; ".join(f"{value} gives {costs[value] / target - 1:+.1%}" for value in sorted(near))
     if len(set(map(round, costs.values()))) < 2:
-        return f"{name} does not change the {match.what}: {tried}"
+        return f"{name} does not change the {match.quantity}: {tried}"
     return (
-        f"no {name} gives the baseline's {match.what} within {match.tolerance:.3g}: {tried}; raise "
-        "match.tolerance, match via another path, or name the row in match.exclude"
+        f"no {name} gives the baseline's {match.quantity} within {match.tolerance:.3g}: {tried}; "
+        "raise match.tolerance, match via another path, or name the row in match.exclude"
     )
 
 

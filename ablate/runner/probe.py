@@ -18,7 +18,7 @@ import torch
 
 from ablate import measuring
 from ablate.config import RunSpec
-from ablate.config.identity import canonical, outside
+from ablate.config.identity import canonical, plugins_of
 from ablate.data.batches import Batches
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
@@ -60,7 +60,7 @@ def probe_key(spec: RunSpec, device: Device, precision: str, engine: str) -> str
         "hardware": machine,
         "versions": versions(),
     }
-    plugins = outside(spec)
+    plugins = plugins_of(spec)
     if plugins:
         content["plugins"] = {path: plugin.identity for path, plugin in plugins.items()}
     return sha256_of_text(json.dumps(content, sort_keys=True))[:16]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ablate.config import RunSpec
-from ablate.config.identity import outside
+from ablate.config.identity import plugins_of
 from ablate.record import SCHEMA
 from ablate.registry import Plugin, plugins
 from ablate.runner.failures import Failure
@@ -229,5 +229,5 @@ _MESSAGES: dict[str, type[Message]] = {
 def _used_plugins(spec: dict[str, Any]) -> tuple[Plugin, ...]:
     if not plugins():
         return ()
-    used = outside(RunSpec.model_validate(spec)).values()
+    used = plugins_of(RunSpec.model_validate(spec)).values()
     return tuple(plugin for plugin in plugins() if plugin in used)

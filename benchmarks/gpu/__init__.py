@@ -1,1 +1,1 @@
-"""What to ask a GPU in the first hour with it: a script for each question."""
+"""The questions of the first hour with a GPU: a script for each."""

@@ -37,15 +37,15 @@ def captured_again(setting: Setting) -> Result:
 
 
 def after_a_failure(setting: Setting) -> Result:
-    """Tell what a process can still do after a capture that failed."""
+    """List what a process can still do after a capture that failed."""
     device = setting.device
     capturer, x = GraphCapturer(device), torch.ones(64, 64, device=device)
 
-    def bad() -> Tensor:
+    def asks_for_number() -> Tensor:
         return F.dropout(x, 0.5) * x.sum().item()
 
     attempts: dict[str, Callable[[], object]] = {
-        "the capture that asks for a number": lambda: captured(capturer, bad),
+        "the capture that asks for a number": lambda: captured(capturer, asks_for_number),
         "dropout": lambda: F.dropout(x, 0.5).sum().item(),
         "a capture from the same pool": lambda: captured(capturer, lambda: x + 1)(),
         "a capture from a new pool": lambda: captured(GraphCapturer(device), lambda: x + 1)(),
@@ -60,8 +60,8 @@ def after_a_failure(setting: Setting) -> Result:
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
             outcomes[name] = f"{type(error).__name__}: {first}"
-    bad_ones = [name for name, outcome in outcomes.items() if outcome != "ok"]
-    return Result(f"not possible after a failed capture: {', '.join(bad_ones) or '-'}", outcomes)
+    impossible = [name for name, outcome in outcomes.items() if outcome != "ok"]
+    return Result(f"not possible after a failed capture: {', '.join(impossible) or '-'}", outcomes)
 
 
 def collected_during_a_capture(setting: Setting) -> Result:
@@ -105,7 +105,7 @@ def collected_during_a_capture(setting: Setting) -> Result:
 
 
 def no_longer_used(setting: Setting) -> Result:
-    """Forget what replays one of several matrix products: the others' workspace must live on."""
+    """Delete the replay of one of several matrix products: the others keep their workspace."""
     replays, works = _products(GraphCapturer(setting.device), setting.device)
     del replays[0]
     return _replayed(replays, works[1:], setting.device)
@@ -132,7 +132,7 @@ def destroyed_beside_others(setting: Setting) -> Result:
 def _products(
     capturer: GraphCapturer, device: torch.device
 ) -> tuple[list[Callable[[], Tensor]], list[Callable[[], Tensor]]]:
-    """Return what replays some matrix products, and what computes them eagerly."""
+    """Return the replays of some matrix products, and the functions that compute them eagerly."""
     a = torch.randn(256, 256, device=device)
 
     def product(n: int) -> Tensor:
@@ -201,7 +201,7 @@ def captured_beside_work(setting: Setting) -> Result:
 
 
 def _operation(name: str, setting: Setting) -> Result:
-    """Capture an operation as deterministic algorithms have it and as it comes, and time both."""
+    """Capture an operation with deterministic algorithms and without, and time both."""
     device, n_ids = setting.device, setting.pick(10_000, 500)
     ids = torch.randint(n_ids, (setting.pick(4096, 256),), device=device)
     logits = torch.randn(len(ids), n_ids, device=device, requires_grad=True)
@@ -235,7 +235,7 @@ def _operation(name: str, setting: Setting) -> Result:
 
 
 def launches(setting: Setting) -> Result:
-    """Time a thousand kernels with next to nothing to do: what launching costs."""
+    """Time a thousand kernels with hardly any work: the cost of a launch."""
     x, n = torch.zeros(64, device=setting.device), setting.pick(1000, 100)
 
     def work() -> Tensor:
@@ -253,9 +253,9 @@ def launches(setting: Setting) -> Result:
     return Result(line, {"kernels": n, **per_kernel})
 
 
-def _expect(is_so: bool, otherwise: str) -> None:
-    if not is_so:
-        raise WrongError(otherwise)
+def _expect(is_met: bool, reason: str) -> None:
+    if not is_met:
+        raise WrongError(reason)
 
 
 ITEMS: dict[str, Item] = {

@@ -1,4 +1,4 @@
-"""Ask a GPU everything that is worth knowing, the most informative questions first.
+"""Measure on a GPU all that is worth knowing about it, the most informative questions first.
 
 Run it in the root of the repository:
 
@@ -6,15 +6,16 @@ Run it in the root of the repository:
         [--resume] [--reduced] [--output results/benchmarks/gpu]
 
 Each question is a script of this folder and answers item by item. An item that fails, crashes or
-hangs is written down as that, and the rest goes on in a fresh process. The time is shared out: a
-question gets its share of what is left, so that all of them together take no longer than asked
-for, and what one leaves the others have. Every answer is one JSON file with its provenance, written
-anew after each item, and ``summary.json`` has a line for each item. Ends with 1 if an item failed.
+hangs is recorded with its error, and the rest continues in a fresh process. A question gets its
+share of the time that is left, so that all of them together take ``--minutes`` at most, and the
+later ones get the time that it does not use. Every answer is one JSON file with its provenance,
+written anew after each item, and ``summary.json`` has a line for each item. Ends with 1 if an item
+failed.
 
-``--device cpu --reduced`` is the dry run: all of it at a hundredth of the work. ``--resume`` skips
-what is answered already on that kind of device, item by item.
+``--device cpu --reduced`` is the dry run: all items at a hundredth of the work. ``--resume`` skips
+the items that are answered already on that kind of device.
 
-Only the standard library is imported here: what is missing on the machine is named at once.
+Only the standard library is imported here, so that missing libraries are named at once.
 """
 
 from __future__ import annotations
@@ -46,23 +47,14 @@ SCRIPTS = "gpu"
 MARK = "@@ "
 """Begins a line that is for this program; all others are for people."""
 
-NEEDED = [
-    "torch",
-    "numpy",
-    "pandas",
-    "pydantic",
-    "yaml",
-    "rich",
-    "platformdirs",
-    "tokenizers",
-    "sacrebleu",
-    "safetensors",
-    "scipy",
-]
-_HALF = 0.5  # of what a question has left: no item but the last may take more
-_FEWEST_S = 30.0
-_KEPT_LINES = 12
-_FAREWELL_S = 10.0
+NEEDED = (
+    *("torch", "numpy", "pandas", "pydantic", "yaml", "rich", "platformdirs", "tokenizers"),
+    *("sacrebleu", "safetensors", "scipy"),
+)
+_HALF = 0.5  # of the time that a question has left: only the last item may take more
+_MIN_ITEM_S = 30.0
+_N_LINES = 12
+_EXIT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +63,7 @@ class Question:
 
     Attributes:
         name: of the script, and of the file with its answer.
-        minutes: its share of the time; of 60, about what it takes.
+        minutes: about the time that it takes; its share of all.
         what: the question.
     """
 
@@ -96,15 +88,15 @@ QUESTIONS = (
 
 @dataclass
 class Answer:
-    """What came of a question so far, and the file that keeps it.
+    """The answer to a question so far.
 
     Attributes:
-        file: where it is written after each item.
-        settings: what must be equal for items to be kept from an earlier call.
+        file: written after each item.
+        settings: those with which items of an earlier call are valid too.
         origin: provenance, from the process that measured.
-        items: what each came to: ``result`` and ``line``, or ``error``; with ``seconds``.
+        items: ``result`` and ``line``, or ``error``, of each; with ``seconds``.
         expected: the names of all items, once a process has listed them.
-        fault: why there are no more.
+        fault: why items are missing.
     """
 
     file: Path
@@ -124,8 +116,8 @@ class Answer:
         """Return the names of the items that failed."""
         return [name for name, item in self.items.items() if "error" in item]
 
-    def recall(self) -> None:
-        """Take over the items of an earlier call with the same settings that did not fail."""
+    def load_earlier(self) -> None:
+        """Load the items of an earlier call with the same settings that did not fail."""
         try:
             earlier = json.loads(self.file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -136,7 +128,7 @@ class Answer:
         self.items = {n: item for n, item in earlier["items"].items() if "error" not in item}
 
     def write(self, question: Question) -> None:
-        """Write all of it; no reader sees half of it."""
+        """Write the file, as a whole."""
         content = {
             "question": question.what,
             "settings": self.settings,
@@ -169,7 +161,7 @@ def main() -> int:
         settings = {"device": options.device.partition(":")[0], "reduced": options.reduced}
         answer = Answer(options.output / f"{question.name}.json", settings)
         if options.resume:
-            answer.recall()
+            answer.load_earlier()
         before = time.monotonic()
         _say(f"\n=== {question.name}: {question.what} ({left_s * share:.0f} s)")
         _ask(question, answer, options, time.monotonic() + left_s * share)
@@ -177,19 +169,19 @@ def main() -> int:
         seconds = time.monotonic() - before
         rows.append({"question": question.name, "seconds": round(seconds, 1), **_outcome(answer)})
         _write(options.output / "summary.json", _summary(options, rows, began))
-    _show(rows, time.monotonic() - began)
+    _print_summary(rows, time.monotonic() - began)
     return int(any(not a.is_complete or a.failed for a in answers.values()))
 
 
 def _ask(question: Question, answer: Answer, options: argparse.Namespace, deadline: float) -> None:
-    """Have the items answered by one process after another, until all are or the time is over."""
+    """Start one process after another, until all items are answered or the time is over."""
     while not answer.is_complete and time.monotonic() < deadline:
         n_before = len(answer.items)
         with _Process(question, options, list(answer.items)) as process:
             _listen(process, question, answer, deadline)
         if len(answer.items) == n_before and not answer.is_complete:
             if time.monotonic() < deadline:
-                answer.fault = f"its process gave no answer: {process.last_words()}"
+                answer.fault = f"its process gave no answer: {process.exit_reason()}"
             break
     if not answer.is_complete and answer.fault is None:
         n_left = len(set(answer.expected) - answer.items.keys())
@@ -198,13 +190,13 @@ def _ask(question: Question, answer: Answer, options: argparse.Namespace, deadli
 
 
 def _listen(process: _Process, question: Question, answer: Answer, deadline: float) -> None:
-    """Take down what a process answers, until it ends or an item takes too long."""
+    """Record the messages of a process, until it ends or an item takes too long."""
     current: str | None = None
     began = time.monotonic()
     while True:
         left_s = deadline - time.monotonic()
         is_last = len(answer.expected) - len(answer.items) == 1
-        limit_s = left_s if is_last else max(_FEWEST_S, _HALF * left_s)
+        limit_s = left_s if is_last else max(_MIN_ITEM_S, _HALF * left_s)
         message = process.next(min(limit_s - (time.monotonic() - began), left_s))
         if message is None:
             break
@@ -220,16 +212,16 @@ def _listen(process: _Process, question: Question, answer: Answer, deadline: flo
             answer.write(question)
     if current is not None and time.monotonic() < deadline:
         seconds = round(time.monotonic() - began, 1)
-        answer.items[current] = {"error": process.last_words(), "seconds": seconds}
-        _say(f"    {current}: {process.last_words()}")
+        answer.items[current] = {"error": process.exit_reason(), "seconds": seconds}
+        _say(f"    {current}: {process.exit_reason()}")
         answer.write(question)
 
 
 class _Process:
-    """A process that answers a question, or what is left of it.
+    """A process that answers the open items of a question.
 
     Args:
-        question: which.
+        question: names the script.
         options: of the command line.
         skipped: items that are answered already.
     """
@@ -242,7 +234,7 @@ class _Process:
         command += [f"--skip={name}" for name in skipped]
         paths = [ROOT, ROOT / "benchmarks", *filter(None, [os.environ.get("PYTHONPATH")])]
         self._messages: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._lines: deque[str] = deque(maxlen=_N_LINES)
         self._why_killed = ""
         self._process = subprocess.Popen(
             command,
@@ -253,7 +245,7 @@ class _Process:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,  # so that what it has started ends with it
+            start_new_session=True,  # so that its children are killed with it
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -263,12 +255,12 @@ class _Process:
 
     def __exit__(self, *_: object) -> None:
         self._kill()
-        self._reader.join(_FAREWELL_S)
+        self._reader.join(_EXIT_S)
         if self._process.stdout is not None and not self._reader.is_alive():
             self._process.stdout.close()
 
     def next(self, limit_s: float) -> dict[str, Any] | None:
-        """Return the next message; None at the end of the process, which comes after a while."""
+        """Return the next message; None if the process ends, or is killed after ``limit_s``."""
         try:
             message = self._messages.get(timeout=max(0.0, limit_s))
         except queue.Empty:
@@ -277,12 +269,12 @@ class _Process:
             return None
         if message is None:
             with suppress(subprocess.TimeoutExpired):  # it has closed its output, and ends
-                self._process.wait(_FAREWELL_S)
+                self._process.wait(_EXIT_S)
         return message
 
-    def last_words(self) -> str:
+    def exit_reason(self) -> str:
         """Return how the process ended, and its last line."""
-        self._reader.join(_FAREWELL_S)
+        self._reader.join(_EXIT_S)
         status = self._process.wait()
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
         last = f": {self._lines[-1].strip()}" if self._lines else ""
@@ -300,7 +292,7 @@ class _Process:
         self._messages.put(None)
 
     def _kill(self) -> None:
-        """End the process and all that it has started."""
+        """Kill the process and its children."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -331,7 +323,7 @@ def _summary(
     }
 
 
-def _show(rows: Sequence[dict[str, Any]], seconds: float) -> None:
+def _print_summary(rows: Sequence[dict[str, Any]], seconds: float) -> None:
     _say(f"\n{'question':<16}{'seconds':>9}{'answered':>10}{'failed':>8}")
     for row in rows:
         fault = f"  {row['fault']}" if row["fault"] else ""

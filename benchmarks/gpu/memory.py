@@ -18,7 +18,7 @@ _MIB = 2**20
 
 
 def captures(name: str, setting: Setting) -> Result:
-    """Train over an epoch three times, and see what is used after each."""
+    """Train over an epoch three times; return the memory that is used after each."""
     work = Work(size(name, setting), setting)
     batches = work.some(setting.pick(400, 2))
     passes: list[dict[str, Any]] = []

@@ -1,7 +1,7 @@
 """Does Transformer-Tiny come to its BLEU on Multi30k, and how soon? Answered by `first_hour`.
 
-Runs are kept in ``multi30k/`` below the folder of the answers: an item that was cut short goes on
-where it was when it is asked again. A reduced run trains a few steps, on the synthetic corpus where
+Runs are stored in ``multi30k/`` below the folder of the answers: an item that was interrupted
+continues when it is called again. A reduced run trains a few steps, on the synthetic corpus where
 Multi30k is not there.
 """
 
@@ -37,7 +37,7 @@ _FEW_STEPS = (
 
 
 def trained(file: str, setting: Setting) -> Result:
-    """Train the missing runs of an experiment, and tell their BLEU and the wall time."""
+    """Train the missing runs of an experiment; return their BLEU and the wall time."""
     path, overrides = ROOT / "experiments" / file, list(setting.pick((), _FEW_STEPS))
     folder = os.environ.get("ABLATE_CORPORA")
     if folder is None or not (Path(folder) / "multi30k").is_dir():

@@ -19,10 +19,10 @@ from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose, lookup, slots
-from ablate.training.engines import Engine
+from ablate.training.engines import Engine, make_engine
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 from gpu.script import Item, Result, Setting, WrongError, answer
-from gpu.work import engine_of, n_captures, relative_difference
+from gpu.work import n_captures, relative_difference
 from tests.tiny import PARTS, TINY, fitted, ids, some_batch, tiny
 
 _TOLERANCE = 1e-7  # relative; double precision, but sums on a GPU may be in another order
@@ -36,7 +36,7 @@ def gradient(slot: str, name: str, objective: str, setting: Setting) -> Result:
         step_config = StepConfig(build(Objective, choose(Objective, objective), PAD))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         batch = some_batch().to(setting.device)
-        engine = engine_of(engine_name, model, step_config, optimizer)
+        engine = make_engine(engine_name, model, step_config, optimizer)
         for _ in range(2):
             engine.step([batch])
         model.zero_grad(set_to_none=False)
@@ -80,7 +80,7 @@ def optimizer(name: str, setting: Setting) -> Result:
         tgt_out = tgt[:, 1:].contiguous()
         batch = Batch(src, tgt[:, :-1], tgt_out, tgt_out.numel(), torch.arange(4))
         step_config = StepConfig.of(run.training, "fp32")
-        engine = engine_of(engine_name, model, step_config, updater)
+        engine = make_engine(engine_name, model, step_config, updater)
         for rate in (1e-3, 2e-3, 3e-3, 4e-3):
             set_lr(updater, rate)
             engine.step([batch])

@@ -1,9 +1,9 @@
 """What would pieces of a step cost if they were computed otherwise? Answered by `first_hour`.
 
-What is computed otherwise on a GPU than PyTorch has it, and what could be: the loss over the
-vocabulary, attention by one fused kernel, sums rounded to bf16 in matrix products, stacks that are
-compiled before they are captured. Times are of replays; a kernel that does not give the same
-numbers twice is none for runs that can be repeated.
+The pieces that we compute otherwise than PyTorch on a GPU, or could: the loss over the vocabulary,
+attention by one fused kernel, sums rounded to bf16 in matrix products, stacks that are compiled
+before they are captured. Times are of replays; a kernel that does not give the same numbers twice
+cannot be used by runs, which must be repeatable.
 
 B batch, T tokens, H heads, K d_k, N target tokens, V vocabulary.
 """
@@ -44,20 +44,20 @@ def loss(n_ids: int, setting: Setting) -> Result:
     logits = torch.randn(n_rows, n_ids, device=setting.device).bfloat16().requires_grad_()
     targets = torch.randint(1, n_ids, (n_rows,), device=setting.device)
 
-    def pytorchs() -> Tensor:
+    def by_pytorch() -> Tensor:
         of_all = F.cross_entropy(
             logits.float(), targets, reduction="sum", ignore_index=PAD, label_smoothing=_EPSILON
         )
         return torch.autograd.grad(of_all, logits)[0]
 
-    def ours() -> Tensor:
+    def by_us() -> Tensor:
         of_all = LabelSmoothing(PAD, epsilon=_EPSILON).loss(logits, targets)
         return torch.autograd.grad(of_all, logits)[0]
 
-    difference = relative_difference([ours().float()], [pytorchs().float()])
+    difference = relative_difference([by_us().float()], [by_pytorch().float()])
     if not difference < _LOSS_TOLERANCE:
         raise WrongError(f"the gradient differs from PyTorch's by {difference:.1e}")
-    times = {"ours_ms": _replay_ms(ours, setting), "pytorch_ms": _replay_ms(pytorchs, setting)}
+    times = {"ours_ms": _replay_ms(by_us, setting), "pytorch_ms": _replay_ms(by_pytorch, setting)}
     line = f"{times['ours_ms']:.3f} ms, PyTorch's {times['pytorch_ms']:.3f}"
     return Result(line, {**times, "relative_difference": difference})
 
@@ -153,7 +153,7 @@ def _first(work: Callable[[], list[Tensor]]) -> Tensor:
 
 
 def items() -> dict[str, Item]:
-    """Return all items; a CPU, where to compile takes a minute, is not asked for that."""
+    """Return all items; without that of compilation on a CPU, where it takes a minute."""
     of_all: dict[str, Item] = {
         "loss of 10,000": partial(loss, 10_000),
         "loss of 37,000": partial(loss, 37_000),

@@ -1,4 +1,4 @@
-"""Other benchmarks of this repository, called from a question."""
+"""Calls of other benchmarks of this repository."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from records import ROOT
 from gpu.script import Setting, WrongError
 
 
-def raced(script: str, words: Sequence[str], setting: Setting) -> dict[str, Any]:
+def run_benchmark(script: str, arguments: Sequence[str], setting: Setting) -> dict[str, Any]:
     """Run a benchmark and return the JSON that it writes.
 
     Args:
         script: in ``benchmarks/``.
-        words: of its command line, beside the device and the output.
-        setting: where.
+        arguments: of its command line, beside the device and the output.
+        setting: of the item.
 
     Raises:
         WrongError: if it writes none.
     """
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "output.json"
-        command = [sys.executable, str(ROOT / "benchmarks" / script), *words]
+        command = [sys.executable, str(ROOT / "benchmarks" / script), *arguments]
         command += ["--device", setting.device.type, "--output", str(output)]
         command += ["--corpus", "synthetic"] if setting.reduced else []
         status = subprocess.run(command, cwd=ROOT, check=False).returncode

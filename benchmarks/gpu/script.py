@@ -1,9 +1,9 @@
-"""What the scripts of all questions share: items one by one, in a process that computes as runs do.
+"""The frame of all scripts: items one by one, in a process with the environment of a run.
 
 A script calls `answer` with its items. It is started by `first_hour`, which reads the lines that
-begin with its mark: first the names of all items and the provenance, then what came of each. After
-an item that fails the process ends, since a failed capture leaves CUDA in a state that nothing can
-be learned from; `first_hour` starts another one for the rest.
+begin with `MARK`: first the names of all items and the provenance, then the result of each. The
+process ends after an item that fails, since a failed capture leaves CUDA in an undefined state;
+`first_hour` starts another one for the rest.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from gpu.first_hour import MARK
 
 @dataclass(frozen=True)
 class Setting:
-    """Under which an item is answered.
+    """The device, the amount of work and the folder of an item.
 
     Attributes:
-        device: what it computes on, the only one of its kind that the process sees.
+        device: the only one of its kind that the process sees.
         reduced: whether to do a hundredth of the work.
         output: folder of the answers.
     """
@@ -49,22 +49,21 @@ class Setting:
 
     @property
     def precision(self) -> str:
-        """Return what ``precision: auto`` means on it."""
-        place = devices.find("cuda:0" if self.is_cuda else "cpu")[0]
-        return devices.resolve("auto", place)
+        """Return the precision that ``auto`` means on the device."""
+        return devices.resolve("auto", devices.find("cuda:0" if self.is_cuda else "cpu")[0])
 
     def pick(self, whole: Any, reduced: Any) -> Any:
-        """Return the one or the other."""
+        """Return the first, or the second where the work is reduced."""
         return reduced if self.reduced else whole
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of an item.
+    """The result of an item.
 
     Attributes:
-        line: in one line, for a person.
-        figures: all of it; units are in the names.
+        line: a summary for people.
+        figures: all numbers; units are in the names.
     """
 
     line: str
@@ -75,16 +74,16 @@ Item = Callable[[Setting], Result]
 
 
 class WrongError(Exception):
-    """Something was computed that should have come out otherwise."""
+    """An item has computed something wrong."""
 
 
 def answer(items: Mapping[str, Item], *, in_fresh_processes: bool = False) -> int:
-    """Answer the items that are asked for; return the exit status.
+    """Answer all items that are not skipped; return the exit status.
 
     Args:
         items: by name, in order.
-        in_fresh_processes: whether each must have a process of its own, for its memory; a dry run
-            has them share one, since to start it takes longer than the item.
+        in_fresh_processes: whether each has a process of its own, for its memory; in a dry run
+            they share one, which takes longer to start than an item takes.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cuda")
@@ -92,15 +91,14 @@ def answer(items: Mapping[str, Item], *, in_fresh_processes: bool = False) -> in
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--skip", action="append", default=[])
     options = parser.parse_args()
-    place = devices.find(options.device)[0]
-    _be_like_a_run(place.environment())
+    device = devices.find(options.device)[0]
+    _restart_with(device.environment())
     die_with_parent()
-    device = torch.device(place.kind)
     torch.set_num_threads(1)
-    if place.kind == "cuda":
+    if device.kind == "cuda":
         devices.compute_deterministically()
-    setting = Setting(device, options.reduced, options.output)
-    _tell({"expected": list(items), "origin": origin(place.kind) | {"command": _command()}})
+    setting = Setting(torch.device(device.kind), options.reduced, options.output)
+    _send({"expected": list(items), "origin": origin(device.kind) | {"command": _command()}})
     for name, item in items.items():
         if name in options.skip:
             continue
@@ -114,18 +112,18 @@ def answer(items: Mapping[str, Item], *, in_fresh_processes: bool = False) -> in
 def _one(name: str, item: Item, setting: Setting) -> bool:
     """Answer one item; return whether the process may go on."""
     gc.collect()  # else graphs of an earlier item may end while this one uses their stream
-    _tell({"begins": name})
+    _send({"begins": name})
     began = time.perf_counter()
     try:
         result = item(setting)
     except Exception as error:
         traceback.print_exc()
         first = str(error).strip().partition("\n")[0]
-        why = first if isinstance(error, WrongError) else f"{type(error).__name__}: {first}"
-        _tell({"item": name, "error": why, "seconds": _since(began)})
+        reason = first if isinstance(error, WrongError) else f"{type(error).__name__}: {first}"
+        _send({"item": name, "error": reason, "seconds": _since(began)})
         return False
     figures = dict(result.figures)
-    _tell({"item": name, "line": result.line, "result": figures, "seconds": _since(began)})
+    _send({"item": name, "line": result.line, "result": figures, "seconds": _since(began)})
     return True
 
 
@@ -133,7 +131,7 @@ def _since(began: float) -> float:
     return round(time.perf_counter() - began, 2)
 
 
-def _tell(message: Mapping[str, Any]) -> None:
+def _send(message: Mapping[str, Any]) -> None:
     sys.stdout.write(f"\n{MARK}{json.dumps(message)}\n")
     sys.stdout.flush()
 
@@ -147,10 +145,10 @@ def _command() -> str:
     )
 
 
-def _be_like_a_run(environment: Mapping[str, str]) -> None:
-    """Begin again with what a run has in its environment, unless it is there.
+def _restart_with(environment: Mapping[str, str]) -> None:
+    """Restart the process with the environment of a run, unless it has that already.
 
-    What the outer world calls the chosen GPU is then cuda:0.
+    The chosen GPU is then cuda:0, the only one that is visible.
     """
     if any(os.environ.get(name) != value for name, value in environment.items()):
         words = ["cuda:0" if word.startswith("cuda:") else word for word in sys.argv[1:]]

@@ -16,7 +16,7 @@ from gpu.script import Item, Result, Setting, answer
 from gpu.work import N_WARM_PASSES, Work, size, wait
 
 _N_BATCHES = 8
-_LOOK_EVERY = 20  # steps: so often a run of ours waits for its loss
+_READ_LOSS_EVERY = 20  # steps, as runs do; reading waits for the device
 
 
 def together(n_runs: int, setting: Setting) -> Result:
@@ -42,7 +42,7 @@ def together(n_runs: int, setting: Setting) -> Result:
             for number in range(n_steps):
                 result = engine.step([batches[number % len(batches)]])
                 n_tokens += result.n_tokens
-                if number % _LOOK_EVERY == _LOOK_EVERY - 1:
+                if number % _READ_LOSS_EVERY == _READ_LOSS_EVERY - 1:
                     float(result.loss)
                 interleaver.yield_turn()
             wait(setting.device)

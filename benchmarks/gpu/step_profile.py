@@ -8,15 +8,15 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from gpu.race import raced
+from gpu.race import run_benchmark
 from gpu.script import Item, Result, Setting, answer
 
 
 def profiled(preset: str, setting: Setting) -> Result:
     """Profile a preset."""
-    words = ["--preset", preset, "--steps", str(setting.pick(8, 1))]
-    words += ["--repeats", str(setting.pick(5, 1))]
-    measured = raced("step_profile.py", words, setting)
+    arguments = ["--preset", preset, "--steps", str(setting.pick(8, 1))]
+    arguments += ["--repeats", str(setting.pick(5, 1))]
+    measured = run_benchmark("step_profile.py", arguments, setting)
     top = [f"{kernel['name'][:40]} {kernel['share']:.0%}" for kernel in measured["top"][:3]]
     line = (
         f"{1e3 * measured['seconds_per_step']:.2f} ms a step, "

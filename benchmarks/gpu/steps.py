@@ -64,7 +64,7 @@ def _memory(setting: Setting) -> dict[str, float]:
 
 
 def items() -> dict[str, Item]:
-    """Return all items; what is known on a CPU too comes first, and what takes long last."""
+    """Return all items: those that a CPU has too come first, those that take long last."""
     is_cpu = "cpu" in sys.argv
     engines = ("cuda_graph", "eager", "data_parallel" if is_cpu else "compile")
     precisions = ("fp32",) if is_cpu else ("bf16", "fp32")

@@ -9,16 +9,16 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from gpu.race import raced
+from gpu.race import run_benchmark
 from gpu.script import Item, Result, Setting, answer
 
 
 def against_plain(preset: str, setting: Setting) -> Result:
-    """Let a loop by hand and ours take turns."""
+    """Compare a loop written by hand with ours, in turns."""
     n_steps = setting.pick(20, 1)
-    words = ["--only", "plain", "--preset", preset, "--steps", str(n_steps)]
-    words += ["--repeats", str(setting.pick(5, 1))]
-    measured = raced("training_speed.py", words, setting)
+    arguments = ["--only", "plain", "--preset", preset, "--steps", str(n_steps)]
+    arguments += ["--repeats", str(setting.pick(5, 1))]
+    measured = run_benchmark("training_speed.py", arguments, setting)
     lines = []
     for entry in measured["contenders"]:
         rate = entry["median_target_tokens_per_second"]

@@ -1,6 +1,6 @@
-"""Models, batches and engines that the questions are asked of, and clocks.
+"""Models, batches and engines that the items measure, and the clocks.
 
-Everything that calls the engines of the package is in this file, so that it alone follows them.
+Everything that calls the engines of the package is in this file, which alone changes with them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from records import ROOT
+from presets import preset
 from torch import Tensor
 
-from ablate import config
-from ablate.config import RunSpec
 from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch, Batches, Encoded
 from ablate.data.prepare import Prepared
@@ -33,7 +31,7 @@ from ablate.training.engines import Engine, make_engine
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 from gpu.script import Setting
 
-FIRST_ID = 4  # after those with a meaning of their own
+FIRST_ID = 4  # after the special ones
 LEARNING_RATE = 1e-4
 N_WARM_PASSES = 3
 """Over the batches: shapes are computed eagerly, then captured, then replayed."""
@@ -79,14 +77,13 @@ class Work:
 
     def __init__(self, of: Size, setting: Setting) -> None:
         self.setting = setting
-        file = ROOT / "experiments" / "presets" / f"{of.preset}.yaml"
-        self.run: RunSpec = config.expand(config.load(file, of.changes))[0].spec
+        self.run = preset(of.preset, *of.changes)
         self.pairs = _pairs(of)
         self.vocabulary = Vocabulary(of.n_ids, of.n_ids, is_joint=True)
         self.batches = Batches(self.pairs, self.run.training.batch_tokens, PAD, setting.device)
 
     def model(self, seed: int = 1) -> Transformer:
-        """Return a fresh model."""
+        """Return a new model."""
         torch.manual_seed(seed)
         return assemble(self.run.model, self.vocabulary, PAD).to(self.setting.device)
 
@@ -95,7 +92,7 @@ class Work:
         return [self.batches.make(rows) for rows in self.batches.epoch(1, 0)[:n]]
 
     def prepared(self) -> Prepared:
-        """Return what a probe reads: these pairs in place of a corpus."""
+        """Return these pairs in place of a corpus, with all that a probe reads."""
         tokenizers = SimpleNamespace(vocabulary=self.vocabulary)
         dev = self.pairs.take(np.arange(100))
         return cast(Prepared, SimpleNamespace(tokenizers=tokenizers, train=self.pairs, dev=dev))
@@ -107,7 +104,7 @@ class Work:
         optimizer = make_optimizer(self.run, model)
         set_lr(optimizer, LEARNING_RATE)
         step_config = StepConfig.of(self.run.training, precision)
-        engine = engine_of(name, model, step_config, optimizer)
+        engine = make_engine(name, model, step_config, optimizer)
         try:
             yield engine
         finally:
@@ -117,9 +114,7 @@ class Work:
         """Return a search: each sentence is at most ten tokens longer than its source."""
         changes = [f"decoding={name}", "decoding.max_extra=10"]
         changes += [f"decoding.{key}={value}" for key, value in options.items()]
-        file = ROOT / "experiments" / "presets" / "tiny.yaml"
-        run = config.expand(config.load(file, changes))[0].spec
-        return build(Search, run.decoding, at="decoding")
+        return build(Search, preset("tiny", *changes).decoding, at="decoding")
 
     def translations(
         self, model: Transformer, search: Search, n: int, capturer: GraphCapturer | None
@@ -130,15 +125,8 @@ class Work:
         return translate(model, search, sources, n_tokens, self.setting.device, capturer)
 
 
-def engine_of(
-    name: str, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
-) -> Engine:
-    """Return an engine of that name."""
-    return make_engine(name, model, step_config, optimizer)
-
-
 def captured(capturer: GraphCapturer, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """Warm up, capture, and return what replays."""
+    """Warm up, capture, and return the replay."""
     for _ in range(2):
         capturer.warm_up(work)
     return capturer.capture("the work", work)
@@ -150,7 +138,7 @@ def n_captures(engine: Engine) -> int:
 
 
 def wait(device: torch.device) -> None:
-    """Wait until the device has done what it was given."""
+    """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -1,1 +1,1 @@
-"""The programs that ours is measured against, each behind the same few lines of JSON."""
+"""The programs that ours is compared with, all behind one protocol."""

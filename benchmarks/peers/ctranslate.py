@@ -1,10 +1,10 @@
 """CTranslate2, in single precision: the Marian model with our weights, through its converter.
 
 The converter's loader for Marian starts the decoder from a zero vector; ours, and so the Marian
-model that has our weights, starts from BOS. The loader for BART, which the other derives from, does
-that, and is what converts here. Batches are its own business: it gets all sentences at once, sorts
-them and translates batches of at most so many source tokens. The option ``inter`` is the number of
-batches that are translated at once; the threads are divided among them.
+model that has our weights, starts from BOS. So the loader for BART converts here, from which that
+for Marian derives and which starts from BOS. CTranslate2 makes its own batches: it gets all
+sentences at once, sorts them and translates batches of at most ``batch_tokens`` source tokens. The
+option ``inter`` is the number of batches that are translated at once; they share the threads.
 
 Its length limit leaves EOS out.
 """
@@ -24,7 +24,7 @@ SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 
 
 def main() -> None:
-    """Decode until nothing more is asked for."""
+    """Decode until the last round."""
     session = Session(["ctranslate2", "transformers"])
     model = build(session.job.sizes, 0.0)
     load(model, session.weights())
@@ -52,7 +52,7 @@ def decode(session: Session, folder: str, words: list[str], n_parameters: int) -
     ids = {word: i for i, word in enumerate(words)}
 
     def translate(sources: list[Ids]) -> list[Ids]:
-        actual = translator.translate_batch(
+        results = translator.translate_batch(
             [[words[i] for i in source] for source in sources],
             max_batch_size=decoding.batch_tokens,
             batch_type="tokens",
@@ -61,13 +61,13 @@ def decode(session: Session, folder: str, words: list[str], n_parameters: int) -
             max_input_length=0,
             max_decoding_length=decoding.max_tokens - 1,
         )
-        return [[ids[word] for word in result.hypotheses[0]] for result in actual]
+        return [[ids[word] for word in result.hypotheses[0]] for result in results]
 
     serve(session, translate, n_parameters)
 
 
 def _words(words: list[str]) -> Any:
-    """Return what the converter asks of a tokenizer."""
+    """Return the parts of a tokenizer that the converter reads."""
     pad, bos, eos, unk = words[: len(SPECIAL)]
     return SimpleNamespace(
         get_vocab=lambda: {word: i for i, word in enumerate(words)},

@@ -1,6 +1,6 @@
-"""A virtual environment for each peer: what they need, our own environment cannot hold.
+"""A virtual environment for each peer, whose requirements contradict those of our own.
 
-An environment is made once, with pip, and made again when what it holds is changed here.
+An environment is made once, with pip, and again when its packages are changed here.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class Environment:
     """What is installed.
 
     Attributes:
-        bare: packages without what they ask for, because that does not exist for this Python, or
-            contradicts the torch that all contenders share. What must be built is built with what
-            is there by then.
-        packages: packages with all that they need.
+        bare: packages without their requirements, because these do not exist for this Python, or
+            contradict the torch that all contenders share. They are installed last, and built with
+            the packages installed before.
+        packages: packages with their requirements.
     """
 
     bare: tuple[str, ...]
@@ -38,50 +38,23 @@ ENVIRONMENTS = {
     "joeynmt": Environment(
         bare=("joeynmt==2.3.0",),
         packages=(
-            "importlib_metadata",
-            "matplotlib",
-            "numpy",
-            "packaging",
-            "pyyaml",
-            "sacrebleu",
-            "sentencepiece",
-            "setuptools<80",
-            "subword-nmt",
-            "tensorboard",
-            "tqdm",
+            *("importlib_metadata", "matplotlib", "numpy", "packaging", "pyyaml", "sacrebleu"),
+            *("sentencepiece", "setuptools<80", "subword-nmt", "tensorboard", "tqdm"),
         ),
     ),
     "fairseq": Environment(
         bare=("fairseq-fixed==0.12.3.1",),
         packages=(
-            "bitarray",
-            "cffi",
-            "cython",
-            "hydra-core==1.3.2",
-            "numpy",
-            "omegaconf==2.3.0",
-            "packaging",
-            "regex",
-            "sacrebleu",
-            "scikit-learn",
-            "setuptools<80",
-            "tqdm",
+            *("bitarray", "cffi", "cython", "hydra-core==1.3.2", "numpy", "omegaconf==2.3.0"),
+            *("packaging", "regex", "sacrebleu", "scikit-learn", "setuptools<80", "tqdm"),
             "wheel",
         ),
     ),
     "opennmt": Environment(
         bare=("OpenNMT-py==3.5.1",),
         packages=(
-            "configargparse",
-            "ctranslate2==4.8.5",
-            "numpy",
-            "pyahocorasick",
-            "pyonmttok==1.37.1",
-            "pyyaml",
-            "rapidfuzz",
-            "sacrebleu",
-            "setuptools<80",
-            "six",
+            *("configargparse", "ctranslate2==4.8.5", "numpy", "pyahocorasick"),
+            *("pyonmttok==1.37.1", "pyyaml", "rapidfuzz", "sacrebleu", "setuptools<80", "six"),
             "tensorboard",
         ),
     ),
@@ -96,12 +69,12 @@ def python_of(name: str, folder: Path) -> Path:
         folder: where environments are kept.
 
     Raises:
-        RuntimeError: if something cannot be installed; with the end of what pip said.
+        RuntimeError: if a package cannot be installed; with the end of pip's output.
     """
     path = folder / name
     python = path / "bin" / "python"
-    holds, pinned = path / "holds.txt", f"{_pin()}\n{ENVIRONMENTS[name]}\n{sys.version}\n"
-    if holds.exists() and holds.read_text(encoding="utf-8") == pinned:
+    stamp, content = path / "holds.txt", f"{_pin()}\n{ENVIRONMENTS[name]}\n{sys.version}\n"
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == content:
         return python
     shutil.rmtree(path, ignore_errors=True)
     venv.create(path, with_pip=True)
@@ -111,12 +84,12 @@ def python_of(name: str, folder: Path) -> Path:
     _install(python, "-c", str(constraint), "torch", *environment.packages)
     if environment.bare:
         _install(python, "--no-deps", "--no-build-isolation", *environment.bare)
-    holds.write_text(pinned, encoding="utf-8")
+    stamp.write_text(content, encoding="utf-8")
     return python
 
 
 def _pin() -> str:
-    """Return the torch that everything here is measured with, as ``torch==...``."""
+    """Return the version of torch that all contenders share, as ``torch==...``."""
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     return next(line for line in lines if line.startswith("torch=="))
 

@@ -4,9 +4,9 @@ The loop of ``fairseq-train`` is given batches as its own iterator would make th
 each program makes its own, that iterator makes them: sorted by length, with at most
 ``batch_tokens`` on the longer side, padding included, in rows by the eight where there are more.
 
-The package is fairseq-fixed, which is fairseq 0.12 for Pythons that came after it. It pads sources
-on the left, which ours are not, and knows of no BOS. Its bf16 has weights in bf16 too, unlike all
-others here, and so it runs in fp32 alone.
+The package is fairseq-fixed, which is fairseq 0.12 for newer versions of Python. It pads sources on
+the left, unlike ours, and has no BOS. In its bf16 the weights are bf16 too, unlike in all others
+here, so it runs in fp32 only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from peers.protocol import BOS, NEVER, PAD, Clock, Session, count_parameters
 
 
 def main() -> None:
-    """Train until nothing more is asked for."""
+    """Train until the last round."""
     session = Session(["fairseq-fixed"])
     from fairseq.data import Dictionary
     from fairseq.data.iterators import CountingIterator

@@ -7,12 +7,12 @@ given its own ``Batch`` objects made from ours. Where each makes its own, it rea
 its quickest tokeniser, which splits at spaces, will do. Decoding is its ``search`` on its own
 ``Batch`` objects.
 
-Nothing of it is patched. Three things are set from outside, so that all do the same work: dropout,
-which it knows one rate of, is switched off where the others have none (attention weights,
+Nothing of it is patched. Three settings are changed from outside, so that all do the same work:
+dropout, of which it has one rate, is switched off where the others have none (attention weights,
 activations); when it decodes, its norms get our epsilon and its tables our sinusoids, so that equal
-weights are an equal model. Its four special tokens have fixed places, so the first four ids are
-renumbered. Its label smoothing leaves padding out of the spread; it has no fused optimizer, and its
-rate falls with the step, because it takes no constant one.
+weights are an equal model. Its four special tokens have fixed ids, so the first four ids are
+renumbered. Its label smoothing gives padding no share; it has no fused optimizer, and its learning
+rate falls with the step, because it has no constant schedule.
 
 B batch, S source tokens.
 """
@@ -50,11 +50,11 @@ from peers.protocol import (
     until_eos,
 )
 
-UNK, PAD, BOS, EOS = range(4)  # theirs; ours are these less one, modulo 4
+UNK, PAD, BOS, EOS = range(4)  # its ids; ours are these less one, modulo 4
 
 
 def main() -> None:
-    """Train or decode until nothing more is asked for."""
+    """Train or decode until the last round."""
     session = Session(["joeynmt"])
     sizes = session.job.sizes
     dropout = 0.0 if session.job.training is None else session.training.dropout
@@ -103,27 +103,15 @@ def decode(session: Session, model: Any) -> None:
     model.eval()
 
     def search_batch(src: Tensor) -> list[Ids]:
-        batch = JoeyBatch(
-            src=_renumbered(src),
-            src_length=(src != _ours(PAD)).sum(dim=1),
-            src_prompt_mask=None,
-            trg=None,
-            trg_prompt_mask=None,
-            indices=torch.arange(src.size(0)),
-            device=device,
-            pad_index=PAD,
-            eos_index=EOS,
-            is_train=False,
-        )
-        actual, _, _ = search(
+        outputs, _, _ = search(
             model,
-            batch,
+            _joey_batch(src, None, device),
             max_output_length=decoding.max_tokens,
             beam_size=decoding.beam,
             beam_alpha=decoding.length_penalty,
             min_output_length=0,
         )
-        return [[_ours(i) for i in until_eos(row.tolist(), EOS) if i != PAD] for row in actual]
+        return [[_ours(i) for i in until_eos(row.tolist(), EOS) if i != PAD] for row in outputs]
 
     def search_all(sources: list[Ids]) -> list[Ids]:
         return in_batches(sources, decoding.batch_tokens, search_batch)
@@ -149,11 +137,11 @@ def load(model: Any, weights: dict[str, Tensor], norm_eps: float) -> None:
 
 
 class _Timed:
-    """A loader that tells the clock of every step.
+    """A loader that ticks the clock at every step.
 
     Args:
         loader: of a data set.
-        clock: to tell.
+        clock: of the contender.
     """
 
     def __init__(self, loader: Any, clock: Clock) -> None:
@@ -183,7 +171,7 @@ def _own_data(session: Session, vocabulary: Vocabulary) -> PlaintextDataset:
 
 
 class _Data:
-    """Stands for the data set and for the loader that its loop wants to make of it."""
+    """Stands in for the data set, and for the loader that its loop makes of that."""
 
     def __init__(self, session: Session, device: torch.device) -> None:
         self._batches = session.batches()
@@ -201,17 +189,23 @@ class _Data:
         """Return its own batch object, as its loader's ``collate_fn`` would."""
         whole = torch.cat((batch.tgt_in, batch.tgt_out.new_full((len(batch.src), 1), 0)), dim=1)
         whole[:, 1:] = batch.tgt_out
-        return JoeyBatch(
-            src=_renumbered(batch.src),
-            src_length=(batch.src != _ours(PAD)).sum(dim=1),
-            src_prompt_mask=None,
-            trg=_renumbered(whole),
-            trg_prompt_mask=None,
-            indices=torch.arange(len(batch.src)),
-            device=self._device,
-            pad_index=PAD,
-            eos_index=EOS,
-        )
+        return _joey_batch(batch.src, _renumbered(whole), self._device)
+
+
+def _joey_batch(src: Tensor, trg: Tensor | None, device: torch.device) -> JoeyBatch:
+    """Return its own batch object; without ``trg`` for decoding."""
+    return JoeyBatch(
+        src=_renumbered(src),
+        src_length=(src != _ours(PAD)).sum(dim=1),
+        src_prompt_mask=None,
+        trg=trg,
+        trg_prompt_mask=None,
+        indices=torch.arange(len(src)),
+        device=device,
+        pad_index=PAD,
+        eos_index=EOS,
+        is_train=trg is not None,
+    )
 
 
 def _vocabulary(size: int) -> Vocabulary:

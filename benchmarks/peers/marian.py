@@ -1,9 +1,9 @@
 """Hugging Face's ``MarianMTModel``: trained by its ``Seq2SeqTrainer``, decoded by ``generate``.
 
-An item of the trainer's data set is one of our batches, whole, so that it trains on the very same
-ones in the same order; what it does with them is its own: loader, label smoother, clipping, AdamW
-without decay, which is Adam, in its fused form, the library's default. Its attention is the
-library's default, the fused kernel.
+An item of the trainer's data set is one of our whole batches, so that it trains on the same batches
+in the same order. Everything else is its own: loader, label smoother, clipping, AdamW without
+decay, which is Adam, in its fused form, the library's default. Its attention is the library's
+default, the fused kernel.
 
 When it decodes it has our weights and our table of sinusoids. PAD and BOS, which our search never
 writes, are ruled out by the model's own bias of the logits, at no cost.
@@ -43,12 +43,12 @@ from peers.protocol import (
     until_eos,
 )
 
-IGNORED = -100  # what its loss takes for padding
+IGNORED = -100  # the label of padding for its loss
 RULED_OUT = -1e4
 
 
 def main() -> None:
-    """Train or decode until nothing more is asked for."""
+    """Train or decode until the last round."""
     session = Session(["transformers", "accelerate"])
     if session.job.training is not None:
         train(session)
@@ -135,12 +135,12 @@ def decode(session: Session) -> None:
 
     def generate(src: Tensor) -> list[Ids]:
         with torch.inference_mode():
-            actual = model.generate(
+            outputs = model.generate(
                 input_ids=src.to(device),
                 attention_mask=(src != PAD).long().to(device),
                 generation_config=config,
             )
-        return [[i for i in until_eos(row[1:]) if i != PAD] for row in actual.tolist()]
+        return [[i for i in until_eos(row[1:]) if i != PAD] for row in outputs.tolist()]
 
     def generate_all(sources: list[Ids]) -> list[Ids]:
         return in_batches(sources, decoding.batch_tokens, generate)
@@ -184,7 +184,7 @@ class _Data(torch.utils.data.Dataset[dict[str, Tensor]]):
 
 
 class _Tick(TrainerCallback):  # type: ignore[misc]  # it is not installed where types are checked
-    """Tells the clock of every step."""
+    """Ticks the clock at every step."""
 
     def __init__(self, clock: Clock, batches: list[Batch]) -> None:
         self._clock = clock

@@ -7,9 +7,9 @@ usual size, sorted by length, with at most ``batch_tokens`` on the longer side, 
 It was written for an older PyTorch and asks for packages that its training never uses; it runs on
 the common one unchanged, with empty modules in place of two of those (spacy, fasttext).
 
-Its Transformer is pre-norm and has a norm after each stack; there is no choice. Dropout of the
-activations, which it does not tell from that of the sub-layers, is switched off from outside, and
-so the work is the same but for those two norms and the bias of its output.
+Its Transformer is always pre-norm with a norm after each stack. Dropout of the activations, which
+has the rate of the sub-layers' dropout, is switched off from outside. The work is then the same but
+for those two norms and the bias of its output.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from peers.protocol import NEVER, PAD, Clock, Session, count_parameters
 
 
 def main() -> None:
-    """Train until nothing more is asked for."""
+    """Train until the last round."""
     session = Session(["OpenNMT-py"])
-    _stand_in()
+    _replace_unused_packages()
     import pyonmttok
     from onmt.model_builder import build_model
     from onmt.modules.position_ffn import PositionwiseFeedForward
@@ -60,8 +60,8 @@ def main() -> None:
     trainer.train(clock.around(make_batches(session, options, vocabularies), _size), NEVER)
 
 
-def _stand_in() -> None:
-    """Put empty modules where its pre-processing would import what training has no use for."""
+def _replace_unused_packages() -> None:
+    """Put empty modules in place of packages that its pre-processing imports and training not."""
     for name in ("fasttext", "spacy", "spacy.language", "spacy.tokens"):
         sys.modules[name] = ModuleType(name)
     vars(sys.modules["spacy.language"])["Language"] = object

@@ -24,7 +24,7 @@ from peers.protocol import PAD, Batch, Clock, Ids, Session, count_parameters, se
 
 
 def main() -> None:
-    """Train or decode until nothing more is asked for."""
+    """Train or decode until the last round."""
     session = Session(["tokenizers"])
     if session.job.device == "cuda":
         compute_deterministically()  # as runs do
@@ -47,7 +47,7 @@ def train(session: Session, spec: RunSpec, model: Transformer) -> None:
     engine = make_engine(resolve(name, kind), model.train(), step_config, optimizer)
     if device == "cpu":
         engine.cores = session.job.threads
-        torch.set_num_threads(1)  # as our runner has it, which gives a run cores, not threads
+        torch.set_num_threads(1)  # as in a run, which gets cores, not threads
     clock = Clock(session, count_parameters(model), lambda: engine.seconds_preparing)
     for batch in clock.around(_batches(session)):
         engine.step([batch])
@@ -82,8 +82,8 @@ def decode(session: Session, spec: RunSpec, model: Transformer) -> None:
     n_tokens = session.decoding.batch_tokens
 
     def search_all(sources: list[Ids]) -> list[Ids]:
-        actual = translate(model, search, sources, n_tokens, device, capturer)
-        return [hypotheses[0].tokens for hypotheses in actual]
+        translations = translate(model, search, sources, n_tokens, device, capturer)
+        return [hypotheses[0].tokens for hypotheses in translations]
 
     serve(session, search_all, count_parameters(model))
 

@@ -1,8 +1,8 @@
-"""A loop as one writes it by hand: ``torch.nn.Transformer``, eager, written to be fast.
+"""A loop written by hand: ``torch.nn.Transformer``, eager, written to be fast.
 
-It has what such a loop can have without an engine of its own: the fused attention kernel without
-needless masks, the fused Adam, the library's own smoothed cross-entropy, no waiting for the device.
-As everywhere here there is dropout on embeddings and sub-layers alone, and no norm after a stack.
+It has all that such a loop can have without an engine: the fused attention kernel without needless
+masks, the fused Adam, the library's own smoothed cross-entropy, no waiting for the device. As in
+all contenders, dropout is on embeddings and sub-layers only, and no norm follows a stack.
 
 B batch, S source tokens, T target tokens, D d_model, V vocabulary.
 """
@@ -78,7 +78,7 @@ class Translator(nn.Module):
 
 
 def main() -> None:
-    """Train until nothing more is asked for."""
+    """Train until the last round."""
     session = Session([])
     job, training = session.job, session.training
     model = Translator(job.sizes, training.dropout).to(job.device)

@@ -1,8 +1,8 @@
-"""What a contender is told, and what it says.
+"""The protocol of a race: the job of a contender, and the lines of JSON that it writes.
 
 A contender is a process of its own, ``python -m peers.NAME JOB`` in the folder of the benchmarks.
-JOB is a JSON file (`Job`). On standard output the process says one line of JSON when it is warm and
-one line for every round; a round begins with a line on standard input, and the end of the input
+JOB is a JSON file (`Job`). The process writes one line of JSON to standard output when it is warm
+and one line for every round; a round begins with a line on standard input, and the end of the input
 ends the process.
 
 This file runs in every environment: it needs the standard library, numpy and torch, nothing else.
@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 PAD, BOS, EOS, UNK = range(4)
 N_WARM_UP = 64  # sentences that are decoded before anything is measured
-NEVER = 10**9  # the step at which a library is to do what it would else do now and then
+NEVER = 10**9  # a step that is not reached, for what a library does every so many steps
 
 T = TypeVar("T")
 Ids = list[int]
@@ -41,7 +41,7 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the model; both stacks have ``n_layers`` layers, post-norm, and one tied vocabulary."""
+    """The sizes of a post-norm model with ``n_layers`` layers a stack and one tied vocabulary."""
 
     d_model: int
     d_ff: int
@@ -65,9 +65,9 @@ class Training:
         steps: of a round.
         warm_up: steps before the first round.
         batch_tokens: of the target, in a batch.
-        own_batches: whether a contender makes batches in its own way, of `Session.pairs`; else all
+        own_batches: whether contenders make batches in their own way, of `Session.pairs`; else all
             have those of `Session.batches`, one for each step of a round.
-        precision: ``fp32``, or ``bf16`` for autocast; of the contender, told in its options.
+        precision: ``fp32``, or ``bf16`` for autocast, from the contender's options.
     """
 
     dropout: float
@@ -89,7 +89,7 @@ class Decoding:
 
     Attributes:
         beam: beams per sentence.
-        length_penalty: exponent of whatever a contender divides log-probabilities by; 0: nothing.
+        length_penalty: exponent of the divisor of log-probabilities; 0 for none.
         max_tokens: of a hypothesis, EOS included.
         batch_tokens: of a batch, at most: rows times longest source.
         norm_eps: of the norms of the given weights.
@@ -104,7 +104,7 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Job:
-    """What a contender is to do: train or decode.
+    """The work of a contender: training or decoding.
 
     Attributes:
         sizes: of the model.
@@ -112,10 +112,10 @@ class Job:
         threads: of the CPU.
         data: an .npz file; see `Session.batches`, `Session.pairs`, `Session.sources` and
             `Session.weights`.
-        spec: the whole run in our own words, for our own code.
+        spec: of the whole run, for our own code.
         training: unless it decodes.
         decoding: unless it trains.
-        options: what one contender alone is told.
+        options: those of one contender.
         seed: of everything that is drawn, the order of the pairs included; each round has its own.
     """
 
@@ -170,12 +170,12 @@ class Batch:
 
 
 class Session:
-    """The contender's end of the conversation.
+    """A contender's job and its connection to the race.
 
-    What libraries print goes to standard error, so that standard output has our lines alone.
+    The output of libraries goes to standard error, so that standard output has our lines only.
 
     Args:
-        libraries: whose versions are part of what is said.
+        libraries: those whose versions are recorded.
     """
 
     def __init__(self, libraries: Sequence[str]) -> None:
@@ -208,21 +208,21 @@ class Session:
 
     def batches(self) -> list[Batch]:
         """Return the batches of one round."""
-        actual = []
+        batches = []
         for i in range(self.training.steps):
             src, tgt_in, tgt_out = (
                 torch.from_numpy(self._arrays[f"{name}_{i}"])
                 for name in ("src", "tgt_in", "tgt_out")
             )
-            actual.append(Batch(src, tgt_in, tgt_out, int((tgt_out != PAD).sum())))
-        return actual
+            batches.append(Batch(src, tgt_in, tgt_out, int((tgt_out != PAD).sum())))
+        return batches
 
     def pairs(self) -> tuple[list[Ids], list[Ids]]:
         """Return the sentences to train on, sources and targets, each with EOS."""
         return self._sentences("src"), self._sentences("tgt")
 
     def write_pairs(self) -> tuple[Path, Path]:
-        """Write sources and targets to two files of text, as who makes batches of text reads it.
+        """Write sources and targets to two files of text, for libraries that read text.
 
         A line is a sentence without EOS, and a word of it a token: its id, or ``<unk>``.
         """
@@ -248,21 +248,21 @@ class Session:
         return {name: torch.from_numpy(array) for name, array in named.items()}
 
     def ready(self, n_parameters: int, **more: Any) -> None:
-        """Say that all is warm."""
-        self.say({"versions": self._versions, "n_parameters": n_parameters, **more})
+        """Send that the contender is warm."""
+        self.send({"versions": self._versions, "n_parameters": n_parameters, **more})
 
-    def say(self, content: dict[str, Any]) -> None:
-        """Say one line."""
+    def send(self, content: dict[str, Any]) -> None:
+        """Send one line."""
         self._channel.write(json.dumps(content) + "\n")
         self._channel.flush()
 
     def wait(self) -> None:
         """Wait until the next round may begin; if there is none, end the process at once."""
         if not sys.stdin.readline():
-            os._exit(0)  # no library's farewell: no checkpoint, no summary
+            os._exit(0)  # before a library writes a checkpoint or a summary
 
     def now(self) -> float:
-        """Return the time in seconds, once the device has done all it was given."""
+        """Return the time in seconds, once the device has finished its work."""
         if self.job.device != "cpu":
             torch.cuda.synchronize()
         return time.perf_counter()
@@ -274,7 +274,7 @@ class Clock:
     The steps before the first round are for warming up and are not measured.
 
     Args:
-        session: the conversation.
+        session: of the contender.
         n_parameters: of the model, each counted once.
         preparing_seconds: returns the wall time that went into captures and compilation so far.
     """
@@ -290,13 +290,13 @@ class Clock:
         self._preparing_seconds = preparing_seconds
         self._prepared = 0.0
         self._is_warm = False
-        self._done = self._n_tokens = self._n_places = 0
+        self._n_steps = self._n_tokens = self._n_places = 0
         self._began = 0.0
 
     def around(
         self, batches: Iterable[T], size: Callable[[T], tuple[int, int]] | None = None
     ) -> Iterator[T]:
-        """Yield ``batches``; asking for the next says that the step on the last is done.
+        """Yield ``batches``; the step on a batch ends when the next one is requested.
 
         Args:
             batches: in the order of training.
@@ -307,12 +307,12 @@ class Clock:
             self.tick(*(size or _size)(batch))
 
     def tick(self, n_tokens: int, n_padded: int) -> None:
-        """Say that a step is done, on so many target tokens, without padding and with it."""
-        self._done += 1
+        """Count a step that is done, and its target tokens, without padding and with it."""
+        self._n_steps += 1
         self._n_tokens += n_tokens
         self._n_places += n_padded
         training = self._session.training
-        if self._done < (training.steps if self._is_warm else training.warm_up):
+        if self._n_steps < (training.steps if self._is_warm else training.warm_up):
             return
         seconds = self._session.now() - self._began
         if self._is_warm:
@@ -321,12 +321,12 @@ class Clock:
                 "n_places": self._n_places,
                 "preparing_seconds": self._preparing_seconds() - self._prepared,
             }
-            self._session.say({"seconds": seconds, **counted})
+            self._session.send({"seconds": seconds, **counted})
         else:
             self._session.ready(self._n_parameters)
         self._session.wait()
         self._is_warm = True
-        self._done = self._n_tokens = self._n_places = 0
+        self._n_steps = self._n_tokens = self._n_places = 0
         self._prepared = self._preparing_seconds()
         self._began = self._session.now()
 
@@ -341,7 +341,7 @@ def serve(
     """Decode all sentences, round after round.
 
     Args:
-        session: the conversation.
+        session: of the contender.
         decode: sources, each with EOS, to hypotheses in the same order, without BOS and EOS.
         n_parameters: of the model.
     """
@@ -352,7 +352,7 @@ def serve(
         session.wait()
         began = session.now()
         hypotheses = decode(sources)
-        session.say({"seconds": session.now() - began, "hypotheses": hypotheses})
+        session.send({"seconds": session.now() - began, "hypotheses": hypotheses})
 
 
 def in_batches(
@@ -365,7 +365,7 @@ def in_batches(
         batch_tokens: rows times longest source, at most.
         decode: sources (B, S) to hypotheses.
     """
-    actual: list[Ids] = [[] for _ in sources]
+    hypotheses: list[Ids] = [[] for _ in sources]
     rows = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
     while rows:
         n_rows = max(1, batch_tokens // len(sources[rows[0]]))
@@ -374,8 +374,8 @@ def in_batches(
             [torch.tensor(sources[row]) for row in some], batch_first=True, padding_value=PAD
         )
         for row, ids in zip(some, decode(padded), strict=True):
-            actual[row] = ids
-    return actual
+            hypotheses[row] = ids
+    return hypotheses
 
 
 def until_eos(ids: Sequence[int], eos: int = EOS) -> Ids:

@@ -1,4 +1,4 @@
-"""Contenders side by side: started, run in turns, compared, written down.
+"""Races of contenders: start them, run them in turns, compare them, write the record.
 
 The order is A B C A B C ..., so that a machine that slows down slows all of them down. The ratio
 of two contenders' rates is taken within each turn; its spread is over the turns.
@@ -35,26 +35,26 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "tiny": (),
     "d256": ("model.dims.d_model=256", "model.n_layers=3", "model.feed_forward.d_ff=1024"),
 }
-"""What each changes in Transformer-Tiny: 4 + 4 layers, d_model 128, d_ff 256, 4 heads."""
+"""Changes of Transformer-Tiny: 4 + 4 layers, d_model 128, d_ff 256, 4 heads."""
 
 BATCH = "training.batch_tokens=4096"
-"""Of the target; on Multi30k the preset asks for what its own program makes of its limit."""
+"""In target tokens; replaces the number of each preset."""
 
 ONE_AT_A_TIME = "one at a time"
-"""How many processes of contenders there are; records without this word had all of them at once."""
+"""How the processes of contenders run; in records without this entry they ran all at once."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One of those who run.
+    """One program in one setting.
 
     Attributes:
         name: in tables.
         what: in a few words.
         module: its program, in the folder of this file.
         environment: the virtual environment that it runs in; None for the one that runs this.
-        options: what it alone is told: of training its ``precision``, fp32 unless given.
-        n_runs: how many of it go on side by side and share the threads, as runs of an experiment.
+        options: its own, such as the ``precision`` of training, fp32 unless given.
+        n_runs: how many processes run side by side and share the threads, as runs do.
     """
 
     name: str
@@ -66,19 +66,19 @@ class Contender:
 
     @property
     def is_ours(self) -> bool:
-        """Return whether it is the package itself, in one way or another."""
+        """Return whether the program is this package, in any setting."""
         return self.environment is None and self.module == OURS
 
 
 @dataclass
 class Entry:
-    """What came of a contender.
+    """The results of a contender.
 
     Attributes:
-        contender: which.
-        facts: what it said when it was warm: versions, number of parameters.
-        rounds: what it said of each round: seconds and what else the benchmark is about.
-        error: why it could not go on, or None.
+        contender: the program.
+        facts: from the line that it sends when it is warm: versions, number of parameters.
+        rounds: the line that it sends after each round: seconds, and what the benchmark measures.
+        error: why it failed, or None.
     """
 
     contender: Contender
@@ -94,7 +94,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as fast as another, over the turns that both ended."""
+    """How many times as fast as another, over the turns that both finished."""
 
     median: float
     lowest: float
@@ -139,7 +139,7 @@ def prepared(options: argparse.Namespace, *overrides: str) -> tuple[RunSpec, Pre
     return run, prepare(run)
 
 
-def sizes_of(run: RunSpec, actual: Prepared) -> Sizes:
+def sizes_of(run: RunSpec, corpus: Prepared) -> Sizes:
     """Return the sizes of the model of a run."""
     stack = run.model.stack("encoder")
     return Sizes(
@@ -147,13 +147,13 @@ def sizes_of(run: RunSpec, actual: Prepared) -> Sizes:
         d_ff=stack.feed_forward.options["d_ff"],
         n_heads=run.model.dims.n_heads,
         n_layers=stack.n_layers,
-        vocab_size=actual.tokenizers.vocabulary.n_tgt,
+        vocab_size=corpus.tokenizers.vocabulary.n_tgt,
         max_len=run.model.dims.max_len,
     )
 
 
 def chosen(contenders: Sequence[Contender], only: Sequence[str] | None) -> list[Contender]:
-    """Return ours and those asked for."""
+    """Return ours and the contenders that ``--only`` names."""
     return [c for c in contenders if only is None or c.is_ours or c.name in only]
 
 
@@ -162,10 +162,10 @@ def race(
 ) -> list[Entry]:
     """Let all contenders run in turns, one at a time.
 
-    A process that only waits would not be without effect: what it holds of the memory makes it
-    dearer for others to ask for some, and most programs ask for theirs anew at every step.
+    The others' processes do not wait meanwhile, because the memory that they hold would slow down
+    allocations, and most programs allocate anew at every step.
 
-    The seed of a turn is its number. One that fails is out, with its error; the others go on.
+    The seed of a turn is its number. A contender that fails has no further turn; the others go on.
     """
     with tempfile.TemporaryDirectory() as name:
         runners = [Runner(contender, Path(name), environments) for contender in contenders]
@@ -178,12 +178,12 @@ def race(
 
 
 class Runner:
-    """The processes of one contender, one for each turn, seen from outside.
+    """Starts the processes of one contender, one for each turn.
 
     Args:
-        contender: which.
-        folder: for its job and for what it says to a person.
-        environments: where virtual environments are kept.
+        contender: the program.
+        folder: for its job and its log.
+        environments: the folder of virtual environments.
     """
 
     def __init__(self, contender: Contender, folder: Path, environments: Path) -> None:
@@ -193,7 +193,7 @@ class Runner:
         self._environments = environments
 
     def run(self, job: Job) -> None:
-        """Start it, wait until it is warm, let it run one round, and end it."""
+        """Start the contender, wait until it is warm, let it run one round, and end it."""
         with ExitStack() as ends:
             try:
                 processes = [self._start(job) for _ in range(self.entry.contender.n_runs)]
@@ -206,7 +206,7 @@ class Runner:
             self._one_round(processes)
 
     def _one_round(self, processes: Sequence[subprocess.Popen[str]]) -> None:
-        warm = [self._listen(process) for process in processes]
+        warm = [self._receive(process) for process in processes]
         if self.entry.error is not None:
             return
         self.entry.facts = warm[0]
@@ -214,9 +214,9 @@ class Runner:
             assert process.stdin is not None, "it is a pipe"
             process.stdin.write("go\n")
             process.stdin.flush()
-        of_round = [self._listen(process) for process in processes]
+        of_round = [self._receive(process) for process in processes]
         if self.entry.error is None:
-            self.entry.rounds.append(_together(of_round))
+            self.entry.rounds.append(_combined(of_round))
 
     def _start(self, job: Job) -> subprocess.Popen[str]:
         contender = self.entry.contender
@@ -242,24 +242,24 @@ class Runner:
             )
 
     def _environment(self, device: str) -> dict[str, str]:
-        """Return what it finds in its environment: ours what our runner gives to a run."""
+        """Return the environment of the process; ours has that of a run."""
         own = devices.find(device)[0].environment() if self.entry.contender.is_ours else {}
         return {**os.environ, **own}
 
-    def _listen(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+    def _receive(self, process: subprocess.Popen[str]) -> dict[str, Any]:
         assert process.stdout is not None, "it is a pipe"
         line = process.stdout.readline()
         if line:
-            heard: dict[str, Any] = json.loads(line)
-            return heard
+            message: dict[str, Any] = json.loads(line)
+            return message
         status = process.wait()
         end = self._log.read_text(encoding="utf-8", errors="replace")[-1500:]
         self.entry.error = f"ended with status {status}: {end.strip()}"
         return {}
 
 
-def _together(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return what came of a round of several side by side: over when the last is, their sums."""
+def _combined(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return a round of several processes: the longest time, and the sums of all else."""
     if len(rounds) == 1:
         return rounds[0]
     sums = {name: sum(each[name] for each in rounds) for name in rounds[0]}
@@ -269,56 +269,56 @@ def _together(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def ratio(ours: Entry, other: Entry, rates: str) -> Ratio | None:
     """Return how many times as fast ours is, by the rate ``rates`` of each round."""
     pairs = zip(ours.rounds, other.rounds, strict=False)
-    actual = [a[rates] / b[rates] for a, b in pairs]
-    return Ratio(statistics.median(actual), min(actual), max(actual)) if actual else None
+    ratios = [a[rates] / b[rates] for a, b in pairs]
+    return Ratio(statistics.median(ratios), min(ratios), max(ratios)) if ratios else None
 
 
 def summary(
     options: argparse.Namespace, entries: Sequence[Entry], rates: str, more: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return all that is written down.
+    """Return the record of a race.
 
     Args:
-        options: as given.
-        entries: what came of each contender; each round has the rate ``rates``.
-        rates: the name of what is compared.
-        more: settings that the options do not tell.
+        options: of the command.
+        entries: one for each contender; each round has the rate ``rates``.
+        rates: the name of the rate that is compared.
+        more: settings beside the options.
     """
     torch.set_num_threads(options.threads)  # for the record: provenance reads it
     ours = next(entry for entry in entries if entry.contender.name == OURS)
     contenders = []
     for entry in entries:
-        actual = [of_round[rates] for of_round in entry.rounds]
+        values = [of_round[rates] for of_round in entry.rounds]
         of_ours = ratio(ours, entry, rates)
         contenders.append(
             {
                 "name": entry.contender.name,
                 "what": entry.contender.what,
-                f"median_{rates}": statistics.median(actual) if actual else None,
+                f"median_{rates}": statistics.median(values) if values else None,
                 "ours_over_it": None if of_ours is None else asdict(of_ours),
                 "error": entry.error,
                 **entry.facts,
                 "rounds": entry.rounds,
             }
         )
-    facts = {
+    settings = {
         k: v.name if isinstance(v, Path) else v
         for k, v in vars(options).items()
         if k not in ("output", "environments")
     }
     return {
         **origin(options.device),
-        "settings": {**facts, **more},
+        "settings": {**settings, **more},
         "processes": ONE_AT_A_TIME,
         "contenders": contenders,
     }
 
 
-def finish(options: argparse.Namespace, actual: Mapping[str, Any], rates: str, unit: str) -> int:
+def finish(options: argparse.Namespace, record: Mapping[str, Any], rates: str, unit: str) -> int:
     """Print the table, write the file; return the exit status: 1 if a contender failed."""
     columns = f"{'contender':<24}{'parameters':>12}{unit:>18}{'ours / it (lowest - highest)':>34}"
     say(f"\n{columns}")
-    for entry in actual["contenders"]:
+    for entry in record["contenders"]:
         rate, of_ours = entry[f"median_{rates}"], entry["ours_over_it"]
         if rate is None:
             reason = (entry["error"] or "no round").splitlines()[-1]
@@ -326,11 +326,11 @@ def finish(options: argparse.Namespace, actual: Mapping[str, Any], rates: str, u
             continue
         speedup = Ratio(**of_ours) if entry["name"] != OURS else "1"
         say(f"{entry['name']:<24}{entry['n_parameters']:>12,}{rate:>18,.1f}{speedup!s:>34}")
-    write(options.output, actual)
-    return 1 if any(entry["error"] for entry in actual["contenders"]) else 0
+    write(options.output, record)
+    return 1 if any(entry["error"] for entry in record["contenders"]) else 0
 
 
 def report(entry: Entry, number: int) -> None:
-    """Say how a round went."""
+    """Print the seconds of a round."""
     if entry.error is None and len(entry.rounds) == number:
         say(f"round {number}: {entry.contender.name}, {entry.seconds[-1]:.2f} s")

@@ -1,4 +1,4 @@
-"""What ``match`` and ``tune`` may say, and the candidates that they make."""
+"""The sections ``match`` and ``tune``, and the candidates that they make."""
 
 from __future__ import annotations
 
@@ -6,19 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import ablate.parts  # noqa: F401  (parts enter the registry when their package is imported)
 from ablate import config
 from ablate.config import tuning_of, with_match, with_tuning
+from tests.config.loading import load
 
 ROWS = "variants: {rms: {model.norm: rms}, pre: {model.residual: pre}}\n"
 MATCH = "match: {on: params, via: model.feed_forward.d_ff, tolerance: 2%}\n"
 TUNE = "tune: {training.schedule.warmup: [10, 20], model.dropout.embedding: [0.0, 0.1]}\n"
-
-
-def load(folder: Path, text: str, *overrides: str) -> config.Experiment:
-    path = folder / "own.yaml"
-    path.write_text(text)
-    return config.load(path, overrides)
 
 
 def test_a_tolerance_is_a_share_or_a_percentage(tmp_path: Path) -> None:
@@ -54,7 +48,7 @@ def test_rows_opt_in_or_out(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_located(tmp_path: Path, text: str, reason: str) -> None:
-    with pytest.raises(config.MistakesError, match=rf"own\.yaml:\d+:\d+: .*{reason}|{reason}"):
+    with pytest.raises(config.MistakesError, match=rf"x\.yaml:\d+:\d+: .*{reason}|{reason}"):
         load(tmp_path, f"{ROWS}{text}\n")
 
 

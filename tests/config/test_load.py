@@ -1,4 +1,4 @@
-"""What a file says, and what its rows come to."""
+"""From files to rows and runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ablate.registry import Choice, choose
 
 
 class Folder:
-    """A place for files of experiments."""
+    """A folder for files of experiments."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,7 +50,7 @@ def names(experiment: Experiment) -> list[str]:
     return [row.name for row in experiment.rows]
 
 
-# what a run comes to
+# runs
 
 
 def test_the_smallest_experiment_is_the_base_model(folder: Folder) -> None:
@@ -260,7 +260,7 @@ def test_rows_are_inherited_by_name(folder: Folder) -> None:
     assert experiment.rows[1].spec.model.norm.options == {"eps": 0.5}
 
 
-def test_two_unreadable_parents_and_a_typo_are_told_together(folder: Folder) -> None:
+def test_two_unreadable_parents_and_a_typo_are_reported_together(folder: Folder) -> None:
     text = "extends: [no.yaml, where.yaml]\ncorpsu: synthetic"
     assert len(folder.reasons(text)) == 3
 
@@ -279,7 +279,7 @@ def test_a_parent_is_named_as_the_user_named_the_file(
 # rows
 
 
-def test_changes_are_told_as_the_file_tells_them(folder: Folder) -> None:
+def test_changes_have_the_values_of_the_file(folder: Folder) -> None:
     experiment = folder.load(
         "variants:\n"
         "  a: {model.position: {name: learned}}\n"
@@ -372,7 +372,7 @@ def test_overriding_the_corpus(folder: Folder) -> None:
     assert (corpus.name, corpus.options["tgt"]) == ("multi30k", "fr")
 
 
-# runs and places
+# runs and positions
 
 
 def test_runs_are_row_by_row_then_seed_by_seed(folder: Folder) -> None:
@@ -397,7 +397,7 @@ def test_experiments_are_named_by_folder_and_file(folder: Folder) -> None:
         assert config.load(folder.write(path, "corpus: synthetic")).name == name
 
 
-def test_a_place_is_where_a_value_is_said_or_what_holds_it(folder: Folder) -> None:
+def test_a_value_is_located_where_it_is_given_or_at_what_holds_it(folder: Folder) -> None:
     experiment = folder.load(
         "model:\n"
         "  position: {name: sinusoidal, base: 5}\n"
@@ -419,7 +419,7 @@ def test_a_place_is_where_a_value_is_said_or_what_holds_it(folder: Folder) -> No
     assert line("baseline", "decoding") == 1
 
 
-def test_later_mistakes_are_told_where_they_are_caused(folder: Folder) -> None:
+def test_later_mistakes_are_located_at_their_cause(folder: Folder) -> None:
     experiment = folder.load(
         "model:\n"
         "  position: learned\n"

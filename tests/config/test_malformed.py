@@ -1,7 +1,7 @@
-"""Files that are wrong, each with what it must be told, in the comments at its top.
+"""Malformed files, each with the expected mistakes in the comments at its top.
 
-``# expect LINE:COLUMN PATH: REASON`` is one mistake; a place in another text has its name in
-front, and a reason may end in ``...``. ``# set PATH=VALUE`` is an override.
+``# expect LINE:COLUMN PATH: REASON`` is one mistake; a position in another text begins with its
+name, and a reason may end in ``...``. ``# set PATH=VALUE`` is an override.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def as_comment(mistake: config.Mistake, file: Path) -> str:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_every_mistake_is_told_where_it_is(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_mistake_is_reported_at_its_position(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(FOLDER)
     with pytest.raises(config.MistakesError) as caught:
         config.load(file.name, comments(file, "# set "))
@@ -72,7 +74,7 @@ def test_the_message_of_the_design(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     )
 
 
-def test_a_missing_file_is_told_with_its_neighbour(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_the_nearest_name(tmp_path: Path) -> None:
     (tmp_path / "norms.yaml").write_text("corpus: synthetic\n")
     assert "there is no file" in failure(tmp_path / "norm.yaml")
     assert "did you mean 'norms.yaml'?" in failure(tmp_path / "norm.yaml")
@@ -94,7 +96,9 @@ def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
         (b"null\n", "1:1", "is a mapping"),
     ],
 )
-def test_what_is_no_text_is_told(tmp_path: Path, content: bytes, place: str, reason: str) -> None:
+def test_other_files_than_text_are_reported(
+    tmp_path: Path, content: bytes, place: str, reason: str
+) -> None:
     path = tmp_path / "odd.yaml"
     path.write_bytes(content)
     head = failure(path).splitlines()[0]
@@ -110,7 +114,7 @@ def test_aliases_of_aliases_do_not_fill_the_memory(tmp_path: Path) -> None:
     assert "is too large" in failure(path)
 
 
-def test_deep_nesting_is_told(tmp_path: Path) -> None:
+def test_deep_nesting_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "deep.yaml"
     path.write_text("question: " + "[" * 5000 + "]" * 5000)
     assert "is nested too deeply" in failure(path)

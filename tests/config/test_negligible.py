@@ -6,20 +6,14 @@ from pathlib import Path
 
 import pytest
 
-import ablate.parts  # noqa: F401  (parts enter the registry when their room is imported)
 from ablate import config
 from ablate.config import identity
+from tests.config.loading import load
 
 ROWS = "variants: {rms: {model.norm: rms}}\n"
 
 
-def load(folder: Path, text: str, *overrides: str) -> config.Experiment:
-    path = folder / "norms.yaml"
-    path.write_text(text)
-    return config.load(path, overrides)
-
-
-def test_it_is_1_bleu_and_a_fiftieth_of_a_nat_unless_said(tmp_path: Path) -> None:
+def test_the_default_is_1_bleu_and_a_fiftieth_of_a_nat(tmp_path: Path) -> None:
     plain = load(tmp_path, ROWS).negligible
     assert (plain.bleu, plain.nll) == (1.0, 0.02)
     some = load(tmp_path, ROWS + "negligible: {bleu: 0.5}").negligible
@@ -27,7 +21,7 @@ def test_it_is_1_bleu_and_a_fiftieth_of_a_nat_unless_said(tmp_path: Path) -> Non
     assert load(tmp_path, ROWS, "negligible.nll=0").negligible.nll == 0
 
 
-def test_children_change_what_they_say(tmp_path: Path) -> None:
+def test_children_change_the_values_that_they_give(tmp_path: Path) -> None:
     (tmp_path / "parent.yaml").write_text("negligible: {bleu: 0.5, nll: 0.01}")
     actual = load(tmp_path, "extends: parent.yaml\nnegligible: {bleu: 2}").negligible
     assert (actual.bleu, actual.nll) == (2, 0.01)
@@ -48,6 +42,6 @@ def test_it_is_no_part_of_any_run(tmp_path: Path) -> None:
         ("1", "negligible: needs a mapping"),
     ],
 )
-def test_mistakes_are_told_where_they_stand(tmp_path: Path, value: str, reason: str) -> None:
-    with pytest.raises(config.MistakesError, match=rf"norms\.yaml:2:\d+: {reason}"):
+def test_mistakes_are_reported_at_their_position(tmp_path: Path, value: str, reason: str) -> None:
+    with pytest.raises(config.MistakesError, match=rf"x\.yaml:2:\d+: {reason}"):
         load(tmp_path, f"{ROWS}negligible: {value}")

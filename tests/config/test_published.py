@@ -1,4 +1,4 @@
-"""Published numbers: what a file may say of others' results, and what it leads to."""
+"""Published numbers in a file, and in a plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from ablate import config
 from ablate.api import plan
-from ablate.config import Experiment, identity
+from ablate.config import identity
+from tests.config.loading import load
 
 VASWANI = """
 question: What does a row buy?
@@ -30,13 +31,7 @@ published:
 """
 
 
-def load(folder: Path, text: str, *overrides: str) -> Experiment:
-    path = folder / "x.yaml"
-    path.write_text(text)
-    return config.load(path, overrides)
-
-
-def test_what_is_said_is_there_and_the_rest_is_not(tmp_path: Path) -> None:
+def test_rows_have_the_numbers_that_are_given_and_no_others(tmp_path: Path) -> None:
     published = load(tmp_path, VASWANI + PUBLISHED).published
     assert published is not None
     assert published.source == "A paper, table 3"

@@ -1,4 +1,4 @@
-"""No test reads or writes the user's cache, corpora or network unless it says so."""
+"""No test reads or writes the user's cache, corpora or network unless it sets them itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.data.server import Site, serving
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give every test an empty cache, no corpora, and a mirror that nobody answers for."""
+    """Give every test an empty cache, no corpora, and a mirror that does not answer."""
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("ABLATE_MIRROR", "http://127.0.0.1:9")  # the discard port
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)

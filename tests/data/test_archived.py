@@ -111,7 +111,7 @@ def test_a_member_that_is_missing_is_named(talks: dict[str, str | bytes], site: 
         corpus("iwslt14").load()
 
 
-def test_what_is_no_archive_is_said(site: Site) -> None:
+def test_other_content_than_an_archive_is_reported(site: Site) -> None:
     site.files[IWSLT_URL] = b"<html>moved</html>"
     with pytest.raises(DataError, match=r"de-en\.tgz: cannot be unpacked"):
         corpus("iwslt14").load()

@@ -90,7 +90,7 @@ def test_a_batch_holds_its_rows_with_bos_in_front_and_eos_at_the_end(
             assert batch.tgt_in[i].tolist() == [BOS, *tgt[:-1], *fill]
 
 
-def test_measuring_order_knows_no_chance(batches: Batches) -> None:
+def test_the_order_of_measuring_is_not_random(batches: Batches) -> None:
     one, other = ([batch.index.tolist() for batch in batches.in_order()] for _ in range(2))
     assert one == other
     assert len(one) == batches.n_per_epoch

@@ -1,4 +1,4 @@
-"""Where files are looked for, how they come, and that none is used unchecked."""
+"""The folders in which files are searched, their download, and the check before use."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_advice_names_the_users_folder_if_there_is_one(
     assert f"the folder {remote_files().path(PINNED).parent} as a.bin" in str(error.value)
 
 
-def test_no_network_is_said_as_such() -> None:
+def test_a_missing_connection_is_reported() -> None:
     with pytest.raises(DataError, match="no connection"):
         remote_files().fetch(quiet)
 
@@ -174,7 +174,7 @@ def test_the_fingerprint_of_pinned_files_needs_no_files() -> None:
     assert remote_files().fingerprint() != remote_files(other).fingerprint()
 
 
-def test_those_who_fetch_at_once_download_once(site: Site) -> None:
+def test_threads_that_fetch_at_once_download_once(site: Site) -> None:
     site.files[ASKED] = CONTENT
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(remote_files().fetch, quiet) for _ in range(4)]:
@@ -182,9 +182,7 @@ def test_those_who_fetch_at_once_download_once(site: Site) -> None:
     assert site.requests == [(ASKED, None)]
 
 
-def test_a_cache_that_cannot_be_written_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_cache_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "file"))
     with pytest.raises(DataError, match=r"\$ABLATE_CACHE moves the cache"):

@@ -1,4 +1,4 @@
-"""The user's own text: what is wrong with it is said, with counts and line numbers."""
+"""The user's own text: its mistakes are reported with counts and line numbers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_different_line_counts_are_an_error_that_names_both(folder: Path) -> Non
         load()
 
 
-def test_bad_training_pairs_are_left_out_and_said(folder: Path) -> None:
+def test_bad_training_pairs_are_left_out_and_noted(folder: Path) -> None:
     src = [b"good one", b"", b"a b c d e f", b"\xff\xfe", b"fine too", b"one", b"  ", b"end"]
     tgt = [b"gut", b"x", b"a", b"x", b"\xc3(", b"a b c d e", b"y", b"Ende"]
     (folder / "bad.en").write_bytes(b"\n".join(src) + b"\n")
@@ -104,14 +104,14 @@ def test_training_text_without_a_good_pair_is_an_error(folder: Path) -> None:
 
 @pytest.mark.parametrize("line", [b"", b"\xff"])
 @pytest.mark.parametrize("split", ["dev", "news"])
-def test_nothing_is_left_out_of_what_is_measured(folder: Path, split: str, line: bytes) -> None:
+def test_no_pair_is_left_out_of_dev_and_tests(folder: Path, split: str, line: bytes) -> None:
     (folder / f"{split}.en").write_bytes(b"good\n" + line + b"\n")
     (folder / f"{split}.de").write_bytes(b"gut\ngut\n")
     with pytest.raises(DataError, match=rf"{split}.*repair it first: 1 with .*\(line 2\)"):
         load()
 
 
-def test_long_sentences_of_a_test_are_kept_and_said(folder: Path) -> None:
+def test_long_sentences_of_a_test_are_kept_and_noted(folder: Path) -> None:
     text = load(max_words=1)
     assert text.tests["news"].src == ("x y",)
     assert text.train.src == ("f",)
@@ -128,7 +128,7 @@ def test_a_missing_file_is_named_with_the_place_where_paths_begin(folder: Path) 
         absent.load()
 
 
-def test_what_cannot_be_unpacked_is_said(folder: Path) -> None:
+def test_a_damaged_archive_is_reported(folder: Path) -> None:
     (folder / "cut.gz").write_bytes(gzip.compress(b"text " * 1000)[:30])
     (folder / "plain.gz").write_bytes(b"not packed")
     for name in ("cut.gz", "plain.gz"):

@@ -58,12 +58,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_everything_is_encoded_by_the_one_codec(folder: Path) -> None:
+def test_every_split_is_encoded_by_the_same_tokenizers(folder: Path) -> None:
     prepared = prepare(run_spec(folder, max_len=20))
     text, tokenizers = prepared.text, prepared.tokenizers
     whole = build(Corpus, run_spec(folder).corpus).load()
     assert replace(whole, train=text.train) == text
-    assert not len(text.train), "nobody reads it any more"
+    assert not len(text.train), "the training text is not needed once it is encoded"
     for split, encoded in [
         (whole.train, prepared.train),
         (text.dev, prepared.dev),
@@ -76,14 +76,14 @@ def test_everything_is_encoded_by_the_one_codec(folder: Path) -> None:
     assert text.notes == ()
 
 
-def test_training_pairs_that_are_too_long_are_left_out_and_said(folder: Path) -> None:
+def test_training_pairs_that_are_too_long_are_left_out_and_noted(folder: Path) -> None:
     prepared = prepare(run_spec(folder, max_len=7))
     assert len(prepared.train) == 6, "six words and EOS"
     assert max(*prepared.train.src.lengths, *prepared.train.tgt.lengths) == 7
     assert "train: 4 of 10 pairs left out, more than 7 tokens on a side" in prepared.text.notes
 
 
-def test_long_sentences_elsewhere_are_cut_and_said_but_references_are_whole(folder: Path) -> None:
+def test_long_sentences_elsewhere_are_cut_and_noted_but_references_are_whole(folder: Path) -> None:
     prepared = prepare(run_spec(folder, max_len=8))
     whole = prepare(run_spec(folder, max_len=40))
     assert prepared.text.tests == whole.text.tests
@@ -140,7 +140,7 @@ def test_a_damaged_cache_entry_is_made_anew(cache: Path, damage: bytes) -> None:
     assert entry.read_bytes() == content
 
 
-def test_a_cached_codec_that_was_edited_is_not_believed(cache: Path) -> None:
+def test_a_cached_tokenizer_that_was_edited_is_not_used(cache: Path) -> None:
     text = corpus_text()
     tokenizers = trained_tokenizers(choose(Tokenizer, "word"), text)
     (entry,) = (cache / "tokenizers").iterdir()
@@ -148,7 +148,7 @@ def test_a_cached_codec_that_was_edited_is_not_believed(cache: Path) -> None:
     assert trained_tokenizers(choose(Tokenizer, "word"), text).fingerprint == tokenizers.fingerprint
 
 
-def test_a_cache_that_cannot_be_written_stops_nobody(
+def test_without_a_writable_cache_tokenizers_are_trained_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("in the way")
@@ -159,8 +159,8 @@ def test_a_cache_that_cannot_be_written_stops_nobody(
 def same(left: Prepared, right: Prepared) -> bool:
     """Return whether two are equal to the last id."""
     texts = (left.text, left.corpus_fingerprint) == (right.text, right.corpus_fingerprint)
-    codecs = left.tokenizers.to_json() == right.tokenizers.to_json()
-    return texts and codecs and all(map(_same_ids, _splits(left), _splits(right)))
+    tokenizers = left.tokenizers.to_json() == right.tokenizers.to_json()
+    return texts and tokenizers and all(map(_same_ids, _splits(left), _splits(right)))
 
 
 def _splits(of: Prepared) -> list[Encoded]:
@@ -181,7 +181,7 @@ def only_entry(cache: Path) -> Path:
 
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return what forbids to read the corpus from then on."""
+    """Return a function that makes reading the corpus fail from then on."""
 
     def forbid(*_: object) -> CorpusText:
         raise AssertionError("the text was read again")
@@ -308,7 +308,7 @@ def test_without_room_in_the_cache_ids_are_made_elsewhere(
     assert list(temporary.iterdir()) == [], "it left something"
 
 
-def test_no_room_at_all_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
@@ -317,7 +317,7 @@ def test_no_room_at_all_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         prepare(run_spec(folder))
 
 
-def test_who_is_not_the_first_to_finish_an_entry_reads_its_own(
+def test_a_process_that_finishes_an_entry_second_reads_its_own(
     folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = prepare(run_spec(folder, max_len=8))

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer as Engine
+from tokenizers import Tokenizer as HFTokenizer
 from tokenizers import models
 
 from ablate.config.experiment import RunSpec
@@ -57,20 +57,20 @@ Frequencies = dict[tuple[str, ...], float]
 """Of segmentations."""
 
 
-def bpe() -> Engine:
+def bpe() -> HFTokenizer:
     letters = {"<unk>": 0, "a": 1, "b": 2, "n": 3}
     vocab = letters | {a + b: 4 + i for i, (a, b) in enumerate(MERGES)}
-    return Engine(models.BPE(vocab, MERGES, unk_token="<unk>"))
+    return HFTokenizer(models.BPE(vocab, MERGES, unk_token="<unk>"))
 
 
-def unigram() -> Engine:
-    return Engine(models.Unigram([("<unk>", -20.0), *PIECES.items()], 0, False))
+def unigram() -> HFTokenizer:
+    return HFTokenizer(models.Unigram([("<unk>", -20.0), *PIECES.items()], 0, False))
 
 
-def drawn(sampler: WordSampler, engine: Engine, n: int = N) -> Frequencies:
+def drawn(sampler: WordSampler, hf: HFTokenizer, n: int = N) -> Frequencies:
     """Return how often each segmentation of the first word is drawn."""
     sentences = sampler.sample(np.zeros(n, np.int64), np.random.default_rng(5))
-    counts = Counter(tuple(engine.id_to_token(i) or "" for i in ids.tolist()) for ids in sentences)
+    counts = Counter(tuple(hf.id_to_token(i) or "" for i in ids.tolist()) for ids in sentences)
     return {pieces: count / n for pieces, count in counts.items()}
 
 
@@ -101,12 +101,12 @@ def by_algorithm_1(
 
 @pytest.mark.parametrize("dropout", [0.1, 0.6])
 def test_bpe_dropout_draws_from_the_distribution_of_the_papers_algorithm(dropout: float) -> None:
-    engine = bpe()
-    words = Ragged.of([engine.encode("banana").ids])
-    sampler = DropoutSampler(engine, words, unknown=0, dropout=dropout)
+    hf = bpe()
+    words = Ragged.of([hf.encode("banana").ids])
+    sampler = DropoutSampler(hf, words, unknown=0, dropout=dropout)
     p = by_algorithm_1(tuple("banana"), dropout)
     assert len(p) > 10
-    assert_distributed(drawn(sampler, engine), p)
+    assert_distributed(drawn(sampler, hf), p)
 
 
 def test_bpe_dropout_is_that_of_the_tokenizers_library() -> None:
@@ -114,7 +114,7 @@ def test_bpe_dropout_is_that_of_the_tokenizers_library() -> None:
     vocab = {x: i for i, x in enumerate(["<unk>", *"abcd", "ab", "cd", "abcd"])}
     merges = [("a", "b"), ("c", "d"), ("ab", "cd")]
     plain, dropping = (
-        Engine(models.BPE(vocab, merges, dropout=p, unk_token="<unk>")) for p in (None, 0.3)
+        HFTokenizer(models.BPE(vocab, merges, dropout=p, unk_token="<unk>")) for p in (None, 0.3)
     )
     words = Ragged.of([plain.encode("abcd").ids])
     sampler = DropoutSampler(plain, words, unknown=0, dropout=0.3)
@@ -140,12 +140,12 @@ def by_enumeration(text: str, alpha: float) -> Frequencies:
 
 @pytest.mark.parametrize("alpha", [0.0, 0.2, 1.0])
 def test_unigram_sampling_draws_from_all_segmentations(alpha: float) -> None:
-    engine = unigram()
-    words = Ragged.of([engine.encode("banana").ids])
-    sampler = LatticeSampler(engine, words, unknown=0, alpha=alpha)
+    hf = unigram()
+    words = Ragged.of([hf.encode("banana").ids])
+    sampler = LatticeSampler(hf, words, unknown=0, alpha=alpha)
     p = by_enumeration("banana", alpha)
     assert len(p) > 10
-    assert_distributed(drawn(sampler, engine), p)
+    assert_distributed(drawn(sampler, hf), p)
 
 
 SENTENCEPIECE = {
@@ -170,9 +170,9 @@ SENTENCEPIECE = {
 
 
 def test_unigram_sampling_is_that_of_sentencepiece() -> None:
-    engine = unigram()
-    sampler = LatticeSampler(engine, Ragged.of([engine.encode("banana").ids]), unknown=0, alpha=0.5)
-    ours, p = drawn(sampler, engine), by_enumeration("banana", 0.5)
+    hf = unigram()
+    sampler = LatticeSampler(hf, Ragged.of([hf.encode("banana").ids]), unknown=0, alpha=0.5)
+    ours, p = drawn(sampler, hf), by_enumeration("banana", 0.5)
     assert {" ".join(pieces) for pieces in ours} == set(SENTENCEPIECE)
     for pieces, frequency in ours.items():
         theirs, expected = SENTENCEPIECE[" ".join(pieces)], p[pieces]

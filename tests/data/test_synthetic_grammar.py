@@ -263,7 +263,7 @@ def test_an_english_sentence_has_one_translation(monkeypatch: pytest.MonkeyPatch
     few = {
         "ANIMATES": ANIMATES[:2],  # girl, boy
         "NAMES": ANIMATES[:2],
-        "_BELONGINGS": THINGS[2:3],  # river
+        "_INANIMATES": THINGS[2:3],  # river
         "TRANSITIVES": TRANSITIVES[-1:],  # leave, which has two translations
         "INTRANSITIVES": INTRANSITIVES[-2:],
         "DITRANSITIVES": DITRANSITIVES[:1],
@@ -278,7 +278,7 @@ def test_an_english_sentence_has_one_translation(monkeypatch: pytest.MonkeyPatch
     }
     for constant, value in few.items():
         monkeypatch.setattr(sampling, constant, value)
-    style = Style(modifier=0.4, coordination=0.3, subordination=0.0, depth=2, joined=3)
+    style = Style(modifier=0.4, coordination=0.3, subordination=0.0, depth=2, max_phrases=3)
     sampler = Sampler(random.Random(0), style)
     translations: dict[str, str] = {}
     n_drawn = 20_000

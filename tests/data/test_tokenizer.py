@@ -1,4 +1,4 @@
-"""Tokenizers: what goes in comes out, and training knows no chance."""
+"""Tokenizers: decoding restores the text, and training is deterministic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HARD = (
 )
 
 
-def codec_of(name: str, text: CorpusText, **options: object) -> TokenizerPair:
+def trained_pair(name: str, text: CorpusText, **options: object) -> TokenizerPair:
     return build(Tokenizer, choose(Tokenizer, name, **options)).train(text)
 
 
@@ -47,7 +47,7 @@ def test_decoding_gives_the_sentence_back_up_to_white_space(
     text = corpus_text(is_tokenised=is_tokenised)
     lines = (*text.train.tgt, *HARD)
     text = replace(text, train=Bitext((*text.train.src, *HARD), lines))
-    tokenizers = codec_of(name, text, joint=joint, **unknown_free(name))
+    tokenizers = trained_pair(name, text, joint=joint, **unknown_free(name))
     encoded = tokenizers.encode_tgt(lines)
     assert [tokenizers.decode_tgt(ids) for ids in encoded] == [
         " ".join(line.split()) for line in lines
@@ -58,30 +58,30 @@ def test_decoding_gives_the_sentence_back_up_to_white_space(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_training_twice_gives_the_same_codec(name: str) -> None:
+def test_training_twice_gives_the_same_tokenizers(name: str) -> None:
     text = corpus_text(500)
-    one, other = (codec_of(name, text).to_json() for _ in range(2))
+    one, other = (trained_pair(name, text).to_json() for _ in range(2))
     assert one == other
 
 
 @pytest.mark.e2e
-def test_training_in_another_process_gives_the_same_codec() -> None:
+def test_training_in_another_process_gives_the_same_tokenizers() -> None:
     code = (
-        "from tests.data.test_tokenizer import NAMES, codec_of, corpus_text\n"
-        "print(*(codec_of(name, corpus_text(500)).fingerprint for name in NAMES))"
+        "from tests.data.test_tokenizer import NAMES, trained_pair, corpus_text\n"
+        "print(*(trained_pair(name, corpus_text(500)).fingerprint for name in NAMES))"
     )
     root = Path(__file__).parents[2]
     printed = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
     ).stdout
-    assert printed.split() == [codec_of(name, corpus_text(500)).fingerprint for name in NAMES]
+    assert printed.split() == [trained_pair(name, corpus_text(500)).fingerprint for name in NAMES]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_joint_means_one_vocabulary_and_separate_two(name: str) -> None:
     text = corpus_text()
-    joint = codec_of(name, text, joint=True)
-    separate = codec_of(name, text, joint=False)
+    joint = trained_pair(name, text, joint=True)
+    separate = trained_pair(name, text, joint=False)
     assert joint.vocabulary.is_joint
     assert joint.encode_src(text.train.src) == joint.encode_tgt(text.train.src)
     assert not separate.vocabulary.is_joint
@@ -92,10 +92,10 @@ def test_joint_means_one_vocabulary_and_separate_two(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_lowercase_folds_case_on_both_sides(name: str) -> None:
     text = corpus_text()
-    tokenizers = codec_of(name, text, lowercase=True)
+    tokenizers = trained_pair(name, text, lowercase=True)
     assert tokenizers.encode_tgt(["Der HUND sieht."]) == tokenizers.encode_tgt(["der hund sieht."])
     assert tokenizers.decode_tgt(tokenizers.encode_tgt(["Der Hund sieht."])[0]) == "der hund sieht."
-    cased = codec_of(name, text)
+    cased = trained_pair(name, text)
     assert cased.encode_tgt(["Der Hund"]) != cased.encode_tgt(["der hund"])
 
 
@@ -106,7 +106,7 @@ def test_the_vocabulary_is_never_larger_than_asked_for(name: str) -> None:
     vocabulary = tokenizer.train(text).vocabulary
     assert vocabulary.n_src <= 60 == tokenizer.nominal_vocabulary().n_src
     assert vocabulary.n_src > 40 or name == "word"
-    larger = codec_of(name, text, vocab_size=2000).vocabulary
+    larger = trained_pair(name, text, vocab_size=2000).vocabulary
     assert larger.n_src <= 2000
     assert larger.n_src > vocabulary.n_src or name == "word"
 
@@ -114,7 +114,7 @@ def test_the_vocabulary_is_never_larger_than_asked_for(name: str) -> None:
 @pytest.mark.parametrize("name", ["bpe", "unigram"])
 def test_a_vocabulary_too_small_for_the_characters_is_refused(name: str) -> None:
     with pytest.raises(DataError, match=r"vocab_size is 10, but the text needs \d+"):
-        codec_of(name, corpus_text(), vocab_size=10)
+        trained_pair(name, corpus_text(), vocab_size=10)
 
 
 @pytest.mark.parametrize("name", SIZED)
@@ -126,23 +126,23 @@ def test_a_vocabulary_without_room_for_the_special_ids_is_refused(name: str) -> 
 @pytest.mark.parametrize("name", ["bpe", "word"])
 def test_min_frequency_keeps_rare_pieces_out(name: str) -> None:
     text = corpus_text(100)
-    rare = codec_of(name, text, min_frequency=1).vocabulary.n_src
-    assert codec_of(name, text, min_frequency=60).vocabulary.n_src < rare
+    rare = trained_pair(name, text, min_frequency=1).vocabulary.n_src
+    assert trained_pair(name, text, min_frequency=60).vocabulary.n_src < rare
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_unknown_shows_and_does_not_swallow_its_neighbours(name: str) -> None:
-    tokenizers = codec_of(name, corpus_text())
+    tokenizers = trained_pair(name, corpus_text())
     ids = tokenizers.encode_tgt(["Hund \N{SNOWMAN} Hund"])[0]
     assert UNK in ids
     assert tokenizers.decode_tgt(ids) == "Hund ⁇ Hund"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_codec_survives_json(name: str) -> None:
+def test_tokenizers_survive_json(name: str) -> None:
     text = corpus_text()
     for joint in (True, False):
-        tokenizers = codec_of(name, text, joint=joint)
+        tokenizers = trained_pair(name, text, joint=joint)
         again = TokenizerPair.from_json(tokenizers.to_json())
         assert again.fingerprint == tokenizers.fingerprint
         assert again.vocabulary == tokenizers.vocabulary
@@ -150,7 +150,7 @@ def test_a_codec_survives_json(name: str) -> None:
         assert again.encode_tgt(HARD) == tokenizers.encode_tgt(HARD)
 
 
-def test_what_is_no_codec_is_refused() -> None:
+def test_other_json_is_refused() -> None:
     for broken in ("", "{}", '{"src": "{}", "tgt": null}', "[1]"):
         with pytest.raises(DataError, match="not a trained tokenizer"):
             TokenizerPair.from_json(broken)
@@ -158,7 +158,7 @@ def test_what_is_no_codec_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["bpe", "unigram", "word"])
 def test_raw_punctuation_and_words_share_no_piece(name: str) -> None:
-    tokenizers = codec_of(name, corpus_text(500))
+    tokenizers = trained_pair(name, corpus_text(500))
     bare, stopped = tokenizers.encode_tgt(["ein Hund", "ein Hund."])
     assert stopped[: len(bare) - 1] == bare[:-1]
     assert len(stopped) == len(bare) + 1
@@ -167,13 +167,13 @@ def test_raw_punctuation_and_words_share_no_piece(name: str) -> None:
 def test_tokenised_text_is_split_at_white_space_alone() -> None:
     text = corpus_text(is_tokenised=True)
     lines = tuple("it &apos;s @-@ x" for _ in range(5))
-    tokenizers = codec_of("word", replace(text, train=Bitext(lines, lines)))
+    tokenizers = trained_pair("word", replace(text, train=Bitext(lines, lines)))
     assert len(tokenizers.encode_src(["it &apos;s @-@ x"])[0]) == 5
 
 
 def test_an_empty_corpus_trains_nothing() -> None:
     with pytest.raises(DataError, match="no text to train"):
-        codec_of("bpe", replace(corpus_text(), train=Bitext((), ())))
+        trained_pair("bpe", replace(corpus_text(), train=Bitext((), ())))
 
 
 @needs_multi30k
@@ -181,7 +181,7 @@ def test_an_empty_corpus_trains_nothing() -> None:
 def test_real_text_comes_back(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = multi30k(monkeypatch, form=form)
     lines = text.train.tgt
-    tokenizers = codec_of("bpe", text, vocab_size=10_000)
+    tokenizers = trained_pair("bpe", text, vocab_size=10_000)
     assert tokenizers.vocabulary.n_src == 10_000
     for line, ids in zip(lines, tokenizers.encode_tgt(lines), strict=True):
         assert tokenizers.decode_tgt(ids) == " ".join(line.split())

@@ -115,7 +115,7 @@ def generate(size: int, seed: int, n_more: int = 0) -> CorpusText:
     n_diagnostic = n_test * 3 // 5
     sentences = _Sentences(seed)
     train = Bitext.on_disk(sentences.take(size, _PLAIN))
-    sentences.keep_vocabulary()
+    sentences.close_vocabulary()
     dev, test = (list(sentences.take(n_test, _PLAIN)) for _ in range(2))
     long = Bitext.of(sentences.take(n_diagnostic, _LONG))
     novel = Bitext.of(sentences.take(n_diagnostic, _NOVEL))
@@ -138,13 +138,13 @@ def novel_combinations(seed: int) -> frozenset[tuple[str, str]]:
     """Return the (adjective, noun) and (verb, object) pairs of ``test_novel``: an eighth of all."""
     draw = random.Random(f"{seed} combinations").random
     nouns = ANIMATES + THINGS
-    described = ((adjective.en, noun.en) for adjective, noun in product(ADJECTIVES, nouns))
-    acted_on = (
+    adjective_pairs = ((adjective.en, noun.en) for adjective, noun in product(ADJECTIVES, nouns))
+    verb_pairs = (
         (verb.en, noun.en)
         for verb, noun in product(TRANSITIVES + DITRANSITIVES, nouns)
         if verb.takes in ("any", "animate" if noun.is_animate else "thing")
     )
-    return frozenset(pair for pair in chain(described, acted_on) if draw() < 1 / 8)
+    return frozenset(pair for pair in chain(adjective_pairs, verb_pairs) if draw() < 1 / 8)
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,8 @@ class _Kind:
     is_novel: bool = False
 
 
-_MODEST = Style(modifier=0.2, coordination=0.1, subordination=0.12, depth=1, joined=2)
-_RICH = Style(modifier=0.5, coordination=0.3, subordination=0.4, depth=2, joined=3)
+_MODEST = Style(modifier=0.2, coordination=0.1, subordination=0.12, depth=1, max_phrases=2)
+_RICH = Style(modifier=0.5, coordination=0.3, subordination=0.4, depth=2, max_phrases=3)
 
 _PLAIN = _Kind(_MODEST)
 _NOVEL = _Kind(_MODEST, is_novel=True)
@@ -175,8 +175,8 @@ class _Sentences:
         self._words: tuple[set[str], set[str]] = (set(), set())
         self._is_vocabulary_open = True
 
-    def keep_vocabulary(self) -> None:
-        """From now on yield only sentences whose words, on both sides, have occurred."""
+    def close_vocabulary(self) -> None:
+        """Yield from now on only sentences whose words, on both sides, have occurred."""
         self._is_vocabulary_open = False
 
     def take(self, n: int, kind: _Kind) -> Iterator[tuple[str, str]]:

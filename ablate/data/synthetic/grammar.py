@@ -125,9 +125,9 @@ def sorelin(sentence: Sentence, context: frozenset[str]) -> list[str]:
 
 def combinations(sentence: Sentence) -> Iterator[tuple[str, str]]:
     """Return every (adjective, noun) and (verb, object) of a sentence, in English base forms."""
-    yield from _combinations(sentence.main)
+    yield from _clause_combinations(sentence.main)
     if sentence.subordinate is not None:
-        yield from _combinations(sentence.subordinate)
+        yield from _clause_combinations(sentence.subordinate)
 
 
 def agreement(gender: Gender, is_plural: bool) -> str:
@@ -270,25 +270,25 @@ class _Sorelin:
         return agreement("o" if "o" in genders else "a", _is_plural(group))
 
 
-def _combinations(clause: Clause) -> Iterator[tuple[str, str]]:
+def _clause_combinations(clause: Clause) -> Iterator[tuple[str, str]]:
     for phrase in clause.subject:
-        yield from _within(phrase)
+        yield from _phrase_combinations(phrase)
     if clause.recipient is not None:
-        yield from _within(clause.recipient)
+        yield from _phrase_combinations(clause.recipient)
     for phrase in clause.object:
         yield clause.verb.en, phrase.noun.en
-        yield from _within(phrase)
+        yield from _phrase_combinations(phrase)
     if clause.content is not None:
-        yield from _combinations(clause.content)
+        yield from _clause_combinations(clause.content)
 
 
-def _within(phrase: Phrase) -> Iterator[tuple[str, str]]:
+def _phrase_combinations(phrase: Phrase) -> Iterator[tuple[str, str]]:
     if phrase.adjective is not None:
         yield phrase.adjective.en, phrase.noun.en
     modifier = phrase.modifier
     if isinstance(modifier, Prepositional):
-        yield from _within(modifier.phrase)
+        yield from _phrase_combinations(modifier.phrase)
     elif modifier is not None and modifier.other is not None:
         is_object = phrase if modifier.head_is_object else modifier.other
         yield modifier.verb.en, is_object.noun.en
-        yield from _within(modifier.other)
+        yield from _phrase_combinations(modifier.other)

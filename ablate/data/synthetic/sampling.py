@@ -38,7 +38,7 @@ from ablate.data.synthetic.lexicon import (
 T = TypeVar("T")
 
 _TENSES: tuple[Tense, ...] = ("past", *TENSES)  # the past is twice as frequent
-_BELONGINGS = THINGS + HOMOGRAPHS  # homographs are twice as frequent
+_INANIMATES = THINGS + HOMOGRAPHS  # homographs are twice as frequent
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class Style:
         coordination: probability that a group goes on with one more phrase.
         subordination: probability that a sentence has a subordinate clause.
         depth: modifiers within modifiers, at most.
-        joined: phrases in a group, at most.
+        max_phrases: phrases in a group, at most.
     """
 
     modifier: float
     coordination: float
     subordination: float
     depth: int
-    joined: int
+    max_phrases: int
 
 
 class Sampler:
@@ -102,14 +102,14 @@ class Sampler:
             is_animate = verb.takes == "animate" or (verb.takes == "any" and self._chance(0.5))
             return Clause(subject, verb, tense, is_negated, adverb, self._group(is_animate))
         verb = self._pick(DITRANSITIVES)
-        thing = (self._phrase(self._pick(_BELONGINGS), depth=0),)
+        thing = (self._phrase(self._pick(_INANIMATES), depth=0),)
         recipient = self._phrase(self._person(), depth=0)
         has_to = self._chance(0.5)
         return Clause(subject, verb, tense, is_negated, adverb, thing, recipient, has_to)
 
     def _group(self, is_animate: bool) -> Group:
         n_phrases = 1
-        while n_phrases < self._style.joined and self._chance(self._style.coordination):
+        while n_phrases < self._style.max_phrases and self._chance(self._style.coordination):
             n_phrases += 1
         first = [self._phrase(self._noun(is_animate), depth=0) for _ in range(n_phrases - 1)]
         return (*first, self._phrase(self._noun(is_animate), self._style.depth))
@@ -126,8 +126,8 @@ class Sampler:
     def _modifier(self, noun: Noun, depth: int) -> Prepositional | Relative:
         kind = self._random()
         if kind < 0.4:
-            belonging = self._noun(is_animate=self._chance(0.3))
-            return Prepositional(self._pick(PREPOSITIONS), self._phrase(belonging, depth))
+            other_noun = self._noun(is_animate=self._chance(0.3))
+            return Prepositional(self._pick(PREPOSITIONS), self._phrase(other_noun, depth))
         tense = self._pick(_TENSES)
         verb = self._pick(TRANSITIVES)
         if kind < 0.7 and verb.takes in ("any", "animate" if noun.is_animate else "thing"):
@@ -141,7 +141,7 @@ class Sampler:
         return Relative(verb, tense, other, head_is_object=False)
 
     def _noun(self, is_animate: bool) -> Noun:
-        return self._person() if is_animate else self._pick(_BELONGINGS)
+        return self._person() if is_animate else self._pick(_INANIMATES)
 
     def _person(self) -> Noun:
         return self._pick(NAMES if self._chance(0.15) else ANIMATES)
