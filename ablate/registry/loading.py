@@ -87,8 +87,11 @@ def run_plugin(plugin: Plugin, root: Path, run: Callable[[], object]) -> None:
 
 def _extends(plugin: Plugin) -> bool:
     """Return whether a plugin defines something that is no part, such as a format of tables."""
-    classes = (cls for contract in EXTENSIBLE for cls in contract.__subclasses__())
-    return any(cls.__module__ == plugin.module for cls in classes)
+    return any(
+        cls.__module__ == plugin.module
+        for contract in EXTENSIBLE
+        for cls in contract.__subclasses__()
+    )
 
 
 def snapshot() -> Snapshot:
