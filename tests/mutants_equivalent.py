@@ -28,6 +28,7 @@ _MOVED = "the same contents are moved to new memory, which has room for them"
 _AT_TAU = "a score at tau has the weight 0 inside of the support as well as outside"
 _MEAN = "tau is at least the mean there, which the smallest of the scores does not reach"
 _FAR_FROM_IT = "no logit lies between the masked ones and those of models"
+_ORDER = "only its order is used"
 
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     (
@@ -46,10 +47,15 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("dropout.py", "WordDropout.forward", "GtE -> Gt: draws*", _NEVER_EQUAL),
     ("dropout.py", "WordDropout.forward", "drop a minus: -1", _SYMMETRIC),
     ("dropout.py", "WordDropout.forward", "1 -> 2: 1", _SYMMETRIC),
-    ("dropout.py", "HeadDropout._some", "GtE -> Gt: draws*", _NEVER_EQUAL),
-    ("dropout.py", "HeadDropout._some", "Gt -> GtE: head > first", "the first is kept anyway"),
-    ("dropout.py", "HeadDropout._some", "Sub -> Add: n_heads - 1", _ROUNDING),
-    ("dropout.py", "HeadDropout._some", "drop the second term: n_heads - 1", _ROUNDING),
+    ("dropout.py", "HeadDropout._draw", "GtE -> Gt: draws*", _NEVER_EQUAL),
+    (
+        "dropout.py",
+        "HeadDropout._draw",
+        "Gt -> GtE: head > first",
+        "the first is kept anyway",
+    ),
+    ("dropout.py", "HeadDropout._draw", "Sub -> Add: n_heads - 1", _ROUNDING),
+    ("dropout.py", "HeadDropout._draw", "drop the second term: n_heads - 1", _ROUNDING),
     ("norm.py", "AdaNorm.forward", "detach: self.k * y", "the bracket is detached"),
     ("norm.py", "AdaNorm.forward", "detach: y", "the bracket is detached"),
     ("norm.py", "AdaNorm.forward", "halve the gradient: self.k * y", "the bracket is detached"),
@@ -77,8 +83,13 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("objective/*", "*CrossEntropy.forward", "drop a minus: -1*", _TWO_DIMENSIONS),
     ("objective/*", "*CrossEntropy.forward", "detach: *", _NO_GRADIENT_INSIDE),
     ("objective/*", "*CrossEntropy.forward", "halve the gradient: *", _NO_GRADIENT_INSIDE),
-    ("feed_forward/*", "MixtureOfExperts.forward", "detach: p", "only the order of it is read"),
-    ("feed_forward/*", "LossFreeExperts._ranking", "detach: *", "only the order of it is read"),
+    ("feed_forward/*", "MixtureOfExperts.forward", "detach: p", _ORDER),
+    (
+        "feed_forward/*",
+        "LossFreeExperts._selection_scores",
+        "detach: *",
+        _ORDER,
+    ),
     (
         "schedule/*",
         "OneCycle.rate",
@@ -97,12 +108,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "0 -> 1: 0",
         "the first loss is less than infinity, which sets it to 0",
     ),
-    (
-        "position/absolute.py",
-        "_sines_and_cosines",
-        "drop a minus: -1 (2)",
-        _TWO_DIMENSIONS,
-    ),
+    ("position/absolute.py", "_sines_and_cosines", "drop a minus: -1 (2)", _TWO_DIMENSIONS),
     (
         "position/relative.py",
         "ALiBi.__init__",
@@ -115,15 +121,25 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("optimizer/averaging.py", "*.averages", "halve the gradient: *", "as above"),
     (
         "optimizer/averaging.py",
-        "InterpolatedAdam.update",
+        "ScheduleFreeAdamWOptimizer.update",
         "0.0 -> 1.0: 0.0 (3)",
         "the parameter is z as long as all rates were 0",
     ),
-    ("optimizer/curvature.py", "ClippedNewton.every", "0 -> 1: 0", "all groups have the same"),
-    ("optimizer/recent.py", "CautiousAdam.update", "Mult -> Div: u * g", "the sign alone counts"),
+    ("optimizer/curvature.py", "SophiaOptimizer.every", "0 -> 1: 0", "all groups have the same"),
+    (
+        "optimizer/recent.py",
+        "CautiousAdamWOptimizer.update",
+        "Mult -> Div: u * g",
+        "the sign alone counts",
+    ),
     ("optimizer/recent.py", "_eigenvectors", "drop a minus: -1", _TWO_DIMENSIONS),
-    ("optimizer/recent.py", "RotatedAdam.*", "True -> False: True", "there are two of each"),
-    ("optimizer/recent.py", "RotatedAdam._turn", "True -> False: True (3)", "no two are equal"),
+    ("optimizer/recent.py", "SoapOptimizer.*", "True -> False: True", "there are two of each"),
+    (
+        "optimizer/recent.py",
+        "SoapOptimizer._update_bases",
+        "True -> False: True (3)",
+        "no two are equal",
+    ),
     ("optimizer/*", "*.step", "detach: *", _STEP),
     ("optimizer/*", "*._momentum", "detach: *", _STEP),
     ("decoding/*", "*", "detach: *", _SEARCH),
@@ -176,7 +192,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("attention/recent.py", "Differential.weights", "drop a minus: -1 (3)", _TWO_DIMENSIONS),
     (
         "optimizer/recent.py",
-        "TwoAveragesAdam._decay",
+        "AdEMAMixOptimizer._decay",
         "1.0 -> 2.0: 1.0",
         "the formula gives beta3 there, but for rounding",
     ),
@@ -198,12 +214,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("residual/scaled.py", "Admin.forward", "detach: x (2)", _NO_GRADIENT),
     ("residual/scaled.py", "Admin.forward", "detach: y", _NO_GRADIENT),
     ("residual/scaled.py", "_calibrate", "detach: *", _NO_GRADIENT),
-    (
-        "residual/scaled.py",
-        "_calibrate",
-        "halve the gradient: *",
-        _NO_GRADIENT,
-    ),
+    ("residual/scaled.py", "_calibrate", "halve the gradient: *", _NO_GRADIENT),
     ("residual/scaled.py", "DeepNorm.rescale", "detach: *", _IN_PLACE),
     ("residual/scaled.py", "DeepNorm.rescale", "halve the gradient: *", _IN_PLACE),
     ("residual/streams.py", "HyperConnections.forward", "drop a minus: -2*", _FOUR_DIMENSIONS),

@@ -197,22 +197,22 @@ def r_drop(logits: Tensor, targets: Tensor, alpha: float, epsilon: float) -> Ten
     return total
 
 
-def of_target(logits: Tensor, targets: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
+def target_loss(logits: Tensor, targets: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
     """Return the sum of a function of each target's probability."""
     losses = [loss((row.exp() / row.exp().sum())[t]) for row, t in tokens(logits, targets)]
     return torch.stack(losses).sum()
 
 
 def focal(logits: Tensor, targets: Tensor, gamma: float) -> Tensor:
-    return of_target(logits, targets, lambda p: -((1 - p) ** gamma) * p.log())
+    return target_loss(logits, targets, lambda p: -((1 - p) ** gamma) * p.log())
 
 
 def poly1(logits: Tensor, targets: Tensor, weight: float) -> Tensor:
-    return of_target(logits, targets, lambda p: -p.log() + weight * (1 - p))
+    return target_loss(logits, targets, lambda p: -p.log() + weight * (1 - p))
 
 
 def generalised_cross_entropy(logits: Tensor, targets: Tensor, q: float) -> Tensor:
-    return of_target(logits, targets, lambda p: (1 - p**q) / q)
+    return target_loss(logits, targets, lambda p: (1 - p**q) / q)
 
 
 def unlikelihood(logits: Tensor, targets: Tensor, alpha: float, epsilon: float) -> Tensor:

@@ -28,8 +28,8 @@ class Beam(Search):
 
     A beam that ends in EOS keeps its row until the sentence is done, so that fewer live beams
     remain, as in Bahdanau et al.'s GroundHog and in Marian. A sentence is done when every beam has
-    ended, or when no live beam can score higher than the ``n_best`` best ended ones. With a size of
-    1 this is greedy search.
+    ended, or when no live beam can score higher than the ``n_best`` best ended beams. With a size
+    of 1 this is greedy search.
 
     Args:
         size: beams per sentence.
@@ -132,8 +132,8 @@ class _BeamState(SearchState):
         best, index = (live + log_p).flatten(1).topk(self.search.n_beams)  # (B, K)
         rank = ((~self.has_ended).cumsum(dim=1) - 1).clamp(min=0)  # best to the first live beam
         best, index = best.gather(1, rank), index.gather(1, rank)
-        own = torch.arange(self.search.n_beams, device=index.device)
-        parents = torch.where(self.has_ended, own, index // log_p.size(-1))
+        beams = torch.arange(self.search.n_beams, device=index.device)
+        parents = torch.where(self.has_ended, beams, index // log_p.size(-1))
         token = tokens.flatten(1).gather(1, index).masked_fill(self.has_ended, PAD)
         self.log_p = torch.where(self.has_ended, self.log_p, best)
         self.tokens = self.tokens.gather(1, parents[..., None].expand_as(self.tokens))

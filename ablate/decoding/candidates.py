@@ -27,7 +27,7 @@ class LengthLimits:
 
     Attributes:
         max_lens: the most tokens of each translation, EOS included, (B,).
-        is_exact: whether every translation must have exactly so many tokens.
+        is_exact: whether every translation must have exactly that many tokens.
     """
 
     max_lens: Tensor
@@ -77,9 +77,9 @@ def candidates(
         range(0, len(hidden), chunk_size), hidden.split(chunk_size), strict=True
     ):
         log_p = output.logits(chunk).float().log_softmax(dim=-1)  # (b, K, V)
-        of_chunk = limits.select(slice(start, start + chunk_size))
-        chunks.append(of_chunk.topk(log_p, step, n_candidates))
-    log_p, tokens = (torch.cat(parts) for parts in zip(*chunks, strict=True))
+        chunk_limits = limits.select(slice(start, start + chunk_size))
+        chunks.append(chunk_limits.topk(log_p, step, n_candidates))
+    log_p, tokens = map(torch.cat, zip(*chunks, strict=True))
     return log_p, tokens
 
 
@@ -94,9 +94,9 @@ def blockwise_topk(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         top = x.topk(k)
         return top.values, top.indices
     blocks = x[..., : n_blocks * _BLOCK].unflatten(-1, (n_blocks, _BLOCK))
-    chosen = blocks.amax(dim=-1).topk(k).indices[..., None]  # (..., k, 1)
+    top_blocks = blocks.amax(dim=-1).topk(k).indices[..., None]  # (..., k, 1)
     index = torch.arange(x.size(-1), device=x.device)
     rest = index[n_blocks * _BLOCK :].expand(*x.shape[:-1], -1)
-    candidates = torch.cat(((chosen * _BLOCK + index[:_BLOCK]).flatten(-2), rest), dim=-1)
+    candidates = torch.cat(((top_blocks * _BLOCK + index[:_BLOCK]).flatten(-2), rest), dim=-1)
     top = x.gather(-1, candidates).topk(k)
     return top.values, candidates.gather(-1, top.indices)

@@ -17,8 +17,8 @@ from ablate.decoding.search_state import Hypothesis, SearchSetup
 from ablate.errors import EngineError
 from ablate.model import Decodable
 
-_SHRINK_BELOW = 0.75  # share of sentences left: to drop the others is then worth a copy of the rest
-_RECAPTURE_BELOW = 0.25  # share of sentences left: a smaller batch is then worth another capture
+_SHRINK_BELOW = 0.75  # share of sentences left, below which dropping the others saves more time
+_RECAPTURE_BELOW = 0.25  # share of sentences left, below which another capture saves more time
 _INITIAL_CAPACITY = 64  # tokens
 
 
@@ -50,7 +50,7 @@ class DecodeLoop:
             parents = self._step()
             remaining = self._not_done(self.search_state.is_done())
             n = len(self.sentences)
-            # Reordered rows are copied in any case; to leave out one sentence then costs nothing
+            # To reorder rows copies them anyway, so that dropping a sentence costs nothing more
             if len(remaining) > (n - 1 if parents is not None else _SHRINK_BELOW * n):
                 self._reorder(parents)
             elif not self._drop_done(remaining, parents):

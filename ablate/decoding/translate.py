@@ -58,8 +58,8 @@ def translate(
                 sources, batch_tokens, _max_batch_rows(model, search, device)
             ):
                 src = pad_sources([sources[row] for row in rows]).to(device)
-                of_batch = search.search(model, src, capturer=capturer)
-                for row, hypotheses in zip(rows, of_batch, strict=True):
+                batch_hypotheses = search.search(model, src, capturer=capturer)
+                for row, hypotheses in zip(rows, batch_hypotheses, strict=True):
                     translations[row] = hypotheses
     finally:
         model.train(was_training)

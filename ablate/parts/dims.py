@@ -43,7 +43,7 @@ class Dims(Frozen):
         missing = [name for name in ("d_k", "d_v") if sizes.get(name) is None]
         if not (missing and isinstance(d_model, int) and isinstance(n_heads, int)):
             return sizes
-        if min(d_model, n_heads) < 1:  # their own fields report that
+        if min(d_model, n_heads) < 1:  # the validation of these fields reports it
             return {**sizes, **dict.fromkeys(missing, 1)}
         if d_model % n_heads:
             raise ValueError(
@@ -58,23 +58,23 @@ class Dims(Frozen):
 
 
 class Dropout(Frozen):
-    """Dropout rates during training, one for each place where dropout acts.
+    """Dropout rates during training, one for each location where dropout acts.
 
-    Values that are not dropped are scaled up so that the expectation stays, except where a layer is
-    dropped.
+    Values that are not dropped are scaled up so that the expectation is unchanged, except where a
+    layer is dropped.
 
     Attributes:
         word: whole words, before positions are added.
-        word_form: what is dropped. ``token``: the embedding of each token by itself becomes 0, and
-            the others are scaled up. ``type``: likewise, but all tokens of a sentence with the same
-            id share their fate (Gal & Ghahramani 2016, arXiv:1512.05287, sec. 4.2). ``unknown``: a
-            token becomes the unknown word and nothing is scaled (the code of Nguyen & Salazar 2019,
-            arXiv:1910.05895).
+        word_form: what is dropped. ``token``: the embeddings of tokens become 0, independently of
+            each other, and the others are scaled up. ``type``: likewise, but all tokens of a
+            sentence with the same id are dropped or kept together (Gal & Ghahramani 2016,
+            arXiv:1512.05287, sec. 4.2). ``unknown``: a token becomes the unknown word and nothing
+            is scaled (the code of Nguyen & Salazar 2019, arXiv:1910.05895).
         embedding: the sum of token embedding and position.
         residual: the output of every sub-layer.
         attention: the attention weights.
         head: whole attention heads, of each sentence separately.
-        head_form: ``independent``: each head by itself, the others scaled by 1 / (1 - rate).
+        head_form: ``independent``: each head independently, the others scaled by 1 / (1 - rate).
             ``drophead``: never all heads, and the others are scaled by heads / heads kept (Zhou et
             al. 2020, arXiv:2004.13342, alg. 1).
         activation: the hidden layer of the feed-forward.

@@ -1,4 +1,4 @@
-"""Dropout: of elements, fast on a CPU too, of words and of heads.
+"""Dropout of elements, words and heads.
 
 B batch, T tokens, D d_model, H n_heads.
 """
@@ -19,9 +19,9 @@ _STEPS = 2**16
 class ElementDropout(nn.Dropout):
     """Zero each element with probability p and divide the others by 1 - p, in training.
 
-    As torch.nn.Dropout, whose random draws on a CPU take more time than the layers around them. On
-    a CPU this class draws one 64-bit integer for four elements, so p is rounded to a multiple of
-    2^-16.
+    Replaces torch.nn.Dropout, whose random draws on a CPU take more time than the layers around
+    them. On a CPU this class draws one 64-bit integer for four elements, so p is rounded to a
+    multiple of 2^-16.
 
     Source: Srivastava et al. 2014, JMLR 15, sec. 4, in the inverted form.
     """
@@ -34,7 +34,7 @@ class ElementDropout(nn.Dropout):
         n = math.prod(input.shape)
         words = torch.empty((n + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
         numbers = words.view(torch.int16)[:n].view(input.shape)
-        # Compare into the input's dtype: converting booleans takes longer than comparing
+        # The comparison writes the dtype of the input: to convert booleans would take longer
         mask = torch.empty_like(input)
         torch.ge(numbers, n_dropped - _STEPS // 2, out=mask)
         return input * mask.mul_(_STEPS / (_STEPS - n_dropped))
@@ -62,7 +62,7 @@ class WordDropout(nn.Module):
 
         Args:
             ids: the words.
-            embed: makes embeddings of ids.
+            embed: returns the embeddings of ids.
         """
         if self.form == "token" or not (self.training and self.rate):
             return self.tokens(embed(ids))
@@ -70,7 +70,7 @@ class WordDropout(nn.Module):
         if self.form == "unknown":
             is_dropped = (draws < self.rate) & (ids != self.pad)
             return embed(ids.masked_fill(is_dropped, self.unknown))
-        first = (ids[:, :, None] == ids[:, None, :]).byte().argmax(dim=-1)  # token of the same type
+        first = (ids[:, :, None] == ids[:, None, :]).byte().argmax(dim=-1)  # token of the same id
         is_kept = draws.gather(1, first) >= self.rate
         x = embed(ids)
         return x * (is_kept / (1 - self.rate))[:, :, None].to(x.dtype)
@@ -93,19 +93,19 @@ class HeadDropout(nn.Module):
         """Return the heads' outputs ``y`` (B, H, T, V), some of them 0."""
         if self.form == "independent" or not (self.training and self.rate):
             return self.heads(y)
-        is_kept = self._some(y.size(0), y.size(1), y.device)
+        is_kept = self._draw(y.size(0), y.size(1), y.device)
         factors = is_kept * (y.size(1) / is_kept.sum(dim=1, keepdim=True))
         return y * factors[:, :, None, None].to(y.dtype)
 
-    def _some(self, n_rows: int, n_heads: int, device: torch.device) -> Tensor:
-        """Draw which heads are kept, (B, H), under the condition that one is.
+    def _draw(self, n_rows: int, n_heads: int, device: torch.device) -> Tensor:
+        """Draw which heads are kept, (B, H), on the condition that at least one is.
 
-        Instead of drawing again where none is, which asks the device for a number: the number of
-        the first head that is kept has a truncated geometric distribution, and those after it are
-        independent.
+        To draw again where none is kept would make the host wait for the device. Instead, the
+        number of the first head that is kept is drawn from a truncated geometric distribution; the
+        heads after it are independent.
         """
         draws = torch.rand(n_rows, n_heads + 1, device=device, dtype=torch.float64)
-        below = 1 - draws[:, :1] * (1 - self.rate**n_heads)
-        first = (below.log() / math.log(self.rate)).floor().clamp(max=n_heads - 1)
+        survival = 1 - draws[:, :1] * (1 - self.rate**n_heads)
+        first = (survival.log() / math.log(self.rate)).floor().clamp(max=n_heads - 1)
         head = torch.arange(n_heads, device=device)
         return (head == first) | ((head > first) & (draws[:, 1:] >= self.rate))

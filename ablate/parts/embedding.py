@@ -20,10 +20,10 @@ from ablate.registry import AddedOption, Part, register
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Sizes of the two vocabularies, and whether they are the same one.
+    """Sizes of the two vocabularies, and whether they are one.
 
     Attributes:
-        n_unwritten: the first ids, which are never targets: padding, and the begin of a sentence.
+        n_unwritten: number of ids, from 0, that are never targets: padding and begin of sentence.
         unknown: the id of the unknown word.
     """
 
@@ -35,7 +35,7 @@ class Vocabulary:
 
 
 MASKED_LOGIT = -1e9
-"""The logit of a token that is masked out, from which no gradient comes."""
+"""The logit of a token that is masked out; it has no gradient."""
 
 
 Distribution = Literal["normal", "uniform", "xavier"]
@@ -53,7 +53,7 @@ class TokenEmbedding(nn.Embedding):
         d_model: D.
         rank: E; None for one matrix.
         fix_norm: whether word vectors are divided by their length before use.
-        has_norm: whether embeddings go through a LayerNorm; logits are computed without it.
+        has_norm: whether embeddings are normalised by a LayerNorm; logits are computed without it.
 
     Attributes:
         std: the standard deviation of the initial word vectors.
@@ -88,7 +88,7 @@ class TokenEmbedding(nn.Embedding):
         """Look up ``ids`` (B, T): (B, T, D)."""
         x = super().forward(ids)
         if self.projection is not None:
-            x = (x @ self.projection).to(x.dtype)  # autocast would make the residual stream bf16
+            x = (x @ self.projection).to(x.dtype)  # under autocast, the product is bf16
         if self.fix_norm:
             x = F.normalize(x, dim=-1)
         if self.norm is not None:
@@ -109,7 +109,7 @@ class TokenEmbedding(nn.Embedding):
 class Embedding(nn.Module, Part, slot="embedding"):
     """The contract, and the code that all parts of the slot share.
 
-    A part defines which of three matrices are the same one: ``src_table``, ``tgt_table`` (V, D) and
+    A part defines which of three matrices are one: ``src_table``, ``tgt_table`` (V, D) and
     ``output``. A separate output is a linear layer like the others: it is never factorised, and
     `initialisation` initialises it.
 
@@ -123,21 +123,20 @@ class Embedding(nn.Module, Part, slot="embedding"):
         init_std: with ``inv_sqrt_d``, 1 / sqrt(d_model), scaled embeddings have variance 1 at
             first.
         fix_norm: whether every word vector, of the output too, is divided by its length (Nguyen &
-            Chiang 2018, arXiv:1710.01329, in the form of Nguyen & Salazar's code of 2019). The
-            length g that it gets instead is not learned: it is ``scale`` at the input and 1 at the
-            output. The initial standard deviation then only affects how far an optimizer's step
-            rotates a vector.
+            Chiang 2018, arXiv:1710.01329, in the form of Nguyen & Salazar's code of 2019). Its new
+            length g is not learned: it is ``scale`` at the input and 1 at the output. The initial
+            standard deviation then only affects how far an optimizer's step rotates a vector.
         rank: E, to store a table as a (V, E) and an (E, D) matrix (Lan et al. 2020,
             arXiv:1909.11942, sec. 3.1); the product has the initial variance of an unfactorised
             table. None: not factorised.
-        norm: whether embeddings go through a LayerNorm before they are scaled (Dettmers et al.
-            2022, arXiv:2110.02861, sec. 2.3). Its output is multiplied by the initial standard
+        norm: whether embeddings are normalised by a LayerNorm before they are scaled (Dettmers et
+            al. 2022, arXiv:2110.02861, sec. 2.3). Its output is multiplied by the initial standard
             deviation of the tables, so that the norm does not change the initial size of
             embeddings.
-        output_bias: whether the logits have one.
-        mask_unwritten: whether the logits of padding and of the begin of a sentence are constant,
-            so that their probabilities are 0 (the code of Nguyen & Salazar 2019). They must then be
-            left out of smoothing, too: label_smoothing has form unmasked for that.
+        output_bias: whether the logits have a bias.
+        mask_unwritten: whether the logits of padding and begin of sentence are constant, so that
+            their probabilities are 0 (the code of Nguyen & Salazar 2019). Smoothing must leave them
+            out, too: label_smoothing has form unmasked for that.
 
     Attributes:
         n_tgt: size of the target vocabulary.
@@ -213,17 +212,17 @@ class Embedding(nn.Module, Part, slot="embedding"):
         return logits
 
     def linear_roles(self) -> Roles:
-        """Return the role of the output, if it is a matrix of its own."""
+        """Return the role of the output, if it is a separate matrix."""
         return {} if self.output is None else {self.output: Role(kind="output")}
 
     def rows_at_once(self, device: torch.device, dtype: torch.dtype = torch.float32) -> int:
         """Return for how many rows to compute logits at a time, where they are not kept.
 
-        The logits of all rows together would be the largest tensor by far.
+        The logits of all rows together would be by far the largest tensor.
 
         Args:
             device: where they are computed.
-            dtype: of their copy with the most bytes.
+            dtype: the widest in which they are stored.
         """
         n_bytes = _LOGITS_BYTES.get(device.type, _DEFAULT_LOGITS_BYTES)
         return max(_MIN_ROWS, n_bytes // (dtype.itemsize * self.n_tgt))

@@ -14,10 +14,10 @@ from ablate.registry import Part, register
 
 
 class Mask(Part, slot="mask"):
-    """The contract: the rule of one stack's self-attention.
+    """The contract: which keys the self-attention of one stack may attend to.
 
     Args:
-        stack_info: which stack; that of the decoder is causal.
+        stack_info: which stack; the mask of the decoder is causal.
     """
 
     def __init__(self, stack_info: StackInfo) -> None:
@@ -49,8 +49,8 @@ class Mask(Part, slot="mask"):
 class Causal(Mask):
     """Encoder tokens attend to all tokens, decoder tokens to earlier ones and to themselves.
 
-    Padding is at the end, so that no target token attends to it; the rows of padding itself are
-    computed and left out of the loss.
+    Padding is at the end, so that no target token attends to it. The queries of padding are
+    computed, and the loss leaves them out.
     """
 
 
@@ -99,9 +99,9 @@ class Local(Mask):
     source="Xiao et al. 2024, arXiv:2309.17453, sec. 3 (StreamingLLM)",
 )
 class LocalSink(Local):
-    """A sliding window, and the first tokens of the sequence, which gather attention (sinks).
+    """A sliding window and the first tokens of the sequence, which attract attention (sinks).
 
-    Positions are those in the sentence; the paper counts them in the cache.
+    Positions are those in the sentence; in the paper they are those in the cache.
 
     Args:
         stack_info: which stack; the decoder's window contains earlier tokens only.
@@ -116,10 +116,10 @@ class LocalSink(Local):
         self.n_first = n_first
 
     def allowed(self, query_positions: Tensor, key_positions: Tensor, is_token: Tensor) -> Tensor:
-        everywhere = Mask.allowed(self, query_positions, key_positions, is_token)
+        without_window = Mask.allowed(self, query_positions, key_positions, is_token)
         is_first = key_positions < self.n_first
-        near = super().allowed(query_positions, key_positions, is_token)
-        return near | (everywhere & is_first)
+        in_window = super().allowed(query_positions, key_positions, is_token)
+        return in_window | (without_window & is_first)
 
 
 @register(
@@ -128,12 +128,12 @@ class LocalSink(Local):
     source="Gemma Team 2024, arXiv:2408.00118, sec. 2 (local and global attention)",
 )
 class LocalGlobal(Local):
-    """Layers with a sliding window, and in every second one, or third, ..., the whole sentence.
+    """Layers with a sliding window; every n-th layer attends to the whole sentence.
 
     Args:
         stack_info: which stack.
         window: the largest distance, in tokens, on either side, in layers with a window.
-        every: one of so many layers is without it; 2 in Gemma 2, 6 in Gemma 3.
+        every: n; 2 in Gemma 2, 6 in Gemma 3.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class LocalGlobal(Local):
     ) -> None:
         super().__init__(stack_info, window=window)
         self.every = every
-        self.whole = Causal(stack_info)
+        self.causal = Causal(stack_info)
 
     def at_layer(self, layer: int) -> Mask:
-        return self if (layer + 1) % self.every else self.whole
+        return self if (layer + 1) % self.every else self.causal

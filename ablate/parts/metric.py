@@ -1,6 +1,6 @@
-"""Metrics: what translations are scored by, from the texts alone.
+"""Metrics: scores of translations, computed from texts alone.
 
-They are no part of a run: its translations are stored, and a new metric is computed from them.
+They are not part of a run: a run stores its translations, from which any metric can be computed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Metric(Part, slot="metric"):
         """
 
     def signature(self) -> str:
-        """Return what makes the number comparable, such as versions and settings."""
+        """Return the settings and versions that a comparable score must share."""
         return ""
 
 
@@ -42,7 +42,7 @@ class Metric(Part, slot="metric"):
     "bleu", source="Post 2018, arXiv:1804.08771; sacreBLEU", formula="BLEU of tokens by 13a, cased"
 )
 class Bleu(Metric):
-    """SacreBLEU's default, which every run has: rows are judged by it."""
+    """SacreBLEU's default, which every run has and by which rows are compared."""
 
     def score(
         self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
@@ -73,10 +73,10 @@ class Chrf(Metric):
 @register(
     "comet",
     source="Rei et al. 2020, arXiv:2009.09025; unbabel-comet",
-    formula="100 times the mean of what a trained regression predicts for a sentence",
+    formula="100 times the mean over sentences of a trained regression",
 )
 class Comet(Metric):
-    """COMET with weights of your own; needs the extra ``comet`` of this package.
+    """COMET with weights that you provide; needs the extra ``comet`` of this package.
 
     Args:
         model: the checkpoint, a file that ``comet.load_from_checkpoint`` reads.
@@ -101,8 +101,8 @@ class Comet(Metric):
         texts = zip(sources, hypotheses, references, strict=True)
         samples = [{"src": src, "mt": mt, "ref": ref} for src, mt, ref in texts]
         model = comet.load_from_checkpoint(self.model)
-        predicted = model.predict(samples, batch_size=self.batch_size, gpus=0)
-        return 100 * float(predicted.system_score)
+        prediction = model.predict(samples, batch_size=self.batch_size, gpus=0)
+        return 100 * float(prediction.system_score)
 
     def signature(self) -> str:
         return f"comet|model:{self.model}"

@@ -20,7 +20,7 @@ class Norm(nn.Module, Part, slot="norm"):
     """The contract: (..., D) in, (..., D) out.
 
     Args:
-        dims: its d_model is the width D, also of a norm inside a sub-layer.
+        dims: gives the width D, as its d_model, even for a norm inside a sub-layer.
 
     Attributes:
         width: D.
@@ -108,7 +108,7 @@ class AnnotatedNorm(Norm):
         super().__init__(dims)
         if self.width == 1:
             raise ValueError(
-                "annotated divides by the width less one, and the width is 1; choose norm: layer"
+                "annotated divides by the width minus 1, and the width is 1; choose norm: layer"
             )
         self.gain = nn.Parameter(torch.ones(self.width))
         self.bias = nn.Parameter(torch.zeros(self.width))
@@ -130,20 +130,21 @@ class ScaleNorm(Norm):
 
     Args:
         dims: gives the width D.
-        unit: whether what is trained is g / sqrt(D), 1 at first, so that a step of Adam changes the
-            length by the same share at every width, as muP asks for; the paper trains g.
+        unit: whether the trained parameter is g / sqrt(D), 1 at first, so that a step of Adam
+            changes the length by the same share at every width, as muP requires; the paper trains
+            g.
     """
 
     def __init__(self, dims: Dims, *, unit: Annotated[bool, AddedOption(False)] = False) -> None:
         super().__init__(dims)
         length = self.width**0.5
-        self.unit = length if unit else 1.0
+        self.factor = length if unit else 1.0
         self.length = nn.Parameter(torch.full((1,), 1.0 if unit else length))
 
     def forward(self, x: Tensor) -> Tensor:
         x = at_least_float32(x)
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return self.unit * self.length * x / length.clamp(min=_MIN_LENGTH)
+        return self.factor * self.length * x / length.clamp(min=_MIN_LENGTH)
 
 
 @register(
@@ -177,7 +178,7 @@ class DynamicTanh(Norm):
 class AdaNorm(Norm):
     """LayerNorm whose gain depends on its input instead of being trained; no parameters.
 
-    The standard deviation is the biased one of the paper; its authors' code has the unbiased one.
+    The standard deviation is the biased one, as in the paper; the authors' code has the unbiased.
 
     Args:
         dims: gives the width D.

@@ -1,4 +1,4 @@
-"""The purpose of a linear layer, which the module that owns it declares."""
+"""The role of a linear layer, as declared by the module that owns it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ablate.parts.dims import Side
 
 @dataclass(frozen=True)
 class Role:
-    """What a linear layer is for, and where in the model it is.
+    """The purpose of a linear layer, and its location in the model.
 
-    A module declares the attributes from ``kind`` on; `initialisation` adds the others.
+    A module declares the attributes from ``kind`` on; `initialisation` sets the others.
 
     Attributes:
         side: its stack; None outside of the stacks' layers.
-        depth: number of its layer from the bottom of the stack, 1 first; of the lowest where
-            several layers share it; 0 outside.
-        n_layers: in its stack; 0 outside.
-        n_branches: residual branches in its stack; 0 outside.
-        kind: the module that it belongs to; ``output`` makes the logits.
-        is_packed: whether other programs store it, and initialise it, in one matrix with others:
-            it makes queries, keys or values.
-        is_value: whether it makes values.
+        depth: number of its layer from the bottom of the stack, 1 first; the lowest if several
+            layers share it; 0 outside.
+        n_layers: number of layers in its stack; 0 outside.
+        n_branches: number of residual branches in its stack; 0 outside.
+        kind: the module that it belongs to; ``output`` computes the logits.
+        is_packed: whether it computes queries, keys or values, whose weights other programs store
+            and initialise as one matrix.
+        is_value: whether it computes values.
         ends_branch: whether its output is added to the residual stream.
     """
 
@@ -44,4 +44,4 @@ Roles = dict[nn.Linear, Role]
 
 def linear_layers(module: nn.Module) -> list[nn.Linear]:
     """Return every linear layer in ``module``, in order."""
-    return [each for each in module.modules() if isinstance(each, nn.Linear)]
+    return [linear for linear in module.modules() if isinstance(linear, nn.Linear)]

@@ -9,14 +9,12 @@ import math
 from typing import Annotated
 
 import torch
-from pydantic import Field, PositiveFloat
+from pydantic import PositiveFloat
 from torch import Tensor, nn
 
-from ablate.parts.dims import Dims
+from ablate.parts.dims import AtLeastTwo, Dims
 from ablate.parts.precision import at_least_float32
 from ablate.registry import AddedOption, Part, register
-
-TypicalLength = Annotated[int, Field(ge=2)]
 
 _EPS = 1e-6  # added to the mean square, under the root
 _MAX_COSINE_FACTOR = 100.0  # 1 / 0.01
@@ -26,8 +24,8 @@ _INITIAL_COSINE_FACTOR = 10.0  # 1 / 0.1
 class Scaling(nn.Module, Part, slot="scaling"):
     """The contract: three hooks around the dot product, which by default change nothing.
 
-    Those of queries and keys are applied right after their projection, before any rotation by
-    position and before keys are cached.
+    `query` and `key` are applied right after the projection, before any rotation by position and
+    before keys are cached.
 
     Args:
         dims: gives d_k, d_model and the number of heads.
@@ -92,9 +90,7 @@ class SqrtDmodel(Scaling):
 
 
 @register(
-    "dk",
-    formula="s(q, k) = q . k / d_k",
-    source="Yang et al. 2022, arXiv:2203.03466, def. 4.1",
+    "dk", formula="s(q, k) = q . k / d_k", source="Yang et al. 2022, arXiv:2203.03466, def. 4.1"
 )
 class Dk(Scaling):
     """The muP rule, for queries and keys that become correlated in training."""
@@ -117,8 +113,8 @@ class Learned(Scaling):
 
     Args:
         dims: gives d_k and the number of heads.
-        per_head: whether every head has a factor of its own, as in the paper, or one serves all
-            heads of an attention.
+        per_head: whether every head has its own factor, as in the paper, or all heads of an
+            attention share one.
     """
 
     def __init__(
@@ -138,7 +134,7 @@ class Learned(Scaling):
     source="Henry et al. 2020, arXiv:2010.04245, sec. 3",
 )
 class QKNorm(Scaling):
-    """Cosines times one trained factor for each attention, which no score exceeds.
+    """Cosines times one trained factor per attention, the largest possible score.
 
     Args:
         dims: not used.
@@ -146,7 +142,7 @@ class QKNorm(Scaling):
             72 in the authors' setting for English to Vietnamese. It determines the initial factor.
     """
 
-    def __init__(self, dims: Dims, *, typical_length: TypicalLength = 72) -> None:
+    def __init__(self, dims: Dims, *, typical_length: AtLeastTwo = 72) -> None:
         super().__init__(dims)
         initial = math.log2(typical_length**2 - typical_length)
         self.factor = nn.Parameter(torch.full((1,), initial))
@@ -190,7 +186,7 @@ class LayerQKNorm(Scaling):
 
     Args:
         dims: gives d_k.
-        bias: whether the two norms have one; ViT-22B has none.
+        bias: whether the two norms have a bias; ViT-22B has none.
     """
 
     def __init__(self, dims: Dims, *, bias: bool = True) -> None:

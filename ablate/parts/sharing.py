@@ -98,17 +98,13 @@ class Cycle(_FewerBlocks):
 
 @register(
     "cycle_reversed",
-    formula="block(layer) = layer mod n_blocks, in the last round n_blocks - 1 - that",
+    formula="block(layer) = layer mod n_blocks, in the last repetition n_blocks - 1 - that",
     source="Takase & Kiyono 2021, arXiv:2104.06022, sec. 2 (Cycle (rev))",
 )
 class CycleReversed(_FewerBlocks):
     """As `cycle`, but the last repetition is reversed: 0 1 2 2 1 0."""
 
     def order(self) -> list[int]:
-        last_round = self.n_blocks * (-(-self.n_layers // self.n_blocks) - 1)
-        return [
-            layer % self.n_blocks
-            if layer < last_round
-            else self.n_blocks - 1 - layer % self.n_blocks
-            for layer in range(self.n_layers)
-        ]
+        n, last = self.n_blocks, (self.n_layers - 1) // self.n_blocks  # the last repetition
+        layers = range(self.n_layers)
+        return [i % n if i // n < last else n - 1 - i % n for i in layers]

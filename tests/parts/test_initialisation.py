@@ -284,16 +284,16 @@ def test_every_feed_forward_declares_its_last_matrices(feed_forward: str) -> Non
 @pytest.mark.parametrize("attention", sorted(slots()["attention"]))
 def test_every_attention_declares_one_value_and_one_output_matrix(attention: str) -> None:
     model = fitted("attention", attention)
-    of_layer = [
+    layer_roles = [
         role
         for path, linear in linears(model).items()
         if path.startswith("encoder.layers.0.attention.")
         and (role := roles(model)[linear]).kind == "attention"
     ]
-    assert sum(role.is_value for role in of_layer) == 1
-    assert sum(role.ends_branch for role in of_layer) == 1
-    assert not any(role.is_packed and role.ends_branch for role in of_layer)
-    assert any(role.is_packed and role.is_value for role in of_layer)
+    assert sum(role.is_value for role in layer_roles) == 1
+    assert sum(role.ends_branch for role in layer_roles) == 1
+    assert not any(role.is_packed and role.ends_branch for role in layer_roles)
+    assert any(role.is_packed and role.is_value for role in layer_roles)
 
 
 @pytest.mark.parametrize(
@@ -307,12 +307,12 @@ def test_every_attention_declares_one_value_and_one_output_matrix(attention: str
 )
 def test_a_shared_block_has_the_depth_of_its_lowest_layer(sharing: Any, depths: list[int]) -> None:
     model = tiny(n_layers=4, sharing=sharing)
-    of_model = roles(model)
+    all_roles = roles(model)
     for stack, n_sublayers in ((model.encoder, 2), (model.decoder, 3)):
-        of_blocks = [of_model[block.attention.q] for block in stack.blocks]
-        assert [role.depth for role in of_blocks] == depths
-        assert {role.n_layers for role in of_blocks} == {4}
-        assert {role.n_branches for role in of_blocks} == {4 * n_sublayers}
+        block_roles = [all_roles[block.attention.q] for block in stack.blocks]
+        assert [role.depth for role in block_roles] == depths
+        assert {role.n_layers for role in block_roles} == {4}
+        assert {role.n_branches for role in block_roles} == {4 * n_sublayers}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -172,7 +172,7 @@ def test_parameters_of_norms(name: str, n: int) -> None:
 
 
 def test_annotated_refuses_a_width_of_one() -> None:
-    with pytest.raises(RefusedError, match=r"the width less one, and the width is 1; choose norm"):
+    with pytest.raises(RefusedError, match=r"the width minus 1, and the width is 1; choose norm"):
         norm("annotated", width=1)
     assert norm("annotated", width=2).width == 2
 

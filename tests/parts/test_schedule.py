@@ -289,7 +289,7 @@ def test_an_exponential_fall_goes_from_lr_to_min_lr() -> None:
 
 
 def test_an_exponential_fall_needs_an_end_above_0() -> None:
-    with pytest.raises(RefusedError, match="never comes to a min_lr of 0; give it a number"):
+    with pytest.raises(RefusedError, match="never reaches a min_lr of 0; give a number"):
         schedule("wsd", form="exponential")
 
 

@@ -23,7 +23,7 @@ class AuxLosses:
 
     Attributes:
         is_token: True where there is a token and not padding, (B, T).
-        losses: terms to be added to the objective, (), each per token.
+        losses: terms to be added to the loss per token, each ().
     """
 
     is_token: Tensor
@@ -59,13 +59,13 @@ class FeedForward(nn.Module, Part, slot="feed_forward"):
         """Return the layers whose outputs are added to the residual stream."""
 
     def after_update(self) -> None:
-        """Change what is not trained by gradients; called after every update of the weights."""
+        """Update state that is not trained by gradients; called after every optimizer step."""
 
     def normalise_hidden(self, norm: Callable[[int], nn.Module]) -> None:
         """Normalise the hidden layer, after the activation and its dropout (NormFormer).
 
         Args:
-            norm: makes a norm of a given width.
+            norm: returns a norm of a given width.
         """
         self.hidden_norm = norm(self.width)
 

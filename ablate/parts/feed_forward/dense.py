@@ -24,7 +24,7 @@ class TwoLayer(FeedForward):
         dims: gives the width D.
         dropout: of the hidden layer.
         d_ff: hidden width; 4 * d_model unless given, the paper's ratio.
-        bias: whether the two layers have one.
+        bias: whether the two layers have biases.
     """
 
     def __init__(
@@ -146,8 +146,8 @@ class Sigmoid(TwoLayer):
 class Gated(FeedForward):
     """(phi(x W + b) * (x V + c)) W2 + b2: one hidden layer gates another; parts below define phi.
 
-    Differs from its paper in that there are biases by default, so that the gate is the only
-    difference from the other feed-forwards.
+    Differs from its paper in that there are biases by default, so that only the gate distinguishes
+    it from the other feed-forwards.
 
     Args:
         dims: gives the width D.
@@ -155,7 +155,7 @@ class Gated(FeedForward):
         d_ff: hidden width of the two-layer feed-forward that it replaces; 4 * d_model unless given.
         matched: whether the hidden width is reduced, to about 2/3 d_ff, so that it has as many
             parameters as that feed-forward; otherwise it is d_ff itself.
-        bias: whether the three layers have one.
+        bias: whether the three layers have biases.
     """
 
     def __init__(

@@ -27,17 +27,18 @@ from ablate.registry import AddedOption, register
 class MixtureOfExperts(FeedForward):
     """A router selects a few of many `relu` feed-forwards for each token.
 
-    With one expert per token its gate is the router's probability, as in Switch; otherwise the
-    router would get no gradient. With more, the gates of the selected experts are divided by their
-    sum, as in Shazeer et al.
+    With one expert per token its gate is the router's probability, as in Switch: divided by itself,
+    it would give the router no gradient. With more, the gates of the selected experts are divided
+    by their sum, as in Shazeer et al.
 
-    Differs from its papers in that all experts are computed for every token and the gates of the
-    others are 0: the result is the same, but the cost is that of all experts. The router has
-    neither noise nor jitter, and computes in single precision under bf16, too (Fedus et al., sec.
-    2.4, selective precision).
+    Differs from its papers in that all experts are computed for every token and the gates of those
+    that are not selected are 0: the result is the same, but the cost is that of all experts. The
+    router has neither noise nor jitter, and computes in single precision even under bf16 (Fedus et
+    al., sec. 2.4, selective precision).
 
-    In training balance * E * sum over e of (share of the selections that are e) * (mean probability
-    of e), over all tokens but padding, is added to the loss; it is lowest where both are uniform.
+    In training, balance * E * sum over e of (share of the selections that are e) * (mean
+    probability of e), over all tokens but padding, is added to the loss; it is lowest where both
+    are uniform.
 
     Args:
         dims: gives the width D.
@@ -47,12 +48,12 @@ class MixtureOfExperts(FeedForward):
         n_experts: E; 4, the smallest number of Shazeer et al., because all are computed.
         top_k: experts per token; 1 in Switch, from 2 to 4 elsewhere.
         balance: weight of the load-balancing loss.
-        capacity: how many tokens an expert takes in training, as a multiple of its even share
+        capacity: how many tokens an expert accepts in training, as a multiple of its even share
             top_k tokens / E (Fedus et al., eq. 3; 1.25 there, 2 in Lepikhin et al. 2020,
-            arXiv:2006.16668, for two experts); all unless given. For those above it, the expert
-            adds nothing, and a token that no expert takes has the residual stream alone. The first
-            choices of all tokens come before the second ones, and tokens in the order of the batch,
-            without padding. None is dropped in evaluation, where a token would depend on others.
+            arXiv:2006.16668, for two experts); all unless given. The expert adds nothing to further
+            tokens; if no expert accepts a token, the output for it is 0. Experts accept the first
+            choices of all tokens before the second ones, each in the order of the batch, without
+            padding. In evaluation no token is dropped, so that tokens do not depend on each other.
 
     Raises:
         ValueError: if top_k is all experts, so that nothing is selected or balanced.
@@ -88,13 +89,13 @@ class MixtureOfExperts(FeedForward):
 
     def forward(self, x: Tensor, aux_losses: AuxLosses | None = None) -> Tensor:
         p = self._probabilities(x)
-        choices = self._ranking(p).topk(self.top_k).indices  # (B, T, K)
+        choices = self._selection_scores(p).topk(self.top_k).indices  # (B, T, K)
         selected = torch.zeros_like(p).scatter(-1, choices, 1.0)
         gates = self._gates(p, selected)
         if self.training and aux_losses is not None:
             self._balance(p, selected, aux_losses)
             if self.capacity is not None:
-                gates = gates * self._taken(choices, aux_losses.is_token, self.capacity)
+                gates = gates * self._is_accepted(choices, aux_losses.is_token, self.capacity)
         outputs = torch.stack([expert(x) for expert in self.experts], dim=-1)  # (B, T, D, E)
         return (outputs * gates[:, :, None]).sum(dim=-1)
 
@@ -114,22 +115,22 @@ class MixtureOfExperts(FeedForward):
         """Return the router's probabilities (B, T, E), in single precision or better."""
         device = "cpu" if x.is_meta else x.device.type  # which has no autocast
         with torch.autocast(device, enabled=False):
-            return self._score(self.router(at_least_float32(x)))
+            return self._to_probabilities(self.router(at_least_float32(x)))
 
-    def _score(self, logits: Tensor) -> Tensor:
+    def _to_probabilities(self, logits: Tensor) -> Tensor:
         """Return the probabilities (B, T, E) of the router's outputs (B, T, E)."""
         return logits.softmax(dim=-1)
 
-    def _ranking(self, p: Tensor) -> Tensor:
-        """Return by what the experts are selected, (B, T, E), given their probabilities."""
+    def _selection_scores(self, p: Tensor) -> Tensor:
+        """Return the scores of which the largest select the experts, (B, T, E)."""
         return p
 
     def _balance(self, p: Tensor, selected: Tensor, aux_losses: AuxLosses) -> None:
-        """Do something for the balance; the arguments are as in `_imbalance`."""
+        """Add the load-balancing loss to ``aux_losses``; other arguments are as in `_imbalance`."""
         aux_losses.losses.append(self.balance * self._imbalance(p, selected, aux_losses.is_token))
 
-    def _taken(self, choices: Tensor, is_token: Tensor, capacity: float) -> Tensor:
-        """Return 1 where an expert takes a token that has chosen it, and 0 elsewhere, (B, T, E).
+    def _is_accepted(self, choices: Tensor, is_token: Tensor, capacity: float) -> Tensor:
+        """Return whether an expert accepts a token for which it is selected, (B, T, E).
 
         Args:
             choices: the experts of each token, the best first, (B, T, K).
@@ -137,12 +138,12 @@ class MixtureOfExperts(FeedForward):
             capacity: as in the options.
         """
         n_experts = len(self.experts)
-        most = (capacity * self.top_k * is_token.sum() / n_experts).ceil()
+        max_tokens = (capacity * self.top_k * is_token.sum() / n_experts).ceil()
         is_chosen = choices[..., None] == torch.arange(n_experts, device=choices.device)
         is_chosen = is_chosen & is_token[:, :, None, None]  # (B, T, K, E)
-        in_order = is_chosen.movedim(2, 0).flatten(0, 2)  # (K B T, E)
-        is_taken = in_order & (in_order.cumsum(dim=0) <= most)
-        return is_taken.unflatten(0, (self.top_k, *is_token.shape)).any(dim=0)
+        is_chosen = is_chosen.movedim(2, 0).flatten(0, 2)  # (K B T, E), in order of priority
+        is_accepted = is_chosen & (is_chosen.cumsum(dim=0) <= max_tokens)
+        return is_accepted.unflatten(0, (self.top_k, *is_token.shape)).any(dim=0)
 
     def _gates(self, p: Tensor, selected: Tensor) -> Tensor:
         """Return the factors of all experts (B, T, E); the arguments are as in `_imbalance`."""
@@ -172,10 +173,10 @@ class MixtureOfExperts(FeedForward):
     source="Dai et al. 2024, arXiv:2401.06066, sec. 3.2, eq. 9 to 14 (DeepSeekMoE)",
 )
 class SharedExperts(MixtureOfExperts):
-    """A mixture beside experts that every token goes through.
+    """A mixture plus experts that process every token.
 
     The gates of selected experts are the router's probabilities, not divided by their sum. The rest
-    is as in `mixture_of_experts`, the balance loss included.
+    is as in `mixture_of_experts`, including the load-balancing loss.
 
     Args:
         dims: gives the width D.
@@ -183,7 +184,7 @@ class SharedExperts(MixtureOfExperts):
         d_ff: hidden width of each expert; 4 * d_model unless given; the paper's are narrower.
         bias: whether the layers of the experts have one; the router has none.
         n_experts: E, among which the router selects.
-        top_k: experts per token, beside the shared ones.
+        top_k: experts per token, in addition to the shared ones.
         n_shared: experts for every token.
         balance: weight of the load-balancing loss.
         capacity: as in `mixture_of_experts`, of the experts that are selected.
@@ -240,10 +241,10 @@ class SharedExperts(MixtureOfExperts):
 class LossFreeExperts(MixtureOfExperts):
     """A mixture that is balanced by biases of the selection, without a loss and its gradient.
 
-    The bias of an expert that was selected less often than the mean in a step, over all tokens but
-    padding, rises, and that of others falls; gates do not depend on it. Biases are stored and
-    averaged with the weights. The rest is as in `mixture_of_experts`, but that the gates of several
-    experts are not divided by their sum.
+    If a step selects an expert less often than the mean, over all tokens but padding, the bias of
+    the expert rises; if more often, it falls. Gates do not depend on it. Biases are stored and
+    averaged with the weights. The rest is as in `mixture_of_experts`, except that the gates of
+    several experts are not divided by their sum.
 
     Args:
         dims: gives the width D.
@@ -251,9 +252,9 @@ class LossFreeExperts(MixtureOfExperts):
         d_ff: hidden width of each expert; 4 * d_model unless given; the paper's are narrower.
         bias: whether the layers of the experts have one; the router has none.
         n_experts: E.
-        top_k: experts per token; 6 of 64 in the paper, beside 2 shared ones.
-        gate: what p is; the paper prefers sigmoid.
-        rate: by how much each bias moves after a step; 0.001 in the paper.
+        top_k: experts per token; 6 of 64 in the paper, in addition to 2 shared ones.
+        gate: the function of the router's outputs that gives p; the paper prefers sigmoid.
+        rate: by how much each bias changes after a step; 0.001 in the paper.
         capacity: as in `mixture_of_experts`.
 
     Raises:
@@ -298,10 +299,10 @@ class LossFreeExperts(MixtureOfExperts):
         self.offset.add_(torch.sign(self.loads.mean() - self.loads), alpha=self.rate)
         self.loads.zero_()
 
-    def _score(self, logits: Tensor) -> Tensor:
-        return logits.sigmoid() if self.gate == "sigmoid" else super()._score(logits)
+    def _to_probabilities(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid() if self.gate == "sigmoid" else super()._to_probabilities(logits)
 
-    def _ranking(self, p: Tensor) -> Tensor:
+    def _selection_scores(self, p: Tensor) -> Tensor:
         return p + self.offset
 
     def _balance(self, p: Tensor, selected: Tensor, aux_losses: AuxLosses) -> None:

@@ -41,6 +41,6 @@ class Initialisation(Part, slot="initialisation"):
         """Return the factor of the learning rate of a parameter.
 
         Args:
-            role: that of the linear layer whose weight it is; None for every other parameter.
+            role: of the linear layer whose weight it is; None for every other parameter.
         """
         return 1.0

@@ -19,11 +19,11 @@ from ablate.registry import register
     source="Glorot & Bengio 2010, AISTATS, eq. 16",
 )
 class Xavier(Initialisation):
-    """The same spread forwards and backwards, for each matrix by itself; biases 0.
+    """A compromise between preserving the variance of activations and of gradients; biases 0.
 
     Args:
         dims: not used.
-        gain: factor of the spread.
+        gain: factor of the standard deviation.
         distribution: ``uniform`` as in the paper, or ``normal`` with the same variance,
             gain^2 2 / (fan_in + fan_out).
     """
@@ -54,8 +54,8 @@ class Xavier(Initialisation):
 class XavierPacked(Initialisation):
     """Xavier, but queries, keys and values with gain 1 / sqrt(2); biases 0.
 
-    That is what Xavier's rule gives when the three square matrices are one packed (3D, D). These
-    are the attention weights of fairseq; `fairseq` has its biases and its feed-forwards, too.
+    This is Xavier's rule for one packed matrix (3D, D) instead of three square ones. These are the
+    attention weights of fairseq; `fairseq` has its biases and its feed-forwards, too.
     """
 
     def weight(self, linear: nn.Linear, role: Role) -> None:
@@ -70,18 +70,18 @@ class XavierPacked(Initialisation):
     "feed_forward: xavier to its version 0.9.0, torch since commit 73e1f683 of March 2020",
 )
 class Fairseq(Initialisation):
-    """The mixture that fairseq's Transformer starts from.
+    """The initial weights of fairseq's Transformer.
 
     Its attention overwrites the weights of four PyTorch layers with Xavier's, three of them with
     gain 1 / sqrt(2), and sets only the bias of the fourth, the output's, to 0. Its table has a row
-    of zeros for padding, where ours is drawn like the others: that is one of V logits at the first
-    step, and nothing else.
+    of zeros for padding; here that row is drawn like the others, which affects one of V logits at
+    the first step, and nothing else.
 
     Args:
         dims: not used.
-        feed_forward: ``torch``: both matrices and their biases as PyTorch makes them, the code
-            since version 0.10; ``xavier``: Xavier's matrices, biases 0, the code to version 0.9,
-            which at d_ff = 2 d_model start 1.41 and 2 times as wide.
+        feed_forward: ``torch``: both matrices and their biases as PyTorch initialises them, as in
+            fairseq since version 0.10; ``xavier``: Xavier's matrices, biases 0, as in fairseq up to
+            version 0.9; at d_ff = 2 d_model their standard deviations are 1.41 and 2 times larger.
     """
 
     def __init__(self, dims: Dims, *, feed_forward: Literal["torch", "xavier"] = "torch") -> None:
@@ -109,7 +109,7 @@ class Fairseq(Initialisation):
     source="He et al. 2015, arXiv:1502.01852, as in torch.nn.Linear (a = sqrt 5)",
 )
 class TorchDefault(Initialisation):
-    """Weights and biases as PyTorch makes them."""
+    """Weights and biases as PyTorch initialises them."""
 
     def weight(self, linear: nn.Linear, role: Role) -> None:
         linear.reset_parameters()  # the bias, too
@@ -124,7 +124,7 @@ class TorchDefault(Initialisation):
     source="Radford et al. 2018, Improving Language Understanding, sec. 4.1",
 )
 class Normal(Initialisation):
-    """The same normal distribution for every matrix, whatever its size; biases 0.
+    """One normal distribution for matrices of all sizes; biases 0.
 
     Args:
         dims: not used.

@@ -23,8 +23,8 @@ from ablate.registry import AddedOption, register
 class Small(Initialisation):
     """Attention has the variance of the feed-forward; Xavier's normal elsewhere; biases 0.
 
-    This holds for all four projections of every attention: 2 / (5 d_model) is Xavier's variance of
-    a feed-forward with d_ff = 4 d_model.
+    All four projections of an attention have the variance 2 / (5 d_model), which is Xavier's for a
+    feed-forward with d_ff = 4 d_model.
     """
 
     def weight(self, linear: nn.Linear, role: Role) -> None:
@@ -94,13 +94,13 @@ class DepthScaled(Initialisation):
 class TFixup(Initialisation):
     """Weights that are small enough to train without norms and without a warm-up.
 
-    Both are separate choices: norm: none, and a schedule with a warm-up of 0. A table that source
-    and target share is scaled by the encoder's depth, as in the authors' code.
+    Both must be chosen separately: norm: none, and a schedule with a warm-up of 0. A table that
+    source and target share is scaled by the encoder's depth, as in the authors' code.
 
     Args:
         dims: not used.
         queries_keys: their initial weights: ``xavier`` as in the paper; ``packed``: 1 / sqrt(2) of
-            that, from which the authors' code starts and which it undoes for values alone.
+            that, with which the authors' code begins and which it corrects for values only.
     """
 
     def __init__(
@@ -144,11 +144,12 @@ class Mup(Initialisation):
     with N(0, 1 / b). All other parameters have the schedule's rate. At d_model = b the weights are
     N(0, 1 / fan_in) and nothing else changes. The rest of the method consists of options elsewhere:
     scaling: dk, embeddings and learned positions whose scale and init_std are numbers, d_ff and
-    n_heads d_k in proportion to d_model (whether heads become wider or more), norm: {name: scale,
-    unit: true} in place of scale, and a schedule that does not depend on d_model. Decoupled weight
-    decay decreases with the learning rate; the authors' code compensates for that, and this part
-    does not. The router of a mixture, whose outputs do not grow, has the rate of table 3's outputs,
-    which is that of matrices, and starts as wide as they do, where table 3 has N(0, b / d_model^2).
+    n_heads d_k in proportion to d_model (with wider heads or more heads), norm: {name: scale, unit:
+    true} instead of scale, and a schedule that does not depend on d_model. Decoupled weight decay
+    decreases with the learning rate; the authors' code compensates for that, and this part does
+    not. The router of a mixture, whose number of outputs does not grow, has the learning rate of
+    the outputs in table 3, which is that of matrices, and their initial variance 1 / fan_in, where
+    table 3 has b / d_model^2.
 
     Args:
         dims: gives d_model.

@@ -21,16 +21,13 @@ class Block(Protocol):
     @property
     def attentions(self) -> Sequence[Attention]:
         """Return its attentions."""
-        ...
 
     @property
     def feed_forward(self) -> FeedForward:
         """Return its feed-forward."""
-        ...
 
     def modules(self) -> Iterator[nn.Module]:
         """Yield all its modules."""
-        ...
 
 
 class Stack(Protocol):
@@ -39,12 +36,10 @@ class Stack(Protocol):
     @property
     def blocks(self) -> Sequence[Block]:
         """Return its blocks of weights, in the order of their first use."""
-        ...
 
     @property
     def order(self) -> Sequence[int]:
         """Return the number of the block of each layer, from the bottom."""
-        ...
 
 
 class Model(Protocol):
@@ -53,27 +48,22 @@ class Model(Protocol):
     @property
     def embedding(self) -> Embedding:
         """Return its embedding."""
-        ...
 
     @property
     def encoder(self) -> Stack:
         """Return the encoder."""
-        ...
 
     @property
     def decoder(self) -> Stack:
         """Return the decoder."""
-        ...
 
     def modules(self) -> Iterator[nn.Module]:
         """Yield all its modules."""
-        ...
 
 
 def roles(model: Model) -> Roles:
     """Return the role of every linear layer of ``model``."""
-    of_model = {each: Role() for each in model.modules() if isinstance(each, nn.Linear)}
-    of_model |= model.embedding.linear_roles()
+    all_roles = _defaults(model) | model.embedding.linear_roles()
     stacks: tuple[tuple[Side, Stack], ...] = (
         ("encoder", model.encoder),
         ("decoder", model.decoder),
@@ -83,16 +73,20 @@ def roles(model: Model) -> Roles:
         for number, block in enumerate(stack.blocks):
             depth = stack.order.index(number) + 1
             n_branches = n_layers * (len(block.attentions) + 1)
-            for linear, role in _declared(block).items():
-                of_model[linear] = replace(
+            for linear, role in _block_roles(block).items():
+                all_roles[linear] = replace(
                     role, side=side, depth=depth, n_layers=n_layers, n_branches=n_branches
                 )
-    return of_model
+    return all_roles
 
 
-def _declared(block: Block) -> Roles:
+def _block_roles(block: Block) -> Roles:
     """Return the roles that the sub-layers of ``block`` declare, and `Role()` for all others."""
-    declared = {each: Role() for each in block.modules() if isinstance(each, nn.Linear)}
+    block_roles = _defaults(block)
     for attention in block.attentions:
-        declared |= attention.linear_roles()
-    return declared | block.feed_forward.linear_roles()
+        block_roles |= attention.linear_roles()
+    return block_roles | block.feed_forward.linear_roles()
+
+
+def _defaults(module: Block | Model) -> Roles:
+    return {linear: Role() for linear in module.modules() if isinstance(linear, nn.Linear)}

@@ -25,8 +25,8 @@ class Objective(Part, slot="objective"):
 
     Attributes:
         n_passes: how many times each batch goes through the model, with independent dropout.
-        extra_passes: passes forward and backward of a batch in a step beside these, as far as work
-            is counted.
+        extra_passes: forward and backward passes of a batch per step in addition to these, for the
+            count of FLOPs.
     """
 
     n_passes = 1
@@ -44,13 +44,13 @@ class Objective(Part, slot="objective"):
         """
 
     def context(self, targets: Tensor) -> Tensor | None:
-        """Return what the loss of a token depends on beside its logits and target.
+        """Return what the loss of a token depends on in addition to its logits and target.
 
         Args:
             targets: of whole sentences, (B, T).
 
         Returns:
-            (B, T, C), rows of which `loss_in_context` gets; None if there is nothing.
+            (B, T, C), whose rows are passed to `loss_in_context`; None if there is nothing.
         """
         return None
 

@@ -39,8 +39,8 @@ def sum_over_tokens(values: Tensor, targets: Tensor, pad: int) -> Tensor:
 class SmoothedCrossEntropy(torch.autograd.Function):
     """`torch.nn.functional.cross_entropy` with fewer passes over the logits, for bf16 on a CPU.
 
-    PyTorch's own computes two dense gradients, one of the target's term and one of the smoothing's,
-    and adds them. This one turns the softmax into the gradient in place.
+    PyTorch computes two dense gradients, one of the target's term and one of the smoothing's, and
+    adds them. This class turns the softmax into the gradient in place.
     """
 
     @staticmethod
@@ -68,10 +68,10 @@ class SmoothedCrossEntropy(torch.autograd.Function):
 class FusedCrossEntropy(torch.autograd.Function):
     """`torch.nn.functional.cross_entropy` with fewer passes over the logits, for a GPU.
 
-    From logits in bf16, PyTorch's own reads and writes 48 bytes of memory for each: it computes two
-    dense gradients, one of the target's term and one of the smoothing's, adds them, and sends the
-    sum back through the softmax. This one takes 32: the softmax becomes the gradient at once, in
-    the precision of the logits, and the target's place is written afterwards.
+    For each logit in bf16, PyTorch reads and writes 48 bytes of memory: it computes two dense
+    gradients, one of the target's term and one of the smoothing's, adds them, and propagates the
+    sum through the softmax. This class needs 32: it computes the gradient from the softmax in one
+    pass, in the precision of the logits, and overwrites the elements of the targets afterwards.
     """
 
     @staticmethod
@@ -91,9 +91,9 @@ class FusedCrossEntropy(torch.autograd.Function):
         log_p, index = ctx.saved_tensors
         scale, share = gradient * (index != ctx.pad), ctx.epsilon / log_p.size(1)  # (N, 1), ()
         p = log_p.exp_()  # (N, V)
-        of_target = (p.gather(1, index) + (ctx.epsilon - 1 - share)) * scale
-        of_all = torch.empty_like(p, dtype=ctx.dtype)
-        torch.addcmul(-share * scale, p, scale, out=of_all)
+        d_target = (p.gather(1, index) + (ctx.epsilon - 1 - share)) * scale
+        d_logits = torch.empty_like(p, dtype=ctx.dtype)
+        torch.addcmul(-share * scale, p, scale, out=d_logits)
         with usual_kernels():  # each row has one target
-            of_all.scatter_(1, index, of_target.to(ctx.dtype))
-        return of_all, None, None, None
+            d_logits.scatter_(1, index, d_target.to(ctx.dtype))
+        return d_logits, None, None, None

@@ -16,16 +16,13 @@ from torch import Tensor
 
 from ablate.parts.embedding import MASKED_LOGIT
 from ablate.parts.objective.contract import Epsilon, Objective
-from ablate.parts.objective.cross_entropy import (
-    smoothed_cross_entropy,
-    sum_over_tokens,
-)
+from ablate.parts.objective.cross_entropy import smoothed_cross_entropy, sum_over_tokens
 from ablate.parts.precision import at_least_float32
 from ablate.registry import register
 
 Power = Annotated[float, Field(gt=0.0, le=1.0)]
 
-_MOST_LOG_P = -1e-12
+_MAX_LOG_P = -1e-12
 
 
 @register(
@@ -46,21 +43,21 @@ class CrossEntropy(Objective):
     source="Szegedy et al. 2016, arXiv:1512.00567, sec. 7",
 )
 class LabelSmoothing(Objective):
-    """Cross-entropy with a target distribution that gives epsilon to other tokens.
+    """Cross-entropy with a target distribution in which other tokens share epsilon.
 
     Four forms are published under one name. They differ in the tokens among which epsilon is
-    divided, and so in the value of the loss and, a little, in its gradient.
+    divided, and therefore in the value of the loss and slightly in its gradient.
 
     Args:
         pad: the id of padding.
         epsilon: the probability that is divided.
         form: ``uniform``: among all V tokens, the target included (Szegedy et al.;
-            torch.nn.CrossEntropyLoss; fairseq to 2020). ``others``: among the V - 1 others, as in
-            tensor2tensor, and so the paper's experiments, and fairseq since. ``annotated``: among
-            the V - 2 others that are not padding, with the entropy of the target subtracted (a
-            Kullback-Leibler divergence), as in The Annotated Transformer. ``unmasked``: among
-            those, the target included, that the embedding does not mask (mask_unwritten), as in the
-            code of Nguyen & Salazar 2019.
+            torch.nn.CrossEntropyLoss; fairseq to 2020). ``others``: among the V - 1 others
+            (tensor2tensor, and therefore the experiments of Vaswani et al.; fairseq since 2020).
+            ``annotated``: among the V - 2 others that are not padding, with the entropy of the
+            target subtracted (a Kullback-Leibler divergence), as in The Annotated Transformer.
+            ``unmasked``: among those, the target included, that the embedding does not mask
+            (mask_unwritten), as in the code of Nguyen & Salazar 2019.
     """
 
     def __init__(
@@ -98,15 +95,15 @@ class LabelSmoothing(Objective):
         return -sum(n * p * math.log(p) for n, p in ((1, target), (n_others, other)) if p > 0)
 
 
-class OfTarget(Objective):
+class TargetLoss(Objective):
     """The contract of losses that are functions of the target's probability."""
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         log_p = -F.cross_entropy(at_least_float32(logits), targets, reduction="none")  # (N,)
-        return sum_over_tokens(self.of_target(log_p), targets, self.pad)
+        return sum_over_tokens(self.token_loss(log_p), targets, self.pad)
 
     @abstractmethod
-    def of_target(self, log_p: Tensor) -> Tensor:
+    def token_loss(self, log_p: Tensor) -> Tensor:
         """Return the loss of each token, (N,), for the logarithm of its probability, (N,)."""
 
 
@@ -115,8 +112,8 @@ class OfTarget(Objective):
     formula="-(1 - p)^gamma log p, p = p(target)",
     source="Lin et al. 2017, arXiv:1708.02002, eq. 4, for many classes and without alpha",
 )
-class Focal(OfTarget):
-    """Cross-entropy that counts less where the target is likely already.
+class Focal(TargetLoss):
+    """Cross-entropy with a smaller weight for targets that are already likely.
 
     Args:
         pad: the id of padding.
@@ -127,9 +124,9 @@ class Focal(OfTarget):
         super().__init__(pad)
         self.gamma = gamma
 
-    def of_target(self, log_p: Tensor) -> Tensor:
-        unlikely = -torch.expm1(log_p.clamp(max=_MOST_LOG_P))  # so that its power has a slope
-        return -(unlikely**self.gamma) * log_p
+    def token_loss(self, log_p: Tensor) -> Tensor:
+        complement = -torch.expm1(log_p.clamp(max=_MAX_LOG_P))  # 0 would have no gradient
+        return -(complement**self.gamma) * log_p
 
 
 @register(
@@ -137,19 +134,19 @@ class Focal(OfTarget):
     formula="-log p + weight (1 - p), p = p(target)",
     source="Leng et al. 2022, arXiv:2204.12511, eq. 6 (Poly-1 cross-entropy)",
 )
-class Poly1(OfTarget):
+class Poly1(TargetLoss):
     """Cross-entropy with another coefficient of the first term of its series in 1 - p.
 
     Args:
         pad: the id of padding.
-        weight: what is added to that coefficient, which is 1; 0 is cross-entropy.
+        weight: added to that coefficient, which is 1 in cross-entropy.
     """
 
     def __init__(self, pad: int, *, weight: float = 1.0) -> None:
         super().__init__(pad)
         self.weight = weight
 
-    def of_target(self, log_p: Tensor) -> Tensor:
+    def token_loss(self, log_p: Tensor) -> Tensor:
         return -log_p - self.weight * torch.expm1(log_p)
 
 
@@ -158,8 +155,8 @@ class Poly1(OfTarget):
     formula="(1 - p^q) / q, p = p(target)",
     source="Zhang & Sabuncu 2018, arXiv:1805.07836, eq. 6",
 )
-class GeneralisedCrossEntropy(OfTarget):
-    """Between cross-entropy and 1 - p, which wrong targets do less harm to.
+class GeneralisedCrossEntropy(TargetLoss):
+    """Between cross-entropy and 1 - p, which is less sensitive to wrong targets.
 
     Args:
         pad: the id of padding.
@@ -170,5 +167,5 @@ class GeneralisedCrossEntropy(OfTarget):
         super().__init__(pad)
         self.q = q
 
-    def of_target(self, log_p: Tensor) -> Tensor:
+    def token_loss(self, log_p: Tensor) -> Tensor:
         return -torch.expm1(self.q * log_p) / self.q

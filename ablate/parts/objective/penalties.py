@@ -10,14 +10,11 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from ablate.parts.objective.contract import Epsilon, Objective
-from ablate.parts.objective.cross_entropy import (
-    smoothed_cross_entropy,
-    sum_over_tokens,
-)
+from ablate.parts.objective.cross_entropy import smoothed_cross_entropy, sum_over_tokens
 from ablate.parts.precision import at_least_float32
 from ablate.registry import register
 
-_LEAST_REST = 1e-5  # of 1 - p, as in the authors' code
+_MIN_COMPLEMENT = 1e-5  # of 1 - p, as in the authors' code
 
 
 @register(
@@ -28,8 +25,8 @@ _LEAST_REST = 1e-5  # of 1 - p, as in the authors' code
 class RDrop(Objective):
     """Penalise the difference of two passes of a batch with independent dropout.
 
-    It is half of the paper's equation, which adds the losses of both passes, so that with alpha 0
-    it is label smoothing at the same learning rate. A step takes two forward and backward passes.
+    This is half of the paper's equation, which adds the losses of both passes: with alpha 0 it then
+    equals label smoothing. A step takes two forward and backward passes.
 
     Args:
         pad: the id of padding.
@@ -116,9 +113,10 @@ class ConfidencePenalty(Objective):
     source="Welleck et al. 2019, arXiv:1908.04319, sec. 5.1, eq. 4 and 5, and their code",
 )
 class Unlikelihood(Objective):
-    """Make tokens that the sentence has had already less likely, unless one is the target.
+    """Penalise the probability of earlier target tokens of the sentence, except the target itself.
 
-    It is the loss for each token, of two in the paper; each word that has been there counts once.
+    This is the token-level loss of the paper, which also has a loss of sequences. A token that
+    occurred several times is penalised once.
 
     Args:
         pad: the id of padding.
@@ -132,7 +130,7 @@ class Unlikelihood(Objective):
         self.epsilon = epsilon
 
     def context(self, targets: Tensor) -> Tensor:
-        """Return the tokens that are penalised at each target, (B, T, T), among padding."""
+        """Return the tokens that are penalised at each target, and padding elsewhere, (B, T, T)."""
         is_equal = targets[:, :, None] == targets[:, None]  # (B, T, T)
         is_before = torch.ones_like(is_equal[0]).tril(-1)  # (T, T)
         is_first = ~(is_equal & is_before).any(dim=-1)  # (B, T)
@@ -146,7 +144,7 @@ class Unlikelihood(Objective):
     def loss_in_context(self, logits: Tensor, targets: Tensor, context: Tensor) -> Tensor:
         logits = at_least_float32(logits)
         p = logits.log_softmax(dim=-1).gather(1, context).exp()  # (N, T)
-        penalties = -(1 - p).clamp(min=_LEAST_REST).log()
+        penalties = -(1 - p).clamp(min=_MIN_COMPLEMENT).log()
         penalty = sum_over_tokens(
             penalties.masked_fill(context == self.pad, 0.0).sum(dim=-1), targets, self.pad
         )

@@ -1,4 +1,4 @@
-"""The expected cost of translations that the model draws itself.
+"""The expected cost of translations that are sampled from the model.
 
 B sentences, C candidates of each: the reference first, then samples. N target tokens, V vocabulary
 size.
@@ -19,7 +19,7 @@ from ablate.registry import register
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
-_FORWARD = 1 / 3  # of the work of a pass forward and backward
+_FORWARD_SHARE = 1 / 3  # of the work of a forward and backward pass
 
 
 @register(
@@ -29,25 +29,25 @@ _FORWARD = 1 / 3  # of the work of a pass forward and backward
     source="Shen et al. 2016, arXiv:1512.02433, sec. 3",
 )
 class MinimumRisk(Objective):
-    """Lower the expected cost of a sentence's candidates, which are drawn anew in every step.
+    """Lower the expected cost of a sentence's candidates, which every step draws again.
 
-    The cost is 1 - BLEU of the sentence (`ablate.training.candidates.sentence_bleu`), of ids as
-    they are: of the paper's words, or of subwords if the tokenizer has these. Candidates that are
-    equal count once. A risk is a sentence's, so the reported loss is in risks and not in nats, and
-    ``training.loss_per: sentence`` divides by what there is one of. The paper goes on from a model
-    that was trained on likelihood; a run that begins with random weights needs some ``likelihood``.
+    The cost is 1 - BLEU of the sentence (`ablate.training.candidates.sentence_bleu`), computed from
+    ids: those of words, as in the paper, or of subwords if the tokenizer has these. Candidates that
+    are equal count once. There is one risk per sentence: the reported loss is not in nats, and
+    ``training.loss_per: sentence`` makes it a mean of risks. The paper starts from a model that was
+    trained on likelihood; a run that starts from random weights needs a ``likelihood`` above 0.
 
-    A step draws with the model in evaluation mode and sends all candidates through it afterwards,
-    1 + n_samples times as many rows as a batch has. It waits for the device, and scores on the
-    host. Its work is counted as if samples were as long as the references.
+    A step draws with the model in evaluation mode. Then all candidates go through the model,
+    1 + n_samples times as many rows as a batch has. It waits for the device, and computes costs on
+    the host. Its work is counted as if samples were as long as the references.
 
     Args:
         pad: the id of padding.
         n_samples: translations that are drawn for each source; 100 in the paper.
         alpha: sharpness of Q.
-        likelihood: weight of the reference's cross-entropy L, in nats per sentence, against that of
-            the risk (Edunov et al. 2018, arXiv:1711.04956, "weighted"); 0 is the paper's.
-        max_extra: tokens of a sample beyond those of the source.
+        likelihood: weight of the reference's cross-entropy L, in nats per sentence; the risk has 1
+            minus that (Edunov et al. 2018, arXiv:1711.04956, "weighted"); 0 in the paper.
+        max_extra: by how many tokens a sample may be longer than its source.
     """
 
     batch_dependence = "draws translations for a whole batch at once"
@@ -67,14 +67,14 @@ class MinimumRisk(Objective):
         self.alpha = alpha
         self.likelihood = likelihood
         self.max_extra = max_extra
-        self.extra_passes = n_samples * (1 + _FORWARD)
+        self.extra_passes = n_samples * (1 + _FORWARD_SHARE)
 
     def context(self, targets: Tensor) -> Tensor:
-        """Return a weight of 1 for each target, (B, T, 1): with it the loss is cross-entropy."""
+        """Return a weight of 1 for each target, (B, T, 1), with which the loss is cross-entropy."""
         return torch.ones_like(targets, dtype=torch.get_default_dtype())[..., None]
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the cross-entropy, (), which a step weighs for each candidate."""
+        """Return the cross-entropy, (); a step weights it by candidate."""
         return self.loss_in_context(logits, targets, self.context(targets))
 
     def loss_in_context(self, logits: Tensor, targets: Tensor, context: Tensor) -> Tensor:
@@ -84,15 +84,15 @@ class MinimumRisk(Objective):
         return (nll * context[:, 0]).sum()
 
     def weigh(self, log_p: Tensor, costs: Tensor, is_distinct: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss of all sentences, and of which cross-entropies it has the gradient.
+        """Return the loss of all sentences, and the weights of the candidates' cross-entropies.
 
         Args:
-            log_p: of the candidates, (B, C).
-            costs: likewise.
-            is_distinct: of the candidates, whether none before is equal, (B, C).
+            log_p: log-probabilities of the candidates, (B, C).
+            costs: of the candidates, (B, C).
+            is_distinct: whether a candidate differs from all before it, (B, C).
 
         Returns:
-            The loss, (), and its derivatives by the negative of ``log_p``, (B, C).
+            The loss, (), and its derivatives by ``-log_p``, (B, C).
         """
         q = (self.alpha * log_p).masked_fill(~is_distinct, -torch.inf).softmax(dim=-1)
         risk = (q * costs).sum(dim=-1, keepdim=True)  # (B, 1)

@@ -1,4 +1,4 @@
-"""Optimizers that average the weights themselves, in the place of a schedule."""
+"""Optimizers that average the weights, instead of a schedule that falls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ablate.parts.optimizer.per_parameter import PerParameter, State, moving_mea
 from ablate.registry import register
 
 
-class InterpolatedAdam(PerParameter, Averaging):
+class ScheduleFreeAdamWOptimizer(PerParameter, Averaging):
     """The optimizer of `schedule_free_adamw`: a parameter is y, and its state holds z."""
 
     def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
@@ -43,16 +43,16 @@ class InterpolatedAdam(PerParameter, Averaging):
     source="Defazio et al. 2024, arXiv:2405.15682, alg. 1, and their code (schedulefree 1.4)",
 )
 class ScheduleFreeAdamW(TorchOptimizer):
-    """AdamW whose weights are averaged while it trains, so that the rate need not fall.
+    """AdamW with an average of the weights x, so that the learning rate need not fall.
 
-    It belongs beside the schedule `constant`, with a warm-up; the weights of the average are the
-    squares of the highest rate so far, so that those of the warm-up count less. Gradients are taken
-    between the average and the weights that the steps are made of. The average is what is evaluated
-    on the dev set, kept in snapshots, averaged by ``training.average`` and stored in the end.
+    Meant for the schedule `constant`, with a warm-up: each step enters the average with the square
+    of the highest rate so far, so that steps of the warm-up count less. Gradients are computed at
+    y, between the average and the weights z that the steps change. The average is evaluated on the
+    dev set, kept in snapshots, averaged by ``training.average`` and stored at the end.
 
     Args:
-        betas: the share of the average in the weights that gradients are taken at, which must be
-            above 0, and the decay of the gradient's second moment.
+        betas: b1, the share of the average in y, which must be above 0; and the decay of the
+            gradient's second moment.
         eps: added to the root of the second moment.
         weight_decay: times the learning rate, the share of y that a step subtracts from z.
 
@@ -60,7 +60,7 @@ class ScheduleFreeAdamW(TorchOptimizer):
         ValueError: if the first of betas is 0.
     """
 
-    torch_class = InterpolatedAdam
+    torch_class = ScheduleFreeAdamWOptimizer
     shard_blocker = ""
 
     def __init__(
@@ -72,7 +72,7 @@ class ScheduleFreeAdamW(TorchOptimizer):
     ) -> None:
         if not betas[0]:
             raise ValueError(
-                "with 0 as the first of betas gradients are taken without the average, which is "
-                "then not kept; give it a number above 0, such as 0.9"
+                "if the first of betas is 0, gradients do not depend on the average, and it cannot "
+                "be computed; give a number above 0, such as 0.9"
             )
         self.arguments = {"betas": betas, "eps": eps, "weight_decay": weight_decay}

@@ -12,11 +12,11 @@ from ablate.parts.optimizer.adaptive import AdamW
 from ablate.parts.optimizer.contract import Group, Optimizer
 
 
-class OfMatrices(Optimizer):
-    """The contract of parts that are for weight matrices alone.
+class MatrixOptimizer(Optimizer):
+    """The contract of parts that train weight matrices, and leave other parameters to AdamW.
 
     Attributes:
-        others: trains all other parameters.
+        others: trains the other parameters.
     """
 
     shard_blocker = "looks at whole matrices"
@@ -26,12 +26,12 @@ class OfMatrices(Optimizer):
         matrices = [group.to_torch() for group in groups if group.is_matrix]
         others = [group for group in groups if not group.is_matrix]
         return CombinedOptimizer(
-            *([self.of_matrices(matrices)] if matrices else []),
+            *([self.matrix_optimizer(matrices)] if matrices else []),
             *([self.others.make(others)] if others else []),
         )
 
     @abstractmethod
-    def of_matrices(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    def matrix_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         """Return the optimizer of some PyTorch parameter groups of matrices."""
 
 
@@ -57,10 +57,10 @@ class CombinedOptimizer(torch.optim.Optimizer):
         return {"optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore the states that `state_dict` returned."""
         for optimizer, state in zip(self.optimizers, state_dict["optimizers"], strict=True):
             optimizer.load_state_dict(state)
-        self.param_groups = self._groups()  # the optimizers have new ones
+        self.param_groups = self._groups()  # `load_state_dict` replaces those of each optimizer
 
     def _groups(self) -> list[dict[str, Any]]:
         return [group for optimizer in self.optimizers for group in optimizer.param_groups]

@@ -45,10 +45,10 @@ class Optimizer(Part, slot="optimizer"):
     schedule's rate times that group's ``rate``.
 
     Attributes:
-        extra_passes: passes forward and backward of a batch in a step, on average, beside those of
-            the objective.
-        shard_blocker: why the parts of a weight cannot be updated each by itself, such as "looks at
-            whole matrices"; empty if they can, as where every element is treated by itself.
+        extra_passes: forward and backward passes of a batch per step, on average, in addition to
+            those of the objective.
+        shard_blocker: why the rows of a weight cannot be updated separately, such as "looks at
+            whole matrices"; empty if they can.
     """
 
     extra_passes: float = 0.0
@@ -63,22 +63,22 @@ class Optimizer(Part, slot="optimizer"):
 
 
 class Averaging(ABC):
-    """Base of PyTorch optimizers that evaluate other weights than those that they train.
+    """Base of PyTorch optimizers whose model is evaluated with averages of its weights.
 
-    The model holds the weights at which gradients are taken. Where it is evaluated, and where its
-    weights are kept, training puts the averages in their place.
+    The model holds the weights at which gradients are computed. Training replaces them by the
+    averages where the model is evaluated and where its weights are stored.
     """
 
     @abstractmethod
     def averages(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield each weight that has made a step, and its average."""
+        """Yield each weight that has been updated, and its average."""
 
 
 class EstimatesCurvature(ABC):
-    """Base of PyTorch optimizers that need an estimate of the loss' curvature at times.
+    """Base of PyTorch optimizers that need an estimate of the loss' curvature every few steps.
 
-    Before the steps 1, 1 + every, ... training samples labels from the model's own predictions, and
-    computes the gradient of their cross-entropy for the optimizer.
+    Before the steps 1, 1 + every, ... training samples labels from the model's own predictions,
+    computes the gradient of their cross-entropy and calls `add_curvature`.
     """
 
     @property
@@ -88,19 +88,19 @@ class EstimatesCurvature(ABC):
 
     @abstractmethod
     def add_curvature(self, n_tokens: int) -> None:
-        """Take over an estimate.
+        """Update the estimate from the gradients of the parameters.
 
         Args:
-            n_tokens: the labels whose mean cross-entropy has the gradients that the weights have.
+            n_tokens: number of labels; the gradients are those of their mean cross-entropy.
         """
 
 
 class TorchOptimizer(Optimizer):
-    """The contract of parts that are one class of PyTorch, with fixed arguments.
+    """The contract of parts that make a PyTorch optimizer of one class, with fixed arguments.
 
     Attributes:
-        torch_class: makes the optimizer from parameter groups and ``arguments``.
-        arguments: keyword arguments beside the groups.
+        torch_class: the class.
+        arguments: its keyword arguments, without the parameter groups.
     """
 
     torch_class: ClassVar[Callable[..., torch.optim.Optimizer]]

@@ -1,4 +1,4 @@
-"""Optimizers that divide by the curvature of the loss, estimated now and then."""
+"""Optimizers that divide by the curvature of the loss, estimated every few steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ablate.registry import register
 _PASSES = 4 / 3  # of an estimate: forward for the labels, forward and backward for the gradient
 
 
-class ClippedNewton(PerParameter, EstimatesCurvature):
+class SophiaOptimizer(PerParameter, EstimatesCurvature):
     """The optimizer of `sophia`."""
 
     @property
@@ -49,20 +49,20 @@ class Sophia(TorchOptimizer):
 
     The diagonal is estimated every few steps (Gauss-Newton-Bartlett): labels are drawn from the
     model's predictions for the first batch of a step, and the gradient of their cross-entropy is
-    squared. This is done without dropout and without losses that parts add, and eagerly, by every
-    engine. The FLOPs of a step have the mean of what it costs.
+    squared. Every engine does this eagerly, without dropout and without auxiliary losses. The FLOPs
+    of a step include the mean cost of the estimates.
 
     Args:
-        betas: decay of the mean of the gradient, and of that of the estimates.
-        gamma: the smaller, the more weights are changed by less than lr; 0.05 in the paper, which
-            tunes it so that 10% to 50% are.
-        eps: the least divisor.
+        betas: decay of the mean of the gradient, and of the mean of the estimates.
+        gamma: factor of the divisor; the larger, the more weights change by less than lr; 0.05 in
+            the paper, which tunes it so that 10% to 50% do.
+        eps: the smallest divisor.
         every: steps from one estimate to the next; 10 in the paper.
         weight_decay: times the learning rate, the share of a weight that a step subtracts; 0.2 in
             the paper.
     """
 
-    torch_class = ClippedNewton
+    torch_class = SophiaOptimizer
     shard_blocker = "estimates the curvature with whole weights"
 
     def __init__(

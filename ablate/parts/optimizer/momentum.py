@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from ablate.parts.optimizer.adaptive import AdamW
-from ablate.parts.optimizer.combined import OfMatrices
+from ablate.parts.optimizer.combined import MatrixOptimizer
 from ablate.parts.optimizer.contract import Betas, Decay, TorchOptimizer
 from ablate.registry import register
 
@@ -24,7 +24,7 @@ class Sgd(TorchOptimizer):
 
     Args:
         momentum: decay of the sum of past gradients; 0.9, a common value, unless given.
-        nesterov: whether the gradient is that after the next momentum step, approximately.
+        nesterov: whether the gradient is, approximately, that after the next momentum step.
         weight_decay: factor of the L2 penalty's gradient.
 
     Raises:
@@ -35,11 +35,7 @@ class Sgd(TorchOptimizer):
     shard_blocker = ""
 
     def __init__(
-        self,
-        *,
-        momentum: Decay = 0.9,
-        nesterov: bool = False,
-        weight_decay: NonNegativeFloat = 0.0,
+        self, *, momentum: Decay = 0.9, nesterov: bool = False, weight_decay: NonNegativeFloat = 0.0
     ) -> None:
         if nesterov and not momentum:
             raise ValueError("nesterov needs a momentum, but it is 0; set one, or nesterov: false")
@@ -51,7 +47,7 @@ class Sgd(TorchOptimizer):
         }
 
 
-class SignMomentum(torch.optim.Optimizer):
+class LionOptimizer(torch.optim.Optimizer):
     """The optimizer of `lion`.
 
     Args:
@@ -103,7 +99,7 @@ class Lion(TorchOptimizer):
         weight_decay: times the learning rate, the share of a weight that a step subtracts.
     """
 
-    torch_class = SignMomentum
+    torch_class = LionOptimizer
     shard_blocker = ""
 
     def __init__(self, *, betas: Betas = (0.9, 0.99), weight_decay: NonNegativeFloat = 0.0) -> None:
@@ -117,7 +113,7 @@ class Lion(TorchOptimizer):
     source="Jordan et al. 2024, kellerjordan.github.io/posts/muon; Liu et al. 2025, "
     "arXiv:2502.16982, alg. 1, as in torch.optim.Muon",
 )
-class Muon(OfMatrices):
+class Muon(MatrixOptimizer):
     """Steps of equal length in every direction of a weight matrix; AdamW for other parameters.
 
     Matrices are the weights of the linear layers in the stacks; tables, the output layer, biases
@@ -163,5 +159,5 @@ class Muon(OfMatrices):
         }
         self.others = AdamW(betas=betas, eps=eps, weight_decay=weight_decay)
 
-    def of_matrices(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    def matrix_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         return torch.optim.Muon(groups, **self.options)

@@ -18,7 +18,7 @@ class PerParameter(torch.optim.Optimizer):
 
     Args:
         groups: of parameters.
-        **settings: of the optimizer; groups may have others.
+        **settings: defaults, which a group may override.
     """
 
     def __init__(self, groups: list[dict[str, Any]], **settings: Any) -> None:
@@ -48,7 +48,7 @@ class PerParameter(torch.optim.Optimizer):
 
 
 def moving_mean(state: State, name: str, x: Tensor, decay: float) -> Tensor:
-    """Return the moving mean of ``x`` that is kept under a name, not corrected for its start."""
+    """Update the moving mean of ``x`` in ``state[name]``; return it without bias correction."""
     if name not in state:
         state[name] = torch.zeros_like(x)
     mean: Tensor = state[name]

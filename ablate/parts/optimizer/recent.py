@@ -1,22 +1,22 @@
-"""Optimizers that PyTorch does not have, or not in a form that continues bit for bit."""
+"""Optimizers that PyTorch lacks, or whose PyTorch version does not resume bit for bit."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from ablate.parts.optimizer.adaptive import AdamW
-from ablate.parts.optimizer.combined import OfMatrices
+from ablate.parts.optimizer.combined import MatrixOptimizer
 from ablate.parts.optimizer.contract import Betas, Decay, TorchOptimizer
 from ablate.parts.optimizer.per_parameter import PerParameter, State, adam_moments, moving_mean
 from ablate.registry import register
 
 
-class TwoAveragesAdam(PerParameter):
+class AdEMAMixOptimizer(PerParameter):
     """The optimizer of `ademamix`."""
 
     def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
@@ -52,7 +52,7 @@ class AdEMAMix(TorchOptimizer):
         weight_decay: times the learning rate, the share of a weight that a step subtracts.
     """
 
-    torch_class = TwoAveragesAdam
+    torch_class = AdEMAMixOptimizer
     shard_blocker = ""
 
     def __init__(
@@ -77,7 +77,7 @@ class AdEMAMix(TorchOptimizer):
         }
 
 
-class NesterovAdam(PerParameter):
+class AdanOptimizer(PerParameter):
     """The optimizer of `adan`."""
 
     def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
@@ -101,12 +101,12 @@ class Adan(TorchOptimizer):
     """Adam with Nesterov's momentum, estimated from the change of the gradient.
 
     Args:
-        betas: decays of the three means; 1 less those of the paper.
+        betas: decays of the three means; 1 minus those of the paper.
         eps: added to the root of the second moment.
-        weight_decay: times the learning rate, by how much a step divides a weight.
+        weight_decay: a step divides a weight by 1 plus the product of this and the learning rate.
     """
 
-    torch_class = NesterovAdam
+    torch_class = AdanOptimizer
     shard_blocker = ""
 
     def __init__(
@@ -119,7 +119,7 @@ class Adan(TorchOptimizer):
         self.arguments = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
 
 
-class ProductAdam(PerParameter):
+class NAdamOptimizer(PerParameter):
     """The optimizer of `nadam`."""
 
     def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
@@ -152,7 +152,7 @@ class NAdam(TorchOptimizer):
         momentum_decay: how fast the momentum rises; 0.004 in the paper.
     """
 
-    torch_class = ProductAdam  # PyTorch's rounds the product of the momenta when it is restored
+    torch_class = NAdamOptimizer  # PyTorch's rounds the product of the momenta when it is restored
     shard_blocker = ""
 
     def __init__(
@@ -171,15 +171,15 @@ class NAdam(TorchOptimizer):
         }
 
 
-class LayerwiseAdam(PerParameter):
+class LambOptimizer(PerParameter):
     """The optimizer of `lamb`."""
 
     def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
         m, v = adam_moments(state, g, group["betas"])
         u = m / (v.sqrt() + group["eps"]) + group["weight_decay"] * w
-        of_weight, of_update = w.norm(), u.norm()
-        is_usual = (of_weight > 0) & (of_update > 0)
-        ratio = torch.where(is_usual, of_weight / of_update, torch.ones_like(of_weight))
+        weight_norm, update_norm = w.norm(), u.norm()
+        is_positive = (weight_norm > 0) & (update_norm > 0)
+        ratio = torch.where(is_positive, weight_norm / update_norm, torch.ones_like(weight_norm))
         w.sub_(group["lr"] * ratio * u)
 
 
@@ -189,15 +189,15 @@ class LayerwiseAdam(PerParameter):
     source="You et al. 2020, arXiv:1904.00962, alg. 2, phi the identity",
 )
 class Lamb(TorchOptimizer):
-    """Adam whose step has, for each parameter tensor, the length of the tensor times lr.
+    """Adam whose step of each parameter tensor has lr times the norm of that tensor.
 
     Args:
         betas: decay of the gradient's first and second moment.
         eps: added to the root of the second moment.
-        weight_decay: of the weights, in the update before its length is set.
+        weight_decay: factor of the weights that are added to the update, before its norm is set.
     """
 
-    torch_class = LayerwiseAdam
+    torch_class = LambOptimizer
     shard_blocker = "looks at the norms of whole weights"
 
     def __init__(
@@ -210,7 +210,7 @@ class Lamb(TorchOptimizer):
         self.arguments = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
 
 
-class CautiousAdam(PerParameter):
+class CautiousAdamWOptimizer(PerParameter):
     """The optimizer of `cautious_adamw`."""
 
     def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
@@ -226,35 +226,21 @@ class CautiousAdam(PerParameter):
     formula="as adamw with m / (sqrt(v) + eps) times [m g > 0] / max(mean [m g > 0], 0.001)",
     source="Liang et al. 2024, arXiv:2411.16085, alg. 1 and their code",
 )
-class CautiousAdamW(TorchOptimizer):
-    """AdamW that leaves out the elements of a step that the present gradient speaks against.
+class CautiousAdamW(AdamW):
+    """AdamW without the elements of a step whose sign is not that of the current gradient."""
 
-    Args:
-        betas: decay of the gradient's first and second moment.
-        eps: added to the root of the second moment.
-        weight_decay: times the learning rate, the share of a weight that a step subtracts.
-    """
-
-    torch_class = CautiousAdam
+    torch_class = CautiousAdamWOptimizer
+    extra: ClassVar[dict[str, Any]] = {}
     shard_blocker = "looks at how many elements of a whole weight agree"
 
-    def __init__(
-        self,
-        *,
-        betas: Betas = (0.9, 0.98),
-        eps: PositiveFloat = 1e-9,
-        weight_decay: NonNegativeFloat = 0.01,
-    ) -> None:
-        self.arguments = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
 
-
-class RotatedAdam(PerParameter):
+class SoapOptimizer(PerParameter):
     """The optimizer of the matrices in `soap`."""
 
     def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
         decay = group["betas"][1]
-        if state["step"] == 1:  # the basis is made, and nothing moves
-            self._add_factors(state, g, decay)
+        if state["step"] == 1:  # only computes the bases
+            self._update_factors(state, g, decay)
             state["bases"] = [_eigenvectors(factor) for factor in state["factors"]]
             return
         t, (left, right) = state["step"] - 1, state["bases"]
@@ -265,18 +251,18 @@ class RotatedAdam(PerParameter):
         rate = group["lr"] * (1 - b2**t) ** 0.5 / (1 - b1**t)
         w.sub_(rate * (left @ u @ right.T))
         w.mul_(1 - group["lr"] * group["weight_decay"])
-        self._add_factors(state, g, decay)
+        self._update_factors(state, g, decay)
         if t % group["every"] == 0:
-            self._turn(state)
+            self._update_bases(state)
 
     @staticmethod
-    def _add_factors(state: State, g: Tensor, decay: float) -> None:
+    def _update_factors(state: State, g: Tensor, decay: float) -> None:
         products = (g @ g.T, g.T @ g)
         old = state.get("factors") or [torch.zeros_like(product) for product in products]
         state["factors"] = [a.lerp(b, 1 - decay) for a, b in zip(old, products, strict=True)]
 
     @staticmethod
-    def _turn(state: State) -> None:
+    def _update_bases(state: State) -> None:
         """Improve both bases by one step of power iteration, largest eigenvalues first."""
         bases = []
         for side, (factor, basis) in enumerate(zip(state["factors"], state["bases"], strict=True)):
@@ -299,14 +285,14 @@ def _eigenvectors(factor: Tensor) -> Tensor:
     "g^T g; all others: adamw",
     source="Vyas et al. 2024, arXiv:2409.11321, alg. 3, and their code",
 )
-class Soap(OfMatrices):
+class Soap(MatrixOptimizer):
     """Adam in the eigenbasis of Shampoo's preconditioner.
 
     Matrices are the weights of the linear layers in the stacks. Tables and the output layer, whose
-    longer side the authors leave as it is, are trained by `adamw`, as are biases and gains. The
-    first step of a matrix makes its basis and moves nothing. Bases amplify rounding: where batches
-    are done in shards, a step may differ from the eager one by more than the self-check allows, and
-    the run is then made eagerly.
+    longer side the authors do not rotate, are trained by `adamw`, as are biases and gains. The
+    first step of a matrix only computes its bases. Bases amplify rounding: where batches are
+    divided into shards, a step may differ from the eager one by more than the self-check allows;
+    the run then uses the eager engine.
 
     Args:
         betas: decay of the gradient's first and second moment, the latter of the means of g g^T
@@ -324,13 +310,8 @@ class Soap(OfMatrices):
         every: PositiveInt = 10,
         weight_decay: NonNegativeFloat = 0.01,
     ) -> None:
-        self.settings = {
-            "betas": betas,
-            "eps": eps,
-            "every": every,
-            "weight_decay": weight_decay,
-        }
+        self.settings = {"betas": betas, "eps": eps, "every": every, "weight_decay": weight_decay}
         self.others = AdamW(betas=betas, eps=eps, weight_decay=weight_decay)
 
-    def of_matrices(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        return RotatedAdam(groups, **self.settings)
+    def matrix_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        return SoapOptimizer(groups, **self.settings)

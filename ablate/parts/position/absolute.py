@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
-from torch.nn import functional
 
 from ablate.parts.dims import Dims, StackInfo, StandardDeviation
 from ablate.parts.position.contract import Position
@@ -46,13 +45,13 @@ class Sinusoidal(Position):
         exponent: how the frequencies fall with k = 0, 1, ..., D/2 - 1. ``paper``:
             w_k = base^(-2k / D). ``literal_2i``: base^(-4k / D), from reading the paper's i as
             the index of a dimension, not of a pair; half of the code is then nearly constant.
-            ``t2t``: base^(-k / (D/2 - 1)), the code of tensor2tensor and fairseq.
+            ``t2t``: base^(-k / (D/2 - 1)), as in the code of tensor2tensor and fairseq.
         layout: ``interleaved``: sin, cos, sin, cos, ... as in the paper; ``halves``: all sines,
             then all cosines, as in tensor2tensor. One is a permutation of the other. An odd D lacks
-            the last cosine; with ``padded_halves`` it has the halves of width D - 1 and a zero, as
-            in tensor2tensor and fairseq.
-        base: the wavelengths reach from 2 pi to about 2 pi * base tokens.
-        first: p of the first token; 2 in fairseq, whose row 1 is that of padding.
+            the last cosine; ``padded_halves``, for an odd D, is the halves of width D - 1 and a
+            zero, as in tensor2tensor and fairseq.
+        base: the wavelengths range from 2 pi to about 2 pi * base tokens.
+        first: p of the first token; 2 in fairseq, where row 1 belongs to padding.
 
     Raises:
         ValueError: if the layout is ``padded_halves`` and D is even.
@@ -82,7 +81,7 @@ class Sinusoidal(Position):
             "t2t": _pairs(d_model) / max(d_model / 2 - 1, 1),
         }[exponent]
         table = _table(first + dims.max_len, base**-share, d_model, layout)[first:]
-        table = functional.pad(table, (0, dims.d_model - d_model))
+        table = nn.functional.pad(table, (0, dims.d_model - d_model))
         self.register_buffer("table", table, persistent=False)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:

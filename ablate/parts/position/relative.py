@@ -18,7 +18,7 @@ from ablate.registry import register
 
 BucketCount = Annotated[int, Field(ge=4, multiple_of=2)]
 
-_LEAST_FACTOR = 0.01
+_MIN_FACTOR = 0.01
 _MASKED_SCORE = -1e9  # gives a weight of 0; an infinity would become NaN where heads are mixed
 
 
@@ -37,8 +37,9 @@ class Shaw(Position):
     Args:
         dims: gives the widths d_k and d_v.
         stack_info: gives the number of layers.
-        k: the largest distance, in tokens, with a vector; larger ones share it; 16 in the paper.
-        values: whether there are vectors for values too; the paper finds no need (table 3).
+        k: the largest distance, in tokens, with its own vector, which larger ones share; 16 in the
+            paper.
+        values: whether there are vectors for values too; in the paper they do not help (table 3).
     """
 
     def __init__(
@@ -50,9 +51,8 @@ class Shaw(Position):
         self.value_vectors = _vectors(stack_info.n_layers, k, dims.d_v) if values else None
 
     def bias(self, q: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int) -> Tensor:
-        vectors = self._look_up(
-            query_positions, key_positions, self.key_vectors[layer]
-        )  # (T, S, K)
+        table = self.key_vectors[layer]
+        vectors = self._look_up(query_positions, key_positions, table)  # (T, S, K)
         return torch.einsum("bhtk,tsk->bhts", q, vectors)
 
     def values(
@@ -87,8 +87,8 @@ class T5(Position):
         dims: gives the number of heads.
         stack_info: which stack; the keys of the decoder are never after the query.
         n_buckets: biases per head; 32 in T5.
-        max_distance: the distance, in tokens, at which one more bucket would begin; all distances
-            from it on are in the last bucket; 128 in T5.
+        max_distance: all distances from this one on, in tokens, are in the last bucket, whose end
+            it would be; 128 in T5.
 
     Raises:
         ValueError: if max_distance is not larger than the buckets of one distance each.
@@ -144,9 +144,9 @@ class ALiBi(Position):
         dims: gives the number of heads.
         stack_info: which stack.
         encoder: the treatment of keys after the query, which the paper's decoder does not have.
-            ``symmetric``: the same bias as for keys before. ``asymmetric``: the first half of the
-            heads attends only to keys up to the query, the second half only to keys from it on, the
-            two with the same slopes; refused beside attentions that mix the scores of heads. The
+            ``symmetric``: the same bias as for keys before it. ``asymmetric``: the first half of
+            the heads attends only to keys up to the query, the second half only to keys from it on,
+            both with the same slopes; refused with attentions that mix the scores of heads. The
             decoder is the same for both.
 
     Raises:
@@ -194,9 +194,9 @@ class ALiBi(Position):
 class Kerple(Position):
     """Subtract from the score a multiple of the logarithm of the distance, trained for each head.
 
-    The factors differ by layer. They start as a ~ U(0, 2) and b ~ U(0, 1), and below 0.01 count as
-    0.01 and get no gradient, as in the authors' code. In the encoder, which the paper does not
-    have, keys after the query are treated like those before it.
+    The factors differ by layer. At first a ~ U(0, 2) and b ~ U(0, 1); values below 0.01 are
+    replaced by 0.01 and get no gradient, as in the authors' code. In the encoder, which the paper
+    does not have, keys after the query are treated like those before it.
 
     Args:
         dims: gives the number of heads.
@@ -210,8 +210,8 @@ class Kerple(Position):
 
     def bias(self, q: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int) -> Tensor:
         distance = _distance(query_positions, key_positions).abs()
-        factor = self.factors[layer].clamp(min=_LEAST_FACTOR)[:, None, None]
-        slope = self.slopes[layer].clamp(min=_LEAST_FACTOR)[:, None, None]
+        factor = self.factors[layer].clamp(min=_MIN_FACTOR)[:, None, None]
+        slope = self.slopes[layer].clamp(min=_MIN_FACTOR)[:, None, None]
         return -factor * torch.log1p(slope * distance)  # (H, T, S)
 
 

@@ -6,18 +6,16 @@ B batch, T tokens, H n_heads, K d_k.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from ablate.parts.dims import AtLeastTwo, Dims, Fraction, StackInfo
-from ablate.parts.position.absolute import NoPosition
+from ablate.parts.position.absolute import Layout, NoPosition
 from ablate.parts.position.contract import Position
 from ablate.registry import register
-
-Layout = Literal["interleaved", "halves"]
 
 _FEW_TURNS, _MANY_TURNS = 1.0, 32.0  # alpha and beta of YaRN
 
@@ -100,8 +98,8 @@ class PartialRotary(Rotary):
     Args:
         dims: gives d_k and the number of positions, max_len.
         stack_info: not used.
-        share: of the dimensions that are rotated, rounded to pairs, one at least; a quarter in
-            GPT-NeoX, a half in ChatGLM.
+        share: share of the dimensions that are rotated, rounded to pairs, at least one; a quarter
+            in GPT-NeoX, a half in ChatGLM.
         base: as in `rotary`, for the dimensions that are rotated.
         layout: as in `rotary`, among those dimensions.
     """
@@ -131,16 +129,16 @@ class PartialRotary(Rotary):
     source="Peng et al. 2023, arXiv:2309.00071, sec. 3.2 to 3.4 (YaRN)",
 )
 class Yarn(Rotary):
-    """Rotary with slow pairs stretched to longer sentences and fast ones left as they are.
+    """Rotary whose slow pairs are slowed down for longer sentences, while fast ones are unchanged.
 
-    A pair that turns more than 32 times in L tokens keeps its speed w, one that turns less than
-    once is slowed down by the factor, and scores are multiplied by (0.1 ln factor + 1)^2. The paper
-    fine-tunes models that were trained up to L; here a model has it from the start.
+    A pair that makes more than 32 turns in L tokens keeps its speed w, one that makes less than one
+    turn is slowed down by the factor, and scores are multiplied by (0.1 ln factor + 1)^2. The paper
+    fine-tunes models that were trained with at most L tokens; here a model is trained with it.
 
     Args:
         dims: gives d_k, which must be even, and the number of positions, max_len.
         stack_info: not used.
-        factor: by how much longer sentences are to be than L; 1 is `rotary`.
+        factor: the length of the longest sentences over L; 1 is `rotary`.
         length: L, in tokens.
         base: as in `rotary`.
         layout: as in `rotary`.
@@ -174,12 +172,12 @@ class Yarn(Rotary):
     source="Yang et al. 2025, arXiv:2501.18795, sec. 3 (RNoPE)",
 )
 class RotaryNope(Rotary):
-    """Rotary, and in every second layer, or third, ..., no position.
+    """Rotary; every n-th layer has no position.
 
     Args:
         dims: gives d_k, which must be even, and the number of positions, max_len.
         stack_info: not used.
-        every: one of so many layers has no position; 4 in Llama 4 and SmolLM3.
+        every: n; 4 in Llama 4 and SmolLM3.
         base: as in `rotary`.
         layout: as in `rotary`.
 
@@ -198,10 +196,10 @@ class RotaryNope(Rotary):
     ) -> None:
         super().__init__(dims, stack_info, base=base, layout=layout)
         self.every = every
-        self.nothing = NoPosition(dims, stack_info)
+        self.no_position = NoPosition(dims, stack_info)
 
     def at_layer(self, layer: int) -> Position:
-        return self if (layer + 1) % self.every else self.nothing
+        return self if (layer + 1) % self.every else self.no_position
 
 
 def _rotate(first: Tensor, second: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,6 @@ class NormMaker(Protocol):
 
     def __call__(self, width: int | None = None) -> Norm:
         """Return a norm over a last dimension of ``width``, d_model if None."""
-        ...
 
 
 @dataclass
@@ -57,6 +56,7 @@ class Residual(nn.Module, Part, slot="residual"):
     Attributes:
         needs_norm: the reason for which the scheme requires a norm; empty if it requires none.
         needs_calibration: whether a profiling pass before training is required.
+        final_norm: whether `output_transform` is one more norm.
         calibration: set during that pass, and None otherwise.
 
     Raises:
@@ -65,6 +65,7 @@ class Residual(nn.Module, Part, slot="residual"):
 
     needs_norm: ClassVar[str] = ""
     needs_calibration: ClassVar[bool] = False
+    final_norm: bool = False
 
     def __init__(
         self, layer_info: LayerInfo, norm: NormMaker, dropout: float, n_norms: int | None = None
@@ -90,7 +91,7 @@ class Residual(nn.Module, Part, slot="residual"):
 
     def output_transform(self, norm: NormMaker) -> nn.Module:
         """Return a module for the end of the stack: from the stream to (B, T, D)."""
-        return nn.Identity()
+        return norm() if self.final_norm else nn.Identity()
 
     def modify_sublayers(
         self, attentions: Sequence[Attention], feed_forward: FeedForward, norm: NormMaker

@@ -33,21 +33,13 @@ class PostNorm(PerSublayer):
     """
 
     def __init__(
-        self,
-        layer_info: LayerInfo,
-        norm: NormMaker,
-        dropout: float,
-        *,
-        final_norm: bool = False,
+        self, layer_info: LayerInfo, norm: NormMaker, dropout: float, *, final_norm: bool = False
     ) -> None:
         super().__init__(layer_info, norm, dropout)
         self.final_norm = final_norm
 
     def apply_sublayer(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
         return norm(x + self.dropout(sublayer(x)))
-
-    def output_transform(self, norm: NormMaker) -> nn.Module:
-        return norm() if self.final_norm else nn.Identity()
 
 
 @register(
@@ -93,10 +85,10 @@ class BottomToTop(Residual):
     source="Xie et al. 2023, arXiv:2304.14802, fig. 1 (ResiDual)",
 )
 class ResidualDual(PerSublayer):
-    """ResiDual: a Post-LN stream x, which feeds the sub-layers, and the sum z of all outputs.
+    """ResiDual: a Post-LN stream x, which the sub-layers read, and the sum z of all outputs.
 
-    The two are one tensor, (B, T, 2 D). Leaves out the authors' division of z by a constant, which
-    prevents overflow in half precision and has no effect after the norm.
+    Both are stored in one tensor, (B, T, 2 D). Leaves out the authors' division of z by a constant,
+    which prevents overflow in half precision and has no effect after the norm.
 
     Raises:
         ValueError: if model.norm is none.

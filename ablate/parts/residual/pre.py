@@ -34,21 +34,13 @@ class PreNorm(PerSublayer):
     """
 
     def __init__(
-        self,
-        layer_info: LayerInfo,
-        norm: NormMaker,
-        dropout: float,
-        *,
-        final_norm: bool = True,
+        self, layer_info: LayerInfo, norm: NormMaker, dropout: float, *, final_norm: bool = True
     ) -> None:
         super().__init__(layer_info, norm, dropout)
         self.final_norm = final_norm
 
     def apply_sublayer(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
         return x + self.dropout(sublayer(norm(x)))
-
-    def output_transform(self, norm: NormMaker) -> nn.Module:
-        return norm() if self.final_norm else nn.Identity()
 
 
 @register(
@@ -64,6 +56,7 @@ class Sandwich(Residual):
     """
 
     needs_norm = "this scheme is defined by its norms, one before and one after every sub-layer"
+    final_norm = True
 
     def __init__(self, layer_info: LayerInfo, norm: NormMaker, dropout: float) -> None:
         super().__init__(layer_info, norm, dropout)
@@ -73,9 +66,6 @@ class Sandwich(Residual):
         for before, after, sublayer in zip(self.norms, self.after, sublayers, strict=True):
             x = x + after(self.dropout(sublayer(before(x))))
         return x
-
-    def output_transform(self, norm: NormMaker) -> nn.Module:
-        return norm()
 
 
 @register(
@@ -110,6 +100,7 @@ class NormFormer(Residual):
     """
 
     needs_norm = "normformer is Pre-LN with more norms"
+    final_norm = True
 
     def __init__(self, layer_info: LayerInfo, norm: NormMaker, dropout: float) -> None:
         super().__init__(layer_info, norm, dropout)
@@ -120,9 +111,6 @@ class NormFormer(Residual):
         for before, after, sublayer in zip(self.norms, self.after, sublayers, strict=True):
             x = x + self.dropout(after(sublayer(before(x))))
         return x
-
-    def output_transform(self, norm: NormMaker) -> nn.Module:
-        return norm()
 
     def modify_sublayers(
         self, attentions: Sequence[Attention], feed_forward: FeedForward, norm: NormMaker
@@ -156,6 +144,8 @@ class Parallel(Residual):
         ValueError: if each is to have its own norm and model.norm is none.
     """
 
+    final_norm = True
+
     def __init__(
         self, layer_info: LayerInfo, norm: NormMaker, dropout: float, *, shared_norm: bool = True
     ) -> None:
@@ -165,17 +155,14 @@ class Parallel(Residual):
                 "shared_norm: false gives each sub-layer a norm of its own, but model.norm is "
                 "none; choose a norm, or leave shared_norm out"
             )
-        self.n_uses = layer_info.n_sublayers if shared_norm else 1  # of each norm
+        self.uses_per_norm = layer_info.n_sublayers if shared_norm else 1
 
     def forward(self, x: Tensor, *sublayers: Sublayer) -> Tensor:
-        normed = [norm(x) for norm in self.norms] * self.n_uses
+        normed = [norm(x) for norm in self.norms] * self.uses_per_norm
         outputs = [f(y) for f, y in zip(sublayers, normed, strict=True)]
         for output in outputs:
             x = x + self.dropout(output)
         return x
-
-    def output_transform(self, norm: NormMaker) -> nn.Module:
-        return norm()
 
 
 @register(
@@ -185,19 +172,17 @@ class Parallel(Residual):
     "arXiv:2501.00656, sec. 3.2 (OLMo 2)",
 )
 class PostBranch(PerSublayer):
-    """Norm on the output of each branch alone, so that a branch adds as much as any other.
+    """Norm on the output of each branch alone, so that all branches add outputs of one size.
 
     Raises:
         ValueError: if model.norm is none.
     """
 
     needs_norm = "post_branch normalises what is added to the stream"
+    final_norm = True
 
     def apply_sublayer(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
         return x + self.dropout(norm(sublayer(x)))
-
-    def output_transform(self, norm: NormMaker) -> nn.Module:
-        return norm()
 
 
 @register(
@@ -215,6 +200,7 @@ class LayerNormScaling(PerSublayer):
     """
 
     needs_norm = "layernorm_scaling scales the outputs of norms"
+    final_norm = True
 
     def __init__(self, layer_info: LayerInfo, norm: NormMaker, dropout: float) -> None:
         super().__init__(layer_info, norm, dropout)
@@ -222,9 +208,6 @@ class LayerNormScaling(PerSublayer):
 
     def apply_sublayer(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
         return x + self.dropout(sublayer(self.factor * norm(x)))
-
-    def output_transform(self, norm: NormMaker) -> nn.Module:
-        return norm()
 
 
 @register(
@@ -239,24 +222,22 @@ class Mix(PerSublayer):
         layer_info: the location of the layer.
         norm: makes a new norm at every call.
         dropout: rate for the sub-layers' outputs.
-        share: of the layers that are Post-LN, rounded up.
+        share: share of the layers that are Post-LN, rounded up to whole layers.
 
     Raises:
         ValueError: if model.norm is none.
     """
 
-    needs_norm = "mix has two places for its norms"
+    needs_norm = "mix is defined by the positions of its norms"
 
     def __init__(
         self, layer_info: LayerInfo, norm: NormMaker, dropout: float, *, share: Fraction = 0.25
     ) -> None:
         super().__init__(layer_info, norm, dropout)
         self.is_post = layer_info.layer < math.ceil(share * layer_info.n_layers)
+        self.final_norm = not self.is_post
 
     def apply_sublayer(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
         if self.is_post:
             return norm(x + self.dropout(sublayer(x)))
         return x + self.dropout(sublayer(norm(x)))
-
-    def output_transform(self, norm: NormMaker) -> nn.Module:
-        return nn.Identity() if self.is_post else norm()

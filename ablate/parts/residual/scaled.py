@@ -54,9 +54,9 @@ class DeepNorm(PerSublayer):
         return norm(self.alpha * x + self.dropout(sublayer(x)))
 
     def rescale(self, attentions: Sequence[Attention], feed_forward: FeedForward) -> None:
-        of_attentions = [linear.weight for each in attentions for linear in (each.v, each.out)]
+        linears = [linear for attention in attentions for linear in (attention.v, attention.out)]
         with torch.no_grad():
-            for weight in (*of_attentions, *feed_forward.weights()):
+            for weight in (*(linear.weight for linear in linears), *feed_forward.weights()):
                 weight.mul_(self.beta)
 
 
@@ -66,11 +66,11 @@ class DeepNorm(PerSublayer):
     source="Liu et al. 2020, arXiv:2004.08249 (Admin); profiling as in the authors' code",
 )
 class Admin(Residual):
-    """Post-LN with a trained weight of the stream, set by a pass over one batch before training.
+    """Post-LN with a trained weight of the stream, initialised by a pass over one batch.
 
     The first w of a stack is 1. The w of each further sub-layer is the standard deviation of the
     sum of the stream and all branches below it without norms, measured over all elements of the
-    batch, padding and dropout included. A block that serves several layers keeps the w of the last.
+    batch, padding and dropout included. A block that serves several layers has the w of the last.
 
     Raises:
         ValueError: if model.norm is none.
@@ -108,7 +108,7 @@ class _ScaledBranches(Residual):
         norm: makes a new norm at every call.
         dropout: rate for the sub-layers' outputs.
         width: number of elements of each w.
-        initial: their initial value.
+        initial: initial value of the elements.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class _ScaledBranches(Residual):
 class ReZero(_ScaledBranches):
     """No norm; every layer is the identity at first.
 
-    Differs from the authors' code, in which the sub-layers of one layer share their a.
+    Differs from the authors' code, in which all sub-layers of a layer have one a.
 
     Args:
         layer_info: the location of the layer.
@@ -168,12 +168,10 @@ class ReZeroNorm(_ScaledBranches):
     """
 
     needs_norm = "rezero_norm is rezero with a norm"
+    final_norm = True
 
     def __init__(self, layer_info: LayerInfo, norm: NormMaker, dropout: float) -> None:
         super().__init__(layer_info, norm, dropout, width=1, initial=0.0)
-
-    def output_transform(self, norm: NormMaker) -> nn.Module:
-        return norm()
 
 
 @register(
@@ -192,6 +190,8 @@ class LayerScale(_ScaledBranches):
             24 and 1e-6 for more.
     """
 
+    final_norm = True
+
     def __init__(
         self,
         layer_info: LayerInfo,
@@ -201,6 +201,3 @@ class LayerScale(_ScaledBranches):
         initial: PositiveFloat = 0.1,
     ) -> None:
         super().__init__(layer_info, norm, dropout, width=norm().width, initial=initial)
-
-    def output_transform(self, norm: NormMaker) -> nn.Module:
-        return norm()

@@ -21,11 +21,11 @@ from ablate.registry import register
 class LinearCombination(Residual):
     """Every layer reads a trained combination of the normalised outputs of all layers below it.
 
-    The embeddings are y_0. Each layer, and the end of the stack, has weights of its own, at first
-    1 / (number of outputs), and norms of its own for what it combines. After the combination at the
-    end there is one more norm, as after Pre-LN. Outputs are carried along in a stream of
-    (n_layers + 1) D, newest last. A block that serves several layers combines as many of the newest
-    outputs as its lowest layer has.
+    The embeddings are y_0. Each layer, and the end of the stack, has its own weights, at first
+    1 / (number of outputs), and its own norms of the outputs. After the combination at the end
+    there is one more norm, as after Pre-LN. The stream holds all outputs, (n_layers + 1) D, newest
+    last. A block that serves several layers combines as many of the newest outputs as its lowest
+    layer has.
 
     Raises:
         ValueError: if model.norm is none.
@@ -52,7 +52,7 @@ class LinearCombination(Residual):
 
 
 class _NewestLast(nn.Module):
-    """Makes a stream with room for ``n`` outputs, the embeddings as the newest."""
+    """Makes a stream for ``n`` outputs, of which the embeddings are the newest and others 0."""
 
     def __init__(self, n: int) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class _NewestLast(nn.Module):
 
 
 class _Combination(nn.Module):
-    """Combines the newest ``n`` of the outputs that a stream has room for."""
+    """Combines the newest ``n`` of the ``n_outputs`` outputs in a stream."""
 
     def __init__(self, norm: NormMaker, n: int, n_outputs: int) -> None:
         super().__init__()
@@ -86,9 +86,9 @@ class _Combination(nn.Module):
 class HyperConnections(Residual):
     """Several residual streams, which every sub-layer reads and writes with trained weights.
 
-    At first sub-layer k of a stack, counted from 0, reads stream k mod n, all streams get its
-    output, and each goes on as it is. If dynamic, the weights also depend on the streams, by
-    matrices that are 0 at first and scales that are 0.01.
+    At first sub-layer k of a stack, counted from 0, reads stream k mod n, its output is added to
+    all streams, and streams are not mixed. If dynamic, the weights also depend on the streams, by
+    matrices that are 0 at first and scales that are 0.01 at first.
 
     Args:
         layer_info: the location of the layer.
@@ -101,7 +101,7 @@ class HyperConnections(Residual):
         ValueError: if model.norm is none.
     """
 
-    needs_norm = "hyper_connections normalise what they read"
+    needs_norm = "hyper_connections normalises what a sub-layer reads"
 
     def __init__(
         self,
@@ -123,10 +123,10 @@ class HyperConnections(Residual):
     def forward(self, x: Tensor, *sublayers: Sublayer) -> Tensor:
         streams = x.unflatten(-1, (self.n_streams, -1))  # (B, T, n, D)
         for norm, connection, sublayer in zip(self.norms, self.connections, sublayers, strict=True):
-            read, keep, write = connection(streams)
-            h = (read * streams).sum(dim=-2)  # (B, T, D)
+            a_m, a_r, b = connection(streams)
+            h = (a_m * streams).sum(dim=-2)  # (B, T, D)
             y = self.dropout(sublayer(norm(h)))
-            streams = keep.mT @ streams + write * y[..., None, :]
+            streams = a_r.mT @ streams + b * y[..., None, :]
         return streams.flatten(-2)
 
     def input_transform(self, norm: NormMaker) -> nn.Module:
@@ -137,11 +137,11 @@ class HyperConnections(Residual):
 
 
 class _Connection(nn.Module):
-    """Makes the weights with which one sub-layer reads, keeps and writes the streams.
+    """Computes the weights with which one sub-layer reads, mixes and writes the streams.
 
     Args:
         norm: makes norms.
-        n: streams.
+        n: number of streams.
         first: the stream that is read at first.
         dynamic: whether the weights depend on the streams.
     """
@@ -164,14 +164,11 @@ class _Connection(nn.Module):
         if self.norm is None:
             return self.read, self.keep, self.write
         normed = self.norm(streams)
-        read, keep, write = (
-            (normed @ matrix).tanh() for matrix in (self.reader, self.keeper, self.writer)
-        )
-        of_input, of_output = self.scales
+        input_scale, output_scale = self.scales
         return (
-            self.read + of_input * read,
-            self.keep + of_input * keep,
-            self.write + of_output * write,
+            self.read + input_scale * (normed @ self.reader).tanh(),
+            self.keep + input_scale * (normed @ self.keeper).tanh(),
+            self.write + output_scale * (normed @ self.writer).tanh(),
         )
 
 

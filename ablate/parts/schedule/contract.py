@@ -75,10 +75,10 @@ class Falling(Schedule):
     def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
         """Return the learning rate of a step after the warm-up; the arguments are as in `rate`."""
 
-    def half_cosine(self, done: float) -> float:
-        """Return the rate on the way from lr to min_lr, of which the share ``done`` is over."""
-        return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * done)) / 2
+    def half_cosine(self, progress: float) -> float:
+        """Return the rate on half a cosine from lr, at ``progress`` 0, to min_lr, at 1."""
+        return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * progress)) / 2
 
-    def share(self, step: int, begin: int) -> float:
-        """Return the share of the steps from ``begin`` to the last one that is over, 0 to 1."""
+    def progress(self, step: int, begin: int) -> float:
+        """Return how far ``step`` is on the way from ``begin``, 0, to the last step, 1."""
         return max((step - begin) / max(self.n_steps - begin, 1), 0.0)

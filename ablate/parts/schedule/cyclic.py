@@ -20,7 +20,7 @@ from ablate.registry import register
     source="Loshchilov & Hutter 2017, arXiv:1608.03983, eq. 5 (SGDR)",
 )
 class CosineRestarts(Falling):
-    """After the warm-up several cosines from lr down to min_lr, the last one ends with training.
+    """After the warm-up several half cosines from lr down to min_lr; the last ends with training.
 
     Args:
         dims: not used.
@@ -52,10 +52,10 @@ class CosineRestarts(Falling):
         self.bounds = [0.0, *ends[:-1], 1.0]
 
     def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
-        done = min(self.share(step, self.warmup), 1.0)
-        cycle = next(i for i, end in enumerate(self.bounds[1:]) if done < end or end == 1.0)
+        progress = min(self.progress(step, self.warmup), 1.0)
+        cycle = next(i for i, end in enumerate(self.bounds[1:]) if progress < end or end == 1.0)
         begin, end = self.bounds[cycle : cycle + 2]
-        return self.half_cosine((done - begin) / (end - begin))
+        return self.half_cosine((progress - begin) / (end - begin))
 
 
 @register(
@@ -65,20 +65,20 @@ class CosineRestarts(Falling):
     source="Smith & Topin 2018, arXiv:1708.07120, sec. 3; torch.optim.lr_scheduler.OneCycleLR",
 )
 class OneCycle(Schedule):
-    """One rise and one fall over the whole training, far below the rate that it began with.
+    """One rise and one fall over the whole training, to a rate far below the initial one.
 
-    The momentum, which the paper lets fall while the rate rises, is the optimizer's own.
+    The momentum, which the paper decreases while the rate rises, stays that of the optimizer.
 
     Args:
         dims: not used.
         n_steps: length of the whole training.
         lr: the highest rate.
-        warmup: steps until the highest rate; the paper has 45% of all steps or so, PyTorch 30%.
+        warmup: steps until the highest rate; about 45% of all steps in the paper, 30% in PyTorch.
         start_factor: the rate of the first step, as a share of lr.
         end_factor: the rate of the last step, as a share of lr.
         form: of the rise and of every fall: half a ``cosine``, or ``linear``.
-        n_phases: 2: a rise and a fall to the last step. 3, as in the paper: a rise, a fall as long
-            to the rate of the first step, and a fall from there to the last step.
+        n_phases: 2: a rise and a fall to the last step. 3, as in the paper: a rise, an equally long
+            fall to the rate of the first step, and a fall from there to the last step.
 
     Raises:
         ValueError: if there are 3 phases and no step to rise in.
@@ -112,7 +112,7 @@ class OneCycle(Schedule):
         (begin, old), (end, new) = next(
             pair for pair in pairwise(self.knots) if step < pair[1][0] or pair[1] is self.knots[-1]
         )
-        done = (step - begin) / max(end - begin, 1)
+        progress = (step - begin) / max(end - begin, 1)
         if self.form == "cosine":
-            done = (1 - math.cos(math.pi * done)) / 2
-        return old + (new - old) * done
+            progress = (1 - math.cos(math.pi * progress)) / 2
+        return old + (new - old) * progress

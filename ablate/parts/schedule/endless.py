@@ -61,8 +61,8 @@ class InverseSqrt(Schedule):
         lr: the highest rate.
         warmup: steps until the highest rate; without one the rate is lr / sqrt(step).
         init_lr: where the warm-up starts from, at step 0.
-        delay: steps that the rate lags behind. fairseq sets it after each update, from the number
-            of updates made, and so its step s has the rate of s - 1, and its first has init_lr: 1.
+        delay: number of steps by which the rate is late. 1 is fairseq, which sets the rate after an
+            update, from the number of updates: step s has the rate of s - 1, the first has init_lr.
     """
 
     def __init__(
@@ -130,9 +130,9 @@ class Plateau(Falling):
         n_steps: length of the whole training.
         lr: the highest rate.
         warmup: steps until the highest rate.
-        factor: of the rate, each time it falls.
-        patience: the number of evaluations in a row without a new best that leave the rate as it
-            is; after one more it falls, and the count starts again.
+        factor: the rate is multiplied by it each time it falls.
+        patience: number of evaluations in a row without a new best that do not change the rate;
+            after one more it falls, and the count starts again.
         min_lr: lower bound of the rate after the warm-up.
 
     Raises:
@@ -155,10 +155,10 @@ class Plateau(Falling):
         self.patience = patience
 
     def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
-        rate, best, without_gain = self.lr, math.inf, 0
+        rate, best, n_bad = self.lr, math.inf, 0
         for nll in dev:
-            without_gain = 0 if nll < best else without_gain + 1
+            n_bad = 0 if nll < best else n_bad + 1
             best = min(best, nll)
-            if without_gain > self.patience:
-                rate, without_gain = max(self.factor * rate, self.min_lr), 0
+            if n_bad > self.patience:
+                rate, n_bad = max(self.factor * rate, self.min_lr), 0
         return rate

@@ -21,7 +21,7 @@ class Cosine(Falling):
     """After the warm-up half a cosine down to min_lr at the last step."""
 
     def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
-        return self.half_cosine(self.share(step, self.warmup))
+        return self.half_cosine(self.progress(step, self.warmup))
 
 
 @register(
@@ -33,7 +33,7 @@ class Linear(Falling):
     """After the warm-up a straight line down to min_lr at the last step."""
 
     def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
-        return self.lr + (self.min_lr - self.lr) * self.share(step, self.warmup)
+        return self.lr + (self.min_lr - self.lr) * self.progress(step, self.warmup)
 
 
 @register(
@@ -43,22 +43,22 @@ class Linear(Falling):
     source="Hu et al. 2024, arXiv:2404.06395, sec. 4; Haegele et al. 2024, arXiv:2405.18392",
 )
 class WarmupStableDecay(Falling):
-    """After the warm-up constant, and at the end a straight line down to min_lr.
+    """Constant after the warm-up, with a fall to min_lr at the end.
 
-    The three phases are those of Hu et al., who let the rate fall exponentially; a straight line
-    to the last step is one of the forms of Haegele et al.
+    The three phases are those of Hu et al., whose rate falls exponentially; a straight line to the
+    last step is one of the forms of Haegele et al.
 
     Args:
         dims: not used.
         n_steps: length of the whole training.
         lr: the highest rate.
         warmup: steps until the highest rate.
-        decay: share of all steps over which the rate falls, or as many as the warm-up leaves; a
+        decay: share of all steps over which the rate falls, at most the steps after the warm-up; a
             tenth was enough for Hu et al.
         min_lr: the rate of the last step.
-        form: how the rate falls, with the share of those steps: ``linear``; ``sqrt``: by
-            sqrt(share), the best form of Haegele et al.; ``exponential``: to lr (min_lr /
-            lr)^share, as in Hu et al., for which min_lr must be above 0.
+        form: how the rate falls with the share of those steps: ``linear``; ``sqrt``: with
+            sqrt(share), the best form of Haegele et al.; ``exponential``: lr (min_lr / lr)^share,
+            as in Hu et al., for which min_lr must be above 0.
 
     Raises:
         ValueError: if min_lr is above lr, or 0 where the rate falls exponentially.
@@ -78,18 +78,19 @@ class WarmupStableDecay(Falling):
         super().__init__(dims, n_steps, lr=lr, warmup=warmup, min_lr=min_lr)
         if form == "exponential" and not min_lr:
             raise ValueError(
-                "a rate that falls exponentially never comes to a min_lr of 0; give it a number "
+                "a rate that falls exponentially never reaches a min_lr of 0; give a number "
                 "above 0, such as a tenth of lr, or choose form: linear or sqrt"
             )
         self.begin = max(warmup, n_steps - max(1, round(decay * n_steps)))
         self.form = form
 
     def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
-        done = self.share(step, self.begin)
+        progress = self.progress(step, self.begin)
         if self.form == "exponential":
-            return self.lr * (self.min_lr / self.lr) ** done
-        fallen = done**0.5 if self.form == "sqrt" else done
-        return self.lr + (self.min_lr - self.lr) * fallen
+            return self.lr * (self.min_lr / self.lr) ** progress
+        if self.form == "sqrt":
+            progress = progress**0.5
+        return self.lr + (self.min_lr - self.lr) * progress
 
 
 @register(
@@ -98,7 +99,7 @@ class WarmupStableDecay(Falling):
     source="fairseq, polynomial_decay_schedule.py; torch.optim.lr_scheduler.PolynomialLR",
 )
 class Polynomial(Falling):
-    """After the warm-up a power of the share that is left, down to min_lr at the last step.
+    """After the warm-up a power of the share of steps that remain, down to min_lr at the last step.
 
     Args:
         dims: not used.
@@ -126,5 +127,5 @@ class Polynomial(Falling):
         self.power = power
 
     def rate_after_warmup(self, step: int, dev: Sequence[float]) -> float:
-        left = max(1 - self.share(step, self.warmup), 0.0)
-        return self.min_lr + (self.lr - self.min_lr) * left**self.power
+        rest = max(1 - self.progress(step, self.warmup), 0.0)
+        return self.min_lr + (self.lr - self.min_lr) * rest**self.power
