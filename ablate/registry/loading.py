@@ -87,11 +87,10 @@ def run_plugin(plugin: Plugin, root: Path, run: Callable[[], object]) -> None:
 
 def _extends(plugin: Plugin) -> bool:
     """Return whether a plugin defines something that is no part, such as a format of tables."""
-    return any(
-        cls.__module__ == plugin.module
-        for contract in EXTENSIBLE
-        for cls in contract.__subclasses__()
-    )
+    classes: list[type] = []
+    for contract in EXTENSIBLE:
+        classes += contract.__subclasses__()
+    return any(cls.__module__ == plugin.module for cls in classes)
 
 
 def snapshot() -> Snapshot:
