@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -61,7 +62,7 @@ class Adam(AdamLike):
 class AdamW(AdamLike):
     """Adam with decoupled weight decay, on every parameter."""
 
-    torch_class = torch.optim.AdamW
+    torch_class: ClassVar[Callable[..., torch.optim.Optimizer]] = torch.optim.AdamW
 
     def __init__(
         self,
