@@ -110,6 +110,8 @@ def test_each_command_is_a_function_of_the_api() -> None:
         "runs show": "runs",
         "runs remove": "remove",
         "runs gc": "collect_garbage",
+        "runs archive": "archive",
+        "runs restore": "restore",
     }
     command = typer.main.get_command(app)
     assert isinstance(command, typer.core.TyperGroup)
