@@ -111,6 +111,8 @@ def main() -> int:
         parser.error(
             f"no study is called {', '.join(sorted(unknown))}; known: {', '.join(STUDIES)}"
         )
+    # A shell has what it starts in the background ignore interrupts, and so would `ablate run`.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     end = time.monotonic() + 60 * options.minutes
     statuses = []
     for study in options.studies or STUDIES:
