@@ -1,10 +1,13 @@
 """Judge the registered claims: which published effects appear in runs that followed the claims.
 
-    for spec in experiments/registered/*.yaml; do ablate run "$spec"; done
+    ablate runs restore results/registered/*/runs.tar.xz    # the records of the runs, or
+    python benchmarks/campaign.py registered/parts registered/narang registered/averaging \
+        registered/small_corpus                              # the runs themselves, in some hours
     python benchmarks/claims.py --registered COMMIT
 
 The claims and the rules are in results/registered/claims.yaml, which was committed (COMMIT) before
-any of the runs. Prints the counts and writes docs/claims.md and results/registered/outcomes.json.
+any of the runs. Nothing is judged before all runs are done, since the rules adjust p values for all
+claims together. Prints the counts and writes docs/claims.md and results/registered/outcomes.json.
 """
 
 from __future__ import annotations
@@ -22,9 +25,9 @@ import numpy as np
 import yaml
 from scipy import stats
 
-from ablate import api
+from ablate import api, config
 from ablate.errors import StoreError
-from ablate.store import write_whole
+from ablate.store import FINISHED, write_whole
 
 ROOT = Path(__file__).parents[1]
 CLAIMS = ROOT / "results" / "registered" / "claims.yaml"
@@ -218,28 +221,37 @@ def _score(claim: Claim, records: Records) -> float | None:
 
 
 def main() -> int:
-    """Judge, print and write; return 0."""
+    """Judge, print and write; return 0, or 1 while runs are missing."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--results", type=Path, default=ROOT / "results")
     parser.add_argument("--registered", help="the commit of the claims", required=True)
     options = parser.parse_args()
     content = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
     claims = [Claim(**claim) for claim in content["claims"]]
-    records = {name: _records(name, options.results) for name in {c.experiment for c in claims}}
-    judged = judge(claims, records, content["learned"]["at_least"])
-    page = _page(judged, options.registered)
-    write_whole(PAGE, page)
+    names = sorted({claim.experiment for claim in claims})
+    records = {name: _records(name, options.results) for name in names}
+    n_runs = sum(len(config.expand(config.load(_path(name)))) for name in names)
+    n_done = sum(len(of_experiment) for of_experiment in records.values())
+    judged = judge(claims, records if n_done == n_runs else {}, content["learned"]["at_least"])
+    write_whole(PAGE, _page(judged, options.registered, n_done, n_runs))
     plain = {"registered": options.registered, "claims": [asdict(one) for one in judged]}
     write_whole(OUTCOMES, json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
-    sys.stdout.write(f"{_counts(judged)}; {PAGE.relative_to(ROOT)}\n")
-    return 0
+    counts = f"{n_done} of {n_runs} runs are done; {_counts(judged)}"
+    sys.stdout.write(f"{counts}; {PAGE.relative_to(ROOT)}\n")
+    return int(n_done < n_runs)
+
+
+def _path(name: str) -> Path:
+    return ROOT / "experiments" / f"{name}.yaml"
 
 
 def _records(name: str, results: Path) -> Records:
+    """Return the records of an experiment's runs that would end the same way again."""
     try:
-        return api.report(ROOT / "experiments" / f"{name}.yaml", results=results).records
+        records = api.report(_path(name), results=results).records
     except StoreError:  # nothing of it has run
         return {}
+    return {key: record for key, record in records.items() if record["status"] in FINISHED}
 
 
 def _counts(judged: Sequence[Judged]) -> str:
@@ -252,7 +264,13 @@ def _counts(judged: Sequence[Judged]) -> str:
     )
 
 
-def _page(judged: Sequence[Judged], commit: str) -> str:
+def _page(judged: Sequence[Judged], commit: str, n_done: int, n_runs: int) -> str:
+    state = f"Of {_counts(judged)}."
+    if n_done < n_runs:
+        state = (
+            f"{n_done} of {n_runs} runs are done; the {len(judged)} claims are judged when all "
+            "are, since p values are adjusted for all claims together."
+        )
     lines = [
         "# Registered claims",
         "",
@@ -262,10 +280,14 @@ def _page(judged: Sequence[Judged], commit: str) -> str:
         "layers of width 64 on the synthetic corpus, half a minute of one core), so a claim that "
         "fails here may well be true of the models that it was made about.",
         "",
-        f"Of {_counts(judged)}.",
+        state,
         "",
         "Differences are in BLEU unless a unit is named; brackets hold Student's 95% interval of "
         "the paired difference; p is Holm's, over all claims with a direction.",
+        "",
+        "The records of all runs are in `results/registered/*/runs.tar.xz`. `ablate runs restore "
+        "results/registered/*/runs.tar.xz` puts them into a folder of results, and `python "
+        f"benchmarks/claims.py --registered {commit[:12]}` writes this page from them.",
         "",
         "| claim | published | here | p | n | verdict |",
         "|---|---:|---:|---:|---:|---|",

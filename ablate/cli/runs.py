@@ -152,21 +152,23 @@ def archive_runs(
 @runs_app.command("restore")
 @guarded
 def restore_runs(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `archive` has written.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="What `archive` has written.")
+    ],
     results: Results = RESULTS,
 ) -> None:
-    """Put the runs of an archive into the folder of results, where they count as done.
+    """Put the runs of archives into the folder of results, where they count as done.
 
     Runs that are there stay as they are.
     """
     from ablate import api
 
-    restored = api.restore(file, results=results)
-    notes = [f"{counted(len(restored.new), 'run')} restored"]
-    if restored.present:
-        notes.append(f"{len(restored.present)} were there")
-    if restored.other:
-        notes.append(f"{len(restored.other)} were there with other numbers, and stay")
+    restored = [api.restore(file, results=results) for file in files]
+    notes = [f"{counted(sum(len(each.new) for each in restored), 'run')} restored"]
+    if n_present := sum(len(each.present) for each in restored):
+        notes.append(f"{n_present} were there")
+    if n_other := sum(len(each.other) for each in restored):
+        notes.append(f"{n_other} were there with other numbers, and stay")
     typer.echo("; ".join(notes))
 
 
