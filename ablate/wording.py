@@ -63,10 +63,10 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that was probably meant; None if none is near or means the same."""
     spellings = {_plain(name): name for name in known}
     synonyms = {_plain(synonym): name for synonym, name in SYNONYMS.items()}
-    meant = _plain(word)
-    if meant not in spellings and synonyms.get(meant) in spellings.values():
-        return synonyms[meant]
-    near = difflib.get_close_matches(meant, spellings, n=1)
+    spelling = _plain(word)
+    if spelling not in spellings and synonyms.get(spelling) in spellings.values():
+        return synonyms[spelling]
+    near = difflib.get_close_matches(spelling, spellings, n=1)
     return spellings[near[0]] if near else None
 
 

@@ -252,7 +252,7 @@ def test_a_damaged_entry_is_encoded_anew(folder: Path, cache: Path, name: str, d
     first = prepare(run_spec(folder))
     file = only_entry(cache) / name
     content = file.read_bytes()
-    file.unlink()  # and not written over: whoever mapped it keeps what was there
+    file.unlink()  # not written over: a process that has mapped it keeps the old content
     if damage != "gone":
         file.write_bytes(content[:-3] if damage == "short" else content[:-1] + b"\x07")
     assert same(first, prepare(run_spec(folder)))

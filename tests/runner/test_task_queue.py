@@ -39,8 +39,8 @@ def _places(queue: TaskQueue) -> list[tuple[str, str, bool]]:
 
 def test_each_entry_is_taken_by_one_job_the_first_first(queue: TaskQueue, task: MakeTask) -> None:
     _add(queue, task, "a", "b", "c")
-    taken = [queue.take(job) for job in ("7_0", "7_1", "7_0", "7_1")]
-    assert [entry and entry.tasks for entry in taken] == [[task(n)] for n in "abc"] + [None]
+    entries = [queue.take(job) for job in ("7_0", "7_1", "7_0", "7_1")]
+    assert [entry and entry.tasks for entry in entries] == [[task(n)] for n in "abc"] + [None]
     assert _places(queue) == [("a", "7_0", False), ("b", "7_1", False), ("c", "7_0", False)]
 
 

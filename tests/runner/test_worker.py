@@ -187,7 +187,7 @@ def test_a_stopped_worker_lets_its_fork_save_what_it_has(
     assert store.load("endless") is None
 
 
-@pytest.mark.skipif(n_cores() < 2, reason="one core alone has nobody to help")
+@pytest.mark.skipif(n_cores() < 2, reason="a second core is needed to help")
 def test_a_run_alone_has_all_cores_and_takes_its_helpers_with_it(
     task: MakeTask, diary: Diary, store: Store
 ) -> None:

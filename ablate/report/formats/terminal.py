@@ -54,8 +54,8 @@ def terminal(table: Table, width: int | None = None, *, is_coloured: bool = Fals
 
     lines = [face(_BOLD, line) for line in _wrapped(heading, prose_width)]
     for at, grid in enumerate(grids):
-        drawn = [*grid.lines()][1 if at else 0 :]  # one rule between two blocks
-        lines += [face(_BOLD, text) if is_bold else text for text, is_bold in drawn]
+        grid_lines = [*grid.lines()][1 if at else 0 :]  # one rule between two blocks
+        lines += [face(_BOLD, text) if is_bold else text for text, is_bold in grid_lines]
     lines += [face(_DIM, line) for note in table.footnotes for line in _prose(note, prose_width)]
     lines += [face(_BOLD, line) for line in _wrapped(table.conclusion, prose_width)]
     return "\n".join(lines) + "\n"
