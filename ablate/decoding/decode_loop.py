@@ -6,7 +6,6 @@ B sentences, S source tokens, K beams per sentence.
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 
 import torch
 from torch import Tensor
@@ -211,9 +210,9 @@ class CapturedDecodeLoop(DecodeLoop):
         return is_done
 
     def _capture(self) -> Callable[[], Tensor]:
-        before = self.state.shallow_copy(), copy(self.search_state)
+        before = self.state.shallow_copy()
         replay = self._capturer.capture("decoding", self._in_place)
-        self.state, self.search_state = before  # a capture executes no kernel
+        self.state = before  # a capture executes no kernel
         return replay
 
     def _drop_capture(self) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.decoding import Hypothesis, Search, pad_sources, translate
-from ablate.decoding.sampling import MinimumBayesRisk, Sampler, _keys
+from ablate.decoding.sampling import MinimumBayesRisk, Sampler, _keys, _splitmix64
 from ablate.registry import build, choose
 from tests.decoding.models import Markov, V, log_likelihood
 
@@ -91,6 +91,36 @@ def test_samples_depend_on_seed_source_number_and_token() -> None:
     assert len({_keys(torch.tensor([s]), 1).item() for s in ([4, 5, 2], [5, 4, 2], [4, 5, 3])}) == 3
     same = _keys(torch.tensor([[4, 5, EOS, PAD, PAD], [4, 4, 4, 4, EOS]]), 1)
     assert same[0] == _keys(torch.tensor([[4, 5, EOS]]), 1)[0]
+
+
+def split_mix(state: int) -> int:
+    """Return the output of SplitMix64 after ``state``, by Vigna's C code (splitmix64.c, 2015)."""
+    z = (state + 0x9E3779B97F4A7C15) % 2**64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return z ^ (z >> 31)
+
+
+def test_bits_are_mixed_as_published() -> None:
+    """From the state 1234567, as in Rosetta Code, "Pseudo-random numbers/Splitmix64"."""
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    states = [1234567 + n * 0x9E3779B97F4A7C15 for n in range(3)]
+    assert [split_mix(state) for state in states] == published
+    x = torch.tensor([0, 1, -1, 2**63 - 1, -(2**63), 1234567, *range(1000, 1100)])
+    assert [n % 2**64 for n in _splitmix64(x).tolist()] == [split_mix(n) for n in x.tolist()]
+
+
+def test_random_numbers_follow_the_plain_formula() -> None:
+    (source,) = sources = [[4, 5, 7]]
+    sampler = search("minimum_bayes_risk", n_samples=3, seed=11)
+    state = sampler.initial_state(torch.tensor(sources), torch.tensor([9]))
+    step, ids = 2, [4, 9]
+    key = split_mix(sum(split_mix(id_ + (n << 32)) for n, id_ in enumerate(source, 1)) + 11)
+    actual = state._uniform(torch.tensor(ids).expand(1, 3, 2), torch.tensor([step]))
+    for sample, of_sample in enumerate(actual[0].tolist()):
+        stream = split_mix(key + split_mix(step + (sample << 32)))
+        expected = [((split_mix(stream + id_) >> 11) + 0.5) / 2**53 for id_ in ids]
+        assert of_sample == expected
 
 
 def test_random_numbers_are_uniform_and_not_correlated() -> None:
