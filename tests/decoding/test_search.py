@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.decoding import Hypothesis, Search
 from ablate.decoding.candidates import blockwise_topk
+from ablate.decoding.translate import _max_batch_rows
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import RefusedError, build, choose, slots
@@ -160,3 +162,13 @@ def test_the_largest_numbers_are_those_of_topk(n_ids: int, k: int) -> None:
     assert torch.equal(actual, expected.values)
     assert torch.equal(x.gather(-1, places), actual)
     assert all(len(set(row)) == k for row in places.flatten(0, 1).tolist())
+
+
+def test_the_caches_of_a_batch_fill_a_sixteenth_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys and values of two layers in float32, twice to be reordered, for each of five beams."""
+    n_bytes = 4 * 2 * 2 * (2 * 32) * MAX_LEN * 5  # of a sentence
+    arguments = model(), build(Search, choose(Search, "beam", size=5)), torch.device("cuda")
+    for n_total, n_rows in ((16 * 7 * n_bytes, 7), (16 * 7 * n_bytes - 16, 6), (n_bytes, 1)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, total=n_total: (0, total))
+        assert _max_batch_rows(*arguments) == n_rows
+    assert _max_batch_rows(*arguments[:2], CPU) == sys.maxsize
