@@ -149,6 +149,14 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("decoding/beam.py", "_BeamState.hypotheses", "True -> False: True (2)", _SAME_LENGTH),
     ("decoding/beam.py", "_BeamState.hypotheses", "True -> False: True (4)", _SAME_LENGTH),
     ("decoding/candidates.py", "candidates", "True -> False: True*", _SAME_LENGTH),
+    ("decoding/candidates.py", "candidates", "1 -> 2: 1", "chunks may have any size"),
+    ("decoding/greedy.py", "Greedy.initial_state", "1 -> 2: 1", "one more token has room"),
+    (
+        "decoding/decode_loop.py",
+        "DecodeLoop.run",
+        "drop the second term: n - 1",
+        "to drop no sentence reorders the rows, too",
+    ),
     (
         "decoding/candidates.py",
         "blockwise_topk",

@@ -151,9 +151,12 @@ def test_more_hypotheses_than_beams_are_refused() -> None:
 @pytest.mark.parametrize("n_ids", [7, 300, 511, 2560, 5000])
 @pytest.mark.parametrize("k", [1, 5])
 def test_the_largest_numbers_are_those_of_topk(n_ids: int, k: int) -> None:
-    """Wherever they stand: in one block, in many, or in what no block holds."""
+    """Wherever they stand: in one block, in many, or in what no block holds.
+
+    There are so many rows that their number is not mistaken for that of the ids.
+    """
     generator = torch.Generator().manual_seed(n_ids)
-    x = torch.randn(20, 2, n_ids, generator=generator)
+    x = torch.randn(2, 576, n_ids, generator=generator)
     x[0, 0, -k:] += 10
     x[0, 1, :k] += 10
     x[1, 0, 1:] = -torch.inf
