@@ -169,6 +169,12 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "2 -> 3: 2",
         "the last but one token is decoded by itself",
     ),
+    (
+        "decoding/sampling.py",
+        "_SampleState.last_tokens",
+        "drop a minus: -1 (2)",
+        "tokens are flattened later",
+    ),
     ("decoding/sampling.py", "_ngram_f1", "True -> False: True", _SAME_LENGTH),
     ("metric.py", "Bleu.score", "True -> False: True", "a warning is printed"),
     ("metric.py", "Comet.score", "True -> False: True", "every sentence has a source"),
