@@ -175,6 +175,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "drop a minus: -1 (2)",
         "tokens are flattened later",
     ),
+    ("decoding/translate.py", "translate", "True -> False: True", _SAME_LENGTH),
     ("decoding/sampling.py", "_ngram_f1", "True -> False: True", _SAME_LENGTH),
     ("metric.py", "Bleu.score", "True -> False: True", "a warning is printed"),
     ("metric.py", "Comet.score", "True -> False: True", "every sentence has a source"),
