@@ -158,6 +158,24 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "to drop no sentence reorders the rows, too",
     ),
     (
+        "decoding/decode_loop.py",
+        "DecodeLoop.run",
+        "negate the condition: n - 1 if parents is not None else _SHRINK_BELOW * n",
+        "it decides when sentences that are done leave the batch",
+    ),
+    (
+        "decoding/decode_loop.py",
+        "CapturedDecodeLoop.run",
+        "Mult -> Div: _RECAPTURE_BELOW * len(self.sentences)",
+        "it decides when sentences that are done leave the batch",
+    ),
+    (
+        "decoding/decode_loop.py",
+        "CapturedDecodeLoop._two_steps",
+        "Gt -> GtE: length + 2 > (capacity or 0)",
+        "buffers grow one token earlier",
+    ),
+    (
         "decoding/candidates.py",
         "blockwise_topk",
         "Lt -> LtE: n_blocks < _MIN_BLOCKS * k",
