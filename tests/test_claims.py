@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,18 @@ from ablate import config
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from claims import CLAIMS, Claim, Effect, effect_of, holm, judge, verdict_of  # noqa: E402
+from claims import (  # noqa: E402
+    CLAIMS,
+    FAILED,
+    HELD,
+    OUTCOMES,
+    Claim,
+    Effect,
+    effect_of,
+    holm,
+    judge,
+    verdict_of,
+)
 
 CONTENT = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
 
@@ -102,3 +115,13 @@ def test_a_baseline_that_has_not_learned_judges_nothing() -> None:
     assert judged.verdict == "not judged"
     (judged,) = judge([claim("equal")], {"e": records}, learned=1)
     assert judged.verdict == "within the margin"
+
+
+def test_pages_state_the_outcomes_of_the_claims() -> None:
+    outcomes = json.loads(OUTCOMES.read_text(encoding="utf-8"))["claims"]
+    counts = Counter(one["verdict"] for one in outcomes)
+    n_held, n_failed = (sum(counts[verdict] for verdict in kind) for kind in (HELD, FAILED))
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"{n_held} held, {n_failed} failed, {counts['cannot tell']} cannot be told" in readme
+    findings = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
+    assert f"{n_held} of {len(outcomes)} held and {n_failed} failed" in findings
