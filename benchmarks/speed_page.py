@@ -24,6 +24,9 @@ from ablate.store import write_whole
 Json = dict[str, Any]
 MakeLines = Callable[[Json], Iterator[str]]
 
+FORMER_ENGINES = {"split": "data_parallel"}
+"""Names that engines have now, by those in older records."""
+
 INTRODUCTION = """\
 # Speed
 
@@ -56,9 +59,12 @@ What makes a step fast, whatever the parts:
   tokens of a beam search are captured likewise, two at a time;
 - once in every run one step of its engine is compared with the same step of the eager one. Where
   they differ, or a capture fails, the run is repeated eagerly in a fresh process, and the table
-  says why;
-- on a GPU runs of small models go on side by side, on streams of one process (`--jobs N`; unless
-  told otherwise as many as a row's probe finds room for), with the numbers they have alone;
+  says why; it is the run that `--engine eager` makes, and has its hash;
+- on a GPU the loss over the vocabulary reads and writes 32 bytes for each logit in bf16, where
+  PyTorch's function takes 48, and sums of products in bf16 are kept in single precision;
+- on a GPU runs of small models go on side by side, on streams of one process (`--jobs N`; by
+  default as many as a row's probe advises), at most 16 of them and no more than fit into four
+  fifths of the GPU's memory by what their probes reserved, with the numbers they have alone;
 - text is encoded once, some thousand sentences at a time, and kept in the user's cache; decoding
   keeps keys and values, and drops sentences that are done.
 
@@ -261,7 +267,8 @@ def profile(record: Json) -> Iterator[str]:
     seconds, floor = record["seconds_per_step"], record["floor_seconds"]
     settings, times = record["settings"], record["times_the_floor"]
     workers = next(f"{name}: {settings[name]}" for name in ("cores", "threads") if name in settings)
-    yield f"{record['engine']} engine, {record['precision']}, {workers},"
+    engine = FORMER_ENGINES.get(record["engine"], record["engine"])
+    yield f"`{engine}`, {record['precision']}, {workers},"
     yield f"{record['target_tokens_per_step']:,.0f} target tokens per step. At the rate of large"
     yield f"matrix products its arithmetic would take {floor['arithmetic'] / seconds:.0%} of its"
     yield f"time, at the speed of a large copy its bytes {floor['memory'] / seconds:.0%}: a step"
