@@ -258,6 +258,7 @@ def test_every_command_that_reads_an_experiment_or_lists_parts_takes_plugins(
         assert done.stderr.startswith("nonesuch.py: cannot be read"), command
 
 
+@pytest.mark.full
 def test_a_plugin_is_planned_listed_and_part_of_the_schema(mine: Path, ablate: Ablate) -> None:
     without = ablate("plan", "pe.yaml")
     assert without.returncode == 2

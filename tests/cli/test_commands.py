@@ -81,6 +81,7 @@ def test_every_part_is_listed_with_its_source(
             assert re.search(rf"^{name}\*? .*{re.escape(entry.source)}", text, re.MULTILINE), slot
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("words", [["--json"], ["--format", "json"]], ids=" ".join)
 def test_a_slot_is_listed_for_programs(ablate: Ablate, words: list[str]) -> None:
     listed = json.loads(ablate("parts", "mask", *words).stdout)

@@ -61,6 +61,7 @@ def nested(path: str, value: Any) -> Any:
     return value
 
 
+@pytest.mark.full
 def test_it_is_a_schema() -> None:
     Draft202012Validator.check_schema(validator().schema)
 

@@ -19,6 +19,8 @@ from ablate.report.figures import Drawing, draw_curves
 from ablate.report.figures.curves import spread_out
 from tests.report import made_up
 
+pytestmark = pytest.mark.figures
+
 HEADER = "step,tokens,train_loss,dev_nll,learning_rate,gradient_norm,seconds\n"
 
 

@@ -28,6 +28,8 @@ from ablate.report.results import Results
 from tests.report import made_up
 from tests.report.test_figures import saved, texts
 
+pytestmark = pytest.mark.figures
+
 WORDS = "the small dog sees a large red house near that old river".split()
 
 

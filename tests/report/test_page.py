@@ -30,6 +30,8 @@ from tests import made_up_runs
 from tests.report import made_up
 from tests.report.test_latex import MANY
 
+pytestmark = pytest.mark.figures
+
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 VOID = ("meta", "br", "link")
 HOSTILE = '<img src=x onerror=alert(1)></script><script>alert(2)</script>"&amp; $title'

@@ -177,6 +177,7 @@ def test_a_gpu_computes_deterministically_and_adds_up_in_single_precision(
     assert not torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
 
 
+@pytest.mark.e2e
 def test_tests_do_not_use_the_gpus_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     _with_gpus(monkeypatch, 2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -47,6 +47,7 @@ def affine(per_unit: float, fixed: float) -> Callable[[RunSpec], float]:
     return lambda run: fixed + per_unit * run.model.feed_forward.options["d_ff"]
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("on", ["params", "flops"])
 def test_rows_have_equal_budgets(tmp_path: Path, on: str) -> None:
     matched = match_by_counting(experiment(tmp_path, on=on))
@@ -57,6 +58,7 @@ def test_rows_have_equal_budgets(tmp_path: Path, on: str) -> None:
     assert matched.rows[2].chosen == {"model.feed_forward.d_ff": "matched"}
 
 
+@pytest.mark.train
 def test_the_shipped_study_has_equal_budgets() -> None:
     matched = match_by_counting(config.load(ROOT / "matched.yaml", ["corpus.size=240"]))
     count = CostCounter("params")
@@ -65,6 +67,7 @@ def test_the_shipped_study_has_equal_budgets() -> None:
     assert len({row.spec.model.feed_forward.options["d_ff"] for row in matched.rows}) == 4
 
 
+@pytest.mark.train
 def test_steps_make_up_for_a_larger_model(tmp_path: Path) -> None:
     matched = match_by_counting(
         experiment(tmp_path, on="flops", via="training.steps", tolerance=0.002)
