@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.layers import FILES, LAYER_OF, ROOT, forbidden, package_of, picture, written
+from tests.layers import (
+    FILES,
+    LAYER_OF,
+    PICTURE,
+    ROOT,
+    forbidden,
+    package_of,
+    picture,
+    table,
+    written,
+)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
@@ -33,5 +43,6 @@ def test_an_import_from_a_lower_layer_or_the_same_package_is_allowed() -> None:
     assert forbidden("data", "from ablate.data import corpus\nimport ablate.errors") == []
 
 
-def test_the_picture_in_the_docs_is_of_these_imports() -> None:
-    assert written() == picture(), "run python -m tests.layers"
+def test_table_and_picture_in_the_docs_are_of_these_imports() -> None:
+    assert written() == table(), "run python -m tests.layers"
+    assert PICTURE.read_text(encoding="utf-8") == picture(), "run python -m tests.layers"
