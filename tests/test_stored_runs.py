@@ -17,6 +17,7 @@ from ablate.cli.app import app
 from ablate.errors import StoreError
 from ablate.record import SCHEMA
 from ablate.store import Store
+from tests import made_up_runs
 from tests.runner.conftest import SMALL
 
 SPEC = json.dumps(
@@ -63,8 +64,9 @@ def test_runs_are_listed_with_what_is_known(results: Path) -> None:
     ]
     assert (other.label, other.status, other.bleu) == ("other:none:1", "failed", None)
     assert other.n_bytes > 2**20
+    name = config.load(_spec(results)).name
     experiments = [run.experiments for run in (begun, other, *small)]
-    assert experiments == [(), (), ("small",), ("small",)]
+    assert experiments == [(), (), (name,), (name,)]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +90,21 @@ def test_garbage_is_what_no_experiment_needs(results: Path) -> None:
     assert len(api.runs(results)) == 4
     assert api.collect_garbage(results, [_spec(results)]) == garbage
     assert [run.label for run in api.runs(results)] == ["small:baseline:1", "small:baseline:2"]
+
+
+@pytest.mark.parametrize("folders", [("experiments", "experiments/more"), ("a/same", "b/same")])
+def test_files_of_one_name_need_the_runs_of_both(folders: tuple[str, str], tmp_path: Path) -> None:
+    results, archive = tmp_path / "results", tmp_path / "both.tar"
+    specs = [tmp_path / folder / "study.yaml" for folder in folders]
+    for steps, spec in enumerate(specs, start=6):
+        spec.parent.mkdir(parents=True, exist_ok=True)
+        spec.write_text(made_up_runs.EXPERIMENT.replace("steps: 6", f"steps: {steps}"))
+        made_up_runs.finish(spec, results)
+    for given in (specs, specs[::-1]):
+        assert api.collect_garbage(results, given, is_trial=True) == []
+        archived = api.archive(given, archive, results=results)
+        assert [run.run for run in archived] == [run.run for run in api.runs(results)]
+        assert len(archived) == 12
 
 
 def test_garbage_of_no_experiment_would_be_everything(results: Path) -> None:

@@ -17,6 +17,7 @@ from ablate.api.selecting import (
     PRECISIONS,
     Fingerprints,
     RunLookup,
+    Selection,
     hash_of,
     precision_of,
     select,
@@ -98,7 +99,7 @@ def runs(
         DataError: if a corpus of one is malformed.
     """
     store = Store(Path(results))
-    needed = {Path(spec).stem: _hashes(spec, store) for spec in specs}
+    needed = _needed(specs, store)
     every_run = [
         _stored_run(store, folder, needed)
         for folder in sorted((store.results / "runs").glob("*"))
@@ -161,10 +162,18 @@ def status(results: Path | str = "results") -> list[Session]:
     return sessions(Path(results))
 
 
-def _hashes(spec: Path | str, store: Store) -> set[str]:
+def _needed(specs: Sequence[Path | str], store: Store) -> dict[str, set[str]]:
+    """Return the hashes of the runs of experiments, by name; experiments may share a name."""
+    needed: dict[str, set[str]] = {}
+    for spec in specs:
+        selection = select(spec, lookup=RunLookup(store))
+        needed.setdefault(selection.whole.name, set()).update(_hashes(selection))
+    return needed
+
+
+def _hashes(selection: Selection) -> set[str]:
     """Return the hashes of an experiment's runs, tuning included, on any machine by any engine."""
     fingerprints, hashes = Fingerprints(), set[str]()
-    selection = select(spec, lookup=RunLookup(store))
     runs = list(selection.runs)
     if selection.whole.tune is not None:
         names = [row.name for row in selection.whole.rows]
@@ -173,8 +182,8 @@ def _hashes(spec: Path | str, store: Store) -> set[str]:
         fingerprint = fingerprints.of(run.spec.corpus)
         if fingerprint is None:
             raise StoreError(
-                f"{spec}: its corpus {run.spec.corpus.name!r} is not there, so its runs cannot be "
-                "distinguished from others; fetch it first"
+                f"{selection.whole.path}: its corpus {run.spec.corpus.name!r} is not there, so its "
+                "runs cannot be distinguished from others; fetch it first"
             )
         hashes |= {
             hash_of(run.spec, fingerprint, precision_of(run.spec, auto), engine)
