@@ -47,7 +47,9 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The reference, which --bless writes; else SPEC.reference.yaml in this folder.",
+            help="The reference, which --bless writes; else [b]pe.reference.yaml[/b] in "
+            "this folder for pe.yaml; its name begins with [b]multi30k-pe[/b] for "
+            "multi30k/pe.yaml in a folder [b]experiments[/b].",
         ),
     ] = None,
     bless: Annotated[
@@ -110,7 +112,7 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
     from ablate.api.options import RunOptions
 
     load_plugins(plugins)
-    reference = reference or Path(f"{spec.stem}.reference.yaml")
+    reference = reference or default_reference(spec)
     options = RunOptions(
         seeds=parse_seeds(seeds),
         overrides=overrides or (),
@@ -140,6 +142,16 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
     gated = gating.gate(spec, reference, options, junit=junit, is_stored=stored)
     _show(gated)
     return gated.exit_status
+
+
+def default_reference(spec: Path) -> Path:
+    """Return the name of an experiment's reference: with its folders below ``experiments``."""
+    from ablate.config import shipped
+
+    path = shipped.resolve(spec).resolve()
+    root = next((folder for folder in path.parents if folder.name == "experiments"), path.parent)
+    name = "-".join(path.relative_to(root).with_suffix("").parts)
+    return Path(f"{name}.reference.yaml")
 
 
 def _show(gated: Gated) -> None:

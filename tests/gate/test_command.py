@@ -15,6 +15,7 @@ import yaml
 from ablate.api import RunOptions, completing, gating
 from ablate.api.selecting import select, tasks
 from ablate.cli.app import app
+from ablate.cli.gate import default_reference
 from ablate.errors import SpecError, StoreError
 from ablate.gate.check import CheckResult
 from ablate.gate.provenance import BlessingError
@@ -268,6 +269,12 @@ def test_a_run_that_failed_is_a_verdict_with_its_reason(bench: Bench) -> None:
     assert set(failures(gated)) == {"bleu", "none"}
     reason = "baseline with seed 7 diverged: the loss became NaN"
     assert set(failures(gated).values()) == {reason}
+    curve = bench.store.path(record["hash"]) / "curve.csv"
+    curve.write_text("step,train_loss\n1,6.5\n2,\n", encoding="utf-8")  # so its last row
+    assert failures(bench.gate()) == failures(gated)
+    curve.write_text("step,train_loss\n1,6.5\n2,6,5\n3,six\n", encoding="utf-8")
+    with pytest.raises(StoreError, match=r"curve\.csv: is damaged; `ablate run --fresh`"):
+        bench.gate()
 
 
 def test_where_nothing_may_be_trained_what_is_missing_is_named(bench: Bench) -> None:
@@ -391,6 +398,52 @@ def test_the_command_blesses_passes_and_fails(bench: Bench, ablate: Ablate, tmp_
     assert "FAILED bleu: test.test.bleu of baseline is 39.50, the mean of seeds 6, 7, 8" in out
     assert out.endswith("the gate failed: 1 of 3 checks (bleu)\n")
     assert ElementTree.parse(tmp_path / "gate.xml").getroot().get("failures") == "1"
+
+
+@pytest.mark.parametrize(
+    ("spec", "reference"),
+    [
+        ("elsewhere/pe.yaml", "pe"),
+        ("experiments/pe.yaml", "pe"),
+        ("experiments/mine/pe.yaml", "mine-pe"),
+        ("experiments/mine/small/pe.yaml", "mine-small-pe"),
+        ("experiments/old/experiments/small/pe.yaml", "small-pe"),
+        ("pe", "pe"),
+        ("multi30k/pe", "multi30k-pe"),
+    ],
+)
+def test_experiments_in_different_folders_have_references_of_their_own(
+    spec: str, reference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if spec.endswith(".yaml"):
+        (tmp_path / spec).parent.mkdir(parents=True)
+        (tmp_path / spec).write_text(EXPERIMENT, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert default_reference(Path(spec)) == Path(f"{reference}.reference.yaml")
+
+
+def test_the_reference_of_another_folder_is_neither_read_nor_written(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.spec = tmp_path / "experiments" / "mine" / "tiny.yaml"
+    bench.spec.parent.mkdir(parents=True)
+    bench.spec.write_text(EXPERIMENT, encoding="utf-8")
+    other, own = tmp_path / "tiny.reference.yaml", tmp_path / "mine-tiny.reference.yaml"
+    other.write_text(ASKED, encoding="utf-8")
+
+    def gate(*words: str) -> tuple[int | str | None, str]:
+        with pytest.raises(SystemExit) as ended:
+            app(["gate", str(bench.spec), *words])
+        content = capsys.readouterr()
+        return ended.value.code, content.out + content.err
+
+    status, text = gate("--stored")
+    assert status == 2
+    assert "mine-tiny.reference.yaml" in text
+    bench.store_runs(BLEU, tuple(7.0 - step / 9 for step in range(20)))
+    status, text = gate(*BLESS)
+    assert (status, own.exists()) == (0, True), text
+    assert other.read_text(encoding="utf-8") == ASKED
 
 
 @pytest.mark.parametrize(
