@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ablate import api
+from ablate.api import running
 from ablate.errors import StoreError
 from ablate.report import FORMATS, render
 from tests.made_up_runs import EXPERIMENT, finish
@@ -57,7 +58,17 @@ def test_a_trial_leaves_the_table_of_the_whole_experiment(
     )
 
 
-def test_every_format_names_overrides_and_what_is_left_out(path: Path) -> None:
+@pytest.mark.figures
+def test_figures_are_of_the_runs_of_the_table(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = list[int]()
+    monkeypatch.setattr(running, "_draw", lambda table, _: drawn.append(len(table.details.records)))
+    for text in (EXPERIMENT, f"{EXPERIMENT}  scale: {{model.norm: scale}}\n"):
+        path.write_text(text, encoding="utf-8")
+        finish(path, Path("results"))  # by another experiment
+        for _ in range(2):
+            run(path, figures=True)
+    assert drawn == [6, 8]
+
     finish(path, Path("results"), (STEPS,), [1], ["none"])
     table = run(path, STEPS, seeds=[1], only=["none"]).table
     texts = {form: render(table, form) for form in FORMATS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -21,13 +22,17 @@ from ablate.api.selecting import Records, RunLookup, Selection, key_of, select, 
 from ablate.config import Experiment
 from ablate.data.corpus import Corpus
 from ablate.errors import DamagedFileWarning, DataError, RunError, StoreError
+from ablate.hashing import sha256_of_text
 from ablate.measuring import SentenceStatistics
 from ablate.registry import Choice, build
 from ablate.report.paper_layouts import Layout
 from ablate.runner.schedule import is_finished
 from ablate.runner.staleness import stale_remarks
-from ablate.store import Store, verify
+from ablate.store import Store, verify, write_whole
 from ablate.wording import counted
+
+_FIGURES = ".figures"
+"""The file that says of which runs the figures beside it are."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -183,16 +188,27 @@ def _texts(corpus: Choice) -> reporting.Texts:
 def _write(table: reporting.Table, folder: Path, *, with_figures: bool, is_new: bool) -> bool:
     """Write a table and its figures; return whether that was possible.
 
-    Otherwise, as on a full disk or in a read-only folder, the table can still be printed.
+    Otherwise, as on a full disk or in a read-only folder, the table can still be printed. Figures
+    of the same runs are not drawn again.
     """
+    drawn, runs = folder / _FIGURES, _runs_of(table)
     try:
         reporting.write_tables(table, folder)
-        if with_figures and (is_new or not (folder / "curves.svg").exists()):
+        if with_figures and (is_new or not drawn.is_file() or drawn.read_text("utf-8") != runs):
             _draw(table, folder)
+            write_whole(drawn, runs)
     except (StoreError, OSError) as error:
         print_remark(f"the table is printed, but not kept: {error}")
         return False
     return True
+
+
+def _runs_of(table: reporting.Table) -> str:
+    """Return a digest of which runs a table is of, and of when they were made."""
+    assert table.details is not None, "it is the table of runs"
+    records = table.details.records.items()
+    runs = [[*run, record["hash"], record.get("finished")] for run, record in records]
+    return sha256_of_text(json.dumps(runs))
 
 
 def _draw(table: reporting.Table, folder: Path) -> None:
