@@ -29,7 +29,7 @@ from ablate.runner.listener import Report
 from ablate.runner.probe import record_sections
 from ablate.runner.ranks import joined_ranks
 from ablate.runner.resuming import resume, tidy
-from ablate.runner.task import Task
+from ablate.runner.task import WAITING, Task
 from ablate.store import FINISHED, Store, describe, write_whole
 from ablate.training import TrainingResult
 from ablate.training.engines import FullySharded, capturer_for
@@ -68,7 +68,7 @@ def run_one(
         StoppedError: if ``should_stop`` returned True; the next call continues.
         Exception: that made the run fail, after its record was written; not if it diverged.
     """
-    report("waiting for another process")
+    report(WAITING)
     with store.lock(task.key, should_stop) as is_held:
         if not is_held:
             raise StoppedError("stopped while another process had the run")
@@ -236,6 +236,7 @@ class _Attempt:
             cores=self.cores,
             micro_batch_factor=factor,
             ranks=ranks,
+            made_by={key: self.fields[key] for key in ("git", "versions")},
         )
         return train(
             model, job, lambda progress: self.report("training", progress), self.should_stop
@@ -246,6 +247,7 @@ class _Attempt:
         self.fields |= {key: facts.pop(key) for key in tuple(facts) if key.startswith("engine")}
         self.fields["engine_note"] = self.fields["engine_note"] or self.task.engine_note
         self._note_division(facts.pop("micro_batches"), dependence)
+        self.fields |= facts.pop("made_by")  # a run that other code began is not of this code
         self.fields["train"] = facts
 
     def _batch_dependence(self, model: Transformer) -> str:

@@ -151,6 +151,10 @@ class Task:
         return cls(**{**data, "results": Path(data["results"]), "plugins": loaded})
 
 
+WAITING = "waiting for another process"
+"""The phase of a task that has changed nothing yet."""
+
+
 @dataclass(frozen=True)
 class Heartbeat:
     """What a worker is doing now.

@@ -58,6 +58,8 @@ class Job:
         micro_batch_factor: how many times smaller than usual the parts of a batch are.
         ranks: the place of this process among those that make the run. The first one evaluates,
             reports and writes; the others make the same steps.
+        made_by: the code and the libraries that compute the steps, as a record describes them. A
+            checkpoint holds those that began the run.
     """
 
     spec: RunSpec
@@ -72,6 +74,7 @@ class Job:
     cores: Callable[[], int] = lambda: 1
     micro_batch_factor: int = 1
     ranks: Ranks = ALONE
+    made_by: Mapping[str, Any] = field(default_factory=dict)
 
 
 def train(
@@ -115,6 +118,7 @@ class _State:
     curve: list[Row] = field(default_factory=list)
     kept: list[Any] = field(default_factory=list)  # entries of the snapshots
     layers: list[Any] = field(default_factory=list)
+    made_by: dict[str, Any] = field(default_factory=dict)
 
 
 class _Loop:
@@ -146,7 +150,7 @@ class _Loop:
             saved = checkpoint.restore(self.file, self.weights, self.optimizer, self._is_usable)
         saved = saved or {}
         totals = self.weights.split(saved.pop("moving", {}))
-        self.state = _State(**saved)
+        self.state = _State(**{"made_by": dict(job.made_by), **saved})
         self.moving_average: MovingAverage | None = None
         if training.average.ema is not None:
             weights = self.weights.local_state_dict()
@@ -376,4 +380,5 @@ class _Loop:
             micro_batches=self.engine.max_micro_batches(
                 self.job.batches, self.job.micro_batch_factor
             ),
+            made_by=state.made_by,
         )

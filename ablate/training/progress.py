@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class TrainingResult:
             process.
         micro_batches: into how many parts batches were divided to fit into memory, at most; 1 if
             they were not.
+        made_by: the code and the libraries that began the run, as the job describes them.
     """
 
     steps: int
@@ -63,3 +65,4 @@ class TrainingResult:
     engine_note: str
     engine_seconds: float
     micro_batches: int
+    made_by: dict[str, Any]

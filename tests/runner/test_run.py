@@ -15,7 +15,8 @@ import ablate.parts  # noqa: F401 - with the two above, every part is registered
 from ablate.config import RunSpec
 from ablate.errors import DataError, DivergedError, EngineError, StoppedError
 from ablate.record import SCHEMA
-from ablate.runner import run
+from ablate.runner import run, staleness
+from ablate.runner.devices import Device
 from ablate.runner.run import run_one
 from ablate.runner.task import Task
 from ablate.store import Store
@@ -127,6 +128,22 @@ def test_a_second_try_keeps_the_checkpoint_and_a_fresh_one_does_not(
         with pytest.raises(DataError, match="again"):
             _run(again, store)
     assert observed == [["checkpoint.pt", "lock", "log.txt", "snapshots"], ["lock", "log.txt"]]
+
+
+def test_the_record_of_a_run_that_other_code_began_is_not_of_this_code(
+    job: Task, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = {**job.spec, "training": {**job.spec["training"], "steps": 3}}
+    task, progress = replace(job, spec=spec), list[object]()
+    monkeypatch.setattr(staleness, "code_digest", lambda: "of yesterday")
+    with pytest.raises(StoppedError):
+        run_one(task, store, lambda *report: progress.extend(report[1:2]), lambda: any(progress))
+    monkeypatch.undo()
+    record = _run(task, store)
+    assert (record["status"], record["git"]["code"]) == ("done", "of yesterday")
+    assert staleness.stale_reason(record, Device("cpu")) == "the code has changed since"
+    again = _run(replace(task, fresh=True), store)
+    assert again["git"]["code"] == staleness.code_digest()
 
 
 def test_a_task_survives_the_way_to_its_worker(job: Task) -> None:

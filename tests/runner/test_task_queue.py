@@ -9,7 +9,7 @@ import pytest
 from ablate.runner.backends.task_queue import JobMessage, TaskQueue
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.packing import one_per_process
-from ablate.runner.task import Heartbeat
+from ablate.runner.task import WAITING, Heartbeat
 from ablate.training import Progress
 from tests.runner.conftest import MakeTask
 
@@ -64,11 +64,16 @@ def test_what_is_given_back_waits_in_its_place(queue: TaskQueue, task: MakeTask)
 
 
 def test_what_has_begun_afresh_goes_on(queue: TaskQueue, task: MakeTask) -> None:
-    queue.add(one_per_process([task("a", fresh=True)]))
-    for is_fresh in (True, False):
+    made = task("a", fresh=True)
+    queue.add(one_per_process([made]))
+    phases = [None, WAITING, "reading the corpus", None]
+    for phase, is_fresh in zip(phases, (True, True, True, False), strict=True):
         entry = queue.take("7")
         assert entry is not None
         assert [each.fresh for each in entry.tasks] == [is_fresh]
+        if phase is not None:
+            heartbeat = Heartbeat(made.key, phase)
+            queue.post(JobMessage("heartbeat", entry.name, made.key, "7", heartbeat=heartbeat))
         queue.requeue("7")
 
 

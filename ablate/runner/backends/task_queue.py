@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.packing import TaskGroup
-from ablate.runner.task import Heartbeat, Task
+from ablate.runner.task import WAITING, Heartbeat, Task
 from ablate.store import write_whole
 from ablate.training import Progress
 
@@ -155,14 +155,29 @@ class TaskQueue:
     def requeue(self, job: str) -> None:
         """Move the entries that a job has taken and not ended back to the waiting ones.
 
-        Their tasks are no longer `fresh`, so that they resume. If the job is killed meanwhile,
-        another one may execute an entry a second time, and skips its finished runs.
+        Tasks that have begun are no longer `fresh`, so that they resume; others still have the
+        results of an earlier call. If the job is killed meanwhile, another one may execute an entry
+        a second time, and skips its finished runs.
         """
+        begun = self._begun(job)
         for path in (self.folder / "taken").glob(f"*.{job}"):
-            groups = _entry(path).groups
-            goes_on = [tuple(replace(task, fresh=False) for task in group) for group in groups]
+            goes_on = [
+                tuple(replace(task, fresh=task.fresh and task.key not in begun) for task in group)
+                for group in _entry(path).groups
+            ]
             self._write(path.stem, goes_on)
             path.unlink()
+
+    def _begun(self, job: str) -> set[str]:
+        """Return the keys of the tasks with which a job is past waiting for another process."""
+        file, keys = self.folder / "messages" / f"{job}.jsonl", set[str]()
+        for line in file.read_bytes().splitlines() if file.exists() else ():
+            with suppress(ValueError):  # it was cut short
+                message = JobMessage.from_line(line)
+                phase = message.heartbeat.phase if message.heartbeat else WAITING
+                if message.kind == "ended" or phase != WAITING:
+                    keys.add(message.key)
+        return keys
 
     def mark_ended(self, entry: Entry) -> None:
         """Move an entry that has ended, or will not be executed, to the ended ones."""
