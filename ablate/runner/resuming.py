@@ -51,7 +51,8 @@ def tidy(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / "snapshots", ignore_errors=True)
     for path in (*folder.glob(".*"), *folder.glob("*.new")):
-        path.unlink()
+        if path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def _read_fallbacks(folder: Path) -> dict[str, Any]:

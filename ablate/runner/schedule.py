@@ -112,12 +112,18 @@ def schedule(
             what = "repeating"
 
 
-def measure(tasks: Iterable[Task], backend: Backend, listener: ProgressListener) -> None:
-    """Measure the rows of ``tasks`` in turns, also those that were measured before."""
+def measure(tasks: Iterable[Task], backend: Backend, listener: ProgressListener) -> str:
+    """Measure the rows of ``tasks`` in turns, also those that were measured before.
+
+    Returns:
+        The session that stands in the probes of the rows that could be measured.
+    """
     rows = _probes(tasks)
     with backend.pool(listener, GRACE_S) as pool:
         n_at_once = max(1, len(set(backend.worker_slots)) // _most_devices(rows.values()))
-        _measure(list(rows.values()), pool, listener, n_at_once, lambda: PROBE_SECONDS * len(rows))
+        budget = PROBE_SECONDS * len(rows)
+        attempts = _measure(list(rows.values()), pool, listener, n_at_once, lambda: budget)
+    return next(attempt.session for attempt in attempts.values())
 
 
 def _rejoin(
@@ -301,7 +307,8 @@ def _train(
     """Execute runs; return the next attempts at those that failed."""
     todo = []
     for outcome in pool.run(groups, is_exclusive=is_exclusive):
-        record, again = _final_record(outcome, store), retry(outcome)
+        record = _final_record(outcome, store)
+        again = None if is_finished(record) else retry(outcome)
         text = outcome_text(record)
         if again is not None:
             todo.append(_note_replacement(outcome.task, again.task, store))
@@ -383,9 +390,12 @@ def _probes(tasks: Iterable[Task]) -> dict[str, Task]:
 def _final_record(outcome: TaskOutcome, store: Store) -> dict[str, Any]:
     """Return the record that a worker wrote; if it wrote none, write that of a failure.
 
-    If a worker died at once, the stored record may be that of an earlier attempt.
+    If a worker died at once, the stored record may be that of an earlier attempt. A run that is not
+    made afresh had none that was finished: such a one was written before the worker died.
     """
     task, record = outcome.task, store.load(outcome.task.key)
+    if record is not None and is_finished(record) and not task.fresh:
+        return record
     if record is not None and (outcome.failure is None or record["error"] == outcome.reason):
         return record
     status = "oom" if outcome.failure in ("memory", "killed") else "failed"

@@ -184,6 +184,10 @@ for task in tasks:
         else:
             end("engine", "no capture")
             sys.exit(1)
+    elif kind == "finishes":  # and is killed before it says so
+        record = {"hash": task["key"], "status": "done", "error": None, "test": {}}
+        (results / "runs" / task["key"] / "record.json").write_text(json.dumps(record))
+        os.kill(os.getpid(), signal.SIGKILL)
     elif kind == "environment":
         save("done", json.dumps({name: os.environ.get(name) for name in task["spec"]["names"]}))
     else:

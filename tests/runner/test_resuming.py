@@ -67,5 +67,8 @@ def test_without_a_checkpoint_it_is_tried_as_it_was_asked_for(folder: Path, task
 def test_nothing_of_it_is_left_behind(folder: Path, task: MakeTask) -> None:
     resume(task("row").with_fallbacks(HALVES), folder)
     (folder / "checkpoint.pt").touch()
+    (folder / ".hidden.new").touch()
+    (folder / ".ipynb_checkpoints").mkdir()  # whose is it?
     tidy(folder)
+    (folder / ".ipynb_checkpoints").rmdir()
     assert _names(folder) == ["log.txt"]

@@ -284,6 +284,15 @@ def test_a_worker_that_dies_is_one_failed_row_and_the_others_go_on(
     assert _status(store, "done") == "done"
 
 
+def test_a_run_that_was_finished_before_its_worker_died_stays(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    _run([task("finishes")], store, diary, command)
+    assert _status(store, "finishes") == "done"
+    trained = (store.results / "journal").read_text(encoding="utf-8").count("train finishes")
+    assert trained == 1
+
+
 def test_a_worker_that_dies_leaves_no_old_success_behind(
     store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:
