@@ -123,7 +123,7 @@ class Clock:
         self.store, self.noise = store, noise
         self.n_measured = 0
 
-    def measure(self, todo: Sequence[Task], *_: object) -> None:
+    def measure(self, todo: Sequence[Task], *_: object) -> str:
         self.n_measured += 1
         for at, task in enumerate(todo):
             model = task.spec["model"]
@@ -131,7 +131,8 @@ class Clock:
             factors = (1 + at * self.noise, 1.0, 1 - at * self.noise)
             rounds = {"train_target_tokens_per_second": [1e6 / width * f for f in factors]}
             known = {"target_tokens_per_batch": 100.0, "batches_per_epoch": 10, "rounds": rounds}
-            self.store.save_probe(task.probe, known)
+            self.store.save_probe(task.probe, {**known, "session": str(self.n_measured)})
+        return str(self.n_measured)
 
 
 def matched_text(via: str, tolerance: str) -> str:
@@ -165,6 +166,26 @@ def test_a_row_takes_as_long_as_the_baseline(
     n_measured = clock.n_measured
     assert chosen_row(tmp_path) == row
     assert clock.n_measured == n_measured  # it is stored
+
+
+@pytest.mark.parametrize("n_rounds", [None, 0, 1])
+def test_a_row_that_cannot_be_measured_is_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_rounds: int | None
+) -> None:
+    clock = timed(tmp_path, monkeypatch, "model.feed_forward.d_ff", 0.01)
+
+    def measure(todo: Sequence[Task], *rest: object) -> str:
+        session, ours = clock.measure(todo, *rest), todo[1].probe
+        probe = clock.store.load_probe(ours) or {}
+        speeds = probe["rounds"]["train_target_tokens_per_second"][:n_rounds]
+        rounds = {"train_target_tokens_per_second": speeds}
+        earlier = {"session": "earlier"} if n_rounds is None else {}
+        clock.store.save_probe(ours, {**probe, "rounds": rounds, **earlier})
+        return session
+
+    monkeypatch.setattr(choosing, "measure", measure)
+    with pytest.raises(SpecError, match=r"not be measured; .*log says why \(in the row 'deep'\)"):
+        chosen_row(tmp_path)
 
 
 def test_steps_are_matched_with_one_measurement(

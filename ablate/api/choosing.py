@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,10 +19,12 @@ from ablate.api.selecting import RunLookup, Selection, key_of, select, tasks, tu
 from ablate.config import Row, Run, RunSpec
 from ablate.errors import RunError
 from ablate.runner.backends.contract import Backend
+from ablate.runner.check import blueprint
 from ablate.runner.display import display
 from ablate.runner.matching import UnmatchedError, match_key, solve, target_tokens, with_solutions
 from ablate.runner.provenance import hardware_of
 from ablate.runner.schedule import is_finished, measure
+from ablate.runner.task import Task
 from ablate.wording import counted
 
 _SPEED = "train_target_tokens_per_second"
@@ -128,20 +131,33 @@ class _Timing:
         return value
 
     def _ratio(self, spec: RunSpec) -> float:
-        """Return how many times as long as the baseline's the training of a run takes."""
+        """Return how many times as long as the baseline's the training of a run takes.
+
+        Raises:
+            RefusedError: if a part refuses the value that is tried.
+            UnmatchedError: if one of the two cannot be measured.
+        """
+        blueprint(spec)
         baseline = self._experiment.rows[0].spec
         runs = [Run(self._experiment.name, name, s) for name, s in (("", baseline), ("row", spec))]
         store, engine = self._lookup.store, self._lookup.engine or "eager"
         base, ours = tasks(runs, self._device, store.results, engine=engine)
         if ours.probe not in self._measured:
             with display(Console(stderr=True)) as listener:
-                measure([base, ours], self._backend, listener)
-            speeds = (
-                (store.load_probe(task.probe) or {})["rounds"][_SPEED] for task in (base, ours)
-            )
+                session = measure([base, ours], self._backend, listener)
+            speeds = [self._speeds(task, session) for task in (base, ours)]
             self._measured[ours.probe] = [a / b for a, b in zip(*speeds, strict=False)]
         probe = store.load_probe(ours.probe) or {}
         per_batch, n_batches = probe["target_tokens_per_batch"], probe["batches_per_epoch"]
         amounts = [target_tokens(s.training, per_batch, n_batches) for s in (spec, baseline)]
         self._ratios = [each * amounts[0] / amounts[1] for each in self._measured[ours.probe]]
         return statistics.median(self._ratios)
+
+    def _speeds(self, task: Task, session: str) -> Sequence[float]:
+        """Return the speed of a row in each round of a session."""
+        probe = self._lookup.store.load_probe(task.probe) or {}
+        speeds = probe.get("rounds", {}).get(_SPEED, ()) if probe.get("session") == session else ()
+        if len(speeds) < 2:
+            log = replace(task, action="probe", key=task.probe).log
+            raise UnmatchedError(f"the time of training could not be measured; {log} says why")
+        return speeds
