@@ -138,8 +138,11 @@ class TwoWay:
             ],
             axis=1,
         ).astype(np.float64)  # (N, R + S)
-        maker = np.eye(len(rows)) - model @ np.linalg.pinv(model)
-        blocks = [maker[np.ix_(rows == row, rows == row)] for row in range(len(self.observed))]
+        spread = _inverse(model.T @ model)
+        blocks = []
+        for row in range(len(self.observed)):
+            own = model[rows == row]
+            blocks.append(np.eye(len(own)) - own @ spread @ own.T)
         return [(_inverse(block), _rank(block)) for block in blocks]
 
 

@@ -123,3 +123,21 @@ def test_rounding_is_no_error(values: Any) -> None:
     model = TwoWay(np.ones((3, 4), dtype=bool))
     assert model.variance(values) == 0
     assert np.isnan(model.departures(values)[0]).all()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_a_block_of_the_residuals_is_that_of_the_whole_projection(share: float) -> None:
+    observed = np.random.default_rng(4).random((7, 4)) >= share
+    model, rows = columns(observed), np.nonzero(observed)[0]
+    maker = np.eye(len(model)) - model @ np.linalg.pinv(model)
+    values = table(7, 4)
+    residuals = maker @ values[observed]
+    ratios, df = TwoWay(observed).departures(values)
+    for row in range(7):
+        own = rows == row
+        within = residuals[own] @ np.linalg.pinv(maker[np.ix_(own, own)]) @ residuals[own]
+        rest = (residuals @ residuals - within) / (
+            len(model) - np.linalg.matrix_rank(model) - df[row]
+        )
+        if df[row]:
+            assert ratios[row] == pytest.approx(within / df[row] / rest)
