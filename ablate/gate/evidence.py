@@ -9,6 +9,7 @@ from itertools import islice, takewhile
 from pathlib import Path
 
 from ablate.analysis.summary import Record, Records, Summary, summarise
+from ablate.errors import StoreError
 
 LOSSES = "train_loss"
 """The one measure that is read from the curve, not the record: the losses of the first steps."""
@@ -97,10 +98,21 @@ def difference(ours: Mapping[str, object], theirs: Mapping[str, object]) -> str:
 
 
 def first_losses(curve: Path) -> list[float]:
-    """Return the losses of the first steps, up to the first step without a line in the file."""
+    """Return the losses of the first steps, up to the first step without a line in the file.
+
+    The loss of a step that diverged is NaN.
+
+    Raises:
+        StoreError: if the file is not a learning curve.
+    """
     if not curve.exists():
         return []
-    with curve.open(encoding="utf-8", newline="") as file:
-        lines = list(islice(csv.DictReader(file), MOST_STEPS))
-    by_step = takewhile(lambda pair: int(pair[1]["step"]) == pair[0], enumerate(lines, start=1))
-    return [float(line[LOSSES]) for _, line in by_step]
+    try:
+        with curve.open(encoding="utf-8", newline="") as file:
+            lines = list(islice(csv.DictReader(file), MOST_STEPS))
+        by_step = takewhile(lambda pair: int(pair[1]["step"]) == pair[0], enumerate(lines, start=1))
+        return [float(line[LOSSES] or "nan") for _, line in by_step]
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        raise StoreError(
+            f"{curve}: is damaged; `ablate run --fresh` makes the run again"
+        ) from error
