@@ -112,6 +112,23 @@ def test_garbage_of_no_experiment_would_be_everything(results: Path) -> None:
         api.collect_garbage(results, [])
 
 
+@pytest.mark.parametrize("label", ["e1", "e1:none", "e1:none:1"])
+def test_a_name_takes_no_run_by_its_hash(label: str, tmp_path: Path) -> None:
+    named, hashed = "a" * 16, "e1" + "0" * 14
+    _store(tmp_path, named, experiment="e1", variant="none", seed=1)
+    _store(tmp_path, hashed, experiment="pe", variant="none", seed=1)
+    assert [run.run for run in api.runs(tmp_path, labels=[label])] == [named]
+    assert [run.run for run in api.runs(tmp_path, labels=[label, "e10"])] == [named, hashed]
+    assert [run.run for run in api.remove(tmp_path, [label])] == [named]
+    assert [run.run for run in api.runs(tmp_path, labels=["e1"])] == [hashed]
+
+
+def test_a_name_takes_no_run_by_its_hash_whatever_the_status(tmp_path: Path) -> None:
+    _store(tmp_path, "a" * 16, experiment="e1", variant="none", seed=1)
+    _store(tmp_path, "e1" + "0" * 14, experiment="pe", variant="none", seed=1, status="failed")
+    assert api.runs(tmp_path, labels=["e1"], statuses=["failed"]) == []
+
+
 def test_runs_are_removed_unless_a_label_fits_none(results: Path) -> None:
     with pytest.raises(StoreError, match="no run 'smal'"):
         api.remove(results, ["other", "smal"])

@@ -91,8 +91,8 @@ def runs(
         results: the folder of results.
         specs: experiment files; each run names those that need it.
         statuses: only runs with one of these; all by default.
-        labels: only runs of which a hash begins so, or of ``experiment``, ``experiment:row`` or
-            ``experiment:row:seed``; all by default.
+        labels: only runs of ``experiment``, ``experiment:row`` or ``experiment:row:seed``, or,
+            where a label is none of these, those whose hash begins so; all by default.
 
     Raises:
         SpecError: with every mistake of a file.
@@ -105,11 +105,11 @@ def runs(
         for folder in sorted((store.results / "runs").glob("*"))
         if folder.is_dir()
     ]
+    labelled = {run.run for label in labels for run in _labelled(every_run, label)}
     matches = [
         run
         for run in every_run
-        if (not statuses or run.status in statuses)
-        and (not labels or any(_fits(run, label) for label in labels))
+        if (not statuses or run.status in statuses) and (not labels or run.run in labelled)
     ]
     return sorted(matches, key=lambda run: (run.experiment or "", run.row or "", run.seed or 0))
 
@@ -127,13 +127,15 @@ def remove(
     Raises:
         StoreError: if a label fits no run; nothing is removed then. Runs at work stay.
     """
-    every_run = runs(results)
+    every_run, labelled = runs(results), set[str]()
     for label in labels:
-        if not any(_fits(run, label) for run in every_run):
+        fitting = _labelled(every_run, label)
+        if not fitting:
             raise StoreError(
                 f"{Path(results) / 'runs'} holds no run {label!r}; `ablate runs list` shows them"
             )
-    chosen = [run for run in every_run if any(_fits(run, label) for label in labels)]
+        labelled |= {run.run for run in fitting}
+    chosen = [run for run in every_run if run.run in labelled]
     return _remove(Path(results), chosen, is_trial=is_trial)
 
 
@@ -234,9 +236,14 @@ def _is_locked(folder: Path) -> bool:
         return False
 
 
-def _fits(run: StoredRun, label: str) -> bool:
-    names = (run.experiment, f"{run.experiment}:{run.row}", run.label)
-    return label in names or (bool(label) and run.run.startswith(label))
+def _labelled(every_run: Sequence[StoredRun], label: str) -> list[StoredRun]:
+    """Return the runs with this name; if there are none, those whose hash begins so."""
+
+    def names(run: StoredRun) -> tuple[str | None, ...]:
+        return run.experiment, f"{run.experiment}:{run.row}", run.label
+
+    named = [run for run in every_run if label in names(run)]
+    return named or [run for run in every_run if label and run.run.startswith(label)]
 
 
 def _remove(results: Path, chosen: Sequence[StoredRun], *, is_trial: bool) -> list[StoredRun]:
