@@ -7,16 +7,19 @@ bytes. A run that is restored counts as done, so that nothing is trained again.
 
 from __future__ import annotations
 
+import gzip
 import lzma
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from itertools import chain, groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any
 
 from ablate.api.stored import StoredRun, runs
 from ablate.errors import SpecError, StoreError
@@ -33,11 +36,12 @@ CONTENTS = {
 }
 """What an archive can hold of each run: one of these, and those before it; patterns of files."""
 
-_COMPRESSIONS: dict[str, Literal["w:xz", "w:gz", "w:"]] = {
-    ".tar.xz": "w:xz",
-    ".tar.gz": "w:gz",
-    ".tar": "w:",
+_COMPRESSIONS: dict[str, Callable[[IO[bytes]], AbstractContextManager[Any]]] = {
+    ".tar.xz": partial(lzma.LZMAFile, mode="wb"),
+    ".tar.gz": lambda stream: gzip.GzipFile("", "wb", fileobj=stream, mtime=0),
+    ".tar": nullcontext,
 }
+"""By the end of an archive's name; without a time or a name, which would differ between calls."""
 _MEMBER = re.compile(r"runs/([0-9a-f]{16})/[^/]+")
 
 
@@ -79,7 +83,7 @@ def archive(
             written.
     """
     output, store = Path(output), Store(Path(results))
-    compression = _compression(output)
+    compressed = _compression(output)
     if content not in CONTENTS:
         raise SpecError(no_such("content", content, CONTENTS))
     stored = [run for run in runs(results, specs=specs) if run.experiments]
@@ -90,7 +94,8 @@ def archive(
     with (
         writable(output),
         atomic_write(output) as stream,
-        tarfile.open(fileobj=stream, mode=compression) as tar,
+        compressed(stream) as body,
+        tarfile.open(fileobj=body, mode="w") as tar,
     ):
         for run in ended:
             for name, data in _files_of(store, run.run, content):
@@ -122,10 +127,10 @@ def restore(file: Path | str, *, results: Path | str = "results") -> Restored:
     return Restored(**{field: tuple(runs) for field, runs in hashes.items()})
 
 
-def _compression(output: Path) -> Literal["w:xz", "w:gz", "w:"]:
-    for suffix, mode in _COMPRESSIONS.items():
+def _compression(output: Path) -> Callable[[IO[bytes]], AbstractContextManager[Any]]:
+    for suffix, compressed in _COMPRESSIONS.items():
         if output.name.endswith(suffix):
-            return mode
+            return compressed
     raise StoreError(f"{output}: the name of an archive ends in {', '.join(_COMPRESSIONS)}")
 
 
