@@ -146,6 +146,22 @@ def test_a_damaged_file_of_a_run_is_not_archived(spec: Path, tmp_path: Path) -> 
     assert not (tmp_path / "again.tar").exists()
 
 
+def test_damaged_weights_of_the_right_size_are_not_archived(spec: Path, tmp_path: Path) -> None:
+    archive, results = tmp_path / "study.tar", tmp_path / "results"
+    first = _archive(spec, archive)[0].run
+    api.restore(archive, results=results)
+    weights = Store(results).path(first) / "model.safetensors"
+    content = bytes(2 * 2**20)
+    weights.write_bytes(content)
+    _describe_files(results, first)
+    api.archive([spec], archive, results=results, content="weights")
+    weights.write_bytes(b"\1" + content[1:])
+    message = r"model.safetensors: is damaged; `ablate run --fresh` makes the run again"
+    with pytest.raises(StoreError, match=message):
+        api.archive([spec], tmp_path / "again.tar", results=results, content="weights")
+    assert not (tmp_path / "again.tar").exists()
+
+
 @pytest.mark.parametrize(
     ("members", "message"),
     [

@@ -136,13 +136,14 @@ def _compression(output: Path) -> Callable[[IO[bytes]], AbstractContextManager[A
 
 def _files_of(store: Store, run: str, content: str) -> Iterator[tuple[str, bytes]]:
     """Yield the name and content of each file of a run, its record first."""
-    damaged = store.damaged_files(store.read(run) or {})
+    contents = (store.read(run) or {}).get("files", {})
     kinds = list(CONTENTS)[: list(CONTENTS).index(content) + 1]
     for pattern in chain.from_iterable(CONTENTS[kind] for kind in kinds):
         for path in sorted(store.path(run).glob(pattern)):
-            if path in damaged:
-                raise StoreError(f"{path}: is damaged; `ablate run` makes the run again")
-            yield path.name, path.read_bytes()
+            data = path.read_bytes()
+            if path.name in contents and describe(data) != contents[path.name]:
+                raise StoreError(f"{path}: is damaged; `ablate run --fresh` makes the run again")
+            yield path.name, data
 
 
 def _runs_in(file: Path) -> Iterator[tuple[str, Bundle]]:
