@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import lzma
 import tarfile
 import time
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -199,6 +202,66 @@ def test_damage_in_an_archive_is_named(spec: Path, tmp_path: Path) -> None:
     archive.write_bytes(text[:position] + text[position:].replace(b"done", b"dome", 1))
     with pytest.raises(StoreError, match=r"record.json is not what was written"):
         api.restore(archive, results=tmp_path / "results")
+
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    ".tar.xz": lzma.compress,
+    ".tar.gz": gzip.compress,
+    ".tar": bytes,
+}
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("damage", ["flip", "flip a file", "cut", "cut a file", "flip the end"])
+def test_what_follows_damage_is_missed(
+    spec: Path, damage: str, suffix: str, tmp_path: Path
+) -> None:
+    archive, results = tmp_path / f"study{suffix}", tmp_path / "results"
+    runs = [run.run for run in _archive(spec, tmp_path / "study.tar", content="curves")]
+    content = (tmp_path / "study.tar").read_bytes()
+    name = "curve.csv" if "file" in damage else "record.json"
+    header = content.index(f"runs/{runs[2]}/{name}".encode())
+    n_restored = 2 if "file" in damage else 1  # another must follow: a run may have lost files
+    if "cut" in damage:
+        content = content[:header]
+    elif damage == "flip the end":
+        content, n_restored = content[:-1] + b"\1", 5
+    else:
+        content = content[:header] + b"R" + content[header + 1 :]
+    archive.write_bytes(COMPRESS[suffix](content))
+    with pytest.raises(StoreError, match="cannot be unpacked: it is damaged, or cut off"):
+        api.restore(archive, results=results)
+    assert [r.run for r in api.runs(results) if r.status == "done"] == runs[:n_restored]
+
+
+@pytest.mark.parametrize("suffix", [".tar.xz", ".tar.gz"])
+@pytest.mark.parametrize("n_lost", [1, 4, 12])
+def test_the_end_of_a_compressed_archive_is_compared(
+    spec: Path, n_lost: int, suffix: str, tmp_path: Path
+) -> None:
+    archive = tmp_path / f"study{suffix}"
+    _archive(spec, archive)
+    content = archive.read_bytes()
+    archive.write_bytes(content[:-n_lost])
+    with pytest.raises(StoreError, match="cannot be unpacked: "):
+        api.restore(archive, results=tmp_path / "results")
+    flipped = bytearray(content)
+    flipped[-n_lost] ^= 1
+    archive.write_bytes(flipped)
+    with pytest.raises(StoreError, match="cannot be unpacked: "):
+        api.restore(archive, results=tmp_path / "results")
+
+
+def test_an_archive_ends_in_a_block_of_zeros_at_least(spec: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "study.tar"
+    _archive(spec, archive, content="records")
+    content = archive.read_bytes().rstrip(b"\0")
+    whole = content + bytes(-len(content) % tarfile.BLOCKSIZE)
+    archive.write_bytes(whole + bytes(tarfile.BLOCKSIZE - 1))
+    with pytest.raises(StoreError, match="cannot be unpacked: it is damaged, or cut off"):
+        api.restore(archive, results=tmp_path / "results")
+    archive.write_bytes(whole + bytes(tarfile.BLOCKSIZE))
+    assert len(api.restore(archive, results=tmp_path / "other").new) == 6
 
 
 def test_the_commands_say_what_they_have_done(spec: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from functools import partial
 from io import BytesIO
 from itertools import chain, groupby
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from ablate.api.stored import StoredRun, runs
 from ablate.errors import SpecError, StoreError
@@ -42,6 +42,7 @@ _COMPRESSIONS: dict[str, Callable[[IO[bytes]], AbstractContextManager[Any]]] = {
     ".tar": nullcontext,
 }
 """By the end of an archive's name; without a time or a name, which would differ between calls."""
+_DAMAGE = (tarfile.TarError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError)
 _MEMBER = re.compile(r"runs/([0-9a-f]{16})/[^/]+")
 
 
@@ -115,8 +116,8 @@ def restore(file: Path | str, *, results: Path | str = "results") -> Restored:
         results: the folder of results.
 
     Raises:
-        StoreError: if the file is damaged or no archive, or the folder cannot be written to; the
-            runs before the damage are restored.
+        StoreError: if the file is damaged or no archive, or the folder cannot be written to; a
+            run is restored even so if another one follows it before the damage.
     """
     store = Store(Path(results))
     hashes: dict[str, list[str]] = {"new": [], "present": [], "other": []}
@@ -150,13 +151,34 @@ def _runs_in(file: Path) -> Iterator[tuple[str, Bundle]]:
     """Yield each run of an archive with its files, one run in memory at a time."""
     try:
         with tarfile.open(file, "r:*") as tar:
-            for run, members in groupby(tar, key=lambda member: _run_of(member, file)):
+            for run, members in groupby(_members(tar), lambda member: _run_of(member, file)):
                 contents = ((member.name, tar.extractfile(member)) for member in members)
                 yield run, {name: data.read() for name, data in contents if data is not None}
-    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError) as error:
+    except _DAMAGE as error:
         raise StoreError(f"{file}: cannot be unpacked: {error}") from error
     except OSError as error:
         raise StoreError(f"{file}: cannot be read: {error.strerror or error}") from error
+
+
+def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yield what an archive holds, up to its end.
+
+    `tarfile` takes a header that is damaged or missing for the end of an archive, and reads no
+    checksum that follows the end.
+
+    Raises:
+        tarfile.ReadError: if the last member is not followed by zeros alone, and by a block of
+            them at least.
+    """
+    yield from tar
+    stream, n_zeros = cast("IO[bytes]", tar.fileobj), 0
+    stream.seek(tar.offset)
+    while rest := stream.read(tarfile.RECORDSIZE):
+        n_zeros += len(rest)
+        if rest.strip(b"\0"):
+            raise tarfile.ReadError("it is damaged, or cut off")
+    if n_zeros < tarfile.BLOCKSIZE:
+        raise tarfile.ReadError("it is damaged, or cut off")
 
 
 def _run_of(member: tarfile.TarInfo, file: Path) -> str:
