@@ -23,6 +23,7 @@ from ablate.report.render import render
 from ablate.store import Store, describe
 from tests.made_up_runs import EXPERIMENT, finish
 
+RUN = f"runs/{'a' * 16}"
 SUFFIXES = (".tar.xz", ".tar.gz", ".tar")
 
 
@@ -170,19 +171,33 @@ def test_damaged_weights_of_the_right_size_are_not_archived(spec: Path, tmp_path
     [
         ({"../outside": b""}, r"is no archive of runs: it holds '../outside'"),
         ({"runs/../../x/record.json": b"{}"}, r"is no archive of runs"),
-        ({f"runs/{'a' * 16}/curve.csv": b""}, r"record.json is missing"),
-        ({f"runs/{'a' * 16}/record.json": b"{"}, r"record.json cannot be read"),
+        ({f"{RUN}/curve.csv": b""}, r"record.json is missing"),
+        ({f"{RUN}/record.json": b"{"}, r"record.json cannot be read"),
+        ({f"{RUN}/record.json": {"type": tarfile.GNUTYPE_SPARSE}}, r"it holds '.*record.json'"),
+        ({f"{RUN}/record.json": {"size": -1024}}, r"it holds '.*record.json'"),
+        ({f"{RUN}/record.json": {"size": 2**60}}, r"holds a file that does not fit into memory"),
+        ({f"{RUN}/record.json": {"size": 2**70}}, r"holds a file that does not fit into memory"),
+        ({f"{RUN}/lock": b""}, r"is no archive of runs: it holds '.*lock'"),
+        ({f"{RUN}/checkpoint.pt": b""}, r"is no archive of runs: it holds '.*checkpoint.pt'"),
+        ({f"{RUN}/Record.json": b""}, r"is no archive of runs: it holds '.*Record.json'"),
+        ({f"{RUN}/.curve.csv": b""}, r"is no archive of runs: it holds '.*.curve.csv'"),
     ],
 )
 def test_what_is_no_archive_of_runs_is_refused(
-    members: dict[str, bytes], message: str, tmp_path: Path
+    members: dict[str, bytes | dict[str, Any]], message: str, tmp_path: Path
 ) -> None:
+    """The members are files, or attributes of a header that nothing follows."""
     archive = tmp_path / "a.tar"
-    with tarfile.open(archive, "w") as tar:
+    with tarfile.open(archive, "w", format=tarfile.GNU_FORMAT) as tar:
         for name, content in members.items():
             member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, BytesIO(content))
+            if isinstance(content, bytes):
+                member.size = len(content)
+                tar.addfile(member, BytesIO(content))
+            else:
+                for attribute, value in content.items():
+                    setattr(member, attribute, value)
+                tar.addfile(member)
     with pytest.raises(StoreError, match=message):
         api.restore(archive, results=tmp_path / "results")
     assert not (tmp_path / "results").exists()

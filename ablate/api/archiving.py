@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from io import BytesIO
 from itertools import chain, groupby
@@ -43,7 +44,8 @@ _COMPRESSIONS: dict[str, Callable[[IO[bytes]], AbstractContextManager[Any]]] = {
 }
 """By the end of an archive's name; without a time or a name, which would differ between calls."""
 _DAMAGE = (tarfile.TarError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError)
-_MEMBER = re.compile(r"runs/([0-9a-f]{16})/[^/]+")
+_MEMBER = re.compile(r"runs/([0-9a-f]{16})/([^/]+)")
+_PATTERNS = tuple(chain.from_iterable(CONTENTS.values()))
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,9 @@ def _runs_in(file: Path) -> Iterator[tuple[str, Bundle]]:
                 yield run, {name: data.read() for name, data in contents if data is not None}
     except _DAMAGE as error:
         raise StoreError(f"{file}: cannot be unpacked: {error}") from error
+    except (MemoryError, OverflowError) as error:
+        text = f"{file}: cannot be unpacked: it holds a file that does not fit into memory"
+        raise StoreError(text) from error
     except OSError as error:
         raise StoreError(f"{file}: cannot be read: {error.strerror or error}") from error
 
@@ -182,8 +187,14 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def _run_of(member: tarfile.TarInfo, file: Path) -> str:
+    """Return the run that a member belongs to.
+
+    Raises:
+        StoreError: if `archive` writes no such member.
+    """
     match = _MEMBER.fullmatch(member.name)
-    if match is None or not member.isreg():
+    is_plain = member.isreg() and not member.issparse() and member.size >= 0
+    if match is None or not is_plain or not any(fnmatchcase(match[2], p) for p in _PATTERNS):
         raise StoreError(
             f"{file}: is no archive of runs: it holds {member.name!r}; `ablate runs archive` "
             "writes such archives"
