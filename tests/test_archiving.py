@@ -130,6 +130,69 @@ def test_a_failed_run_is_replaced(spec: Path, tmp_path: Path) -> None:
     assert Store(results).read(first) == original
 
 
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_what_an_unfinished_attempt_has_left_is_removed(
+    spec: Path, has_failed: bool, tmp_path: Path
+) -> None:
+    source, archive = tmp_path / "source", tmp_path / "study.tar"
+    first = _archive(spec, archive, content="weights")[0].run
+    api.restore(archive, results=source)
+    weights = bytes(2 * 2**20)
+    (Store(source).path(first) / "model.safetensors").write_bytes(weights)
+    _describe_files(source, first)
+    api.archive([spec], archive, results=source, content="records")
+    store = Store(tmp_path / "results")
+    folder, record = store.path(first), Store(source).read(first) or {}
+    (folder / "snapshots").mkdir(parents=True)
+    files = {
+        "checkpoint.pt": b"half",
+        "changed.json": b"{}",
+        "snapshots/1.safetensors": b"half",
+        "curve.csv": b"step,train_loss\n1,2.0\n",
+        "layers.csv": b"step\n1\n",
+        "error.txt": b"Traceback",
+        "hypotheses.test.txt": b"other text\n",
+        "model.safetensors": b"\1" + weights[1:],
+        "log.txt": b"lines",
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    same = "sentences.test.csv"
+    (folder / same).write_bytes((Store(source).path(first) / same).read_bytes())
+    if has_failed:
+        store.save({**record, "status": "failed"})
+    assert first in api.restore(archive, results=store.results).new
+    assert store.read(first) == record
+    assert {path.name for path in folder.iterdir()} == {"lock", "log.txt", "record.json", same}
+    assert store.damaged_files(record) == []
+
+
+def test_a_finished_run_keeps_its_curve_when_its_record_is_restored(
+    spec: Path, tmp_path: Path
+) -> None:
+    archive, store = tmp_path / "study.tar", Store(tmp_path / "results")
+    first = _archive(spec, archive, content="records")[0].run
+    store.path(first).mkdir(parents=True)
+    (store.path(first) / "curve.csv").write_text("whole")
+    api.restore(archive, results=store.results)
+    assert (store.path(first) / "curve.csv").read_text() == "whole"
+
+
+def test_a_record_removes_no_file_outside_its_run(tmp_path: Path) -> None:
+    spec, outside = tmp_path / "study.yaml", tmp_path / "results" / "runs" / "outside.txt"
+    spec.write_text(EXPERIMENT)
+    finish(spec, tmp_path / "source", only=["none"])
+    store = Store(tmp_path / "source")
+    for folder in (store.results / "runs").iterdir():
+        files = {"../outside.txt": describe(b"other text")}
+        store.save({**(store.read(folder.name) or {}), "files": files})
+    api.archive([spec], tmp_path / "study.tar", results=store.results)
+    outside.parent.mkdir(parents=True)
+    outside.write_text("stays")
+    api.restore(tmp_path / "study.tar", results=tmp_path / "results")
+    assert outside.read_text() == "stays"
+
+
 def test_an_archive_of_nothing_is_refused(spec: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"holds no run of .*study.yaml that has ended"):
         api.archive([spec], tmp_path / "a.tar", results=tmp_path)

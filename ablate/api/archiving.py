@@ -25,6 +25,7 @@ from typing import IO, Any, cast
 from ablate.api.stored import StoredRun, runs
 from ablate.errors import SpecError, StoreError
 from ablate.runner.backends.bundles import Bundle, write
+from ablate.runner.resuming import tidy
 from ablate.store import FINISHED, Store, describe, parse_record, writable
 from ablate.wording import no_such
 from ablate.writing import atomic_write
@@ -111,7 +112,8 @@ def archive(
 def restore(file: Path | str, *, results: Path | str = "results") -> Restored:
     """Put the runs of an archive into a folder of results.
 
-    A run that the folder holds already stays as it is.
+    A finished run that the folder holds already stays as it is. One that is unfinished or has
+    failed is replaced, and its files that are not those of the restored record are removed.
 
     Args:
         file: the archive.
@@ -228,10 +230,25 @@ def _restore(store: Store, run: str, record: dict[str, Any], bundle: Bundle) -> 
     """Write what is missing of a run; return the field of `Restored` that it belongs to."""
     present = store.load(run)
     if present is None or present["status"] not in FINISHED:
+        folder = store.path(run)
+        with writable(folder):
+            _remove_leftovers(folder, record)
         write(bundle, store.results)
+        with writable(folder):
+            tidy(folder)
         return "new"
     if present != record:
         return "other"
     missing = {name: data for name, data in bundle.items() if not (store.results / name).exists()}
     write(missing, store.results)
     return "present"
+
+
+def _remove_leftovers(folder: Path, record: dict[str, Any]) -> None:
+    """Remove what an attempt that did not finish has left and that contradicts a record."""
+    files, is_begun = record.get("files", {}), (folder / "checkpoint.pt").exists()
+    for path in folder.iterdir():  # the names in a record may lead out of the folder
+        is_half = is_begun and path.name in CONTENTS["curves"]
+        is_other = path.name in files and describe(path.read_bytes()) != files[path.name]
+        if is_half or is_other or path.name == "error.txt":
+            path.unlink()
