@@ -395,7 +395,8 @@ def test_dropout_of_heads_drops_whole_heads_of_a_sentence(name: str) -> None:
 def test_queries_keys_and_values_are_packed_in_other_programs(name: str) -> None:
     part = attention(name, dims())
     packed = [linear for linear, role in part.linear_roles().items() if role.is_packed]
-    assert packed == [part.q, part.k, part.v]
+    second = [part.second_q, part.second_k] if name == "differential" else []
+    assert packed == [part.q, part.k, part.v, *second]
 
 
 @pytest.mark.parametrize("name", KINDS)

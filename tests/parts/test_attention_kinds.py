@@ -273,6 +273,20 @@ def test_differential_starts_with_small_vectors() -> None:
     assert part.vectors.std().item() == pytest.approx(0.1, rel=0.06)
 
 
+@pytest.mark.parametrize(
+    "initialisation", ["xavier_packed", "fairseq", {"name": "t_fixup", "queries_keys": "packed"}]
+)
+def test_both_maps_of_differential_start_alike(initialisation: Any) -> None:
+    part: Any = tiny(attention="differential", initialisation=initialisation).encoder.blocks[0]
+    attention_, is_zero = part.attention, {}
+    for name in ("q", "k"):
+        first, second = getattr(attention_, name), getattr(attention_, f"second_{name}")
+        std = first.weight.std().item()
+        assert second.weight.std().item() == pytest.approx(std, rel=0.08)
+        is_zero[name] = [bool((linear.bias == 0).all()) for linear in (first, second)]
+    assert all(first == second for first, second in is_zero.values())
+
+
 def test_differential_refuses_to_hand_scores_to_the_next_layer() -> None:
     with pytest.raises(RefusedError, match="differential attention has two maps of scores"):
         tiny(attention="differential", residual="realformer")

@@ -16,6 +16,7 @@ from ablate.parts.attention.projections import MultiHeadAttention
 from ablate.parts.dims import Dims, Dropout, Fraction
 from ablate.parts.position import Position
 from ablate.parts.precision import at_least_float32
+from ablate.parts.roles import Roles
 from ablate.parts.scaling import Scaling
 from ablate.registry import register
 
@@ -108,6 +109,10 @@ class Differential(MultiHeadAttention):
         self.second_k = nn.Linear(dims.d_model, dims.n_heads * dims.d_k, bias=bias)
         self.vectors = nn.Parameter(0.1 * torch.randn(2, 2, dims.d_k))  # (map, a or b, K)
         self.head_norm = nn.RMSNorm(dims.d_v, eps=1e-5)
+
+    def linear_roles(self) -> Roles:
+        roles = super().linear_roles()
+        return roles | {self.second_q: roles[self.q], self.second_k: roles[self.k]}
 
     def queries(self, x: Tensor) -> Tensor:
         """Return both queries side by side, (B, H, T, 2 K)."""
