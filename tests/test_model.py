@@ -101,6 +101,18 @@ def test_layer_dropout_leaves_the_stream_as_it_is() -> None:
     assert 0.3 < sum(outcomes) / 60 < 0.7  # 0.8 ** 3 = 0.51
 
 
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_a_residual_that_cannot_go_without_a_layer_refuses_to_drop_one(side: str) -> None:
+    """Only in the stack whose layers are dropped."""
+    drops = {side: {"dropout": {"layer": 0.2}}}
+    tiny(**drops)
+    tiny(residual="dlcl")
+    with pytest.raises(RefusedError, match=r"dlcl weights .*; set dropout\.layer \(0\.2\) to 0"):
+        tiny(residual="dlcl", **drops)
+    other = {"encoder": "decoder", "decoder": "encoder"}[side]
+    tiny(**drops, **{other: {"residual": "dlcl"}})
+
+
 @pytest.mark.parametrize("slot", ["position", "attention", "scaling", "norm", "feed_forward"])
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_encoder_and_decoder_may_differ(slot: str, side: str) -> None:

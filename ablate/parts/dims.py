@@ -78,7 +78,9 @@ class Dropout(Frozen):
             ``drophead``: never all heads, and the others are scaled by heads / heads kept (Zhou et
             al. 2020, arXiv:2004.13342, alg. 1).
         activation: the hidden layer of the feed-forward.
-        layer: whole layers, of the whole batch (Fan et al. 2020, LayerDrop).
+        layer: whole layers, of the whole batch (Fan et al. 2020, LayerDrop). A dropped layer is
+            still computed: its auxiliary losses, loads of experts, attention scores and values
+            count.
     """
 
     word: Rate = 0.0

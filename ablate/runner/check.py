@@ -124,6 +124,32 @@ def _check_shares(run: RunSpec) -> None:
         raise RefusedError(_N_DEVICES, f"a batch cannot be split over devices: {reason}; say 1")
 
 
+def _check_smoothing(run: RunSpec) -> None:
+    """Build the objective, and check that it smooths over the tokens that the embedding leaves.
+
+    Raises:
+        RefusedError: if it smooths over masked tokens, or leaves them out and none is masked.
+    """
+    at = "training.objective"
+    objective = build(Objective, run.training.objective, PAD, at=at)
+    masks = run.model.embedding.options.get("mask_unwritten", False)  # a plugin's may lack it
+    if masks and objective.smoothing == "all":
+        raise RefusedError(
+            at,
+            "smooths over tokens whose log-probability is about -1e9 with "
+            "model.embedding.mask_unwritten: true (padding, begin of sentence), so that the loss "
+            "of every token would be larger by up to epsilon times 2e9 / V nats; choose {name: "
+            "label_smoothing, form: unmasked}, set epsilon: 0, or set mask_unwritten: false",
+        )
+    if objective.smoothing == "unmasked" and not masks:
+        raise RefusedError(
+            at,
+            "smooths over the tokens that the embedding does not mask, and it masks none, so that "
+            "form: unmasked would be form: uniform; set model.embedding.mask_unwritten: true, or "
+            "form: uniform",
+        )
+
+
 def _refusals(run: RunSpec) -> Iterator[RefusedError]:
     training = run.training
     if training.teacher is not None and not Path(training.teacher).is_file():
@@ -131,7 +157,7 @@ def _refusals(run: RunSpec) -> Iterator[RefusedError]:
         yield RefusedError("training.teacher", reason)
     attempts: list[Callable[[], object]] = [
         lambda: blueprint(run),
-        lambda: build(Objective, training.objective, PAD, at="training.objective"),
+        lambda: _check_smoothing(run),
         lambda: build(Optimizer, training.optimizer, at="training.optimizer"),
         lambda: build(Schedule, training.schedule, run.model.dims, 1, at="training.schedule"),
         lambda: build(Search, run.decoding, at="decoding"),

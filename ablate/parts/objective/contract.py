@@ -7,7 +7,7 @@ sums over tokens, in nats.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch import Tensor
 from ablate.registry import Part
 
 Epsilon = Annotated[float, Field(ge=0.0, lt=1.0)]
+Smoothing = Literal["none", "all", "unmasked"]
 
 
 class Objective(Part, slot="objective"):
@@ -27,10 +28,13 @@ class Objective(Part, slot="objective"):
         n_passes: how many times each batch goes through the model, with independent dropout.
         extra_passes: forward and backward passes of a batch per step in addition to these, for the
             count of FLOPs.
+        smoothing: the tokens that get a share of the target's probability: ``none``; ``all``, those
+            that the embedding masks included; or those that it does not mask.
     """
 
     n_passes = 1
     extra_passes: float = 0.0
+    smoothing: Smoothing = "none"
 
     def __init__(self, pad: int) -> None:
         self.pad = pad

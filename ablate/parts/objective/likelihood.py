@@ -53,7 +53,8 @@ class LabelSmoothing(Objective):
         epsilon: the probability that is divided.
         form: ``uniform``: among all V tokens, the target included (Szegedy et al.;
             torch.nn.CrossEntropyLoss; fairseq to 2020). ``others``: among the V - 1 others
-            (tensor2tensor, and therefore the experiments of Vaswani et al.; fairseq since 2020).
+            (tensor2tensor, which also subtracts the entropy of the target, and therefore the
+            experiments of Vaswani et al.; fairseq since 2020).
             ``annotated``: among the V - 2 others that are not padding, with the entropy of the
             target subtracted (a Kullback-Leibler divergence), as in The Annotated Transformer.
             ``unmasked``: among those, the target included, that the embedding does not mask
@@ -70,6 +71,8 @@ class LabelSmoothing(Objective):
         super().__init__(pad)
         self.epsilon = epsilon
         self.form = form
+        if epsilon:
+            self.smoothing = "unmasked" if form == "unmasked" else "all"
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         if self.form == "uniform":

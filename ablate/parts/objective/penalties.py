@@ -40,6 +40,7 @@ class RDrop(Objective):
         super().__init__(pad)
         self.alpha = alpha
         self.epsilon = epsilon
+        self.smoothing = "all" if epsilon else "none"
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         logits = at_least_float32(logits)
@@ -70,6 +71,7 @@ class ZLoss(Objective):
         super().__init__(pad)
         self.weight = weight
         self.epsilon = epsilon
+        self.smoothing = "all" if epsilon else "none"
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         logits = at_least_float32(logits)
@@ -98,6 +100,7 @@ class ConfidencePenalty(Objective):
         super().__init__(pad)
         self.beta = beta
         self.epsilon = epsilon
+        self.smoothing = "all" if epsilon else "none"
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         logits = at_least_float32(logits)
@@ -128,6 +131,7 @@ class Unlikelihood(Objective):
         super().__init__(pad)
         self.alpha = alpha
         self.epsilon = epsilon
+        self.smoothing = "all" if epsilon else "none"
 
     def context(self, targets: Tensor) -> Tensor:
         """Return the tokens that are penalised at each target, and padding elsewhere, (B, T, T)."""

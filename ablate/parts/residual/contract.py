@@ -56,6 +56,8 @@ class Residual(nn.Module, Part, slot="residual"):
     Attributes:
         needs_norm: the reason for which the scheme requires a norm; empty if it requires none.
         needs_calibration: whether a profiling pass before training is required.
+        layer_dropout_blocker: why layers cannot be dropped, such as "numbers the outputs of
+            layers"; empty if they can.
         final_norm: whether `output_transform` is one more norm.
         calibration: set during that pass, and None otherwise.
 
@@ -65,6 +67,7 @@ class Residual(nn.Module, Part, slot="residual"):
 
     needs_norm: ClassVar[str] = ""
     needs_calibration: ClassVar[bool] = False
+    layer_dropout_blocker: ClassVar[str] = ""
     final_norm: bool = False
 
     def __init__(

@@ -25,13 +25,17 @@ class LinearCombination(Residual):
     1 / (number of outputs), and its own norms of the outputs. After the combination at the end
     there is one more norm, as after Pre-LN. The stream holds all outputs, (n_layers + 1) D, newest
     last. A block that serves several layers combines as many of the newest outputs as its lowest
-    layer has.
+    layer has. Layers cannot be dropped (dropout.layer).
 
     Raises:
         ValueError: if model.norm is none.
     """
 
     needs_norm = "dlcl combines the normalised outputs of layers"
+    layer_dropout_blocker = (
+        "weights the outputs of the layers below by their place in the stream, and a dropped layer "
+        "would move them"
+    )
 
     def __init__(self, layer_info: LayerInfo, norm: NormMaker, dropout: float) -> None:
         super().__init__(layer_info, norm, dropout)
@@ -87,8 +91,9 @@ class HyperConnections(Residual):
     """Several residual streams, which every sub-layer reads and writes with trained weights.
 
     At first sub-layer k of a stack, counted from 0, reads stream k mod n, its output is added to
-    all streams, and streams are not mixed. If dynamic, the weights also depend on the streams, by
-    matrices that are 0 at first and scales that are 0.01 at first.
+    all streams, and streams are not mixed. A block that serves several layers has the numbers of
+    the lowest. If dynamic, the weights also depend on the streams, by matrices that are 0 at first
+    and scales that are 0.01 at first.
 
     Args:
         layer_info: the location of the layer.

@@ -1,0 +1,72 @@
+"""The check of a spec refuses choices that contradict each other across parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ablate.config import load
+from ablate.errors import SpecError
+from ablate.parts.objective import Objective
+from ablate.registry import build, choose, slots
+from ablate.runner.check import check
+
+SMOOTHED = sorted(
+    name for name, entry in slots()["objective"].items() if "epsilon" in entry.options.model_fields
+)
+
+
+def _check(folder: Path, objective: str, *, masks: bool) -> None:
+    file = folder / "smoothed.yaml"
+    file.write_text(
+        "tokenizer: word\n"
+        "model:\n  dims: {d_model: 16, n_heads: 2, max_len: 32}\n"
+        f"  n_layers: 1\n  embedding: {{name: tied, mask_unwritten: {str(masks).lower()}}}\n"
+        f"training:\n  objective: {objective}\n",
+        encoding="utf-8",
+    )
+    check(load(file))
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        *(f"{{name: {name}, epsilon: 0.2}}" for name in SMOOTHED),
+        "label_smoothing",
+        "r_drop",
+        "{name: label_smoothing, form: others}",
+        "{name: label_smoothing, form: annotated}",
+    ],
+)
+def test_smoothing_over_masked_tokens_is_refused(objective: str, tmp_path: Path) -> None:
+    _check(tmp_path, objective, masks=False)
+    reason = r"smoothed\.yaml:7:14: training\.objective: smooths over tokens .* form: unmasked}"
+    with pytest.raises(SpecError, match=reason):
+        _check(tmp_path, objective, masks=True)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        *(f"{{name: {name}, epsilon: 0}}" for name in SMOOTHED),
+        *sorted(set(slots()["objective"]) - {"label_smoothing", "r_drop"}),
+        "{name: label_smoothing, form: unmasked}",
+    ],
+)
+def test_objectives_that_leave_out_masked_tokens_are_accepted(
+    objective: str, tmp_path: Path
+) -> None:
+    _check(tmp_path, objective, masks=True)
+
+
+def test_smoothing_over_what_is_not_masked_is_refused_where_nothing_is(tmp_path: Path) -> None:
+    _check(tmp_path, "{name: label_smoothing, form: unmasked, epsilon: 0}", masks=False)
+    with pytest.raises(SpecError, match=r":7:14: .* it masks none, .*mask_unwritten: true, or"):
+        _check(tmp_path, "{name: label_smoothing, form: unmasked}", masks=False)
+
+
+@pytest.mark.parametrize("name", SMOOTHED)
+def test_an_objective_with_an_epsilon_says_that_it_smooths(name: str) -> None:
+    smoothed, plain = (build(Objective, choose(Objective, name, epsilon=e), 0) for e in (0.1, 0.0))
+    assert (smoothed.smoothing, plain.smoothing) == ("all", "none")
