@@ -29,18 +29,18 @@ class Beam(Search):
     A beam that ends in EOS keeps its row until the sentence is done, so that fewer live beams
     remain, as in Bahdanau et al.'s GroundHog and in Marian. A sentence is done when every beam has
     ended, or when no live beam can score higher than the ``n_best`` best ended beams. With a size
-    of 1 this is greedy search.
+    of 1 this is greedy search. Wu et al. also prune by score, which is left out.
 
     Args:
-        size: beams per sentence.
+        size: beams per sentence; 4 in Vaswani et al. 2017, sec. 6.1.
         length_penalty: alpha in score = log p / penalty, where |Y| counts EOS; ``none`` ranks by
-            log p.
+            log p; 0.6 in Vaswani et al., 0.2 in Wu et al.
         penalty_form: ``gnmt``: ((5 + |Y|) / 6)^alpha, eq. 14; ``power``: |Y|^alpha, which with
             alpha 1 ranks by the mean log p of a token, as ``--lenpen`` of fairseq
             (sequence_generator.py; Ott et al. 2019, arXiv:1904.01038).
         coverage: beta of eq. 14: the score of a beam that has ended gains beta times the sum, over
             the source's tokens, of ln min(1, sum over the target of the attention to that token);
-            attention is the mean over the heads of the last decoder layer.
+            attention is the mean over the heads of the last decoder layer; 0.2 in Wu et al.
         n_best: hypotheses to return per sentence, at most ``size``.
         max_extra: target tokens beyond those of the source.
 

@@ -256,7 +256,7 @@ class Tied(Embedding):
 @register(
     "tied_target",
     formula="x_src = s E_src[id]; x_tgt = s E_tgt[id]; logits = h E_tgt^T",
-    source="Press & Wolf 2017, arXiv:1608.05859, sec. 2",
+    source="Press & Wolf 2017, arXiv:1608.05859, sec. 3",
     is_contract=True,
 )
 class TiedTarget(Embedding):
@@ -266,7 +266,7 @@ class TiedTarget(Embedding):
 @register(
     "tied_inputs",
     formula="x = s E[id], one E for source and target; logits = h U^T",
-    source="Narang et al. 2021, arXiv:2102.11972, sec. 3.1 (tied encoder/decoder input)",
+    source="Narang et al. 2021, arXiv:2102.11972, sec. 2.4 (tied encoder/decoder input)",
 )
 class TiedInputs(Embedding):
     """One matrix for source and target, another for the output."""

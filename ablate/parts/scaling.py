@@ -236,7 +236,9 @@ class Cosine(Scaling):
     source="Gemma Team 2024, arXiv:2408.00118, sec. 2 (logit soft-capping)",
 )
 class SoftCap(Scaling):
-    """As `sqrt_dk`, with scores between -cap and cap.
+    """As `sqrt_dk`, with scores between -cap and cap, before position biases are added.
+
+    With residual: realformer, the scores of lower layers are also added after the cap.
 
     Args:
         dims: gives d_k.

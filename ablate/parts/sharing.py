@@ -38,7 +38,7 @@ class NoSharing(Sharing):
 @register(
     "block",
     formula="block(layer) = 0",
-    source="Dehghani et al. 2019, arXiv:1807.03819; Narang et al. 2021, arXiv:2102.11972, sec. 3.1",
+    source="Dehghani et al. 2019, arXiv:1807.03819; Narang et al. 2021, arXiv:2102.11972, sec. 2.5",
 )
 class Block(Sharing):
     """All layers of the stack are one block, norms included.

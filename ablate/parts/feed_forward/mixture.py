@@ -49,11 +49,12 @@ class MixtureOfExperts(FeedForward):
         top_k: experts per token; 1 in Switch, from 2 to 4 elsewhere.
         balance: weight of the load-balancing loss.
         capacity: how many tokens an expert accepts in training, as a multiple of its even share
-            top_k tokens / E (Fedus et al., eq. 3; 1.25 there, 2 in Lepikhin et al. 2020,
-            arXiv:2006.16668, for two experts); all unless given. The expert adds nothing to further
-            tokens; if no expert accepts a token, the output for it is 0. Experts accept the first
-            choices of all tokens before the second ones, each in the order of the batch, without
-            padding. In evaluation no token is dropped, so that tokens do not depend on each other.
+            top_k tokens / E (Fedus et al., eq. 3; 1.25 there; 1 in Lepikhin et al. 2020,
+            arXiv:2006.16668, whose 2 N / E for two experts does not count top_k); all unless given.
+            The expert adds nothing to further tokens; if no expert accepts a token, the output for
+            it is 0. Experts accept the first choices of all tokens before the second ones, each in
+            the order of the batch, without padding. In evaluation no token is dropped, so that
+            tokens do not depend on each other.
 
     Raises:
         ValueError: if top_k is all experts, so that nothing is selected or balanced.

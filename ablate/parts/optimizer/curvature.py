@@ -49,8 +49,9 @@ class Sophia(TorchOptimizer):
 
     The diagonal is estimated every few steps (Gauss-Newton-Bartlett): labels are drawn from the
     model's predictions for the first batch of a step, and the gradient of their cross-entropy is
-    squared. Every engine does this eagerly, without dropout and without auxiliary losses. The FLOPs
-    of a step include the mean cost of the estimates.
+    squared. Every engine does this eagerly, without dropout and without auxiliary losses. The
+    estimate is per token whatever training.loss_per is: with sentence, gamma must be larger by the
+    tokens of a sentence. The FLOPs of a step include the mean cost of the estimates.
 
     Args:
         betas: decay of the mean of the gradient, and of the mean of the estimates.

@@ -191,6 +191,11 @@ class LambOptimizer(PerParameter):
 class Lamb(TorchOptimizer):
     """Adam whose step of each parameter tensor has lr times the norm of that tensor.
 
+    Where the weight or u is 0, the ratio is 1. The authors' code leaves biases and norms out of the
+    ratio and of the decay; here they have both, so that what starts at 0, such as biases and the
+    factors of rezero, has a first step of lr u and then grows only by a share lr of itself per
+    step.
+
     Args:
         betas: decay of the gradient's first and second moment.
         eps: added to the root of the second moment.
@@ -288,11 +293,11 @@ def _eigenvectors(factor: Tensor) -> Tensor:
 class Soap(MatrixOptimizer):
     """Adam in the eigenbasis of Shampoo's preconditioner.
 
-    Matrices are the weights of the linear layers in the stacks. Tables and the output layer, whose
-    longer side the authors do not rotate, are trained by `adamw`, as are biases and gains. The
-    first step of a matrix only computes its bases. Bases amplify rounding: where batches are
-    divided into shards, a step may differ from the eager one by more than the self-check allows;
-    the run then uses the eager engine.
+    Matrices are the weights of the linear layers in the stacks. Tables and the output layer are
+    trained by `adamw`, as are biases and gains; the authors' code rotates the short side of a
+    table, and the long one too up to 10,000 rows. The first step of a matrix only computes its
+    bases. Bases amplify rounding: where batches are divided into shards, a step may differ from the
+    eager one by more than the self-check allows; the run then uses the eager engine.
 
     Args:
         betas: decay of the gradient's first and second moment, the latter of the means of g g^T

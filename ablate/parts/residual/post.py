@@ -131,6 +131,10 @@ class _JoinStreams(nn.Module):
 class RealFormer(PostNorm):
     """Post-LN with a residual connection between the attention scores of successive layers.
 
+    The scores include position biases and come after a soft cap: a bias that all layers share, as
+    of alibi and t5, is l times as large in layer l, and so is the bound of soft_cap. The paper's
+    positions are absolute.
+
     Args:
         layer_info: the location of the layer.
         norm: makes a new norm at every call.

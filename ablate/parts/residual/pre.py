@@ -169,10 +169,13 @@ class Parallel(Residual):
     "post_branch",
     formula="x <- x + dropout(norm(f(x))); at the end of the stack x <- norm(x)",
     source="Liu et al. 2022, arXiv:2111.09883, sec. 3.2 (Swin V2, res-post-norm); OLMo Team 2025, "
-    "arXiv:2501.00656, sec. 3.2 (OLMo 2)",
+    "arXiv:2501.00656, sec. 3.3.2 (OLMo 2)",
 )
 class PostBranch(PerSublayer):
     """Norm on the output of each branch alone, so that all branches add outputs of one size.
+
+    Gains start at 1, as in OLMo 2; in the code of Swin V2 they start at 0, so that every layer is
+    the identity at first.
 
     Raises:
         ValueError: if model.norm is none.
@@ -218,11 +221,15 @@ class LayerNormScaling(PerSublayer):
 class Mix(PerSublayer):
     """Post-LN in the lower layers of a stack and Pre-LN in the upper ones.
 
+    A block that serves several layers is what the lowest of them is, so that with sharing: block
+    all layers are Post-LN.
+
     Args:
         layer_info: the location of the layer.
         norm: makes a new norm at every call.
         dropout: rate for the sub-layers' outputs.
-        share: share of the layers that are Post-LN, rounded up to whole layers.
+        share: share of the layers that are Post-LN, rounded up to whole layers, so that there is at
+            least one; the paper rounds down: 1 of 6 layers at a quarter, where this part has 2.
 
     Raises:
         ValueError: if model.norm is none.

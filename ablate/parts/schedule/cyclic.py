@@ -78,7 +78,9 @@ class OneCycle(Schedule):
         end_factor: the rate of the last step, as a share of lr.
         form: of the rise and of every fall: half a ``cosine``, or ``linear``.
         n_phases: 2: a rise and a fall to the last step. 3, as in the paper: a rise, an equally long
-            fall to the rate of the first step, and a fall from there to the last step.
+            fall to the rate of the first step, and a fall from there to the last step. With 3,
+            warmup must be at most half of all steps, or the last fall, and with it end_factor, is
+            cut off.
 
     Raises:
         ValueError: if there are 3 phases and no step to rise in.

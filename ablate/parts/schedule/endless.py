@@ -132,7 +132,9 @@ class Plateau(Falling):
         warmup: steps until the highest rate.
         factor: the rate is multiplied by it each time it falls.
         patience: number of evaluations in a row without a new best that do not change the rate;
-            after one more it falls, and the count starts again.
+            after one more it falls, and the count starts again. The code of Nguyen & Salazar
+            instead looks at dev BLEU, and the rate falls whenever the last one is below each of the
+            patience before it.
         min_lr: lower bound of the rate after the warm-up.
 
     Raises:

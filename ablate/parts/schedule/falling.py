@@ -106,7 +106,7 @@ class Polynomial(Falling):
         n_steps: length of the whole training.
         lr: the highest rate.
         warmup: steps until the highest rate.
-        power: 1 is `linear`.
+        power: 1, the default of both sources, is `linear`; 2 unless given.
         min_lr: the rate of the last step.
 
     Raises:
