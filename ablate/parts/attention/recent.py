@@ -88,6 +88,7 @@ class ValueResidual(Attention):
     formula="head = (1 - c) norm((softmax(q1 k1) - l softmax(q2 k2)) v), l = exp(a1 . b1) - "
     "exp(a2 . b2) + c, c = 0.8 - 0.6 exp(-0.3 (layer - 1))",
     source="Ye et al. 2024, arXiv:2410.05258, sec. 2.1",
+    version=2,
 )
 class Differential(MultiHeadAttention):
     """The difference of two attention maps, so that what both attend to is cancelled.
