@@ -73,7 +73,9 @@ OPTIONS = [
 
 def model_with(slot: str, name: str, option: str) -> Transformer:
     """Return a model with a part, and with a value of its option that is not the default."""
-    base = {"feed_forward": SMOOTH, "dropout": dict.fromkeys(RATES, 0.2)}
+    blocker = getattr(lookup(slot, name).cls, "layer_dropout_blocker", "")
+    rates = dict.fromkeys(RATES, 0.2) | ({"layer": 0.0} if blocker else {})
+    base = {"feed_forward": SMOOTH, "dropout": rates}
     base |= choices(slot, name) | ({"n_layers": 4} if slot == "sharing" else {})
     values = alternatives(lookup(slot, name), option) if option else [None]
     for value in values:
