@@ -207,6 +207,11 @@ class Store:
         return self.results / "matches" / f"{key}.json"
 
 
+def is_finished(record: Mapping[str, Any] | None) -> bool:
+    """Return whether a run has ended in a way that a repetition would not change."""
+    return record is not None and record["status"] in FINISHED
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a file atomically.
 

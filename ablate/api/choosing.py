@@ -22,9 +22,10 @@ from ablate.runner.backends.contract import Backend
 from ablate.runner.check import blueprint
 from ablate.runner.display import display
 from ablate.runner.matching import UnmatchedError, match_key, solve, target_tokens, with_solutions
+from ablate.runner.probing import measure
 from ablate.runner.provenance import hardware_of
-from ablate.runner.schedule import is_finished, measure
 from ablate.runner.task import Task
+from ablate.store import is_finished
 from ablate.wording import counted
 
 _SPEED = "train_target_tokens_per_second"

@@ -30,12 +30,13 @@ from ablate.runner.backends.registry import open_backend
 from ablate.runner.check import check, check_devices, check_engine
 from ablate.runner.devices import Device
 from ablate.runner.display import display
-from ablate.runner.schedule import Limits, is_finished, rows_to_probe, schedule
+from ablate.runner.probing import rows_to_probe
+from ablate.runner.schedule import Limits, schedule
 from ablate.runner.sessions import session_file
 from ablate.runner.speeds import lacks_speed
 from ablate.runner.staleness import code_digest
 from ablate.runner.task import Task
-from ablate.store import Store
+from ablate.store import Store, is_finished
 from ablate.training import engines
 from ablate.wording import counted
 

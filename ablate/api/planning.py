@@ -31,9 +31,8 @@ from ablate.runner.devices import Device
 from ablate.runner.display import format_duration
 from ablate.runner.matching import target_tokens
 from ablate.runner.probe import probe_key
-from ablate.runner.schedule import is_finished
 from ablate.runner.staleness import stale_remarks
-from ablate.store import Store
+from ablate.store import Store, is_finished
 from ablate.training.engines import engine_of
 from ablate.training.engines import resolve as resolve_engine
 from ablate.training.step import count_passes

@@ -26,9 +26,8 @@ from ablate.hashing import sha256_of_text
 from ablate.measuring import SentenceStatistics
 from ablate.registry import Choice, build
 from ablate.report.paper_layouts import Layout
-from ablate.runner.schedule import is_finished
 from ablate.runner.staleness import stale_remarks
-from ablate.store import Store, verify, write_whole
+from ablate.store import Store, is_finished, verify, write_whole
 from ablate.wording import counted
 
 _FIGURES = ".figures"

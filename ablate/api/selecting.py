@@ -18,9 +18,8 @@ from ablate.runner import matching
 from ablate.runner.check import check
 from ablate.runner.devices import Device, resolve
 from ablate.runner.probe import probe_key
-from ablate.runner.schedule import is_finished
 from ablate.runner.task import Task
-from ablate.store import Store
+from ablate.store import Store, is_finished
 from ablate.training import engines
 from ablate.training.engines import Eager, engine_of, random_draws
 

@@ -17,9 +17,8 @@ from ablate.exports.names import EXPORTERS, NAMES
 from ablate.hashing import sha256_of_text
 from ablate.runner.devices import Device
 from ablate.runner.listener import ProgressListener
-from ablate.runner.schedule import is_finished
 from ablate.runner.task import Heartbeat, Task
-from ablate.store import Store, write_whole
+from ablate.store import Store, is_finished, write_whole
 from ablate.wording import no_such
 
 

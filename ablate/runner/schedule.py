@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ablate.config import RunSpec
 from ablate.runner.backends.contract import Backend, WorkerPool
 from ablate.runner.devices import Device, memory_mib
 from ablate.runner.listener import ProgressListener
-from ablate.runner.matching import target_tokens
 from ablate.runner.packing import Needs, TaskGroup, one_per_process, pack_tasks
 from ablate.runner.placement import priority
 from ablate.runner.pool import GRACE_S
-from ablate.runner.probe import new_session, probe_rounds, sessions_of
+from ablate.runner.probe import probe_rounds
+from ablate.runner.probing import (
+    FEWEST_ROUNDS,
+    budget,
+    measure_in_turns,
+    most_devices,
+    rows_to_probe,
+    training_seconds,
+)
 from ablate.runner.provenance import now
 from ablate.runner.retries import TaskOutcome, retry
 from ablate.runner.run import micro_batching
 from ablate.runner.speeds import add_speeds, update_speeds
-from ablate.runner.staleness import other_machine
 from ablate.runner.task import Task
-from ablate.store import FINISHED, Store
+from ablate.store import Store, is_finished
 from ablate.wording import counted
-
-FEWEST_ROUNDS, MOST_ROUNDS = 2, 9
-"""Bounds of how often each row is measured; between them the time budget decides."""
-PROBE_SECONDS = 8.0  # per row, without the first round, in which processes start
-PROBE_SHARE = 0.1  # of the training time of all runs
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def schedule(
     with backend.pool(listener, limits.grace_s) as pool:
         _rejoin(all_tasks, backend, store, listener)
         todo = missing(all_tasks, store)
-        n_at_once = max(1, len(set(worker_slots)) // _most_devices(all_tasks))
+        n_at_once = max(1, len(set(worker_slots)) // most_devices(all_tasks))
         rows = rows_to_probe(all_tasks, store, worker_slots[0]) if limits.probes else []
         backend.detach(
             [
@@ -94,8 +93,8 @@ def schedule(
             ]
         )
         of_rows = [task for task in all_tasks if task.probe in {row.key for row in rows}]
-        budget = partial(_budget, of_rows, store, limits)
-        attempts = _measure(rows, pool, listener, n_at_once, budget)
+        seconds = partial(budget, of_rows, store, limits.probe_seconds)
+        attempts = measure_in_turns(rows, pool, listener, n_at_once, seconds)
         update_speeds(of_rows, attempts, store)
         again = [task.with_fallbacks(_fallbacks(task, attempts, store)) for task in todo]
         todo = [_note_replacement(*pair, store) for pair in zip(todo, again, strict=True)]
@@ -112,20 +111,6 @@ def schedule(
             what = "repeating"
 
 
-def measure(tasks: Iterable[Task], backend: Backend, listener: ProgressListener) -> str:
-    """Measure the rows of ``tasks`` in turns, also those that were measured before.
-
-    Returns:
-        The session that stands in the probes of the rows that could be measured.
-    """
-    rows = _probes(tasks)
-    with backend.pool(listener, GRACE_S) as pool:
-        n_at_once = max(1, len(set(backend.worker_slots)) // _most_devices(rows.values()))
-        budget = PROBE_SECONDS * len(rows)
-        attempts = _measure(list(rows.values()), pool, listener, n_at_once, lambda: budget)
-    return next(attempt.session for attempt in attempts.values())
-
-
 def _rejoin(
     tasks: Sequence[Task], backend: Backend, store: Store, listener: ProgressListener
 ) -> None:
@@ -136,94 +121,6 @@ def _rejoin(
         text = outcome_text(record) if record is not None else outcome.reason or "done"
         listener.ended(outcome.task, text, is_good=is_good)
     add_speeds(tasks, store, backend.worker_slots[0])
-
-
-def _measure(
-    rows: Sequence[Task],
-    pool: WorkerPool,
-    listener: ProgressListener,
-    n_devices: int,
-    budget: Callable[[], float],
-) -> dict[str, Task]:
-    """Measure ``rows`` round-robin, in reverse order every other round.
-
-    In the first round a row that fails is repeated as `retry` says, and later rounds use the task
-    that succeeded; a row that fails for good is left out of them. The duration of the second round
-    decides how many rounds there will be.
-
-    Args:
-        rows: a probe of each.
-        pool: of workers.
-        listener: is called with what happens.
-        n_devices: rows measured at the same time.
-        budget: called after the first round: how many seconds the others may take, summed over
-            devices.
-
-    Returns:
-        The last attempt at each row in the first round, by its key.
-    """
-    session = new_session()
-    attempts = {task.key: replace(task, session=session) for task in rows}
-    remaining = list(attempts)  # keys of the rows that have not failed
-    by_turns = ", which take turns" if len(rows) > 1 else ""
-    what = f"measuring the speed and memory of {counted(len(rows), 'row')}{by_turns}"
-    number, n_rounds, seconds = 0, 0, 0.0
-    while rows and number < (n_rounds or FEWEST_ROUNDS):
-        began = time.monotonic()
-        todo = [replace(attempts[key], round=number, n_rounds=n_rounds) for key in remaining]
-        while todo:
-            listener.expect(todo, what, n_devices)
-            what = ""
-            retries: dict[str, Task] = {}
-            groups = one_per_process(todo[::-1] if number % 2 else todo)
-            for outcome in pool.run(groups, is_exclusive=True, shares_cores=False):
-                retries |= _retry_probe(outcome, remaining, listener)
-            attempts |= retries
-            todo = list(retries.values())
-        if number == 0:
-            seconds = budget() / n_devices
-        elif not n_rounds:
-            n_more = (seconds - (time.monotonic() - began)) / max(time.monotonic() - began, 1e-9)
-            n_rounds = min(MOST_ROUNDS, FEWEST_ROUNDS + math.ceil(max(0.0, n_more)))
-        number += 1
-    return attempts
-
-
-def _budget(tasks: Sequence[Task], store: Store, limits: Limits) -> float:
-    """Return how many seconds the rounds after the first may take, summed over devices."""
-    n_rows = len({task.probe for task in tasks})
-    if limits.probe_seconds is not None:
-        return limits.probe_seconds * n_rows
-    training = sum(_training_seconds(task, store.load_probe(task.probe)) for task in tasks)
-    return min(PROBE_SECONDS * n_rows, PROBE_SHARE * training)
-
-
-def _training_seconds(task: Task, probe: Mapping[str, Any] | None) -> float:
-    """Return how long a run trains at the speed of its row's probe; infinite without a probe."""
-    if probe is None or "target_tokens_per_batch" not in probe:
-        return math.inf
-    training = RunSpec.model_validate(task.spec).training
-    of_batches = probe["target_tokens_per_batch"], probe["batches_per_epoch"]
-    return target_tokens(training, *of_batches) / probe["train_target_tokens_per_second"]
-
-
-def _retry_probe(
-    outcome: TaskOutcome, remaining: list[str], listener: ProgressListener
-) -> dict[str, Task]:
-    """Announce how a probe ended; if it failed for good, remove its key from ``remaining``.
-
-    Returns:
-        The next attempt at it by its key; empty if there is none.
-    """
-    task = outcome.task
-    again = retry(outcome) if task.round == 0 or outcome.failure == "process_lost" else None
-    text = outcome.reason or "done"
-    if again is not None:
-        text += f"; once more, {again.change}"
-    elif outcome.failure is not None:
-        remaining.remove(task.key)
-    listener.ended(task, text, is_good=outcome.failure is None)
-    return {} if again is None else {task.key: again.task}
 
 
 def _fallbacks(task: Task, rows: dict[str, Task], store: Store) -> dict[str, Any]:
@@ -261,7 +158,7 @@ def _pack(
     probes = {key: store.load_probe(key) for key in {task.probe for task in tasks}}
     needs = {key: needs_of(probe) for key, probe in probes.items()}
     of_rows = {(task.experiment, task.variant): task for task in tasks}
-    seconds = {row: _training_seconds(task, probes[task.probe]) for row, task in of_rows.items()}
+    seconds = {row: training_seconds(task, probes[task.probe]) for row, task in of_rows.items()}
     tasks_with_needs = [
         replace(
             task,
@@ -286,14 +183,9 @@ def _announce(
     groups: Sequence[TaskGroup], what: str, listener: ProgressListener, n_worker_slots: int
 ) -> None:
     tasks = [task for group in groups for task in group]
-    n_groups = n_worker_slots // _most_devices(tasks)
+    n_groups = n_worker_slots // most_devices(tasks)
     n_at_once = min(len(tasks), n_groups * max(map(len, groups)))
     listener.expect(tasks, f"{what} {counted(len(tasks), 'run')}, {n_at_once} at a time", n_at_once)
-
-
-def _most_devices(tasks: Iterable[Task]) -> int:
-    """Return how many devices a run has at most."""
-    return max((task.n_devices for task in tasks), default=1)
 
 
 def _train(
@@ -338,53 +230,12 @@ def missing(tasks: Iterable[Task], store: Store) -> list[Task]:
     ]
 
 
-def is_finished(record: dict[str, Any] | None) -> bool:
-    """Return whether a run has ended in a way that a repetition would not change."""
-    return record is not None and record["status"] in FINISHED
-
-
 def outcome_text(record: dict[str, Any]) -> str:
     """Return how a run ended, in a few words."""
     if record["status"] != "done":
         return f"{record['status']}: {record['error']}"
     scores = (f"{name} {of_set['bleu']:.2f}" for name, of_set in record["test"].items())
     return f"done, BLEU {', '.join(scores)}"
-
-
-def rows_to_probe(tasks: Sequence[Task], store: Store, device: Device) -> list[Task]:
-    """Return probes of the rows without a session in common with the baseline, and of the baseline.
-
-    Rows whose runs are done count only if they were executed on the machine of ``device``.
-
-    Args:
-        tasks: as for `schedule`.
-        store: of records and probes.
-        device: on which rows would be measured.
-    """
-    rows = _probes(task for task in tasks if _is_measurable(task, store, device))
-    sessions = {
-        key: set() if task.fresh else sessions_of(store.load_probe(key), FEWEST_ROUNDS)
-        for key, task in rows.items()
-    }
-    baseline = next(iter(rows), "")
-    lacking = [key for key in rows if not sessions[key] & sessions[baseline]]
-    return [rows[key] for key in dict.fromkeys((baseline, *lacking))] if lacking else []
-
-
-def _is_measurable(task: Task, store: Store, device: Device) -> bool:
-    record = None if task.fresh else store.load(task.key)
-    if record is None or not is_finished(record):
-        return True
-    return record["status"] == "done" and other_machine(record, device) is None
-
-
-def _probes(tasks: Iterable[Task]) -> dict[str, Task]:
-    """Return a probe of every row, by its key."""
-    rows: dict[str, Task] = {}
-    for task in tasks:
-        probe = replace(task, action="probe", key=task.probe, eager_key="")
-        rows.setdefault(task.probe, probe)
-    return rows
 
 
 def _final_record(outcome: TaskOutcome, store: Store) -> dict[str, Any]:

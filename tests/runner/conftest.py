@@ -14,7 +14,7 @@ import pytest
 from ablate.config import RunSpec
 from ablate.runner.devices import Device
 from ablate.runner.packing import TaskGroup
-from ablate.runner.schedule import FEWEST_ROUNDS
+from ablate.runner.probing import FEWEST_ROUNDS
 from ablate.runner.task import Heartbeat, Message, Task
 from ablate.store import Store
 from ablate.training import Progress

@@ -17,8 +17,9 @@ from ablate.runner.devices import Device
 from ablate.runner.packing import one_per_process
 from ablate.runner.pool import GRACE_S
 from ablate.runner.probe import n_rounds_of
+from ablate.runner.probing import FEWEST_ROUNDS, MOST_ROUNDS, budget
 from ablate.runner.provenance import hardware, versions
-from ablate.runner.schedule import FEWEST_ROUNDS, MOST_ROUNDS, Limits, _budget, missing, schedule
+from ablate.runner.schedule import Limits, missing, schedule
 from ablate.runner.task import Heartbeat, Task
 from ablate.store import Store
 from tests.runner.conftest import MEASURED, Diary, MakeTask
@@ -94,8 +95,8 @@ def test_short_runs_are_measured_for_a_share_of_their_training(
     job = replace(task("done"), spec={"training": {"steps": steps}})
     measured = {"target_tokens_per_batch": 100.0, "batches_per_epoch": 7}
     store.save_probe(job.probe, {**measured, "train_target_tokens_per_second": 1000.0})
-    assert _budget([job], store, Limits()) == pytest.approx(seconds)
-    assert _budget([job], store, Limits(probe_seconds=3.0)) == 3.0
+    assert budget([job], store, None) == pytest.approx(seconds)
+    assert budget([job], store, 3.0) == 3.0
 
 
 def test_a_row_that_fails_gets_no_more_turns_until_the_next_time(
