@@ -97,6 +97,12 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "two phases have the same rate where they meet",
     ),
     (
+        "schedule/cyclic.py",
+        "CosineRestarts.rate_after_warmup",
+        "1.0 -> 2.0: 1.0",
+        "no step comes after the last one",
+    ),
+    (
         "schedule/endless.py",
         "Constant.rate",
         "1.0 -> 2.0: 1.0 (2)",
@@ -254,6 +260,12 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("embedding.py", "TokenEmbedding.scores", "drop a minus: -1", _TWO_DIMENSIONS),
     ("embedding.py", "Embedding._scores", "drop a minus: -1", _TWO_DIMENSIONS),
     ("embedding.py", "TokenEmbedding.__init__", "1.0 -> 2.0: 1.0", "draw replaces it"),
+    (
+        "scaling.py",
+        "LayerQKNorm.key",
+        "drop the call of at_least_float32: at_least_float32(k)",
+        "on a CPU LayerNorm computes in float32 whatever its input",
+    ),
     ("residual/scaled.py", "Admin.forward", "detach: omega", _IN_PLACE),
     ("residual/scaled.py", "Admin.forward", "detach: x (2)", _NO_GRADIENT),
     ("residual/scaled.py", "Admin.forward", "detach: y", _NO_GRADIENT),

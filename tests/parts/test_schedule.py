@@ -328,7 +328,7 @@ def test_one_cycle_is_that_of_pytorch(form: str, n_phases: int, warmup: int) -> 
     def cycle(optimizer: torch.optim.Optimizer) -> OneCycleLR:
         return OneCycleLR(
             optimizer,
-            max_lr=1.0,
+            max_lr=0.5,
             total_steps=N_STEPS,
             pct_start=warmup / N_STEPS,
             anneal_strategy="cos" if form == "cosine" else "linear",
@@ -339,9 +339,14 @@ def test_one_cycle_is_that_of_pytorch(form: str, n_phases: int, warmup: int) -> 
         )
 
     theirs = torch_rates(cycle, N_STEPS)
-    ours = schedule("one_cycle", lr=1.0, warmup=warmup, form=form, n_phases=n_phases)
+    ours = schedule("one_cycle", lr=0.5, warmup=warmup, form=form, n_phases=n_phases)
     assert [ours.rate(step) for step in range(1, N_STEPS + 1)] == pytest.approx(theirs, rel=1e-9)
-    assert ours.rate(warmup) == 1.0
+    assert ours.rate(warmup) == 0.5
+
+
+def test_one_cycle_may_fall_within_one_step() -> None:
+    rates = schedule("one_cycle", n_steps=3, lr=0.5, warmup=2, end_factor=0.5)
+    assert [rates.rate(step) for step in (2, 3)] == [0.5, 0.25]
 
 
 def test_one_cycle_of_three_phases_needs_a_rise() -> None:
