@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from scipy import stats
 
 from ablate import config
@@ -18,24 +17,23 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from claims import (  # noqa: E402
-    CLAIMS,
     FAILED,
     HELD,
-    OUTCOMES,
     Claim,
     Effect,
     effect_of,
     holm,
     judge,
+    registrations,
     verdict_of,
 )
 
-CONTENT = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
+REGISTRATIONS = registrations()
+CLAIMS = [claim for registration in REGISTRATIONS for claim in registration.claims]
 
 
-@pytest.mark.parametrize("fields", CONTENT["claims"], ids=lambda fields: fields["claim"])
-def test_every_claim_is_about_a_row_that_exists_with_new_seeds(fields: dict[str, object]) -> None:
-    claim = Claim(**fields)  # type: ignore[arg-type]
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.claim)
+def test_every_claim_is_about_a_row_that_exists_with_new_seeds(claim: Claim) -> None:
     experiment = config.load(ROOT / "experiments" / f"{claim.experiment}.yaml")
     names = {row.name for row in experiment.rows}
     assert {claim.row, claim.against} <= names
@@ -118,7 +116,8 @@ def test_a_baseline_that_has_not_learned_judges_nothing() -> None:
 
 
 def test_pages_state_the_outcomes_of_the_claims() -> None:
-    outcomes = json.loads(OUTCOMES.read_text(encoding="utf-8"))["claims"]
+    files = [each.outcomes for each in REGISTRATIONS if each.outcomes.exists()]
+    outcomes = [one for file in files for one in json.loads(file.read_text("utf-8"))["claims"]]
     counts = Counter(one["verdict"] for one in outcomes)
     n_held, n_failed = (sum(counts[verdict] for verdict in kind) for kind in (HELD, FAILED))
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 from typer.testing import CliRunner
 
@@ -98,6 +99,47 @@ def test_attention_is_shown_by_token(study: ablate.Study, row: str) -> None:
     upper = np.triu(maps["decoder.0"].weights[0], k=1)
     assert not upper.any()
     assert maps["cross.0"].head(1).shape == (4, len(maps["encoder.0"].keys))
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("row", ["baseline", "shaw"])
+def test_a_head_is_pruned_as_if_the_output_had_no_columns_for_it(
+    study: ablate.Study, row: str
+) -> None:
+    run = ablate.load_run(f"small:{row}:1", results=study.store.results)
+    src, tgt = torch.tensor([[5, 6, 7, 2]]), torch.tensor([[1, 5, 6]])
+    layers = {
+        "encoder.0": run.model.encoder.blocks[0].attention,
+        "decoder.0": run.model.decoder.blocks[0].attention,
+        "cross.0": run.model.decoder.blocks[0].cross_attention,
+    }
+    with torch.no_grad():
+        whole = run.model(src, tgt)
+        for name, attention in layers.items():
+            assert attention is not None
+            with run.without_heads({name: [1]}):
+                pruned = run.model(src, tgt)
+            weight = attention.out.weight
+            kept = weight.clone()
+            weight.unflatten(1, (2, -1))[:, 1] = 0
+            torch.testing.assert_close(pruned, run.model(src, tgt))
+            weight.copy_(kept)
+            assert not torch.allclose(pruned, whole)
+        assert torch.equal(run.model(src, tgt), whole)
+
+
+@pytest.mark.e2e
+def test_translations_without_heads_are_others_and_come_back(study: ablate.Study) -> None:
+    run = ablate.load_run("small:baseline:1", results=study.store.results)
+    sources = list(study.translations()["source"][:20])
+    usual = run.translate(sources)
+    with run.without_heads({name: [0, 1] for name in ("encoder.0", "decoder.0", "cross.0")}):
+        assert run.translate(sources) != usual
+    assert run.translate(sources) == usual
+    with pytest.raises(SpecError, match=r"no sub-layer is called 'encoder.1'; known: encoder.0, "):
+        run.without_heads({"encoder.1": [0]}).__enter__()
+    with pytest.raises(SpecError, match=r"cross.0 has no head 2; it has 0 to 1"):
+        run.without_heads({"cross.0": [1, 2]}).__enter__()
 
 
 @pytest.mark.e2e

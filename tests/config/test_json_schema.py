@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
-from pydantic.fields import FieldInfo
 
 from ablate import config
 from ablate.config.merge import MergeSchema, merge_schema
@@ -24,6 +23,7 @@ VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, 8, -1, 0.5, 1.5, -0.5, "", "abc", "none", "learned", "epoch"),
     *([], [1], [0.5, 0.9], [0.5, 1.5], ["a"], [1, 1], {}, {"name": "none"}, {"nam": 1}),
 )
+FEW_VALUES: tuple[Any, ...] = ("abc", {}, 1.5, -1)
 OF_PYDANTIC = re.compile(
     r"[Ii]nput should|should (be|have|match)|[Ff]ield required|Value error|Extra inputs"
 )
@@ -120,15 +120,15 @@ def test_they_agree_on_every_value(path: str, tmp_path: Path) -> None:
     assert not disagreements(documents(), tmp_path)
 
 
-def is_first(slot: str, name: str, option: str, field: FieldInfo) -> bool:
-    """Return whether no part before has an option of this name, type and default."""
-    of_kind = [
-        (s, n)
-        for s, parts in slots().items()
-        for n in parts
-        if repr(field) == repr(parts[n].options.model_fields.get(option))
-    ]
-    return of_kind[0] == (slot, name)
+@functools.cache
+def first_parts() -> dict[tuple[str, str], tuple[str, str]]:
+    """Return the first part that has an option of each name, type and default."""
+    return {
+        (option, repr(field)): (slot, name)
+        for slot, parts in reversed(slots().items())
+        for name in reversed(parts)
+        for option, field in parts[name].options.model_fields.items()
+    }
 
 
 @pytest.mark.full
@@ -146,7 +146,8 @@ def test_they_agree_on_every_option(slot: str, name: str, tmp_path: Path) -> Non
         yield nested(path, name) if not needed else nested(path, {"name": name, **needed})
         yield nested(path, {"name": name, **needed, "surely_unknown": 1})
         for option, field in options.items():
-            for value in VALUES if is_first(slot, name, option, field) else ("abc", {}, 1.5, -1):
+            is_first = first_parts()[option, repr(field)] == (slot, name)
+            for value in VALUES if is_first else FEW_VALUES:
                 yield nested(path, {"name": name, **needed, option: value})
 
     assert not disagreements(documents(), tmp_path)
