@@ -30,6 +30,7 @@ STUDIES: Mapping[str, Sequence[str]] = MappingProxyType(
         "registered/narang": NO_PROBE,
         "registered/averaging": NO_PROBE,
         "registered/small_corpus": NO_PROBE,
+        "registered/depth": NO_PROBE,
         "multi30k/laptop_pe": (),
         "multi30k/laptop_norm": (),
         "multi30k/laptop_heads": (),
