@@ -5,8 +5,9 @@ H heads, T queries, S keys.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,34 @@ class LoadedRun:
             parts[name] = (chosen or stack.attention).name
         return parts
 
+    @contextmanager
+    def without_heads(self, heads: Mapping[str, Collection[int]]) -> Iterator[None]:
+        """Take 0 for the outputs of some attention heads while the block lasts.
+
+        So heads are pruned after training, without any further training. A block that several
+        layers share loses its heads in all of them.
+
+        Args:
+            heads: numbers of heads, from 0, by sub-layer: ``{"encoder.0": [1, 3]}``.
+
+        Raises:
+            SpecError: if there is no such sub-layer or head.
+        """
+        attentions = dict(self._attentions())
+        for name, numbers in heads.items():
+            if name not in attentions:
+                raise SpecError(f"no sub-layer is called {name!r}; known: {', '.join(attentions)}")
+            n_heads = attentions[name].n_heads
+            if unknown := [number for number in numbers if not 0 <= number < n_heads]:
+                raise SpecError(f"{name} has no head {unknown[0]}; it has 0 to {n_heads - 1}")
+        with ExitStack() as stack:
+            stack.enter_context(self._translator.eagerly())
+            for name, numbers in heads.items():
+                hook = partial(_zero_heads, sorted(numbers))
+                dropout = attentions[name].head_dropout
+                stack.callback(dropout.register_forward_hook(hook).remove)
+            yield
+
     def position_similarity(self) -> list[Similarity]:
         """Return the similarity of positions by distance, of encodings that ignore the content."""
         return similarities(self.model, self.spec.model.dims)
@@ -128,6 +157,13 @@ class LoadedRun:
             for layer, block in enumerate(decoder.order)
         ]
         return [(name, each) for name, each in (*own, *cross) if each is not None]
+
+
+def _zero_heads(numbers: list[int], _: nn.Module, args: tuple[Tensor, ...], y: Tensor) -> Tensor:
+    """Return the outputs of heads ``y`` (B, H, T, V) with 0 for some of them."""
+    y = y.clone()
+    y[:, numbers] = 0
+    return y
 
 
 def load_run(run: str, *, device: str = "cpu", results: Path | str = "results") -> LoadedRun:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -136,6 +137,15 @@ class Translator:
         while batch := [line.strip() for line in islice(rest, 1 if is_prompt else _BATCH)]:
             yield from self._batch(batch, n_lines, warn)
             n_lines += len(batch)
+
+    @contextmanager
+    def eagerly(self) -> Iterator[None]:
+        """Search without captured graphs while the block lasts, so that hooks are called."""
+        capturer, self._capturer = self._capturer, None
+        try:
+            yield
+        finally:
+            self._capturer = capturer
 
     def _batch(
         self, lines: list[str], n_before: int, warn: Callable[[str], None]
