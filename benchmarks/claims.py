@@ -2,18 +2,20 @@
 
     ablate runs restore results/registered/*/runs.tar.xz    # the records of the runs, or
     python benchmarks/campaign.py registered/parts registered/narang registered/averaging \
-        registered/small_corpus                              # the runs themselves, in some hours
-    python benchmarks/claims.py --registered COMMIT
+        registered/small_corpus registered/depth             # the runs themselves, in some hours
+    python benchmarks/claims.py
 
-The claims and the rules are in results/registered/claims.yaml, which was committed (COMMIT) before
-any of the runs. Nothing is judged before all runs are done, since the rules adjust p values for all
-claims together. Prints the counts and writes docs/claims.md and results/registered/outcomes.json.
+Each results/registered/claims*.yaml is a registration: claims and the rules by which they are
+judged, committed before any of their runs, and never changed. Nothing of a registration is judged
+before all of its runs are done, since the rules adjust p values for all of its claims together.
+Prints the counts and writes docs/claims.md, and beside each file the outcomes of its claims.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pruning
 import yaml
 from scipy import stats
 
@@ -30,12 +33,27 @@ from ablate.errors import StoreError
 from ablate.store import FINISHED, write_whole
 
 ROOT = Path(__file__).parents[1]
-CLAIMS = ROOT / "results" / "registered" / "claims.yaml"
-OUTCOMES = ROOT / "results" / "registered" / "outcomes.json"
+REGISTERED = ROOT / "results" / "registered"
 PAGE = ROOT / "docs" / "claims.md"
 ALPHA = 0.05
 UNITS = {"dev.nll": "nats"}
 """Of measures that are not BLEU."""
+
+HEAD = """\
+# Registered claims
+
+What papers say of single parts, written with direction, margin and rule of judgement before any run
+that judges it. The runs use seeds that no earlier run had. The models are small (2 + 2 layers of
+width 64 on the synthetic corpus, half a minute of one core, where nothing else is said), so a claim
+that fails here may well be true of the models that it was made about.
+
+Differences are in BLEU unless a unit is named; brackets hold Student's 95% interval of the paired
+difference; p is Holm's, over all claims of the registration that have a direction.
+
+The records of all runs are in `results/registered/*/runs.tar.xz`. `ablate runs restore
+results/registered/*/runs.tar.xz` puts them into a folder of results, and `python
+benchmarks/claims.py` writes this page from them.
+"""
 
 Records = Mapping[tuple[str, int], Mapping[str, Any]]
 Verdict = Literal[
@@ -80,6 +98,63 @@ class Claim:
         """Return +1 if the claimed effect raises the measure, -1 if it lowers it."""
         is_lower_better = self.measure.rpartition(".")[2] in ("nll", "perplexity")
         return (1 if self.direction == "better" else -1) * (-1 if is_lower_better else 1)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """Claims that were committed together, and are judged together.
+
+    Attributes:
+        file: claims*.yaml.
+        title: what they are about.
+        claims: in the order of the file.
+        learned: BLEU that the row a claim is compared with must reach.
+    """
+
+    file: Path
+    title: str
+    claims: Sequence[Claim]
+    learned: float
+
+    @property
+    def outcomes(self) -> Path:
+        """Return the file of the verdicts."""
+        return self.file.with_name(self.file.name.replace("claims", "outcomes", 1)).with_suffix(
+            ".json"
+        )
+
+    @property
+    def experiments(self) -> list[str]:
+        """Return the experiments whose runs judge the claims."""
+        return sorted({claim.experiment for claim in self.claims})
+
+    def commit(self) -> str:
+        """Return the commit that registered the claims.
+
+        Raises:
+            ValueError: if the file was never committed, or was changed since.
+        """
+        command = ["git", "log", "--format=%H", "--", str(self.file)]
+        log = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        commits = log.stdout.split()
+        is_changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", self.file], cwd=ROOT)
+        if len(commits) != 1 or is_changed.returncode:
+            raise ValueError(
+                f"{self.file} is to be committed once, before its runs; it has {len(commits)} "
+                f"commits{' and changes that are not committed' if is_changed.returncode else ''}"
+            )
+        return commits[0]
+
+
+def registrations() -> list[Registration]:
+    """Read all files of claims."""
+    read = []
+    for file in sorted(REGISTERED.glob("claims*.yaml")):
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        claims = [Claim(**claim) for claim in content["claims"]]
+        title = content.get("title", "Single parts")
+        read.append(Registration(file, title, claims, content["learned"]["at_least"]))
+    return read
 
 
 @dataclass(frozen=True)
@@ -224,21 +299,34 @@ def main() -> int:
     """Judge, print and write; return 0, or 1 while runs are missing."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--results", type=Path, default=ROOT / "results")
-    parser.add_argument("--registered", help="the commit of the claims", required=True)
     options = parser.parse_args()
-    content = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
-    claims = [Claim(**claim) for claim in content["claims"]]
-    names = sorted({claim.experiment for claim in claims})
-    records = {name: _records(name, options.results) for name in names}
-    n_runs = sum(len(config.expand(config.load(_path(name)))) for name in names)
-    n_done = sum(len(of_experiment) for of_experiment in records.values())
-    judged = judge(claims, records if n_done == n_runs else {}, content["learned"]["at_least"])
-    write_whole(PAGE, _page(judged, options.registered, n_done, n_runs))
-    plain = {"registered": options.registered, "claims": [asdict(one) for one in judged]}
-    write_whole(OUTCOMES, json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
-    counts = f"{n_done} of {n_runs} runs are done; {_counts(judged)}"
-    sys.stdout.write(f"{counts}; {PAGE.relative_to(ROOT)}\n")
-    return int(n_done < n_runs)
+    parts, is_whole = [HEAD], True
+    for registration in registrations():
+        names = registration.experiments
+        records = {name: _records(name, options.results) for name in names}
+        n_runs = sum(len(config.expand(config.load(_path(name)))) for name in names)
+        n_done = sum(len(of_experiment) for of_experiment in records.values())
+        commit = registration.commit()
+        if n_done < n_runs:
+            is_whole = False
+            state = (
+                f"{n_done} of {n_runs} runs are done; the {len(registration.claims)} claims are "
+                "judged when all are, since p values are adjusted for all claims together."
+            )
+            parts += [_heading(registration, commit), state, ""]
+        else:
+            judged = judge(registration.claims, records, registration.learned)
+            state = f"Of {_counts(judged)}."
+            parts += [_heading(registration, commit), state, "", *_section(judged)]
+            plain = {"registered": commit, "claims": [asdict(one) for one in judged]}
+            write_whole(
+                registration.outcomes, json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
+            )
+        sys.stdout.write(f"{registration.title}: {state}\n")
+    if pruning.OUTCOME.exists():
+        parts += pruning.section(json.loads(pruning.OUTCOME.read_text(encoding="utf-8")))
+    write_whole(PAGE, "\n".join(parts))
+    return int(not is_whole)
 
 
 def _path(name: str) -> Path:
@@ -264,41 +352,30 @@ def _counts(judged: Sequence[Judged]) -> str:
     )
 
 
-def _page(judged: Sequence[Judged], commit: str, n_done: int, n_runs: int) -> str:
-    state = f"Of {_counts(judged)}."
-    if n_done < n_runs:
-        state = (
-            f"{n_done} of {n_runs} runs are done; the {len(judged)} claims are judged when all "
-            "are, since p values are adjusted for all claims together."
-        )
-    lines = [
-        "# Registered claims",
-        "",
-        "What papers say of single parts, written with direction, margin and rule of judgement in "
-        f"[claims.yaml](../results/registered/claims.yaml) at commit {commit[:12]}, before any "
-        "run that judges it. The runs use seeds that no earlier run had. The model is small (2 + 2 "
-        "layers of width 64 on the synthetic corpus, half a minute of one core), so a claim that "
-        "fails here may well be true of the models that it was made about.",
-        "",
-        state,
-        "",
-        "Differences are in BLEU unless a unit is named; brackets hold Student's 95% interval of "
-        "the paired difference; p is Holm's, over all claims with a direction.",
-        "",
-        "The records of all runs are in `results/registered/*/runs.tar.xz`. `ablate runs restore "
-        "results/registered/*/runs.tar.xz` puts them into a folder of results, and `python "
-        f"benchmarks/claims.py --registered {commit[:12]}` writes this page from them.",
-        "",
+def _heading(registration: Registration, commit: str) -> str:
+    name = registration.file.name
+    return (
+        f"## {registration.title}\n\nRegistered in [{name}](../results/registered/{name}) at "
+        f"commit {commit[:12]}.\n"
+    )
+
+
+def _section(judged: Sequence[Judged]) -> list[str]:
+    scores = {one.claim.experiment: one.score for one in judged if one.score is not None}
+    return [
         "| claim | published | here | p | n | verdict |",
         "|---|---:|---:|---:|---:|---|",
+        *map(_line, judged),
+        "",
+        "Sources:",
+        "",
+        *(f"- {one.claim.claim}: {one.claim.source}" for one in judged),
+        "",
+        "The rows that claims are compared with:",
+        "",
+        *(f"- {name}: {score:.1f} BLEU" for name, score in sorted(scores.items())),
+        "",
     ]
-    lines += [_line(one) for one in judged]
-    lines += ["", "## Sources", ""]
-    lines += [f"- {one.claim.claim}: {one.claim.source}" for one in judged]
-    scores = {one.claim.experiment: one.score for one in judged if one.score is not None}
-    lines += ["", "## The rows that claims are compared with", ""]
-    lines += [f"- {name}: {score:.1f} BLEU" for name, score in sorted(scores.items())]
-    return "\n".join(lines) + "\n"
 
 
 def _line(one: Judged) -> str:
