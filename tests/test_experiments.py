@@ -69,7 +69,8 @@ def test_every_study_asks_something_and_has_rows_and_seeds(path: Path) -> None:
     assert experiment.question
     assert experiment.question.endswith("?")
     is_short = path.parent.name in SHORT or path.stem in {"vaswani_table2", "tuned"}
-    n_least = 1 if path.parent.name == "reference" else 2 if is_short else 4
+    is_alone = path.parent.name == "reference" or path.stem == "pruning"
+    n_least = 1 if is_alone else 2 if is_short else 4
     assert len(experiment.rows) >= n_least
     assert len(experiment.seeds) >= 3
 

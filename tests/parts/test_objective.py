@@ -388,6 +388,23 @@ def test_unmasked_smooths_over_what_the_embedding_leaves() -> None:
     torch.testing.assert_close(smoothed.loss(masked, targets), expected)
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name, option in OPTIONS if option == "epsilon"),
+        *(("label_smoothing", {"form": form}) for form in ("others", "annotated", "unmasked")),
+    ],
+)
+def test_smoothing_reaches_masked_tokens_where_it_is_said_to(
+    name: str, options: dict[str, Any], epsilon: float
+) -> None:
+    part = objective(name, epsilon=epsilon, **options)
+    logits, targets = _batch()
+    logits[:, next(v for v in range(1, logits.size(1)) if v not in targets)] = -1e9
+    assert (part.loss(logits, targets).item() > 1e6) == (part.smoothing == "all")
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [
