@@ -562,6 +562,7 @@ def test_hyper_connections_start_as_a_pre_norm_stack_with_copies(x: Tensor) -> N
         for k, connection in enumerate(layer.connections):
             assert connection.read[:, 0].argmax() == (3 * number + k) % 4
             assert connection.scales.tolist() == pytest.approx([0.01, 0.01])
+            assert "scales" in dict(connection.named_parameters())
         streams = layer(streams, first, second, third)
         plain = pre(layer, plain, (first, second, third), identity)
         close(streams, plain.repeat(1, 1, 4))
