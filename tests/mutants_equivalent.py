@@ -152,6 +152,12 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("decoding/*", "*", "halve the gradient: *", _SEARCH),
     ("decoding/beam.py", "Beam.initial_state", "1 -> 2: 1", "one more token has room"),
     ("decoding/beam.py", "_BeamState.last_tokens", "1 -> 2: 1 (3)", "tokens are flattened later"),
+    (
+        "decoding/beam.py",
+        "_BeamState.last_tokens",
+        "drop a minus: -1 (2)",
+        "tokens are flattened later",
+    ),
     ("decoding/beam.py", "_BeamState.hypotheses", "True -> False: True (2)", _SAME_LENGTH),
     ("decoding/beam.py", "_BeamState.hypotheses", "True -> False: True (4)", _SAME_LENGTH),
     ("decoding/candidates.py", "candidates", "True -> False: True*", _SAME_LENGTH),

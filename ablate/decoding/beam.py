@@ -106,7 +106,8 @@ class _BeamState(SearchState):
         scores: of the beams that have ended, (B, K); of the others, -inf.
         has_ended: whether EOS was generated, (B, K).
         is_source: where the source has a token, (B, S), for a coverage penalty.
-        attention_sums: attention to each source token, summed over the target so far, (B, K, S).
+        attention_sums: attention to each source token, summed over the target so far, (B, K, S);
+            of no meaning for beams that have ended.
     """
 
     search: Beam
@@ -120,9 +121,7 @@ class _BeamState(SearchState):
 
     def observe_attention(self, weights: Tensor) -> None:
         assert self.attention_sums is not None, "there is a coverage penalty"
-        self.attention_sums = self.attention_sums + weights.masked_fill(
-            self.has_ended[..., None], 0.0
-        )
+        self.attention_sums = self.attention_sums + weights
 
     def last_tokens(self, step: Tensor) -> Tensor:
         return self.tokens.index_select(-1, step - 1).squeeze(-1)
