@@ -166,6 +166,30 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     (
         "decoding/decode_loop.py",
         "DecodeLoop.run",
+        "Sub -> Add: n - 1",
+        "to drop no sentence reorders the rows, too",
+    ),
+    (
+        "decoding/decode_loop.py",
+        "CapturedDecodeLoop.__init__",
+        "False -> True: False",
+        "the first buffers ask for a warm-up",
+    ),
+    (
+        "decoding/decode_loop.py",
+        "CapturedDecodeLoop.run",
+        "drop the second factor: _RECAPTURE_BELOW * len(self.sentences)",
+        "it decides when sentences that are done leave the batch",
+    ),
+    (
+        "decoding/decode_loop.py",
+        "CapturedDecodeLoop._two_steps",
+        "0 -> 1: 0",
+        "room for two tokens is needed",
+    ),
+    (
+        "decoding/decode_loop.py",
+        "DecodeLoop.run",
         "drop the second term: n - 1",
         "to drop no sentence reorders the rows, too",
     ),
