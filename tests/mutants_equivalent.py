@@ -231,6 +231,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("decoding/translate.py", "translate", "True -> False: True", _SAME_LENGTH),
     ("decoding/sampling.py", "_ngram_f1", "True -> False: True", _SAME_LENGTH),
+    ("decoding/sampling.py", "_SampleState.hypotheses", "True -> False: True*", _SAME_LENGTH),
     ("metric.py", "Bleu.score", "True -> False: True", "a warning is printed"),
     ("metric.py", "Comet.score", "True -> False: True", "every sentence has a source"),
     ("attention/cache.py", "*", "detach: *", _CACHE),
