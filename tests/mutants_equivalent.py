@@ -171,6 +171,13 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "decoding/decode_loop.py",
+        "DecodeLoop.run",
+        "IsNot -> Is: parents is not None",
+        "it decides when sentences that are done leave the batch",
+    ),
+    ("decoding/greedy.py", "_GreedyState.hypotheses", "True -> False: True*", _SAME_LENGTH),
+    (
+        "decoding/decode_loop.py",
         "CapturedDecodeLoop.__init__",
         "False -> True: False",
         "the first buffers ask for a warm-up",
