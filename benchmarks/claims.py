@@ -42,10 +42,10 @@ UNITS = {"dev.nll": "nats"}
 HEAD = """\
 # Registered claims
 
-What papers say of single parts, written with direction, margin and rule of judgement before any run
-that judges it. The runs use seeds that no earlier run had. The models are small (2 + 2 layers of
-width 64 on the synthetic corpus, half a minute of one core, where nothing else is said), so a claim
-that fails here may well be true of the models that it was made about.
+What papers say of parts and of models, written with direction, margin and rule of judgement before
+any run that judges it. The runs use seeds that no earlier run had. The models are small (2 + 2
+layers of width 64 on the synthetic corpus, half a minute of one core, where nothing else is said),
+so a claim that fails here may well be true of the models that it was made about.
 
 Differences are in BLEU unless a unit is named; brackets hold Student's 95% interval of the paired
 difference; p is Holm's, over all claims of the registration that have a direction.
@@ -128,22 +128,23 @@ class Registration:
         """Return the experiments whose runs judge the claims."""
         return sorted({claim.experiment for claim in self.claims})
 
-    def commit(self) -> str:
-        """Return the commit that registered the claims.
 
-        Raises:
-            ValueError: if the file was never committed, or was changed since.
-        """
-        command = ["git", "log", "--format=%H", "--", str(self.file)]
-        log = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        commits = log.stdout.split()
-        is_changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", self.file], cwd=ROOT)
-        if len(commits) != 1 or is_changed.returncode:
-            raise ValueError(
-                f"{self.file} is to be committed once, before its runs; it has {len(commits)} "
-                f"commits{' and changes that are not committed' if is_changed.returncode else ''}"
-            )
-        return commits[0]
+def commit_of(file: Path) -> str:
+    """Return the commit that registered the claims of a file.
+
+    Raises:
+        ValueError: if the file was never committed, or was changed since.
+    """
+    command = ["git", "log", "--format=%H", "--", str(file)]
+    log = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    commits = log.stdout.split()
+    is_changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", file], cwd=ROOT).returncode
+    if len(commits) != 1 or is_changed:
+        raise ValueError(
+            f"{file} is to be committed once, before its runs; it has {len(commits)} commits"
+            f"{' and changes that are not committed' if is_changed else ''}"
+        )
+    return commits[0]
 
 
 def registrations() -> list[Registration]:
@@ -306,7 +307,7 @@ def main() -> int:
         records = {name: _records(name, options.results) for name in names}
         n_runs = sum(len(config.expand(config.load(_path(name)))) for name in names)
         n_done = sum(len(of_experiment) for of_experiment in records.values())
-        commit = registration.commit()
+        commit = commit_of(registration.file)
         if n_done < n_runs:
             is_whole = False
             state = (
@@ -323,8 +324,7 @@ def main() -> int:
                 registration.outcomes, json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
             )
         sys.stdout.write(f"{registration.title}: {state}\n")
-    if pruning.OUTCOME.exists():
-        parts += pruning.section(json.loads(pruning.OUTCOME.read_text(encoding="utf-8")))
+    parts += pruning.section(commit_of(pruning.CLAIM))
     write_whole(PAGE, "\n".join(parts))
     return int(not is_whole)
 

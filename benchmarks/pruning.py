@@ -118,15 +118,26 @@ def sentence(outcome: Mapping[str, Any]) -> str:
     )
 
 
-def section(outcome: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a page about the outcome."""
+def section(commit: str) -> list[str]:
+    """Return the lines of a page about the outcome.
+
+    Args:
+        commit: the one that registered the claim.
+    """
     stacks = {"encoder": "the encoder", "decoder": "the decoder", "cross": "cross-attention"}
+    link = f"[{CLAIM.name}](../results/registered/{CLAIM.name})"
     lines = [
         "## Heads after training",
         "",
-        f"Registered in [{CLAIM.name}](../results/registered/{CLAIM.name}), which has the rules: "
-        "each head is pruned by itself after training.",
+        f"Registered in {link} at commit {commit[:12]}.",
         "",
+        "Each head is pruned by itself after training.",
+        "",
+    ]
+    if not OUTCOME.exists():
+        return [*lines, "Not judged yet; `python benchmarks/pruning.py` does it.", ""]
+    outcome = json.loads(OUTCOME.read_text(encoding="utf-8"))
+    lines += [
         f"{sentence(outcome)}.",
         "",
         "| heads of | matter | BLEU without one, at least | at most |",
