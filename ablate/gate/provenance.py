@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ablate import config
-from ablate.analysis.summary import Record, Records
+from ablate.analysis.summary import Records
 from ablate.config import Experiment
 from ablate.errors import RunError
 from ablate.gate.check import Check, PublishedNumber, Scalar, Text
@@ -92,7 +92,7 @@ def provenance_of(
         versions=dict(first.get("versions", {})),
         commits=tuple(dict.fromkeys(git["commit"] for git in gits if git.get("commit"))),
         is_clean=None if None in cleanliness else all(cleanliness),
-        signatures=_signatures(first, checks),
+        signatures=_signatures(records, checks),
         runs=runs,
         checks=tuple(checks),
     )
@@ -146,12 +146,14 @@ def published_number(
     return PublishedNumber(value=value, source=published.source, note=published.note)
 
 
-def _signatures(record: Record, checks: Mapping[str, Check]) -> dict[str, str]:
-    """Return how the scores that checks are about were computed."""
+def _signatures(records: Records, checks: Mapping[str, Check]) -> dict[str, str]:
+    """Return how the scores that checks are about were computed; a run that diverged has none."""
     signatures: dict[str, str] = {}
     for check in checks.values():
         section, *steps = check.measure.split(".")
         if section == "test" and len(steps) == 2:
-            signature = record["test"].get(steps[0], {}).get(f"{steps[1]}_signature")
+            scores = (record.get("test", {}).get(steps[0], {}) for record in records.values())
+            written = (each.get(f"{steps[1]}_signature") for each in scores)
+            signature = next(filter(None, written), None)
             signatures |= {steps[1]: signature} if signature else {}
     return signatures

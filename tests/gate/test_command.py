@@ -149,6 +149,23 @@ def test_a_blessing_says_where_it_comes_from(bench: Bench) -> None:
     assert content["checks"]["losses"]["blessed"]["values"] == [[loss.hex() for loss in LOSSES]]
 
 
+def test_a_first_run_that_diverged_leaves_the_signatures_to_the_others(bench: Bench) -> None:
+    bench.reference.write_text(
+        "checks: {up: {kind: finding, row: none, measure: test.test.bleu, claim: better, "
+        "margin: 3}}\n",
+        encoding="utf-8",
+    )
+    bench.store_runs({"baseline": BLEU["none"], "none": BLEU["baseline"]})
+    files = bench.store.results.glob("runs/*/record.json")
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    first = next(r for r in records if (r["variant"], r["seed"]) == ("baseline", 1))
+    without_test = {key: value for key, value in first.items() if key != "test"}
+    bench.store.save({**without_test, "status": "diverged", "error": "the loss became NaN"})
+    provenance_of_runs = bench.bless().reference.blessed
+    assert provenance_of_runs is not None
+    assert provenance_of_runs.signatures == {"bleu": "nrefs:1"}
+
+
 @pytest.mark.parametrize(
     ("bleu", "first", "losses", "failed"),
     [
