@@ -55,8 +55,11 @@ class Estimate:
         mean = self.mean
         if self.n < 2 or not math.isfinite(mean):
             return None
-        squares = math.fsum((value - mean) ** 2 for value in self.values.values())
-        return math.sqrt(squares / (self.n - 1))
+        deviations = [value - mean for value in self.values.values()]
+        try:
+            return math.sqrt(math.fsum(each**2 for each in deviations) / (self.n - 1))
+        except OverflowError:  # the square of a perplexity above 1e154 is no float
+            return math.hypot(*deviations) / math.sqrt(self.n - 1)
 
 
 def paired_differences(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:

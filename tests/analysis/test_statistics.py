@@ -37,6 +37,11 @@ def test_a_value_without_bound_spoils_the_mean_and_raises_nothing(bad: float) ->
     assert spoiled.sd is None
 
 
+def test_values_whose_squares_are_no_floats_have_a_deviation() -> None:
+    assert of(1e174, 2e174, 3e174).sd == pytest.approx(1e174)
+    assert of(1e154, 3e154).sd == pytest.approx(2**0.5 * 1e154)
+
+
 def test_the_order_of_the_seeds_changes_nothing() -> None:
     forth, back = Estimate({1: 0.1, 2: 0.7, 3: 0.4}), Estimate({3: 0.4, 2: 0.7, 1: 0.1})
     assert (forth.mean, forth.sd, forth.seeds) == (back.mean, back.sd, back.seeds)
