@@ -51,7 +51,8 @@ def interactions(
     """Return the interaction of each four rows; None if one has diverged, or they share no seed.
 
     The error is the pooled one of the comparison, or where the spread of one of the four departs
-    from it, that of the interaction's own values. The intervals hold together (Šidák).
+    from it, that of the interaction's own values; one seed alone has none there. The intervals
+    hold together (Šidák).
 
     Args:
         quadruples: the rows of each.
@@ -75,9 +76,10 @@ def _interaction(
         return None
     each = [both[s] - first[s] - second[s] + neither[s] for s in seeds]
     mean, n = math.fsum(each) / len(each), len(each)
-    if any(row in compared.departed for row in rows) and n > 1:
+    has_departed = any(row in compared.departed for row in rows)
+    if has_departed and n > 1:
         error, df = float(np.std(each, ddof=1)) / math.sqrt(n), n - 1
-    elif compared.sd is not None and compared.df:
+    elif not has_departed and compared.sd is not None and compared.df:
         error, df = 2 * compared.sd / math.sqrt(n), compared.df
     else:
         return Interaction(mean, n, None)

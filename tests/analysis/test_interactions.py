@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -59,3 +61,15 @@ def test_one_seed_tells_nothing() -> None:
     (actual,) = interactions([ROWS], values, compare(values))
     assert actual is not None
     assert not actual.differs_from_0
+
+
+def test_one_shared_seed_of_a_row_that_departed_is_not_judged_by_the_other_rows() -> None:
+    values = _values(4, together=50)
+    values["both"] = {1: values["both"][1]}
+    compared = compare(values)
+    (pooled,) = interactions([ROWS], values, compared)
+    assert pooled is not None
+    assert pooled.interval is not None
+    (own,) = interactions([ROWS], values, replace(compared, departed=("first",)))
+    assert own is not None
+    assert (own.n, own.interval) == (1, None)
