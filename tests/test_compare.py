@@ -159,6 +159,22 @@ def test_rows_with_runs_that_are_not_done_say_so(before: Path, after: Path, spec
     assert "none: without an interval" in compared.table().conclusion
 
 
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_row_that_diverged_with_some_seeds_has_no_interval(
+    side: str, before: Path, after: Path, spec: Path
+) -> None:
+    def diverge(record: dict[str, Any]) -> None:
+        if record["seed"] == 3:
+            record.update(status="diverged", test={}, dev={})
+
+    change({"before": before, "after": after}[side], "rms", diverge)
+    compared = api.compare(before, after, spec)
+    assert compared.rows[2].shifts == {}
+    assert compared.rows[2].samples["test.test.bleu"][0].n > 1
+    assert "rms: without an interval" in compared.table().conclusion
+    assert compared.rows[1].shifts["test.test.bleu"].method == "equal"
+
+
 def test_runs_without_scores_are_compared_all_the_same(
     before: Path, after: Path, spec: Path
 ) -> None:

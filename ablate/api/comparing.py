@@ -130,10 +130,13 @@ def _differences(
 def _rows(pairs: Sequence[Pair]) -> list[MatchedRow]:
     names = [" → ".join(dict.fromkeys((a.name, b.name))) for a, b, _ in pairs]
     samples = [_pairs(a.samples, b.samples) for a, b, _ in pairs]
+    whole = {
+        name: own
+        for name, own, (a, b, _) in zip(names, samples, pairs, strict=True)
+        if not a.outcomes.get("diverged") and not b.outcomes.get("diverged")
+    }
     compared = {
-        metric: compare_matched(
-            {name: own[metric] for name, own in zip(names, samples, strict=True) if metric in own}
-        )
+        metric: compare_matched({n: own[metric] for n, own in whole.items() if metric in own})
         for metric in dict.fromkeys(metric for own in samples for metric in own)
         if metric.rpartition(".")[2] in _COMPARED
     }

@@ -36,7 +36,8 @@ class MatchedRow:
         matched_by: the whole ``spec``; the ``changes`` of its baseline; or its ``name`` alone.
         spec: what differs between its specs, by path: the first value and the second.
         samples: of every metric that both sides have.
-        shifts: the second side less the first, in every score and loss.
+        shifts: the second side less the first, in every score and loss; none of a row with diverged
+            runs on either side, for the runs that did not diverge are a selection.
         outcomes: how many runs ended with each status, on either side.
     """
 
