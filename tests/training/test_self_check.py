@@ -134,7 +134,7 @@ def state_of(engine: Engine) -> list[Any]:
     return [x.tolist() if isinstance(x, Tensor) else copy.deepcopy(x) for x in leaves]
 
 
-@pytest.mark.parametrize("name", sorted(set(slots()["optimizer"]) - {"soap"}))
+@pytest.mark.parametrize("name", sorted(slots()["optimizer"]))
 def test_it_leaves_no_trace(name: str) -> None:
     spec = run_spec(dropout=0.3, optimizer={"name": name})
 

@@ -296,8 +296,7 @@ class Soap(MatrixOptimizer):
     Matrices are the weights of the linear layers in the stacks. Tables and the output layer are
     trained by `adamw`, as are biases and gains; the authors' code rotates the short side of a
     table, and the long one too up to 10,000 rows. The first step of a matrix only computes its
-    bases. Bases amplify rounding: where batches are divided into shards, a step may differ from the
-    eager one by more than the self-check allows; the run then uses the eager engine.
+    bases.
 
     Args:
         betas: decay of the gradient's first and second moment, the latter of the means of g g^T

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -211,9 +212,12 @@ class _Snapshot:
             {key: value for key, value in group.items() if key != "params"}
             for group in optimizer.param_groups
         ]
-        self._state = [
-            (container, key, value, _on_host(value) if isinstance(value, Tensor) else value)
-            for container, key, value in _leaves(optimizer.state_dict())
+        self._state = [(x, copy(x)) for x in _containers(optimizer.state_dict())]
+        self._state_tensors = [
+            (value, _on_host(value))
+            for _, content in self._state
+            for value in _values(content)
+            if isinstance(value, Tensor)
         ]
         device = next(model.parameters()).device
         self._generators = [(g, g.get_state()) for g in _generators(device)]
@@ -249,8 +253,14 @@ class _Snapshot:
         optimizer = self._engine.optimizer
         for group, before in zip(optimizer.param_groups, self._groups, strict=True):
             group.update(before)
-        for container, key, value, content in self._state:
-            container[key] = value.copy_(content) if isinstance(value, Tensor) else content
+        for container, content in self._state:
+            container.clear()  # of keys that a step adds, too
+            if isinstance(container, dict):
+                container.update(content)
+            else:
+                container.extend(content)
+        for tensor, values in self._state_tensors:
+            tensor.copy_(values)
 
 
 def _generators(device: torch.device) -> list[torch.Generator]:
@@ -263,14 +273,16 @@ def _on_host(x: Tensor) -> Tensor:
     return x.detach().to("cpu", copy=True)
 
 
-def _leaves(tree: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield the leaves of nested dicts and lists, each with its container and key.
+def _containers(tree: Any) -> Iterator[Any]:
+    """Yield nested dicts and lists.
 
-    The containers are the optimizer's own: its state dict does not copy them.
+    Those of a parameter's state are the optimizer's own: its state dict does not copy them.
     """
-    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    for key, value in list(items):
+    yield tree
+    for value in _values(tree):
         if isinstance(value, dict | list):
-            yield from _leaves(value)
-        else:
-            yield tree, key, value
+            yield from _containers(value)
+
+
+def _values(container: Any) -> list[Any]:
+    return list(container.values() if isinstance(container, dict) else container)
