@@ -92,6 +92,24 @@ def test_a_change_of_one_row_is_told_from_the_equal_ones(
     assert "baseline and none: equal to the last bit" in compared.table().conclusion
 
 
+def test_between_tokenizers_losses_are_compared_per_character(
+    before: Path, after: Path, spec: Path
+) -> None:
+    def retokenize(record: dict[str, Any]) -> None:
+        record["tokenizer"] = {**record["tokenizer"], "fingerprint": "other" * 3}
+        record["test"]["test"]["nll"] += 5
+
+    nll = "test.test.nll"
+    change(after, "none", retokenize)
+    compared = api.compare(before, after, spec)
+    keys = [column.key for column in compared.table().columns]
+    assert "test.test.bits_per_character.difference" in keys
+    assert f"{nll}.difference" not in keys
+    assert compared.rows[1].shifts[nll].simultaneous is not None
+    assert compared.outcome(compared.rows[1], nll) is None
+    assert "bits per character" in notes(compared)["columns"]
+
+
 def test_rows_are_matched_by_what_they_are(before: Path, spec: Path, tmp_path: Path) -> None:
     other = spec.with_name("other.yaml")
     results = store_runs(other, tmp_path / "other", RENAMED)
@@ -258,6 +276,15 @@ def test_two_commits_are_compared_by_seed(repository: Path, spec: Path) -> None:
     assert compared.rows[2].shifts[bleu].estimate == pytest.approx(1.8)
     assert "feedfeedfeed (3 runs)" in notes(compared)["commit"]
     assert "tables hold none" in compared.text("terminal")
+
+
+def test_tables_of_two_commits_tell_their_tokenizers(repository: Path) -> None:
+    assert api.compare("pe@HEAD~1", "pe@HEAD", results=repository).has_one_tokenizer
+    table = repository / "pe" / "table.md"
+    text = table.read_text("utf-8").replace("content ab12cd34ef56", "content 0123456789ab")
+    table.write_text(text, encoding="utf-8")
+    _git(repository, "commit", "-qam", "tokenizer")
+    assert not api.compare("pe@HEAD~1", "pe@HEAD", results=repository).has_one_tokenizer
 
 
 def test_a_commit_is_compared_with_what_is_stored_now(

@@ -67,14 +67,16 @@ def compare(
     ]
     negligible = next((side.negligible for side in reversed(sides) if side.negligible), None)
     test_sets = _test_sets(rows)
+    notes = _pairs(sides[0].provenance, sides[1].provenance)
     return Compared(
         labels=(str(before), str(after)),
         rows=rows,
         unmatched=(unmatched[0], unmatched[1]),
-        provenance=_pairs(sides[0].provenance, sides[1].provenance),
+        provenance=notes,
         negligible=negligible or Negligible(),
         sentences=_sentences(sides, pairs, test_sets, n_sentences),
         test_sets=test_sets,
+        has_one_tokenizer=_has_one_tokenizer(pairs, notes),
     )
 
 
@@ -151,6 +153,19 @@ def _rows(pairs: Sequence[Pair]) -> list[MatchedRow]:
         )
         for (a, b, matched_by), name, own in zip(pairs, names, samples, strict=True)
     ]
+
+
+def _has_one_tokenizer(pairs: Sequence[Pair], notes: Mapping[str, tuple[str, str]]) -> bool:
+    """Return whether every row reads the same target tokens on both sides, as far as is known."""
+    if all(a.records and b.records for a, b, _ in pairs):
+        return all(len(_tokenizers(a) | _tokenizers(b)) <= 1 for a, b, _ in pairs)
+    before, after = notes.get("tokenizer", ("", ""))
+    return before == after
+
+
+def _tokenizers(row: ResultRow) -> set[str]:
+    known = (record.get("tokenizer", {}).get("fingerprint") for record in row.records.values())
+    return {fingerprint for fingerprint in known if fingerprint}
 
 
 def _test_sets(rows: Sequence[MatchedRow]) -> list[str]:

@@ -95,6 +95,7 @@ class Table:
         published: what others have printed of the same rows.
         negligible: how small a difference must be not to matter.
         comparisons: of the rows with the baseline, by metric.
+        has_one_tokenizer: whether all rows read the same target tokens.
         conclusion: one sentence that says what the numbers come to.
         more: a second block of columns for the same rows, under the first.
         trial: how the table differs from that of the whole experiment, in sentences: overrides, and
@@ -112,6 +113,7 @@ class Table:
     published: Published | None = None
     negligible: Negligible = field(default_factory=Negligible)
     comparisons: Comparisons = field(default_factory=dict)
+    has_one_tokenizer: bool = True
     conclusion: str = ""
     more: Table | None = None
     trial: tuple[str, ...] = ()

@@ -103,6 +103,7 @@ class Compared:
         negligible: how small a difference must be not to matter.
         sentences: translations that differ.
         test_sets: that both sides have; rows are judged on the first.
+        has_one_tokenizer: whether every row reads the same target tokens on both sides.
     """
 
     labels: tuple[str, str]
@@ -112,6 +113,7 @@ class Compared:
     negligible: Negligible
     sentences: Sentences
     test_sets: Sequence[str]
+    has_one_tokenizer: bool = True
 
     def __repr__(self) -> str:
         return f"<{' → '.join(self.labels)}: {counted(len(self.rows), 'row')}>"
@@ -135,17 +137,19 @@ class Compared:
 
     def outcome(self, row: MatchedRow, metric: str) -> Outcome | None:
         """Return the verdict on the second side of a row; None without an interval or a band."""
-        shift, band = row.shifts.get(metric), dict(self.negligible).get(metric.rpartition(".")[2])
+        shift, kind = row.shifts.get(metric), metric.rpartition(".")[2]
+        band = dict(self.negligible).get(kind)
         if shift is not None and shift.method == "equal":
             return "equal"
-        if shift is None or band is None:
+        if shift is None or band is None or (kind == "nll" and not self.has_one_tokenizer):
             return None
         return verdict(shift.simultaneous, band, higher_is_better=higher_is_better(metric))
 
     def table(self) -> Table:
         """Return it as a table for people."""
         first, *others = self.test_sets or ("",)
-        bleu, loss = f"test.{first}.bleu", f"test.{first}.nll"
+        bleu = f"test.{first}.bleu"
+        loss = f"test.{first}.{'nll' if self.has_one_tokenizer else 'bits_per_character'}"
         blocks = [
             (Column("row", "", kind="row"), [Cell(row.name) for row in self.rows]),
             *self._means(bleu, first),
@@ -201,9 +205,9 @@ class Compared:
         return blocks
 
     def _shift(self, metric: str, test_set: str) -> list[tuple[Column, list[Cell]]]:
-        name, decimals = ("BLEU", BLEU_DECIMALS)
-        if metric.endswith(".nll"):
-            name, decimals = ("NLL", LOSS_DECIMALS)
+        names = {"nll": "NLL", "bits_per_character": "bits/char"}
+        name = names.get(metric.rpartition(".")[2], "BLEU")
+        decimals = BLEU_DECIMALS if name == "BLEU" else LOSS_DECIMALS
         rank = 0 if name == "BLEU" and [test_set] == list(self.test_sets[:1]) else 3
         shifts = [row.shifts.get(metric) for row in self.rows]
         ends = [
@@ -250,6 +254,9 @@ class Compared:
                 "nothing differs in any bit",
             )
         ]
+        if not self.has_one_tokenizer:
+            text = "tokenizers differ, so that losses are compared in bits per character"
+            notes.append(Footnote("columns", text))
         if any(TRAIN_SPEED in row.samples for row in self.rows):
             text = "the two sides did not take turns, so that the machine may have differed too"
             notes.append(Footnote("speed", text))

@@ -92,6 +92,7 @@ def _laid_out(experiment: Experiment, results: Results, blocks: Sequence[Block])
         published=experiment.published,
         negligible=experiment.negligible,
         comparisons=results.comparisons,
+        has_one_tokenizer=results.has_one_tokenizer,
     )
 
 

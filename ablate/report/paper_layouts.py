@@ -19,6 +19,7 @@ from ablate.config import BASELINE, Experiment, Row, value_at
 from ablate.report.cells import NOTHING, Cell, Column, Footnote
 from ablate.report.changes import changed_paths, format_value, labels
 from ablate.report.measures import (
+    BLEU_DECIMALS,
     LOSS_DECIMALS,
     Block,
     amount,
@@ -84,7 +85,7 @@ def narang(experiment: Experiment, results: Results) -> tuple[list[Block], list[
                 _without_asides(parameters(results)),
                 _without_asides(amount(results, TRAIN_FLOPS, "ops")),
                 _steps_per_second(results),
-                _with_sd(results, Column("dev.nll", "loss", "final, dev")),
+                _with_sd(results, _loss(results, first)),
                 *(_with_sd(results, column) for column in (*sets, *others)),
                 published(results, "bleu", "BLEU"),
             ]
@@ -151,10 +152,18 @@ def _settings(experiment: Experiment) -> list[Block]:
     return blocks
 
 
+def _loss(results: Results, test_set: str) -> Column:
+    """Return the column of the loss, which is per character where tokenizers differ."""
+    if results.has_one_tokenizer:
+        return Column("dev.nll", "loss", "final, dev")
+    return Column(results.loss or "", "bits/char", test_set)
+
+
 def _with_sd(results: Results, column: Column) -> Block:
     """Return means with their deviations, marked where the verdict is that the row is better."""
     column, cells = means(results, column)
-    decimals = LOSS_DECIMALS if column.key.endswith(".nll") else 1
+    is_loss = column.key.endswith((".nll", ".bits_per_character"))
+    decimals = LOSS_DECIMALS if is_loss else BLEU_DECIMALS
     written = []
     for row, cell in zip(results.summaries, cells, strict=True):
         estimate = row.metrics.get(column.key)

@@ -117,14 +117,31 @@ class Results:
 
     def verdict(self, row: str, metric: str | None) -> Verdict | None:
         """Return the verdict on a row by one metric; None where nothing is called negligible."""
-        return verdict_on(self.difference(row, metric), metric or "", self.negligible)
+        return verdict_on(
+            self.difference(row, metric),
+            metric or "",
+            self.negligible,
+            has_one_tokenizer=self.has_one_tokenizer,
+        )
 
 
 def verdict_on(
-    difference: Difference | None, metric: str, negligible: Negligible
+    difference: Difference | None,
+    metric: str,
+    negligible: Negligible,
+    *,
+    has_one_tokenizer: bool,
 ) -> Verdict | None:
-    """Return the verdict on a difference; None without an interval, or a band for the metric."""
-    band = dict(negligible).get(metric.rpartition(".")[2])
-    if difference is None or band is None:
+    """Return the verdict on a difference; None without an interval, or a band for the metric.
+
+    Args:
+        difference: of a row from the baseline.
+        metric: in which they differ.
+        negligible: how small a difference must be not to matter.
+        has_one_tokenizer: whether losses per target token can be compared.
+    """
+    kind = metric.rpartition(".")[2]
+    band = dict(negligible).get(kind)
+    if difference is None or band is None or (kind == "nll" and not has_one_tokenizer):
         return None
     return verdict(difference.simultaneous, band, higher_is_better=higher_is_better(metric))

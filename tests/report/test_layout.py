@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from pathlib import Path
@@ -182,6 +183,30 @@ def test_where_tokenizers_differ_losses_are_compared_per_character(
     assert not any("perplexity" in key for key in more)
     assert "bits per character of the references" in notes(laid_out)["columns"]
     assert "bits per character" in notes(laid_out)["intervals"]
+
+
+def test_between_tokenizers_no_loss_per_token_has_a_verdict(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for seed in SEEDS:
+        records["learned", seed]["dev"]["nll"] = records["baseline", seed]["dev"]["nll"] - 0.2
+    for is_other in (False, True):
+        if is_other:
+            for seed in SEEDS:
+                other = {"fingerprint": "other", "n_src": 9, "n_tgt": 9}
+                records["learned", seed]["tokenizer"] = other
+        differences = json.loads(render(table(experiment, records), "json"))["rows"][1]
+        verdicts = {n: each["verdict"] for n, each in differences["differences"].items()}
+        assert (verdicts["dev.nll"] is None) is is_other
+        assert (verdicts["test.test.nll"] is None) is is_other
+        assert verdicts["test.test.bleu"] is not None
+        narang = table(experiment, records, layout="narang")
+        key = "test.test.bits_per_character" if is_other else "dev.nll"
+        (loss,) = [column for column in narang.columns if column.header in ("loss", "bits/char")]
+        assert loss.key == key
+        estimate = narang.lines[1].summary.metrics[key]
+        mark = "" if is_other else "*"
+        assert narang.column(key)[1].text == f"{estimate.mean:.3f}{mark} (±{estimate.sd:.3f})"
 
 
 TRAIN = "speed.train_target_tokens_per_second"

@@ -76,7 +76,8 @@ def comma_separated(table: Table, *, is_brief: bool = True) -> str:
     and ``.high`` of the 95% interval that holds together with those of all rows, ``.single.low``
     and ``.single.high`` of the one that holds by itself, ``.sentences.low`` and
     ``.sentences.high`` of the simultaneous one for new test sentences too, the adjusted ``.p``,
-    and ``.verdict`` where the experiment says what is negligible. Speed and memory, which are
+    and ``.verdict`` where the experiment says what is negligible (of an NLL per token only where
+    all rows have one tokenizer). Speed and memory, which are
     measured once for all seeds, have the ``.mean`` alone; a speed for which the rows took turns
     also has ``<metric>.rounds.median``, ``.sd`` and ``.n``, its ``.polished`` value, and the
     ``.ratio`` of this to the baseline's with the ends ``.ratio.low`` and ``.ratio.high`` of its 95%
@@ -177,7 +178,7 @@ def _difference(table: Table, metric: str, each: Difference | None) -> dict[str,
     """Return all that is known of a difference; the same names whatever is known."""
     method = each.method if each else None
     each = each or Difference(None, 0, 0, "none")
-    verdict = verdict_on(each, metric, table.negligible)
+    verdict = verdict_on(each, metric, table.negligible, has_one_tokenizer=table.has_one_tokenizer)
     return {
         "estimate": _finite(each.estimate),
         "n": each.n,
