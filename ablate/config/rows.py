@@ -172,21 +172,27 @@ def _grid(grid: Node) -> Iterator[RowRequest]:
 
 def _leave_one_out(section: Node) -> Iterator[RowRequest]:
     """Yield a row with every change, and one with all changes but one for each of them."""
-    changes = {_name_of(layer): layer for layer in section.elements} or dict(section.items())
+    changes = _named(section.elements) or list(section.items())
     everything = replace(section, value={})
-    for layer in changes.values():
+    for _, layer in changes:
         everything = merge(everything, layer, merge_schema())
     yield RowRequest("all", section.key, section.path, everything)
-    for name, layer in changes.items():
+    for index, (name, layer) in enumerate(changes):
         rest = replace(section, value={})
-        for other, other_layer in changes.items():
-            rest = rest if other == name else merge(rest, other_layer, merge_schema())
+        for _, other in (*changes[:index], *changes[index + 1 :]):
+            rest = merge(rest, other, merge_schema())
         yield RowRequest(f"all - {name}", layer.key, layer.path, rest)
 
 
-def _name_of(layer: Node) -> str:
-    values = list(leaves(layer, merge_schema()))
-    return point_name([path for path, _ in values], [node for _, node in values])
+def _named(layers: Sequence[Node]) -> list[tuple[str, Node]]:
+    """Return changes with names that tell their values, and their whole paths where needed."""
+    values = [list(leaves(layer, merge_schema())) for layer in layers]
+    paths = [[path for path, _ in each] for each in values]
+    nodes = [[node for _, node in each] for each in values]
+    names = list(map(point_name, paths, nodes))
+    if len(set(names)) < len(names):
+        names = [" ".join(f"{path}={_label_of(node)}" for path, node in each) for each in values]
+    return list(zip(names, layers, strict=True))
 
 
 def point_name(paths: Sequence[str], nodes: Sequence[Node]) -> str:

@@ -337,6 +337,20 @@ def test_leave_one_out_reverts_each_change(folder: Folder, text: str) -> None:
     assert rows[2].changes == {"model.residual": "pre", "model.scaling": "none"}
 
 
+def test_changes_that_are_left_out_have_the_paths_that_tell_them_apart(folder: Folder) -> None:
+    both = "{model.encoder.position: none}, {model.decoder.position: none}"
+    rows = folder.load(f"leave_one_out: [{both}, {{model.norm: rms}}]").rows
+    assert [row.name for row in rows[2:]] == [
+        "all - model.encoder.position=none",
+        "all - model.decoder.position=none",
+        "all - model.norm=rms",
+    ]
+    encoder, decoder = rows[1].spec.model.stack("encoder"), rows[1].spec.model.stack("decoder")
+    assert (encoder.position.name, decoder.position.name) == ("none", "none")
+    twice = "leave_one_out: [{model.norm: rms}, {model.norm: rms}, {model.residual: pre}]"
+    assert "equals the row 'all' of line 1; remove one" in folder.reasons(twice)[0]
+
+
 def test_rows_of_two_kinds_may_not_share_a_name(folder: Folder) -> None:
     text = "variants: {norm=rms: {model.residual: pre}}\ngrid: {model.norm: [rms]}"
     assert folder.reasons(text) == ["line 1 already has a row 'norm=rms'; remove one"]
