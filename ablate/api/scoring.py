@@ -25,7 +25,8 @@ def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: S
     """Return records with the scores of further metrics, each computed once.
 
     A score is stored in ``metrics.json`` in the folder of the run. Its key is the hash of the
-    metric with its options and code, so that nothing is trained or translated again.
+    metric with its options and code, and that of the translations, so that nothing is trained or
+    translated again.
 
     Args:
         records: of an experiment.
@@ -58,7 +59,7 @@ def _with_scores(
     for name, scores in record.get("test", {}).items():
         tests[name] = dict(scores)
         for choice in metrics:
-            key = f"{name} {_key(choice)}"
+            key = f"{name} {_key(choice)} {_hash_of_translations(record, name)}".rstrip()
             if key not in stored:
                 path = folder / f"hypotheses.{name}.txt"
                 verify(path, record)
@@ -89,6 +90,12 @@ def _key(choice: Choice) -> str:
     code = entry.origin.identity if entry.origin else ""
     plain = json.dumps(choice.model_dump(mode="json"), sort_keys=True)
     return digest([plain, str(entry.version), code])[:16]
+
+
+def _hash_of_translations(record: Mapping[str, Any], test: str) -> str:
+    """Return the beginning of the hash that a record has of a file; empty if it has none."""
+    digests = record.get("files", {}).get(f"hypotheses.{test}.txt", {})
+    return str(digests.get("sha256", ""))[:16]
 
 
 def _read(path: Path) -> dict[str, Any]:
