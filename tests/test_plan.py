@@ -72,7 +72,7 @@ def probed(tmp_path: Path, *names: str) -> api.Plan:
         if row.name in names:
             device = devices.find("cpu")[0]
             engine = engines.resolve("auto", "cpu")
-            store.save_probe(probe_key(row.spec, device, "fp32", engine), measured)
+            store.save_probe(probe_key(row.spec, device, "fp32", engine, ""), measured)
     return api.plan(EXPERIMENTS / "pe.yaml", device="cpu", results=tmp_path)
 
 

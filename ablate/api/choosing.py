@@ -15,7 +15,15 @@ from ablate import config
 from ablate.api.completing import complete, fetch, opened, workers
 from ablate.api.console import print_remark
 from ablate.api.options import RunOptions
-from ablate.api.selecting import RunLookup, Selection, key_of, select, tasks, tuning_runs
+from ablate.api.selecting import (
+    Fingerprints,
+    RunLookup,
+    Selection,
+    key_of,
+    select,
+    tasks,
+    tuning_runs,
+)
 from ablate.config import Row, Run, RunSpec
 from ablate.errors import RunError
 from ablate.runner.backends.contract import Backend
@@ -128,7 +136,8 @@ class _Timing:
             "n_rounds": len(logs),
             "hardware": hardware_of(self._device),
         }
-        self._lookup.store.save_match(match_key(self._experiment, row), matched)
+        fingerprint = Fingerprints().of(row.spec.corpus) or ""
+        self._lookup.store.save_match(match_key(self._experiment, row, fingerprint), matched)
         return value
 
     def _ratio(self, spec: RunSpec) -> float:

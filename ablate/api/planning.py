@@ -310,7 +310,9 @@ class _Planner:
         return self._counted[key]
 
     def _probe(self, spec: RunSpec, precision: str) -> Mapping[str, Any]:
-        key = probe_key(spec, self._device, precision, engine_of(spec, self._engine))
+        fingerprint = self._fingerprints.of(spec.corpus) or ""
+        engine = engine_of(spec, self._engine)
+        key = probe_key(spec, self._device, precision, engine, fingerprint)
         return self._store.load_probe(key) or {}
 
     def _run(self, run: Run, precision: str, *, is_tuning: bool = False) -> PlannedRun:

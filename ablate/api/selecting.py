@@ -138,8 +138,9 @@ def _with_chosen_values(experiment: Experiment, lookup: RunLookup | None) -> Exp
 def _with_stored_matches(experiment: Experiment, lookup: RunLookup | None) -> Experiment:
     """Return an experiment with the values that make rows take the baseline's time."""
     values: dict[str, int | None] = {}
+    fingerprint = Fingerprints().of(experiment.rows[0].spec.corpus) or ""
     for row in matching.matched_rows(experiment):
-        key = matching.match_key(experiment, row)
+        key = matching.match_key(experiment, row, fingerprint)
         match = lookup.store.load_match(key) if lookup else None
         if match is None or match["value"] is not None:
             values[row.name] = match["value"] if match else None
@@ -217,10 +218,11 @@ def tasks(
                 device=device.kind,
                 precision=precision,
                 results=results.absolute(),
-                probe=probe_key(run.spec, device, precision, of_run),
+                probe=probe_key(run.spec, device, precision, of_run, fingerprint),
                 engine=of_run,
                 eager_key=hash_of(run.spec, fingerprint, precision, Eager.name),
                 corpus_fingerprint=fingerprint,
+                teacher_sha256=config.files_of(run.spec, fingerprint).get("teacher", ""),
             )
         )
     return todo
@@ -250,7 +252,7 @@ def stored(selection: Selection, lookup: RunLookup) -> Records:
     by_kind = [
         _stored(selection.tabulated, kind, lookup.store, fingerprints, hashes) for kind in kinds
     ]
-    return max(by_kind, key=len)
+    return max(by_kind, key=lambda records: (sum(map(is_finished, records.values())), len(records)))
 
 
 def unfinished(selection: Selection, records: Records) -> list[Run]:

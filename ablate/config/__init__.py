@@ -9,7 +9,7 @@ from ablate.config.choices import (
     with_tuning,
 )
 from ablate.config.experiment import ModelSpec, RunSpec, TrainingSpec
-from ablate.config.identity import identity
+from ablate.config.identity import files_of, identity
 from ablate.config.inheritance import value_at
 from ablate.config.json_schema import schema
 from ablate.config.load import expand, experiment_name, load, load_corpus, mistakes
@@ -39,6 +39,7 @@ __all__ = [
     "Tuning",
     "expand",
     "experiment_name",
+    "files_of",
     "identity",
     "load",
     "load_corpus",

@@ -80,6 +80,24 @@ def content_of(path: str) -> str:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
 
 
+def files_of(run: RunSpec, corpus_fingerprint: str) -> dict[str, str]:
+    """Return the hashes that stand for the text in files which a run names; empty without any.
+
+    Args:
+        run: the spec, of which `canonical` holds no content of files.
+        corpus_fingerprint: of the content of its corpus.
+
+    Raises:
+        DataError: if a teacher's translations cannot be read.
+    """
+    files = {}
+    if lookup("corpus", run.corpus.name).fingerprinted:
+        files["corpus"] = corpus_fingerprint
+    if run.training.teacher is not None:
+        files["teacher"] = content_of(run.training.teacher)
+    return files
+
+
 def plugins_of(run: RunSpec) -> dict[str, Plugin]:
     """Return the plugin of every part that comes from one, by the path of its choice."""
     return {path: entry.origin for path, entry in plugin_parts(run).items() if entry.origin}

@@ -57,7 +57,7 @@ class Prepared:
     tests: dict[str, Encoded]
 
 
-def prepare(run: RunSpec, expected: str = "") -> Prepared:
+def prepare(run: RunSpec, expected: str = "", expected_teacher: str = "") -> Prepared:
     """Load and encode the corpus of ``run``, downloading what is missing.
 
     Training pairs with more than ``model.dims.max_len`` tokens on a side are left out; ids of the
@@ -67,10 +67,12 @@ def prepare(run: RunSpec, expected: str = "") -> Prepared:
     Args:
         run: of which the corpus and the tokenizer are read.
         expected: the fingerprint with which the run was planned; empty: any.
+        expected_teacher: the SHA-256 of the teacher's translations, likewise.
 
     Raises:
-        DataError: if the corpus is unavailable, has another content than was expected, or changes
-            while it is read; if no pair is short enough; or if the disk is full.
+        DataError: if the corpus is unavailable, it or the teacher's translations have another
+            content than was expected, or it changes while it is read; if no pair is short enough;
+            or if the disk is full.
     """
     corpus = build(Corpus, run.corpus, at="corpus")
     fingerprint = _known_fingerprint(corpus)
@@ -90,6 +92,12 @@ def prepare(run: RunSpec, expected: str = "") -> Prepared:
             f"the corpus {run.corpus.name} has the content {fingerprint[:12]}, and the run was "
             f"planned with {expected[:12]}: its files have changed since, or differ on this "
             "machine; call again to make the runs of the present content"
+        )
+    teacher = run.training.teacher
+    if teacher is not None and expected_teacher not in ("", content_of(teacher)):
+        raise DataError(
+            f"{teacher} has other translations than when the run was planned, or differs on this "
+            "machine; call again to make the runs of the present ones"
         )
     train = _train(run, tokenizers, splits)
     return Prepared(text, fingerprint, tokenizers, train, splits["dev"], tests)
@@ -206,12 +214,15 @@ def trained_tokenizers(choice: Choice, text: CorpusText) -> TokenizerPair:
 
 def _key(choice: Choice, text: CorpusText) -> str:
     """Return a hash of everything that determines a trained tokenizer."""
+    entry = lookup(Tokenizer.slot, choice.name)
     settings = {
         "tokenizer": choice.model_dump(),
-        "version": lookup(Tokenizer.slot, choice.name).version,
+        "version": entry.version,
         "is_tokenised": text.is_tokenised,
         "library": version("tokenizers").split(".")[:2],
     }
+    if entry.origin:
+        settings["plugin"] = entry.origin.identity
     content = digest_of_lines((text.train.src, text.train.tgt))
     return digest([json.dumps(settings, sort_keys=True), content])[:32]
 

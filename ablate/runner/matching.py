@@ -11,13 +11,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import torch
 
 from ablate import measuring
 from ablate.config import Experiment, Row, RunSpec, unmatched, value_at, with_match
 from ablate.config.experiment import TrainingSpec
-from ablate.config.identity import canonical
+from ablate.config.identity import canonical, files_of
 from ablate.data.batches import Batches
 from ablate.data.corpus import Corpus
 from ablate.data.prepare import Prepared, prepare
@@ -52,14 +53,17 @@ def matched_rows(experiment: Experiment) -> Iterator[Row]:
     return (row for row in experiment.rows[1:] if match.applies_to(row.name))
 
 
-def match_key(experiment: Experiment, row: Row) -> str:
+def match_key(experiment: Experiment, row: Row, corpus_fingerprint: str) -> str:
     """Return 16 hex digits for all that a value matched by measurement depends on."""
     assert experiment.match is not None
-    specs = (canonical(each.spec) for each in (experiment.rows[0], row))
-    content = {
+    specs = [each.spec for each in (experiment.rows[0], row)]
+    content: dict[str, Any] = {
         "match": experiment.match.model_dump(exclude={"rows", "exclude"}),
-        "specs": [{**spec, "seed": None} for spec in specs],
+        "specs": [{**canonical(spec), "seed": None} for spec in specs],
     }
+    files = [files_of(spec, corpus_fingerprint) for spec in specs]
+    if any(files):
+        content["files"] = files
     return digest([json.dumps(content, sort_keys=True)])[:16]
 
 

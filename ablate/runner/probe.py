@@ -18,7 +18,7 @@ import torch
 
 from ablate import measuring
 from ablate.config import RunSpec
-from ablate.config.identity import canonical, plugins_of
+from ablate.config.identity import canonical, files_of, plugins_of
 from ablate.data.batches import Batches
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
@@ -48,7 +48,9 @@ _IRRELEVANT = {
 """Training options without effect on a step: the duration, and what happens between steps."""
 
 
-def probe_key(spec: RunSpec, device: Device, precision: str, engine: str) -> str:
+def probe_key(
+    spec: RunSpec, device: Device, precision: str, engine: str, corpus_fingerprint: str
+) -> str:
     """Return 16 hex digits for all that the speed and memory of a run depend on."""
     data = canonical(spec)
     training = {k: v for k, v in data["training"].items() if k not in _IRRELEVANT}
@@ -60,6 +62,8 @@ def probe_key(spec: RunSpec, device: Device, precision: str, engine: str) -> str
         "hardware": machine,
         "versions": versions(),
     }
+    if files := files_of(spec, corpus_fingerprint):
+        content["files"] = files
     plugins = plugins_of(spec)
     if plugins:
         content["plugins"] = {path: plugin.identity for path, plugin in plugins.items()}
@@ -119,7 +123,7 @@ def probe_one(task: Task, store: Store, report: Report) -> None:
     ``earlier``, since the row may share these sessions with other rows.
     """
     spec = RunSpec.model_validate(task.spec)
-    prepared = prepare(spec, task.corpus_fingerprint)
+    prepared = prepare(spec, task.corpus_fingerprint, task.teacher_sha256)
     batches = Batches(prepared.train, spec.training.batch_tokens, PAD).of_epoch(0, 0)
     largest_batch = max(len(rows) for rows in batches.epoch(spec.seed, 0))
     report("measuring")

@@ -140,7 +140,7 @@ class _Attempt:
 
     def _execute(self) -> None:
         with self._phase("reading the corpus"):
-            prepared = prepare(self.spec, self.task.corpus_fingerprint)
+            prepared = prepare(self.spec, self.task.corpus_fingerprint, self.task.teacher_sha256)
         model = self._assemble(prepared)
         self.capturer = capturer_for(self.task.engine, model, self.device)
         self._describe(prepared, model)
@@ -216,7 +216,7 @@ class _Attempt:
 
     def follow(self, ranks: Ranks) -> None:
         """Train with the first rank, and write nothing."""
-        prepared = prepare(self.spec, self.task.corpus_fingerprint)
+        prepared = prepare(self.spec, self.task.corpus_fingerprint, self.task.teacher_sha256)
         self._train(self._assemble(prepared), prepared, ranks)
 
     def _train(self, model: Transformer, prepared: Prepared, ranks: Ranks) -> TrainingResult:

@@ -45,6 +45,7 @@ class Task:
         memory_mib: the most memory that it will reserve; infinite if that is not known.
         seconds: how long it will train alone on its device; infinite if that is not known.
         corpus_fingerprint: of the content that the run's hash covers; empty: any.
+        teacher_sha256: of the translations of a teacher that the run's hash covers; empty: any.
         plugins: that the worker loads; by default those whose parts the run uses. It must not see
             others, because the run's hash does not cover them.
     """
@@ -71,6 +72,7 @@ class Task:
     memory_mib: float = math.inf
     seconds: float = math.inf
     corpus_fingerprint: str = ""
+    teacher_sha256: str = ""
     plugins: tuple[Plugin, ...] | None = None
 
     def __post_init__(self) -> None:

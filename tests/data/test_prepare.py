@@ -24,7 +24,7 @@ from ablate.data.prepare import Prepared, prepare, trained_tokenizers
 from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import EOS, PAD, BytePair, Tokenizer
 from ablate.errors import DataError
-from ablate.registry import build, choose
+from ablate.registry import build, choose, load_plugin, temporary_registrations
 from tests.data.texts import corpus_text
 from tests.tiny import TINY
 
@@ -126,6 +126,24 @@ def test_a_tokenizer_is_trained_once_per_text_and_settings(
     monkeypatch.setattr(module, "version", lambda _: "99.1.0")
     trained_tokenizers(choose(Tokenizer, "bpe"), text)
     assert n_trained == 5
+
+
+def test_a_tokenizer_of_a_plugin_is_trained_anew_when_its_code_has_changed(tmp_path: Path) -> None:
+    text, sizes = corpus_text(), []
+    for lines in ("lines[:1]", "lines"):
+        with temporary_registrations():
+            (tmp_path / "mine.py").write_text(
+                "from ablate.data.tokenizer import Word\n"
+                "from ablate.registry import register\n"
+                "@register('mine', source='ours')\n"
+                "class Mine(Word):\n"
+                "    'Words.'\n"
+                "    def fit(self, lines, is_tokenised):\n"
+                f"        return super().fit({lines}, is_tokenised)\n"
+            )
+            load_plugin(tmp_path / "mine.py")
+            sizes.append(trained_tokenizers(choose(Tokenizer, "mine"), text).vocabulary.n_src)
+    assert sizes[0] < sizes[1]
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\xff\xfe\x00", b"half"])

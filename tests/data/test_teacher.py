@@ -8,12 +8,14 @@ import pytest
 
 from ablate import api, config
 from ablate.config.experiment import RunSpec
-from ablate.config.identity import identity
+from ablate.config.identity import files_of, identity
 from ablate.data.corpus import Bitext, Corpus
 from ablate.data.prepare import prepare
 from ablate.data.teacher import with_translations
 from ablate.errors import DataError
 from ablate.registry import build
+from ablate.runner.devices import Device
+from ablate.runner.probe import probe_key
 from tests.data.test_prepare import folder, run_spec
 
 __all__ = ["folder"]  # a fixture
@@ -74,6 +76,33 @@ def test_training_alone_sees_the_teacher(folder: Path) -> None:
     assert {decode(ids[:-1].tolist()) for ids in again.train.tgt} == {"B"}, (
         "from the cache of another file"
     )
+
+
+def test_a_run_is_refused_other_translations_than_it_was_planned_with(folder: Path) -> None:
+    run, file = taught(run_spec(folder), folder / "teacher"), folder / "teacher"
+    file.write_text("".join(f"{n}\n" for n in range(10)))
+    planned = files_of(run, "")["teacher"]
+    assert prepare(run, expected_teacher=planned).corpus_fingerprint
+    file.write_text("".join(f"{n + 1}\n" for n in range(10)))
+    with pytest.raises(DataError, match="has other translations than when the run was planned"):
+        prepare(run, expected_teacher=planned)
+
+
+def test_speeds_of_other_text_are_not_taken(folder: Path) -> None:
+    plain, file = run_spec(folder), folder / "teacher"
+    run = taught(plain, file)
+
+    def key(of: RunSpec, fingerprint: str) -> str:
+        return probe_key(of, Device("cpu"), "fp32", "eager", fingerprint)
+
+    assert key(plain, "one") != key(plain, "another")
+    keys = []
+    for text in ("a", "b"):
+        file.write_text(text)
+        keys.append(key(run, "one"))
+    assert keys[0] != keys[1]
+    shipped = config.load("pe").rows[0].spec
+    assert key(shipped, "one") == key(shipped, "another")  # its options tell its content
 
 
 def test_the_content_of_the_file_names_the_run_and_its_path_does_not(folder: Path) -> None:
