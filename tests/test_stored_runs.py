@@ -12,10 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from ablate import api, config
-from ablate.api.selecting import Fingerprints, hash_of
+from ablate.api.selecting import Fingerprints, hash_of, select, tasks
 from ablate.cli.app import app
 from ablate.errors import StoreError
 from ablate.record import SCHEMA
+from ablate.runner.devices import Device
 from ablate.store import Store
 from tests import made_up_runs
 from tests.runner.conftest import SMALL
@@ -105,6 +106,16 @@ def test_files_of_one_name_need_the_runs_of_both(folders: tuple[str, str], tmp_p
         archived = api.archive(given, archive, results=results)
         assert [run.run for run in archived] == [run.run for run in api.runs(results)]
         assert len(archived) == 12
+
+
+def test_a_table_shows_the_kind_of_which_most_runs_are_finished(tmp_path: Path) -> None:
+    spec, store = tmp_path / "study.yaml", Store(tmp_path / "results")
+    spec.write_text(made_up_runs.EXPERIMENT)
+    made_up_runs.finish(spec, store.results, only=["rms"])  # and the baseline
+    for task in tasks(select(spec).runs, Device("cpu"), store.results, engine="cuda_graph"):
+        store.save(task.record("oom", "too large"))
+    records = api.report(spec, results=store.results).records.values()
+    assert {record["status"] for record in records} == {"done"}
 
 
 def test_garbage_of_no_experiment_would_be_everything(results: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from ablate import config, report
+import ablate
+from ablate import api, config, report
 from ablate.api import choosing
 from ablate.api.choosing import select_chosen
 from ablate.api.options import RunOptions
@@ -42,11 +43,16 @@ class Bench:
         self.spec, self.store = folder / "own.yaml", Store(folder / "results")
         self.spec.write_text(text)
 
-    def tuned(self, nll: Mapping[str, tuple[float | None, float | None]], *rows: str) -> None:
+    def tuned(
+        self,
+        nll: Mapping[str, tuple[float | None, float | None]],
+        *rows: str,
+        engine: str = "eager",
+    ) -> None:
         """Store the tuning runs of rows; None diverged."""
         tuning = tuning_of(config.load(self.spec))
         runs = tuning_runs(tuning, rows).runs
-        todo = tasks(runs, Device("cpu"), self.store.results)
+        todo = tasks(runs, Device("cpu"), self.store.results, engine=engine)
         for run, task in zip(runs, todo, strict=True):
             value = nll[run.variant.split()[1]][run.seed - 8]
             known: dict[str, Any] = {"dev": {"nll": value}} if value else {}
@@ -67,6 +73,26 @@ def test_a_row_has_the_candidate_of_the_lowest_mean_loss_on_dev(bench: Bench) ->
     bench.tuned(NLL | {"lr=0.004": (1.3, None)}, "pre")
     assert bench.row("baseline").spec.training.schedule.options["lr"] == 4e-3
     assert bench.row("pre").spec.training.schedule.options["lr"] == 2e-3  # 4e-3 diverged once
+
+
+def test_garbage_is_what_no_kind_of_machine_has_chosen(bench: Bench) -> None:
+    bench.tuned(NLL, "baseline", "pre")
+    bench.tuned(NLL | {"lr=0.001": (1.0, 1.0)}, "baseline", "pre", engine="cuda_graph")
+    for engine, lr in (("eager", 4e-3), ("cuda_graph", 1e-3)):
+        lookup = RunLookup(bench.store, "fp32", engine)
+        selection = select(bench.spec, lookup=lookup)
+        assert {run.spec.training.schedule.options["lr"] for run in selection.runs} == {lr}
+        for task in tasks(selection.runs, Device("cpu"), bench.store.results, engine=engine):
+            bench.store.save(task.record("done"))
+    assert len(api.runs(bench.store.results)) == 2 * (12 + 4)
+    assert api.collect_garbage(bench.store.results, [bench.spec], is_trial=True) == []
+
+
+def test_hashes_are_those_of_the_values_that_were_chosen(bench: Bench) -> None:
+    assert ablate.hashes(bench.spec, results=bench.store.results) == {}
+    bench.tuned(NLL, "baseline", "pre")
+    hashes = ablate.hashes(bench.spec, results=bench.store.results)
+    assert list(hashes) == [("baseline", 1), ("baseline", 2), ("pre", 1), ("pre", 2)]
 
 
 def test_the_first_of_equals_is_chosen(bench: Bench) -> None:
@@ -209,7 +235,7 @@ def test_a_measured_time_is_measured_once(tmp_path: Path) -> None:
     bench = Bench(tmp_path, matched_text("model.feed_forward.d_ff", "5%"))
     assert bench.row("pre").pending == ("model.feed_forward.d_ff",)
     loaded = config.load(bench.spec)
-    bench.store.save_match(match_key(loaded, loaded.rows[1]), {"value": 200})
+    bench.store.save_match(match_key(loaded, loaded.rows[1], ""), {"value": 200})
     assert bench.row("pre").spec.model.feed_forward.options["d_ff"] == 200
-    bench.store.save_match(match_key(loaded, loaded.rows[1]), {"value": None})
+    bench.store.save_match(match_key(loaded, loaded.rows[1], ""), {"value": None})
     assert bench.row("pre").spec == loaded.rows[1].spec  # within the tolerance as it is

@@ -167,9 +167,13 @@ def status(results: Path | str = "results") -> list[Session]:
 def _needed(specs: Sequence[Path | str], store: Store) -> dict[str, set[str]]:
     """Return the hashes of the runs of experiments, by name; experiments may share a name."""
     needed: dict[str, set[str]] = {}
+    kinds = [(None, None), *product(PRECISIONS, ENGINES)]
     for spec in specs:
-        selection = select(spec, lookup=RunLookup(store))
-        needed.setdefault(selection.whole.name, set()).update(_hashes(selection))
+        for precision, engine in kinds:
+            selection = select(spec, lookup=RunLookup(store, precision, engine))
+            needed.setdefault(selection.whole.name, set()).update(_hashes(selection))
+            if selection.whole.tune is None:
+                break  # else runs of each kind have chosen the values of the rows that follow
     return needed
 
 

@@ -14,13 +14,14 @@ import yaml
 from ablate import report as reporting
 from ablate.api import running
 from ablate.api.options import RunOptions
-from ablate.api.selecting import Records, key_of, select, tasks
+from ablate.api.selecting import Records, RunLookup, key_of, select, tasks
 from ablate.config import shipped
 from ablate.data.corpus import Corpus
 from ablate.errors import SpecError
 from ablate.registry import build
 from ablate.runner import devices
 from ablate.store import Store, write_whole
+from ablate.training import engines
 
 if TYPE_CHECKING:
     import pandas as pd  # the methods import it: it is slow, and no command needs it
@@ -236,11 +237,14 @@ def hashes(
     Args:
         experiment: written in Python, a file, or the name of a shipped one.
         results: the folder of results, for values that are chosen by runs (``match``, ``tune``).
-        device: that the runs are made on, which decides what ``precision: auto`` means.
+        device: that the runs are made on, which decides what ``precision: auto`` and
+            ``--engine auto`` mean.
     """
-    store = Store(Path(results))
-    selection = select(_file(experiment, store))
-    todo = tasks(selection.runs, devices.find(device)[0], store.results)
+    store, chosen = Store(Path(results)), devices.find(device)[0]
+    engine = engines.resolve("auto", chosen.kind)
+    lookup = RunLookup(store, devices.resolve("auto", chosen), engine)
+    selection = select(_file(experiment, store), lookup=lookup)
+    todo = tasks(selection.runs, chosen, store.results, engine=engine)
     return {key_of(each): task.key for each, task in zip(selection.runs, todo, strict=True)}
 
 
