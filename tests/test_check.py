@@ -12,6 +12,8 @@ from ablate import api
 from ablate.cli.app import app
 from ablate.errors import SpecError
 from ablate.registry import slots, temporary_registrations
+from ablate.report import FORMATS
+from tests.report.test_new_format import FORMAT
 
 HEAD = """\
 import torch
@@ -135,10 +137,14 @@ def test_kept_contracts_are_listed_and_a_missing_plugin_is_refused() -> None:
     status, out, _ = ablate("check", "mine.py")
     assert status == 0
     assert out.startswith("norm mine: 11 of 11 contracts kept\n  kept: typed options, logits")
+    Path("org.py").write_text(FORMAT, encoding="utf-8")
+    status, _, err = ablate("check", "org.py")
+    FORMATS.pop("org", None)
+    assert (status, err.rstrip()) == (2, "org.py: registers no part, so no contract is tested")
     status, _, err = ablate("check", "nonesuch.py")
     assert (status, err[:11]) == (2, "nonesuch.py")
     with temporary_registrations():
-        assert len(api.check(["mine.py"])) == 11
+        assert len(api.check(["mine.py"])) == len(api.check("mine.py")) == 11
 
 
 SLOTS = sorted(

@@ -70,8 +70,10 @@ def corpora() -> tuple[CorpusListing, ...]:
     )
 
 
-def fetch_corpus(name: str, options: Sequence[str], report: Callable[[str], None]) -> None:
-    """Download what is missing of a corpus, and check it.
+def fetch_corpus(
+    name: str, options: Sequence[str] = (), report: Callable[[str], None] = lambda _: None
+) -> None:
+    """Download what is missing of a corpus, and check all of it.
 
     Args:
         name: of the corpus.
@@ -83,10 +85,10 @@ def fetch_corpus(name: str, options: Sequence[str], report: Callable[[str], None
         DataError: if it is unavailable.
     """
     corpus = build(Corpus, _choice(name, options), at="corpus")
-    if corpus.is_available():
+    is_available = corpus.is_available()
+    corpus.fetch(report)
+    if is_available:
         report(f"{name} is on this machine already")
-    else:
-        corpus.fetch(report)
 
 
 def show_corpus(name: str, options: Sequence[str] = ()) -> CorpusStatistics:

@@ -36,6 +36,10 @@ def check(
     from ablate import api
 
     findings = api.check(files or ())
+    if files and not findings:
+        raise SpecError(
+            f"{', '.join(map(str, files))}: registers no part, so no contract is tested"
+        )
     if not findings:
         raise SpecError("no plugin is installed; name a file, as in `ablate check my_parts.py`")
     for (slot, part), of_part in groupby(

@@ -15,6 +15,8 @@ from typer.core import TyperGroup
 from ablate.errors import AblateError, DamagedFileWarning
 
 INTERRUPTED = 130
+_CONTINUED = ("run", "gate", "fetch")
+"""Commands that continue what an earlier call has begun."""
 
 Arguments = ParamSpec("Arguments")
 
@@ -54,7 +56,8 @@ def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, Non
             typer.echo(str(error), err=True)
             status = error.exit_status
         except KeyboardInterrupt:
-            typer.echo("interrupted; the same command continues where this one stopped", err=True)
+            more = "; the same command continues where this one stopped"
+            typer.echo(f"interrupted{more if command.__name__ in _CONTINUED else ''}", err=True)
             status = INTERRUPTED
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

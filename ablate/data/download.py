@@ -135,13 +135,16 @@ class RemoteFiles:
 
     def _check(self, remote: Remote, path: Path) -> None:
         """Compare a file with its pin, or with the first copy on this machine."""
-        actual = _hash_of(path)
         first = self._cache_path(remote).with_name(f"{Path(remote.path).name}.sha256")
         expected = remote.sha256
-        if expected is None:
-            if not first.is_file():
-                write_whole(first, f"{actual}\n")
-            expected = first.read_text(encoding="utf-8").strip()
+        try:
+            actual = _hash_of(path)
+            if expected is None:
+                if not first.is_file():
+                    write_whole(first, f"{actual}\n")
+                expected = first.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise DataError(f"{error}; $ABLATE_CACHE moves the cache elsewhere") from error
         if actual != expected:
             origin = "" if remote.sha256 else f" (that of the first copy, kept in {first})"
             raise DataError(

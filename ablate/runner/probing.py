@@ -107,10 +107,15 @@ def measure_in_turns(
         if number == 0:
             seconds = budget() / n_devices
         elif not n_rounds:
-            n_more = (seconds - (time.monotonic() - began)) / max(time.monotonic() - began, 1e-9)
-            n_rounds = min(MOST_ROUNDS, FEWEST_ROUNDS + math.ceil(max(0.0, n_more)))
+            n_rounds = rounds_within(seconds, time.monotonic() - began)
         number += 1
     return attempts
+
+
+def rounds_within(seconds: float, of_one: float) -> int:
+    """Return how many rounds are made, of which the second took ``of_one`` of these seconds."""
+    n_more = (seconds - of_one) / max(of_one, 1e-9)
+    return FEWEST_ROUNDS + math.ceil(min(max(0.0, n_more), MOST_ROUNDS - FEWEST_ROUNDS))
 
 
 def budget(tasks: Sequence[Task], store: Store, probe_seconds: float | None) -> float:

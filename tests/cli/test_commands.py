@@ -8,9 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 
 from ablate.api.costs import Costs
+from ablate.cli.guard import guarded
 from ablate.registry import slots
 from tests.cli.conftest import COMMAND, Ablate, environment
 
@@ -146,6 +148,20 @@ def test_a_closed_pipe_is_no_error(ablate: Ablate, folder: Path, cache: Path) ->
     stderr = process.stderr.read()
     process.stderr.close()
     assert (process.wait(), stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("name", "continues"), [("run", True), ("fetch", True), ("plan", False)])
+def test_an_interruption_says_what_the_next_call_continues(
+    name: str, continues: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command() -> None:
+        raise KeyboardInterrupt
+
+    command.__name__ = name
+    with pytest.raises(typer.Exit) as ended:
+        guarded(command)()
+    assert ended.value.exit_code == 130
+    assert ("the same command continues" in capsys.readouterr().err) == continues
 
 
 def test_a_new_experiment_is_commented_and_valid(ablate: Ablate, folder: Path) -> None:

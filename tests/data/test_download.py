@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from ablate import api
 from ablate.data import download
-from ablate.data.download import Remote, RemoteFiles
+from ablate.data.corpus import Corpus
+from ablate.data.download import Remote, RemoteCorpus, RemoteFiles
 from ablate.errors import DataError
+from ablate.registry import build, choose
 from tests.data.server import Site
 
 CONTENT = bytes(range(256)) * 2000
@@ -187,6 +190,31 @@ def test_an_unwritable_cache_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "file"))
     with pytest.raises(DataError, match=r"\$ABLATE_CACHE moves the cache"):
         remote_files().fetch(quiet)
+
+
+def test_a_cache_that_cannot_keep_the_first_hash_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path))
+    file = tmp_path / "things" / UNPINNED.path
+    file.parent.mkdir(parents=True)
+    file.write_bytes(CONTENT)
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "file"))
+    with pytest.raises(DataError, match=r"\$ABLATE_CACHE moves the cache"):
+        remote_files(UNPINNED).fingerprint()
+
+
+def test_to_fetch_what_is_there_checks_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path))
+    corpus = build(Corpus, choose(Corpus, "multi30k"))
+    assert isinstance(corpus, RemoteCorpus)
+    for remote in corpus.files.remotes:
+        file = tmp_path / "multi30k" / remote.path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"cut short")
+    with pytest.raises(DataError, match="has the wrong content"):
+        api.fetch_corpus("multi30k")
 
 
 def test_a_pipe_gets_no_progress_bar(site: Site, capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -17,7 +18,7 @@ from ablate.runner.devices import Device
 from ablate.runner.packing import one_per_process
 from ablate.runner.pool import GRACE_S
 from ablate.runner.probe import n_rounds_of
-from ablate.runner.probing import FEWEST_ROUNDS, MOST_ROUNDS, budget
+from ablate.runner.probing import FEWEST_ROUNDS, MOST_ROUNDS, budget, rounds_within
 from ablate.runner.provenance import hardware, versions
 from ablate.runner.schedule import Limits, missing, schedule
 from ablate.runner.task import Heartbeat, Task
@@ -47,6 +48,11 @@ def _run(
 
 def _trained(store: Store) -> list[str]:
     return [line for line in _journal(store) if line.startswith("train")]
+
+
+@pytest.mark.parametrize(("seconds", "n"), [(0.0, 2), (1.0, 2), (3.5, 5), (1e3, 9), (math.inf, 9)])
+def test_there_are_as_many_rounds_as_fit(seconds: float, n: int) -> None:
+    assert rounds_within(seconds, 1.0) == n
 
 
 def test_rows_are_probed_by_turns_then_every_seed_is_trained(
