@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
+from ablate.analysis.summary import is_measured_once
 from ablate.analysis.wording import number
 from ablate.gate.evidence import LOSSES, Evidence, UnfitError
 from ablate.registry import Frozen
@@ -338,6 +339,16 @@ class Directed(Check):
     better: Literal["higher", "lower"] | None = None
 
     @model_validator(mode="after")
+    def _each_seed_is_measured(self) -> Directed:
+        if is_measured_once(self.measure):
+            raise ValueError(
+                f"all seeds of a row share one measurement of {self.measure!r}, which does not "
+                "show what chance does to it; check train.seconds, which every run has of its "
+                "own, or what is counted (flops, params)"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _direction_is_known(self) -> Directed:
         if self.better is None and direction(self.measure) is None:
             raise ValueError(
@@ -355,9 +366,9 @@ class Directed(Check):
 def direction(measure: str) -> Literal["higher", "lower"] | None:
     """Return which values of a measure are better, if that is known."""
     section, last = measure.partition(".")[0], measure.rpartition(".")[2]
-    if last in _HIGHER_IS_BETTER or section == "speed":
+    if last in _HIGHER_IS_BETTER:
         return "higher"
-    if last in _LOWER_IS_BETTER or section in ("memory", "params", "flops"):
+    if last in _LOWER_IS_BETTER or section in ("params", "flops"):
         return "lower"
     return None
 

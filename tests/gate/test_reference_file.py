@@ -114,6 +114,16 @@ def test_a_check_is_read_from_top_to_bottom() -> None:
             ["whether more of 'train.steps' is better is not known; say better: higher"],
         ),
         (
+            "checks: {a: {kind: statistical, measure: speed.x, min_effect: 1}, "
+            "b: {kind: paired, measure: memory.x, min_effect: 1, better: lower}, "
+            "c: {kind: finding, row: d, measure: speed.x, claim: worse, margin: 1}}",
+            [
+                "checks.a: all seeds of a row share one measurement of 'speed.x', which",
+                "checks.b: all seeds of a row share one measurement of 'memory.x', which",
+                "checks.c: all seeds of a row share one measurement of 'speed.x', which",
+            ],
+        ),
+        (
             "checks: {a: {kind: finding, measure: dev.nll, claim: wose, margin: 1}}",
             ["claim: needs 'worse', 'better' or 'near'; it is 'wose'; did you mean 'worse'?"],
         ),
@@ -162,10 +172,9 @@ def test_a_file_that_is_not_there_is_named(file: Path) -> None:
         ("test.test2016.bleu", "higher"),
         ("test.test2016.bleu_lc_tok", "higher"),
         ("test.test_long.exact_match", "higher"),
-        ("speed.decode_sentences_per_second", "higher"),
         ("dev.nll", "lower"),
         ("test.test.perplexity", "lower"),
-        ("memory.train_peak_mib", "lower"),
+        ("train.seconds", "lower"),
         ("params.total", "lower"),
         ("train.steps", None),
     ],
