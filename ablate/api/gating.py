@@ -132,7 +132,10 @@ def gate(
     """
     experiment, file = config.load(Path(path), options.overrides), read(Path(reference))
     file.refuse(flaws=file.reference.flaws(), rows=[row.name for row in experiment.rows])
-    seeds = file.reference.seeds_to_judge(_seeds(experiment, options), options.seeds is not None)
+    of_tuning = experiment.tune.seeds if experiment.tune else ()
+    seeds = file.reference.seeds_to_judge(
+        _seeds(experiment, options), options.seeds is not None, of_tuning
+    )
     needed = file.reference.runs_to_judge(seeds)
     with _opened(options, is_stored=is_stored) as options:
         runs = _Runs(path, options, is_stored=is_stored)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import count, islice
 from typing import Annotated
 
@@ -81,12 +81,15 @@ class Reference(Head):
         """The checks whose seeds a gate chooses."""
         return {n: check for n, check in self.checks.items() if check.fixed_seeds is None}
 
-    def seeds_to_judge(self, seeds: Sequence[int], are_required: bool) -> tuple[int, ...]:
+    def seeds_to_judge(
+        self, seeds: Sequence[int], are_required: bool, of_tuning: Collection[int] = ()
+    ) -> tuple[int, ...]:
         """Return the seeds of a gate: these, or new ones if a check refuses them.
 
         Args:
             seeds: that were asked for, or else those of the experiment.
             are_required: whether a refusal is an error.
+            of_tuning: seeds that values of rows are chosen by; they are not new.
 
         Raises:
             SpecError: if some check refuses seeds that are required.
@@ -100,22 +103,25 @@ class Reference(Head):
             for name, check in self.checks_with_chosen_seeds.items()
             if (reason := check.refused_seeds(seeds))
         ]
-        if reasons and are_required:
+        if not reasons:
+            return tuple(seeds)
+        new = self.new_seeds(of_tuning)
+        if are_required:
             raise SpecError(
                 f"{'; '.join(reasons)}; the gate has {counted(len(seeds), 'seed')} "
-                f"({listed(seeds)}); new ones are --seeds {','.join(map(str, self.new_seeds()))}"
+                f"({listed(seeds)}); new ones are --seeds {','.join(map(str, new))}"
             )
-        return self.new_seeds() if reasons else tuple(seeds)
+        return new
 
     def used_by_pilot(self, seeds: Sequence[int]) -> str | None:
         """Return which of the seeds a pilot has used, in words; None if it has used none."""
         used = [seed for seed in seeds if seed in self.pilot_seeds]
         return f"a pilot has used {seeds_named(used)}" if used else None
 
-    def new_seeds(self) -> tuple[int, ...]:
-        """Return the first seeds that neither blessed a check nor served a pilot."""
+    def new_seeds(self, of_tuning: Collection[int] = ()) -> tuple[int, ...]:
+        """Return the first seeds that neither blessed a check nor served a pilot or tuning."""
         used = {seed for c in self.checks.values() if c.blessed for seed in c.blessed.seeds}
-        used |= set(self.pilot_seeds)
+        used |= {*self.pilot_seeds, *of_tuning}
         n = max(check.seeds for check in self.checks_with_chosen_seeds.values())
         return tuple(islice((seed for seed in count(1) if seed not in used), n))
 

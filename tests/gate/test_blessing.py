@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 
+from ablate import config
 from ablate.api import RunOptions, gating
-from ablate.api.selecting import Records, RunLookup, Selection, stored
+from ablate.api.selecting import Records, RunLookup, Selection, stored, tasks, tuning_runs
 from ablate.cli.app import app
 from ablate.errors import SpecError
 from ablate.gate.checks.finding import Finding
 from ablate.gate.evidence import UnfitError
 from ablate.gate.provenance import BlessingError
 from ablate.gate.reference_file import read
+from ablate.runner.devices import Device
 from tests.gate.test_checks import blessed, evidence
-from tests.gate.test_command import Bench
+from tests.gate.test_command import EXPERIMENT, Bench
 
 NARROW = (41.0, 41.3, 40.8, 41.1, 40.9, 41.2, 41.0, 40.9, 41.1, 41.0)
 WIDE = tuple(41 + 10 * (value - 41) for value in NARROW)
@@ -227,6 +229,20 @@ def test_seeds_of_a_pilot_neither_bless_nor_judge(
     with pytest.raises(SpecError, match="a pilot has used seed 1; the gate has 3 seeds"):
         bench.gate(is_stored=False, seeds=[1, 8, 9], device="cpu")
     assert read(bench.reference).reference.new_seeds() == (8, 9, 10)
+
+
+def test_seeds_of_tuning_are_not_new(bench: Bench) -> None:
+    bench.store_runs({"baseline": [*NARROW, 41.0]})
+    bench.bless(SEVEN)
+    tune = "tune: {training.schedule.lr: [1e-2, 2e-2], seeds: [8]}\n"
+    bench.spec.write_text(EXPERIMENT + tune, encoding="utf-8")
+    candidates = tuning_runs(config.tuning_of(config.load(bench.spec)), ["baseline"])
+    todo = tasks(candidates.runs, Device("cpu"), bench.store.results)
+    for nll, task in zip((1.0, 2.0), todo, strict=True):
+        bench.store.save(task.record("done", dev={"nll": nll}))
+    assert [judged.measured for judged in bench.gate().verdicts] == ["41.03 (3 seeds)"]
+    with pytest.raises(SpecError, match="new ones are --seeds 9,10,11"):
+        bench.gate(seeds=[7, 9, 10])
 
 
 # claims that would not be shown again
