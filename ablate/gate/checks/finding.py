@@ -118,7 +118,7 @@ class Finding(Directed):
         """Return the effect that differences show; runs that diverged have none.
 
         Raises:
-            UnfitError: if there is only one.
+            UnfitError: if there is only one, or one is not finite.
         """
         terms = self.terms(alpha)
         if not values:
@@ -127,7 +127,7 @@ class Finding(Directed):
         differences = Estimate(dict(enumerate(values)))
         effect = self._effect(differences, ())
         if effect.interval is None:
-            raise UnfitError(f"one pair of runs has no interval; give {self.seeds} seeds or more")
+            raise UnfitError(self._without_interval(differences, len(seeds)))
         return FindingBlessing(
             seeds=seeds,
             values=values,
@@ -162,9 +162,11 @@ class Finding(Directed):
             return Result("all diverged", None, remarks)
         mean, interval = effect.differences.mean, effect.interval
         if interval is None:
+            seeds = seeds_named(effect.differences.seeds)
+            is_one = effect.differences.n == 1
+            why = f"with {seeds} alone, which has" if is_one else f"over {seeds}, and has"
             reason = (
-                f"{self.measure} of {self.row} less {self.against} is {mean:g} with "
-                f"{seeds_named(effect.differences.seeds)} alone, which has no interval"
+                f"{self.measure} of {self.row} less {self.against} is {mean:g} {why} no interval"
             )
             return Result("no interval", reason, remarks)
         measured = f"{number(mean, interval.high - interval.low, '+')}, {_interval_text(interval)}"
@@ -269,6 +271,17 @@ class Finding(Directed):
             ways.append(f"margin: {max(weaker):g}")
         it_takes = f"; it takes {', or '.join(ways)}" if ways else ""
         return f"{self._again(differences)}, and {percent(MIN_REPLICATION)} is asked{it_takes}"
+
+    def _without_interval(self, differences: Estimate, n_seeds: int) -> str:
+        """Return why the differences that seeds have do not have an interval, in a sentence."""
+        if differences.n > 1:
+            return f"{self.measure} is not finite with some seed"
+        if n_seeds > 1:
+            return (
+                f"of {n_seeds} pairs of runs {n_seeds - 1} diverged, and the one that is left has "
+                "no interval; give more seeds"
+            )
+        return f"one pair of runs has no interval; give {self.seeds} seeds or more"
 
     def _shortcoming(self, effect: Effect) -> str:
         """Return by how much an effect misses the claim, in a sentence."""
