@@ -169,8 +169,12 @@ class MeanCheck(Directed):
     def allowed(self, context: Context) -> tuple[str, str]:
         blessed, low, high, scale = self._limits_now(context)
         value, std = (number(each, scale) for each in (blessed.value, blessed.std))
-        reference = f"{value} ± {std} ({counted(len(blessed.values), 'seed')})"
+        reference = self.blessed_text(value, std, len(blessed.values))
         return reference, f"{number(low, scale)} to {number(high, scale)}"
+
+    def blessed_text(self, mean: str, std: str, n: int) -> str:
+        """Return a blessed mean, and the std of ``n`` seeds, in words."""
+        return f"{mean} ± {std} ({counted(n, 'seed')})"
 
     def result(self, evidence: Evidence, context: Context) -> Result:
         blessed, low, high, scale = self._limits_now(context)

@@ -57,6 +57,14 @@ def test_the_tolerance_is_of_differences_and_not_of_seeds(bleu: Reference) -> No
     assert list(bleu.flaws()) == []
 
 
+def test_the_mean_is_said_to_be_of_the_first_seeds(bleu: Reference) -> None:
+    judged = verdict(bleu, runs(VALUES[:3]))
+    assert (judged.reference, judged.measured) == (
+        "41.00 (3 seeds) ± 0.26 (5 pairs)",
+        "41.00 (3 seeds)",
+    )
+
+
 def test_a_loss_that_new_seeds_would_hide_is_caught(bleu: Reference) -> None:
     judged = verdict(bleu, runs([value - 1.5 for value in VALUES[:3]]), (7, 8, 9))
     assert judged.failure is not None

@@ -18,6 +18,7 @@ from ablate.gate.check import Context, Scalar
 from ablate.gate.evidence import Evidence, UnfitError, machine, values_so_far
 from ablate.gate.mean import MeanBlessing, MeanCheck
 from ablate.gate.tolerance import PairedPromise, Promise, Sample
+from ablate.wording import counted
 
 _HOW = (
     "run the same seeds on another kind of machine, into another folder of results, and name it "
@@ -102,6 +103,9 @@ class Paired(MeanCheck):
             other_machine=other,
             **self.derived_fields(self._sample(values, repeats), alpha),
         )
+
+    def blessed_text(self, mean: str, std: str, n: int) -> str:
+        return f"{mean} ({counted(self.seeds, 'seed')}) ± {std} ({counted(n, 'pair')})"
 
     def sample(self, blessed: MeanBlessing) -> Sample:
         assert isinstance(blessed, PairedBlessing), "this kind has blessings of its own"
