@@ -179,7 +179,7 @@ def bless(
     Raises:
         SpecError: with every mistake of either file.
         BlessingError: if the runs can bless no check, or not one that was blessed before; it says
-            what that would take. As soon as it is certain, nothing more is trained.
+            what that would take. As soon as it is so with 95% confidence, nothing more is trained.
         LooseningError: if a check would become looser and ``widen`` does not allow it.
         StaleRecordError: as for `gate`.
         StoreError: as for `gate`, or if the file cannot be written.
@@ -325,7 +325,7 @@ def _run_and_forecast(
         The checks; the runs; the checks that they cannot bless, with the reason.
 
     Raises:
-        BlessingError: as soon as no check can be blessed, whatever the missing runs will show.
+        BlessingError: as soon as no check can be blessed, with 95% confidence.
     """
     requested, evidence = file.reference if file else None, first
     refused: dict[str, str] = {}

@@ -61,7 +61,8 @@ class Forecast:
 
     Attributes:
         sentences: for users.
-        refused: by the name of a check, why the missing runs cannot make it blessable.
+        refused: by the name of a check, why the seeds cannot bless it, with 95% confidence where
+            that depends on the missing runs.
     """
 
     sentences: tuple[str, ...]

@@ -217,7 +217,8 @@ class Check(Frozen, ABC):
         It is called before training. None if the promise does not depend on measurements.
 
         Raises:
-            UnfitError: if the seeds cannot bless the check, whatever the missing runs measure.
+            UnfitError: if the seeds cannot bless the check, with 95% confidence where that depends
+                on the missing runs.
         """
         return None
 

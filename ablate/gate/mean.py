@@ -13,6 +13,7 @@ from ablate.analysis.wording import number, percent, seeds_named
 from ablate.gate.check import Blessing, Check, Context, Directed, Result, is_close, rounded
 from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.tolerance import (
+    CONFIDENCE,
     Promise,
     Sample,
     largest_std,
@@ -130,7 +131,8 @@ class MeanCheck(Directed):
         """
         promise = self.promise(alpha)
         if sample.std > largest_std(sample.n, promise):
-            raise self._too_weak(sample.std, sample.n, promise)
+            text = f"{counted(sample.n, 'seed')} with a std of {number(sample.std, sample.std)}"
+            raise self._too_weak(text, sample.std, sample.n, promise)
         low, high = self.limits(sample, promise)
         return {
             "value": rounded(sample.mean),
@@ -152,12 +154,14 @@ class MeanCheck(Directed):
                 f"{counted(n, 'seed')} can promise to catch a loss of {self.min_effect:g} if their "
                 f"std is at most {number(most, most)}"
             )
+        std = number(sample.std, sample.std)
+        so_far = f"{counted(sample.n, 'seed')} so far, with a std of {std}"
         if lowest_std(sample.std, promise.df(sample.n)) > most:
-            raise self._too_weak(sample.std, n, promise)
+            text = f"{so_far}; with {percent(CONFIDENCE)} confidence, {counted(n, 'seed')}"
+            raise self._too_weak(text, sample.std, n, promise)
         effect = smallest_effect(sample.std, n, promise)
         return (
-            f"{counted(sample.n, 'seed')} so far, with a std of {number(sample.std, sample.std)}; "
-            f"with that, {counted(n, 'seed')} can promise to catch a loss of "
+            f"{so_far}; with that, {counted(n, 'seed')} can promise to catch a loss of "
             f"{number(effect, effect)}, and {self.min_effect:g} is asked"
         )
 
@@ -224,16 +228,22 @@ class MeanCheck(Directed):
             f"{max(enough, self.min_seeds)} seeds"
         )
 
-    def _too_weak(self, std: float, n: int, promise: Promise) -> TooWeakError:
-        """Return the error for a std that is too large for the promise, with the ways out."""
+    def _too_weak(self, text: str, std: float, n: int, promise: Promise) -> TooWeakError:
+        """Return the error for a std that is too large for the promise, with the ways out.
+
+        Args:
+            text: which seeds cannot promise it.
+            std: that is too large.
+            n: seeds of the reference.
+            promise: that they cannot keep.
+        """
         most = largest_std(n, promise)
         effect = rounded_up(smallest_effect(std, n, promise))
         ways = [f"a std of at most {number(most, most)}", *ways_out(std, n, promise)]
         return TooWeakError(
-            f"{counted(n, 'seed')} with a std of {number(std, std)} cannot promise a gate of "
-            f"{counted(promise.n_new, 'seed')} that catches a loss of {promise.min_effect:g} in "
-            f"{percent(promise.power)} of cases and raises a false alarm in "
-            f"{percent(promise.alpha)}; it takes {', or '.join(ways)}",
+            f"{text} cannot promise a gate of {counted(promise.n_new, 'seed')} that catches a "
+            f"loss of {promise.min_effect:g} in {percent(promise.power)} of cases and raises a "
+            f"false alarm in {percent(promise.alpha)}; it takes {', or '.join(ways)}",
             self.model_copy(update={"min_effect": effect}),
         )
 

@@ -21,9 +21,11 @@ from scipy import special
 GAIN_SHARE = 0.2
 """The share of alpha that is spent on a mean that is too good; the rest is for losses."""
 
+CONFIDENCE = 0.95
+"""The confidence with which the true standard deviation is not below `lowest_std`."""
+
 _MOST_SEEDS = 1000
 _MOST_PROPOSED = 40
-_LEVEL = 0.95
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ def rounded_up(value: float) -> float:
 
 def lowest_std(std: float, df: int) -> float:
     """Return the one-sided 95% lower confidence limit of the true standard deviation."""
-    return std * math.sqrt(df / float(special.chdtri(df, 1 - _LEVEL)))
+    return std * math.sqrt(df / float(special.chdtri(df, 1 - CONFIDENCE)))
 
 
 @lru_cache(maxsize=4096)

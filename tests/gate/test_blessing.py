@@ -82,7 +82,11 @@ def test_what_cannot_be_promised_ends_after_three_seeds(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = trainer(bench, WIDE, monkeypatch)
-    with pytest.raises(BlessingError, match=r"7 seeds with a std of 2\.52 .* min_effect: 9\.3$"):
+    reason = (
+        r"bleu cannot be blessed: 3 seeds so far, with a std of 2\.52; with 95% confidence, "
+        r"7 seeds cannot promise .* min_effect: 9\.3$"
+    )
+    with pytest.raises(BlessingError, match=reason):
         bless(bench)
     assert trained.trained == [[1, 2, 3]]
 
@@ -94,7 +98,7 @@ def test_what_cannot_be_promised_leaves_the_other_checks_to_be_blessed(
     trained = trainer(bench, WIDE, monkeypatch)
     outcome = bless(bench)
     assert trained.trained == [[1, 2, 3]]
-    assert "bleu cannot be blessed: 7 seeds with a std of 2.52" in capsys.readouterr().err
+    assert "cannot be blessed: 3 seeds so far, with a std of 2.52" in capsys.readouterr().err
     assert outcome.exit_status == 1
     assert outcome.refused[0].endswith("min_effect: 9.3")
     checks = read(bench.reference).reference.checks
@@ -118,7 +122,7 @@ def test_what_stored_runs_rule_out_is_not_trained(
 ) -> None:
     bench.store_runs({"baseline": WIDE[:4]})
     trained = trainer(bench, WIDE, monkeypatch)
-    with pytest.raises(BlessingError, match=r"bleu cannot be blessed: 7 seeds with a std of"):
+    with pytest.raises(BlessingError, match="cannot be blessed: 4 seeds so far, with a std of"):
         bless(bench)
     assert trained.trained == []
 
@@ -144,7 +148,7 @@ def test_a_first_reference_promises_the_smallest_effect_that_it_can(
     check = read(bench.reference).reference.checks["bleu"]
     smallest = check.terms(0.005)["min_effect"]
     assert f"min_effect: {smallest:g}" in sentence
-    forecast = "bleu will promise less than was asked: 7 seeds with a std of 2.52"
+    forecast = "bleu will promise less than was asked: 3 seeds so far, with a std of 2.52; with 95%"
     assert forecast in capsys.readouterr().err
     assert list(outcome.reference.checks) == ["losses", "bleu"]
 
