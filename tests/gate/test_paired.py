@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ablate.gate.reference_file import read
 from ablate.gate.tolerance import PairedPromise, largest_std, margins, power
 from ablate.runner import provenance
 from ablate.store import Store
-from tests.gate.test_checks import blessed, record, verdict
+from tests.gate.test_checks import MACHINE, blessed, record, verdict
 from tests.gate.test_command import BLEU, EXPERIMENT, Bench
 
 VALUES = (38.0, 41.0, 44.0, 40.0, 43.0)
@@ -83,6 +84,31 @@ def test_it_needs_repeats_of_every_seed_on_another_kind_of_machine() -> None:
         CHECK.forecast(runs(()), context)
     with pytest.raises(UnfitError, match="needs 3 seeds or more, as many as a gate runs again"):
         CHECK.bless(runs(VALUES, REPEATS), Reference(checks={"b": CHECK}).context("b", (1, 2)))
+
+
+def test_every_repeat_is_of_one_other_kind_of_machine() -> None:
+    context = Reference(checks={"bleu": CHECK}).context("bleu", range(1, 6))
+    several = runs(VALUES, REPEATS)
+    several.repeats["baseline", 4]["hardware"]["cpu"] = "Abacus 11"
+    reason = r"of several kinds of machine \(cpu Abacus 11, not Abacus 10\); run the same seeds"
+    with pytest.raises(UnfitError, match=reason):
+        CHECK.bless(several, context)
+    own = runs(VALUES, REPEATS)
+    own.repeats["baseline", 4]["hardware"]["cpu"] = MACHINE["cpu"]
+    with pytest.raises(UnfitError, match=r"of several kinds of machine \(cpu Abacus 9, not"):
+        CHECK.bless(own, context)
+
+
+def test_a_repeat_whose_engine_failed_blesses_nothing() -> None:
+    eager = {"is_fallback": True, "engine_note": "not compile: no luck"}
+    whole = runs(VALUES, REPEATS)
+    fallen = {("baseline", 2): {**whole.repeats["baseline", 2], **eager}}
+    reason = "repeat of baseline with seed 2 was trained with the eager engine, not compile: no"
+    with pytest.raises(UnfitError, match=reason):
+        CHECK.bless(
+            replace(whole, repeats={**whole.repeats, **fallen}),
+            Reference(checks={"bleu": CHECK}).context("bleu", range(1, 6)),
+        )
 
 
 def test_repeats_that_lie_far_apart_promise_nothing() -> None:

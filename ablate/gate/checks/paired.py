@@ -15,7 +15,7 @@ from pydantic import model_validator
 
 from ablate.analysis.wording import listed
 from ablate.gate.check import Context, Scalar
-from ablate.gate.evidence import Evidence, UnfitError, machine, values_so_far
+from ablate.gate.evidence import Evidence, UnfitError, difference, machine, values_so_far
 from ablate.gate.mean import MeanBlessing, MeanCheck
 from ablate.gate.tolerance import PairedPromise, Promise, Sample
 from ablate.wording import counted
@@ -140,10 +140,30 @@ class Paired(MeanCheck):
         missing = [seed for seed in seeds if seed not in by_seed]
         if missing:
             raise UnfitError(f"no repeat of {self.row} with {listed(missing)} is done; {_HOW}")
+        return tuple(by_seed[seed] for seed in seeds), self._other_machine(evidence, seeds)
+
+    def _other_machine(self, evidence: Evidence, seeds: tuple[int, ...]) -> dict[str, Scalar]:
+        """Return the kind of machine of the repeats.
+
+        Raises:
+            UnfitError: if they are of several kinds or that of the blessed runs, or if the engine
+                of one has failed.
+        """
         other = machine(evidence.repeats[self.row, seeds[0]])
-        if other.get("device") == "cpu" and other == machine(evidence.records[self.row, seeds[0]]):
-            raise UnfitError(
-                "the repeats are of the same kind of machine, where a run on the CPU repeats bit "
-                f"for bit and tells nothing; {_HOW}"
-            )
-        return tuple(by_seed[seed] for seed in seeds), other
+        for seed in seeds:
+            repeat, record = (runs[self.row, seed] for runs in (evidence.repeats, evidence.records))
+            if repeat.get("is_fallback"):
+                raise UnfitError(
+                    f"the repeat of {self.row} with seed {seed} was trained with the eager engine, "
+                    f"{repeat['engine_note']}; run it again with --fresh, or with --engine eager "
+                    "--fresh"
+                )
+            if machine(repeat) != other:
+                kinds = difference(machine(repeat), other)
+                raise UnfitError(f"the repeats are of several kinds of machine ({kinds}); {_HOW}")
+            if other.get("device") == "cpu" and other == machine(record):
+                raise UnfitError(
+                    "the repeats are of the same kind of machine, where a run on the CPU repeats "
+                    f"bit for bit and tells nothing; {_HOW}"
+                )
+        return other
