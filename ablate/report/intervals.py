@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ablate.analysis import Comparison
+from ablate.analysis.comparison import Method
 from ablate.analysis.spreads import STANDING_OUT_LEVEL
 from ablate.report.cells import Footnote
-from ablate.report.measures import APART, BLEU_DECIMALS, LOSS_DECIMALS
-from ablate.report.numbers import number
+from ablate.report.measures import APART, BLEU_DECIMALS, LOSS_DECIMALS, measure_name
+from ablate.report.numbers import and_list, number
 from ablate.report.results import Results
 from ablate.wording import counted
+
+_BLEU = measure_name("bleu")
 
 
 def intervals(results: Results) -> Iterator[Footnote]:
@@ -37,7 +40,7 @@ def exceptions(results: Results) -> Iterator[Footnote]:
     compared = results.comparison(results.bleu)
     if compared is None:
         return
-    yield from _apart(results, compared)
+    yield from _apart(results)
     if any(each.with_sentences for each in compared.differences.values()):
         yield Footnote(
             "new sentences",
@@ -73,24 +76,11 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
     return f"{text} With the pairs done, a true difference of {size} BLEU {power}."
 
 
-def _apart(results: Results, compared: Comparison) -> Iterator[Footnote]:
+def _apart(results: Results) -> Iterator[Footnote]:
     """Yield what it means that intervals are marked, and which rows have left the model."""
-    if results.baseline.name in compared.departed:
-        yield Footnote(
-            APART,
-            "the baseline's spread over seeds departs from that of the rows (F test at 0.1%), so "
-            "that every interval is of the row's own paired differences.",
-        )
-        return
-    texts = []
-    if compared.departed:
-        texts.append(
-            f"{', '.join(compared.departed)}: the spread over seeds departs from that of the other "
-            "rows (F test at 0.1%), so that the interval is of the row's own paired differences"
-        )
-    comparisons = (results.comparison(metric) for metric in (results.loss, *results.bleu_metrics))
-    differences = (d for each in comparisons if each for d in each.differences.values())
-    if any(each.method == "moderated" for each in differences):
+    shown = _shown(results)
+    texts = list(_departures(shown, results.baseline.name))
+    if any(_rows_by(each, "moderated") for each in shown.values()):
         level = STANDING_OUT_LEVEL / (len(results.seeds) - 1)
         marked = "other marked intervals" if texts else "marked intervals"
         texts.append(
@@ -100,6 +90,47 @@ def _apart(results: Results, compared: Comparison) -> Iterator[Footnote]:
         )
     if texts:
         yield Footnote(APART, f"{'; '.join(texts)}.")
+
+
+def _departures(shown: Mapping[str, Comparison], baseline: str) -> Iterator[str]:
+    """Yield in which columns the baseline has left the model, and which rows have in others."""
+    departing = {name: rows for name, each in shown.items() if (rows := _rows_by(each, "paired"))}
+    of_baseline = [name for name in departing if baseline in shown[name].departed]
+    if of_baseline:
+        marked = [name for name, each in shown.items() if _rows_by(each, "paired", "moderated")]
+        of_columns = "" if marked == [_BLEU] else f" of {and_list(of_baseline)}"
+        yield (
+            "the baseline's spread over seeds departs from that of the rows (F test at 0.1%), so "
+            f"that every interval{of_columns} is of the row's own paired differences"
+        )
+    columns: dict[str, list[str]] = {}
+    for name, of_column in departing.items():
+        for row in of_column if name not in of_baseline else ():
+            columns.setdefault(row, []).append(name)
+    if columns:
+        is_bleu_alone = list(departing) == [_BLEU]
+        rows = [r if is_bleu_alone else f"{r} ({and_list(names)})" for r, names in columns.items()]
+        yield (
+            f"{', '.join(rows)}: the spread over seeds departs from that of the other rows (F test "
+            "at 0.1%), so that the interval is of the row's own paired differences"
+        )
+
+
+def _shown(results: Results) -> dict[str, Comparison]:
+    """Return the comparisons of which a table shows intervals, by what it calls them."""
+    first, *others = results.sets
+    metrics = {_BLEU: results.bleu, measure_name(results.loss or ""): results.loss}
+    of_first = (f"test.{first}.{name}" for name in results.metrics)
+    metrics |= {measure_name(metric): metric for metric in of_first}
+    metrics |= {f"{_BLEU} {name}": f"test.{name}.bleu" for name in others}
+    known = {name: results.comparison(metric) for name, metric in metrics.items()}
+    return {name: compared for name, compared in known.items() if compared}
+
+
+def _rows_by(compared: Comparison, *methods: Method) -> list[str]:
+    """Return the rows that have intervals by one of some methods."""
+    differences = compared.differences.items()
+    return [row for row, each in differences if each.method in methods and each.simultaneous]
 
 
 def _why_none(results: Results) -> str:

@@ -78,7 +78,7 @@ def more(results: Results) -> list[Block]:
     ]
     for name in results.metrics:
         metric = f"test.{first}.{name}"
-        blocks.append(means(results, Column(metric, _name(metric), first)))
+        blocks.append(means(results, Column(metric, measure_name(metric), first)))
         blocks.append(_differences(results, metric))
         blocks.append(_intervals(results, metric))
     for name in others:
@@ -146,7 +146,9 @@ def _differences(results: Results, metric: str, *, rank: int = 0) -> Block:
         mark = PARTIAL if is_partial else ""
         return Cell(signed(each.estimate, _decimals(metric)), mark=mark)
 
-    column = Column(f"{metric}.difference", f"Δ{_name(metric)}", metric.split(".")[1], rank=rank)
+    column = Column(
+        f"{metric}.difference", f"Δ{measure_name(metric)}", metric.split(".")[1], rank=rank
+    )
     return column, _compared(results, metric, cell)
 
 
@@ -161,7 +163,7 @@ def _intervals(
         return Cell(_ends(interval, _decimals(metric)), mark=mark)
 
     key = f"{metric}.difference.{'with_sentences' if is_of_sentences else 'interval'}"
-    detail = f"Δ{_name(metric)} {metric.split('.')[1]}, new sentences"
+    detail = f"Δ{measure_name(metric)} {metric.split('.')[1]}, new sentences"
     column = Column(key, "95% CI", detail if is_of_sentences else "of Δ", rank=rank)
     return column, _compared(results, metric, cell)
 
@@ -254,7 +256,8 @@ def published(results: Results, measure: str, header: str) -> Block:
     return column, [Cell(text) for text in texts]
 
 
-def _name(metric: str) -> str:
+def measure_name(metric: str) -> str:
+    """Return what the header of a column calls a score or a loss."""
     names = {"bleu": "BLEU", "nll": "NLL", "chrf": "chrF", "bits_per_character": "bits/char"}
     kind = metric.rpartition(".")[2]
     return names.get(kind, kind)

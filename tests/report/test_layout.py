@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -332,6 +333,40 @@ def test_a_row_whose_spread_departs_is_marked_and_said(tmp_path: Path) -> None:
     marks = [cell.mark for cell in laid_out.column("test.test.bleu.difference.interval")]
     assert marks == ["", "", "‡", ""]
     assert notes(laid_out)["‡"].startswith("literal: the spread over seeds departs")
+
+
+def _spread(records: made_up.Records, metric: str, row: str, own: Sequence[float]) -> None:
+    """Let one row have its own values of a measure, and all others spread alike and little."""
+    rows = list(dict.fromkeys(name for name, _ in records))
+    for name, seed in records:
+        little = 0.01 * math.cos(rows.index(name) + seed * math.tau / 3)
+        value = own[seed - 1] if name == row else 2 + little
+        records[name, seed]["test"]["test"][metric] = value
+
+
+def test_a_row_whose_spread_departs_in_the_loss_alone_is_said(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    _spread(records, "bleu", "", ())
+    _spread(records, "nll", "literal", (2.0, 3.0, 4.5))
+    laid_out = table(experiment, records)
+    assert {cell.mark for cell in laid_out.column("test.test.bleu.difference.interval")} == {""}
+    assert laid_out.column("test.test.nll.difference.interval")[2].mark == "‡"
+    assert notes(laid_out)["‡"].startswith("literal (NLL): the spread over seeds departs")
+
+
+def test_departures_are_said_of_the_columns_that_have_them(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    _spread(records, "bleu", "heads_1", (2.0, 30.0, 45.0))
+    _spread(records, "nll", "baseline", (2.0, 3.0, 4.5))
+    laid_out = table(experiment, records)
+    text = notes(laid_out)["‡"]
+    assert "so that every interval of NLL is of the row's own paired differences" in text
+    assert "; heads_1 (BLEU): the spread over seeds departs" in text
+    _spread(records, "nll", "", ())
+    text = notes(table(experiment, records))["‡"]
+    assert text.startswith("heads_1: the spread over seeds departs")
 
 
 def test_a_baseline_that_diverged_is_the_conclusion(
