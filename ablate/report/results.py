@@ -106,6 +106,15 @@ class Results:
         known = [record.get("tokenizer", {}).get("fingerprint") for record in self.records.values()]
         return len({fingerprint for fingerprint in known if fingerprint}) <= 1
 
+    @property
+    def diverged(self) -> dict[str, list[int]]:
+        """The seeds of runs that diverged, of the rows that have any."""
+        by_row = {
+            row.name: [seed for seed, status in row.outcomes.items() if status == "diverged"]
+            for row in self.summaries
+        }
+        return {name: seeds for name, seeds in by_row.items() if seeds}
+
     def comparison(self, metric: str | None) -> Comparison | None:
         """Return the comparison in one metric, if some row has it."""
         return self.comparisons.get(metric) if metric else None

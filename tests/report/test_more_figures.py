@@ -24,6 +24,7 @@ from ablate.report.figures import (
 )
 from ablate.report.figures.costs import pareto_front
 from ablate.report.figures.lengths import bins_of, bleu
+from ablate.report.figures.style import COLOURS
 from ablate.report.results import Results
 from tests.report import made_up
 from tests.report.test_figures import saved, texts
@@ -148,6 +149,23 @@ def test_the_front_has_what_nothing_cheaper_is_as_good_as(
     assert pareto_front(points) == front
 
 
+def test_the_front_does_not_join_a_row_with_diverged_seeds(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for (row, seed), record in records.items():
+        record["test"]["test"]["bleu"] = {"learned": 80, "heads_1": 20}.get(row, 40) + seed / 10
+
+    def is_joined() -> bool:
+        drawing = draw_costs(Results.of(experiment, records, {}))
+        assert drawing is not None
+        *_, parameters = drawing.figure.axes
+        return COLOURS[1] in [line.get_color() for line in parameters.lines]
+
+    assert is_joined()
+    records["learned", 3] = made_up.without_result("diverged", "NaN", "learned", 3)
+    assert not is_joined()
+
+
 def test_bleu_of_a_bin_is_that_of_its_sentences() -> None:
     references, wrong = _texts()
     counts = _sentences(["a", "b"], [1])["b", 1]["test"].bleu
@@ -173,6 +191,21 @@ def test_lengths_show_where_a_row_loses(
     assert float(lines[rows[1], "8"]["difference"]) < -5
     for row in rows[1:]:
         assert sum(int(line["sentences"]) for key, line in lines.items() if key[0] == row) == 200
+
+
+@pytest.mark.parametrize(
+    ("row", "without"),
+    [("learned", {"learned"}), ("baseline", {"learned", "literal", "heads_1"})],
+)
+def test_lengths_have_no_interval_where_seeds_diverged(
+    row: str, without: set[str], experiment: Experiment, records: made_up.Records
+) -> None:
+    sentences = _sentences([row.name for row in experiment.rows], experiment.seeds)
+    kept = {run: of for run, of in sentences.items() if run != (row, 3)}
+    records[row, 3] = made_up.without_result("diverged", "NaN", row, 3)
+    drawing = draw_lengths(Results.of(experiment, records, {}), kept)
+    assert drawing is not None
+    assert {line["row"] for line in drawing.numbers if line["low"] is None} == without
 
 
 def test_a_figure_that_cannot_be_written_is_named(

@@ -157,7 +157,7 @@ def _front(axes: Axes, results: Results, metric: str, points: Sequence[_Point]) 
     for cheaper, better in pairwise(front):
         low, high = points[cheaper], points[better]
         ordered = {low.row: values[low.row], **values}
-        interval = compare(ordered).differences[high.row].single
+        interval = compare(ordered, results.diverged).differences[high.row].single
         if interval is not None and interval.low > 0:
             axes.plot(
                 [low.cost, high.cost],

@@ -93,7 +93,11 @@ def draw_lengths(
     statistics = {run: of[first] for run, of in sentences.items() if first in of}
     unit, bins = _bins(statistics, sources)
     baseline, *rows = [summary.name for summary in results.summaries]
-    points = {row: _points(row, baseline, statistics, bins) for row in rows}
+    partial = results.diverged.keys()
+    points = {
+        row: _points(row, baseline, statistics, bins, has_intervals=not partial & {row, baseline})
+        for row in rows
+    }
     points = {row: of_row for row, of_row in points.items() if of_row}
     if not points:
         return None
@@ -172,6 +176,8 @@ def _points(
     baseline: str,
     statistics: dict[tuple[str, int], SentenceStatistics],
     bins: Sequence[_Bin],
+    *,
+    has_intervals: bool,
 ) -> list[_Point]:
     seeds = [seed for name, seed in statistics if name == row and (baseline, seed) in statistics]
     points = []
@@ -181,7 +187,8 @@ def _points(
             - bleu(statistics[baseline, seed].bleu[bin_.rows])
             for seed in seeds
         ]
-        points.append(_Point(row, bin_, float(np.mean(pairs)), _interval(pairs), len(pairs)))
+        interval = _interval(pairs) if has_intervals else None
+        points.append(_Point(row, bin_, float(np.mean(pairs)), interval, len(pairs)))
     return points
 
 
