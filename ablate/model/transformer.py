@@ -90,14 +90,20 @@ class Transformer(Decodable):
         return stack(x, positions, contexts, aux_losses)
 
     def calibrate(self, src: Tensor, tgt: Tensor) -> None:
-        """Run the profiling pass, on one batch, that some residual schemes require."""
+        """Run the profiling pass, on one batch, that some residual schemes require.
+
+        What other parts keep from batch to batch stays as it was.
+        """
         stacks = [s for s in (self.encoder, self.decoder) if s.needs_calibration]
         if not stacks:
             return
         for stack in stacks:
             stack.calibrate(Calibration())
+        buffers = [(buffer, buffer.clone()) for buffer in self.buffers()]
         with torch.no_grad():
             self(src, tgt)
+            for buffer, content in buffers:
+                buffer.copy_(content)
         for stack in stacks:
             stack.calibrate(None)
 

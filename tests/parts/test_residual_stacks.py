@@ -288,6 +288,14 @@ def test_only_admin_requires_a_profiling_pass() -> None:
         assert all("omegas" in key for key in changed)
 
 
+def test_the_pass_leaves_what_other_parts_count() -> None:
+    model = tiny(residual="admin", feed_forward="loss_free_experts").train()
+    model.calibrate(*batch())
+    loads = [buffer for name, buffer in model.named_buffers() if name.endswith("loads")]
+    assert loads
+    assert not any(load.any() for load in loads)
+
+
 def test_the_pass_is_repeatable() -> None:
     src, tgt = batch()
     models = [tiny(residual="admin", dropout={"residual": 0.3}).train() for _ in range(2)]
