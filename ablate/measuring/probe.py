@@ -45,7 +45,8 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
 
     Times are medians of repeats on the same work (`Workload`), after a warm-up: one repeat, and for
     training as many as it takes until nothing is captured or compiled any more. The largest batch
-    comes first, for the peak of memory.
+    comes first, for the peak of memory. Estimates of the curvature (Sophia) are timed by themselves
+    and count as often as a run makes them: the median of steps would leave rare ones out.
 
     Args:
         spec: the row.
@@ -82,6 +83,11 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
         training.warm_up([work.largest])
         training.warm_up(work.steps)
         train_seconds = _median_seconds(lambda: training.run(work.steps), device, seconds, ranks)
+        if training.estimates_per_step:
+            estimate_seconds = _median_seconds(
+                lambda: training.estimate(work.steps), device, seconds, ranks
+            )
+            train_seconds += training.estimates_per_step * estimate_seconds
         train_peak_mib = memory.peak_mib()
     results: dict[str, Any] = {
         "engine": training.engine_name,

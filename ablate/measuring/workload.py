@@ -16,7 +16,10 @@ from ablate.data.tokenizer import PAD
 from ablate.decoding import Search
 from ablate.errors import EngineError
 from ablate.model import Transformer, assemble
+from ablate.parts.optimizer import EstimatesCurvature
 from ablate.registry import build
+from ablate.training.averaging import MovingAverage, evaluated_weights
+from ablate.training.curvature import estimate_curvature
 from ablate.training.engines import Engine, capturer_for, make_engine
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 
@@ -94,34 +97,47 @@ class Workload:
         optimizer = make_optimizer(self.spec, model)
         set_lr(optimizer, _LEARNING_RATE)
         engine = make_engine(self.engine, model.train(), step_config, optimizer)
-        return TrainingWork(engine, self.micro_batch_factor)
+        return TrainingWork(engine, self.micro_batch_factor, self.spec.training.average.ema)
 
 
 class TrainingWork:
-    """Makes optimizer steps.
+    """Makes optimizer steps, and what a run does beside them.
 
     Args:
         engine: makes the steps.
         micro_batch_factor: how many times smaller than usual the parts of a batch are.
+        ema: decay of the moving average of the weights, if there is one.
     """
 
-    def __init__(self, engine: Engine, micro_batch_factor: int) -> None:
+    def __init__(self, engine: Engine, micro_batch_factor: int, ema: float | None = None) -> None:
         self._engine = engine
         self._micro_batch_factor = micro_batch_factor
+        self._moving_average: MovingAverage | None = None
+        if ema is not None:
+            self._moving_average = MovingAverage(engine.weights.local_state_dict(), ema)
 
     @property
     def engine_name(self) -> str:
         """Return the name of the engine."""
         return self._engine.name
 
+    @property
+    def estimates_per_step(self) -> float:
+        """Return how many times per step the optimizer gets an estimate of the curvature."""
+        optimizer = self._engine.optimizer
+        return 1 / optimizer.every if isinstance(optimizer, EstimatesCurvature) else 0.0
+
     def warm_up(self, steps: Sequence[Step]) -> None:
         """Make steps until the engine captures and compiles nothing more for them.
+
+        Estimates of the curvature, if there are any, come first.
 
         Raises:
             EngineError: if it still does after many repeats.
         """
         for n in range(1, _MOST_WARM_UPS + 1):
             before = self._engine.seconds_preparing
+            self.estimate(steps)
             self.run(steps)
             is_ready = self._engine.seconds_preparing == before
             if is_ready and (n > 1 or not self._engine.captures):  # captures begin with repeat 2
@@ -132,14 +148,26 @@ class TrainingWork:
         )
 
     def run(self, steps: Sequence[Step]) -> None:
-        """Make steps."""
+        """Make steps, without estimates of the curvature."""
         self._engine.model.train()
         for batches in steps:
-            self._engine.step(self._engine.micro_batches(batches, self._micro_batch_factor))
+            self._engine.step(self._micro_batches(batches))
+            if self._moving_average:
+                with evaluated_weights(self._engine.optimizer):
+                    self._moving_average.add(self._engine.weights.local_state_dict())
+
+    def estimate(self, steps: Sequence[Step]) -> None:
+        """Make the estimate of the curvature that may precede a step, for each of ``steps``."""
+        self._engine.model.train()
+        for batches in steps:
+            estimate_curvature(self._engine, 1, self._micro_batches(batches)[0])
 
     def close(self) -> None:
         """Close the engine."""
         self._engine.close()
+
+    def _micro_batches(self, batches: Step) -> list[Batch]:
+        return self._engine.micro_batches(batches, self._micro_batch_factor)
 
 
 def _steps(

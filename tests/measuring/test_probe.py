@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ablate.data.prepare import Prepared, prepare
 from ablate.errors import EngineError
 from ablate.measuring import Workload, probe
 from ablate.measuring.probe import runs_at_once
+from ablate.training.averaging import MovingAverage
 from ablate.training.engines.cuda_graph import CudaGraph
 from tests.fake_cuda import GRAPH_MIB, CudaMachine
 
@@ -26,7 +28,7 @@ CPU = torch.device("cpu")
 probe_module = importlib.import_module("ablate.measuring.probe")  # its name is the function's
 
 
-def run(d_model: int = 16, **decoding: Any) -> RunSpec:
+def run(d_model: int = 16, training: dict[str, Any] | None = None, **decoding: Any) -> RunSpec:
     return RunSpec.model_validate(
         {
             "corpus": {"name": "synthetic", "size": 300},
@@ -36,7 +38,7 @@ def run(d_model: int = 16, **decoding: Any) -> RunSpec:
                 "n_layers": 1,
                 "feed_forward": {"name": "relu", "d_ff": 2 * d_model},
             },
-            "training": {"steps": 1, "batch_tokens": 200},
+            "training": {"steps": 1, "batch_tokens": 200} | (training or {}),
             "decoding": {"name": "greedy"} | decoding,
         }
     )
@@ -81,6 +83,32 @@ def test_a_wider_model_is_slower_and_needs_more(prepared: Prepared) -> None:
     for rate in ("train_target_tokens_per_second", "decode_sentences_per_second"):
         assert large[rate] < small[rate] / 2
     assert large["train_peak_mib"] > small["train_peak_mib"] + 20
+
+
+@pytest.mark.usefixtures("_work_is_time")
+@pytest.mark.parametrize("every", [1, 10])
+def test_estimates_of_the_curvature_count_as_often_as_they_are_made(
+    every: int, prepared: Prepared
+) -> None:
+    plain, sophia = (
+        probe(run(training={"optimizer": optimizer}), prepared, CPU, "fp32")[
+            "train_target_tokens_per_second"
+        ]
+        for optimizer in ({"name": "adamw"}, {"name": "sophia", "every": every})
+    )
+    assert plain / sophia == pytest.approx(1 + 4 / 3 / every, rel=0.05)
+
+
+def test_the_moving_average_is_a_part_of_every_step(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[list[str]] = []
+    monkeypatch.setattr(MovingAverage, "add", lambda _, weights: names.append(list(weights)))
+    work = Workload(run(training={"average": {"ema": 0.9}}), prepared, CPU)
+    model = work.model()
+    with closing(work.training(model, "fp32")) as training:
+        training.run(work.steps)
+    assert names == [list(model.state_dict())] * len(work.steps)
 
 
 @pytest.mark.usefixtures("_work_is_time")
