@@ -66,7 +66,8 @@ def count_passes(training: TrainingSpec) -> float:
     """Return how many times a step sends each batch through the model and back, on average."""
     objective = build(Objective, training.objective, PAD, at="training.objective")
     optimizer = build(Optimizer, training.optimizer, at="training.optimizer")
-    return objective.n_passes + objective.extra_passes + optimizer.extra_passes
+    of_optimizer = optimizer.extra_passes / training.accumulate  # one batch of a step
+    return objective.n_passes + objective.extra_passes + of_optimizer
 
 
 def make_optimizer(spec: RunSpec, model: Transformer) -> torch.optim.Optimizer:

@@ -105,3 +105,5 @@ def test_what_estimates_cost_counts() -> None:
     assert count_passes(run_spec().training) == 1
     both = run_spec(optimizer=optimizer, objective={"name": "r_drop"}).training
     assert count_passes(both) == pytest.approx(2 + 1 / 3)
+    accumulated = run_spec(optimizer=optimizer, accumulate=5).training
+    assert count_passes(accumulated) == pytest.approx(1 + 1 / 3 / 5)  # on one of five batches

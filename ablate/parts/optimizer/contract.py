@@ -45,7 +45,7 @@ class Optimizer(Part, slot="optimizer"):
     schedule's rate times that group's ``rate``.
 
     Attributes:
-        extra_passes: forward and backward passes of a batch per step, on average, in addition to
+        extra_passes: forward and backward passes of one batch per step, on average, in addition to
             those of the objective.
         shard_blocker: why the rows of a weight cannot be updated separately, such as "looks at
             whole matrices"; empty if they can.
