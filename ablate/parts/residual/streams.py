@@ -93,7 +93,8 @@ class HyperConnections(Residual):
     At first sub-layer k of a stack, counted from 0, reads stream k mod n, its output is added to
     all streams, and streams are not mixed. A block that serves several layers has the numbers of
     the lowest. If dynamic, the weights also depend on the streams, by matrices that are 0 at first
-    and scales that are 0.01 at first.
+    and scales that are 0.01 at first. In bf16 the matrix product A_r^T H rounds the streams at
+    every sub-layer; other schemes keep theirs in fp32.
 
     Args:
         layer_info: the location of the layer.
