@@ -94,7 +94,7 @@ def _stack(
     blocks = {block: layer(order.index(block)) for block in sorted(set(order))}
     position = build(Position, stack.position, dims, stack_info, at=at("position"))
     with refusals(at("position")):
-        _check_mixing(position, blocks[0].attentions[0])
+        _check_hidden_keys(position, blocks[0].attentions[0])
     return Stack(
         position=position,
         mask=build(Mask, stack.mask, stack_info, at=at("mask")),
@@ -119,14 +119,20 @@ def _check_layer_dropout(residual: Residual, dropout: Dropout) -> None:
         )
 
 
-def _check_mixing(position: Position, attention: Attention) -> None:
-    """Refuse a position encoding whose biases are of single heads beside mixed scores.
+def _check_hidden_keys(position: Position, attention: Attention) -> None:
+    """Refuse a position encoding that hides keys from single heads where that has another effect.
 
     Raises:
-        ValueError: if the attention mixes the scores of heads and the encoding cannot stand that.
+        ValueError: if the attention mixes the scores of heads, or counts the keys that are hidden.
     """
-    if position.hides_keys_from_heads and type(attention).mix_scores is not Attention.mix_scores:
+    kind = type(attention)
+    effect = ""
+    if kind.mix_scores is not Attention.mix_scores:
+        effect = "mixes their scores, which would show them again"
+    elif kind.counts_keys:
+        effect = "counts all keys that the mask allows, hidden ones too"
+    if position.hides_keys_from_heads and effect:
         raise ValueError(
-            f"{position.hides_keys_from_heads}, and {label(type(attention))} mixes their scores, "
-            "which would show them again; choose another attention, or encoder: symmetric"
+            f"{position.hides_keys_from_heads}, and {label(kind)} {effect}; choose another "
+            "attention, or encoder: symmetric"
         )

@@ -343,6 +343,14 @@ def test_asymmetric_alibi_is_refused_where_scores_of_heads_are_mixed(residual: s
         tiny(position="none", encoder={"position": alibi, "attention": "talking_heads"})
 
 
+def test_asymmetric_alibi_is_refused_where_keys_are_counted() -> None:
+    alibi = {"name": "alibi", "encoder": "asymmetric"}
+    with pytest.raises(RefusedError, match=r"hides keys .* and attention: sigmoid counts all keys"):
+        tiny(position=alibi, attention="sigmoid")
+    assert tiny(position="alibi", attention="sigmoid")
+    assert tiny(position=alibi, decoder={"attention": "sigmoid"})
+
+
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_kerple_by_hand(side: Side) -> None:
     stack_info = StackInfo(side=side, n_encoder_layers=2, n_decoder_layers=3)

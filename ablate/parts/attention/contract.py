@@ -7,6 +7,7 @@ is True where attention is allowed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -70,7 +71,13 @@ class Attention(nn.Module, Part, slot="attention"):
         dims: widths and number of heads.
         scaling: changes queries, keys and their dot products.
         dropout: rates for the attention weights and for whole heads.
+
+    Attributes:
+        counts_keys: whether weights depend on how many keys the mask allows, so that a position
+            encoding must not hide more of them.
     """
+
+    counts_keys: ClassVar[bool] = False
 
     q: nn.Linear
     k: nn.Linear

@@ -52,6 +52,8 @@ class SigmoidAttention(MultiHeadAttention):
     no effect.
     """
 
+    counts_keys = True
+
     def normalise(self, scores: Tensor, mask: Tensor) -> Tensor:
         n = mask.sum(dim=-1, keepdim=True).clamp(min=1)
         scores = at_least_float32(scores)

@@ -24,8 +24,8 @@ class Position(nn.Module, Part, slot="position"):
         stack_info: which stack, and its depth.
 
     Attributes:
-        hides_keys_from_heads: why its bias cannot be mixed between heads: it hides keys from some
-            of them; empty if it can.
+        hides_keys_from_heads: that its bias hides keys from some heads, in words, so that it cannot
+            be mixed between heads or stand beside a count of keys; empty if it hides none.
     """
 
     hides_keys_from_heads: str = ""
