@@ -54,6 +54,14 @@ def test_a_bias_is_that_of_each_head() -> None:
         assert line.values[4] == pytest.approx(-4 * slope)
 
 
+def test_keys_that_a_head_does_not_see_are_left_out() -> None:
+    lines = actual("alibi", encoder="asymmetric")["encoder", "bias"]
+    distances = [sorted(line.values) for line in lines]
+    after, before = list(range(1 - N, 1)), list(range(N))
+    assert sorted(distances) == [after, after, before, before]
+    assert min(min(line.values.values()) for line in lines) >= 1 - N
+
+
 def test_layers_that_differ_stand_apart() -> None:
     lines = actual("rotary_nope")["encoder", "rotation"]
     assert [line.layer for line in lines] == [0, 2]

@@ -17,6 +17,7 @@ from torch import Tensor
 from ablate.model import Transformer
 from ablate.parts.dims import Dims
 from ablate.parts.position import Position
+from ablate.parts.position.relative import MASKED_SCORE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,14 +123,14 @@ def _of_layer(
 
 
 def _by_distance(scores: Tensor) -> dict[int, float]:
-    """Return the mean of the finite numbers on each diagonal of (P, P)."""
+    """Return the mean of the scores of keys that are not hidden, on each diagonal of (P, P)."""
     array = scores.float().cpu().numpy()
     means = {}
     for distance in range(1 - len(array), len(array)):
         diagonal = np.diagonal(array, -distance)
-        finite = diagonal[np.isfinite(diagonal) & (diagonal > np.finfo(np.float32).min)]
-        if len(finite):
-            means[distance] = float(finite.mean())
+        visible = diagonal[np.isfinite(diagonal) & (diagonal > MASKED_SCORE)]
+        if len(visible):
+            means[distance] = float(visible.mean())
     return means
 
 

@@ -19,7 +19,7 @@ from ablate.registry import register
 BucketCount = Annotated[int, Field(ge=4, multiple_of=2)]
 
 _MIN_FACTOR = 0.01
-_MASKED_SCORE = -1e9  # gives a weight of 0; an infinity would become NaN where heads are mixed
+MASKED_SCORE = -1e9  # gives a weight of 0; an infinity would become NaN where heads are mixed
 
 
 @register(
@@ -183,7 +183,7 @@ class ALiBi(Position):
         distance = _distance(query_positions, key_positions)
         is_masked = self.sides[:, None, None] * distance < 0  # (H, T, S)
         bias = -self.slopes[:, None, None] * distance.abs()
-        return bias.masked_fill(is_masked, _MASKED_SCORE)
+        return bias.masked_fill(is_masked, MASKED_SCORE)
 
 
 @register(
