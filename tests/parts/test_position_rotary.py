@@ -154,6 +154,12 @@ def test_partial_rotary_rotates_the_first_dimensions_alone(
     torch.testing.assert_close(part.rotate(x, positions), expected, atol=1e-13, rtol=0)
 
 
+def test_partial_rotary_refuses_a_head_without_a_pair() -> None:
+    with pytest.raises(RefusedError, match=r"d_k \(1\) must be at least 2; change d_model"):
+        of("partial_rotary", d_k=1)
+    assert of("partial_rotary", d_k=3)
+
+
 @pytest.mark.parametrize(("factor", "length", "base"), [(4.0, 64, 1e4), (8.0, 300, 500.0)])
 def test_yarn_by_complex_numbers(factor: float, length: int, base: float) -> None:
     """Wavelengths above L are stretched, those below L / 32 kept, others between."""

@@ -102,6 +102,9 @@ class PartialRotary(Rotary):
             in GPT-NeoX, a half in ChatGLM.
         base: as in `rotary`, for the dimensions that are rotated.
         layout: as in `rotary`, among those dimensions.
+
+    Raises:
+        ValueError: if d_k is 1.
     """
 
     def __init__(
@@ -113,6 +116,11 @@ class PartialRotary(Rotary):
         base: PositiveFloat = 10_000.0,
         layout: Layout = "interleaved",
     ) -> None:
+        if dims.d_k < 2:
+            raise ValueError(
+                f"partial_rotary rotates pairs of dimensions, so d_k ({dims.d_k}) must be at least "
+                "2; change d_model or n_heads, or give d_k too"
+            )
         self.width = 2 * max(1, round(share * dims.d_k / 2))
         rotated = dims.model_copy(update={"d_k": self.width})
         super().__init__(rotated, stack_info, base=base, layout=layout)
