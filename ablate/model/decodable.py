@@ -48,7 +48,11 @@ class Decodable(nn.Module, ABC):
     @property
     @abstractmethod
     def cache_width(self) -> int:
-        """Return the elements of the keys of one token, summed over the decoder's layers."""
+        """Return about the elements of one token's keys in all decoder layers: d_model for each.
+
+        Attentions may have fewer or more. Batches are as large as this allows, and rounding depends
+        on their size.
+        """
 
     @abstractmethod
     def start(self, src: Tensor, length: int) -> DecoderState:
