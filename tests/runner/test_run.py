@@ -45,7 +45,7 @@ def _run(task: Task, store: Store) -> dict[str, Any]:
 
 
 def _raising(error: BaseException) -> Any:
-    def prepare(spec: RunSpec, _: str) -> None:
+    def prepare(spec: RunSpec, *_: str) -> None:
         raise error
 
     return prepare
@@ -114,7 +114,7 @@ def test_a_second_try_keeps_the_checkpoint_and_a_fresh_one_does_not(
 ) -> None:
     observed: list[list[str]] = []
 
-    def prepare(spec: RunSpec, _: str) -> None:
+    def prepare(spec: RunSpec, *_: str) -> None:
         observed.append(sorted(path.name for path in store.path(KEY).iterdir()))
         raise DataError("again")
 
