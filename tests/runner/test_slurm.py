@@ -144,7 +144,7 @@ def test_what_is_at_work_is_not_submitted_again(
     assert not (commands / "script").exists()
 
 
-def test_whoever_ends_an_attached_call_cancels_its_jobs(
+def test_the_end_of_an_attached_call_cancels_its_jobs(
     tmp_path: Path, task: MakeTask, diary: Diary, monkeypatch: pytest.MonkeyPatch, commands: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -163,6 +163,24 @@ def test_whoever_ends_an_attached_call_cancels_its_jobs(
     assert (commands / "cancelled").read_text().splitlines()[0] == "7_0 7_1"
     assert "2 jobs (7) cancelled; with --detach they would go on" in capsys.readouterr().err
     assert not backend.queue.folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("fresh", "options"), [(False, "--detach"), (True, "--detach and --fresh")]
+)
+def test_jobs_that_go_on_are_followed_by_a_call_that_begins_none_again(
+    fresh: bool,
+    options: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    task: MakeTask,
+    commands: Path,
+) -> None:
+    with (
+        _open(tmp_path, monkeypatch, detach="yes") as backend,
+        pytest.raises(DetachedError, match=f"the same command without {options} follows them"),
+    ):
+        backend.detach([one_per_process([task("a", fresh=fresh)])])
 
 
 def test_a_cluster_that_takes_no_jobs_is_named(

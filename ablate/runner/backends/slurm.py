@@ -153,10 +153,12 @@ class SlurmBackend(Backend):
         self.submit(sum(entry.n_slots for entry in entries), idle_s=0.0)
         self._is_detached = bool(self.jobs)
         n_tasks = sum(len(group) for groups in remaining for group in groups)
+        is_fresh = any(task.fresh for groups in work for group in groups for task in group)
+        options = "--detach and --fresh" if is_fresh else "--detach"
         what = f"{counted(n_tasks, 'task')} submitted" if n_tasks else "all tasks are running"
         raise DetachedError(
             f"{what}: {_describe_jobs([*self._earlier_jobs, *self.jobs])}\n"
-            "the same command without --detach follows them and prints the table; "
+            f"the same command without {options} follows them and prints the table; "
             f"`ablate status --results {self.results}` says how far they are; logs: {self.logs}"
         )
 
