@@ -303,7 +303,7 @@ def test_a_killed_run_continues_to_the_very_same_numbers(
         assert (folder / weights).read_bytes() == calm_weights
 
 
-def test_ctrl_c_ends_with_130_and_leaves_nobody_behind(folder: Path, cache: Path) -> None:
+def test_ctrl_c_ends_with_130_and_leaves_no_process_behind(folder: Path, cache: Path) -> None:
     (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
     best = ["training.average={best: 1}", "training.evaluate_every=20", "training.steps=100000"]
     words = [word for override in best for word in ("--set", override)]

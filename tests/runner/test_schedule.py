@@ -223,7 +223,7 @@ def test_a_worker_that_is_there_goes_before_one_that_would_have_to_start(
         (["done", "granted a"], ["3"]),  # when the other one has ended
     ],
 )
-def test_cores_that_nobody_needs_are_for_those_at_work(
+def test_unused_cores_are_for_the_runs_at_work(
     names: list[str],
     expected: list[str],
     store: Store,
