@@ -213,6 +213,17 @@ def test_a_damaged_file_of_a_run_is_not_archived(spec: Path, tmp_path: Path) -> 
     assert not (tmp_path / "again.tar").exists()
 
 
+def test_a_file_of_a_run_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    path, output = tmp_path / "study.yaml", tmp_path / "runs.tar"
+    path.write_text(EXPERIMENT)
+    finish(path, tmp_path / "results")
+    run = next((tmp_path / "results" / "runs").iterdir())
+    (run / "curve.csv").mkdir()
+    with pytest.raises(StoreError, match=rf"{run.name}/curve\.csv: cannot be read: Is a directory"):
+        api.archive([path], output, results=tmp_path / "results", content="curves")
+    assert not output.exists()
+
+
 def test_damaged_weights_of_the_right_size_are_not_archived(spec: Path, tmp_path: Path) -> None:
     archive, results = tmp_path / "study.tar", tmp_path / "results"
     first = _archive(spec, archive)[0].run

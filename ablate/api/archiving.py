@@ -145,7 +145,10 @@ def _files_of(store: Store, run: str, content: str) -> Iterator[tuple[str, bytes
     kinds = list(CONTENTS)[: list(CONTENTS).index(content) + 1]
     for pattern in chain.from_iterable(CONTENTS[kind] for kind in kinds):
         for path in sorted(store.path(run).glob(pattern)):
-            data = path.read_bytes()
+            try:
+                data = path.read_bytes()
+            except OSError as error:
+                raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
             if path.name in contents and describe(data) != contents[path.name]:
                 raise StoreError(f"{path}: is damaged; `ablate run --fresh` makes the run again")
             yield path.name, data
