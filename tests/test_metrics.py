@@ -75,17 +75,17 @@ def test_what_was_computed_is_not_computed_again(path: Path) -> None:
 
 def test_translations_that_were_made_again_are_scored_anew(path: Path) -> None:
     translated(path, Path("results"))
-    store, shown = Store(Path("results")), []
+    store, columns = Store(Path("results")), []
     for _ in range(2):
         for file in Path("results").glob("runs/*/hypotheses.test.txt"):
             record = store.load(file.parent.name) or {}
             content = {"bytes": file.stat().st_size, "sha256": sha256_of_file(file)}
             store.save({**record, "files": {file.name: content}})
-        shown.append([cell.text for cell in api.report(path).table.column("test.test.my_metric")])
+        columns.append([cell.text for cell in api.report(path).table.column("test.test.my_metric")])
         files = {file.stat().st_size: file for file in Path("results").glob("runs/*/hyp*.test.txt")}
         for file in Path("results").glob("runs/*/hypotheses.test.txt"):
             file.write_bytes(files[max(files)].read_bytes())
-    assert shown == [["100.0", "0.0", "0.0"], ["100.0"] * 3]
+    assert columns == [["100.0", "0.0", "0.0"], ["100.0"] * 3]
 
 
 def test_metrics_move_no_hash(path: Path) -> None:

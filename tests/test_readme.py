@@ -38,8 +38,8 @@ def committed(path: str) -> str:
     README's first command writes the table of an experiment anew, with this machine's speeds.
     """
     command = ["git", "show", f":{path}"]
-    shown = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-    return (ROOT / path).read_text("utf-8") if shown.returncode else shown.stdout.decode()
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    return (ROOT / path).read_text("utf-8") if process.returncode else process.stdout.decode()
 
 
 def tables(page: str) -> dict[str, list[dict[str, str]]]:

@@ -78,9 +78,9 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
 
 def _apart(results: Results) -> Iterator[Footnote]:
     """Yield what it means that intervals are marked, and which rows have left the model."""
-    shown = _shown(results)
-    texts = list(_departures(shown, results.baseline.name))
-    if any(_rows_by(each, "moderated") for each in shown.values()):
+    by_column = _comparisons_of_columns(results)
+    texts = list(_departures(by_column, results.baseline.name))
+    if any(_rows_by(each, "moderated") for each in by_column.values()):
         level = STANDING_OUT_LEVEL / (len(results.seeds) - 1)
         marked = "other marked intervals" if texts else "marked intervals"
         texts.append(
@@ -92,12 +92,14 @@ def _apart(results: Results) -> Iterator[Footnote]:
         yield Footnote(APART, f"{'; '.join(texts)}.")
 
 
-def _departures(shown: Mapping[str, Comparison], baseline: str) -> Iterator[str]:
+def _departures(by_column: Mapping[str, Comparison], baseline: str) -> Iterator[str]:
     """Yield in which columns the baseline has left the model, and which rows have in others."""
-    departing = {name: rows for name, each in shown.items() if (rows := _rows_by(each, "paired"))}
-    of_baseline = [name for name in departing if baseline in shown[name].departed]
+    departing = {
+        name: rows for name, each in by_column.items() if (rows := _rows_by(each, "paired"))
+    }
+    of_baseline = [name for name in departing if baseline in by_column[name].departed]
     if of_baseline:
-        marked = [name for name, each in shown.items() if _rows_by(each, "paired", "moderated")]
+        marked = [name for name, each in by_column.items() if _rows_by(each, "paired", "moderated")]
         of_columns = "" if marked == [_BLEU] else f" of {and_list(of_baseline)}"
         yield (
             "the baseline's spread over seeds departs from that of the rows (F test at 0.1%), so "
@@ -116,7 +118,7 @@ def _departures(shown: Mapping[str, Comparison], baseline: str) -> Iterator[str]
         )
 
 
-def _shown(results: Results) -> dict[str, Comparison]:
+def _comparisons_of_columns(results: Results) -> dict[str, Comparison]:
     """Return the comparisons of which a table shows intervals, by what it calls them."""
     first, *others = results.sets
     metrics = {_BLEU: results.bleu, measure_name(results.loss or ""): results.loss}
