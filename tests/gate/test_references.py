@@ -20,9 +20,10 @@ def name_of(path: Path) -> str:
 
 
 def spec_of(path: Path) -> Path:
-    """Return the experiment that a reference is of: `science` is as it is, the others are ours."""
-    inside = path.relative_to(FOLDER)
-    return ROOT / "experiments" / (inside if len(inside.parts) > 1 else Path("reference") / inside)
+    """Return the experiment that a reference is of: one made for it, or else a study."""
+    experiments, inside = ROOT / "experiments", path.relative_to(FOLDER)
+    made_for_it = experiments / "reference" / inside
+    return made_for_it if made_for_it.exists() else experiments / inside
 
 
 @pytest.mark.parametrize("path", REFERENCES, ids=name_of)
