@@ -16,9 +16,12 @@ from typer.testing import CliRunner
 
 import ablate
 from ablate import api
+from ablate.api import scoring
 from ablate.cli.app import app
 from ablate.config import shipped
-from ablate.errors import SpecError
+from ablate.errors import SpecError, StoreError
+from ablate.registry import temporary_registrations
+from tests.made_up_runs import EXPERIMENT, finish
 from tests.runner.conftest import SMALL
 
 CHANGES = {"training.steps": 30, "model.norm.eps": 1e-6}
@@ -168,6 +171,42 @@ def test_what_has_no_weights_is_named(study: ablate.Study, monkeypatch: pytest.M
     monkeypatch.setattr(run, "attention", lambda *_: maps[:2])
     (remark,) = api.inspect(run, "ab").remarks
     assert remark == "cross.0 has no attention weights: the part 'full' makes none"
+
+
+def test_rows_keep_their_names_and_changes_to_nothing(tmp_path: Path) -> None:
+    names = ["None", "NA", "null", "nan"]
+    changes = ["training.clip: null", *(f"training.clip: {clip}" for clip in (2.0, 3.0, 4.0))]
+    rows = zip(names, changes, strict=True)
+    text = EXPERIMENT.replace("{steps: 6,", "{steps: 6, clip: 1.0,")
+    text += "".join(f'  "{name}": {{{change}}}\n' for name, change in rows)
+    path = tmp_path / "names.yaml"
+    path.write_text(text, encoding="utf-8")
+    finish(path, tmp_path / "results")
+    read = ablate.study(path, results=tmp_path / "results").table()
+    assert list(read.index) == ["baseline", "none", "rms", *names]
+    assert list(read["change.training.clip"][3:]) == ["null", "2.0", "3.0", "4.0"]
+    assert read["change.training.clip"][:3].isna().all()
+    assert read["test.test.bleu.mean"].dtype == np.float64
+
+
+def test_scores_that_cannot_be_stored_are_shown_with_a_remark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(path: Path, _: str) -> None:
+        raise StoreError(f"{path}: cannot be written: Read-only file system")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(scoring, "write_whole", refuse)
+    with temporary_registrations():
+        api.init(part="metric")
+        text = f"{EXPERIMENT}plugins: my_metric.py\nmetrics: {{name: my_metric, n: 1}}\n"
+        Path("pe.yaml").write_text(text, encoding="utf-8")
+        finish(Path("pe.yaml"), Path("results"), has_files=True)
+        cells = api.report("pe.yaml").table.column("test.test.my_metric")
+    assert all(float(cell.text) > 0 for cell in cells)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("scores of further metrics are printed, but not kept: results/runs/")
+    assert line.endswith("metrics.json: cannot be written: Read-only file system")
 
 
 def test_python_and_yaml_give_the_same_runs(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -99,7 +99,7 @@ class Comparison:
         df: its degrees of freedom.
         family: the comparisons that have intervals.
         departed: rows whose spread departs, so that they have left the model.
-        standing_out: rows of the model whose spread stands out.
+        standing_out: rows of the model whose spread stands out, each with the level of its F test.
         diverged: rows with diverged seeds.
     """
 
@@ -108,7 +108,7 @@ class Comparison:
     df: int
     family: Family
     departed: tuple[str, ...] = ()
-    standing_out: tuple[str, ...] = ()
+    standing_out: Mapping[str, float] = field(default_factory=dict)
     diverged: tuple[str, ...] = ()
 
     @property
@@ -194,7 +194,7 @@ class _Pool:
 
     def __init__(self, values: Values, baseline: str) -> None:
         self.rows: list[str] = []
-        self.standing_out: tuple[str, ...] = ()
+        self.standing_out: dict[str, float] = {}
         self.loadings: tuple[float, ...] = ()
         self.df, self.sd, self.slack = 0, None, 1.0
         if len(values) < 2:
@@ -219,7 +219,8 @@ class _Pool:
         of_model = spreads.errors(model, array)
         of_rows = zip(of_model.standard[at], of_model.df[at], of_model.are_wider[at], strict=True)
         self._errors = dict(zip(self.rows, of_rows, strict=True))
-        self.standing_out = tuple(rows[int(i)] for i in np.flatnonzero(of_model.stand_out))
+        of_tests = zip(rows, of_model.stand_out, of_model.levels, strict=True)
+        self.standing_out = {row: float(level) for row, stands_out, level in of_tests if stands_out}
 
     def difference(self, bare: Difference, row: str, family: Family) -> Difference:
         """Return the difference of one of the rows by least squares."""

@@ -65,7 +65,7 @@ def comparisons(
 
 def higher_is_better(metric: str) -> bool:
     """Return whether a difference above 0 is a gain."""
-    return metric.rpartition(".")[2] in _SCORES
+    return metric.rpartition(".")[2] not in _LOSSES
 
 
 def _with_new_sentences(

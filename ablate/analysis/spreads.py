@@ -64,12 +64,14 @@ class Errors:
         standard: standard errors, (..., K); NaN where a difference is not estimable.
         df: their degrees of freedom, (..., K): the model's where no row stands out.
         stand_out: which rows stand out, the baseline included, (..., R).
+        levels: of the F tests by which they do, (R,).
         are_wider: which differences have an error larger than the pooled one, (..., K).
     """
 
     standard: Floats
     df: Floats
     stand_out: NDArray[np.bool_]
+    levels: Floats
     are_wider: NDArray[np.bool_]
 
 
@@ -96,6 +98,7 @@ def errors(model: TwoWay, values: Floats) -> Errors:
         standard=np.sqrt(both * np.diag(model.covariance)),
         df=np.where(wider, np.minimum(satterthwaite, model.df), model.df),
         stand_out=stand_out,
+        levels=_levels(df),
         are_wider=wider,
     )
 
@@ -131,4 +134,9 @@ def _own(model: TwoWay, values: Floats, pooled: Floats) -> tuple[Floats, Any, An
     # the model's sum of squares is that within the row and that of the rest
     own = pooled * model.df * known / np.maximum(rest + known * df, 1)
     own = np.where(infinite, pooled * model.df / least, own)
-    return own, df, infinite | (chances < STANDING_OUT_LEVEL / least)
+    return own, df, infinite | (chances < _levels(df))
+
+
+def _levels(df: NDArray[np.int64]) -> Floats:
+    """Return the levels of the F tests of rows with ``df`` degrees of freedom within each."""
+    return STANDING_OUT_LEVEL / np.maximum(df, 1)

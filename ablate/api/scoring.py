@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ablate.api.console import print_remark
 from ablate.api.selecting import Records
 from ablate.data.corpus import Bitext, Corpus
 from ablate.errors import DamagedFileWarning, SpecError, StoreError
@@ -26,7 +27,7 @@ def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: S
 
     A score is stored in ``metrics.json`` in the folder of the run. Its key is the hash of the
     metric with its options and code, and that of the translations, so that nothing is trained or
-    translated again.
+    translated again. Where it cannot be written, as in a read-only folder, a remark says so.
 
     Args:
         records: of an experiment.
@@ -42,7 +43,14 @@ def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: S
     if not choices:
         return records
     test_sets = cache(lambda: build(Corpus, corpus, at="corpus").load().tests)
-    return {run: _with_scores(record, choices, test_sets, store) for run, record in records.items()}
+    errors: list[StoreError] = []
+    of_runs = {
+        run: _with_scores(record, choices, test_sets, store, errors)
+        for run, record in records.items()
+    }
+    if errors:
+        print_remark(f"scores of further metrics are printed, but not kept: {errors[0]}")
+    return of_runs
 
 
 def _with_scores(
@@ -50,7 +58,9 @@ def _with_scores(
     metrics: Sequence[Choice],
     test_sets: Callable[[], Mapping[str, Bitext]],
     store: Store,
+    errors: list[StoreError],
 ) -> dict[str, Any]:
+    """Return a record with its scores; append to ``errors`` why these cannot be stored."""
     if record["status"] != "done":
         return record
     folder = store.path(record["hash"])
@@ -67,7 +77,10 @@ def _with_scores(
             tests[name] |= {choice.name: stored[key]["score"]}
             tests[name] |= {f"{choice.name}_signature": stored[key]["signature"]}
     if stored != before:
-        write_whole(folder / "metrics.json", json.dumps(stored, indent=1) + "\n")
+        try:
+            write_whole(folder / "metrics.json", json.dumps(stored, indent=1) + "\n")
+        except StoreError as error:
+            errors.append(error)
     return {**record, "test": tests}
 
 

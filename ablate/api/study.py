@@ -127,8 +127,11 @@ class Study:
         """Return every number in full, one line per row: the content of ``table.csv``."""
         import pandas as pd
 
-        text = reporting.render(self.outcome.table, "csv")
-        return pd.read_csv(io.StringIO(text)).set_index("row")
+        table = self.outcome.table
+        text = io.StringIO(reporting.render(table, "csv"))
+        frame = pd.read_csv(text, keep_default_na=False, na_values=["", "nan"])
+        names = [line.summary.name for line in table.lines]  # some would be read as NaN
+        return frame.assign(row=names).set_index("row")
 
     def view(self) -> pd.DataFrame:
         """Return the table for human eyes, as texts."""

@@ -27,7 +27,9 @@ def choices(experiment: Experiment, summaries: Sequence[Summary]) -> Iterator[Fo
 
 
 def _matched(experiment: Experiment, match: Match) -> str:
-    rows = [row for row in experiment.rows[1:] if match.applies_to(row.name)]
+    applying = [row for row in experiment.rows[1:] if match.applies_to(row.name)]
+    rows = [row for row in applying if match.via not in row.pending]
+    missing = [row.name for row in applying if match.via in row.pending]
     solved = [row.name for row in rows if row.chosen.get(match.via) == "matched"]
     others = [row.name for row in experiment.rows[1:] if not match.applies_to(row.name)]
     measured = ", measured by turns with the baseline" if match.on == "time" else ""
@@ -36,7 +38,8 @@ def _matched(experiment: Experiment, match: Match) -> str:
         f"{match.via} was solved for in {and_list(solved) if solved else 'no row'}"
     )
     text += "; all other rows are within it as they are" if len(solved) < len(rows) else ""
-    return f"{text}; not matched: {and_list(others)}" if others else text
+    text += f"; not matched: {and_list(others)}" if others else ""
+    return text + (f"; not done yet: {and_list(missing)}" if missing else "")
 
 
 def _beyond(experiment: Experiment, match: Match, summaries: Sequence[Summary]) -> Iterator[str]:

@@ -27,12 +27,17 @@ def chosen(table: Table, names: Sequence[str]) -> Table:
             second line, in lower case and with underscores for what is no letter or digit.
 
     Raises:
-        SpecError: if there is no such column.
+        SpecError: if there is no such column, or ``all`` or ``compact`` does not stand alone.
     """
     if list(names) == [ALL]:
         return table
     if list(names) == [COMPACT]:
         return compact(table)
+    for name in names:
+        if name in (ALL, COMPACT):
+            raise SpecError(
+                f"--columns {','.join(names)}: {name!r} stands alone; remove the others"
+            )
     joined = _one_block(table)
     known = {column: {_slug(column.header), _slug(column.title)} for column in joined.columns}
     for name in names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ablate.analysis import Verdict
-from ablate.report.numbers import and_list
+from ablate.report.numbers import and_list, of_seeds
 from ablate.report.results import Results
 from ablate.wording import counted
 
@@ -27,9 +27,8 @@ def conclusion(results: Results) -> str:
         return f"{_CHANCE}: no verdicts."
     by_bleu = _verdicts(results, rows, results.bleu)
     parts = _parts(results, by_bleu)
-    diverged = [row.name for row in results.summaries[1:] if row.count("diverged")]
-    parts += [f"{_listed(diverged)} diverged with some seeds"] if diverged else []
-    unjudged = [row for row in rows if row not in by_bleu and row not in diverged]
+    parts += _diverged(results)
+    unjudged = [row for row in rows if row not in by_bleu and row not in results.diverged]
     parts += [f"{_listed(unjudged)} cannot be compared"] if unjudged else []
     text = f"By BLEU on {results.sets[0]}, {'; '.join(parts)}"
     return f"{text}{_by_loss(results, rows, by_bleu)}."
@@ -61,6 +60,15 @@ def _parts(results: Results, verdicts: dict[str, Verdict]) -> list[str]:
         baseline = "it" if parts else "the baseline"
         parts.append(f"{seeds} cannot tell {_listed(unknown)} from {baseline}")
     return parts
+
+
+def _diverged(results: Results) -> list[str]:
+    """Return which rows diverged, those with as many seeds together."""
+    rows: dict[int, list[str]] = {}
+    for row, seeds in results.diverged.items():
+        rows.setdefault(len(seeds), []).append(row)
+    n_seeds = len(results.seeds)
+    return [f"{_listed(names)} diverged with {of_seeds(n, n_seeds)}" for n, names in rows.items()]
 
 
 def _by_loss(results: Results, rows: Sequence[str], by_bleu: dict[str, Verdict]) -> str:

@@ -11,7 +11,7 @@ from ablate.report.budget import budget
 from ablate.report.cells import Footnote
 from ablate.report.execution import execution
 from ablate.report.intervals import exceptions, intervals
-from ablate.report.measures import DIVERGED, PARTIAL
+from ablate.report.measures import DIVERGED, PARTIAL, measure_name
 from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, Results
 from ablate.wording import counted
 
@@ -31,11 +31,11 @@ def footnotes(results: Results, choices: Iterable[Footnote] = ()) -> Iterator[Fo
         yield Footnote("budget", line)
     yield from choices
     yield from exceptions(results)
-    yield from _partial(summaries)
+    yield from _partial(results)
     yield from _reasons(summaries)
     yield from execution(results.records)
     yield Footnote("seed" if len(results.seeds) == 1 else "seeds", listed(results.seeds))
-    yield from _signatures(results.records)
+    yield from _signatures(results)
     if results.published:
         yield Footnote("published", results.published.source)
         if results.published.note:
@@ -44,12 +44,13 @@ def footnotes(results: Results, choices: Iterable[Footnote] = ()) -> Iterator[Fo
     yield from provenance(results.records)
 
 
-def _partial(summaries: Sequence[Summary]) -> Iterator[Footnote]:
+def _partial(results: Results) -> Iterator[Footnote]:
+    summaries = results.summaries
     some = [summary for summary in summaries if not summary.is_complete and summary.count("done")]
     if some:
         of_rows = "; ".join(f"{summary.name}: {listed(_done(summary))}" for summary in some)
         differences = ""
-        if any(not summary.count("diverged") for summary in some):
+        if _are_by_least_squares(results, some):
             differences = (
                 "; the differences of rows that miss seeds are by least squares, which allow for "
                 "the seeds' effects on the other rows"
@@ -60,16 +61,32 @@ def _partial(summaries: Sequence[Summary]) -> Iterator[Footnote]:
         )
     diverged = [s.name for s in summaries if s.count("diverged")]
     if diverged:
+        verdict = "no row has a verdict"
+        if results.has_verdicts:
+            verdict = "the verdict is how many seeds the row won of those that both have"
         yield Footnote(
             DIVERGED,
             f"{listed(diverged)}: a row with diverged seeds has no interval, for the seeds that "
             "did not diverge are a selection. A difference in BLEU counts a divergence as 0, be it "
-            "the row's or the baseline's, and the verdict is how many seeds the row won of those "
-            "that both have.",
+            f"the row's or the baseline's, and {verdict}.",
         )
     missing = [f"{s.name}: {s.count('missing')}" for s in summaries if s.count("missing")]
     if missing:
         yield Footnote("missing runs", "; ".join(missing))
+
+
+def _are_by_least_squares(results: Results, partial: Sequence[Summary]) -> bool:
+    """Return whether some row is compared by least squares that misses seeds itself.
+
+    All rows do so where the baseline does.
+    """
+    names = {row.name for row in partial}
+    is_of_all = results.baseline.name in names
+    return any(
+        each.method in ("two-way", "moderated") and (is_of_all or row in names)
+        for compared in results.comparisons.values()
+        for row, each in compared.differences.items()
+    )
 
 
 def _reasons(summaries: Sequence[Summary]) -> Iterator[Footnote]:
@@ -83,17 +100,19 @@ def _reasons(summaries: Sequence[Summary]) -> Iterator[Footnote]:
             yield Footnote(label, f"{word}: {_shortened(reason)}")
 
 
-def _signatures(records: Records) -> Iterator[Footnote]:
+def _signatures(results: Results) -> Iterator[Footnote]:
     names = {"bleu": "BLEU", "bleu_lc_tok": "BLEU lc tok", "chrf": "chrF"}
+    names |= {metric: measure_name(metric) for metric in results.metrics}
     for metric, name in names.items():
         signatures = dict.fromkeys(
             scores[f"{metric}_signature"]
-            for record in records.values()
+            for record in results.records.values()
             for scores in record.get("test", {}).values()
             if scores.get(f"{metric}_signature")
         )
         if signatures:
-            also = " (in the CSV and the JSON)" if metric == "chrf" else ""
+            is_column = metric != "chrf" or metric in results.metrics
+            also = "" if is_column else " (in the CSV and the JSON)"
             yield Footnote(name, f"{'; '.join(signatures)}{also}")
 
 

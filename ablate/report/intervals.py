@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from ablate.analysis import Comparison
 from ablate.analysis.comparison import Method
-from ablate.analysis.spreads import STANDING_OUT_LEVEL
 from ablate.report.cells import Footnote
 from ablate.report.measures import APART, BLEU_DECIMALS, LOSS_DECIMALS, measure_name
-from ablate.report.numbers import and_list, number
+from ablate.report.numbers import and_list, number, of_seeds
 from ablate.report.results import Results
 from ablate.wording import counted
 
@@ -81,15 +80,21 @@ def _apart(results: Results) -> Iterator[Footnote]:
     by_column = _comparisons_of_columns(results)
     texts = list(_departures(by_column, results.baseline.name))
     if any(_rows_by(each, "moderated") for each in by_column.values()):
-        level = STANDING_OUT_LEVEL / (len(results.seeds) - 1)
         marked = "other marked intervals" if texts else "marked intervals"
         texts.append(
             f"{marked} are wider: in that column the spread over seeds of the row, or of the "
-            f"baseline, stands out (F test at {level:.2g}), so that its own variance counts beside "
-            "the pooled one"
+            f"baseline, stands out (F test at {_levels(by_column)}), so that its own variance "
+            "counts beside the pooled one"
         )
     if texts:
         yield Footnote(APART, f"{'; '.join(texts)}.")
+
+
+def _levels(by_column: Mapping[str, Comparison]) -> str:
+    """Return the level of the F tests by which rows stand out, or the least and the largest."""
+    levels = [level for each in by_column.values() for level in each.standing_out.values()]
+    low, high = (f"{end:.2g}" for end in (min(levels), max(levels)))
+    return low if low == high else f"{low} to {high}, depending on the row's runs"
 
 
 def _departures(by_column: Mapping[str, Comparison], baseline: str) -> Iterator[str]:
@@ -138,6 +143,8 @@ def _rows_by(compared: Comparison, *methods: Method) -> list[str]:
 def _why_none(results: Results) -> str:
     if len(results.seeds) == 1:
         return "with one seed there is no error to compare a difference with."
-    if results.baseline.count("diverged"):
-        return "the baseline diverged with some of its seeds."
+    if n_diverged := results.baseline.count("diverged"):
+        return f"the baseline diverged with {of_seeds(n_diverged, len(results.seeds))}."
+    if all(row.count("diverged") for row in results.summaries[1:]):
+        return "every row but the baseline diverged with some or all of its seeds."
     return "too few runs are done."

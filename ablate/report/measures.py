@@ -170,6 +170,8 @@ def _intervals(
 
 def _verdicts(results: Results, metric: str) -> Block:
     def cell(row: Summary, each: Difference) -> Cell:
+        if not results.has_verdicts:
+            return Cell(NOTHING)
         if each.method == "divergence as 0":
             return Cell(f"won {each.n_won} of {each.n}")
         return Cell(str(results.verdict(row.name, metric) or NOTHING))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from ablate.wording import counted
+
 MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -46,3 +48,8 @@ def and_list(items: Sequence[str]) -> str:
     """Write ``a``, ``a and b`` or ``a, b and c``."""
     *others, last = items
     return f"{', '.join(others)} and {last}" if others else last
+
+
+def of_seeds(n: int, n_seeds: int) -> str:
+    """Write ``all seeds``, or how many there are of all: ``1 of 3 seeds``."""
+    return "all seeds" if n == n_seeds else f"{n} of {counted(n_seeds, 'seed')}"

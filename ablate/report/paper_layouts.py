@@ -14,7 +14,7 @@ from dataclasses import replace
 from string import ascii_uppercase
 from typing import Literal
 
-from ablate.analysis import TRAIN_FLOPS, Verdict
+from ablate.analysis import TRAIN_FLOPS, Verdict, higher_is_better, verdict
 from ablate.config import BASELINE, Experiment, Row, value_at
 from ablate.report.cells import NOTHING, Cell, Column, Footnote
 from ablate.report.changes import changed_paths, format_value, labels
@@ -26,6 +26,7 @@ from ablate.report.measures import (
     known,
     losses,
     means,
+    measure_name,
     parameters,
     published,
 )
@@ -50,7 +51,7 @@ _SYMBOLS = {
 """As the paper calls them, and in its order."""
 
 _LETTER = re.compile(r"([A-Z])(?=[ :])")
-_OWN_NOTES = ("intervals", "verdict", "new sentences", "columns", "chrF", "‡")
+_OWN_NOTES = ("intervals", "verdict", "new sentences", "columns", "‡")
 _SD = "in brackets the standard deviation over seeds"
 
 
@@ -94,14 +95,25 @@ def narang(experiment: Experiment, results: Results) -> tuple[list[Block], list[
     return blocks, []
 
 
-def paper_notes(notes: Sequence[Footnote], layout: Layout) -> list[Footnote]:
-    """Return the footnotes of a table in a paper's layout: without those on other columns."""
+def paper_notes(
+    notes: Sequence[Footnote], layout: Layout, metrics: Sequence[str], columns: Sequence[Column]
+) -> list[Footnote]:
+    """Return the footnotes of a table in a paper's layout: without those on other columns.
+
+    Args:
+        notes: of our own layout.
+        layout: that of a paper.
+        metrics: names of further metrics.
+        columns: of the table.
+    """
     empty = "an empty cell is as in the base model; " if layout == "vaswani" else ""
     text = (
         f"{empty}{_SD}; {BETTER} better than the baseline: the 95% interval of the difference, "
         "which holds together with those of all rows, leaves out 0"
     )
-    left_out = (*_OWN_NOTES, "speed") if layout == "vaswani" else _OWN_NOTES
+    shown = {measure_name(column.key) for column in columns}
+    left_out = {measure_name(metric) for metric in ("chrf", *metrics)} - shown
+    left_out |= {*_OWN_NOTES, "speed"} if layout == "vaswani" else {*_OWN_NOTES}
     rest = [note for note in notes if note.label not in left_out]
     return [Footnote("layout", text), *rest]
 
@@ -160,7 +172,7 @@ def _loss(results: Results, test_set: str) -> Column:
 
 
 def _with_sd(results: Results, column: Column) -> Block:
-    """Return means with their deviations, marked where the verdict is that the row is better."""
+    """Return means with their deviations, marked where the interval says that a row is better."""
     column, cells = means(results, column)
     is_loss = column.key.endswith((".nll", ".bits_per_character"))
     decimals = LOSS_DECIMALS if is_loss else BLEU_DECIMALS
@@ -168,10 +180,17 @@ def _with_sd(results: Results, column: Column) -> Block:
     for row, cell in zip(results.summaries, cells, strict=True):
         estimate = row.metrics.get(column.key)
         sd = estimate.sd if estimate else None
-        is_better = results.verdict(row.name, column.key) is Verdict.BETTER
+        is_better = _is_better(results, row.name, column.key)
         aside = "" if sd is None else f"±{number(sd, decimals)}"
         written.append(replace(cell, aside=aside, mark=cell.mark + (BETTER if is_better else "")))
     return column, written
+
+
+def _is_better(results: Results, row: str, metric: str) -> bool:
+    """Return whether the simultaneous interval lies on the better side of 0, however near it."""
+    difference = results.difference(row, metric)
+    interval = difference.simultaneous if difference else None
+    return verdict(interval, 0, higher_is_better=higher_is_better(metric)) is Verdict.BETTER
 
 
 def _steps_per_second(results: Results) -> Block:

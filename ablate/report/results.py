@@ -81,6 +81,11 @@ class Results:
         return list(self.baseline.outcomes)
 
     @property
+    def has_verdicts(self) -> bool:
+        """Whether rows are judged: by one seed, or beside a baseline that diverged, none is."""
+        return len(self.seeds) > 1 and not self.baseline.count("diverged")
+
+    @property
     def bleu(self) -> str | None:
         """The metric that rows are judged by; None before anything is tested."""
         return f"test.{self.sets[0]}.bleu" if self.sets else None

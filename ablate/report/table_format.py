@@ -57,7 +57,7 @@ class TableFormat(ABC):
         """Return ``table`` with the columns that are asked for.
 
         Raises:
-            SpecError: if there is no such column.
+            SpecError: if there is no such column, or the format has no columns to choose.
         """
         if table.is_of_paper and self.columns == [self.default_columns]:
             return table  # its layout has chosen them

@@ -10,13 +10,11 @@ from ablate.analysis.dunnett import Family
 from ablate.analysis.spreads import PRIOR_DF, STANDING_OUT_LEVEL, errors, slack
 from ablate.analysis.two_way import two_way
 
-RNG = np.random.default_rng(7)
-
 
 def tables(n: int, rows: int, seeds: int, *spreads: float) -> np.ndarray:
-    own = np.ones((rows, 1))
+    rng, own = np.random.default_rng((n, rows, seeds)), np.ones((rows, 1))
     own[: len(spreads), 0] = spreads
-    return RNG.standard_normal((n, rows, seeds)) * own + RNG.standard_normal((n, 1, seeds))
+    return rng.standard_normal((n, rows, seeds)) * own + rng.standard_normal((n, 1, seeds))
 
 
 @pytest.mark.parametrize(("rows", "seeds"), [(5, 3), (16, 3), (26, 5)])
@@ -57,6 +55,14 @@ def test_a_baseline_that_stands_out_widens_every_interval() -> None:
     actual = errors(two_way(np.ones((6, 4), bool)), tables(1, 6, 4, 9)[0])
     assert actual.are_wider.all()
     assert (actual.df < 15).all()
+
+
+def test_the_level_of_a_row_follows_from_the_runs_it_has() -> None:
+    observed = np.ones((6, 4), bool)
+    observed[1, 2:] = observed[2, 1:] = False
+    values = np.where(observed, tables(1, 6, 4)[0], np.nan)
+    levels = STANDING_OUT_LEVEL / np.array([3, 1, 1, 3, 3, 3])
+    assert errors(two_way(observed), values).levels == pytest.approx(levels)
 
 
 def test_a_row_of_few_runs_has_the_larger_share_of_the_error() -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,16 @@ def test_a_csv_is_brief_unless_all_is_asked_for(whole: Table) -> None:
         assert name in brief
     with pytest.raises(SpecError, match="a CSV has compact or all columns"):
         render(whole, "csv", columns=["bleu"])
+
+
+@pytest.mark.parametrize("format_", ["json", "by-seed"])
+def test_a_format_that_holds_every_number_has_no_columns_to_choose(
+    format_: str, whole: Table
+) -> None:
+    for columns in (["verdict"], ["compact"], ["all", "bleu"]):
+        with pytest.raises(SpecError, match=f"^--columns {','.join(columns)}: .* has all columns"):
+            render(whole, format_, columns=columns)
+    assert render(whole, format_, columns=["all"]) == render(whole, format_)
 
 
 def test_the_long_form_has_every_number_of_every_seed(whole: Table, broken: Table) -> None:
@@ -324,6 +335,14 @@ def test_a_terminal_without_faces_gets_plain_text(whole: Table) -> None:
     assert "\x1b" not in plain
     assert re.search(r"\x1b\[1mbaseline .*\x1b\[0m", bold)
     assert re.sub(r"\x1b\[\d*m", "", bold) == plain
+
+
+def test_two_spaces_at_the_end_of_a_line_are_wrapped(whole: Table) -> None:
+    room = 100 - len(f"{whole.name}   ")
+    for n in (room - 1, room, room + 1):
+        question = f"{'x' * n}  y"
+        lines = render(replace(whole, question=question), "terminal", 100).splitlines()
+        assert "".join(lines[:3]).replace(" ", "").startswith(f"{whole.name}{'x' * n}y━")
 
 
 def test_numbers_of_a_column_stand_below_one_another(whole: Table) -> None:

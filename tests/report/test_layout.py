@@ -12,8 +12,9 @@ import pytest
 
 from ablate.analysis import TRAIN_FLOPS, comparisons, summarise
 from ablate.config import Experiment, load
+from ablate.config.choices import with_match
 from ablate.report import Table, render, table
-from ablate.report.numbers import MINUS, TIMES, signed
+from ablate.report.numbers import MINUS, TIMES, and_list, signed
 from tests.report import made_up
 
 SEEDS = (1, 2, 3)
@@ -299,7 +300,7 @@ def test_what_is_not_done_is_counted_and_marked(broken: Table) -> None:
     assert broken.column("params.total")[3].value == "1.32"  # what is known is shown
     assert notes(broken)["missing runs"] == "literal: 1"
     assert broken.conclusion.endswith(
-        "learned diverged with some seeds; heads_1 cannot be compared."
+        "learned diverged with 1 of 3 seeds; heads_1 cannot be compared."
     )
 
 
@@ -321,7 +322,9 @@ def test_a_row_that_diverged_has_no_interval_and_the_seeds_that_it_won(
     assert broken.column("test.test.bleu.difference")[1].text == signed(mean, 1)
     assert broken.column("test.test.bleu.difference.interval")[1].text == "\N{EN DASH}"
     assert broken.column("verdict")[1].text == f"won {sum(pair > 0 for pair in pairs)} of 3"
-    assert notes(broken)["§"].startswith("learned: a row with diverged seeds has no")
+    footnote = notes(broken)["§"]
+    assert footnote.startswith("learned: a row with diverged seeds has no")
+    assert footnote.endswith("the verdict is how many seeds the row won of those that both have.")
 
 
 def test_a_row_whose_spread_departs_is_marked_and_said(tmp_path: Path) -> None:
@@ -355,6 +358,31 @@ def test_a_row_whose_spread_departs_in_the_loss_alone_is_said(
     assert notes(laid_out)["‡"].startswith("literal (NLL): the spread over seeds departs")
 
 
+def _stand_out(records: made_up.Records, metric: str, row: str, spread: float) -> None:
+    """Let one row spread more than the others in a measure."""
+    rows = list(dict.fromkeys(name for name, _ in records))
+    for name, seed in records:
+        error = math.cos(rows.index(name) + seed * math.tau / 3)
+        value = 40 + (spread if name == row else 1) * error
+        records[name, seed]["test"]["test"][metric] = value
+
+
+def test_the_level_that_is_named_is_that_of_the_tests_that_were_made(tmp_path: Path) -> None:
+    """It depends on the runs that a row has, not on the seeds that are asked for."""
+    experiment = made_up.experiment(tmp_path, seeds="[1, 2, 3, 4, 5]")
+    records = {run: of for run, of in made_up.records(experiment).items() if run[1] < 4}
+    for record in records.values():
+        record["test"] = {"test": record["test"]["test"] | {"nll": 1.0}}
+    _stand_out(records, "bleu", "heads_1", 5)
+    assert "stands out (F test at 0.2), so that" in notes(table(experiment, records))["‡"]
+    del records["heads_1", 3]
+    _stand_out(records, "bleu", "heads_1", 12)
+    assert "stands out (F test at 0.4), so that" in notes(table(experiment, records))["‡"]
+    _stand_out(records, "nll", "literal", 5)
+    footnote = notes(table(experiment, records))["‡"]
+    assert "stands out (F test at 0.2 to 0.4, depending on the row's runs), so that" in footnote
+
+
 def test_departures_are_said_of_the_columns_that_have_them(
     experiment: Experiment, records: made_up.Records
 ) -> None:
@@ -375,7 +403,68 @@ def test_a_baseline_that_diverged_is_the_conclusion(
     records["baseline", 2] = made_up.without_result("diverged", "NaN", "baseline", 2)
     laid_out = table(experiment, records)
     assert laid_out.conclusion == "The baseline diverged with 1 of 3 seeds: no verdicts."
-    assert "none: the baseline diverged" in notes(laid_out)["intervals"]
+    assert notes(laid_out)["intervals"] == "none: the baseline diverged with 1 of 3 seeds."
+
+
+def test_beside_a_baseline_that_diverged_nothing_is_judged_or_fitted(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    records["baseline", 2] = made_up.without_result("diverged", "NaN", "baseline", 2)
+    del records["literal", 3]
+    laid_out = table(experiment, records)
+    assert "verdict" not in [column.key for column in laid_out.columns]
+    footnotes = notes(laid_out)
+    assert footnotes["§"].endswith("be it the row's or the baseline's, and no row has a verdict.")
+    assert footnotes["†"].endswith("(baseline: 1, 3; literal: 1, 2).")
+
+
+def test_a_row_that_is_compared_by_its_own_pairs_is_not_said_to_be_fitted(tmp_path: Path) -> None:
+    experiment = made_up.experiment(tmp_path, seeds="[1, 2, 3, 4]")
+    records = made_up.records(experiment)
+    for record in records.values():
+        record["test"] = {"test": record["test"]["test"]}
+    for seed in (2, 3, 4):
+        of_test, of_dev = records["literal", seed]["test"]["test"], records["literal", seed]["dev"]
+        for metric in ("bleu", "chrf", "exact_match", "nll", "bits_per_character"):
+            of_test[metric] = of_dev["nll"] = 40.0 + 300 * (seed % 2) - seed
+    del records["literal", 1]
+    laid_out = table(experiment, records)
+    assert notes(laid_out)["‡"].startswith("literal (BLEU and NLL): the spread over seeds departs")
+    assert notes(laid_out)["†"].endswith("(literal: 2, 3, 4).")
+    del records["learned", 2]
+    assert "by least squares" in notes(table(experiment, records))["†"]
+
+
+def _diverge(records: made_up.Records, row: str, seeds: Sequence[int]) -> None:
+    for seed in seeds:
+        records[row, seed] = made_up.without_result("diverged", "NaN", row, seed)
+
+
+def test_rows_that_diverged_are_told_apart_by_how_often(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    _diverge(records, "learned", SEEDS)
+    _diverge(records, "literal", [2])
+    laid_out = table(experiment, records)
+    assert "; learned diverged with all seeds; literal diverged with 1 of 3 seeds" in (
+        laid_out.conclusion
+    )
+    assert notes(laid_out)["intervals"].startswith("95% CI")
+    _diverge(records, "heads_1", [3])
+    laid_out = table(experiment, records)
+    assert "literal and heads_1 diverged with 1 of 3 seeds" in laid_out.conclusion
+    assert notes(laid_out)["intervals"] == (
+        "none: every row but the baseline diverged with some or all of its seeds."
+    )
+
+
+def test_one_seed_gives_a_row_that_diverged_no_verdict(tmp_path: Path) -> None:
+    experiment = made_up.experiment(tmp_path, seeds="[7]")
+    records = made_up.records(experiment)
+    _diverge(records, "learned", [7])
+    laid_out = table(experiment, records)
+    assert "verdict" not in [column.key for column in laid_out.columns]
+    assert notes(laid_out)["§"].endswith("no row has a verdict.")
 
 
 def test_footnotes_tell_the_reasons(broken: Table) -> None:
@@ -396,6 +485,31 @@ def test_footnotes_tell_what_one_needs_to_repeat_it(whole: Table) -> None:
     assert footnotes["software"] == "ablate 0.1.0 · torch 2.13.0; eager engine, fp32"
     assert footnotes["commit"] == "9839b24aa1bb with changes that were not committed"
     assert footnotes["seeds"] == "1, 2, 3"
+
+
+def test_every_metric_that_is_shown_has_its_signature(tmp_path: Path) -> None:
+    head = f"metrics: [chrf, {{name: comet, model: weights.ckpt}}]\n{made_up.HEAD}"
+    experiment = made_up.experiment(tmp_path, head=head)
+    records = made_up.records(experiment)
+    for record in records.values():
+        scores = {"comet": record["test"]["test"]["chrf"], "comet_signature": "comet|model:w"}
+        record["test"]["test"] |= scores
+    footnotes = notes(table(experiment, records))
+    assert footnotes["comet"] == "comet|model:w"
+    assert footnotes["chrF"] == made_up.CHRF_SIGNATURE  # a column, and not in the CSV alone
+
+
+def test_rows_to_be_matched_are_not_said_to_be_within_the_tolerance(tmp_path: Path) -> None:
+    head = f"match: {{on: time, via: model.feed_forward.d_ff}}\n{made_up.HEAD}"
+    experiment = made_up.experiment(tmp_path, head=head)
+    for values, text in (
+        ({"learned": 40, "literal": None}, "in learned; all other rows are within it as they are"),
+        ({"learned": 40, "literal": None, "heads_1": 48}, "in learned and heads_1"),
+        ({"learned": None, "literal": None, "heads_1": None}, "in no row"),
+    ):
+        missing = [row for row, value in values.items() if value is None]
+        footnote = notes(table(with_match(experiment, values), {}))["matched"]
+        assert footnote.endswith(f"was solved for {text}; not done yet: {and_list(missing)}")
 
 
 def test_the_first_footnotes_say_how_to_read_the_table(whole: Table) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.report import made_up
 from tests.report.test_latex import CLASSES, compiled
 
 STUDIES = Path(__file__).parents[2] / "experiments"
+LAYOUTS: tuple[Layout, ...] = ("narang", "vaswani")
 MIXED = """
   one: {model.dims.n_heads: 1}
   two: {model.dims.n_heads: 4}
@@ -73,6 +75,42 @@ def test_scores_have_their_deviations_and_better_rows_a_mark(narang: Table) -> N
     assert "* better than the baseline" in note
 
 
+def _shifted(records: made_up.Records, metric: str, by: float) -> None:
+    """Let a score of the row one differ from the baseline's by the same with every seed."""
+    for (row, seed), record in records.items():
+        shift = by if row == "one" else 0.0
+        little = 0.001 * math.cos(len(row) + seed * math.tau / 3)
+        record["test"]["test"][metric] = 30 + shift + little
+
+
+@pytest.mark.parametrize(
+    ("metric", "gain"), [("bleu", 0.5), ("chrf", 5.0), ("comet", 5.0), ("bits_per_character", -1.0)]
+)
+def test_a_mark_says_what_the_interval_does(metric: str, gain: float, tmp_path: Path) -> None:
+    """Of measures that have no verdict, too, and of differences that are negligible."""
+    head = f"metrics: [chrf, {{name: comet, model: weights.ckpt}}]\n{made_up.HEAD}"
+    experiment = made_up.experiment(tmp_path, MIXED, head=head)
+    records = made_up.records(experiment)
+    for seed in experiment.seeds:
+        records["two", seed]["tokenizer"] = {"fingerprint": "other", "n_src": 9, "n_tgt": 9}
+    for by, mark in ((gain, "*"), (-gain, "")):
+        _shifted(records, metric, by)
+        laid_out = table(experiment, records, layout="narang")
+        assert laid_out.column(f"test.test.{metric}")[1].mark == mark
+
+
+def test_a_signature_stands_under_the_columns_that_are_there(tmp_path: Path) -> None:
+    for metrics, labels in (("[bleu]", set()), ("[chrf]", {"chrF"})):
+        experiment = made_up.experiment(tmp_path, head=f"metrics: {metrics}\n{made_up.HEAD}")
+        records = made_up.records(experiment)
+        narang, vaswani = (
+            {note.label for note in table(experiment, records, layout=layout).footnotes}
+            for layout in LAYOUTS
+        )
+        assert narang & {"chrF"} == labels
+        assert not vaswani & {"chrF"}
+
+
 def test_steps_per_second_follow_from_tokens(narang: Table) -> None:
     summary = narang.lines[2].summary
     speed = summary.speeds["speed.train_target_tokens_per_second"].value
@@ -103,6 +141,16 @@ def test_a_rule_stands_above_each_group(vaswani: Table) -> None:
 def test_the_page_has_its_own_layout(narang: Table) -> None:
     with pytest.raises(SpecError, match="remove --layout"):
         render(narang, "html")
+
+
+@pytest.mark.parametrize(
+    ("form", "columns"), [("csv", None), ("csv", ["all"]), ("by-seed", None), ("json", None)]
+)
+def test_formats_for_programs_have_no_other_layout(
+    form: str, columns: list[str] | None, narang: Table
+) -> None:
+    with pytest.raises(SpecError, match="has a layout of its own; remove --layout"):
+        render(narang, form, columns=columns)
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX on this machine")

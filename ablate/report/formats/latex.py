@@ -97,7 +97,7 @@ def latex(table: Table) -> str:
     return "\n".join(
         [
             "% needs \\usepackage{booktabs,tabularx}",
-            *(f"% {note.label}: {_in_one_line(note.text)}" for note in comments),
+            *(f"% {_in_one_line(note.label)}: {_in_one_line(note.text)}" for note in comments),
             r"\begin{table*}[t]",
             r"\centering",
             _SIZES[is_of_paper],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ablate.analysis import (
@@ -37,10 +37,7 @@ class Csv(TableFormat):
     default_columns = COMPACT
 
     def selected(self, table: Table) -> Table:
-        if self.columns not in ([ALL], [COMPACT]):
-            named = ",".join(self.columns)
-            raise SpecError(f"--columns {named}: a CSV has {COMPACT} or {ALL} columns")
-        return table
+        return _unchanged(table, "a CSV", self.columns, (COMPACT, ALL))
 
     def text(self, table: Table) -> str:
         return comma_separated(table, is_brief=self.columns == [COMPACT])
@@ -51,6 +48,9 @@ class BySeed(TableFormat):
 
     name = "by-seed"
     file_name = "seeds.csv"
+
+    def selected(self, table: Table) -> Table:
+        return _unchanged(table, "a table by seed", self.columns, (ALL,))
 
     def text(self, table: Table) -> str:
         return by_seed(table)
@@ -115,6 +115,21 @@ def by_seed(table: Table) -> str:
     return csv_text(lines)
 
 
+def _unchanged(table: Table, format_: str, columns: Sequence[str], known: Sequence[str]) -> Table:
+    """Return ``table`` as it is, for a format that does not hold its columns but its numbers.
+
+    Raises:
+        SpecError: if other columns are asked for than those ``known``, or the layout of a paper.
+    """
+    if len(columns) != 1 or columns[0] not in known:
+        raise SpecError(
+            f"--columns {','.join(columns)}: {format_} has {' or '.join(known)} columns"
+        )
+    if table.is_of_paper:
+        raise SpecError(f"{format_} has a layout of its own; remove --layout")
+    return table
+
+
 def _trial(table: Table) -> dict[str, str]:
     return {"trial": "; ".join(table.trial)} if table.trial else {}
 
@@ -124,6 +139,9 @@ class Json(TableFormat):
 
     name = "json"
     suffix = ".json"
+
+    def selected(self, table: Table) -> Table:
+        return _unchanged(table, "JSON", self.columns, (ALL,))
 
     def text(self, table: Table) -> str:
         return json_text(table)

@@ -217,8 +217,8 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
         if cell_len(joined) <= width:
             lines[-1] = joined
             continue
-        first, *rest = chop_cells(word, width - len(indent))
-        lines += [f"{indent}{piece}" for piece in (first, *rest)]
+        pieces = chop_cells(word, width - len(indent)) or [""]  # none of two spaces in a row
+        lines += [f"{indent}{piece}" for piece in pieces]
     return lines if lines[0] else lines[1:]
 
 
