@@ -194,7 +194,13 @@ class Store:
             matches = [name for name, label in labels.items() if label == run]
             hint = suggest(run, labels.values())
         if len(matches) == 1:
-            return _outcome(matches[0], self.read) or {}
+            record = _outcome(matches[0], self.read)
+            if record is None:
+                raise StoreError(
+                    f"the run {matches[0]} was given up for one with the eager engine, which has "
+                    "not ended; `ablate run` makes it"
+                )
+            return record
         if matches:
             raise StoreError(f"{run!r} fits several runs: {', '.join(matches)}; give one of these")
         raise StoreError(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ablate import api
+from ablate import api, config
 from ablate.api import planning
 from ablate.api.selecting import select
 from ablate.cli import show
@@ -74,6 +74,15 @@ def probed(tmp_path: Path, *names: str) -> api.Plan:
             engine = engines.resolve("auto", "cpu")
             store.save_probe(probe_key(row.spec, device, "fp32", engine, ""), measured)
     return api.plan(EXPERIMENTS / "pe.yaml", device="cpu", results=tmp_path)
+
+
+def test_a_moving_average_is_part_of_what_a_probe_measures() -> None:
+    def key(change: str) -> str:
+        spec = config.load(EXPERIMENTS / "pe.yaml", [change]).rows[0].spec
+        return probe_key(spec, devices.find("cpu")[0], "fp32", "eager", "")
+
+    assert key("training.average={last: 3}") == key("training.average={last: 1}")
+    assert key("training.average={ema: 0.9}") != key("training.average={last: 1}")
 
 
 def test_a_plan_for_a_cluster_counts_its_nodes(

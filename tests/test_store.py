@@ -258,6 +258,8 @@ def test_a_run_that_was_made_in_place_of_another_is_its_outcome(named: Store) ->
     assert (named.load_outcome("aac0") or {})["hash"] == "aac0"
     named.path("aab0").joinpath("record.json").unlink()
     assert named.load_outcome("ccc0") is None
+    with pytest.raises(StoreError, match=r"ccc0 was given up .* which has not ended"):
+        named.find("ccc")
 
 
 def test_a_probe_is_kept_under_its_key(store: Store) -> None:

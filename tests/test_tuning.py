@@ -194,6 +194,31 @@ def test_a_row_takes_as_long_as_the_baseline(
     assert clock.n_measured == n_measured  # it is stored
 
 
+def test_a_row_of_other_batches_takes_the_time_of_its_own_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are equally fast, and the row has half the target tokens in each step."""
+    clock = timed(tmp_path, monkeypatch, "training.steps", 0.01)
+
+    def measure(todo: Sequence[Task], *rest: object) -> str:
+        session = clock.measure(todo, *rest)
+        for task in todo:
+            probe = clock.store.load_probe(task.probe) or {}
+            n_tokens = task.spec["training"]["batch_tokens"]
+            rounds = {"train_target_tokens_per_second": [1e4, 1e4, 1e4]}
+            change = {"target_tokens_per_batch": float(n_tokens), "rounds": rounds}
+            clock.store.save_probe(task.probe, {**probe, **change})
+        return session
+
+    monkeypatch.setattr(choosing, "measure", measure)
+    file = tmp_path / "own.yaml"
+    row = "deep: {training.batch_tokens: 320}"
+    file.write_text(file.read_text().replace("deep: {model.n_layers: 4}", row))
+    baseline = config.load(file).rows[0].spec.training
+    assert baseline.batch_tokens == 640
+    assert chosen_row(tmp_path).spec.training.steps == 2 * (baseline.steps or 0)
+
+
 @pytest.mark.parametrize("n_rounds", [None, 0, 1])
 def test_a_row_that_cannot_be_measured_is_a_mistake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_rounds: int | None

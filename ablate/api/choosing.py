@@ -157,11 +157,15 @@ class _Timing:
                 session = measure([base, ours], self._backend, listener)
             speeds = [self._speeds(task, session) for task in (base, ours)]
             self._measured[ours.probe] = [a / b for a, b in zip(*speeds, strict=False)]
-        probe = store.load_probe(ours.probe) or {}
-        per_batch, n_batches = probe["target_tokens_per_batch"], probe["batches_per_epoch"]
-        amounts = [target_tokens(s.training, per_batch, n_batches) for s in (spec, baseline)]
-        self._ratios = [each * amounts[0] / amounts[1] for each in self._measured[ours.probe]]
+        share = self._target_tokens(ours) / self._target_tokens(base)
+        self._ratios = [each * share for each in self._measured[ours.probe]]
         return statistics.median(self._ratios)
+
+    def _target_tokens(self, task: Task) -> float:
+        """Return how many target tokens the training of a measured row takes."""
+        probe = self._lookup.store.load_probe(task.probe) or {}
+        training = RunSpec.model_validate(task.spec).training
+        return target_tokens(training, probe["target_tokens_per_batch"], probe["batches_per_epoch"])
 
     def _speeds(self, task: Task, session: str) -> Sequence[float]:
         """Return the speed of a row in each round of a session."""

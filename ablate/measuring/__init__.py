@@ -5,7 +5,7 @@ from ablate.measuring.flops import FlopCounter, count_flops
 from ablate.measuring.likelihood import Likelihood, likelihood, perplexity
 from ablate.measuring.metrics import score
 from ablate.measuring.probe import probe, timed
-from ablate.measuring.sentences import SentenceStatistics
+from ablate.measuring.sentences import SentenceStatistics, cut_text
 from ablate.measuring.workload import Workload
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Workload",
     "count_flops",
     "count_parameters",
+    "cut_text",
     "likelihood",
     "perplexity",
     "probe",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +36,7 @@ class SentenceStatistics:
             translation, of the orders 1 to 4.
         chrf: (I, 18): of the character n-grams of the orders 1 to 6 each: those of the translation,
             of the reference, and those that match.
-        characters: of the reference, (I,), at least 1.
+        characters: of the reference, as far as the model reads it, (I,), at least 1.
         target_tokens: of the reference as the model reads it, EOS counted, (I,).
         nll: of the reference, in nats, (I,).
     """
@@ -54,6 +54,7 @@ class SentenceStatistics:
         references: Sequence[str],
         target_tokens: Integers,
         nll: Floats,
+        scored: Sequence[str] | None = None,
     ) -> SentenceStatistics:
         """Count the statistics of translations and references.
 
@@ -62,11 +63,13 @@ class SentenceStatistics:
             references: (I,).
             target_tokens: of the references, (I,).
             nll: of the references, in nats, (I,).
+            scored: the references as far as the NLL is theirs, (I,); None: all of them.
         """
+        read = references if scored is None else scored
         return cls(
             bleu=_counts(BLEU(tokenize="13a", force=True), hypotheses, references),
             chrf=_counts(CHRF(), hypotheses, references),
-            characters=np.array([max(1, len(line)) for line in references], dtype=np.int64),
+            characters=np.array([max(1, len(line)) for line in read], dtype=np.int64),
             target_tokens=target_tokens,
             nll=nll,
         )
@@ -100,6 +103,32 @@ class SentenceStatistics:
         counts, nll = rows[:, :-1].astype(np.int64), rows[:, -1]
         bleu, chrf, rest = np.split(counts, [len(_BLEU), len(_BLEU) + len(_CHRF)], axis=1)
         return cls(bleu, chrf, rest[:, 0], rest[:, 1], nll)
+
+
+def cut_text(
+    lines: Sequence[str],
+    n_tokens: Integers,
+    encode: Callable[[Sequence[str]], Sequence[Sequence[int]]],
+) -> list[str]:
+    """Return the text that is left of sentences whose ids are cut.
+
+    Of a sentence that is cut, this is the longest beginning that has no more tokens.
+
+    Args:
+        lines: the whole sentences, (I,).
+        n_tokens: what is left of each, the end token counted, (I,).
+        encode: returns the ids of sentences, an end token last.
+    """
+    left = list(lines)
+    longest = n_tokens.max(initial=0)  # whatever is cut has this many
+    for row in np.flatnonzero(n_tokens == longest).tolist():
+        line = lines[row]
+        if len(encode([line])[0]) > longest:
+            beginnings = [line[:end].rstrip() for end in range(len(line))]
+            counts = map(len, encode(beginnings))
+            short = [text for text, n in zip(beginnings, counts, strict=True) if n <= longest]
+            left[row] = max(short, key=len)
+    return left
 
 
 def _counts(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Integers:

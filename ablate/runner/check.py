@@ -14,7 +14,7 @@ from ablate.config import Experiment, RunSpec
 from ablate.config.identity import plugin_parts
 from ablate.contracts import ContractError, watched
 from ablate.data.corpus import refusals_of
-from ablate.data.parallel import no_file
+from ablate.data.parallel import why_unreadable
 from ablate.data.tokenizer import PAD, Tokenizer
 from ablate.decoding.search import Search
 from ablate.model import Transformer, assemble
@@ -152,9 +152,10 @@ def _check_smoothing(run: RunSpec) -> None:
 
 def _refusals(run: RunSpec) -> Iterator[RefusedError]:
     training = run.training
-    if training.teacher is not None and not Path(training.teacher).is_file():
-        reason = f"{no_file(Path(training.teacher))}: {training.teacher!r}"
-        yield RefusedError("training.teacher", reason)
+    if training.teacher is not None:
+        reason = why_unreadable(Path(training.teacher))
+        if reason is not None:
+            yield RefusedError("training.teacher", f"{reason}: {training.teacher!r}")
     attempts: list[Callable[[], object]] = [
         lambda: blueprint(run),
         lambda: _check_smoothing(run),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,20 +113,29 @@ def find(names: str) -> tuple[Device, ...]:
     return (Device("cpu"),) if names == "cpu" else find_among(_n_gpus(), names)
 
 
+def check_name(names: str) -> None:
+    """Raise unless devices can be called so, whether or not the machine has them.
+
+    Raises:
+        DeviceError: saying how devices are called.
+    """
+    if not re.fullmatch(r"auto|cpu|cuda(: *\d+ *(, *\d+ *)*)?", names, re.ASCII):
+        raise DeviceError(f"no device is called {names!r}; say auto, cpu, cuda, or cuda:0,2")
+
+
 def find_among(n_gpus: int, names: str) -> tuple[Device, ...]:
     """Return what `find` returns on a machine with ``n_gpus`` GPUs.
 
     Raises:
         DeviceError: as `find`.
     """
+    check_name(names)
     if names == "cpu":
         return (Device("cpu"),)
-    kind, colon, numbers = names.partition(":")
+    _, colon, numbers = names.partition(":")
     gpus = tuple(Device("cuda", index) for index in range(n_gpus))
     if names == "auto":
         return gpus or (Device("cpu"),)
-    if kind != "cuda" or (colon and not all(n.strip().isdecimal() for n in numbers.split(","))):
-        raise DeviceError(f"no device is called {names!r}; say auto, cpu, cuda, or cuda:0,2")
     chosen = dict.fromkeys(int(n) for n in numbers.split(",")) if colon else range(n_gpus)
     missing = [index for index in chosen if index >= n_gpus]
     if missing or not gpus:

@@ -18,7 +18,7 @@ import torch
 from ablate import measuring
 from ablate.config import Experiment, Row, RunSpec, unmatched, value_at, with_match
 from ablate.config.experiment import TrainingSpec
-from ablate.config.identity import canonical, files_of
+from ablate.config.identity import canonical, files_of, plugins_of
 from ablate.data.batches import Batches
 from ablate.data.corpus import Corpus
 from ablate.data.prepare import Prepared, prepare
@@ -54,7 +54,12 @@ def matched_rows(experiment: Experiment) -> Iterator[Row]:
 
 
 def match_key(experiment: Experiment, row: Row, corpus_fingerprint: str) -> str:
-    """Return 16 hex digits for all that a value matched by measurement depends on."""
+    """Return 16 hex digits for what a value matched by measurement is the answer to.
+
+    Machine, engine and the precision that ``auto`` means are no part of it, although the time
+    depends on them: the value is part of the row's spec, so that runs and tables on all machines
+    must have the one that was measured first. The stored match names the machine.
+    """
     assert experiment.match is not None
     specs = [each.spec for each in (experiment.rows[0], row)]
     content: dict[str, Any] = {
@@ -64,6 +69,11 @@ def match_key(experiment: Experiment, row: Row, corpus_fingerprint: str) -> str:
     files = [files_of(spec, corpus_fingerprint) for spec in specs]
     if any(files):
         content["files"] = files
+    plugins = [plugins_of(spec) for spec in specs]
+    if any(plugins):
+        content["plugins"] = [
+            {path: plugin.identity for path, plugin in each.items()} for each in plugins
+        ]
     return digest([json.dumps(content, sort_keys=True)])[:16]
 
 
@@ -185,9 +195,10 @@ class _Search:
         is_low = value is not None and self.costs[value] < self.target
         while value is not None and not self._is_enough() and not self._ends():
             guess = value * 2 if is_low else value // 2
-            if not 0 < guess <= _MAX_VALUE:
+            if not self.step <= guess <= _MAX_VALUE:
                 break
-            value = self._try_near(guess, 0, 2 * _MAX_VALUE)
+            low, high = (value, 2 * _MAX_VALUE) if is_low else (0, value)
+            value = self._try_near(guess, low, high)
         return bool(self._ends())
 
     def _narrow(self) -> None:

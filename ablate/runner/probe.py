@@ -45,7 +45,10 @@ _IRRELEVANT = {
     "diverged_above",
     "precision",
 }
-"""Training options without effect on a step: the duration, and what happens between steps."""
+"""Training options without effect on a step: the duration, and what happens between steps.
+
+``average`` is one of them unless it is a moving average, which every step updates.
+"""
 
 
 def probe_key(
@@ -54,6 +57,8 @@ def probe_key(
     """Return 16 hex digits for all that the speed and memory of a run depend on."""
     data = canonical(spec)
     training = {k: v for k, v in data["training"].items() if k not in _IRRELEVANT}
+    if spec.training.average.ema is not None:
+        training["average"] = data["training"]["average"]
     machine = {k: v for k, v in hardware_of(device).items() if k != "threads"}
     content = {
         "spec": {**data, "training": training, "seed": None},

@@ -7,15 +7,18 @@ TASK is a file with a task as a worker gets it, one line of JSON (`ablate.runner
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from ablate.errors import RunError, SpecError
+from ablate.errors import DivergedError, RunError, SpecError
 from ablate.runner.ranks import set_up
 from ablate.runner.run import follow_run, run_one
-from ablate.runner.task import Task
-from ablate.store import Store
+from ablate.runner.task import WAITING, Task
+from ablate.store import FINISHED, Store
 from ablate.training import Progress
 from ablate.training.ranks import process_group, rank_of_environment
 
@@ -23,8 +26,12 @@ from ablate.training.ranks import process_group, rank_of_environment
 def main(file: Path) -> int:
     """Execute this rank's part of the run; return the exit status.
 
+    A rank that finds the run finished ends at once. All ranks find the same: the first one cannot
+    finish it before the others have joined.
+
     Raises:
         SpecError: if there are other ranks than the run is for.
+        RunError: if another process has made the run after the ranks looked.
     """
     task = Task.from_line(file.read_text(encoding="utf-8"))
     rank, n = rank_of_environment()
@@ -33,18 +40,38 @@ def main(file: Path) -> int:
             f"devices_per_run is {task.n_devices}, and there are {n} ranks; "
             f"say torchrun --nproc-per-node {task.n_devices}"
         )
+    store = Store(task.results)
+    record = store.load(task.key)
+    if record is not None and record["status"] in FINISHED and not task.fresh:
+        return _status(record)
     set_up(task)
     if rank > 0:
-        with process_group(torch.device(task.device)) as ranks:
+        # The first rank ends with the same error, and must not be ended while it writes its record
+        with suppress(DivergedError), process_group(torch.device(task.device)) as ranks:
             follow_run(task, ranks)
         return 0
-    record = run_one(task, Store(task.results), _report, lambda: False)
+    return _lead(task, store)
+
+
+def _lead(task: Task, store: Store) -> int:
+    """Execute the first rank's part of the run; return the exit status."""
+    phases: list[str] = []
+
+    def report(
+        phase: str, progress: Progress | None = None, largest_batch: int | None = None
+    ) -> None:
+        phases.append(phase)
+        step = "" if progress is None else f", step {progress.step} of {progress.n_steps}"
+        sys.stderr.write(f"{phase}{step}\n")
+
+    record = run_one(task, store, report, lambda: False)
+    if phases == [WAITING]:  # the other ranks would wait for this one; torchrun ends them
+        raise RunError("another process has made the run meanwhile; there is nothing left to do")
+    return _status(record)
+
+
+def _status(record: Mapping[str, Any]) -> int:
     return 0 if record["status"] == "done" else RunError.exit_status
-
-
-def _report(phase: str, progress: Progress | None = None, largest_batch: int | None = None) -> None:
-    step = "" if progress is None else f", step {progress.step} of {progress.n_steps}"
-    sys.stderr.write(f"{phase}{step}\n")
 
 
 if __name__ == "__main__":

@@ -276,8 +276,10 @@ class _Attempt:
         self._write(f"hypotheses.{name}.txt", "".join(f"{s}\n" for s in lines))
         scores = measuring.score(lines, bitext.tgt, is_tokenised=prepared.text.is_tokenised)
         likelihood = self._likelihood(model, encoded)
+        n_tokens = encoded.tgt.lengths
+        scored = measuring.cut_text(bitext.tgt, n_tokens, prepared.tokenizers.encode_tgt)
         sentences = measuring.SentenceStatistics.of(
-            lines, bitext.tgt, encoded.tgt.lengths, likelihood.of_sentences
+            lines, bitext.tgt, n_tokens, likelihood.of_sentences, scored
         )
         file = f"sentences.{name}.csv"
         self._write(file, sentences.to_csv())

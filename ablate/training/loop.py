@@ -94,7 +94,8 @@ def train(
         should_stop: called after every step.
 
     Raises:
-        DivergedError: if the loss became NaN or rose past its bound.
+        DivergedError: if the loss became NaN or rose past its bound, or the NLL on dev is not
+            finite.
         StoppedError: if ``should_stop`` returned True; the checkpoint is saved.
         EngineError: if the process cannot go on with the engine.
     """
@@ -286,6 +287,10 @@ class _Loop:
         with evaluated_weights(self.optimizer), self.weights.in_model():
             dev_nll = self.ranks.from_first(lambda: self.job.evaluate(self.model))
             self.model.train()
+            if not math.isfinite(dev_nll):
+                self.curve.add_row(self.last_step, self._seconds())
+                self._write()
+                raise DivergedError(f"after step {self.state.step} the NLL on dev is {dev_nll}")
             self._count_evaluation(dev_nll)
         return dev_nll
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from ablate.analysis.sentences import bleu, chrf
-from ablate.measuring import SentenceStatistics, score
+from ablate.measuring import SentenceStatistics, cut_text, score
 from tests.measuring.test_metrics import HYPOTHESES, REFERENCES
 
 TOKENS = np.array([9, 4, 5, 2])
@@ -29,6 +30,20 @@ def test_the_sums_give_the_scores_of_the_run(statistics: SentenceStatistics) -> 
 def test_bits_are_per_character_of_the_reference(statistics: SentenceStatistics) -> None:
     n_characters = sum(len(line) for line in REFERENCES)
     assert statistics.bits_per_character == pytest.approx(11.875 / math.log(2) / n_characters)
+
+
+def test_a_reference_that_is_cut_counts_as_far_as_it_is_read() -> None:
+    lines = ["one  two three", "one two ", "one", ""]
+
+    def encode(sentences: Sequence[str]) -> list[list[int]]:
+        return [[*map(len, sentence.split()), 0] for sentence in sentences]
+
+    n_tokens = np.array([3, 3, 2, 1])
+    text = cut_text(lines, n_tokens, encode)
+    assert text == ["one  two", *lines[1:]]
+    statistics = SentenceStatistics.of(lines, lines, n_tokens, NLL, text)
+    assert statistics.characters.tolist() == [8, 8, 3, 1]
+    assert cut_text(lines, np.array([4, 3, 2, 1]), encode) == lines
 
 
 def test_what_is_written_reads_back(statistics: SentenceStatistics) -> None:

@@ -12,10 +12,12 @@ import pytest
 from ablate import config
 from ablate.config import Experiment, RunSpec
 from ablate.errors import SpecError
+from ablate.registry import load_plugin, temporary_registrations
 from ablate.runner.matching import (
     CostCounter,
     UnmatchedError,
     match_by_counting,
+    match_key,
     solve,
     target_tokens,
 )
@@ -32,9 +34,25 @@ variants:
 """
 
 
-def experiment(folder: Path, **match: Any) -> Experiment:
+PLUGIN = """\
+from torch import Tensor
+
+from ablate.parts.position import Position
+from ablate.registry import register
+
+
+@register("ramp", formula="x_p = e_p + SLOPE p", source="this test, 2026, sec. 1")
+class Ramp(Position):
+    \"\"\"Add the position itself.\"\"\"
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x + SLOPE * positions[:, None]
+"""
+
+
+def experiment(folder: Path, more: str = "", **match: Any) -> Experiment:
     path = folder / "own.yaml"
-    path.write_text(TEXT.format(laptop=ROOT / "presets/laptop.yaml"))
+    path.write_text(TEXT.format(laptop=ROOT / "presets/laptop.yaml") + more)
     return with_terms(config.load(path), **match)
 
 
@@ -103,6 +121,31 @@ def test_values_that_a_part_refuses_are_passed_over(tmp_path: Path) -> None:
         return float(d_ff)
 
     assert solve(loaded, loaded.rows[1], cost, 1009.0) == 1008
+
+
+def test_a_row_that_is_too_dear_at_its_smallest_is_given_up_at_once(tmp_path: Path) -> None:
+    loaded, tried = experiment(tmp_path, multiple_of=64), []
+
+    def cost(run: RunSpec) -> float:
+        tried.append(run.model.feed_forward.options["d_ff"])
+        return float(tried[-1])
+
+    with pytest.raises(UnmatchedError, match="no d_ff gives"):
+        solve(loaded, loaded.rows[1], cost, 10.0)
+    assert tried == [256, 256, 128, 64]  # first as it is
+
+
+def test_a_match_is_measured_anew_for_another_content_of_a_plugin(tmp_path: Path) -> None:
+    own, keys = tmp_path / "mine.py", []
+    for slope in ("0.1", "0.2", "0.1"):
+        own.write_text(PLUGIN.replace("SLOPE", slope))
+        with temporary_registrations():
+            load_plugin(own)
+            loaded = experiment(tmp_path, "  own: {model.position: ramp}\n")
+            keys.append([match_key(loaded, row, "") for row in loaded.rows[1:]])
+    assert keys[0] == keys[2]
+    assert keys[0][:-1] == keys[1][:-1]  # rows without parts of it
+    assert keys[0][-1] != keys[1][-1]
 
 
 def test_a_row_that_cannot_be_matched_says_why(tmp_path: Path) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import ablate.data
 import ablate.decoding
 import ablate.parts  # noqa: F401 - with the two above, every part is registered
 from ablate.config import RunSpec
+from ablate.data.prepare import prepare
 from ablate.errors import DataError, DivergedError, EngineError, StoppedError
 from ablate.record import SCHEMA
 from ablate.runner import run, staleness
@@ -20,7 +23,7 @@ from ablate.runner.devices import Device
 from ablate.runner.run import run_one
 from ablate.runner.task import Task
 from ablate.store import Store
-from tests.runner.conftest import MakeTask
+from tests.runner.conftest import SMALL, MakeTask, small_spec
 
 pytestmark = pytest.mark.e2e
 
@@ -90,6 +93,20 @@ def test_a_failure_is_a_record_with_its_reason_and_what_was_known(
     assert record["versions"]["torch"]
     traceback = (store.path(KEY) / "error.txt").read_text(encoding="utf-8")
     assert traceback.startswith("Traceback")
+
+
+def test_bits_are_per_character_of_what_is_left_of_the_references(
+    task: MakeTask, store: Store
+) -> None:
+    model = {**SMALL["model"], "dims": {**SMALL["model"]["dims"], "max_len": 8}}
+    spec = small_spec(model=model, training={**SMALL["training"], "steps": 1})
+    text = prepare(RunSpec.model_validate(spec)).text.tests["test_long"].tgt
+    scores = _run(task("cut", key=KEY, spec=spec), store)["test"]["test_long"]
+    table = pd.read_csv(store.path(KEY) / "sentences.test_long.csv")
+    words = [line.split()[:8] for line in text]  # seven tokens of a sentence are left
+    assert (table["characters"] <= [len(" ".join(of)) for of in words]).all()
+    bits = table["nll"].sum() / math.log(2) / table["characters"].sum()
+    assert scores["bits_per_character"] == pytest.approx(bits, abs=1e-4)
 
 
 def test_being_stopped_leaves_no_record(

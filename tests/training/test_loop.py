@@ -227,6 +227,13 @@ def test_the_bound_on_the_loss_is_an_option(tmp_path: Path) -> None:
     assert go(spec, tmp_path)[0].steps == 30
 
 
+def test_an_update_that_destroys_the_weights_is_a_divergence(tmp_path: Path) -> None:
+    spec = run_spec(optimizer={"name": "sgd"}, schedule={"name": "constant", "lr": 1e38}, steps=1)
+    with pytest.raises(DivergedError, match="after step 1 the NLL on dev is nan"):
+        go(spec, tmp_path)
+    assert curve(tmp_path)["step"].tolist() == [1]
+
+
 def test_the_curve_has_a_row_for_every_step(tmp_path: Path) -> None:
     trained, _ = go(run_spec(), tmp_path)
     rows = curve(tmp_path)
