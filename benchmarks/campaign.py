@@ -83,20 +83,30 @@ def go_on(study: str, kept: Path, results: Path, end: float) -> int | None:
         The exit status of `ablate run`; None if the time is over.
     """
     words = ["run", EXPERIMENTS / f"{study}.yaml", "--results", results, *STUDIES[study]]
-    process = subprocess.Popen(ablate(*words))
-    is_over, next_archive = False, time.monotonic() + 60 * MINUTES_BETWEEN_ARCHIVES
+    # In a group of its own a Ctrl-C reaches it once, from here; a second one cuts its end short.
+    process = subprocess.Popen(ablate(*words), process_group=0)
+    next_archive = time.monotonic() + 60 * MINUTES_BETWEEN_ARCHIVES
     try:
-        while process.poll() is None and not (is_over := time.monotonic() >= end):
+        while process.poll() is None and time.monotonic() < end:
             time.sleep(_POLL_S)
             if time.monotonic() >= next_archive:
                 keep(study, kept, results)
                 next_archive = time.monotonic() + 60 * MINUTES_BETWEEN_ARCHIVES
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)  # runs at work are saved, and go on next time
-        status = process.wait()
+        is_stopped = process.poll() is None
+        status = _stop(process) if is_stopped else process.wait()
         keep(study, kept, results)
-    return None if is_over else status
+    return None if is_stopped and status else status
+
+
+def _stop(process: subprocess.Popen[bytes]) -> int:
+    """Interrupt `ablate run`, which saves the runs at work; pass a second interrupt on to it."""
+    process.send_signal(signal.SIGINT)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
+        return process.wait()
 
 
 def main() -> int:
@@ -114,14 +124,17 @@ def main() -> int:
         )
     # A shell has what it starts in the background ignore interrupts, and so would `ablate run`.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # reach the group of the campaign alone
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     end = time.monotonic() + 60 * options.minutes
-    statuses = []
+    statuses: list[int | None] = []
     for study in options.studies or STUDIES:
+        if time.monotonic() >= end:
+            return 1
         restore(study, options.kept, options.results)
         statuses.append(go_on(study, options.kept, options.results, end))
-        if statuses[-1] is None or time.monotonic() >= end:
-            return 1
-    return int(any(statuses))
+    return int(any(status != 0 for status in statuses))
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ class Effect:
         mean: of the differences, in the unit of the measure.
         low: lower end of Student's 95% interval of the mean.
         high: upper end.
-        p: two-sided, of the paired t test that the effect is zero.
+        p: two-sided, of the paired t test that the effect is zero; 1 if all differences are.
         n: pairs.
     """
 
@@ -228,7 +228,7 @@ def effect_of(claim: Claim, records: Records) -> Effect | None:
     )
     mean = float(differences.mean())
     half = float(stats.t.ppf(1 - ALPHA / 2, len(seeds) - 1) * stats.sem(differences))
-    p = float(stats.ttest_1samp(differences, 0.0).pvalue)
+    p = float(stats.ttest_1samp(differences, 0.0).pvalue) if differences.any() else 1.0
     return Effect(mean, mean - half, mean + half, p, len(seeds))
 
 

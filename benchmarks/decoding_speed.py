@@ -228,7 +228,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--length-penalty", type=float, default=0.0, help="exponent; 0 is none")
     parser.add_argument("--max-tokens", type=int, default=100, help="of a sentence, either side")
     parser.add_argument("--batch-tokens", type=int, default=4096, help="source tokens of a batch")
-    return parser.parse_args()
+    options = parser.parse_args()
+    absent = {*(options.only or ())} - {contender.name for contender in _contenders(options)}
+    if absent:
+        parser.error(f"--only: {', '.join(absent)} needs --device cpu and at least 2 --threads")
+    return options
 
 
 def _contenders(options: argparse.Namespace) -> tuple[Contender, ...]:

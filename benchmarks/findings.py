@@ -91,10 +91,11 @@ class Finding:
         """Return the outcome in a word or two."""
         if self.gated is None:
             return "not measured"
-        n_seen = sum(verdict.check.startswith("seen") for verdict in self.gated.verdicts)
-        if n_seen == 0:
+        verdicts = self.gated.verdicts
+        n_agreeing = sum(v.passed and not v.check.startswith("seen") for v in verdicts)
+        if n_agreeing == len(verdicts):
             return "agrees"
-        return "disagrees" if n_seen == len(self.gated.verdicts) else "agrees in part"
+        return "agrees in part" if n_agreeing else "disagrees"
 
     @property
     def title(self) -> str:

@@ -12,7 +12,7 @@ One size grows at a time, the others are those of `SMALL`:
   first run, which makes text, tokenizer and ids, and for the second, which reads the ids.
 
 Every point is the median of the repeats, which take turns over all points of an axis; a corpus,
-which takes many minutes, is made once. The exponent is that of the last doubling: 1 is
+which takes many minutes, is made once. The exponent is that of the last two sizes: 1 is
 proportional. Writes a figure beside the JSON.
 """
 
@@ -94,7 +94,7 @@ def main() -> int:
 
 def grown(axis: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return time and memory at every size of an axis."""
-    sizes = [size for size in AXES[axis] if size <= (options.largest or size)]
+    sizes = _sizes(axis, options.largest)
     turns: list[dict[int, Point]] = []
     for number in range(1, (1 if axis == "corpus" else options.repeats) + 1):
         turns.append({})
@@ -252,9 +252,11 @@ def draw(results: Mapping[str, Any], file: Path) -> None:
 
 def _exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
     """Return the power with which ``values`` grow at the end."""
-    if len(sizes) == 1:
-        raise SystemExit("one size does not grow; ask for a larger --largest")
     return math.log(values[-1] / values[-2]) / math.log(sizes[-1] / sizes[-2])
+
+
+def _sizes(axis: str, largest: int | None) -> list[int]:
+    return [size for size in AXES[axis] if largest is None or size <= largest]
 
 
 def _formatted(point: Point) -> str:
@@ -269,7 +271,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3, help="turns over the sizes of an axis")
     parser.add_argument("--output", type=Path, default=RESULTS / "scaling.json")
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    options = parser.parse_args()
+    alone = [axis for axis in options.axis or AXES if len(_sizes(axis, options.largest)) < 2]
+    if alone:
+        parser.error(
+            f"--largest {options.largest} leaves fewer than two sizes of {', '.join(alone)}, and "
+            "one does not grow; raise it, or name other axes by --axis"
+        )
+    return options
 
 
 if __name__ == "__main__":

@@ -195,16 +195,14 @@ def race(record: Json, unit: str) -> Iterator[str]:
     for name, entry in entries.items():
         rate = next(value for key, value in entry.items() if key.startswith("median_"))
         of_ours = entry["ours_over_it"]
-        if of_ours is None:
-            ratio = f"not measured: {entry['error']}"
-        else:
-            ratio = "1" if name == OURS else _spread(of_ours)
-        yield f"| {name} | {entry['what']} | {ratio} |{f' {rate:,.0f} |' if is_gpu else ''}"
+        ratio = _failure(entry) if of_ours is None else "1" if name == OURS else _spread(of_ours)
+        cell = "" if rate is None else f"{rate:,.0f} "
+        yield f"| {name} | {entry['what']} | {ratio} |{f' {cell}|' if is_gpu else ''}"
     if record.get("processes") != ONE_AT_A_TIME:
         yield ""
         yield ALIVE
     own = entries.get("ours_fp32")
-    if own is not None:
+    if own is not None and own["rounds"]:
         ratios = [
             f"{statistics.median(_ratios(own, entry)):.2f} times as fast as {name}"
             for name, entry in entries.items()
@@ -248,6 +246,14 @@ def experiments(entries: Mapping[str, Json], n_runs: int) -> Iterator[str]:
         if ratios:
             ends = {"lowest": min(ratios), "highest": max(ratios)}
             yield f"- {name}: {_spread({'median': statistics.median(ratios), **ends})}"
+
+
+def _failure(entry: Json) -> str:
+    """Return why a contender cannot be compared, as a cell of a table."""
+    if entry["rounds"]:
+        return f"no round beside {OURS}"
+    reason = (entry["error"] or "no round").splitlines()[-1]
+    return f"not measured: {reason}".replace("|", "\\|")
 
 
 def _filled(name: str, entry: Json) -> str:

@@ -9,9 +9,10 @@ Trains a preset with the engine and the precision that ``auto`` means here, and 
   a CPU as ``--cores`` says;
 - the floor: the floating-point operations that a step needs, over the rate that large matrix
   products reach on this device, and the bytes that it has to move, over the bandwidth that a large
-  copy reaches. Bytes: of weights, gradients and moments in the update, and of everything that the
-  forward pass saves for the backward pass, written once and read once. No program that computes the
-  same numbers without recomputing any of them can be faster than the larger of the two;
+  copy reaches. Bytes: of weights, gradients and moments in the update, and of the memory that the
+  forward pass saves for the backward pass, weights aside, written once and read once. No program
+  that computes the same numbers without recomputing any of them can be faster than the larger of
+  the two;
 - the ten operations (on CUDA: kernels) that take the most time, by ``torch.profiler``, which sees
   one process: always with one core.
 """
@@ -140,16 +141,20 @@ def per_step(engine: Engine, batches: list[Batch], n_rounds: int) -> float:
 def work(engine: Engine, batches: list[Batch]) -> tuple[float, float]:
     """Return the FLOPs of a step, and the bytes that its forward pass saves for the backward."""
     n_bytes = 0
+    of_weights = {p.untyped_storage().data_ptr() for p in engine.model.parameters()}
+    saved: dict[int, torch.UntypedStorage] = {}  # held, or another could get an address again
 
-    def count(x: Tensor) -> Tensor:
-        nonlocal n_bytes
-        n_bytes += 0 if isinstance(x, torch.nn.Parameter) else x.nelement() * x.element_size()
+    def note(x: Tensor) -> Tensor:
+        storage = x.untyped_storage()
+        saved[storage.data_ptr()] = storage
         return x
 
     counter = FlopCounterMode(display=False)
-    with counter, torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
+    with counter, torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
         for batch in batches:
             engine.step([batch])
+            n_bytes += sum(saved[at].nbytes() for at in saved.keys() - of_weights)
+            saved.clear()
     return counter.get_total_flops() / len(batches), n_bytes / len(batches)
 
 

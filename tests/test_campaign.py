@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 import tarfile
 import time
@@ -32,6 +35,81 @@ seeds: [1, 2]
 @pytest.mark.parametrize("study", campaign.STUDIES)
 def test_studies_are_experiments(study: str) -> None:
     assert config.load(campaign.EXPERIMENTS / f"{study}.yaml").rows
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"), [((0, 0), 0), ((0, 1), 1), ((0, None), 1), ((1, 0), 1)]
+)
+def test_the_last_study_may_end_when_the_time_is_over(
+    statuses: tuple[int | None, ...], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+
+    def go_on(study: str, _kept: Path, _results: Path, end: float) -> int | None:
+        begun.append(study)
+        if len(begun) == len(statuses):
+            monkeypatch.setattr(time, "monotonic", lambda: end)
+        return statuses[len(begun) - 1]
+
+    studies = [*campaign.STUDIES][: len(statuses)]
+    monkeypatch.setattr(campaign, "go_on", go_on)
+    monkeypatch.setattr(campaign, "restore", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["campaign.py", *studies, "--minutes", "60"])
+    assert campaign.main() == expected
+    assert begun == studies
+
+
+def test_no_study_begins_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(campaign, "go_on", lambda study, *_: begun.append(study))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["campaign.py", "atlas", "--minutes", "0"])
+    assert campaign.main() == 1
+    assert begun == []
+
+
+RUN = """\
+import signal, sys, time
+count, end = [], time.monotonic() + 5
+signal.signal(signal.SIGINT, lambda *_: count.append(1))
+print("ready", flush=True)
+while not count and time.monotonic() < end:
+    time.sleep(0.01)
+time.sleep(0.2)
+print(len(count), flush=True)
+"""
+"""Counts its interrupts, of which `ablate run` takes the second for an order to hurry."""
+
+CAMPAIGN = f"""\
+import sys, campaign
+campaign.ablate = lambda *words: [sys.executable, "-c", {RUN!r} if words[0] == "run" else ""]
+campaign.restore = lambda *_: None
+sys.argv = ["campaign.py", "atlas"]
+campaign.main()
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("number", "is_to_group"),
+    [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, False)],
+)
+def test_a_run_is_interrupted_once(number: signal.Signals, is_to_group: bool) -> None:
+    """A terminal sends Ctrl-C to the whole group of processes, `kill` to the campaign alone."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CAMPAIGN],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "benchmarks")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        process_group=0,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        (os.killpg if is_to_group else os.kill)(process.pid, number)
+        assert process.stdout.read() == "1\n"
 
 
 @pytest.mark.e2e

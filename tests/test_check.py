@@ -6,12 +6,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from ablate import api
 from ablate.cli.app import app
 from ablate.errors import SpecError
-from ablate.registry import slots, temporary_registrations
+from ablate.parts.dims import Dims
+from ablate.parts.objective import Objective
+from ablate.parts.schedule import Schedule
+from ablate.registry import (
+    build,
+    choose,
+    load_plugin,
+    lookup,
+    slots,
+    temporary_registrations,
+)
 from ablate.report import FORMATS
 from tests.report.test_new_format import FORMAT
 
@@ -183,6 +194,33 @@ def test_a_part_may_have_a_name_of_its_own_and_replaces_no_file() -> None:
 
 def test_templates_are_not_registered() -> None:
     assert not [name for table in slots().values() for name in table if name.startswith("my_")]
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0])
+def test_the_objective_to_start_from_has_a_gradient_at_every_probability(gamma: float) -> None:
+    load_plugin(api.init(part="objective"))
+    objective = build(Objective, choose(Objective, "my_objective", gamma=gamma), 0)
+    focal = build(Objective, choose(Objective, "focal", gamma=gamma), 0)
+    logits = torch.tensor([[0.0, 200.0], [1.0, 0.0], [-200.0, 0.0]], requires_grad=True)
+    targets = torch.ones(3, dtype=torch.long)
+    values = [each.loss(logits, targets) for each in (objective, focal)]
+    gradients = [torch.autograd.grad(value, logits)[0] for value in values]
+    torch.testing.assert_close(*values)
+    torch.testing.assert_close(*gradients)
+    assert bool(gradients[0].isfinite().all())
+
+
+def test_the_schedule_to_start_from_computes_its_formula() -> None:
+    load_plugin(api.init(part="schedule"))
+    dims = Dims.model_validate({"d_model": 8, "n_heads": 1, "max_len": 8})
+    choice = choose(Schedule, "my_schedule", lr=0.5, power=2.0)
+    rates = build(Schedule, choice, dims, 10)
+    formula = lookup("schedule", "my_schedule").formula
+    assert formula is not None
+    python = formula.replace("lr ", "lr * ").replace("^", "**")
+    for step in (1, 2, 10):
+        known = {"lr": 0.5, "power": 2.0, "n_steps": 10, "step": step}
+        assert rates.rate(step) == pytest.approx(eval(python, known))
 
 
 def test_slots_without_a_part_to_start_from_are_named() -> None:

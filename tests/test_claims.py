@@ -110,6 +110,18 @@ def test_effects_are_paired_and_divergence_counts_as_no_bleu() -> None:
     assert diverged.mean == pytest.approx((np.array([0.0, *row[1:]]) - baseline).mean())
 
 
+def test_an_effect_of_exactly_zero_cannot_be_told() -> None:
+    records = {
+        (name, seed): {"status": "done", "hash": "x", "test": {"test": {"bleu": 60.0 + seed}}}
+        for name in ("baseline", "row")
+        for seed in range(3)
+    }
+    better, equal = judge([claim("better", 0.0), claim("equal")], {"e": records}, learned=1)
+    assert better.effect == Effect(0.0, 0.0, 0.0, 1.0, 3)
+    assert (better.p_adjusted, better.verdict) == (1.0, "cannot tell")
+    assert equal.verdict == "within the margin"
+
+
 def test_a_baseline_that_has_not_learned_judges_nothing() -> None:
     records = {
         (name, seed): {"status": "done", "hash": "x", "test": {"test": {"bleu": 1.0 + seed}}}

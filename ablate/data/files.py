@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +18,9 @@ from ablate.data.parallel import (
     cleaned,
     complete,
     lines_of,
-    no_file,
     paired,
     pieces_of,
+    why_unreadable,
 )
 from ablate.errors import DataError
 from ablate.hashing import digest, sha256
@@ -81,22 +82,26 @@ class Files(Corpus):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         for split, paths in self._splits.items():
-            missing = [side for side, path in enumerate(paths) if not Path(path).is_file()]
-            for side in missing:
-                yield f"{split}.{side}", f"{no_file(Path(paths[side]))}: {paths[side]!r}"
+            reasons = [why_unreadable(Path(path)) for path in paths]
+            for side, reason in enumerate(reasons):
+                if reason is not None:
+                    yield f"{split}.{side}", f"{reason}: {paths[side]!r}"
+            if any(reasons):
+                continue
             try:
-                deque(paired(" and ".join(paths), *self._sides(split)) if not missing else (), 0)
+                deque(paired(" and ".join(paths), *self._sides(split)), 0)
             except DataError as error:
                 yield split, str(error)
 
     def is_available(self) -> bool:
-        return all(Path(path).is_file() for paths in self._splits.values() for path in paths)
+        paths = chain.from_iterable(self._splits.values())
+        return all(why_unreadable(Path(path)) is None for path in paths)
 
     def fetch(self, report: Report) -> None:
-        for paths in self._splits.values():
-            for path in map(Path, paths):
-                if not path.is_file():
-                    raise DataError(f"{path}: {no_file(path)}; it cannot be downloaded")
+        for path in map(Path, chain.from_iterable(self._splits.values())):
+            reason = why_unreadable(path)
+            if reason is not None:
+                raise DataError(f"{path}: {reason}; it cannot be downloaded")
 
     def fingerprint(self) -> str:
         return digest(

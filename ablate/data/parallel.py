@@ -6,6 +6,7 @@ A line that is not valid UTF-8 is None until it is reported. Line numbers count 
 from __future__ import annotations
 
 import gzip
+import stat
 import zlib
 from array import array
 from collections import deque
@@ -28,6 +29,7 @@ _PIECE = 2**20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _INVALID = "invalid UTF-8"
+_NUL = "a NUL character, as UTF-16 has them"
 _EMPTY = "an empty side"
 
 
@@ -63,6 +65,19 @@ def no_file(path: Path) -> str:
     """Return the message for a missing file."""
     start = "" if path.is_absolute() else f" in {Path.cwd()}"
     return f"there is no such file{start}"
+
+
+def why_unreadable(path: Path) -> str | None:
+    """Return why a path is no readable file; None if it is one."""
+    try:
+        if stat.S_ISREG(path.stat().st_mode):
+            path.open("rb").close()
+            return None
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: has a NUL
+        pass
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return no_file(path)
 
 
 def unpacked(file: IO[bytes], name: str) -> Iterator[bytes]:
@@ -142,13 +157,13 @@ def complete(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, t
     """Return all pairs of a dev or test split, and a note about the unusual ones.
 
     Raises:
-        DataError: if the sides do not match, or a line is empty or not valid UTF-8: leaving pairs
-            out would change what is measured.
+        DataError: if the sides do not match, or a line is empty, not valid UTF-8 or has a NUL:
+            leaving pairs out would change what is measured.
     """
     pairs = list(paired(name, src, tgt))
     problems = _Problems(limits)
     deque(problems.filter(pairs), maxlen=0)
-    broken = problems.summary(_INVALID, _EMPTY)
+    broken = problems.summary(_INVALID, _NUL, _EMPTY)
     if broken:
         raise DataError(f"{name}: no pair may be left out of a test, so repair it first: {broken}")
     note = (f"{name}: kept, but {problems.summary()}",) if problems.n_pairs else ()
@@ -194,6 +209,8 @@ class _Problems:
     def _problem(self, src: str | None, tgt: str | None) -> str | None:
         if src is None or tgt is None:
             return _INVALID
+        if "\0" in src or "\0" in tgt:
+            return _NUL
         few, many = sorted((len(src.split()), len(tgt.split())))
         if not few:
             return _EMPTY

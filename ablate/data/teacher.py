@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ablate.data.corpus import Bitext
 from ablate.data.lines import Lines
-from ablate.data.parallel import lines_of, no_file, pieces_of
+from ablate.data.parallel import lines_of, pieces_of, why_unreadable
 from ablate.errors import DataError
 
 
@@ -16,11 +16,12 @@ def with_translations(text: Bitext, path: str) -> Bitext:
     Source: Kim & Rush 2016, arXiv:1606.07947, sec. 3.2 (sequence-level distillation).
 
     Raises:
-        DataError: if there is no such file, a line is not UTF-8, or there are more or fewer lines
+        DataError: if it is no readable file, a line is not UTF-8, or there are more or fewer lines
             than training pairs.
     """
-    if not Path(path).is_file():
-        raise DataError(f"training.teacher: {no_file(Path(path))}: {path!r}")
+    reason = why_unreadable(Path(path))
+    if reason is not None:
+        raise DataError(f"training.teacher: {reason}: {path!r}")
     lines = Lines()
     for number, line in enumerate(lines_of(pieces_of(Path(path))), start=1):
         if line is None:

@@ -348,7 +348,9 @@ def _count(hf: HFTokenizer, lines: Sequence[str]) -> Counter[str]:
     """Count the pieces that ``lines`` are split into before the model is applied."""
     assert hf.normalizer is not None
     assert hf.pre_tokenizer is not None
-    words = Counter(chain.from_iterable(hf.normalizer.normalize_str(x).split() for x in lines))
+    normal = map(hf.normalizer.normalize_str, lines)
+    words = Counter(chain.from_iterable(line.split(" ") for line in normal))
+    del words[""]  # of empty lines
     counts: Counter[str] = Counter()
     for word, count in words.items():  # no piece reaches over a space
         for piece, _ in hf.pre_tokenizer.pre_tokenize_str(word):

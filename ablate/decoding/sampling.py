@@ -21,6 +21,7 @@ from ablate.parts.dims import AtLeastTwo
 from ablate.registry import register
 
 Probability = Annotated[float, Field(gt=0.0, le=1.0)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 _ALL = 2**31  # candidates, more than any vocabulary has
 _LONGEST_NGRAM = 4
@@ -161,7 +162,7 @@ class Sample(Sampler):
         temperature: PositiveFloat = 1.0,
         top_k: PositiveInt | None = None,
         top_p: Probability = 1.0,
-        seed: NonNegativeInt = 1,
+        seed: Seed = 1,
         max_extra: NonNegativeInt = 50,
     ) -> None:
         super().__init__(
@@ -202,7 +203,7 @@ class MinimumBayesRisk(Sampler):
         temperature: PositiveFloat = 1.0,
         top_k: PositiveInt | None = None,
         top_p: Probability = 1.0,
-        seed: NonNegativeInt = 1,
+        seed: Seed = 1,
         max_extra: NonNegativeInt = 50,
     ) -> None:
         super().__init__(

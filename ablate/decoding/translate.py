@@ -50,7 +50,7 @@ def translate(
         EngineError: if a decoding step cannot be captured.
     """
     translations: list[list[Hypothesis]] = [[] for _ in sources]
-    was_training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with torch.inference_mode():
@@ -62,7 +62,8 @@ def translate(
                 for row, hypotheses in zip(rows, batch_hypotheses, strict=True):
                     translations[row] = hypotheses
     finally:
-        model.train(was_training)
+        for module, is_training in modes:
+            module.training = is_training
     return translations
 
 

@@ -5,12 +5,15 @@ N target tokens, V vocabulary size. Try it: ablate check my_objective.py
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from ablate.parts.objective import Objective
 from ablate.registry import register
+
+_MAX_LOG_P = -1e-12
 
 
 @register(
@@ -32,5 +35,6 @@ class MyObjective(Objective):
         """Return the loss, (), of ``logits`` (N, V), summed over ``targets`` (N,) but padding."""
         log_p = F.log_softmax(logits.float(), dim=-1)
         of_target = log_p.gather(-1, targets[:, None])[:, 0]  # (N,)
-        losses = -((1 - of_target.exp()) ** self.gamma) * of_target
+        complement = -torch.expm1(of_target.clamp(max=_MAX_LOG_P))  # 0 would have no gradient
+        losses = -(complement**self.gamma) * of_target
         return losses.masked_fill(targets == self.pad, 0.0).sum()

@@ -12,9 +12,9 @@ from ablate.registry import register
 
 
 # A rate must follow from its arguments alone: a run that was interrupted begins in the middle.
-@register("my_schedule", formula="lr (1 - step / n_steps)^power", source="you, 2026, sec. 1")
+@register("my_schedule", formula="lr (1 - (step - 1) / n_steps)^power", source="you, 2026, sec. 1")
 class MySchedule(Schedule):
-    """A polynomial that ends at zero.
+    """A polynomial that would reach zero one step after the last.
 
     Args:
         dims: sizes.

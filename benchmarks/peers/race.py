@@ -259,11 +259,13 @@ class Runner:
 
 
 def _combined(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return a round of several processes: the longest time, and the sums of all else."""
+    """Return a round of several processes: the longest of all seconds, the sums of all else."""
     if len(rounds) == 1:
         return rounds[0]
-    sums = {name: sum(each[name] for each in rounds) for name in rounds[0]}
-    return {**sums, "seconds": max(each["seconds"] for each in rounds)}
+    return {
+        name: (max if name.endswith("seconds") else sum)(each[name] for each in rounds)
+        for name in rounds[0]
+    }
 
 
 def ratio(ours: Entry, other: Entry, rates: str) -> Ratio | None:

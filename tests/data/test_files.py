@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from ablate.data.corpus import Corpus, CorpusText
+from ablate.data.parallel import why_unreadable
 from ablate.errors import DataError
 from ablate.registry import RefusedError, build, choose
 
@@ -102,7 +104,16 @@ def test_training_text_without_a_good_pair_is_an_error(folder: Path) -> None:
         load(train=("bad.en", "bad.de"))
 
 
-@pytest.mark.parametrize("line", [b"", b"\xff"])
+def test_training_pairs_in_utf_16_are_left_out_and_noted(folder: Path) -> None:
+    (folder / "wide.en").write_bytes("good one\na\n\n".encode("utf-16-le") + b"\nfine")
+    (folder / "plain.de").write_text("gut\nx\ny\nz\nfein")
+    text = load(train=("wide.en", "plain.de"))
+    assert text.train.src == ("fine",)
+    (note,) = text.notes
+    assert "4 with a NUL character, as UTF-16 has them (lines 1, 2, 3, 4)" in note
+
+
+@pytest.mark.parametrize("line", [b"", b"\xff", b"a\0"])
 @pytest.mark.parametrize("split", ["dev", "news"])
 def test_no_pair_is_left_out_of_dev_and_tests(folder: Path, split: str, line: bytes) -> None:
     (folder / f"{split}.en").write_bytes(b"good\n" + line + b"\n")
@@ -126,6 +137,34 @@ def test_a_missing_file_is_named_with_the_place_where_paths_begin(folder: Path) 
             attempt()
     with pytest.raises(DataError, match=str(folder)):
         absent.load()
+
+
+def test_a_path_that_the_system_refuses_is_reported_with_the_reason(folder: Path) -> None:
+    long, circle = "x" * 300, folder / "circle"
+    circle.symlink_to(circle)
+    refused = corpus(train=(long, "train.de"), dev=("dev.en", "circle"))
+    assert not refused.is_available()
+    assert list(refused.problems()) == [
+        ("train.0", f"cannot be read: File name too long: {long!r}"),
+        ("dev.1", "cannot be read: Too many levels of symbolic links: 'circle'"),
+    ]
+    with pytest.raises(DataError, match=r"x: cannot be read: File name too long; it cannot be"):
+        refused.fetch(print)
+
+
+def test_a_file_in_a_closed_folder_is_reported_with_the_reason(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, **_: object) -> object:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    assert why_unreadable(folder / "train.en") == "cannot be read: Permission denied"
+
+
+@pytest.mark.parametrize("name", ["absent", "train.en/within", "", "a\0b"])
+def test_what_is_no_file_is_said_to_be_missing(folder: Path, name: str) -> None:
+    assert why_unreadable(folder / name) == "there is no such file"
 
 
 def test_a_damaged_archive_is_reported(folder: Path) -> None:

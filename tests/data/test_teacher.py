@@ -14,6 +14,7 @@ from ablate.data.prepare import prepare
 from ablate.data.teacher import with_translations
 from ablate.errors import DataError
 from ablate.registry import build
+from ablate.runner.check import _refusals
 from ablate.runner.devices import Device
 from ablate.runner.probe import probe_key
 from tests.data.test_prepare import folder, run_spec
@@ -53,6 +54,16 @@ def test_a_file_that_does_not_fit_the_text_is_refused(
         file.write_bytes(content)
     with pytest.raises(DataError, match=f"training.teacher: .*{reason}"):
         with_translations(TEXT, str(file))
+
+
+def test_a_path_that_the_system_refuses_is_reported_with_the_reason(folder: Path) -> None:
+    path = "x" * 300
+    with pytest.raises(DataError, match=r"training.teacher: cannot be read: File name too long"):
+        with_translations(TEXT, path)
+    refused = taught(run_spec(folder), Path(path))
+    assert [(refusal.path, refusal.reason) for refusal in _refusals(refused)] == [
+        ("training.teacher", f"cannot be read: File name too long: {path!r}")
+    ]
 
 
 def test_training_alone_sees_the_teacher(folder: Path) -> None:

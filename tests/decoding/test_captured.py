@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,12 +32,6 @@ def _captures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
     monkeypatch.setattr(decode_loop, "_INITIAL_CAPACITY", 6)  # doubled now and then
     monkeypatch.setattr(decode_loop, "_RECAPTURE_BELOW", 0.5)  # sentences leave early
-
-
-@pytest.fixture
-def machine() -> Iterator[CudaMachine]:
-    with CudaMachine() as machine:
-        yield machine
 
 
 def search(name: str, **options: Any) -> Search:

@@ -67,6 +67,17 @@ def test_captured_tokens_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [h.tokens for h in a] == [h.tokens for h in b]
 
 
+def test_translating_leaves_the_mode_of_every_member() -> None:
+    members = _members()
+    members[1].train()
+    members[1].decoder.eval()
+    ensemble = Ensemble(members)
+    before = [module.training for module in ensemble.modules()]
+    assert {True, False} <= {*before}
+    translate(ensemble, Greedy(), sources(1), 100, CPU)
+    assert [module.training for module in ensemble.modules()] == before
+
+
 def test_vocabularies_have_one_size() -> None:
     other = tiny(Vocabulary(n_src=9, n_tgt=9, is_joint=True))
     with pytest.raises(ValueError, match="not one size"):

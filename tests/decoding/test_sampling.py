@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from ablate.data.tokenizer import BOS, EOS, PAD
@@ -91,6 +92,14 @@ def test_samples_depend_on_seed_source_number_and_token() -> None:
     assert len({_keys(torch.tensor([s]), 1).item() for s in ([4, 5, 2], [5, 4, 2], [4, 5, 3])}) == 3
     same = _keys(torch.tensor([[4, 5, EOS, PAD, PAD], [4, 4, 4, 4, EOS]]), 1)
     assert same[0] == _keys(torch.tensor([[4, 5, EOS]]), 1)[0]
+
+
+@pytest.mark.parametrize("name", ["sample", "minimum_bayes_risk"])
+def test_a_seed_has_at_most_63_bits(name: str) -> None:
+    largest = search(name, seed=2**63 - 1, max_extra=2)
+    assert translate(Markov(), largest, [SOURCE], 60, CPU)[0]
+    with pytest.raises(ValidationError, match=f"less than {2**63}"):
+        search(name, seed=2**63)
 
 
 def split_mix(state: int) -> int:

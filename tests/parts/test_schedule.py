@@ -319,6 +319,13 @@ def test_restarts_are_those_of_pytorch(growth: float, n_cycles: int, first: int)
     ]
 
 
+@pytest.mark.parametrize(("growth", "n_cycles"), [(1e200, 3), (2.0, 1024), (2.0, 1100)])
+def test_cycles_that_no_number_can_count_are_refused(growth: float, n_cycles: int) -> None:
+    with pytest.raises(RefusedError, match=r"longer than any number; give a smaller growth"):
+        schedule("cosine_restarts", growth=growth, n_cycles=n_cycles)
+    assert schedule("cosine_restarts", growth=2.0, n_cycles=1023).rate(5)
+
+
 @pytest.mark.parametrize("form", ["cosine", "linear"])
 @pytest.mark.parametrize("n_phases", [2, 3])
 @pytest.mark.parametrize("warmup", [2, 100, 450])

@@ -72,7 +72,7 @@ class Sparsemax(MultiHeadAttention):
         z = _minus_max(scores, 1.0)
         ordered, n = _sort_descending(z)
         excess = ordered.cumsum(dim=-1) - 1
-        size = (n * ordered > excess).sum(dim=-1, keepdim=True)  # of the support
+        size = _support_size(n * ordered > excess)
         tau = excess.gather(-1, size - 1) / size
         return (z - tau).clamp(min=0)
 
@@ -92,7 +92,7 @@ class Entmax15(MultiHeadAttention):
         mean = ordered.cumsum(dim=-1) / n
         variance = ordered.square().cumsum(dim=-1) / n - mean.square()
         taus = mean - (1 / n - variance).clamp(min=_MIN_RADICAND).sqrt()
-        size = ((taus <= ordered) & (n * variance <= 1)).sum(dim=-1, keepdim=True)
+        size = _support_size((taus <= ordered) & (n * variance <= 1))
         tau = taus.gather(-1, size - 1)
         return (z - tau).clamp(min=0).square()
 
@@ -105,6 +105,11 @@ def _minus_max(scores: Tensor, factor: float) -> Tensor:
     scores = at_least_float32(scores)
     difference = scores - scores.amax(dim=-1, keepdim=True).detach()
     return (factor * difference).clamp(min=-2.0)
+
+
+def _support_size(is_in_support: Tensor) -> Tensor:
+    """Return how many are in the support, (..., 1): one at least, though all scores are NaN."""
+    return is_in_support.sum(dim=-1, keepdim=True).clamp(min=1)
 
 
 def _sort_descending(z: Tensor) -> tuple[Tensor, Tensor]:

@@ -32,7 +32,7 @@ class CosineRestarts(Falling):
         min_lr: the lowest rate.
 
     Raises:
-        ValueError: if min_lr is above lr.
+        ValueError: if min_lr is above lr, or the cycles grow beyond the largest number.
     """
 
     def __init__(  # noqa: PLR0913 - one argument for every option
@@ -47,7 +47,7 @@ class CosineRestarts(Falling):
         min_lr: NonNegativeFloat = 0.0,
     ) -> None:
         super().__init__(dims, n_steps, lr=lr, warmup=warmup, min_lr=min_lr)
-        lengths = [growth**cycle for cycle in range(n_cycles)]
+        lengths = _lengths(growth, n_cycles)
         ends = [sum(lengths[: cycle + 1]) / sum(lengths) for cycle in range(n_cycles)]
         self.bounds = [0.0, *ends[:-1], 1.0]
 
@@ -118,3 +118,17 @@ class OneCycle(Schedule):
         if self.form == "cosine":
             progress = (1 - math.cos(math.pi * progress)) / 2
         return old + (new - old) * progress
+
+
+def _lengths(growth: float, n_cycles: int) -> list[float]:
+    """Return the lengths of cycles, in units of the first."""
+    try:
+        lengths = [growth**cycle for cycle in range(n_cycles)]
+    except OverflowError:
+        lengths = [math.inf]
+    if not math.isfinite(sum(lengths)):
+        raise ValueError(
+            f"{n_cycles} cycles, each {growth:g} times as long as the one before, are longer than "
+            "any number; give a smaller growth, or fewer n_cycles"
+        )
+    return lengths

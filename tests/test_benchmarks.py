@@ -1,0 +1,101 @@
+"""What benchmarks count, and what they refuse before they measure."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import decoding_speed  # noqa: E402
+import findings  # noqa: E402
+import scaling  # noqa: E402
+import step_profile  # noqa: E402
+import training_speed  # noqa: E402
+from peers.race import Contender, Entry, _combined  # noqa: E402
+
+
+class NoCounter(nullcontext[None]):
+    """Counts no FLOPs; the real counter imports for seconds."""
+
+    def get_total_flops(self) -> int:
+        return 0
+
+
+def test_saved_memory_is_counted_once_and_without_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A square saves its argument twice, a sigmoid its result, a product a view of its weight."""
+    model = nn.Linear(4, 4, bias=False)
+
+    def step(batch: list[Tensor]) -> None:
+        y = model(batch[0]).sigmoid()
+        (y * y).sum().backward()
+
+    engine: Any = SimpleNamespace(model=model, step=step)
+    batches: list[Any] = [torch.ones(3, 4, requires_grad=True) for _ in range(5)]
+    monkeypatch.setattr(step_profile, "FlopCounterMode", lambda display: NoCounter())
+    _, n_saved = step_profile.work(engine, batches)
+    assert n_saved == 2 * 3 * 4 * 4, "the input and the sigmoid, in single precision"
+
+
+def test_the_share_of_preparing_is_that_of_the_longest_run_side_by_side() -> None:
+    rounds = [
+        {"seconds": 4.0, "n_tokens": 10, "n_places": 20, "preparing_seconds": 3.0},
+        {"seconds": 5.0, "n_tokens": 20, "n_places": 20, "preparing_seconds": 3.5},
+    ]
+    entry = Entry(Contender("ours", "", "ours", n_runs=2), rounds=[_combined(rounds)])
+    training_speed.measure(entry, n_steps=3)
+    assert entry.facts["preparing_share"] == 0.7
+    assert entry.rounds[0]["target_tokens_per_second"] == 6.0
+    assert entry.facts["target_padding_share"] == 0.25
+
+
+@pytest.mark.parametrize("more", [["--device", "cuda"], ["--threads", "1"]])
+def test_a_contender_that_these_options_do_not_have_is_refused(
+    more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["decoding_speed.py", "--only", "marian", "--only", "ctranslate2_parallel"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert decoding_speed._options().only == ["marian", "ctranslate2_parallel"]
+    monkeypatch.setattr(sys, "argv", [*words, *more])
+    with pytest.raises(SystemExit):
+        decoding_speed._options()
+    assert "--only: ctranslate2_parallel needs --device cpu" in capsys.readouterr().err
+
+
+def test_a_single_size_is_refused_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["scaling.py", "--largest", "1024", "--axis", "batch_tokens"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert scaling._options().largest == 1024
+    for refused in ([*words, "--axis", "vocabulary"], ["scaling.py", "--largest", "0"]):
+        monkeypatch.setattr(sys, "argv", refused)
+        with pytest.raises(SystemExit):
+            scaling._options()
+        assert "leaves fewer than two sizes of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("checks", "outcome"),
+    [
+        ({"one": True, "other": True}, "agrees"),
+        ({"one": True, "other": False}, "agrees in part"),
+        ({"one": True, "seen": True}, "agrees in part"),
+        ({"one": False}, "disagrees"),
+        ({"seen": True}, "disagrees"),
+    ],
+)
+def test_a_finding_agrees_where_all_claims_of_the_literature_hold(
+    checks: dict[str, bool], outcome: str
+) -> None:
+    verdicts = [SimpleNamespace(check=name, passed=passed) for name, passed in checks.items()]
+    gated: Any = SimpleNamespace(verdicts=verdicts)
+    assert findings.Finding(Path("x.yaml"), "", "", None, gated, {}).outcome == outcome
