@@ -318,6 +318,14 @@ def test_refusals_say_what_to_do(
             api.compare(*map(str, arguments), results=repository)
 
 
+def test_a_commit_is_not_read_without_git(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SpecError, match="git does not start, which reads the commit 'HEAD~1'"):
+        api.compare("pe@HEAD~1", "pe@HEAD", results=repository)
+
+
 def test_what_has_no_row_in_common_is_refused(before: Path, spec: Path, tmp_path: Path) -> None:
     other = THREE.partition("variants:")[0].replace("steps: 6", "steps: 7")
     results = store_runs(spec.with_name("other.yaml"), tmp_path / "other", other)

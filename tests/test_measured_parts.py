@@ -97,5 +97,6 @@ def test_the_catalogue_says_what_a_part_is_worth(path: Path) -> None:
 
 def test_an_experiment_without_a_table_is_an_error(path: Path) -> None:
     Path("results/few/table.csv").unlink()
-    with pytest.raises(SpecError, match=r"few has no table in results/few; run it, or write"):
+    hint = r"few has no table in results/few; run it, or .* report SPEC --output results/few/table"
+    with pytest.raises(SpecError, match=hint):
         api.parts("norm", measured=[path])

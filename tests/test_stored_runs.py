@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from ablate import api, config
 from ablate.api.selecting import Fingerprints, hash_of, select, tasks
 from ablate.cli.app import app
-from ablate.errors import StoreError
+from ablate.errors import SpecError, StoreError
 from ablate.record import SCHEMA
 from ablate.runner.devices import Device
 from ablate.store import Store
@@ -93,6 +93,13 @@ def test_garbage_is_what_no_experiment_needs(results: Path) -> None:
     assert [run.label for run in api.runs(results)] == ["small:baseline:1", "small:baseline:2"]
 
 
+def test_a_folder_beside_the_runs_is_no_garbage(results: Path) -> None:
+    (results / "runs" / "pe").mkdir()
+    (results / "runs" / "pe" / "table.md").write_text("| a table |")
+    api.collect_garbage(results, [_spec(results)])
+    assert (results / "runs" / "pe" / "table.md").exists()
+
+
 @pytest.mark.parametrize("folders", [("experiments", "experiments/more"), ("a/same", "b/same")])
 def test_files_of_one_name_need_the_runs_of_both(folders: tuple[str, str], tmp_path: Path) -> None:
     results, archive = tmp_path / "results", tmp_path / "both.tar"
@@ -138,6 +145,11 @@ def test_a_name_takes_no_run_by_its_hash_whatever_the_status(tmp_path: Path) -> 
     _store(tmp_path, "a" * 16, experiment="e1", variant="none", seed=1)
     _store(tmp_path, "e1" + "0" * 14, experiment="pe", variant="none", seed=1, status="failed")
     assert api.runs(tmp_path, labels=["e1"], statuses=["failed"]) == []
+
+
+def test_a_status_that_no_run_can_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="no status is called 'Done'; did you mean 'done'"):
+        api.runs(tmp_path, statuses=["Done"])
 
 
 def test_runs_are_removed_unless_a_label_fits_none(results: Path) -> None:

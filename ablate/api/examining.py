@@ -28,8 +28,7 @@ def doctor(
     Raises:
         DeviceError: if ``device`` is no name of a device.
     """
-    if device.partition(":")[0] not in ("auto", "cpu", "cuda"):
-        devices.find_among(0, device)
+    devices.check_name(device)
     return examine(device, Path(results), listener)
 
 

@@ -51,8 +51,7 @@ class MeasuredParts:
 
     Args:
         experiments: files, or names of shipped ones; what several have is taken from the first.
-        results: the folder of results, in which ``ablate run`` and ``ablate report`` leave the
-            table of an experiment.
+        results: the folder of results, in which ``ablate run`` leaves the table of an experiment.
 
     Raises:
         SpecError: if an experiment is not valid or has no table.
@@ -83,7 +82,7 @@ def _table(experiment: Experiment, results: Path) -> dict[str, dict[str, str]]:
     if not file.is_file():
         raise SpecError(
             f"{experiment.name} has no table in {file.parent}; run it, or write the table of its "
-            "runs by `ablate report`"
+            f"runs by `ablate report SPEC --output {file}`"
         )
     with file.open(encoding="utf-8", newline="") as lines:
         return {line["row"]: line for line in csv.DictReader(lines)}

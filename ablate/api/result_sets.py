@@ -246,9 +246,14 @@ def _git_reader(commit: str, results: Path) -> Callable[[str], str | None]:
     )
 
     def git(*words: str) -> str | None:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, text=True, encoding="utf-8"
-        )
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(folder), *words], capture_output=True, text=True, encoding="utf-8"
+            )
+        except OSError as error:
+            raise SpecError(
+                f"git does not start, which reads the commit {commit!r}: {error}"
+            ) from error
         return done.stdout if done.returncode == 0 else None
 
     top = git("rev-parse", "--show-toplevel")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from filelock import FileLock, Timeout
 
@@ -23,11 +24,19 @@ from ablate.api.selecting import (
     select,
     tuning_runs,
 )
-from ablate.errors import StoreError
+from ablate.errors import SpecError, StoreError
+from ablate.record import Status
 from ablate.runner.sessions import RunningTask, Session, sessions
 from ablate.store import Store
+from ablate.wording import no_such
+
+STATUSES = (*get_args(Status), "unfinished", "unreadable")
+"""What has become of a stored run."""
+
+_HASH = re.compile(r"[0-9a-f]{16}")
 
 __all__ = [
+    "STATUSES",
     "RunningTask",
     "Session",
     "StoredRun",
@@ -90,20 +99,23 @@ def runs(
     Args:
         results: the folder of results.
         specs: experiment files; each run names those that need it.
-        statuses: only runs with one of these; all by default.
+        statuses: only runs with one of `STATUSES`; all by default.
         labels: only runs of ``experiment``, ``experiment:row`` or ``experiment:row:seed``, or,
             where a label is none of these, those whose hash begins so; all by default.
 
     Raises:
-        SpecError: with every mistake of a file.
+        SpecError: with every mistake of a file; if there is no such status.
         DataError: if a corpus of one is malformed.
     """
+    unknown = next((status for status in statuses if status not in STATUSES), None)
+    if unknown is not None:
+        raise SpecError(no_such("status", unknown, STATUSES))
     store = Store(Path(results))
     needed = _needed(specs, store)
     every_run = [
         _stored_run(store, folder, needed)
         for folder in sorted((store.results / "runs").glob("*"))
-        if folder.is_dir()
+        if _HASH.fullmatch(folder.name) and folder.is_dir()
     ]
     labelled = {run.run for label in labels for run in _labelled(every_run, label)}
     matches = [

@@ -33,10 +33,19 @@ def _refuse_number(data: object) -> object:
     return data
 
 
-def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
+_TAKEN = ("runs", "probes", "matches", "sessions", "exports", "slurm")
+"""What folders of results hold beside the tables of experiments."""
+
+_SEED_BITS = 44
+"""PyTorch takes seeds of 64 bits; training multiplies a run's by a million and adds the step."""
+
+
+def _usable(seeds: tuple[int, ...]) -> tuple[int, ...]:
     repeated = next((seed for seed in seeds if seeds.count(seed) > 1), None)
     if repeated is not None:
         raise ValueError(f"the seed {repeated} is given twice; remove one")
+    if max(seeds, default=0) >= 2**_SEED_BITS:
+        raise ValueError(f"the seed {max(seeds)} is too large; seeds are below 2^{_SEED_BITS}")
     return seeds
 
 
@@ -44,7 +53,7 @@ Seeds = Annotated[
     tuple[NonNegativeInt, ...],
     Field(min_length=1),
     BeforeValidator(_refuse_number),
-    AfterValidator(_distinct),
+    AfterValidator(_usable),
 ]
 
 
@@ -63,7 +72,19 @@ def _as_sequence(data: object) -> object:
 
 
 MetricChoice = Annotated[Choice, PartField("metric", "bleu")]
-Metrics = Annotated[tuple[MetricChoice, ...], BeforeValidator(_as_sequence)]
+
+
+def _named_once(metrics: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    names = [metric.name for metric in metrics]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise ValueError(f"the metric {repeated!r} is given twice; remove one")
+    return metrics
+
+
+Metrics = Annotated[
+    tuple[MetricChoice, ...], BeforeValidator(_as_sequence), AfterValidator(_named_once)
+]
 
 
 class Header(Frozen):
@@ -89,11 +110,15 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         SpecError: with every mistake of the file, its parents and the overrides.
     """
     path = shipped.resolve(Path(path))
+    name = experiment_name(path)
     mistakes: list[Mistake] = []
     try:
         tree = read(path, overrides, mistakes)
     except UnreadableError as error:
         raise MistakesError([*mistakes, error.mistake]) from None
+    if name in _TAKEN:
+        reason = f"an experiment cannot be called {name!r}, as results have a folder of that name"
+        mistakes.append(Mistake(Mark(tree.start.source, 1, 1), "", f"{reason}; rename the file"))
     header = _header(tree, mistakes)
     valid_rows, origins = rows(tree, mistakes)
     requested = requested_names(tree) if mistakes else []
@@ -105,7 +130,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         for row in valid_rows
     ]
     experiment = Experiment(
-        name=experiment_name(path),
+        name=name,
         question=header.question or None,
         path=path,
         rows=tuple(seeded),
@@ -167,7 +192,7 @@ def expand(
             chosen = Header(seeds=tuple(seeds)).seeds
         except ValidationError as error:
             raise SpecError(
-                "seeds must be distinct whole numbers from 0 on, at least one"
+                f"seeds must be distinct whole numbers from 0 to 2^{_SEED_BITS} - 1, at least one"
             ) from error
     names = [row.name for row in experiment.rows]
     for name in only or ():
@@ -269,6 +294,9 @@ def _published_without_row(tree: Node, names: list[str], requested: list[str]) -
 
 
 def experiment_name(path: Path) -> str:
-    """Return the name of a file's experiment: with its folder, unless that is ``experiments``."""
+    """Return the name of a file's experiment: with its folder, unless that is ``experiments``.
+
+    A folder is also left out if folders of results have one of that name for something else.
+    """
     folder = path.resolve().parent.name
-    return path.stem if folder in ("", "experiments") else f"{folder}/{path.stem}"
+    return path.stem if folder in ("", "experiments", *_TAKEN) else f"{folder}/{path.stem}"

@@ -132,9 +132,12 @@ def _path(tree: Node, detail: Any) -> tuple[str | int, ...]:
 def _is_shadowed(
     path: tuple[str | int, ...], details: list[dict[str, Any]], groups: Iterable[tuple[Any, ...]]
 ) -> bool:
-    """Return whether only another branch of a union fails there, and the mistake lies deeper."""
+    """Return whether the mistake lies deeper: another branch of a union, or an item, fails there.
+
+    Pydantic counts the valid items of a list alone.
+    """
     deeper = any(other[: len(path)] == path and len(other) > len(path) for other in groups)
-    return deeper and all(detail["type"] in _NEEDS for detail in details)
+    return deeper and all(detail["type"] in (*_NEEDS, "too_short") for detail in details)
 
 
 def _mistake(

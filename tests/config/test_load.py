@@ -399,7 +399,7 @@ def test_runs_are_row_by_row_then_seed_by_seed(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seeds", "only"), [([], None), ([-1], None), ([1, 1], None), (None, ["b"])]
+    ("seeds", "only"), [([], None), ([-1], None), ([1, 1], None), ([2**44], None), (None, ["b"])]
 )
 def test_no_such_runs(folder: Folder, seeds: Any, only: Any) -> None:
     with pytest.raises(SpecError):
@@ -409,6 +409,16 @@ def test_no_such_runs(folder: Folder, seeds: Any, only: Any) -> None:
 def test_experiments_are_named_by_folder_and_file(folder: Folder) -> None:
     for path, name in (("experiments/pe.yaml", "pe"), ("experiments/real/pe.yaml", "real/pe")):
         assert config.load(folder.write(path, "corpus: synthetic")).name == name
+
+
+@pytest.mark.parametrize("taken", ["runs", "probes", "matches", "sessions", "exports", "slurm"])
+def test_no_table_is_written_among_the_runs(folder: Folder, taken: str) -> None:
+    assert config.load(folder.write(f"{taken}/pe.yaml", "corpus: synthetic")).name == "pe"
+    file = folder.write(f"real/{taken}.yaml", "corpus: synthetic")
+    assert config.load(file).name == f"real/{taken}"
+    for above in ("experiments", taken):
+        with pytest.raises(SpecError, match=rf"1:1: .* cannot be called '{taken}', .*; rename"):
+            config.load(folder.write(f"{above}/{taken}.yaml", "corpus: synthetic"))
 
 
 def test_a_value_is_located_where_it_is_given_or_at_what_holds_it(folder: Folder) -> None:

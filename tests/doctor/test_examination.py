@@ -110,9 +110,10 @@ def test_a_missing_device_is_a_result_and_no_device_is_checked(
     assert "no GPU that PyTorch can use" in diagnosis.results[0].sentence
 
 
-def test_a_misspelt_device_is_a_wrong_input(tmp_path: Path) -> None:
-    with pytest.raises(AblateError, match="no device is called 'gpu'"):
-        api.doctor("gpu", tmp_path)
+@pytest.mark.parametrize("name", ["gpu", "cuda:x", "auto:1", "cpu:3"])
+def test_a_misspelt_device_is_a_wrong_input(name: str, tmp_path: Path) -> None:
+    with pytest.raises(AblateError, match=f"no device is called '{name}'"):
+        api.doctor(name, tmp_path)
 
 
 RESULTS = (

@@ -61,6 +61,9 @@ def test_devices_are_found_by_name(
         ("gpu", 2, "no device is called 'gpu'"),
         ("cuda:", 2, "no device is called 'cuda:'"),
         ("cuda:-1", 2, "no device is called"),
+        ("cuda:x", 2, "no device is called"),
+        ("auto:1", 2, "no device is called"),
+        ("cpu:3", 2, "no device is called"),
         ("", 0, "no device is called ''"),
     ],
 )
