@@ -8,8 +8,13 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.fake_cuda import CudaMachine
 
 # A shell that starts a job in the background lets it ignore Ctrl-C, and so its children: those
 # that the tests interrupt.
@@ -66,6 +71,25 @@ def _on_the_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
     if torch.cuda.is_available() and not _needs_gpu(request.node):
         hide_gpus(monkeypatch)
+
+
+@pytest.fixture
+def in_double() -> Iterator[None]:
+    """Make the default type float64, so that tables of positions are not rounded."""
+    import torch
+
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def machine() -> Iterator[CudaMachine]:
+    """A simulated GPU."""
+    from tests.fake_cuda import CudaMachine
+
+    with CudaMachine() as machine:
+        yield machine
 
 
 def hide_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

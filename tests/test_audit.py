@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,13 +45,6 @@ def truth(length: int, width: int = 512) -> Tensor:
 def assert_rounded(table: Tensor, exact: Tensor) -> None:
     """Assert that a single-precision table is the exact one, rounded once."""
     torch.testing.assert_close(table, exact.float(), atol=6e-8, rtol=0)
-
-
-@pytest.fixture
-def in_double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def test_every_line_of_the_audit_is_a_test() -> None:

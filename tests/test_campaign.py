@@ -9,10 +9,13 @@ import sys
 import tarfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
 from ablate import config
+from ablate.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -112,16 +115,31 @@ def test_a_run_is_interrupted_once(number: signal.Signals, is_to_group: bool) ->
         assert process.stdout.read() == "1\n"
 
 
+SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+def ablate_in_this_process(command: list[str], *, check: bool) -> None:
+    """Do what a command of ablate does; to import PyTorch for each would take long."""
+    outcome = CliRunner().invoke(app, command[command.index("ablate.cli") + 1 :])
+    assert not check or outcome.exit_code == 0, outcome.output
+
+
 @pytest.mark.e2e
 def test_what_is_done_is_kept_and_not_done_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "small.yaml").write_text(STUDY)
+    monkeypatch.setattr(campaign, "_POLL_S", 0.05)
+    in_part = SimpleNamespace(Popen=subprocess.Popen, run=ablate_in_this_process)
+    monkeypatch.setattr(campaign, "subprocess", in_part)
     monkeypatch.setattr(campaign, "EXPERIMENTS", tmp_path)
     monkeypatch.setattr(campaign, "STUDIES", {"small": ("--no-probe", "--no-figures")})
     kept, far = tmp_path / "kept", time.monotonic() + 600
 
-    assert campaign.go_on("small", kept, tmp_path / "first", end=0.0) is None  # no time at all
+    with monkeypatch.context() as patch:
+        ablate = campaign.ablate
+        patch.setattr(campaign, "ablate", lambda *w: SLEEP if w[0] == "run" else ablate(*w))
+        assert campaign.go_on("small", kept, tmp_path / "first", end=0.0) is None  # no time at all
     assert campaign.go_on("small", kept, tmp_path / "first", far) == 0
     archive = campaign.archive_of("small", kept)
     with tarfile.open(archive) as tar:

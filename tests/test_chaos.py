@@ -2,17 +2,88 @@
 
 from __future__ import annotations
 
+import os
+import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 CHAOS = Path(__file__).parents[1] / "benchmarks" / "chaos.py"
+sys.path.insert(0, str(CHAOS.parent))
+
+import chaos  # noqa: E402
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+
+
+class EndedCall:
+    """A call that has failed, and has left a process behind."""
+
+    status = 1
+    orphans: ClassVar[list[subprocess.Popen[bytes]]] = []
+
+    def __init__(self, folder: Path, mark: str, number: int) -> None:
+        self.output = folder / f"call {number}.txt"
+        self.output.write_text("Traceback", encoding="utf-8")
+        environment = {**os.environ, chaos.MARK: mark}
+        self.orphans.append(subprocess.Popen(["sleep", "60"], env=environment))
+
+    def wait(self) -> bool:
+        return True
+
+    def has_ended(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[chaos._Play]:
+    """Yield a round whose calls leave processes behind."""
+    monkeypatch.setattr(chaos, "Call", EndedCall)
+    monkeypatch.setattr(chaos, "DIES_WITHIN_S", 0.0)
+    yield chaos._Play(tmp_path, (), random.Random(1), chaos.Round(), 0.0, False)
+    while EndedCall.orphans:
+        orphan = EndedCall.orphans.pop()
+        orphan.kill()
+        orphan.wait()
+
+
+def test_orphans_of_the_last_call_are_counted(play: chaos._Play) -> None:
+    play.all([])
+    assert play.result.n_orphans == 1
+    assert play.result.losses == ["call 1.txt has a traceback", "the last call ended with 1"]
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_a_traceback_is_listed_once(play: chaos._Play, seed: int) -> None:
+    play.rng.seed(seed)
+    play._damage("files garbled")
+    assert play.result.losses == ["call 1.txt has a traceback"]
+
+
+@pytest.mark.parametrize("missing", ["rms", "table"])
+def test_an_undisturbed_experiment_without_all_of_its_results_is_no_measure(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Call:
+        def __init__(self, folder: Path, *_: object) -> None:
+            (folder / "call 0.txt").write_text("its output", encoding="utf-8")
+
+        def wait(self) -> bool:
+            return True
+
+    names = {"baseline", "none", "rms", "table"}
+    monkeypatch.setattr(chaos, "Call", Call)
+    monkeypatch.setattr(chaos, "_can_mount", lambda root: False)
+    monkeypatch.setattr(chaos, "numbers", lambda folder: dict.fromkeys(names - {missing}))
+    with pytest.raises(SystemExit, match="its output"):
+        chaos.Chaos(tmp_path, seed=1)
 
 
 @pytest.mark.chaos
-@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_nothing_is_lost_when_all_processes_are_killed() -> None:
     """One round, that of SIGKILL to the process group: each takes three calls of `ablate run`."""
     command = [sys.executable, str(CHAOS), "--rounds", "1", "--first", "8"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -11,12 +9,6 @@ from torch import Tensor
 from ablate.cuda_graphs import GraphCapturer, generator_of
 from ablate.errors import EngineError
 from tests.fake_cuda import CudaMachine
-
-
-@pytest.fixture
-def machine() -> Iterator[CudaMachine]:
-    with CudaMachine() as machine:
-        yield machine
 
 
 def test_captures_go_on_after_all_were_destroyed(machine: CudaMachine) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import itertools
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -27,12 +26,6 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 @pytest.fixture
 def _benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-
-
-@pytest.fixture
-def machine() -> Iterator[CudaMachine]:
-    with CudaMachine() as machine:
-        yield machine
 
 
 def module(name: str) -> ModuleType:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.contracts.options import Behaviour, differ
-from ablate.model import Transformer, assemble
+from ablate.model import Transformer
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import RefusedError, lookup
 from tests.tiny import (
@@ -19,11 +19,9 @@ from tests.tiny import (
     PAD,
     PARTS,
     RATES,
-    VOCABULARY,
     fitted,
     ids,
     scrambled,
-    spec,
     tiny,
 )
 
@@ -192,19 +190,6 @@ def test_equals_torch_nn_transformer(norm_first: bool) -> None:
     torch.testing.assert_close(ours.hidden(tgt, ours.encode(src)), expected, atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
-def test_default_size_has_the_parameters_of_torch_nn_transformer() -> None:
-    with torch.device("meta"):
-        ours = assemble(
-            spec(dims={"d_model": 512, "n_heads": 8, "max_len": 64}, n_layers=6,
-                 feed_forward={"name": "relu", "d_ff": 2048},
-                 residual={"name": "post", "final_norm": True}),
-            VOCABULARY, PAD,
-        )  # fmt: skip
-        theirs = nn.Transformer()
-    assert _count(ours.encoder) + _count(ours.decoder) == _count(theirs) == 44_140_544
-
-
 def _as_torch_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Map the names to those of torch.nn.Transformer; q, k and v become one matrix."""
     renamed: dict[str, Tensor] = {}
@@ -227,10 +212,6 @@ def _as_torch_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         else:
             renamed[f"{path.replace('.out', '.out_proj')}.{kind}"] = weight
     return renamed | {name: torch.cat(three) for name, three in packed.items()}
-
-
-def _count(module: nn.Module) -> int:
-    return sum(p.numel() for p in module.parameters())
 
 
 def test_separate_vocabularies_need_separate_tables() -> None:

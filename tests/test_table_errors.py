@@ -48,6 +48,9 @@ def test_many_tables_at_once_are_judged_as_each_by_itself(simulation: object, sp
             if each.simultaneous is None or each.estimate is None:
                 assert math.isnan(half)
                 continue
+            assert each.single is not None
+            single = judged.single_half_widths[at, row]
+            assert single == pytest.approx(each.single.high - each.estimate)
             assert judged.estimates[at, row] == pytest.approx(each.estimate)
             assert half == pytest.approx(each.simultaneous.high - each.estimate)
             assert judged.is_apart[at, row] == (each.method in ("paired", "moderated"))

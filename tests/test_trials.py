@@ -69,6 +69,8 @@ def test_figures_are_of_the_runs_of_the_table(path: Path, monkeypatch: pytest.Mo
             run(path, figures=True)
     assert drawn == [6, 8]
 
+
+def test_every_format_says_what_a_trial_leaves_out(path: Path) -> None:
     finish(path, Path("results"), (STEPS,), [1], ["none"])
     table = run(path, STEPS, seeds=[1], only=["none"]).table
     texts = {form: render(table, form) for form in FORMATS}

@@ -60,7 +60,10 @@ def test_a_run_leaves_whole_folders(run_folder: Path) -> None:
 
 
 def test_what_is_kept_of_sentences_adds_up_to_the_scores(run_folder: Path) -> None:
-    for record in records_of(run_folder).values():
+    records = records_of(run_folder)
+    assert len(records) == 4
+    for record in records.values():
+        assert record["test"]
         for scores in record["test"].values():
             file = run_folder / "results" / "runs" / record["hash"] / scores["sentences"]
             statistics = SentenceStatistics.from_csv(file.read_text(encoding="utf-8"))
@@ -113,7 +116,9 @@ def test_a_record_holds_what_other_tools_read(run_folder: Path) -> None:
         memory.train_peak_mib memory.decode_peak_mib dev.nll dev.perplexity test.test.bleu
         test.test.bleu_signature test.test.chrf test.test.nll test.test.perplexity
         test.test.bits_per_character test.test.sentences hardware.device_name versions.torch git"""
-    for record in records_of(run_folder).values():
+    records = records_of(run_folder)
+    assert len(records) == 4
+    for record in records.values():
         for key in keys.split():
             value: Any = record
             for step in key.split("."):

@@ -9,9 +9,8 @@ import torch
 from ablate.data.batches import Batches, Encoded
 from ablate.data.ragged import Ragged, Rows
 from ablate.data.sorting import padding, sorting
-from ablate.data.tokenizer import BOS, EOS, PAD, Tokenizer
-from ablate.registry import build, choose
-from tests.data.texts import multi30k, needs_multi30k
+from ablate.data.tokenizer import BOS, EOS, PAD
+from tests.data.texts import multi30k_and_bpe, needs_multi30k
 from tests.fake_cuda import CudaMachine
 
 
@@ -118,9 +117,8 @@ def test_ragged_keeps_sentences() -> None:
 
 
 @needs_multi30k
-def test_little_of_a_real_batch_is_padding(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = multi30k(monkeypatch, form="tok")
-    tokenizers = build(Tokenizer, choose(Tokenizer, "bpe", vocab_size=10_000)).train(text)
+def test_little_of_a_real_batch_is_padding() -> None:
+    text, tokenizers = multi30k_and_bpe("tok")
     batches = Batches(Encoded.encode(tokenizers, text.train), 4096, PAD)
     epoch = [batches.make(rows) for rows in batches.epoch(1, 0)]
     n_tokens = sum(batch.n_tokens for batch in epoch)

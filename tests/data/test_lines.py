@@ -56,8 +56,10 @@ def test_the_digest_of_many_lines_is_that_of_their_text(n: int) -> None:
 
 
 @pytest.mark.train
-def test_many_lines_take_no_memory() -> None:
-    n, line = 200_000, "a sentence of some forty letters or a few more"
+def test_many_lines_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    n, line = 20_000, 18 * "a sentence of some forty letters or a few more. "
+    for module in ("corpus", "lines"):
+        monkeypatch.setattr(f"ablate.data.{module}._BLOCK", 1_000)
 
     def pairs() -> Iterator[tuple[str, str]]:
         return ((f"{line} {i}", f"{i} {line}") for i in range(n))

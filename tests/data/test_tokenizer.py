@@ -14,7 +14,7 @@ from ablate.data.corpus import Bitext, CorpusText
 from ablate.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, TokenizerPair
 from ablate.errors import DataError
 from ablate.registry import build, choose, slots
-from tests.data.texts import corpus_text, multi30k, needs_multi30k
+from tests.data.texts import corpus_text, multi30k_and_bpe, needs_multi30k
 
 NAMES = sorted(slots()["tokenizer"])
 SIZED = [n for n in NAMES if "vocab_size" in slots()["tokenizer"][n].options.model_fields]
@@ -139,6 +139,14 @@ def test_what_is_unknown_shows_and_does_not_swallow_its_neighbours(name: str) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_separators_that_are_no_white_space_are_pieces_of_the_text(name: str) -> None:
+    text, lines = corpus_text(), ("Hund\x1cKatze\x1f x", "\x1d\x1e", "") * 2
+    more = Bitext((*text.train.src, *lines), (*text.train.tgt, *lines))
+    tokenizers = trained_pair(name, replace(text, train=more), **unknown_free(name))
+    assert not any(UNK in ids for ids in tokenizers.encode_tgt(lines))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_tokenizers_survive_json(name: str) -> None:
     text = corpus_text()
     for joint in (True, False):
@@ -178,10 +186,9 @@ def test_an_empty_corpus_trains_nothing() -> None:
 
 @needs_multi30k
 @pytest.mark.parametrize("form", ["raw", "tok"])
-def test_real_text_comes_back(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = multi30k(monkeypatch, form=form)
+def test_real_text_comes_back(form: str) -> None:
+    text, tokenizers = multi30k_and_bpe(form)
     lines = text.train.tgt
-    tokenizers = trained_pair("bpe", text, vocab_size=10_000)
     assert tokenizers.vocabulary.n_src == 10_000
     for line, ids in zip(lines, tokenizers.encode_tgt(lines), strict=True):
         assert tokenizers.decode_tgt(ids) == " ".join(line.split())

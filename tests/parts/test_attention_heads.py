@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from ablate.parts.attention import Attention, AttentionContext
 from ablate.parts.dims import Dims, Dropout, StackInfo
 from ablate.parts.position import Position
 from ablate.parts.scaling import Scaling
 from ablate.registry import RefusedError, build, choose
+from tests.parts.random_numbers import numbers
 
 B, T, S = 2, 5, 7
 assert_near = functools.partial(torch.testing.assert_close, atol=1e-12, rtol=0)
@@ -31,11 +32,6 @@ def attention(
     torch.manual_seed(0)
     part = build(Scaling, choose(Scaling, scaling), d)
     return build(Attention, choose(Attention, name, **options), d, part, Dropout()).double()
-
-
-def numbers(*shape: int, seed: int = 1) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 X, MEMORY = numbers(B, T, 24), numbers(B, S, 24, seed=2)

@@ -15,6 +15,7 @@ from ablate.parts.attention import Attention, AttentionContext
 from ablate.parts.dims import Dims, Dropout
 from ablate.parts.scaling import Scaling
 from ablate.registry import RefusedError, build, choose
+from tests.parts.random_numbers import numbers
 from tests.tiny import accepted, ids, scrambled, tiny
 
 B, T, S, H = 2, 5, 7, 4
@@ -34,11 +35,6 @@ def attention(name: str, d: Dims | None = None, **options: Any) -> Any:
         for seed, parameter in enumerate(part.parameters()):
             parameter.copy_(numbers(*parameter.shape, seed=seed) / 2)
     return part.eval()
-
-
-def numbers(*shape: int, seed: int = 1) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 X, MEMORY = 2 * numbers(B, T, 24, seed=91), 2 * numbers(B, S, 24, seed=92)
@@ -162,6 +158,13 @@ def test_masked_keys_have_a_weight_of_0_and_no_gradient(name: str) -> None:
     assert scores.grad is not None
     assert bool(scores.grad.isfinite().all())
     assert not scores.grad[(~MASK).expand_as(weights)].any()
+
+
+@pytest.mark.parametrize("name", ["sparsemax", "entmax15"])
+@pytest.mark.parametrize("score", [math.inf, math.nan])
+def test_scores_that_have_diverged_give_weights_that_have(name: str, score: float) -> None:
+    weights = attention(name).normalise(torch.tensor([1.0, score]), torch.ones(2).bool())
+    assert weights.isnan().any()
 
 
 @pytest.mark.parametrize("name", ["sparsemax", "entmax15"])

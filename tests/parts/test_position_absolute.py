@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -55,14 +54,6 @@ TAIL_10 = """
 1.33352145e-07 1.00000000e+00 1.24093773e-07 1.00000000e+00
 1.15478201e-07 1.00000000e+00 1.07460785e-07 1.00000000e+00
 """.split()
-
-
-@pytest.fixture
-def in_double() -> Iterator[None]:
-    """Make the default type float64, so that tables are not rounded."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def small(d_model: int, max_len: int = 12) -> Dims:

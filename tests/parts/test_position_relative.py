@@ -15,6 +15,7 @@ from ablate.parts.dims import Dims, Dropout, Side, StackInfo
 from ablate.parts.position import Position
 from ablate.parts.scaling import Scaling
 from ablate.registry import RefusedError, build, choose
+from tests.parts.random_numbers import numbers
 from tests.tiny import tiny
 
 B, K, V = 2, 5, 3
@@ -31,11 +32,6 @@ def make(name: str, side: Side = "encoder", n_heads: int = 4, **options: Any) ->
     torch.manual_seed(0)
     stack_info = StackInfo(side=side, n_encoder_layers=N_ENCODER, n_decoder_layers=N_DECODER)
     return build(Position, choose(Position, name, **options), dims(n_heads), stack_info).double()
-
-
-def numbers(*shape: int, seed: int = 1) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 def bias(part: Position, queries: list[int], keys: list[int], layer: int = 0) -> Tensor:
@@ -386,6 +382,6 @@ def test_kerple_starts_between_its_bounds_for_every_layer_and_head() -> None:
     stack_info = StackInfo(side="encoder", n_encoder_layers=50, n_decoder_layers=1)
     dims = Dims.model_validate({"d_model": 40, "n_heads": 20, "max_len": 16})
     part: Any = build(Position, choose(Position, "kerple"), dims, stack_info)
-    for numbers, highest in ((part.factors, 2.0), (part.slopes, 1.0)):
-        assert 0 <= numbers.min() < 0.01 * highest
-        assert 0.99 * highest < numbers.max() <= highest
+    for drawn, highest in ((part.factors, 2.0), (part.slopes, 1.0)):
+        assert 0 <= drawn.min() < 0.01 * highest
+        assert 0.99 * highest < drawn.max() <= highest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,16 +14,10 @@ from ablate.parts.position import Position
 from ablate.registry import RefusedError, build, choose
 from tests.tiny import ids, scrambled, tiny
 
+pytestmark = pytest.mark.usefixtures("in_double")
+
 B, H, T = 2, 3, 9
 LAYOUTS = ["interleaved", "halves"]
-
-
-@pytest.fixture(autouse=True)
-def in_double() -> Iterator[None]:
-    """Make the default type float64, so that tables are not rounded."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def make(d_k: int = 6, max_len: int = 64, **options: Any) -> Position:

@@ -14,6 +14,7 @@ from ablate.parts.attention import Attention, AttentionContext
 from ablate.parts.dims import Dims, Dropout
 from ablate.parts.scaling import Scaling
 from ablate.registry import build, choose, slots
+from tests.parts.random_numbers import numbers
 
 B, H, G, T, S, K = 2, 4, 2, 5, 7, 10
 DIMS = Dims.model_validate({"d_model": 24, "n_heads": H, "max_len": 16, "d_k": K})
@@ -22,11 +23,6 @@ NAMES = sorted(slots()["scaling"])
 
 def make(name: str, dims: Dims = DIMS, **options: Any) -> Scaling:
     return build(Scaling, choose(Scaling, name, **options), dims).double()
-
-
-def numbers(*shape: int, seed: int = 1) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 def scores(part: Scaling, q: Tensor, k: Tensor) -> Tensor:

@@ -10,6 +10,13 @@ from ablate.config import Experiment
 from ablate.report import Table, table
 from tests.report import made_up
 
+MANY = """
+  learned: {model.position: learned, model.norm: rms, training.loss_per: sentence}
+  a_name_that_a_grid_has_made_of_two_axes: {model.feed_forward: {name: swiglu, d_ff: 24}}
+  t2t: {model.position: {name: sinusoidal, exponent: t2t, layout: halves}}
+  none: {model.decoder.position: none}
+"""
+
 
 @pytest.fixture
 def experiment(tmp_path: Path) -> Experiment:
@@ -25,6 +32,13 @@ def records(experiment: Experiment) -> made_up.Records:
 def whole(experiment: Experiment, records: made_up.Records) -> Table:
     """The table of an experiment of which every run is done."""
     return table(experiment, records)
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Table:
+    """A table with long names and many changed paths."""
+    experiment = made_up.experiment(tmp_path, MANY)
+    return table(experiment, made_up.records(experiment))
 
 
 @pytest.fixture

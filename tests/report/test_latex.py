@@ -14,20 +14,7 @@ from ablate.report import Table, render, table
 from tests.report import made_up
 
 CLASSES = {"article": "", "two columns": "[twocolumn]", "letters": "[11pt,a4paper]"}
-MANY = """
-  learned: {model.position: learned, model.norm: rms, training.loss_per: sentence}
-  a_name_that_a_grid_has_made_of_two_axes: {model.feed_forward: {name: swiglu, d_ff: 24}}
-  t2t: {model.position: {name: sinusoidal, exponent: t2t, layout: halves}}
-  none: {model.decoder.position: none}
-"""
 CHARACTER, GAP, TEXT_WIDTH = 4.25, 6.0, 345.0  # points, of 8 point digits; of article
-
-
-@pytest.fixture
-def many(tmp_path: Path) -> Table:
-    """A table with long names and many changed paths."""
-    experiment = made_up.experiment(tmp_path, MANY)
-    return table(experiment, made_up.records(experiment))
 
 
 def grids(text: str) -> list[tuple[str, list[list[str]]]]:
@@ -93,6 +80,15 @@ def test_a_paper_gets_few_columns_and_the_file_all_remarks(whole: Table) -> None
     assert len(printed.partition("{minipage}")[2]) < 400
 
 
+def test_the_name_of_a_row_stays_in_its_comment(tmp_path: Path) -> None:
+    experiment = made_up.experiment(tmp_path, '\n  "x\\ny": {model.position: learned}\n')
+    records = made_up.records(experiment)
+    records["x\ny", 2] = made_up.without_result("failed", "boom", "x\ny", 2)
+    lines = render(table(experiment, records), "latex").splitlines()
+    assert "% x y, seed 2: failed: boom" in lines
+    assert all(line.startswith("%") for line in lines[: lines.index(r"\begin{table*}[t]")])
+
+
 def test_marks_of_the_table_are_explained_and_take_no_room(broken: Table) -> None:
     printed = re.sub(r"^%.*$", "", render(broken, "latex"), flags=re.MULTILINE)
     assert r"\rlap{$^\dagger$}" in printed
@@ -107,6 +103,11 @@ def test_columns_are_chosen_by_their_headers(whole: Table) -> None:
     assert nonempty == ["position", "n_heads", "verdict ±1 BLEU", "memory MiB", "BLEU test_long"]
     with pytest.raises(SpecError, match="no column is called 'memroy'; did you mean 'memory_mib'"):
         render(whole, "markdown", columns=["memroy"])
+    for names in (["all", "bleu"], ["memory", "all"]):
+        with pytest.raises(SpecError, match=f"columns {','.join(names)}: 'all' stands alone"):
+            render(whole, "markdown", columns=names)
+    with pytest.raises(SpecError, match="'compact' stands alone; remove the others"):
+        render(whole, "latex", columns=["compact", "verdict"])
 
 
 @pytest.mark.parametrize("columns", [None, ["all"]])

@@ -105,6 +105,7 @@ def test_one_seed_has_no_interval(
 ) -> None:
     one = {key: record for key, record in records.items() if key[1] == 1}
     lines = _lines(saved(draw_differences(Results.of(experiment, one, {})), tmp_path)[-1])
+    assert {row for _, row in lines} == {row.name for row in experiment.rows[1:]}
     for line in lines.values():
         assert float(line["difference"])
         assert (line["single.low"], line["simultaneous.low"], line["verdict"]) == ("", "", "")

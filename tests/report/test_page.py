@@ -10,9 +10,9 @@ import json
 import re
 import shutil
 import subprocess
-import time
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,12 @@ import yaml
 
 from ablate import api
 from ablate.record import leaves
-from ablate.report import Details, Table, render, table
+from ablate.report import Details, Table, render
 from ablate.report.cells import NOTHING
 from ablate.report.columns import by_cost, joined_changes
 from ablate.report.numbers import TIMES
 from ablate.report.page.translations import marked
 from tests import made_up_runs
-from tests.report import made_up
-from tests.report.test_latex import MANY
 
 pytestmark = pytest.mark.figures
 
@@ -82,12 +80,6 @@ class Page(HTMLParser):
         if "td" in self.open or "th" in self.open:
             self.tables[-1][-1][-1] += data
         self.texts.append(data)
-
-
-@pytest.fixture
-def many(tmp_path: Path) -> Table:
-    experiment = made_up.experiment(tmp_path, MANY)
-    return table(experiment, made_up.records(experiment))
 
 
 @pytest.fixture(scope="module")
@@ -282,15 +274,32 @@ def test_runs_have_their_hashes_and_commands(study: Table, study_page: str) -> N
     assert "Zhang &amp; Sennrich 2019" in text  # the source of rms
 
 
-def test_a_report_of_many_rows_is_quick(tmp_path: Path) -> None:
-    rows = "".join(f"  row_{i}: {{model.dims.max_len: {65 + i}}}\n" for i in range(24))
+def recorded(monkeypatch: pytest.MonkeyPatch, module: str, name: str) -> list[str]:
+    """Return a list to which each call of a function adds its arguments."""
+    owner, calls = import_module(module), list[str]()
+    function = getattr(owner, name)
+
+    def call(*args: Any, **options: Any) -> Any:
+        calls.append(repr((args, options)))
+        return function(*args, **options)
+
+    monkeypatch.setattr(owner, name, call)
+    return calls
+
+
+def test_a_report_computes_every_hash_and_comparison_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "".join(f"  row_{i}: {{model.dims.max_len: {65 + i}}}\n" for i in range(8))
     head = made_up_runs.EXPERIMENT.partition("seeds:")[0]
     path = tmp_path / "many.yaml"
     path.write_text(f"{head}seeds: [1, 2, 3, 4, 5]\nvariants:\n{rows}", encoding="utf-8")
     made_up_runs.finish(path, tmp_path / "results")
-    began = time.process_time()
+    hashes = recorded(monkeypatch, "ablate.config", "identity")
+    comparisons = recorded(monkeypatch, "ablate.analysis.comparisons", "compare")
     render(api.report(path, results=tmp_path / "results").table, "markdown")
-    assert time.process_time() - began < 2.5
+    for calls in (hashes, comparisons):
+        assert len(calls) == len(set(calls)) > 0
 
 
 MEASURE = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -146,12 +146,6 @@ def test_a_run_does_not_begin_in_a_process_that_is_spoiled() -> None:
     with pytest.raises(EngineError, match=r"^decoding could not be captured"):
         Interleaver(CPU).run([fail, lambda: begun.append(True)])
     assert begun == []
-
-
-@pytest.fixture
-def machine() -> Iterator[CudaMachine]:
-    with CudaMachine() as machine:
-        yield machine
 
 
 def test_random_numbers_of_a_gpu_are_each_ones_own(machine: CudaMachine) -> None:

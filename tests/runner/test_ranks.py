@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
@@ -21,7 +22,8 @@ from torch import distributed
 
 from ablate.api.selecting import hash_of
 from ablate.config import RunSpec, load
-from ablate.errors import SpecError, StoppedError
+from ablate.errors import DivergedError, RunError, SpecError, StoppedError
+from ablate.runner import rank
 from ablate.runner import ranks as ranks_module
 from ablate.runner.backends.local import Local
 from ablate.runner.check import check, check_devices
@@ -191,6 +193,54 @@ def test_all_rows_have_as_many_devices(tmp_path: Path) -> None:
         load(_experiment(tmp_path, "relu", rows))
 
 
+@pytest.fixture
+def start_rank(
+    make: Callable[[str], Task], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[int], int]:
+    """Start one of the two ranks of a run as torchrun does; return its exit status."""
+    file = store.results / "task.json"
+    file.write_text(make("run").to_line(), encoding="utf-8")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    def start(number: int) -> int:
+        monkeypatch.setenv("RANK", str(number))
+        return rank.main(file)
+
+    return start
+
+
+@pytest.mark.parametrize(("status", "exit_status"), [("done", 0), ("diverged", 1)])
+@pytest.mark.parametrize("number", [0, 1])
+def test_every_rank_of_a_finished_run_ends_at_once(
+    start_rank: Callable[[int], int], store: Store, number: int, status: str, exit_status: int
+) -> None:
+    store.save({"hash": "run", "status": status})
+    assert start_rank(number) == exit_status
+
+
+def test_the_other_ranks_are_ended_if_another_process_was_faster(
+    start_rank: Callable[[int], int], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def finish(_: Task) -> None:
+        store.save({"hash": "run", "status": "done"})
+
+    monkeypatch.setattr(rank, "set_up", finish)
+    with pytest.raises(RunError, match="another process has made the run meanwhile"):
+        start_rank(0)
+
+
+def test_the_first_rank_of_a_diverged_run_is_left_to_write_its_record(
+    start_rank: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def follow(task: Task, ranks: Ranks) -> None:
+        raise DivergedError("the loss of step 3 is nan")
+
+    monkeypatch.setattr(rank, "set_up", lambda _: None)
+    monkeypatch.setattr(rank, "process_group", lambda _: nullcontext(Ranks(1, 2)))
+    monkeypatch.setattr(rank, "follow_run", follow)
+    assert start_rank(1) == 0
+
+
 def _sleep(task: Task, ranks: Ranks) -> None:
     """Be a rank that does not answer."""
     ranks.from_first(lambda: 0.0)
@@ -247,10 +297,8 @@ class TestWithProcesses:
                 os.kill(other, signal.SIGKILL)
 
         run_one(make("whole"), store, lambda *_: None, lambda: False)
-        began = time.monotonic()
         with pytest.raises(RankLostError, match="rank 1 of 2: killed by signal 9") as lost:
             run_one(make("cut"), store, kill, lambda: False)
-        assert time.monotonic() - began < 30
         assert lost.value.failure == "killed"
         assert _other_ranks(os.getpid()) == []
         assert (store.path("cut") / "checkpoint.pt").exists()
@@ -360,5 +408,6 @@ class TestWithProcesses:
         start = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         ranks = ["--nproc-per-node", "2", "-m", "ablate.runner.rank", str(file)]
         environment = {**os.environ, **Device("cpu").environment()}
-        subprocess.run([*start, *ranks], check=True, timeout=120, env=environment)
-        _assert_same(store, "torchrun", "whole")
+        for _ in ("trains", "finds the run done"):
+            subprocess.run([*start, *ranks], check=True, timeout=120, env=environment)
+            _assert_same(store, "torchrun", "whole")

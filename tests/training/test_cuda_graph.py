@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,17 +32,6 @@ from tests.training.test_engines import makes_a_shape_of_numbers, of_length, rea
 pytestmark = pytest.mark.train
 
 
-@pytest.fixture
-def machine() -> Iterator[CudaMachine]:
-    with CudaMachine() as machine:
-        yield machine
-
-
-@pytest.fixture(autouse=True)
-def _few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_engines, "N_STEPS", 30)
-
-
 def engine_of(
     machine: CudaMachine, model: Transformer | None = None, optimizer: str = "adam"
 ) -> CudaGraph:
@@ -61,8 +50,8 @@ def batch(machine: CudaMachine) -> Batch:
 
 
 def test_graphs_learn_as_eager_does(machine: CudaMachine) -> None:
-    expected, _ = test_engines.losses("eager", machine.device)
-    actual, engine = test_engines.losses("cuda_graph", machine.device)
+    expected, _ = test_engines.losses("eager", machine.device, n_steps=30)
+    actual, engine = test_engines.losses("cuda_graph", machine.device, n_steps=30)
     assert (engine.name, engine.note) == ("cuda_graph", "")
     assert machine.n_replays > 30
     assert actual == pytest.approx(expected, abs=1e-4)
@@ -120,17 +109,9 @@ def test_a_new_update_leaves_the_other_captures_alone(
     machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A weight that long sentences alone use has its first gradient after the first captures."""
-    forward = Relu.forward
-
-    def longer(self: Relu, x: Tensor, *rest: Any) -> Tensor:
-        y = forward(self, x, *rest)
-        return y * self.get_parameter("late") if x.size(1) > 10 else y
-
-    monkeypatch.setattr(Relu, "forward", longer)
+    monkeypatch.setattr(Relu, "forward", test_engines.with_late_weight(Relu.forward))
     model = fresh(run_spec(dropout=0.0)).to(machine.device).train()
-    for module in model.modules():
-        if isinstance(module, Relu):
-            module.late = torch.nn.Parameter(torch.ones(16))
+    test_engines.with_late_weights(model)
     step_config = make_step_config()
     adam = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
     engine = CudaGraph(model, step_config, adam)

@@ -15,13 +15,14 @@ from ablate.parts.feed_forward import Relu
 from ablate.parts.norm import LayerNorm
 from ablate.parts.objective import Objective
 from ablate.parts.objective.likelihood import LabelSmoothing
-from ablate.registry import build, choose, lookup, slots
-from ablate.training.engines import make_engine
+from ablate.parts.position import Position
+from ablate.registry import build, choose, lookup, register, slots, temporary_registrations
+from ablate.training.engines import capturer_for, make_engine
 from ablate.training.engines.requirements import batch_dependence, capture_blocker
 from ablate.training.step import StepConfig
 from tests.observed import observed_batch_dependence, observed_capture_blocker
 from tests.tiny import PARTS, mixed, mixtures, some_batch, thin
-from tests.training.test_engines import DATA_DEPENDENT
+from tests.training.test_engines import DATA_DEPENDENT, branches_on_a_number
 
 
 def objective(name: str = "label_smoothing") -> Objective:
@@ -54,10 +55,23 @@ def test_the_pairs_of_a_batch_do_not_depend_on_each_other(parts: list[tuple[str,
 
 
 def test_parts_declare_what_keeps_them_from_being_captured() -> None:
-    for slot, name in declaring("capture_blocker"):
-        model = thin(slot, name).train()
-        assert observed_capture_blocker(model, StepConfig(objective()), some_batch())
-        assert capture_blocker(model)
+    """A part of this test does, and any other that declares something."""
+    with temporary_registrations():
+
+        @register("branching", source="this test, 2026", formula="e_p or 2 e_p")
+        class Branching(Position):
+            """Decide by a number."""
+
+            capture_blocker = "decides by numbers what it adds"
+
+            def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+                return branches_on_a_number(x)
+
+        for slot, name in [("position", "branching"), *declaring("capture_blocker")]:
+            model = thin(slot, name).train()
+            observed = observed_capture_blocker(model, StepConfig(objective()), some_batch())
+            assert observed.startswith(f"{slot}: {name} ")
+            assert capture_blocker(model).startswith(f"{slot}: {name} ")
 
 
 @pytest.mark.full
@@ -141,6 +155,13 @@ def test_a_part_that_declares_so_is_trained_eagerly(
     monkeypatch.setattr(part, claim, "looks at everything")
     actual = engine_name_and_note(thin("residual", "pre"), name)
     assert actual == ("eager", f"not {name}: {label} looks at everything")
+
+
+def test_what_cannot_be_captured_has_no_capturer(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = thin("norm", "layer")
+    assert capturer_for("cuda_graph", model, torch.device("cpu")) is not None
+    monkeypatch.setattr(LayerNorm, "capture_blocker", "looks at everything")
+    assert capturer_for("cuda_graph", model, torch.device("cpu")) is None
 
 
 def test_masks_declare_too(monkeypatch: pytest.MonkeyPatch) -> None:
