@@ -95,8 +95,12 @@ def test_the_catalogue_says_what_a_part_is_worth(path: Path) -> None:
     assert "ΔBLEU" not in _parts("norm")
 
 
-def test_an_experiment_without_a_table_is_an_error(path: Path) -> None:
+def test_an_experiment_without_a_table_is_an_error_with_the_way_out(path: Path) -> None:
+    before = _measured("norm", "rms", path)
     Path("results/few/table.csv").unlink()
     hint = r"few has no table in results/few; run it, or .* report SPEC --output results/few/table"
     with pytest.raises(SpecError, match=hint):
         api.parts("norm", measured=[path])
+    words = ["report", str(path), "--output", "results/few/table.csv"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert _measured("norm", "rms", path) == before
