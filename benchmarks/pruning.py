@@ -74,7 +74,11 @@ def pruned(run: LoadedRun, test: Bitext) -> dict[str, Any]:
             with run.without_heads({name: [head]}):
                 systems.append((f"{name}:{head}", run.translate(sources)))
     test_of = PairedTest(
-        systems, {"BLEU": BLEU(references=[references])}, None, "bs", n_samples=N_RESAMPLES
+        systems,
+        {"BLEU": BLEU(references=[references], force=True)},
+        None,
+        "bs",
+        n_samples=N_RESAMPLES,
     )
     results = [result for result in test_of()[1]["BLEU"] if isinstance(result, Result)]
     whole = systems[0][1]
