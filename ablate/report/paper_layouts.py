@@ -111,8 +111,8 @@ def paper_notes(
         f"{empty}{_SD}; {BETTER} better than the baseline: the 95% interval of the difference, "
         "which holds together with those of all rows, leaves out 0"
     )
-    shown = {measure_name(column.key) for column in columns}
-    left_out = {measure_name(metric) for metric in ("chrf", *metrics)} - shown
+    present = {measure_name(column.key) for column in columns}
+    left_out = {measure_name(metric) for metric in ("chrf", *metrics)} - present
     left_out |= {*_OWN_NOTES, "speed"} if layout == "vaswani" else {*_OWN_NOTES}
     rest = [note for note in notes if note.label not in left_out]
     return [Footnote("layout", text), *rest]
