@@ -43,7 +43,7 @@ Backend = Annotated[
     str,
     typer.Option(
         metavar="|".join(BACKENDS),
-        help="Where runs are made: on this machine, or on a cluster; see the README.",
+        help="Where runs are made: on this machine, or on a cluster; docs/running.md has how.",
         autocompletion=lambda: list(BACKENDS),
     ),
 ]
