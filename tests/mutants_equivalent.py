@@ -175,6 +175,13 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "IsNot -> Is: parents is not None",
         "it decides when sentences that are done leave the batch",
     ),
+    (
+        "decoding/decode_loop.py",
+        "DecodeLoop.run",
+        "drop the second factor: _SHRINK_BELOW * n",
+        "it decides when sentences that are done leave the batch",
+    ),
+    ("decoding/decode_loop.py", "DecodeLoop._drop_done", "True -> False: True", _SAME_LENGTH),
     ("decoding/greedy.py", "_GreedyState.hypotheses", "True -> False: True*", _SAME_LENGTH),
     (
         "decoding/decode_loop.py",
@@ -237,6 +244,13 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "tokens are flattened later",
     ),
     ("decoding/translate.py", "translate", "True -> False: True", _SAME_LENGTH),
+    (
+        "decoding/sampling.py",
+        "_SampleState.last_tokens",
+        "1 -> 2: 1 (3)",
+        "tokens are flattened later",
+    ),
+    ("decoding/sampling.py", "MinimumBayesRisk.rank", "True -> False: True", _SAME_LENGTH),
     ("decoding/sampling.py", "_ngram_f1", "True -> False: True", _SAME_LENGTH),
     ("decoding/sampling.py", "_SampleState.hypotheses", "True -> False: True*", _SAME_LENGTH),
     ("metric.py", "Bleu.score", "True -> False: True", "a warning is printed"),

@@ -108,6 +108,18 @@ def test_stopping_early_loses_nothing(
         assert n_early < sum(rows) - n_early
 
 
+def test_a_sentence_is_done_when_live_beams_can_at_most_draw_level(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = Markov()
+    model.table.fill_(-torch.inf)
+    model.table[..., [EOS, 4]] = 0.0  # both have the probability 1/2 at every step
+    rows = _count_rows(model, monkeypatch)
+    [[best]] = beam(size=2, length_penalty="none").search(model, pad_sources([[5, EOS]]))
+    assert (best.tokens, best.log_p) == ([], pytest.approx(-0.6931472))
+    assert len(rows) == 1
+
+
 def _count_rows(model: Markov, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that gets the rows of every step of ``model``."""
     rows: list[int] = []
