@@ -15,7 +15,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ablate.errors import EngineError
+from ablate.errors import EngineError, first_line
 
 
 class GraphCapturer:
@@ -77,8 +77,8 @@ class GraphCapturer:
         except torch.OutOfMemoryError:  # captures may work with smaller batches
             raise
         except Exception as error:
-            reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            raise EngineError(f"{name} could not be captured as a CUDA graph: {reason}") from error
+            text = f"{name} could not be captured as a CUDA graph: {first_line(error)}"
+            raise EngineError(text) from error
         self._graphs.append(graph)
         return partial(self._replay, graph, result)
 

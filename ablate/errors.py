@@ -16,6 +16,17 @@ from __future__ import annotations
 from typing import ClassVar
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message; the name of its type if there is none."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def first_line_with_type(error: BaseException) -> str:
+    """Return the name of an error's type, and the first line of its message if there is one."""
+    name, line = type(error).__name__, first_line(error)
+    return name if line == name else f"{name}: {line}"
+
+
 class AblateError(Exception):
     """Base class of every error that this package raises.
 

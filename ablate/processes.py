@@ -1,4 +1,4 @@
-"""Child processes that end with their parent, and memory that this process gives back."""
+"""Child processes that end with their parent, how they ended, and memory that is given back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _PR_SET_PDEATHSIG = 1
 
@@ -35,6 +37,28 @@ def die_with_writer() -> None:
         poll.register(sys.stdin.fileno(), select.POLLHUP)
         if any(event & select.POLLHUP for _, event in poll.poll(0)):
             os._exit(1)
+
+
+@contextmanager
+def signal_blocked(number: signal.Signals) -> Iterator[None]:
+    """Block a signal for this thread while the block lasts; processes started in it inherit it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def exit_reason(status: int) -> str:
+    """Return in words how a process ended.
+
+    Args:
+        status: its exit status; less than 0 if a signal has killed it.
+    """
+    if status >= 0:
+        return f"exit status {status}"
+    guess = " (out of memory?)" if -status == signal.SIGKILL else ""
+    return f"killed by signal {-status}{guess}"
 
 
 def give_back_free_memory() -> None:

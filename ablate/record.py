@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict
 
 SCHEMA = 2
-"""The version of the keys; records without one are of version 1."""
+"""The version of the keys."""
 
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -230,14 +230,14 @@ _MATCH: TypeAdapter[Match] = TypeAdapter(Match)
 
 
 def read_record(content: object) -> dict[str, Any]:
-    """Return what ``record.json`` holds as a record of the present schema.
+    """Return what ``record.json`` holds.
 
     Raises:
         ValueError: if it is no record; the message names the first key that is wrong.
     """
     if not isinstance(content, Mapping):
         raise ValueError("is not a record but a " + type(content).__name__)
-    return _valid(upgrade(content), _RECORD, "a record")
+    return _valid(content, _RECORD, "a record")
 
 
 def read_probe(content: object) -> dict[str, Any]:
@@ -278,22 +278,6 @@ def _why(detail: ErrorDetails) -> str:
     return f"cannot be {value}" + (f"; it can be {expected}" if expected else "")
 
 
-def upgrade(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a record with the keys of the present schema."""
-    record = dict(content)
-    if record.get("schema", 1) == 1:
-        _rename(record, "n_together", "runs_per_process")
-        for section, old, new in (
-            ("train", "final_own_loss", "final_aux_loss"),
-            ("speed", "occasion", "session"),
-        ):
-            if isinstance(record.get(section), Mapping):
-                record[section] = dict(record[section])
-                _rename(record[section], old, new)
-        record["schema"] = SCHEMA
-    return record
-
-
 def leaves(value: object, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every value at or below ``value`` that is no mapping, with its dotted path."""
     if not isinstance(value, Mapping):
@@ -308,8 +292,3 @@ def numbers(value: object, path: str = "") -> Iterator[tuple[str, float]]:
     for name, leaf in leaves(value, path):
         if isinstance(leaf, int | float) and not isinstance(leaf, bool):
             yield name, float(leaf)
-
-
-def _rename(keys: dict[str, Any], old: str, new: str) -> None:
-    if old in keys:
-        keys[new] = keys.pop(old)

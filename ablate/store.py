@@ -3,6 +3,7 @@
 <results>/runs/<hash>/record.json    written when the run has ended
 <results>/runs/<hash>/...            its model, curve, translations and log
 <results>/probes/<key>.json          speed and memory of one row on one kind of machine
+<results>/matches/<key>.json         the value by which one row takes as long as its baseline
 
 Each file holds a digest of its content. One that cannot be read, or whose content is no longer what
 was written, counts as not there: a warning names it, and what it held is made again.
@@ -17,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -32,6 +33,7 @@ FINISHED = ("done", "diverged")
 
 _Check = Callable[[object], dict[str, Any]]
 """Returns the content of a file; raises ValueError if it is no record, probe or match."""
+_R = TypeVar("_R", bound=Mapping[str, Any])
 
 _POLL_S = 0.1
 _LARGE_BYTES = 2**20
@@ -58,6 +60,10 @@ class Store:
         """Return the file of the probe with this key."""
         return self.results / "probes" / f"{key}.json"
 
+    def match_path(self, key: str) -> Path:
+        """Return the file of the match with this key."""
+        return self.results / "matches" / f"{key}.json"
+
     def load(self, run: str) -> dict[str, Any] | None:
         """Return the record of the run with this hash; None if it has not ended.
 
@@ -78,9 +84,13 @@ class Store:
         return _read_record(self.path(run) / "record.json")
 
     def set_aside(self, run: str) -> None:
-        """Rename the damaged record of a run that is to be made again, if there is one."""
+        """Rename the damaged record of a run that is to be made again, if there is one.
+
+        Raises:
+            StoreError: if the folder cannot be written to.
+        """
         file = self.path(run) / "record.json"
-        with suppress(FileNotFoundError):
+        with writable(file), suppress(FileNotFoundError):
             file.replace(file.with_name("record.damaged.json"))
 
     def load_outcome(self, run: str) -> dict[str, Any] | None:
@@ -113,6 +123,14 @@ class Store:
             if not _is_whole(folder / name, content, max_hashed=_LARGE_BYTES)
         ]
 
+    def translations(self, record: Mapping[str, Any], test_set: str) -> list[str] | None:
+        """Return a run's translations of a test set, one for each sentence; None if it kept none.
+
+        Raises:
+            StoreError: if they are damaged, or cannot be read.
+        """
+        return read_translations(self.path(record["hash"]) / translations_file(test_set), record)
+
     def load_probe(self, key: str) -> dict[str, Any] | None:
         """Return the measurements of the probe with this key; None if it has not run.
 
@@ -137,11 +155,11 @@ class Store:
             StoreError: if the system does not let it be read.
         """
         effect = "it counts as not measured, and `ablate run` measures it again"
-        return _read_unless_damaged(self._match_path(key), read_match, effect)
+        return _read_unless_damaged(self.match_path(key), read_match, effect)
 
     def save_match(self, key: str, match: dict[str, Any]) -> None:
         """Write what was measured to make a row as slow as its baseline."""
-        write_whole(self._match_path(key), _dump(match))
+        write_whole(self.match_path(key), _dump(match))
 
     @contextmanager
     def lock(self, run: str, should_stop: Callable[[], bool] = lambda: False) -> Iterator[bool]:
@@ -161,10 +179,8 @@ class Store:
         """
         folder = self.path(run)
         lock = FileLock(folder / "lock", poll_interval=_POLL_S, thread_local=False)
-        try:
+        with writable(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _unwritable(folder, error) from error
         with writable(folder / "lock"), suppress(Timeout):
             lock.acquire(cancel_check=should_stop)
         try:
@@ -173,7 +189,7 @@ class Store:
             lock.release()
 
     def find(self, run: str) -> dict[str, Any]:
-        """Return the record of a run.
+        """Return the record of a run, or of the run that replaced it.
 
         Args:
             run: its folder, the first characters of its hash, or ``experiment:row:seed``, with
@@ -183,7 +199,10 @@ class Store:
             StoreError: if there is no such run, or more than one.
         """
         if (Path(run) / "record.json").is_file():
-            return _read_record(Path(run) / "record.json") or {}
+            record = _read_record(Path(run) / "record.json") or {}
+            if "replaced_by" not in record:
+                return record
+            return Store(Path(run).resolve().parents[1])._read_outcome(record["hash"])
         runs = self.results / "runs"
         hashes = sorted(path.parent.name for path in runs.glob("*/record.json"))
         matches = [name for name in hashes if run and name.startswith(run)]
@@ -194,13 +213,7 @@ class Store:
             matches = [name for name, label in labels.items() if label == run]
             hint = suggest(run, labels.values())
         if len(matches) == 1:
-            record = _outcome(matches[0], self.read)
-            if record is None:
-                raise StoreError(
-                    f"the run {matches[0]} was given up for one with the eager engine, which has "
-                    "not ended; `ablate run` makes it"
-                )
-            return record
+            return self._read_outcome(matches[0])
         if matches:
             raise StoreError(f"{run!r} fits several runs: {', '.join(matches)}; give one of these")
         raise StoreError(
@@ -209,11 +222,22 @@ class Store:
             "folder; `ablate plan SPEC --json` has the hashes"
         )
 
-    def _match_path(self, key: str) -> Path:
-        return self.results / "matches" / f"{key}.json"
+    def _read_outcome(self, run: str) -> dict[str, Any]:
+        """Return the record of a run that has one, or of the run that replaced it.
+
+        Raises:
+            StoreError: if the replacement has not ended, or a record cannot be read.
+        """
+        record = _outcome(run, self.read)
+        if record is None:
+            raise StoreError(
+                f"the run {run} was given up for one with the eager engine, which has not ended; "
+                "`ablate run` makes it"
+            )
+        return record
 
 
-def is_finished(record: Mapping[str, Any] | None) -> bool:
+def is_finished(record: _R | None) -> TypeGuard[_R]:
     """Return whether a run has ended in a way that a repetition would not change."""
     return record is not None and record["status"] in FINISHED
 
@@ -224,14 +248,8 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         StoreError: if that fails.
     """
-    try:
+    with writable(path):
         writing.write_whole(path, text)
-    except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-def _unwritable(path: Path, error: OSError) -> StoreError:
-    return StoreError(f"{path}: cannot be written: {error.strerror or error}")
 
 
 @contextmanager
@@ -244,12 +262,46 @@ def writable(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        reason = error.strerror or error
         if error.errno not in _NO_LOCKS:
-            raise _unwritable(file, error) from error
+            raise StoreError(f"{file}: cannot be written: {reason}") from error
         raise StoreError(
-            f"{file}: cannot be locked: {error.strerror}; locks keep two calls from making one "
-            "run, so name a folder on a file system that has them, with --results"
+            f"{file}: cannot be locked: {reason}; locks keep two calls from making one run, so "
+            "name a folder on a file system that has them, with --results"
         ) from error
+
+
+@contextmanager
+def readable(file: Path) -> Iterator[None]:
+    """Raise a `StoreError` for the system's error in a block that reads a file.
+
+    Raises:
+        StoreError: if the file cannot be read.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{file}: cannot be read: {error.strerror or error}") from error
+
+
+def translations_file(test_set: str) -> str:
+    """Return the name of the file in which a run keeps its translations of a test set."""
+    return f"hypotheses.{test_set}.txt"
+
+
+def read_translations(file: Path, record: Mapping[str, Any]) -> list[str] | None:
+    """Return the translations in a file of a run, one for each line; None if there is no file.
+
+    Raises:
+        StoreError: if it is not what the record says, or cannot be read.
+    """
+    verify(file, record)
+    with readable(file), suppress(FileNotFoundError):
+        try:
+            return file.read_bytes().decode("utf-8").split("\n")[:-1]
+        except UnicodeDecodeError as error:
+            raise StoreError(f"{file}: cannot be read: {error}") from error
+    return None
 
 
 def describe(content: bytes) -> FileContent:
@@ -330,13 +382,9 @@ def _read(path: Path, check: _Check) -> dict[str, Any] | None:
         ValueError: if it is damaged; the message says how.
         StoreError: if the system does not let it be read.
     """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return _parse(content, check)
+    with readable(path), suppress(FileNotFoundError):
+        return _parse(path.read_bytes(), check)
+    return None
 
 
 def parse_record(content: bytes) -> dict[str, Any]:
@@ -346,6 +394,15 @@ def parse_record(content: bytes) -> dict[str, Any]:
         ValueError: if it is damaged; the message says how.
     """
     return _parse(content, read_record)
+
+
+def parse_match(content: bytes) -> dict[str, Any]:
+    """Return the match in the content of its file.
+
+    Raises:
+        ValueError: if it is damaged; the message says how.
+    """
+    return _parse(content, read_match)
 
 
 def _parse(text: bytes, check: _Check) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""What error messages share: the name that was probably meant, and plurals."""
+"""What messages and reports share: the name that was probably meant, plurals and lists."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 SYNONYMS = {
     "byte_pair": "bpe",
@@ -72,13 +72,38 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 def no_such(kind: str, name: str, known: Collection[str]) -> str:
     """Return the message for the name of a ``kind`` of thing that does not exist."""
-    listed = ", ".join(known) or "none"
-    return f"no {kind} is called {name!r};{suggest(name, known)} known: {listed}"
+    names = listed(known) or "none"
+    return f"no {kind} is called {name!r};{suggest(name, known)} known: {names}"
 
 
 def counted(n: int, noun: str) -> str:
     """Return ``1 line`` or ``2 lines``."""
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def listed(items: Iterable[object]) -> str:
+    """Return ``1, 2, 3``."""
+    return ", ".join(str(item) for item in items)
+
+
+def and_list(items: Sequence[str], most: int | None = None) -> str:
+    """Return ``a``, ``a and b`` or ``a, b and c``.
+
+    Args:
+        items: at least one.
+        most: how many are named at most, 2 or more; of a longer list the last name gives way to how
+            many more there are. None names all.
+    """
+    if most is not None and len(items) > most:
+        items = [*items[: most - 1], f"{len(items) - most + 1} more"]
+    *others, last = items
+    return f"{listed(others)} and {last}" if others else last
+
+
+def seeds_named(seeds: Iterable[int]) -> str:
+    """Return ``seed 1`` or ``seeds 1, 2, 3``."""
+    numbers = list(seeds)
+    return f"{'seed' if len(numbers) == 1 else 'seeds'} {listed(numbers)}"
 
 
 def _plain(word: str) -> str:

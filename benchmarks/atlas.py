@@ -179,7 +179,8 @@ def write(name: str, question: str, content: Atlas, more: Mapping[str, Any]) -> 
     left_out = "".join(f"#   {part}: {reason}\n" for part, reason in content.left_out.items())
     write_whole(
         EXPERIMENTS / f"{name}.yaml",
-        "# Written by `python benchmarks/atlas.py`: a row for every registered part.\n"
+        "# Written by `python benchmarks/atlas.py`: a row for each part of its slots; the end "
+        "names those left out.\n"
         + yaml.safe_dump(spec, sort_keys=False, default_flow_style=None, width=110)
         + (f"# Left out:\n{left_out}" if left_out else ""),
     )

@@ -25,8 +25,8 @@ from pathlib import Path
 from ablate import api, config
 from ablate.analysis.summary import Summary
 from ablate.api.gating import Gated
-from ablate.gate.check import Check, CheckResult
-from ablate.gate.checks.finding import Finding as FindingCheck
+from ablate.gate.check import Check, CheckVerdict
+from ablate.gate.checks.finding import FindingCheck
 from ablate.gate.reference_file import read
 from ablate.report import Table, render
 from ablate.report.cells import NOTHING, Cell, Column
@@ -165,7 +165,7 @@ def sentences(finding: Finding) -> str:
     return " ".join(notes)
 
 
-def sentence(verdict: CheckResult, claim: Check) -> str:
+def sentence(verdict: CheckVerdict, claim: Check) -> str:
     """Return a claim and its measurement."""
     if not isinstance(claim, FindingCheck):
         raise TypeError(f"{verdict.check} is no finding")

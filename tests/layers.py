@@ -12,7 +12,7 @@ from pathlib import Path
 import ablate
 
 LAYERS = (
-    ("version", "errors", "processes", "lazy_dynamo", "part_packages", "record", "writing"),
+    ("version", "errors", "processes", "lazy_dynamo", "record", "writing"),
     ("hashing", "wording"),
     ("cuda_graphs",),
     ("registry",),
@@ -48,7 +48,7 @@ PLACES = (
     "config",
     "parts",
     "cuda_graphs registry",
-    "errors wording hashing part_packages",
+    "errors wording hashing",
     "record writing processes version lazy_dynamo",
 )
 """Rows of the picture; a dot is a gap."""

@@ -7,6 +7,7 @@ import re
 import socket
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ablate.exports import exporting as module
 from ablate.exports.contract import ExportedRun, Exporter, exported_run
 from ablate.exports.exporting import ExportingListener, Exports, exporting
 from ablate.exports.names import EXPORTERS
+from ablate.runner import extras
 from ablate.store import Store
 from tests.layers import FILES
 from tests.made_up_runs import EXPERIMENT, finish
@@ -117,7 +119,7 @@ def test_a_failing_export_is_told_once_and_repeated_by_the_next_call(
 ) -> None:
     diary = Diary()
     with exporting(["tensorboard"], store) as exports:
-        listener = ExportingListener(diary, exports, store)
+        listener = ExportingListener(diary, exports, store, "pe")
         probe = task("bad", key=RECORD["hash"], action="probe")
         listener.ended(probe, "measured", is_good=True)
         assert diary.endings == {"bad": "measured"}
@@ -157,6 +159,39 @@ def test_run_exports_what_is_done_already(
     assert "bad, seed 1: not exported to tensorboard: no room" in capsys.readouterr().err
 
 
+def test_a_run_is_exported_under_the_name_that_its_experiment_has_in_trackers(
+    store: Store, got: list[ExportedRun], task: MakeTask
+) -> None:
+    with exporting(["tensorboard"], store) as exports:
+        listener = ExportingListener(Diary(), exports, store, "pe/trials/training.steps=3")
+        listener.ended(task("good", key=RECORD["hash"]), "done", is_good=True)
+    assert [run.name for run in got] == ["pe/trials/training.steps=3/good/3"]
+
+
+def test_runs_under_overrides_replace_none_of_the_whole_experiment(
+    tmp_path: Path, got: list[ExportedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "experiments").mkdir()
+    monkeypatch.chdir(tmp_path / "experiments")
+    path, results, steps = Path("pe.yaml"), tmp_path / "results", "training.steps=3"
+    path.write_text(EXPERIMENT, encoding="utf-8")
+    finish(path, results)
+    finish(path, results, [steps])
+    options = api.RunOptions(
+        device="cpu", results=results, figures=False, probes=False, log=["tensorboard"]
+    )
+    api.run(path, options)
+    whole = {run.name for run in got}
+    assert len(whole) == len(got) == 6
+    api.run(path, replace(options, seeds=[1]), only=["none"])  # runs of the whole experiment
+    assert len(got) == 6
+    for seed in (1, 2):
+        api.run(path, replace(options, seeds=[seed], overrides=[steps]), only=["none"])
+    trial = [run.name for run in got[6:]]
+    names = [f"pe/trials/{steps}/{row}/{seed}" for seed in (1, 2) for row in ("baseline", "none")]
+    assert trial == names
+
+
 def test_trackers_are_imported_by_their_exporters_alone() -> None:
     packages = "tensorboard|torch.utils.tensorboard|mlflow|wandb|sqlalchemy|alembic"
     imports = re.compile(rf"^ *(from|import) ({packages})\b", re.MULTILINE)
@@ -170,7 +205,7 @@ def test_a_missing_package_or_name_is_told_before_anything_runs(
     def missing(name: str) -> None:
         raise ModuleNotFoundError(name="sqlalchemy")
 
-    monkeypatch.setattr(module, "import_module", missing)
+    monkeypatch.setattr(extras, "import_module", missing)
     hint = r"needs the package 'sqlalchemy': pip install '.*\[mlflow\]'"
     with pytest.raises(SpecError, match=hint), exporting(["mlflow"], store):
         pass

@@ -16,7 +16,7 @@ from ablate.config import MistakesError, identity
 from ablate.data.corpus import Corpus
 from ablate.errors import SpecError
 from ablate.hashing import sha256_of_file
-from ablate.parts.metric import Metric
+from ablate.parts.metric import Metric, UnavailableError
 from ablate.registry import build, choose, temporary_registrations
 from ablate.store import Store
 from tests.made_up_runs import EXPERIMENT, finish
@@ -130,6 +130,9 @@ def test_the_weights_of_comet_are_the_users_and_its_package_an_extra(
     fake = ModuleType("comet")
     fake.load_from_checkpoint = lambda path: SimpleNamespace(predict=predict)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "comet", fake)
+    with pytest.raises(UnavailableError, match=r"there is no file 'weights\.ckpt'"):
+        metric.score(["a"], ["b"], ["c"])
+    Path("weights.ckpt").touch()
     assert metric.score(["a"], ["b"], ["c"]) == 75.0
     assert calls == [([{"src": "a", "mt": "b", "ref": "c"}], {"batch_size": 16, "gpus": 0})]
     text = "metrics: {name: comet, model: weights.ckpt}\n"
@@ -138,6 +141,29 @@ def test_the_weights_of_comet_are_the_users_and_its_package_an_extra(
     (below / "x.yaml").write_text(EXPERIMENT + text, encoding="utf-8")
     (choice,) = config.load(below / "x.yaml").metrics
     assert choice.options["model"] == str(below / "weights.ckpt")
+
+
+def test_other_weights_under_the_same_path_score_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, fake = Path("weights.ckpt"), ModuleType("comet")
+
+    def load(file: str) -> Any:
+        score = float(Path(file).read_text(encoding="utf-8"))
+        return SimpleNamespace(predict=lambda *_, **__: SimpleNamespace(system_score=score))
+
+    fake.load_from_checkpoint = load  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "comet", fake)
+    translated(path, Path("results"))
+    path.write_text(EXPERIMENT + f"metrics: {{name: comet, model: {weights}}}\n", encoding="utf-8")
+    scores = []
+    for content in ("0.25", "0.75", None):
+        if content is None:
+            weights.unlink()  # as where others read the results
+        else:
+            weights.write_text(content, encoding="utf-8")
+        scores.append(api.report(path).table.column("test.test.comet")[0].text)
+    assert scores == ["25.0", "75.0", "75.0"]
 
 
 def test_a_metric_that_fails_is_named(path: Path) -> None:

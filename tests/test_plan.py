@@ -14,12 +14,14 @@ from ablate import api, config
 from ablate.api import planning
 from ablate.api.selecting import select
 from ablate.cli import show
+from ablate.errors import SpecError
 from ablate.runner import devices, provenance, staleness
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.probe import probe_key
 from ablate.store import Store
 from ablate.training import engines
+from tests.made_up_runs import EXPERIMENT
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
@@ -95,6 +97,59 @@ def test_a_plan_for_a_cluster_counts_its_nodes(
     assert (plan.device, plan.n_worker_slots) == ("cpu (2 nodes)", 3)
     assert plan.seconds_left == pytest.approx((plan.device_seconds or 0.0) / 3)
     assert any(re.search(r"all runs together: [\d.]+ cpu hours", line) for line in plan.remarks())
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """Return an experiment whose batches an engine splits, and draws dropout for each part."""
+    path = tmp_path / "large.yaml"
+    text = EXPERIMENT.replace("batch_tokens: 512", "batch_tokens: 8000")
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_plan_is_of_the_engine_that_is_asked_for(large: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    eager = api.plan(large, device="cpu", results=tmp_path, engine="eager")
+    for run in (run for row in eager.rows for run in row.runs):
+        store.save({"hash": run.hash, "status": "done", "error": None})
+    assert api.plan(large, device="cpu", results=tmp_path, engine="eager").n_missing == 0
+    assert api.plan(large, device="cpu", results=tmp_path).n_missing == 6
+    with pytest.raises(SpecError, match="no engine 'fast'"):
+        api.plan(large, device="cpu", results=tmp_path, engine="fast")
+    adafactor = ["training.optimizer=adafactor"]
+    with pytest.raises(SpecError, match="leave out --engine"):
+        api.plan(large, device="cpu", engine="fully_sharded", overrides=adafactor)
+
+
+def test_a_plan_has_as_many_cores_as_are_asked_for(large: Path, tmp_path: Path) -> None:
+    plan = api.plan(large, device="cpu", results=tmp_path, jobs=3)
+    assert plan.remarks()[0] == "0 of 6 runs are done, 6 are missing; 3 at a time on cpu"
+
+
+def test_a_plan_has_as_many_runs_on_a_gpu_as_are_asked_for(
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = DeviceFacts({"device": "cuda"}, has_bf16=False, memory_mib=80_000.0)
+    gpus = [Device("cuda", index, "job 0", facts) for index in range(2)]
+    monkeypatch.setattr(planning, "open_backend", lambda *_: Local(gpus))
+    plan = api.plan(large, results=tmp_path, jobs=4)
+    assert {row.runs_at_once for row in plan.rows} == {4}
+    assert "8 at a time" in plan.remarks()[0]
+
+
+def test_rows_that_are_one_run_here_are_neither_planned_nor_made(
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin = "  twin: {training.precision: bf16}\n"
+    large.write_text(large.read_text(encoding="utf-8") + twin, encoding="utf-8")
+    monkeypatch.setattr(devices, "has_bf16", lambda _: True)
+    reason = "the row 'twin' is the same run as the row 'baseline'"
+    with pytest.raises(SpecError, match=reason):
+        api.plan(large, device="cpu", results=tmp_path)
+    with pytest.raises(SpecError, match=reason):
+        api.run(large, api.RunOptions(device="cpu", results=tmp_path))
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_vocabulary_that_one_probe_tells_serves_all_rows(tmp_path: Path) -> None:

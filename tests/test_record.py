@@ -1,4 +1,4 @@
-"""The record of a run is checked where it is read, and older records are understood."""
+"""The record of a run is checked where it is read."""
 
 from __future__ import annotations
 
@@ -19,22 +19,6 @@ RECORD: dict[str, Any] = {
     "params": {"total": 10, "embedding": 4},
     "test": {"test": {"bleu": 30.5, "bleu_signature": "nrefs:1"}},
 }
-
-
-def test_a_record_of_the_first_schema_gets_the_keys_of_the_present_one() -> None:
-    old = RECORD | {
-        "n_together": 2,
-        "train": {"final_own_loss": 0.5, "steps": 3},
-        "speed": {"occasion": "then", "rounds": {"decode_sentences_per_second": [1.0]}},
-    }
-    read = read_record(old)
-    assert read["schema"] == SCHEMA
-    assert read["runs_per_process"] == 2
-    assert read["train"] == {"final_aux_loss": 0.5, "steps": 3}
-    assert read["speed"]["session"] == "then"
-    assert not {"n_together"} & read.keys()
-    assert old["n_together"] == 2, "what was read is left alone"
-    assert read_record(read) == read
 
 
 @pytest.mark.parametrize(

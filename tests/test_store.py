@@ -17,7 +17,7 @@ import pytest
 
 from ablate.errors import DamagedFileWarning, StoreError
 from ablate.record import SCHEMA
-from ablate.store import Store, describe, verify, write_whole
+from ablate.store import Store, describe, translations_file, verify, write_whole
 
 RUN = "0123456789abcdef"
 
@@ -68,7 +68,7 @@ def test_a_saved_record_is_loaded_as_it_was(store: Store) -> None:
 def test_a_record_is_replaced_and_nothing_else_stays_behind(store: Store) -> None:
     store.save({"hash": RUN, "status": "failed"})
     store.save({"hash": RUN, "status": "done"})
-    assert store.load(RUN) == {"schema": SCHEMA, "hash": RUN, "status": "done"}
+    assert store.load(RUN) == {"hash": RUN, "status": "done"}
     assert [path.name for path in store.path(RUN).iterdir()] == ["record.json"]
 
 
@@ -134,6 +134,22 @@ def test_files_of_a_run_are_known_again(store: Store) -> None:
     verify(folder / "a", record)
     with pytest.raises(StoreError, match="b: is damaged"):
         verify(folder / "b", record)
+
+
+def test_translations_are_read_line_by_line_and_damage_is_noticed(store: Store) -> None:
+    content = "ab\u2028c\r\n\nd\n".encode()
+    file = store.path(RUN) / translations_file("test")
+    record = {"hash": RUN, "files": {file.name: describe(content)}}
+    assert store.translations(record, "test") is None
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+    assert store.translations(record, "test") == ["ab\u2028c\r", "", "d"]
+    file.write_bytes(content + b"e\n")
+    with pytest.raises(StoreError, match=r"hypotheses\.test\.txt: is damaged"):
+        store.translations(record, "test")
+    file.write_bytes(b"\xff\n")
+    with pytest.raises(StoreError, match=r"hypotheses\.test\.txt: cannot be read: 'utf-8'"):
+        store.translations({"hash": RUN}, "test")
 
 
 @pytest.mark.parametrize(
@@ -251,15 +267,38 @@ def test_a_run_that_was_made_in_place_of_another_is_its_outcome(named: Store) ->
     replaced = {"experiment": "real/pe", "variant": "rms: all", "seed": 1}
     failed = {"hash": "ccc0", "status": "failed", "engine_note": "not it", "replaced_by": "aab0"}
     named.save(failed | replaced)
-    for actual in (named.load_outcome("ccc0"), named.find("ccc"), named.find("real/pe:rms: all:1")):
+    by_folder, by_label = named.find(str(named.path("ccc0"))), named.find("real/pe:rms: all:1")
+    for actual in (named.load_outcome("ccc0"), named.find("ccc"), by_folder, by_label):
         assert actual is not None
         assert (actual["hash"], actual["status"]) == ("aab0", "done")
     assert (named.load_outcome("ccc0") or {})["engine_note"] == "not it"
     assert (named.load_outcome("aac0") or {})["hash"] == "aac0"
     named.path("aab0").joinpath("record.json").unlink()
     assert named.load_outcome("ccc0") is None
-    with pytest.raises(StoreError, match=r"ccc0 was given up .* which has not ended"):
-        named.find("ccc")
+    for name in ("ccc", str(named.path("ccc0"))):
+        with pytest.raises(StoreError, match=r"ccc0 was given up .* which has not ended"):
+            named.find(name)
+
+
+def test_a_replaced_run_is_found_from_the_folder_of_runs(
+    named: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named.save({"hash": "ccc0", "status": "failed", "engine_note": "", "replaced_by": "aab0"})
+    monkeypatch.chdir(named.path("ccc0").parent)
+    assert named.find("ccc0")["hash"] == "aab0"
+
+
+def test_a_damaged_record_that_cannot_be_set_aside_is_an_error_of_the_store(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.set_aside(RUN)  # there is none
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(StoreError, match=r"record\.json: cannot be written: Permission denied"):
+        store.set_aside(RUN)
 
 
 def test_a_probe_is_kept_under_its_key(store: Store) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from ablate.cli.app import app
 from ablate.config import shipped
 from ablate.errors import SpecError, StoreError
 from ablate.registry import temporary_registrations
+from ablate.store import describe
 from tests.made_up_runs import EXPERIMENT, finish
 from tests.runner.conftest import SMALL
 
@@ -74,6 +76,16 @@ def test_curves_and_translations_are_those_of_the_runs(study: ablate.Study) -> N
     assert list(translations["shaw:2"]) == lines
     with pytest.raises(SpecError, match="no test set 'nope'; it has test, "):
         study.translations("nope")
+
+
+@pytest.mark.e2e
+def test_damaged_translations_are_noticed(study: ablate.Study) -> None:
+    record = study.records["shaw", 2]
+    other = {**record, "files": {**record["files"], "hypotheses.test.txt": describe(b"other")}}
+    records = {**study.records, ("shaw", 2): other}
+    damaged = ablate.Study(replace(study.outcome, records=records), study.store)
+    with pytest.raises(StoreError, match=r"hypotheses\.test\.txt: is damaged"):
+        damaged.translations("test")
 
 
 @pytest.mark.e2e

@@ -13,6 +13,7 @@ from ablate import api
 from ablate.api import running
 from ablate.errors import StoreError
 from ablate.report import FORMATS, render
+from ablate.store import Store
 from tests.made_up_runs import EXPERIMENT, finish
 
 STEPS = "training.steps=3"
@@ -68,6 +69,23 @@ def test_figures_are_of_the_runs_of_the_table(path: Path, monkeypatch: pytest.Mo
         for _ in range(2):
             run(path, figures=True)
     assert drawn == [6, 8]
+
+
+@pytest.mark.figures
+def test_figures_are_drawn_anew_when_the_table_shows_other_numbers(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, store = list[None](), Store(Path("results"))
+    monkeypatch.setattr(running, "_draw", lambda *_: drawn.append(None))
+    finish(path, store.results)
+    outcome = run(path, figures=True)
+    path.write_text(f"{EXPERIMENT}negligible: {{bleu: 5}}\n", encoding="utf-8")
+    run(path, figures=True)
+    assert len(drawn) == 2
+    record = outcome.records["rms", 1]
+    store.save({**record, "speed": {**record["speed"], "train_tokens_per_second": 9.0}})
+    run(path, figures=True)
+    assert len(drawn) == 3
 
 
 def test_every_format_says_what_a_trial_leaves_out(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ablate.registry import lookup, slots
-from ablate.wording import SYNONYMS, counted, no_such, suggest
+from ablate.wording import SYNONYMS, and_list, counted, no_such, seeds_named, suggest
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,13 @@ def test_one_is_singular() -> None:
         "2 lines",
         "1,000 lines",
     ]
+
+
+def test_a_long_list_names_the_first_and_counts_the_rest() -> None:
+    assert [and_list("abcd"[:n]) for n in (1, 2, 3)] == ["a", "a and b", "a, b and c"]
+    assert and_list("abcd", most=4) == "a, b, c and d"
+    assert and_list("abcde", most=4) == "a, b, c and 2 more"
+
+
+def test_seeds_are_named_in_the_plural_where_there_are_several() -> None:
+    assert [seeds_named([1]), seeds_named([1, 2])] == ["seed 1", "seeds 1, 2"]

@@ -273,8 +273,7 @@ def _with_intervals(
     df, critical = freedom
     assert bare.estimate is not None, "an interval is around an estimate"
     single, simultaneous = (
-        Interval.around(bare.estimate, c * error)
-        for c in (dunnett.single_value(df, LEVEL), critical)
+        Interval.around(bare.estimate, c * error) for c in (dunnett.single_value(df), critical)
     )
     return replace(
         bare,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ablate.analysis import sentences
 from ablate.analysis.comparison import Comparison, Difference, compare
+from ablate.analysis.direction import LOSSES, SCORES
 from ablate.analysis.dunnett import Family
 from ablate.analysis.statistics import Interval
 from ablate.analysis.summary import Summary
@@ -21,9 +22,6 @@ Comparisons = Mapping[str, Comparison]
 
 Sentences = Mapping[tuple[str, int], Mapping[str, SentenceStatistics]]
 """The statistics of each row and seed, by test set, as far as they are stored."""
-
-_SCORES = ("bleu", "bleu_lc_tok", "chrf", "exact_match")
-_LOSSES = ("nll", "bits_per_character")
 
 _INFLUENCES: dict[str, Callable[[SentenceStatistics], Floats]] = {
     "bleu": lambda stats: sentences.influences(stats.bleu, sentences.bleu),
@@ -47,10 +45,10 @@ def comparisons(
         each.name: [seed for seed, outcome in each.outcomes.items() if outcome == "diverged"]
         for each in summaries
     }
-    scores, by_metric = (*_SCORES, *metrics), {}
+    scores, by_metric = (*SCORES, *metrics), {}
     for metric in dict.fromkeys(name for each in summaries for name in each.metrics):
         section, *_, kind = metric.split(".")
-        if section not in ("dev", "test") or kind not in (*scores, *_LOSSES):
+        if section not in ("dev", "test") or kind not in (*scores, *LOSSES):
             continue
         values = {
             each.name: each.metrics[metric].values if metric in each.metrics else {}
@@ -61,11 +59,6 @@ def comparisons(
             compared = _with_new_sentences(compared, metric, summaries[0].name, statistics)
         by_metric[metric] = compared
     return by_metric
-
-
-def higher_is_better(metric: str) -> bool:
-    """Return whether a difference above 0 is a gain."""
-    return metric.rpartition(".")[2] not in _LOSSES
 
 
 def _with_new_sentences(

@@ -27,7 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special  # scipy.stats and scipy.optimize take a second to import
 
+from ablate.analysis.statistics import LEVEL, t_quantile
+
 Floats = NDArray[np.float64]
+
+POWER = 0.8
+"""The probability with which `smallest_detectable` is found."""
 
 _N_NODES, _MOST_NODES = 64, 1024
 _FURTHEST = 8.5  # standard deviations: beyond lies less than 1e-16
@@ -36,7 +41,7 @@ _ROOT_WITHIN = 1e-10
 _NEARLY_1 = 1 - 1e-5  # of a correlation that is 1 the integrand is a step
 
 
-def critical_value(loadings: Sequence[float], df: float, level: float = 0.95) -> float:
+def critical_value(loadings: Sequence[float], df: float, level: float = LEVEL) -> float:
     """Return c such that all K intervals, estimate ± c standard errors, hold together.
 
     Args:
@@ -91,12 +96,12 @@ def loadings_of(covariance: Floats) -> Floats:
     return fitted / math.sqrt(max(excess, 1.0))
 
 
-def single_value(df: float, level: float = 0.95) -> float:
+def single_value(df: float, level: float = LEVEL) -> float:
     """Return what Student's |T| with ``df`` degrees exceeds with probability 1 - ``level``."""
-    return -float(special.stdtrit(df, (1 - level) / 2))
+    return t_quantile((1 - level) / 2, df)
 
 
-def sidak_value(n: int, df: float, level: float = 0.95) -> float:
+def sidak_value(n: int, df: float, level: float = LEVEL) -> float:
     """Return the constant for ``n`` comparisons that share nothing, each with ``df`` degrees."""
     return single_value(df, level ** (1 / n))
 
@@ -121,7 +126,7 @@ class Family:
     loadings: tuple[float, ...]
     df: float
     n_separate: int = 0
-    level: float = 0.95
+    level: float = LEVEL
     slack: float = 1.0
 
     @cached_property
@@ -144,24 +149,22 @@ class Family:
         shared = self.critical
         if shared is None:
             return sidak_value(self.n_separate, df, self.level)
-        return -float(special.stdtrit(df, special.stdtr(self.df, -shared)))
+        return t_quantile(float(special.stdtr(self.df, -shared)), df)
 
     def p_separate(self, statistic: float, df: float) -> float:
         """Return the adjusted p value of a |T| with an error of its own, of ``df`` degrees."""
         below = float(special.stdtr(df, -statistic))
         if self.critical is None:
             return _between_0_and_1(1 - (1 - 2 * below) ** self.n_separate)
-        return self.p(-float(special.stdtrit(self.df, below)) if below > 0 else math.inf)
+        return self.p(t_quantile(below, self.df) if below > 0 else math.inf)
 
     @property
     def _all(self) -> tuple[float, ...]:
         return (*self.loadings, *[0.0] * self.n_separate)
 
 
-def smallest_detectable(
-    standard_error: float, critical: float, df: float, power: float = 0.8
-) -> float:
-    """Return the true difference whose interval leaves out 0 with probability ``power``.
+def smallest_detectable(standard_error: float, critical: float, df: float) -> float:
+    """Return the true difference whose interval leaves out 0 with probability `POWER`.
 
     The difference over its standard error follows the noncentral Student distribution.
 
@@ -169,18 +172,17 @@ def smallest_detectable(
         standard_error: of one difference.
         critical: of its interval; `critical_value` for a simultaneous one.
         df: degrees of freedom of the error.
-        power: above 1 - level.
     """
-    return standard_error * _noncentrality(round(critical, 9), float(df), power)
+    return standard_error * _noncentrality(round(critical, 9), float(df))
 
 
 @lru_cache(maxsize=1024)
-def _noncentrality(critical: float, df: float, power: float) -> float:
+def _noncentrality(critical: float, df: float) -> float:
     s, of_s = _error_nodes(df)
 
     def excess_power(shift: float) -> float:
         beyond = special.ndtr(shift - critical * s) + special.ndtr(-shift - critical * s)
-        return float(of_s @ beyond) - power
+        return float(of_s @ beyond) - POWER
 
     # an error far above its true size, which s is there, hides shifts up to critical times s
     return _root(excess_power, 0.0, critical * s[-1] + _FURTHEST)

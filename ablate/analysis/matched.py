@@ -26,7 +26,7 @@ Method = Literal["equal", "paired", "unpaired", "none"]
 
 
 @dataclass(frozen=True)
-class Sample:
+class RowSample:
     """One metric of one row over its seeds.
 
     Attributes:
@@ -42,7 +42,7 @@ class Sample:
     values: Mapping[int, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, values: Mapping[int, float]) -> Sample:
+    def of(cls, values: Mapping[int, float]) -> RowSample:
         """Return the sample of known values, at least one."""
         estimate = Estimate(values)
         return cls(estimate.n, estimate.mean, estimate.sd, dict(values))
@@ -81,7 +81,7 @@ class _Error:
     scale: float = 1.0
 
 
-def compare_matched(pairs: Mapping[str, tuple[Sample, Sample]]) -> dict[str, Shift]:
+def compare_matched(pairs: Mapping[str, tuple[RowSample, RowSample]]) -> dict[str, Shift]:
     """Return what the second sample of every row is more than the first.
 
     Args:
@@ -103,7 +103,7 @@ def compare_matched(pairs: Mapping[str, tuple[Sample, Sample]]) -> dict[str, Shi
     return shifts
 
 
-def _without_interval(before: Sample, after: Sample) -> Shift:
+def _without_interval(before: RowSample, after: RowSample) -> Shift:
     pairs = _differences(before, after)
     both = [(each.n, each.mean, each.sd) for each in (before, after)]
     if (pairs and not any(pairs)) or (not pairs and both[0] == both[1]):
@@ -116,17 +116,17 @@ def _without_interval(before: Sample, after: Sample) -> Shift:
     return Shift(after.mean - before.mean, n, "unpaired" if known else "none")
 
 
-def _differences(before: Sample, after: Sample) -> list[float]:
+def _differences(before: RowSample, after: RowSample) -> list[float]:
     return list(paired_differences(after.values, before.values).values())
 
 
-def _of_pairs(pair: tuple[Sample, Sample]) -> _Error:
-    sample = Sample.of(dict(enumerate(_differences(*pair))))
+def _of_pairs(pair: tuple[RowSample, RowSample]) -> _Error:
+    sample = RowSample.of(dict(enumerate(_differences(*pair))))
     assert sample.sd is not None, "there are two pairs at least"
     return _Error(sample.sd**2, sample.n - 1, 1 / math.sqrt(sample.n))
 
 
-def _welch(before: Sample, after: Sample) -> _Error:
+def _welch(before: RowSample, after: RowSample) -> _Error:
     of_means = [(each.sd or 0.0) ** 2 / each.n for each in (before, after)]
     variance = sum(of_means)
     parts = zip(of_means, (before, after), strict=True)
@@ -173,7 +173,6 @@ def _moderated(pool: Mapping[str, _Error]) -> dict[str, _Error]:
 def _with_intervals(shift: Shift, error: _Error, critical: float) -> Shift:
     standard = math.sqrt(error.variance) * error.scale
     single, simultaneous = (
-        Interval.around(shift.estimate, c * standard)
-        for c in (single_value(error.df, LEVEL), critical)
+        Interval.around(shift.estimate, c * standard) for c in (single_value(error.df), critical)
     )
     return Shift(shift.estimate, shift.n, shift.method, standard, error.df, single, simultaneous)

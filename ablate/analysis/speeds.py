@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.analysis.dunnett import single_value
-from ablate.analysis.statistics import LEVEL, Interval
+from ablate.analysis.statistics import Interval
 
 Floats = NDArray[np.float64]
 
@@ -90,8 +89,8 @@ def _interval(differences: Floats) -> Interval | None:
     known = differences[np.isfinite(differences)]
     if len(known) < 2:
         return None
-    half = single_value(len(known) - 1, LEVEL) * known.std(ddof=1) / math.sqrt(len(known))
-    return Interval(math.exp(known.mean() - half), math.exp(known.mean() + half))
+    of_logs = Interval.of_mean(float(known.mean()), float(known.std(ddof=1)), len(known))
+    return Interval(math.exp(of_logs.low), math.exp(of_logs.high))
 
 
 def _array(rows: Sequence[Sequence[float]]) -> Floats:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+
+from scipy import special  # scipy.stats takes a second to import
 
 LEVEL = 0.95
 """The probability with which an interval holds, or all intervals of a table together."""
@@ -12,7 +15,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval at `LEVEL`."""
+    """A confidence interval, at `LEVEL` unless something else is said."""
 
     low: float
     high: float
@@ -21,6 +24,18 @@ class Interval:
     def around(cls, estimate: float, half: float) -> Interval:
         """Return estimate ± half."""
         return cls(estimate - half, estimate + half)
+
+    @classmethod
+    def of_mean(cls, mean: float, sd: float, n: int, above: float = (1 - LEVEL) / 2) -> Interval:
+        """Return Student's interval of a mean.
+
+        Args:
+            mean: of the values.
+            sd: their sample standard deviation.
+            n: how many they are, 2 or more.
+            above: the probability that the true mean lies above it, and that it lies below.
+        """
+        return cls.around(mean, t_quantile(above, n - 1) * sd / math.sqrt(n))
 
 
 @dataclass(frozen=True)
@@ -60,6 +75,12 @@ class Estimate:
             return math.sqrt(math.fsum(each**2 for each in deviations) / (self.n - 1))
         except OverflowError:  # the square of a perplexity above 1e154 is no float
             return math.hypot(*deviations) / math.sqrt(self.n - 1)
+
+
+@lru_cache(maxsize=4096)
+def t_quantile(above: float, df: float) -> float:
+    """Return the value that Student's t with ``df`` degrees exceeds with probability ``above``."""
+    return -float(special.stdtrit(df, above))
 
 
 def paired_differences(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:

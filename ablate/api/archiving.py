@@ -26,14 +26,22 @@ from ablate.api.stored import StoredRun, runs
 from ablate.errors import SpecError, StoreError
 from ablate.runner.backends.bundles import Bundle, write
 from ablate.runner.resuming import tidy
-from ablate.store import FINISHED, Store, describe, parse_record, writable
+from ablate.store import (
+    Store,
+    describe,
+    is_finished,
+    parse_record,
+    readable,
+    translations_file,
+    writable,
+)
 from ablate.wording import no_such
 from ablate.writing import atomic_write
 
 CONTENTS = {
     "records": ("record.json",),
     "curves": ("curve.csv", "layers.csv"),
-    "translations": ("hypotheses.*.txt", "sentences.*.csv", "metrics.json"),
+    "translations": (translations_file("*"), "sentences.*.csv", "metrics.json"),
     "weights": ("model.safetensors", "tokenizer.json"),
 }
 """What an archive can hold of each run: one of these, and those before it; patterns of files."""
@@ -145,10 +153,8 @@ def _files_of(store: Store, run: str, content: str) -> Iterator[tuple[str, bytes
     kinds = list(CONTENTS)[: list(CONTENTS).index(content) + 1]
     for pattern in chain.from_iterable(CONTENTS[kind] for kind in kinds):
         for path in sorted(store.path(run).glob(pattern)):
-            try:
+            with readable(path):
                 data = path.read_bytes()
-            except OSError as error:
-                raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
             if path.name in contents and describe(data) != contents[path.name]:
                 raise StoreError(f"{path}: is damaged; `ablate run --fresh` makes the run again")
             yield path.name, data
@@ -232,7 +238,7 @@ def _checked(bundle: Bundle, run: str, file: Path) -> dict[str, Any]:
 def _restore(store: Store, run: str, record: dict[str, Any], bundle: Bundle) -> str:
     """Write what is missing of a run; return the field of `Restored` that it belongs to."""
     present = store.load(run)
-    if present is None or present["status"] not in FINISHED:
+    if not is_finished(present):
         folder = store.path(run)
         with writable(folder):
             _remove_leftovers(folder, record)

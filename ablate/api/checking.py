@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ablate.contracts import Finding, check_part
 from ablate.registry import plugins, slots
 from ablate.registry.plugins import load_plugin
 
-Listener = Callable[[Finding], None]
 
-
-def check(
-    files: Path | str | Sequence[Path | str] = (), listener: Listener = lambda _: None
-) -> list[Finding]:
+def check(files: Path | str | Sequence[Path | str] = ()) -> list[Finding]:
     """Test every contract of the parts that plugins register.
 
     Args:
         files: a plugin, or several; without any, all that are loaded or installed.
-        listener: called with each finding as soon as there is one.
 
     Raises:
         PluginError: if a plugin cannot be loaded, or registers a part that is refused.
     """
     files = [files] if isinstance(files, Path | str) else files
     digests = {load_plugin(file).sha256 for file in files} or {p.sha256 for p in plugins()}
-    findings = []
-    for entry in [entry for table in slots().values() for entry in table.values()]:
-        if entry.origin is not None and entry.origin.sha256 in digests:
-            for finding in check_part(entry):
-                listener(finding)
-                findings.append(finding)
-    return findings
+    return [
+        finding
+        for table in slots().values()
+        for entry in table.values()
+        if entry.origin is not None and entry.origin.sha256 in digests
+        for finding in check_part(entry)
+    ]
 
 
 __all__ = ["Finding", "check"]

@@ -29,14 +29,12 @@ from ablate.errors import RunError
 from ablate.runner.backends.contract import Backend
 from ablate.runner.check import blueprint
 from ablate.runner.display import display
-from ablate.runner.matching import UnmatchedError, match_key, solve, target_tokens, with_solutions
-from ablate.runner.probing import measure
+from ablate.runner.matching import UnmatchedError, match_key, solve, with_solutions
+from ablate.runner.probing import TRAIN_SPEED, measure, training_tokens
 from ablate.runner.provenance import hardware_of
 from ablate.runner.task import Task
 from ablate.store import is_finished
 from ablate.wording import counted
-
-_SPEED = "train_target_tokens_per_second"
 
 
 def select_chosen(path: Path | str, options: RunOptions, only: Sequence[str] = ()) -> Selection:
@@ -164,13 +162,13 @@ class _Timing:
     def _target_tokens(self, task: Task) -> float:
         """Return how many target tokens the training of a measured row takes."""
         probe = self._lookup.store.load_probe(task.probe) or {}
-        training = RunSpec.model_validate(task.spec).training
-        return target_tokens(training, probe["target_tokens_per_batch"], probe["batches_per_epoch"])
+        return training_tokens(task.training, probe)
 
     def _speeds(self, task: Task, session: str) -> Sequence[float]:
         """Return the speed of a row in each round of a session."""
         probe = self._lookup.store.load_probe(task.probe) or {}
-        speeds = probe.get("rounds", {}).get(_SPEED, ()) if probe.get("session") == session else ()
+        rounds = probe.get("rounds", {}) if probe.get("session") == session else {}
+        speeds = rounds.get(TRAIN_SPEED, ())
         if len(speeds) < 2:
             log = replace(task, action="probe", key=task.probe).log
             raise UnmatchedError(f"the time of training could not be measured; {log} says why")

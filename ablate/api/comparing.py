@@ -16,13 +16,19 @@ from ablate.config import Negligible
 from ablate.data.corpus import Bitext, Corpus
 from ablate.errors import DamagedFileWarning, DataError, SpecError, StoreError
 from ablate.registry import Choice, build
-from ablate.report.compared import Compared, Differing, Match, MatchedRow, Sentences
-from ablate.store import Store, verify
+from ablate.report.compared import (
+    Compared,
+    Differing,
+    MatchedBy,
+    MatchedRow,
+    TranslationDifferences,
+)
+from ablate.store import Store, translations_file
 
 _COMPARED = ("bleu", "bleu_lc_tok", "chrf", "exact_match", "nll", "bits_per_character")
 _COSTS = ("params.", "flops.", "speed.", "memory.")
 
-Pair = tuple[ResultRow, ResultRow, Match]
+Pair = tuple[ResultRow, ResultRow, MatchedBy]
 _V = TypeVar("_V")
 
 
@@ -82,8 +88,8 @@ def compare(
 
 def _matched(before: Sequence[ResultRow], after: Sequence[ResultRow]) -> list[Pair]:
     """Return the rows of both sides in the order of the first."""
-    matches: dict[int, tuple[int, Match]] = {}
-    keys: tuple[tuple[Match, Callable[[ResultRow], str | None]], ...] = (
+    matches: dict[int, tuple[int, MatchedBy]] = {}
+    keys: tuple[tuple[MatchedBy, Callable[[ResultRow], str | None]], ...] = (
         ("spec", lambda row: _text(row.spec)),
         ("changes", lambda row: _text(_changes(row))),
         ("changes", lambda row: _text(row.changes)),
@@ -175,17 +181,17 @@ def _test_sets(rows: Sequence[MatchedRow]) -> list[str]:
 
 def _sentences(
     sides: Sequence[ResultSet], pairs: Sequence[Pair], test_sets: Sequence[str], n: int
-) -> Sentences:
+) -> TranslationDifferences:
     before, after = sides
     if before.store is None or after.store is None:
-        return Sentences(note="tables hold none; compare two folders of results")
+        return TranslationDifferences(note="tables hold none; compare two folders of results")
     if len({_fingerprint(row) for a, b, _ in pairs for row in (a, b)}) > 1 or not test_sets:
-        return Sentences(note="not compared, for the corpora differ")
+        return TranslationDifferences(note="not compared, for the corpora differ")
     first = next(iter(pairs[0][0].records.values()))
     try:
         corpus = build(Corpus, Choice.model_validate(_choice(first)), at="corpus").load()
     except (DataError, SpecError, KeyError, TypeError, ValueError) as error:
-        return Sentences(note=f"not compared, for the corpus cannot be read: {error}")
+        return TranslationDifferences(note=f"not compared, for the corpus cannot be read: {error}")
     texts = corpus.tests[test_sets[0]]
     n_pairs, differing = 0, []
     for a, b, _ in pairs:
@@ -199,28 +205,25 @@ def _sentences(
                 n_pairs += len(ours)
                 differing += list(_differing(b.name, seed, texts, ours, theirs))
     if not n_pairs:
-        return Sentences(note="not compared, for no pair of runs has kept them")
+        return TranslationDifferences(note="not compared, for no pair of runs has kept them")
     most = sorted(differing, key=lambda each: -abs(each.scores[1] - each.scores[0]))
-    return Sentences(n_pairs, len(differing), most[:n])
+    return TranslationDifferences(n_pairs, len(differing), most[:n])
 
 
 def _translations(
     store: Store, record: Mapping[str, Any], test_set: str, n_lines: int
 ) -> list[str] | None:
     """Return the translations of a run; None if there are none or, with a warning, if damaged."""
-    file = store.path(record["hash"]) / f"hypotheses.{test_set}.txt"
-    if not file.is_file():
-        return None
     try:
-        verify(file, record)
-        lines = file.read_text("utf-8").split("\n")[:-1]
-    except (StoreError, ValueError):
+        lines = store.translations(record, test_set)
+    except StoreError:
         lines = []
-    if len(lines) != n_lines:
-        text = f"{file}: damaged, and not compared; `ablate run` makes the run again"
-        warnings.warn(text, DamagedFileWarning, stacklevel=3)
-        return None
-    return lines
+    if lines is None or len(lines) == n_lines:
+        return lines
+    file = store.path(record["hash"]) / translations_file(test_set)
+    text = f"{file}: damaged, and not compared; `ablate run` makes the run again"
+    warnings.warn(text, DamagedFileWarning, stacklevel=3)
+    return None
 
 
 def _fingerprint(row: ResultRow) -> str | None:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from rich.console import Console
 
@@ -20,6 +21,7 @@ from ablate.api.selecting import (
     tasks,
     unfinished,
 )
+from ablate.api.trials import table_folder
 from ablate.data.corpus import Corpus
 from ablate.errors import DamagedFileWarning, RunError
 from ablate.exports.exporting import ExportingListener, Exports, exporting
@@ -27,7 +29,7 @@ from ablate.registry import Choice, build
 from ablate.runner import devices
 from ablate.runner.backends.contract import Backend, BackendRequest
 from ablate.runner.backends.registry import open_backend
-from ablate.runner.check import check, check_devices, check_engine
+from ablate.runner.check import check, check_devices, check_distinct, check_engine
 from ablate.runner.devices import Device
 from ablate.runner.display import display
 from ablate.runner.probing import rows_to_probe
@@ -49,19 +51,20 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
         options: how they are made, and where they are stored.
 
     Raises:
-        SpecError: if there is no such engine or backend.
+        SpecError: if there is no such engine or backend, or if two rows are the same run here.
         DataError: if a corpus is unavailable.
         DeviceError: if the machine lacks the device.
     """
     log, store = options.log, options.store
     with exporting(log, store) as exports, opened(options) as options:
         backend, lookup = workers(options)
+        device = backend.worker_slots[0]
+        check_distinct(selection.whole, device)
         records = stored(selection, lookup)
         if not options.fresh and _set_aside_damaged(records, store):
             records = stored(selection, lookup)
         options = replace(options, engine=lookup.engine or options.engine)
         is_trained = not options.fresh and not unfinished(selection, records)
-        device = backend.worker_slots[0]
         is_new = not is_trained or _unmeasured(selection, records, device, options)
         if is_new:
             check(selection.whole)
@@ -72,8 +75,9 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
             _schedule(selection, records, backend, options, exports)
             records = stored(selection, lookup)
             _check_recorded(selection, records)
+        name = _exported_name(selection, options)
         for (row, seed), record in records.items():
-            remark = exports.export(selection.experiment.name, row, record)
+            remark = exports.export(name, row, record)
             if remark:
                 print_remark(f"{row}, seed {seed}: {remark}")
         return records, is_new
@@ -194,4 +198,14 @@ def _schedule(
         display(Console(stderr=True)) as screen,
         session_file(store.results, name, screen) as listener,
     ):
-        schedule(todo, backend, store, ExportingListener(listener, exports, store), limits)
+        exporter = ExportingListener(listener, exports, store, _exported_name(selection, options))
+        schedule(todo, backend, store, exporter, limits)
+
+
+def _exported_name(selection: Selection, options: RunOptions) -> str:
+    """Return the name of an experiment in trackers; under overrides, that of the trial.
+
+    Rows and seeds that are left out change no run, so that the name does not tell them.
+    """
+    trial = replace(selection, experiment=selection.whole, overrides=tuple(options.overrides))
+    return table_folder(trial, Path()).as_posix()

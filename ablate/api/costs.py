@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 from ablate import measuring
 from ablate.config import ModelSpec
 from ablate.config.experiment import slot_of
+from ablate.contracts.tiny import companions
 from ablate.data.batches import Batch
 from ablate.data.cache import cache_folder, sealed, unsealed
 from ablate.data.tokenizer import PAD
@@ -108,7 +108,7 @@ class Costs:
         """
         if not _is_of_model(entry.slot):
             return None
-        for companion in _companions(entry):
+        for companion in companions(entry):
             counts = self._count({**companion, entry.slot: choice}, entry)
             if counts is None:
                 continue
@@ -168,21 +168,3 @@ def _default(slot: str) -> str:
     field = slot_of(ModelSpec.model_fields[slot])
     assert field is not None, "it is the choice of a part"
     return field.default
-
-
-def _companions(entry: Entry) -> Iterator[dict[str, str]]:
-    """Yield the other choices to try: none; one part of the same paper; any one part."""
-    yield {}
-    others = [
-        other
-        for slot, table in slots().items()
-        for other in table.values()
-        if _is_of_model(slot) and slot != entry.slot
-    ]
-    papers = _papers(entry)
-    for other in sorted(others, key=lambda other: not papers & _papers(other)):
-        yield {other.slot: other.name}
-
-
-def _papers(entry: Entry) -> set[str]:
-    return set(re.findall(r"arXiv:([\d.]+\d)", entry.source))

@@ -5,15 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from ablate.doctor import CheckResult, Diagnosis, examine
-from ablate.doctor.examination import Listener
 from ablate.runner import devices
 
 
-def doctor(
-    device: str = "auto",
-    results: Path | str = "results",
-    listener: Listener = lambda _: None,
-) -> Diagnosis:
+def doctor(device: str = "auto", results: Path | str = "results") -> Diagnosis:
     """Check whether this machine is fit for runs: software, folders, devices, engines.
 
     Takes about a minute. Checks that compute run in a process of their own with a time limit, so
@@ -23,13 +18,12 @@ def doctor(
         device: ``auto``, ``cpu``, ``cuda``, or GPUs by number, ``cuda:0,2``; one that is missing
             is a result too.
         results: the folder of results.
-        listener: called with each result as soon as there is one.
 
     Raises:
         DeviceError: if ``device`` is no name of a device.
     """
     devices.check_name(device)
-    return examine(device, Path(results), listener)
+    return examine(device, Path(results))
 
 
 __all__ = ["CheckResult", "Diagnosis", "doctor"]

@@ -27,7 +27,7 @@ from ablate.api.selecting import (
 from ablate.config import Experiment
 from ablate.errors import AblateError, RunError, SpecError, StoreError
 from ablate.gate import blessing
-from ablate.gate.check import CheckResult
+from ablate.gate.check import CheckVerdict
 from ablate.gate.evidence import Evidence, first_losses
 from ablate.gate.provenance import remarks
 from ablate.gate.reference import Reference, Runs
@@ -61,7 +61,7 @@ class Gated:
     """
 
     experiment: str
-    verdicts: tuple[CheckResult, ...]
+    verdicts: tuple[CheckVerdict, ...]
     remarks: tuple[str, ...]
 
     @property

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,11 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ablate.api.translating import Translator
-from ablate.config import RunSpec
-from ablate.data.tokenizer import BOS, TokenizerPair
+from ablate.data.tokenizer import BOS
 from ablate.errors import SpecError
 from ablate.measuring.attention import AttentionMap, Similarity, similarities
-from ablate.model import Transformer
 from ablate.parts.attention import Attention
 
 
@@ -33,33 +30,22 @@ class LoadedRun:
         device: ``cpu``, ``cuda`` or ``cuda:0``.
         results: the folder of results.
 
+    Attributes:
+        record: of the run.
+        spec: the complete description of the run.
+        model: in evaluation mode.
+        tokenizers: of source and target.
+
     Raises:
         StoreError: if there is no such run, or it left no model.
         DeviceError: if the machine lacks the device.
     """
 
     def __init__(self, run: str, *, device: str = "cpu", results: Path | str = "results") -> None:
-        self._translator = Translator(run, device=device, results=results)
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """The record of the run."""
-        return self._translator.record
-
-    @property
-    def spec(self) -> RunSpec:
-        """The complete description of the run."""
-        return self._translator.spec
-
-    @property
-    def model(self) -> Transformer:
-        """The model, in evaluation mode."""
-        return self._translator.model
-
-    @property
-    def tokenizers(self) -> TokenizerPair:
-        """The tokenizers of source and target."""
-        return self._translator.tokenizers
+        translator = Translator(run, device=device, results=results)
+        self.record, self.spec = translator.record, translator.spec
+        self.model, self.tokenizers = translator.model, translator.tokenizers
+        self._translator = translator
 
     def translate(self, lines: str | Sequence[str]) -> list[str]:
         """Return the translation of every line, by the search that the run was tested with."""

@@ -26,11 +26,11 @@ from ablate.registry import build
 from ablate.runner import devices
 from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.registry import open_backend
-from ablate.runner.check import check, check_devices
+from ablate.runner.check import check, check_devices, check_distinct, check_engine
 from ablate.runner.devices import Device
 from ablate.runner.display import format_duration
-from ablate.runner.matching import target_tokens
 from ablate.runner.probe import probe_key
+from ablate.runner.probing import TRAIN_SPEED, training_seconds
 from ablate.runner.staleness import stale_remarks
 from ablate.store import Store, is_finished
 from ablate.training.engines import engine_of
@@ -200,6 +200,8 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     seeds: Sequence[int] | None = None,
     only: Sequence[str] = (),
     device: str = "auto",
+    jobs: int | None = None,
+    engine: str = "auto",
     overrides: Sequence[str] = (),
     results: Path | str = "results",
     backend: str = "local",
@@ -211,28 +213,33 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
         path: the experiment file.
         seeds: in place of those of the experiment.
         only: names of rows; all unless given.
-        device: as for `run`.
+        device: as for `run`, like the next two.
+        jobs: parallel runs on each GPU, or cores of the CPU.
+        engine: how training steps are executed.
         overrides: ``path=value``, changes of the baseline.
         results: the folder of results.
         backend: where the runs would be made; only its devices are looked up.
         backend_options: of this backend alone, by their names.
 
     Raises:
-        SpecError: with every mistake of the file.
+        SpecError: with every mistake of the file; also if there is no such engine, or if two rows
+            are the same run on this device.
         DeviceError: if the machine lacks the device.
     """
-    request = BackendRequest(device, None, Path(results), backend_options or {})
+    request = BackendRequest(device, jobs, Path(results), backend_options or {})
     with closing(open_backend(backend, request)) as opened_backend:
         worker_slots = opened_backend.worker_slots
     precision = devices.resolve("auto", worker_slots[0])
-    engine = resolve_engine("auto", worker_slots[0].kind)
+    engine = resolve_engine(engine, worker_slots[0].kind)
     lookup = RunLookup(Store(Path(results)), precision, engine)
     selection = select(path, overrides, seeds, only, lookup)
     check(selection.whole)
     check_devices(selection.whole, worker_slots)
+    check_distinct(selection.whole, worker_slots[0])
+    check_engine(selection.whole, engine)
     experiment = selection.experiment
     published = experiment.published
-    planner = _Planner(worker_slots[0], lookup.store, selection)
+    planner = _Planner(worker_slots[0], jobs, lookup, selection)
     rows = [planner.row(row) for row in experiment.rows if not only or row.name in only]
     rows = _with_estimated_times(rows)
     return Plan(
@@ -247,10 +254,26 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
 
 
 class _Planner:
-    def __init__(self, device: Device, store: Store, selection: Selection) -> None:
+    """Plans rows.
+
+    Args:
+        device: that they are planned for.
+        jobs: runs at once on each GPU; None: as many as a row's probe advises.
+        lookup: whose store is searched, with the engine resolved.
+        selection: the rows.
+
+    Attributes:
+        finished: records of the runs that are done.
+    """
+
+    def __init__(
+        self, device: Device, jobs: int | None, lookup: RunLookup, selection: Selection
+    ) -> None:
+        assert lookup.engine is not None, "it is resolved"
         self._device = device
-        self._engine = resolve_engine("auto", device.kind)
-        self._store = store
+        self._jobs = jobs if device.kind == "cuda" else None
+        self._engine = lookup.engine
+        self._store = lookup.store
         self._selection = selection
         self._published = selection.experiment.published
         self._baseline = selection.experiment.rows[0].spec
@@ -278,6 +301,7 @@ class _Planner:
         vocabulary = probed_vocabulary or _nominal(row.spec)
         params, flops_of_pass = self._counts(row.spec.model, vocabulary)
         of_baseline, _ = self._counts(self._baseline.model, vocabulary)
+        is_measured = TRAIN_SPEED in probe
         runs = [run for run in self._selection.runs if run.variant == row.name]
         planned = [self._run(run, precision) for run in runs]
         if row.pending:
@@ -292,8 +316,8 @@ class _Planner:
             is_vocabulary_known=probed_vocabulary is not None,
             flops_per_target_token=flops_of_pass * count_passes(row.spec.training),
             train_peak_mib=probe.get("train_peak_mib"),
-            seconds_per_run=_seconds(row.spec, probe),
-            runs_at_once=int(probe.get("runs_at_once", 1)),
+            seconds_per_run=training_seconds(row.spec.training, probe) if is_measured else None,
+            runs_at_once=self._jobs or int(probe.get("runs_at_once", 1)),
             runs=tuple(planned),
             published=self._published.of(row.name) if self._published else {},
             chosen=row.chosen,
@@ -371,12 +395,3 @@ def _sum(times: Iterable[tuple[float | None, int]]) -> float | None:
             return None
         total += seconds * n
     return total
-
-
-def _seconds(spec: RunSpec, probe: Mapping[str, float]) -> float | None:
-    """Estimate the training time of a run from the speed of its row."""
-    keys = ("target_tokens_per_batch", "batches_per_epoch", "train_target_tokens_per_second")
-    if not probe.keys() >= set(keys):
-        return None
-    per_batch, n_batches, speed = (probe[key] for key in keys)
-    return target_tokens(spec.training, per_batch, n_batches) / speed

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablate.analysis import Record, summarise
-from ablate.analysis.matched import Sample
+from ablate.analysis.matched import RowSample
 from ablate.api.selecting import Records, RunLookup, select, stored
 from ablate.config import BASELINE, Experiment, Negligible, RunSpec, experiment_name, shipped
 from ablate.errors import SpecError, StoreError
@@ -45,7 +45,7 @@ class ResultRow:
     changes: Mapping[str, Any] | None
     spec: Mapping[str, Any] | None
     base: Mapping[str, Any] | None
-    samples: Mapping[str, Sample]
+    samples: Mapping[str, RowSample]
     outcomes: Mapping[str, int]
     records: Mapping[int, Record] = field(default_factory=dict)
 
@@ -176,7 +176,7 @@ def _of_records(
             changes=changes.get(each.name),
             spec=specs[each.name],
             base=specs.get(_baseline_of(each.name)),
-            samples={name: Sample.of(metric.values) for name, metric in each.metrics.items()},
+            samples={name: RowSample.of(metric.values) for name, metric in each.metrics.items()},
             outcomes=Counter(o for o in each.outcomes.values() if o != "missing"),
             records=of_rows[each.name],
         )
@@ -265,7 +265,7 @@ def _git_reader(commit: str, results: Path) -> Callable[[str], str | None]:
     return lambda file: git("show", f"{commit}:{(inside / file).as_posix()}")
 
 
-def _by_seed(text: str) -> tuple[dict[str, dict[str, Sample]], dict[str, Counter[str]]]:
+def _by_seed(text: str) -> tuple[dict[str, dict[str, RowSample]], dict[str, Counter[str]]]:
     values: dict[str, dict[str, dict[int, float]]] = {}
     statuses: dict[str, dict[int, str]] = {}
     for line in csv.DictReader(io.StringIO(text)):
@@ -274,17 +274,17 @@ def _by_seed(text: str) -> tuple[dict[str, dict[str, Sample]], dict[str, Counter
         if line["metric"]:
             of_row = values.setdefault(row, {})
             of_row.setdefault(line["metric"], {})[seed] = float(line["value"])
-    samples = {r: {m: Sample.of(v) for m, v in of_row.items()} for r, of_row in values.items()}
+    samples = {r: {m: RowSample.of(v) for m, v in of_row.items()} for r, of_row in values.items()}
     return samples, {row: Counter(of_seeds.values()) for row, of_seeds in statuses.items()}
 
 
-def _means(line: Mapping[str, str]) -> Iterator[tuple[str, Sample]]:
+def _means(line: Mapping[str, str]) -> Iterator[tuple[str, RowSample]]:
     for column, value in line.items():
         match = _MEAN.fullmatch(column)
         if match and value:
             metric = match["metric"]
             sd, n = line.get(f"{metric}.sd"), line.get(f"{metric}.n") or line["runs.done"]
-            yield metric, Sample(int(n), float(value), float(sd) if sd else None)
+            yield metric, RowSample(int(n), float(value), float(sd) if sd else None)
 
 
 def _notes(markdown: str) -> dict[str, str]:

@@ -27,11 +27,11 @@ from ablate.measuring import SentenceStatistics
 from ablate.registry import Choice, build
 from ablate.report.paper_layouts import Layout
 from ablate.runner.staleness import stale_remarks
-from ablate.store import Store, is_finished, verify, write_whole
+from ablate.store import Store, is_finished, readable, verify, write_whole
 from ablate.wording import counted
 
 _FIGURES = ".figures"
-"""The file that says of which runs the figures beside it are."""
+"""The file with a digest of what the figures beside it show."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -146,15 +146,14 @@ def _sentences(records: Records, store: Store) -> Sentences:
 
 def _read_sentences(path: Path, record: Mapping[str, Any]) -> SentenceStatistics | None:
     """Return the statistics in a file; None, with a warning, if it is damaged."""
-    try:
-        verify(path, record)
-        return SentenceStatistics.from_csv(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (StoreError, ValueError):
-        text = f"{path}: damaged, and left out of the intervals; `ablate run` makes the run again"
-        warnings.warn(text, DamagedFileWarning, stacklevel=3)
-        return None
+    with readable(path):
+        try:
+            verify(path, record)
+            return SentenceStatistics.from_csv(path.read_text(encoding="utf-8"))
+        except (StoreError, ValueError):
+            advice = "left out of the intervals; `ablate run` makes the run again"
+            warnings.warn(f"{path}: damaged, and {advice}", DamagedFileWarning, stacklevel=3)
+            return None
 
 
 def _table(
@@ -188,26 +187,27 @@ def _write(table: reporting.Table, folder: Path, *, with_figures: bool, is_new: 
     """Write a table and its figures; return whether that was possible.
 
     Otherwise, as on a full disk or in a read-only folder, the table can still be printed. Figures
-    of the same runs are not drawn again.
+    that would show the same are not drawn again.
     """
-    drawn, runs = folder / _FIGURES, _runs_of(table)
+    drawn, content = folder / _FIGURES, _content_of_figures(table)
     try:
         reporting.write_tables(table, folder)
-        if with_figures and (is_new or not drawn.is_file() or drawn.read_text("utf-8") != runs):
+        if with_figures and (is_new or not drawn.is_file() or drawn.read_text("utf-8") != content):
             _draw(table, folder)
-            write_whole(drawn, runs)
+            write_whole(drawn, content)
     except (StoreError, OSError) as error:
         print_remark(f"the table is printed, but not kept: {error}")
         return False
     return True
 
 
-def _runs_of(table: reporting.Table) -> str:
-    """Return a digest of which runs a table is of, and of when they were made."""
-    assert table.details is not None, "it is the table of runs"
-    records = table.details.records.items()
-    runs = [[*run, record["hash"], record.get("finished")] for run, record in records]
-    return sha256_of_text(json.dumps(runs))
+def _content_of_figures(table: reporting.Table) -> str:
+    """Return a digest of what the figures of a table show: its records, and what is negligible."""
+    details = table.details
+    assert details is not None, "it is the table of runs"
+    records = [[*run, record] for run, record in details.records.items()]
+    negligible = details.experiment.negligible.model_dump()
+    return sha256_of_text(json.dumps([records, negligible], sort_keys=True))
 
 
 def _draw(table: reporting.Table, folder: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,37 @@ from ablate.api.console import print_remark
 from ablate.api.selecting import Records
 from ablate.data.corpus import Bitext, Corpus
 from ablate.errors import DamagedFileWarning, SpecError, StoreError
-from ablate.hashing import digest
+from ablate.hashing import digest, sha256_of_file
 from ablate.parts.metric import Metric
 from ablate.registry import Choice, build, lookup
-from ablate.store import Store, verify, write_whole
+from ablate.store import Store, readable, translations_file, write_whole
 
 _IN_RECORDS = ("bleu", "chrf")
 """The metrics that every record holds."""
+
+
+@dataclass(frozen=True)
+class _Identified:
+    """A metric, and what says whether a stored score is its.
+
+    Attributes:
+        choice: the metric with its options.
+        key: 16 hex digits for the options, the version and the code.
+        files: the hash of the files that the options name, as of weights; empty if they name none,
+            or if one cannot be read, as where only scores are at hand.
+    """
+
+    choice: Choice
+    key: str
+    files: str
+
+    @classmethod
+    def of(cls, choice: Choice) -> _Identified:
+        return cls(choice, _key(choice), _hash_of_files(choice))
+
+    def has(self, entry: Mapping[str, Any]) -> bool:
+        """Whether a stored score under the key is of these files, as far as they are known."""
+        return self.files in ("", entry.get("files"))
 
 
 def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: Store) -> Records:
@@ -27,7 +52,8 @@ def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: S
 
     A score is stored in ``metrics.json`` in the folder of the run. Its key is the hash of the
     metric with its options and code, and that of the translations, so that nothing is trained or
-    translated again. Where it cannot be written, as in a read-only folder, a remark says so.
+    translated again. If a file that the options name has other content, it is computed anew. Where
+    it cannot be written, as in a read-only folder, a remark says so.
 
     Args:
         records: of an experiment.
@@ -39,13 +65,13 @@ def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: S
         SpecError: if a metric refuses its options or texts.
         StoreError: if translations are missing.
     """
-    choices = [choice for choice in metrics if choice.name not in _IN_RECORDS]
-    if not choices:
+    further = [_Identified.of(choice) for choice in metrics if choice.name not in _IN_RECORDS]
+    if not further:
         return records
     test_sets = cache(lambda: build(Corpus, corpus, at="corpus").load().tests)
     errors: list[StoreError] = []
     of_runs = {
-        run: _with_scores(record, choices, test_sets, store, errors)
+        run: _with_scores(record, further, test_sets, store, errors)
         for run, record in records.items()
     }
     if errors:
@@ -55,7 +81,7 @@ def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: S
 
 def _with_scores(
     record: dict[str, Any],
-    metrics: Sequence[Choice],
+    metrics: Sequence[_Identified],
     test_sets: Callable[[], Mapping[str, Bitext]],
     store: Store,
     errors: list[StoreError],
@@ -68,14 +94,13 @@ def _with_scores(
     tests: dict[str, dict[str, Any]] = {}
     for name, scores in record.get("test", {}).items():
         tests[name] = dict(scores)
-        for choice in metrics:
-            key = f"{name} {_key(choice)} {_hash_of_translations(record, name)}".rstrip()
-            if key not in stored:
-                path = folder / f"hypotheses.{name}.txt"
-                verify(path, record)
-                stored = {**stored, key: _score(choice, path, test_sets()[name])}
-            tests[name] |= {choice.name: stored[key]["score"]}
-            tests[name] |= {f"{choice.name}_signature": stored[key]["signature"]}
+        for metric in metrics:
+            key = f"{name} {metric.key} {_hash_of_translations(record, name)}".rstrip()
+            if key not in stored or not metric.has(stored[key]):
+                translations = _translations(store, record, name)
+                stored = {**stored, key: _score(metric, translations, test_sets()[name])}
+            tests[name] |= {metric.choice.name: stored[key]["score"]}
+            tests[name] |= {f"{metric.choice.name}_signature": stored[key]["signature"]}
     if stored != before:
         try:
             write_whole(folder / "metrics.json", json.dumps(stored, indent=1) + "\n")
@@ -84,17 +109,23 @@ def _with_scores(
     return {**record, "test": tests}
 
 
-def _score(choice: Choice, path: Path, bitext: Bitext) -> dict[str, Any]:
-    try:
-        hypotheses = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}; --fresh makes it") from error
+def _translations(store: Store, record: Mapping[str, Any], test_set: str) -> list[str]:
+    lines = store.translations(record, test_set)
+    if lines is None:
+        file = store.path(record["hash"]) / translations_file(test_set)
+        raise StoreError(f"{file}: cannot be read: No such file or directory; --fresh makes it")
+    return lines
+
+
+def _score(identified: _Identified, hypotheses: Sequence[str], bitext: Bitext) -> dict[str, Any]:
+    choice = identified.choice
     metric = build(Metric, choice, at="metrics")
     try:
         score = float(metric.score(bitext.src, hypotheses, bitext.tgt))
     except (OSError, ValueError, TypeError) as error:
         raise SpecError(f"metrics: {choice.name}: {error}") from error
-    return {"score": score, "signature": metric.signature()}
+    files = {"files": identified.files} if identified.files else {}
+    return {"score": score, "signature": metric.signature(), **files}
 
 
 def _key(choice: Choice) -> str:
@@ -105,21 +136,39 @@ def _key(choice: Choice) -> str:
     return digest([plain, str(entry.version), code])[:16]
 
 
+def _hash_of_files(choice: Choice) -> str:
+    """Return the hash of the files that options name; empty without any that can be read."""
+    options = sorted(lookup("metric", choice.name).file_paths)
+    paths = [path for option in options for path in _texts(choice.options[option])]
+    try:
+        return digest(sha256_of_file(Path(path)) for path in paths) if paths else ""
+    except (OSError, ValueError):  # ValueError: has a NUL
+        return ""
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the texts in a value of an option."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | Sequence):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
+
+
 def _hash_of_translations(record: Mapping[str, Any], test: str) -> str:
     """Return the beginning of the hash that a record has of a file; empty if it has none."""
-    digests = record.get("files", {}).get(f"hypotheses.{test}.txt", {})
+    digests = record.get("files", {}).get(translations_file(test), {})
     return str(digests.get("sha256", ""))[:16]
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-        return {key: dict(entry) for key, entry in content.items() if "score" in entry}
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, AttributeError, TypeError):
-        text = f"{path}: damaged; what it held is computed again"
-        warnings.warn(text, DamagedFileWarning, stacklevel=2)
-        return {}
+    with readable(path):
+        try:
+            content = json.loads(path.read_bytes())
+            return {key: dict(entry) for key, entry in content.items() if "score" in entry}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, AttributeError, TypeError):
+            text = f"{path}: damaged; what it held is computed again"
+            warnings.warn(text, DamagedFileWarning, stacklevel=2)
+            return {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import io
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,7 +37,7 @@ class Experiment:
 
     Attributes:
         name: of the experiment, in tables and folders.
-        content: the YAML as plain data.
+        content: what the YAML holds; numbers and arrays of NumPy become plain numbers and lists.
     """
 
     name: str = "experiment"
@@ -85,13 +86,18 @@ class Experiment:
         return replace(self, content={**self.content, **content})
 
     def to_yaml(self) -> str:
-        """Return the text of its file."""
-        return yaml.safe_dump(dict(self.content), sort_keys=False, allow_unicode=True)
+        """Return the text of its file.
+
+        Raises:
+            SpecError: if YAML has no such value.
+        """
+        return yaml.safe_dump(_plain(self.content), sort_keys=False, allow_unicode=True)
 
     def save(self, path: Path | str) -> Path:
         """Write its file; return the path.
 
         Raises:
+            SpecError: if YAML has no such value.
             StoreError: if it cannot be written.
         """
         write_whole(Path(path), self.to_yaml())
@@ -167,6 +173,7 @@ class Study:
         Raises:
             SpecError: if the corpus has no such test set.
             DataError: if the corpus cannot be read.
+            StoreError: if translations are damaged, or cannot be read.
         """
         import pandas as pd
 
@@ -177,9 +184,9 @@ class Study:
             raise SpecError(f"the corpus has no test set {name!r}; it has {', '.join(tests)}")
         columns = {"source": list(tests[name].src), "reference": list(tests[name].tgt)}
         for (row, seed), record in self.records.items():
-            file = self.store.path(record["hash"]) / f"hypotheses.{name}.txt"
-            if file.exists():
-                columns[f"{row}:{seed}"] = file.read_text(encoding="utf-8").split("\n")[:-1]
+            lines = self.store.translations(record, name)
+            if lines is not None:
+                columns[f"{row}:{seed}"] = lines
         return pd.DataFrame(columns)
 
     def __repr__(self) -> str:
@@ -261,6 +268,32 @@ def _file(experiment: Experiment | Path | str, store: Store) -> Path:
 def _absolute(name: str) -> str:
     """Return the value of ``extends`` for a path from the working directory."""
     return name if name.startswith(shipped.PREFIX) else str(Path(name).absolute())
+
+
+def _plain(value: Any, path: str = "") -> Any:
+    """Return a value as a file of YAML holds it.
+
+    Args:
+        value: of an experiment, which may hold paths, and numbers and arrays of NumPy.
+        path: where it is, for the message.
+
+    Raises:
+        SpecError: if YAML has no such value.
+    """
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    elif hasattr(value, "tolist"):  # NumPy's, and tensors: also a single number
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {_plain(k, path): _plain(v, f"{path}.{k}".strip(".")) for k, v in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_plain(item, f"{path}.{i}") for i, item in enumerate(value)]
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    raise SpecError(
+        f"{path}: an experiment cannot hold {value!r}, of type {type(value).__name__}; "
+        "give a text, a number, a list or a mapping"
+    )
 
 
 def _set(content: dict[str, Any], path: str, value: Any) -> None:

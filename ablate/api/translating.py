@@ -206,7 +206,7 @@ def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
 
 def _load(run: str, store: Store, device: torch.device) -> _TrainedRun:
     record = store.find(run)
-    folder = Path(run) if Path(run).is_dir() else store.path(record["hash"])
+    folder = _folder_of(run, record["hash"], store)
     spec = _spec(record, folder)
     try:
         for name in ("tokenizer.json", "model.safetensors"):
@@ -220,6 +220,20 @@ def _load(run: str, store: Store, device: torch.device) -> _TrainedRun:
     except (SafetensorError, ValueError, RuntimeError) as error:  # of a record without digests
         raise StoreError(f"{folder}: its model cannot be read: {error}") from error
     return _TrainedRun(record, spec, tokenizers, model.to(device).eval())
+
+
+def _folder_of(run: str, key: str, store: Store) -> Path:
+    """Return the folder with the files of the run that was found by a name.
+
+    Args:
+        run: the name, which may be a folder: the run's own, or that of a run that it replaced.
+        key: the hash of the run that was found.
+        store: holds the runs that are not named by their folder.
+    """
+    if not (Path(run) / "record.json").is_file():
+        return store.path(key)
+    beside = Path(run).resolve().parent / key
+    return beside if beside.is_dir() else Path(run)
 
 
 def _spec(record: dict[str, Any], folder: Path) -> RunSpec:

@@ -12,7 +12,7 @@ from ablate.config.experiment import ModelSpec, RunSpec, TrainingSpec
 from ablate.config.identity import files_of, identity
 from ablate.config.inheritance import value_at
 from ablate.config.json_schema import schema
-from ablate.config.load import expand, experiment_name, load, load_corpus, mistakes
+from ablate.config.load import expand, experiment_name, load, load_corpus, mistakes_error
 from ablate.config.match import Match
 from ablate.config.messages import MistakesError
 from ablate.config.negligible import Negligible
@@ -43,7 +43,7 @@ __all__ = [
     "identity",
     "load",
     "load_corpus",
-    "mistakes",
+    "mistakes_error",
     "schema",
     "seeds_are_shared",
     "tuning_of",

@@ -88,7 +88,7 @@ class OneOf(Frozen):
     def _only_one(cls, data: object) -> object:
         if not isinstance(data, Mapping):
             return data
-        _refuse_null(data, cls.alternatives)
+        refuse_null(data, cls.alternatives)
         present = [key for key in data if key in cls.alternatives]
         if len(present) > 1:
             raise PydanticCustomError(
@@ -123,7 +123,7 @@ def _layers(data: object) -> object:
 
 
 def _dims(data: object) -> object:
-    _refuse_null(data, Dims.model_fields)
+    refuse_null(data, Dims.model_fields)
     return {**DIMS, **data} if isinstance(data, Mapping) else data
 
 
@@ -167,7 +167,7 @@ class StackDifference(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _no_null(cls, data: object) -> object:
-        _refuse_null(data, cls.model_fields)
+        refuse_null(data, cls.model_fields)
         return data
 
     @model_serializer(mode="wrap")
@@ -225,8 +225,7 @@ class ModelSpec(StackChoices):
         model = handler(_with_inherited_options(data))
         encoder, decoder = model.stack("encoder"), model.stack("decoder")
         shared = {key: getattr(encoder, key) for key in StackDifference.model_fields}
-        differs = {key: getattr(decoder, key) for key in shared}
-        differs = {key: value for key, value in differs.items() if value != shared[key]}
+        differs = {key: v for key in shared if (v := getattr(decoder, key)) != shared[key]}
         if decoder.cross_attention != decoder.attention:
             differs["cross_attention"] = decoder.cross_attention
         own = DecoderDifference(**differs) if differs else None
@@ -350,7 +349,7 @@ def _with_inherited_options(data: object) -> object:
     """Return a model in which the choices of a stack have the options that they inherit."""
     if not isinstance(data, Mapping):
         return data
-    _refuse_null(data, SIDES)
+    refuse_null(data, SIDES)
     named = [key for key, info in ModelSpec.model_fields.items() if slot_of(info)]
     model = dict(_complete(data, "dims", "n_layers", "dropout", *named))
     for side in SIDES:
@@ -386,7 +385,8 @@ def _merge_choice(slot: PartField | None, shared: object, own: object) -> object
     return {**shared, **own} if own.get("name", name) == name else own
 
 
-def _refuse_null(data: object, keys: Iterable[str]) -> None:
+def refuse_null(data: object, keys: Iterable[str]) -> None:
+    """Refuse a mapping in which one of ``keys`` is null."""
     for key in keys:
         if isinstance(data, Mapping) and key in data and data[key] is None:
             raise PydanticCustomError("null", "needs a value, or to be left out", {"key": key})

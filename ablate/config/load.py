@@ -14,11 +14,11 @@ from ablate.config.choices import mistakes_of_choices
 from ablate.config.experiment import PartField, RunSpec
 from ablate.config.files import HEADER, override, read
 from ablate.config.match import Match
-from ablate.config.merge import LEAF, MergeSchema, merge, merge_schema
+from ablate.config.merge import MergeSchema, merge, merge_schema, schema_of
 from ablate.config.messages import MistakesError, validated
 from ablate.config.negligible import Negligible
 from ablate.config.paths import with_file_paths
-from ablate.config.published import Measures, Published
+from ablate.config.published import Published
 from ablate.config.rows import BASELINE, at_row, in_row, requested_names, rows
 from ablate.config.runs import Experiment, Run, Tune, locate
 from ablate.config.source import Mark, Mistake, Node, Source, UnreadableError
@@ -33,7 +33,7 @@ def _refuse_number(data: object) -> object:
     return data
 
 
-_TAKEN = ("runs", "probes", "matches", "sessions", "exports", "slurm")
+_TAKEN = ("runs", "probes", "matches", "sessions", "exports", "slurm", "experiments")
 """What folders of results hold beside the tables of experiments."""
 
 _SEED_BITS = 44
@@ -206,7 +206,9 @@ def expand(
     )
 
 
-def mistakes(experiment: Experiment, refusals: Iterable[tuple[str, str, str]]) -> MistakesError:
+def mistakes_error(
+    experiment: Experiment, refusals: Iterable[tuple[str, str, str]]
+) -> MistakesError:
     """Return an error with the refusals of a later check, each where the experiment causes it.
 
     A refusal that the baseline shares appears once. A refusal of a row for a reason outside of
@@ -238,7 +240,7 @@ def _header(tree: Node, mistakes: list[Mistake]) -> Header | None:
         sections["tune"] = replace(tune, value=seeds)
     if metrics := sections.get("metrics"):
         sections["metrics"] = _with_metric_paths(metrics)
-    header, more = validated(Header, replace(tree, value=sections), _SCHEMA)
+    header, more = validated(Header, replace(tree, value=sections), schema_of(Header))
     mistakes += more
     return header
 
@@ -257,24 +259,6 @@ def _tune(tree: Node, header: Header) -> Tune | None:
         return None
     axes = {path: tuple(axis.elements) for path, axis in node.items() if path != "seeds"}
     return Tune(axes, header.tune.seeds)
-
-
-_SCHEMA = MergeSchema(
-    children={
-        "match": MergeSchema(children=dict.fromkeys(Match.model_fields, LEAF), has_required=True),
-        "tune": MergeSchema(children={"seeds": LEAF}),
-        "negligible": MergeSchema(children=dict.fromkeys(Negligible.model_fields, LEAF)),
-        "published": MergeSchema(
-            children={
-                **dict.fromkeys(Published.model_fields, LEAF),
-                "rows": MergeSchema(
-                    others=MergeSchema(children=dict.fromkeys(Measures.model_fields, LEAF))
-                ),
-            },
-            has_required=True,
-        ),
-    }
-)
 
 
 def _published_without_row(tree: Node, names: list[str], requested: list[str]) -> list[Mistake]:
@@ -296,7 +280,7 @@ def _published_without_row(tree: Node, names: list[str], requested: list[str]) -
 def experiment_name(path: Path) -> str:
     """Return the name of a file's experiment: with its folder, unless that is ``experiments``.
 
-    A folder is also left out if folders of results have one of that name for something else.
+    A folder is also left out if results have one of that name for something else.
     """
     folder = path.resolve().parent.name
-    return path.stem if folder in ("", "experiments", *_TAKEN) else f"{folder}/{path.stem}"
+    return path.stem if folder in ("", *_TAKEN) else f"{folder}/{path.stem}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import get_args
+from typing import get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -29,9 +29,9 @@ class MergeSchema:
         slot: the choice of a part.
         is_per_side: one number stands for both stacks.
         alternatives: keys that exclude each other: a layer with one of them removes the others.
-        others: the schema of every other key.
-        has_required: a mapping with keys that must be given.
+        others: the schema of every other key, or of every item.
         is_path: the path of a file.
+        is_completed: every key below that is left out is filled in before validation.
     """
 
     children: Mapping[str, MergeSchema] = field(default_factory=dict)
@@ -39,8 +39,8 @@ class MergeSchema:
     is_per_side: bool = False
     alternatives: tuple[str, ...] = ()
     others: MergeSchema | None = None
-    has_required: bool = False
     is_path: bool = False
+    is_completed: bool = False
 
     def at(self, key: str) -> MergeSchema:
         """Return the schema of a key."""
@@ -53,7 +53,7 @@ class MergeSchema:
             schema = schema.at(str(step))
             if schema.slot:
                 return False
-        return bool(schema.children) and not schema.has_required
+        return self.is_completed and bool(schema.children)
 
 
 LEAF = MergeSchema()
@@ -62,8 +62,16 @@ LEAF = MergeSchema()
 @cache
 def merge_schema() -> MergeSchema:
     """Return the schema of a run's spec, without its seed."""
-    run = _schema_of_model(RunSpec)
-    return replace(run, children={k: v for k, v in run.children.items() if k != "seed"})
+    run = schema_of(RunSpec)
+    children = {key: child for key, child in run.children.items() if key != "seed"}
+    return replace(run, children=children, is_completed=True)
+
+
+def schema_of(model: type[BaseModel]) -> MergeSchema:
+    """Return which keys a model has, and those of all models in it."""
+    alternatives = model.alternatives if issubclass(model, OneOf) else ()
+    children = {key: _schema_of_field(info) for key, info in model.model_fields.items()}
+    return MergeSchema(children=children, alternatives=alternatives)
 
 
 def merge(below: Node | None, above: Node, schema: MergeSchema) -> Node:
@@ -147,7 +155,7 @@ def leaves(node: Node, schema: MergeSchema, path: str = "") -> Iterator[tuple[st
 
 
 def model_of(info: FieldInfo) -> type[BaseModel] | None:
-    """Return the model that a field holds, if it holds one and not several by name."""
+    """Return the model of a field, or of each value of a mapping, if there is one."""
     kinds = (info.annotation, *get_args(info.annotation))
     return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
 
@@ -160,22 +168,15 @@ def marks(node: Node) -> Iterator[Mark]:
         yield from marks(child)
 
 
-def _schema_of_model(model: type[BaseModel]) -> MergeSchema:
-    alternatives = model.alternatives if issubclass(model, OneOf) else ()
-    children = {key: _schema_of_field(info) for key, info in model.model_fields.items()}
-    return MergeSchema(children=children, alternatives=alternatives)
-
-
 def _schema_of_field(info: FieldInfo) -> MergeSchema:
-    slot = slot_of(info)
-    if slot:
-        return MergeSchema(slot=slot)
     if PerSide() in info.metadata:
-        return replace(_schema_of_model(Layers), is_per_side=True)
+        return replace(schema_of(Layers), is_per_side=True)
     if FilePaths() in info.metadata:
         return MergeSchema(is_path=True)
-    model = model_of(info)
-    return _schema_of_model(model) if model else LEAF
+    slot, model = slot_of(info), model_of(info)
+    schema = MergeSchema(slot=slot) if slot else schema_of(model) if model else LEAF
+    has_several = get_origin(info.annotation) in (dict, tuple)
+    return MergeSchema(others=schema) if has_several else schema
 
 
 def _merge_choice(below: Node, above: Node, default: str) -> Node:

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, PositiveFloat, model_validator
 from pydantic_core import PydanticCustomError
 
+from ablate.config.experiment import refuse_null
 from ablate.registry import Frozen
 
 Bleu = Annotated[float, Field(ge=0.0, le=100.0)]
@@ -34,9 +35,7 @@ class Measures(Frozen):
     def _not_empty(cls, data: object) -> object:
         if not isinstance(data, Mapping):
             return data
-        for key in cls.model_fields:
-            if key in data and data[key] is None:
-                raise PydanticCustomError("null", "needs a value, or to be left out", {"key": key})
+        refuse_null(data, cls.model_fields)
         if not data:
             known = ", ".join(cls.model_fields)
             raise PydanticCustomError("empty", "is empty; known: {known}", {"known": known})

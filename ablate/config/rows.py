@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablate.config.experiment import RunSpec
+from ablate.config.labels import compact, labels
 from ablate.config.merge import leaves, marks, merge, merge_schema, with_value
 from ablate.config.messages import validated
 from ablate.config.paths import with_file_paths
@@ -191,40 +192,15 @@ def _named(layers: Sequence[Node]) -> list[tuple[str, Node]]:
     nodes = [[node for _, node in each] for each in values]
     names = list(map(point_name, paths, nodes))
     if len(set(names)) < len(names):
-        names = [" ".join(f"{path}={_label_of(node)}" for path, node in each) for each in values]
+        names = list(map(_name_of, paths, nodes))
     return list(zip(names, layers, strict=True))
 
 
 def point_name(paths: Sequence[str], nodes: Sequence[Node]) -> str:
     """Return a name that gives the value at each path: ``norm=rms lr=0.01``."""
-    pairs = zip(_labels_of(paths), nodes, strict=True)
-    return " ".join(f"{label}={_label_of(node)}" for label, node in pairs)
+    return _name_of(labels(paths), nodes)
 
 
-def _label_of(node: Node) -> str:
-    """Return a value as part of a row's name: ``sinusoidal(base=500)``."""
-    value = node.value
-    if isinstance(value, dict):
-        options = [f"{key}={_label_of(item)}" for key, item in value.items() if key != "name"]
-        inner = ", ".join(options)
-        if (name := value.get("name")) is None:
-            return inner
-        return f"{_label_of(name)}({inner})" if inner else _label_of(name)
-    if isinstance(value, list):
-        return f"[{', '.join(_label_of(item) for item in value)}]"
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _labels_of(paths: Sequence[str]) -> list[str]:
-    """Return the shortest distinct ends of dotted paths."""
-    split = [path.split(".") for path in paths]
-    return [
-        next(
-            ".".join(own[-n:])
-            for n in range(1, len(own) + 1)
-            if n == len(own) or all(other is own or other[-n:] != own[-n:] for other in split)
-        )
-        for own in split
-    ]
+def _name_of(names: Sequence[str], nodes: Sequence[Node]) -> str:
+    pairs = zip(names, nodes, strict=True)
+    return " ".join(f"{name}={compact(node.plain())}" for name, node in pairs)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ablate.errors import AblateError, SpecError
+from ablate.errors import AblateError, SpecError, first_line_with_type
 from ablate.registry import Entry, contract_of
 
 
@@ -234,8 +234,7 @@ def _reason(entry: Entry, error: Exception) -> str:
                 f"{entry.cls.__name__} has no attribute {error.name!r}; the constructor must set "
                 f"it, or, if the contract's does, begin with {_super(entry)}"
             )
-    first = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {first}"
+    return first_line_with_type(error)
 
 
 def _owner(error: Exception, entries: Sequence[Entry]) -> Entry | None:

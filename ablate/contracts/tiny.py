@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -59,6 +60,15 @@ def companion(slot: str, name: str) -> dict[str, str]:
     return _companion(lookup(slot, name))
 
 
+def companions(entry: Entry) -> Iterator[dict[str, str]]:
+    """Yield the other choices to try beside a part, by slot: none; one of its paper; any one."""
+    yield {}
+    others = [other for slot in MODEL_SLOTS for other in slots()[slot].values()]
+    for other in sorted(others, key=lambda other: not _papers(entry) & _papers(other)):
+        if other.slot != entry.slot:
+            yield {other.slot: other.name}
+
+
 def choices(slot: str, name: str, **options: Any) -> dict[str, Any]:
     """Return the changes for one part: its companion, and three layers if it relates layers.
 
@@ -90,13 +100,16 @@ def _n_layers(slot: str) -> int:
 @functools.cache
 def _companion(entry: Entry) -> dict[str, str]:
     choice = {"name": entry.name, **required(entry)}
-    others = [{s: n} for s in MODEL_SLOTS if s != entry.slot for n in slots()[s]]
     own = {"n_layers": _n_layers(entry.slot), entry.slot: choice}
-    for other in [{}, *others]:
+    for other in companions(entry):
         if accepted(**own, **other) is not None:
             return other
     tiny(**own)  # refused, with its reason
     raise AssertionError("a part that is accepted needs no companion")
+
+
+def _papers(entry: Entry) -> set[str]:
+    return set(re.findall(r"arXiv:([\d.]+\d)", entry.source))
 
 
 def scrambled(model: Transformer) -> Transformer:

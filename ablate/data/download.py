@@ -52,28 +52,24 @@ class Remote:
     sha256: str | None
 
 
-class RemoteFiles:
-    """The files of one corpus.
+class RemoteCorpus(Corpus):
+    """A corpus of downloaded files.
 
     Args:
-        corpus: the name of the corpus and of its folder.
+        name: of the corpus and of its folder.
         remotes: its files.
     """
 
-    def __init__(self, corpus: str, remotes: Sequence[Remote]) -> None:
-        self._corpus = corpus
+    def __init__(self, name: str, remotes: Sequence[Remote]) -> None:
+        super().__init__()
+        self._name = name
         self.remotes = tuple(remotes)
 
-    def is_complete(self) -> bool:
+    def is_available(self) -> bool:
         """Return whether every file is on this machine; reading them checks their content."""
         return all(self._find(remote) for remote in self.remotes)
 
     def fetch(self, report: Report) -> None:
-        """Download what is missing and check every file.
-
-        Raises:
-            DataError: if a file cannot be downloaded, or has the wrong content.
-        """
         for remote in self.remotes:
             self.path(remote, report)
 
@@ -97,11 +93,6 @@ class RemoteFiles:
         return path
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of all files together, in hex; pinned ones are not read.
-
-        Raises:
-            DataError: if a file is neither pinned nor on this machine.
-        """
         return digest(
             part
             for remote in self.remotes
@@ -112,8 +103,8 @@ class RemoteFiles:
         path = self._find(remote)
         if path is None:
             raise DataError(
-                f"{self._corpus}: {remote.path} has not been downloaded, and no hash of it is "
-                f"published; run `ablate corpora fetch {self._corpus}`"
+                f"{self._name}: {remote.path} has not been downloaded, and no hash of it is "
+                f"published; run `ablate corpora fetch {self._name}`"
             )
         self._check(remote, path)
         return _hash_of(path)
@@ -127,11 +118,11 @@ class RemoteFiles:
         own = os.environ.get("ABLATE_CORPORA")
         if own and not Path(own).is_dir():
             raise DataError(f"$ABLATE_CORPORA is {own}, and there is no such folder")
-        cached = cache_folder("corpora") / self._corpus
-        return [Path(own) / self._corpus, cached] if own else [cached]
+        cached = cache_folder("corpora") / self._name
+        return [Path(own) / self._name, cached] if own else [cached]
 
     def _cache_path(self, remote: Remote) -> Path:
-        return cache_folder("corpora") / self._corpus / remote.path
+        return cache_folder("corpora") / self._name / remote.path
 
     def _check(self, remote: Remote, path: Path) -> None:
         """Compare a file with its pin, or with the first copy on this machine."""
@@ -155,7 +146,7 @@ class RemoteFiles:
     def _download(self, remote: Remote, path: Path, report: Report) -> None:
         """Download to ``path``; a broken transfer leaves a part that the next call continues."""
         part = path.with_name(f"{path.name}.part")
-        report(f"{self._corpus}: downloading {remote.url}")
+        report(f"{self._name}: downloading {remote.url}")
         try:
             _transfer(_mirrored(remote.url), part, is_pinned=remote.sha256 is not None)
         except (OSError, HTTPException) as error:
@@ -167,36 +158,14 @@ class RemoteFiles:
             raise DataError(self._advice(remote, reason))
         part.replace(path)
         size = path.stat().st_size / 2**20
-        report(f"{self._corpus}: {remote.path} is downloaded, {size:.1f} MiB")
+        report(f"{self._name}: {remote.path} is downloaded, {size:.1f} MiB")
 
     def _advice(self, remote: Remote, reason: str) -> str:
         target = self._folders()[0] / remote.path
         return (
-            f"{self._corpus}: cannot download {remote.url}: {reason}; get the file by other means "
+            f"{self._name}: cannot download {remote.url}: {reason}; get the file by other means "
             f"and put it into the folder {target.parent} as {target.name}"
         )
-
-
-class RemoteCorpus(Corpus):
-    """A corpus of downloaded files.
-
-    Args:
-        name: of the corpus.
-        remotes: its files.
-    """
-
-    def __init__(self, name: str, remotes: Sequence[Remote]) -> None:
-        super().__init__()
-        self.files = RemoteFiles(name, remotes)
-
-    def is_available(self) -> bool:
-        return self.files.is_complete()
-
-    def fetch(self, report: Report) -> None:
-        self.files.fetch(report)
-
-    def fingerprint(self) -> str:
-        return self.files.fingerprint()
 
 
 def _mirrored(url: str) -> str:

@@ -77,7 +77,7 @@ class Iwslt14(RemoteCorpus):
             for x in (self.src, self.tgt)
         }
         names = [*talks.values(), *tests[self.src], *tests[self.tgt]]
-        with members(self.files.path(ARCHIVE), names) as files:
+        with members(self.path(ARCHIVE), names) as files:
             src, tgt = (self._cased(_talk_lines(files[talks[x]])) for x in (self.src, self.tgt))
             bitext, notes = cleaned("train", src, tgt, self._limits)
             test, more = self._test(files, tests)

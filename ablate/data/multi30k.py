@@ -103,7 +103,7 @@ class Multi30k(RemoteCorpus):
         return Bitext(self._lines(remotes[name, self.src]), self._lines(remotes[name, self.tgt]))
 
     def _lines(self, remote: Remote) -> tuple[str, ...]:
-        content = b"".join(pieces_of(self.files.path(remote)))
+        content = b"".join(pieces_of(self.path(remote)))
         return tuple(content.decode().removesuffix("\n").split("\n"))
 
 

@@ -70,14 +70,17 @@ def no_file(path: Path) -> str:
 def why_unreadable(path: Path) -> str | None:
     """Return why a path is no readable file; None if it is one."""
     try:
-        if stat.S_ISREG(path.stat().st_mode):
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode):
             path.open("rb").close()
             return None
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: has a NUL
-        pass
+        return no_file(path)
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    return no_file(path)
+    if stat.S_ISDIR(mode):
+        return "is a folder, where a file is needed"
+    return "is no regular file, and is read more than once; write its content to one"
 
 
 def unpacked(file: IO[bytes], name: str) -> Iterator[bytes]:

@@ -133,7 +133,7 @@ class Wmt14(RemoteCorpus):
     def _part(self, source: Source) -> tuple[Bitext, tuple[str, ...]]:
         """Return the good pairs of one archive, and a note about the others."""
         names = [source.member.format(x=self._other, side=x) for x in (self.src, self.tgt)]
-        with members(self.files.path(source.remote), names) as files:
+        with members(self.path(source.remote), names) as files:
             src, tgt = (lines_of(unpacked(files[name], name)) for name in names)
             return cleaned(source.remote.path, src, tgt, self._limits)
 
@@ -145,7 +145,7 @@ class Wmt14(RemoteCorpus):
             x: f"dev/newstest2014-{x}en-src.{x}.sgm",
             "en": f"dev/newstest2014-{x}en-ref.en.sgm",
         }
-        with members(self.files.path(DEV), [*dev.values(), *test.values()]) as files:
+        with members(self.path(DEV), [*dev.values(), *test.values()]) as files:
             contents = {name: file.read() for name, file in files.items()}
         dev_text, dev_notes = complete(
             "newstest2013",

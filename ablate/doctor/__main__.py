@@ -7,6 +7,7 @@ import torch
 
 from ablate.doctor.checks import CHECKS
 from ablate.doctor.results import Target
+from ablate.errors import first_line_with_type
 from ablate.processes import die_with_parent
 
 
@@ -20,8 +21,7 @@ def main() -> int:
         result = check.examine(Target.from_line(line))
     except Exception as error:
         traceback.print_exc()
-        first_line = str(error).strip().partition("\n")[0]  # the rest of CUDA's errors is advice
-        sys.stderr.write(f"{type(error).__name__}: {first_line}\n")
+        sys.stderr.write(f"{first_line_with_type(error)}\n")  # the rest of CUDA's errors is advice
         return 1
     sys.stdout.write(f"\n{result.to_line()}\n")
     sys.stdout.flush()

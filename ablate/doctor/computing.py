@@ -23,6 +23,7 @@ from ablate.doctor.workload import (
     matrix_rate,
     weights,
 )
+from ablate.errors import first_line
 from ablate.measuring import count_flops
 from ablate.measuring.probe import timed
 from ablate.runner import devices
@@ -204,8 +205,8 @@ def compiler(target: Target) -> CheckResult:
     try:
         result = torch.compile(work)(x)
     except Exception as error:  # whatever the compilers raise
-        reason = str(error).strip().partition("\n")[0]
-        return warning(f"--engine compile cannot be used ({reason}); the other engines can")
+        sentence = f"--engine compile cannot be used ({first_line(error)}); the other engines can"
+        return warning(sentence)
     seconds = time.perf_counter() - start
     if not torch.allclose(result, work(x), atol=_CAPTURE_TOLERANCE):
         return warning("--engine compile gives wrong numbers; use another engine")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
@@ -16,13 +16,10 @@ from ablate.errors import AblateError
 from ablate.runner import devices
 from ablate.runner.devices import Device
 
-Listener = Callable[[CheckResult], None]
-
 
 def examine(
     names: str,
     results: Path,
-    listener: Listener = lambda _: None,
     checks: Sequence[Check] = CHECKS,
     command: Sequence[str] = COMMAND,
 ) -> Diagnosis:
@@ -31,19 +28,17 @@ def examine(
     Args:
         names: of devices: ``auto``, ``cpu``, ``cuda``, or GPUs by number, ``cuda:0,2``.
         results: the folder of results.
-        listener: is called with each result as soon as it is known.
         checks: to make, in this order.
         command: starts the process of a check.
     """
     target = Target(names, results)
 
     def run_checks(device: Device | None) -> list[CheckResult]:
-        results = []
-        for check in checks:
-            if bool(check.kinds) == (device is not None):
-                results.append(_run_check(check, target, device, command))
-                listener(results[-1])
-        return results
+        return [
+            _run_check(check, target, device, command)
+            for check in checks
+            if bool(check.kinds) == (device is not None)
+        ]
 
     of_machine = run_checks(None)
     chosen = _devices(names, of_machine)

@@ -9,7 +9,7 @@ import torch
 
 from ablate.doctor.nvidia_smi import Gpu, query_gpus
 from ablate.doctor.results import CheckResult, Figure, Target, broken, not_applicable, ok, warning
-from ablate.errors import AblateError
+from ablate.errors import AblateError, first_line
 from ablate.runner import devices, provenance
 
 _GIB = 2**30
@@ -58,8 +58,7 @@ def gpus(target: Target) -> CheckResult:
         if not n_cuda and target.devices != "auto":
             devices.find(target.devices)  # raises an error that says what is missing
     except (AblateError, RuntimeError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        return broken(f"{reason}{_unused(cards)}", gpus_listed=len(cards or ()))
+        return broken(f"{first_line(error)}{_unused(cards)}", gpus_listed=len(cards or ()))
     figures = {"gpus_by_cuda": n_cuda, "gpus_by_nvml": n_listed}
     if n_cuda < n_listed:
         return warning(
@@ -91,9 +90,8 @@ def gpu(_: Target) -> CheckResult:
         f"{properties.name}, compute capability {properties.major}.{properties.minor}, "
         f"{free:.1f} of {total:.1f} GiB free"
     )
-    if card is None or card.is_mig:
-        reason = "a slice of a GPU with MIG" if card is not None else "nvidia-smi does not list it"
-        text += f"; {reason}: who else is on it is not known"
+    if card is None or card.is_mig or not card.total_mib:
+        text += f"; {_gap(card)}: who else is on it is not known"
         return _judge_memory(text, free / total, figures)
     figures |= {"driver": card.driver, "busy_percent": card.busy_percent}
     figures["other_processes"] = len(card.processes)
@@ -107,6 +105,13 @@ def gpu(_: Target) -> CheckResult:
             **figures,
         )
     return _judge_memory(f"{text}; no other process is on it", free / total, figures)
+
+
+def _gap(card: Gpu | None) -> str:
+    """Return why ``nvidia-smi`` does not show who uses a GPU."""
+    if card is None:
+        return "nvidia-smi does not list it"
+    return "a slice of a GPU with MIG" if card.is_mig else "nvidia-smi gives no size of its memory"
 
 
 def _judge_memory(text: str, share: float, figures: dict[str, Figure]) -> CheckResult:

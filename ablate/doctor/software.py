@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import operator
 import platform
-import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
 import ablate
 from ablate.doctor.results import CheckResult, Target, broken, not_applicable, ok
 
 _DISTRIBUTION = "ablate-transformer"
-_COMPARE = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-    ">": operator.gt,
-    "<": operator.lt,
-}
 _NOTABLE = ("torch", "numpy", "pydantic", "tokenizers", "sacrebleu")
 
 
@@ -36,8 +30,8 @@ class Requirements:
         source: where it is written.
     """
 
-    python: str
-    libraries: dict[str, str]
+    python: SpecifierSet
+    libraries: dict[str, SpecifierSet]
     source: str
 
 
@@ -78,35 +72,31 @@ def libraries(_: Target) -> CheckResult:
     return ok(f"all {len(versions)} are in the ranges of {required.source}: {notable}", **versions)
 
 
-def allows(version_range: str, installed: str) -> bool:
-    """Return whether a range such as ``>=2.9,<3`` contains a version.
+def allows(version_range: SpecifierSet, installed: str) -> bool:
+    """Return whether a range contains a version.
 
-    Only release numbers count: 2.11.0a0+git is 2.11.0.
-
-    Raises:
-        ValueError: if the range or the version cannot be read.
-    """
-    for condition in filter(None, re.split(r"\s*,\s*", version_range.strip())):
-        match = re.fullmatch(r"(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)", condition)
-        if match is None:
-            raise ValueError(f"{condition!r} is no condition such as >=2.9")
-        limit, number = _release(match[2]), _release(installed)
-        n = max(len(limit), len(number))
-        if not _COMPARE[match[1]](_padded(number, n), _padded(limit, n)):
-            return False
-    return True
-
-
-def parse_requirement(text: str) -> tuple[str, str]:
-    """Return the name and the range of a requirement without extras or markers.
+    Only release numbers count: 2.11.0a0+git is 2.11.0, and a Python 3.15.0a1+ is 3.15.0.
 
     Raises:
-        ValueError: if it is another kind of requirement.
+        ValueError: if the version cannot be read.
     """
-    match = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*([<>=!0-9., ]*)", text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is no requirement such as torch>=2.9")
-    return match[1], match[2].strip()
+    return version_range.contains(Version(installed.rstrip("+")).base_version)
+
+
+def ranges(texts: Sequence[str]) -> dict[str, SpecifierSet]:
+    """Return the range of each library of a list of requirements, without those of extras.
+
+    A requirement of other machines, such as ``x; sys_platform == 'win32'``, is left out too.
+
+    Raises:
+        ValueError: if a requirement cannot be read.
+    """
+    requirements = map(Requirement, texts)
+    return {each.name: each.specifier for each in requirements if _applies(each)}
+
+
+def _applies(requirement: Requirement) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate()
 
 
 def _requirements() -> Requirements | None:
@@ -115,32 +105,17 @@ def _requirements() -> Requirements | None:
     if file.is_file():
         project = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
         if project.get("name") == _DISTRIBUTION:
-            ranges = _ranges(project["dependencies"])
-            return Requirements(project["requires-python"], ranges, "pyproject.toml")
+            python = SpecifierSet(project["requires-python"])
+            return Requirements(python, ranges(project["dependencies"]), "pyproject.toml")
     try:
-        python = metadata(_DISTRIBUTION)["Requires-Python"] or ""
+        python = SpecifierSet(metadata(_DISTRIBUTION)["Requires-Python"] or "")
     except PackageNotFoundError:
         return None
-    texts = [text for text in requires(_DISTRIBUTION) or () if "extra ==" not in text]
-    return Requirements(python, _ranges(texts), f"{_DISTRIBUTION} as installed")
-
-
-def _ranges(requirements: Sequence[str]) -> dict[str, str]:
-    return dict(parse_requirement(text) for text in requirements)
+    installed = ranges(requires(_DISTRIBUTION) or ())
+    return Requirements(python, installed, f"{_DISTRIBUTION} as installed")
 
 
 def _nothing_to_compare() -> CheckResult:
     return not_applicable(
         f"there is neither a pyproject.toml nor an installed {_DISTRIBUTION} to compare with"
     )
-
-
-def _release(text: str) -> tuple[int, ...]:
-    match = re.match(r"\d+(?:\.\d+)*", text)
-    if match is None:
-        raise ValueError(f"{text!r} is no version")
-    return tuple(map(int, match[0].split(".")))
-
-
-def _padded(numbers: tuple[int, ...], n: int) -> tuple[int, ...]:
-    return numbers + (0,) * (n - len(numbers))

@@ -40,7 +40,7 @@ class ExportedRun:
     """A run as trackers get it.
 
     Attributes:
-        experiment: its name.
+        experiment: its name; of runs under overrides, that of the trial.
         row: its name.
         seed: of the run.
         hash: of the run.

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from typing import Any
 
-from ablate.errors import SpecError
+from ablate.errors import SpecError, first_line
 from ablate.exports.contract import ExportedRun, Exporter, exported_run
 from ablate.exports.names import EXPORTERS, NAMES
 from ablate.hashing import sha256_of_text
-from ablate.runner.devices import Device
-from ablate.runner.listener import ProgressListener
-from ablate.runner.task import Heartbeat, Task
+from ablate.runner.extras import import_extra
+from ablate.runner.listener import ForwardingListener, ProgressListener
+from ablate.runner.task import Task
 from ablate.store import Store, is_finished, write_whole
 from ablate.wording import no_such
 
@@ -53,8 +52,8 @@ class Exports:
                 self._export(name, exported_run(experiment, row, record, curve))
             except Exception as error:  # whatever a tracker raises
                 del self._classes[name]
-                first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-                remarks.append(f"not exported to {name}: {first_line}; the next call repeats it")
+                reason = first_line(error)
+                remarks.append(f"not exported to {name}: {reason}; the next call repeats it")
         return "; ".join(remarks)
 
     def close(self) -> None:
@@ -90,49 +89,33 @@ def exporting(names: Sequence[str], store: Store) -> Iterator[Exports]:
         exports.close()
 
 
-class ExportingListener:
+class ExportingListener(ForwardingListener):
     """Exports every run when it has ended; forwards every call to another listener.
 
     Args:
         listener: hears of it too, and how exports failed with how a run ended.
         exports: to trackers.
         store: of the records.
+        experiment: its name in the trackers.
     """
 
-    def __init__(self, listener: ProgressListener, exports: Exports, store: Store) -> None:
-        self._listener = listener
+    def __init__(
+        self, listener: ProgressListener, exports: Exports, store: Store, experiment: str
+    ) -> None:
+        super().__init__(listener)
         self._exports = exports
         self._store = store
-
-    def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
-        self._listener.expect(tasks, what, n_at_once)
-
-    def started(self, task: Task, device: Device) -> None:
-        self._listener.started(task, device)
-
-    def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
-        self._listener.heartbeat(task, heartbeat)
+        self._experiment = experiment
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         record = self._store.load(task.key) if task.action == "train" else None
-        remark = self._exports.export(task.experiment, task.variant, record) if record else ""
-        self._listener.ended(task, "; ".join(filter(None, (outcome, remark))), is_good=is_good)
-
-    def note(self, text: str) -> None:
-        self._listener.note(text)
+        remark = self._exports.export(self._experiment, task.variant, record) if record else ""
+        super().ended(task, "; ".join(filter(None, (outcome, remark))), is_good=is_good)
 
 
 def _exporter_class(name: str) -> type[Exporter]:
     if name not in EXPORTERS:
         raise SpecError(no_such("tracker", name, NAMES))
     entry = EXPORTERS[name]
-    try:
-        module = import_module(f"ablate.exports.{name}")
-    except ModuleNotFoundError as error:
-        if error.name not in entry.packages:
-            raise
-        raise SpecError(
-            f"--log {name} needs the package {error.name!r}: "
-            f"pip install 'ablate-transformer[{name}]'"
-        ) from error
+    module = import_extra(f"ablate.exports.{name}", entry.packages, "--log", name)
     return getattr(module, entry.class_name)

@@ -15,9 +15,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
+from ablate.analysis.direction import direction
 from ablate.analysis.summary import is_measured_once
-from ablate.analysis.wording import number
-from ablate.gate.evidence import LOSSES, Evidence, UnfitError
+from ablate.gate.evidence import Evidence, UnfitError
+from ablate.gate.numbers import to_scale
 from ablate.registry import Frozen
 
 Text = Annotated[str, Field(min_length=1)]
@@ -37,8 +38,6 @@ _NOT_TERMS = {"note", "published", "blessed"}
 _SUBJECT = ("kind", "row", "against", "measure", "claim", "better")
 _DERIVED = ("value", "std", "lowest", "highest", "low", "high")
 _DIGITS = 10  # of derived numbers; the values that they are derived from are not rounded
-_HIGHER_IS_BETTER = ("bleu", "bleu_lc_tok", "chrf", "exact_match")
-_LOWER_IS_BETTER = ("nll", "perplexity", "best_dev_nll", "final_loss", "seconds", LOSSES)
 
 
 class PublishedNumber(Frozen):
@@ -103,7 +102,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class CheckResult:
+class CheckVerdict:
     """The result of one check, in words.
 
     Attributes:
@@ -250,7 +249,7 @@ class Check(Frozen, ABC):
             UnfitError: if they cannot be compared.
         """
 
-    def judge(self, evidence: Evidence, context: Context) -> CheckResult:
+    def judge(self, evidence: Evidence, context: Context) -> CheckVerdict:
         """Compare the runs of a gate with the blessing."""
         reference, tolerance = self.allowed(context)
         try:
@@ -259,7 +258,7 @@ class Check(Frozen, ABC):
             result = Result("nothing", str(error))
         published = self.published
         remarks = [f"published: {published.value:g} ({published.source})"] if published else []
-        return CheckResult(
+        return CheckVerdict(
             check=context.name,
             kind=self.kind,
             subject=self.subject,
@@ -324,7 +323,7 @@ class Check(Frozen, ABC):
             return None
         stds = [getattr(check.blessed, "std", None) or 0.0 for check in (old, self)]
         was, now = (
-            "every run diverged" if value is None else number(value, max(stds))
+            "every run diverged" if value is None else to_scale(value, max(stds))
             for value in (before, after)
         )
         return f"{was} before, {now} now"
@@ -334,7 +333,7 @@ class Directed(Check):
     """A check that depends on whether higher values are better.
 
     Attributes:
-        better: which values are better; None: as `direction` says.
+        better: which values are better; None: as `ablate.analysis.direction` says.
     """
 
     better: Literal["higher", "lower"] | None = None
@@ -362,16 +361,6 @@ class Directed(Check):
     def is_higher_better(self) -> bool:
         """Whether higher values are better."""
         return (self.better or direction(self.measure)) == "higher"
-
-
-def direction(measure: str) -> Literal["higher", "lower"] | None:
-    """Return which values of a measure are better, if that is known."""
-    section, last = measure.partition(".")[0], measure.rpartition(".")[2]
-    if last in _HIGHER_IS_BETTER:
-        return "higher"
-    if last in _LOWER_IS_BETTER or section in ("params", "flops"):
-        return "lower"
-    return None
 
 
 def rounded(value: float) -> float:

@@ -9,13 +9,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from ablate.analysis.wording import number, percent, seeds_named
 from ablate.gate.check import Blessing, Check, Context, Directed, Result, is_close, rounded
 from ablate.gate.evidence import Evidence, UnfitError
+from ablate.gate.numbers import percentage, to_scale
 from ablate.gate.tolerance import (
     CONFIDENCE,
     Promise,
-    Sample,
+    ReferenceSample,
     largest_std,
     lowest_std,
     margins,
@@ -25,7 +25,7 @@ from ablate.gate.tolerance import (
     smallest_effect,
     ways_out,
 )
-from ablate.wording import counted
+from ablate.wording import counted, seeds_named
 
 _BLEU_EFFECT = 1.5
 
@@ -96,7 +96,7 @@ class MeanCheck(Directed):
         return {**super().loosening_terms, "power": "lower", "min_effect": "higher"}
 
     @abstractmethod
-    def sample(self, blessed: MeanBlessing) -> Sample:
+    def sample(self, blessed: MeanBlessing) -> ReferenceSample:
         """Return the sample of the measure that a blessing holds.
 
         Raises:
@@ -104,7 +104,7 @@ class MeanCheck(Directed):
         """
 
     @abstractmethod
-    def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> Sample | None:
+    def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> ReferenceSample | None:
         """Return the sample of the runs that are done; None if they are too few for a std."""
 
     def promise(self, alpha: float, n_new: int | None = None) -> Promise:
@@ -116,14 +116,14 @@ class MeanCheck(Directed):
         """
         return self.promises(alpha, self.min_effect, self.power, n_new or self.seeds)
 
-    def limits(self, sample: Sample, promise: Promise) -> tuple[float, float]:
+    def limits(self, sample: ReferenceSample, promise: Promise) -> tuple[float, float]:
         """Return the lower and the upper limit of the mean of the new runs."""
         room = margins(sample.std, sample.n, promise)
         below, above = (room.loss, room.gain) if self.is_higher_better else (room.gain, room.loss)
         rounding = 1e-12 * abs(sample.mean)  # so that equal values have a mean equal to them
         return sample.mean - below - rounding, sample.mean + above + rounding
 
-    def derived_fields(self, sample: Sample, alpha: float) -> dict[str, Any]:
+    def derived_fields(self, sample: ReferenceSample, alpha: float) -> dict[str, Any]:
         """Return the fields of a blessing that follow from its values.
 
         Raises:
@@ -131,7 +131,7 @@ class MeanCheck(Directed):
         """
         promise = self.promise(alpha)
         if sample.std > largest_std(sample.n, promise):
-            text = f"{counted(sample.n, 'seed')} with a std of {number(sample.std, sample.std)}"
+            text = f"{counted(sample.n, 'seed')} with a std of {to_scale(sample.std, sample.std)}"
             raise self._too_weak(text, sample.std, sample.n, promise)
         low, high = self.limits(sample, promise)
         return {
@@ -152,17 +152,17 @@ class MeanCheck(Directed):
         if sample is None:
             return (
                 f"{counted(n, 'seed')} can promise to catch a loss of {self.min_effect:g} if their "
-                f"std is at most {number(most, most)}"
+                f"std is at most {to_scale(most, most)}"
             )
-        std = number(sample.std, sample.std)
+        std = to_scale(sample.std, sample.std)
         so_far = f"{counted(sample.n, 'seed')} so far, with a std of {std}"
         if lowest_std(sample.std, promise.df(sample.n)) > most:
-            text = f"{so_far}; with {percent(CONFIDENCE)} confidence, {counted(n, 'seed')}"
+            text = f"{so_far}; with {percentage(CONFIDENCE)} confidence, {counted(n, 'seed')}"
             raise self._too_weak(text, sample.std, n, promise)
         effect = smallest_effect(sample.std, n, promise)
         return (
             f"{so_far}; with that, {counted(n, 'seed')} can promise to catch a loss of "
-            f"{number(effect, effect)}, and {self.min_effect:g} is asked"
+            f"{to_scale(effect, effect)}, and {self.min_effect:g} is asked"
         )
 
     def derive_again(self, alpha: float) -> Blessing:
@@ -172,9 +172,9 @@ class MeanCheck(Directed):
 
     def allowed(self, context: Context) -> tuple[str, str]:
         blessed, low, high, scale = self._limits_now(context)
-        value, std = (number(each, scale) for each in (blessed.value, blessed.std))
+        value, std = (to_scale(each, scale) for each in (blessed.value, blessed.std))
         reference = self.blessed_text(value, std, len(blessed.values))
-        return reference, f"{number(low, scale)} to {number(high, scale)}"
+        return reference, f"{to_scale(low, scale)} to {to_scale(high, scale)}"
 
     def blessed_text(self, mean: str, std: str, n: int) -> str:
         """Return a blessed mean, and the std of ``n`` seeds, in words."""
@@ -184,13 +184,13 @@ class MeanCheck(Directed):
         blessed, low, high, scale = self._limits_now(context)
         seeds = self.seeds_to_judge(context.seeds)
         mean = evidence.summary(self.row, seeds).metrics[self.measure].mean
-        measured = f"{number(mean, scale)} ({counted(len(seeds), 'seed')})"
+        measured = f"{to_scale(mean, scale)} ({counted(len(seeds), 'seed')})"
         if low <= mean <= high:
             return Result(measured, None)
         failure = (
-            f"{self.measure} of {self.row} is {number(mean, scale)}, the mean of "
-            f"{seeds_named(seeds)}; the reference is {number(blessed.value, scale)} and tolerates "
-            f"{self.allowed(context)[1]}: {_excess(mean, low, high)}"
+            f"{self.measure} of {self.row} is {to_scale(mean, scale)}, the mean of "
+            f"{seeds_named(seeds)}; the reference is {to_scale(blessed.value, scale)} and "
+            f"tolerates {self.allowed(context)[1]}: {_excess(mean, low, high)}"
         )
         return Result(measured, failure)
 
@@ -211,7 +211,7 @@ class MeanCheck(Directed):
             ("above", before.highest - before.value, after.highest - after.value),
         ):
             if would > was and not is_close(would, was):
-                wider = f"from {number(was, was)} to {number(would, would)}"
+                wider = f"from {to_scale(was, was)} to {to_scale(would, would)}"
                 yield f"the tolerance {side} would widen {wider}"
 
     @property
@@ -239,26 +239,27 @@ class MeanCheck(Directed):
         """
         most = largest_std(n, promise)
         effect = rounded_up(smallest_effect(std, n, promise))
-        ways = [f"a std of at most {number(most, most)}", *ways_out(std, n, promise)]
+        ways = [f"a std of at most {to_scale(most, most)}", *ways_out(std, n, promise)]
         return TooWeakError(
             f"{text} cannot promise a gate of {counted(promise.n_new, 'seed')} that catches a "
-            f"loss of {promise.min_effect:g} in {percent(promise.power)} of cases and raises a "
-            f"false alarm in {percent(promise.alpha)}; it takes {', or '.join(ways)}",
+            f"loss of {promise.min_effect:g} in {percentage(promise.power)} of cases and raises a "
+            f"false alarm in {percentage(promise.alpha)}; it takes {', or '.join(ways)}",
             self.model_copy(update={"min_effect": effect}),
         )
 
-    def _derivation(self, sample: Sample, promise: Promise) -> str:
+    def _derivation(self, sample: ReferenceSample, promise: Promise) -> str:
         room = margins(sample.std, sample.n, promise)
         steps = margins(1 / promise.standard_error(sample.n), sample.n, promise)
         worse, better = ("below", "above") if self.is_higher_better else ("above", "below")
         return (
             f"the mean of {promise.runs} may lie "
-            f"{number(room.loss, room.loss)} {worse} and {number(room.gain, room.gain)} {better}: "
+            f"{to_scale(room.loss, room.loss)} {worse} and "
+            f"{to_scale(room.gain, room.gain)} {better}: "
             f"{steps.loss:.3f} and {steps.gain:.3f} x std x "
             f"{promise.standard_error_formula(sample.n)}, Student's t with "
             f"{promise.df(sample.n)} degrees of freedom, which chance exceeds in "
-            f"{percent(promise.alpha)} of gates; a true loss of {promise.min_effect:g} is caught "
-            f"in {percent(power(sample.std, sample.n, promise))}"
+            f"{percentage(promise.alpha)} of gates; a true loss of {promise.min_effect:g} is "
+            f"caught in {percentage(power(sample.std, sample.n, promise))}"
         )
 
 
@@ -266,4 +267,4 @@ def _excess(mean: float, low: float, high: float) -> str:
     if not math.isfinite(mean):
         return "it is no number"
     side, excess = ("low", low - mean) if mean < low else ("high", mean - high)
-    return f"{number(excess, excess)} too {side}"
+    return f"{to_scale(excess, excess)} too {side}"

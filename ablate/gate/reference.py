@@ -8,14 +8,13 @@ from typing import Annotated
 
 from pydantic import Field, SerializeAsAny
 
-from ablate.analysis.wording import listed, seeds_named
 from ablate.errors import SpecError
 from ablate.gate import checks as checks  # each kind of check enters `KINDS`
-from ablate.gate.check import BLESS_AGAIN, Check, CheckResult, Context, Flaw, Text
+from ablate.gate.check import BLESS_AGAIN, Check, CheckVerdict, Context, Flaw, Text
 from ablate.gate.evidence import Evidence
 from ablate.gate.provenance import Provenance
 from ablate.registry import Frozen
-from ablate.wording import counted
+from ablate.wording import counted, listed, seeds_named
 
 Runs = set[tuple[str, int]]
 """Rows and seeds."""
@@ -125,7 +124,7 @@ class Reference(Head):
         n = max(check.seeds for check in self.checks_with_chosen_seeds.values())
         return tuple(islice((seed for seed in count(1) if seed not in used), n))
 
-    def judge(self, evidence: Evidence, seeds: Sequence[int]) -> tuple[CheckResult, ...]:
+    def judge(self, evidence: Evidence, seeds: Sequence[int]) -> tuple[CheckVerdict, ...]:
         """Judge runs by every check; each has been blessed."""
         return tuple(
             check.judge(evidence, self.context(name, seeds)) for name, check in self.checks.items()

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
-from pydantic import BaseModel
 
 from ablate.analysis.summary import Records, summarise
 from ablate.analysis.wording import listed
 from ablate.config import Mistake, MistakesError
-from ablate.config.merge import MergeSchema
+from ablate.config.merge import schema_of
 from ablate.config.messages import validated
 from ablate.config.source import Mark, Node, Source, UnreadableError, parse, scalar, source_of
 from ablate.errors import SpecError
@@ -30,18 +29,8 @@ _HEAD = """\
 
 
 SCHEMA = 2
-"""The version of the keys; a file without one may have those of the first schema."""
+"""The version of the keys; a file without one is of this version."""
 
-_FIRST_SCHEMA = {
-    "loss": "min_effect",
-    "false_alarm": "alpha",
-    "elsewhere": "rtol_other_machine",
-    "by": "margin",
-    "spread": "std",
-}
-"""Keys of the first schema, and their present names."""
-
-_NAMING = ("checks", "machine", "versions", "signatures", "runs")
 _ABOVE_CHECKS = ("schema", "source", "alpha", "pilot_seeds")
 _FIRST_OF_CHECK = ("kind", "row", "against", "measure", "claim", "margin")
 _LAST_OF_CHECK = ("published", "note", "blessed")
@@ -104,12 +93,13 @@ def read(path: Path) -> ReferenceFile:
     """
     wrong: list[Mistake] = []
     try:
-        tree = _in_this_schema(_tree(path, wrong), wrong)
+        tree = _tree(path, wrong)
     except UnreadableError as error:
         raise MistakesError([*wrong, error.mistake]) from None
+    _check_version(tree.get("schema"), wrong)
     checks = _checks(tree, wrong)
     rest = {key: node for key, node in tree.items() if key not in ("checks", "schema")}
-    head, mistakes = validated(Head, replace(tree, value=rest), _merge_schema(Reference))
+    head, mistakes = validated(Head, replace(tree, value=rest), schema_of(Reference))
     wrong += mistakes
     if wrong or head is None:
         raise MistakesError(wrong)
@@ -171,32 +161,10 @@ def _start(source: Source) -> Mark:
     return Mark(source, 1, 1)
 
 
-def _in_this_schema(tree: Node, wrong: list[Mistake]) -> Node:
-    """Return the tree with the keys of this schema; without a version they may be older ones."""
-    schema = tree.get("schema")
-    if schema is None:
-        return _renamed(tree, wrong)
-    if schema.value != SCHEMA:
+def _check_version(schema: Node | None, wrong: list[Mistake]) -> None:
+    if schema is not None and schema.value != SCHEMA:
         reason = f"this version of ablate reads schema {SCHEMA}; it is {schema.value!r}"
         wrong.append(Mistake(schema.mark, "schema", reason))
-    return tree
-
-
-def _renamed(node: Node, wrong: list[Mistake], *, has_names: bool = False) -> Node:
-    """Return a mapping, and all below it, with the keys of the first schema renamed.
-
-    Args:
-        node: of the tree.
-        wrong: mistakes, to which keys that are given twice are added.
-        has_names: whether its own keys are names of checks or rows, which are not renamed.
-    """
-    renamed: dict[str, Node] = {}
-    for key, below in node.items():
-        new = key if has_names else _FIRST_SCHEMA.get(key, key)
-        if new in renamed:
-            wrong.append(Mistake(below.key, below.path, f"is given twice, as {new!r} too"))
-        renamed[new] = _renamed(below, wrong, has_names=not has_names and key in _NAMING)
-    return replace(node, value=renamed) if renamed else node
 
 
 def _checks(tree: Node, wrong: list[Mistake]) -> dict[str, Check]:
@@ -218,22 +186,9 @@ def _check(node: Node, wrong: list[Mistake]) -> Check | None:
         )
         wrong.append(Mistake((kind or node).mark, node.path, f"{reason}known: {', '.join(KINDS)}"))
         return None
-    check, mistakes = validated(KINDS[name], node, _merge_schema(KINDS[name]))
+    check, mistakes = validated(KINDS[name], node, schema_of(KINDS[name]))
     wrong += mistakes
     return check
-
-
-def _merge_schema(model: type[BaseModel]) -> MergeSchema:
-    """Return which keys a model has, for messages."""
-    below: dict[str, MergeSchema] = {}
-    for key, info in model.model_fields.items():
-        inner = [
-            kind
-            for kind in (info.annotation, *get_args(info.annotation))
-            if isinstance(kind, type) and issubclass(kind, BaseModel)
-        ]
-        below[key] = _merge_schema(inner[0]) if inner else MergeSchema()
-    return MergeSchema(children=below, has_required=True)
 
 
 def _arranged(check: dict[str, Any]) -> dict[str, Any]:

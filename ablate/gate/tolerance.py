@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 from scipy import special
+
+from ablate.analysis.statistics import t_quantile
 
 GAIN_SHARE = 0.2
 """The share of alpha that is spent on a mean that is too good; the rest is for losses."""
@@ -80,7 +81,7 @@ class PairedPromise(Promise):
 
 
 @dataclass(frozen=True)
-class Sample:
+class ReferenceSample:
     """The statistics of a measure in a reference.
 
     Attributes:
@@ -106,8 +107,8 @@ def margins(std: float, n: int, promise: Promise) -> Margins:
     """Return the margins of a reference of ``n`` seeds, 2 or more, with this standard deviation."""
     unit, df = std * promise.standard_error(n), promise.df(n)
     return Margins(
-        loss=unit * quantile(promise.alpha * (1 - GAIN_SHARE), df),
-        gain=unit * quantile(promise.alpha * GAIN_SHARE, df),
+        loss=unit * t_quantile(promise.alpha * (1 - GAIN_SHARE), df),
+        gain=unit * t_quantile(promise.alpha * GAIN_SHARE, df),
     )
 
 
@@ -133,7 +134,7 @@ def largest_std(n: int, promise: Promise) -> float:
 def smallest_effect(std: float, n: int, promise: Promise) -> float:
     """Return the smallest loss that ``n`` seeds of this standard deviation can promise to catch."""
     df = promise.df(n)
-    steps = quantile(promise.alpha * (1 - GAIN_SHARE), df) + quantile(1 - promise.power, df)
+    steps = t_quantile(promise.alpha * (1 - GAIN_SHARE), df) + t_quantile(1 - promise.power, df)
     return std * steps * promise.standard_error(n)
 
 
@@ -178,12 +179,6 @@ def rounded_up(value: float) -> float:
 def lowest_std(std: float, df: int) -> float:
     """Return the one-sided 95% lower confidence limit of the true standard deviation."""
     return std * math.sqrt(df / float(special.chdtri(df, 1 - CONFIDENCE)))
-
-
-@lru_cache(maxsize=4096)
-def quantile(above: float, df: int) -> float:
-    """Return the value that Student's t with ``df`` degrees exceeds with probability ``above``."""
-    return -float(special.stdtrit(df, above))
 
 
 def tail(critical: float, df: int, shift: float = 0.0) -> float:

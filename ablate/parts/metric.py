@@ -8,11 +8,16 @@ from __future__ import annotations
 import importlib
 from abc import abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import PositiveInt
 
 from ablate.registry import FilePaths, Part, register
+
+
+class UnavailableError(ValueError):
+    """A metric needs a package or weights that are not here, so that it cannot score at all."""
 
 
 class Metric(Part, slot="metric"):
@@ -31,6 +36,9 @@ class Metric(Part, slot="metric"):
             sources: one per sentence.
             hypotheses: the translations, one per sentence.
             references: one per sentence.
+
+        Raises:
+            UnavailableError: if a package or weights are missing.
         """
 
     def signature(self) -> str:
@@ -94,10 +102,12 @@ class Comet(Metric):
         try:
             comet = importlib.import_module("comet")
         except ModuleNotFoundError as error:
-            raise ValueError(
+            raise UnavailableError(
                 "the metric comet needs a package that is not installed; "
                 "`pip install 'ablate-transformer[comet]'` installs it"
             ) from error
+        if not Path(self.model).is_file():
+            raise UnavailableError(f"model: there is no file {self.model!r}, of the weights")
         texts = zip(sources, hypotheses, references, strict=True)
         samples = [{"src": src, "mt": mt, "ref": ref} for src, mt, ref in texts]
         model = comet.load_from_checkpoint(self.model)

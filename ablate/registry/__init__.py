@@ -1,7 +1,7 @@
 """The table of parts: the class behind each name in each slot."""
 
 from ablate.registry.loading import digest_of_code
-from ablate.registry.lookup import build, choose, label, lookup, slots
+from ablate.registry.lookup import build, choosable, choose, label, lookup, slots
 from ablate.registry.plugins import adopt, load_plugin, plugins, temporary_registrations
 from ablate.registry.table import (
     EXTENSIBLE,
@@ -36,6 +36,7 @@ __all__ = [
     "adopt",
     "argument_docs",
     "build",
+    "choosable",
     "choose",
     "contract_of",
     "digest_of_code",

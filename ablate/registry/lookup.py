@@ -6,15 +6,18 @@ The first look-up imports every package and every installed distribution that re
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from ablate.part_packages import import_part_packages
 from ablate.registry.loading import load_installed
 from ablate.registry.table import TABLE, Choice, Entry, Part, refusals
 from ablate.wording import no_such
 
 P = TypeVar("P", bound=Part)
+
+_PART_PACKAGES = ("ablate.parts", "ablate.data", "ablate.decoding")
+"""The packages whose modules register parts; imported by name, as they import the registry."""
 
 
 def lookup(slot: str, name: str) -> Entry:
@@ -32,6 +35,11 @@ def lookup(slot: str, name: str) -> Entry:
 def slots() -> dict[str, dict[str, Entry]]:
     """Return every slot with its parts, for listings and for tests that visit all of them."""
     return {slot: dict(table) for slot, table in _filled_table().items()}
+
+
+def choosable(key: str) -> dict[str, Entry]:
+    """Return the parts that a key of an experiment chooses from; none if it chooses no part."""
+    return slots().get("attention" if key == "cross_attention" else key, {})
 
 
 def label(cls: type[Part]) -> str:
@@ -67,6 +75,7 @@ def build(slot: type[P], choice: Choice, *arguments: object, at: str = "") -> P:
 
 @functools.cache
 def _filled_table() -> Mapping[str, dict[str, Entry]]:
-    import_part_packages()
+    for package in _PART_PACKAGES:
+        importlib.import_module(package)
     load_installed()
     return TABLE

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ablate.analysis import TRAIN_FLOPS, Summary
-from ablate.report.numbers import TIMES, and_list, number
+from ablate.report.numbers import TIMES, number
+from ablate.wording import and_list
 
 STEPS, TOKENS = "train.steps", "train.target_tokens"
 BEYOND = "¶"

@@ -96,6 +96,7 @@ class Table:
         negligible: how small a difference must be not to matter.
         comparisons: of the rows with the baseline, by metric.
         has_one_tokenizer: whether all rows read the same target tokens.
+        signatures: how each metric was computed, by its name.
         conclusion: one sentence that says what the numbers come to.
         more: a second block of columns for the same rows, under the first.
         trial: how the table differs from that of the whole experiment, in sentences: overrides, and
@@ -114,6 +115,7 @@ class Table:
     negligible: Negligible = field(default_factory=Negligible)
     comparisons: Comparisons = field(default_factory=dict)
     has_one_tokenizer: bool = True
+    signatures: Mapping[str, str] = field(default_factory=dict)
     conclusion: str = ""
     more: Table | None = None
     trial: tuple[str, ...] = ()

@@ -9,8 +9,8 @@ from ablate.config import Experiment, Match, Row, Tune
 from ablate.report.budget import ratio
 from ablate.report.cells import Footnote
 from ablate.report.changes import format_value, labels
-from ablate.report.numbers import TIMES, and_list, percent
-from ablate.wording import counted
+from ablate.report.numbers import TIMES, percent_change
+from ablate.wording import and_list, counted
 
 _METRICS = {"params": "params.total", "flops": TRAIN_FLOPS}
 
@@ -49,7 +49,7 @@ def _beyond(experiment: Experiment, match: Match, summaries: Sequence[Summary]) 
         times = ratio(summary, summaries[0], metric) if metric else None
         is_off = times is not None and abs(times - 1) > match.tolerance
         if times is not None and is_off and match.applies_to(summary.name):
-            yield f"{summary.name}: {match.quantity} {percent(times - 1)}"
+            yield f"{summary.name}: {match.quantity} {percent_change(times - 1)}"
 
 
 def _tuned(experiment: Experiment, tune: Tune) -> Iterator[Footnote]:

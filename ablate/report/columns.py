@@ -50,11 +50,15 @@ def chosen(table: Table, names: Sequence[str]) -> Table:
 def compact(table: Table) -> Table:
     """Return the columns that a paper has room for.
 
-    BLEU, its difference with an interval, parameters, and what others have published.
+    BLEU, its difference with an interval, parameters, and what others have published, beside ours
+    of the same kind.
     """
-    bleu = next((column.key for column in table.columns if column.header == "BLEU"), "")
-    keys = (bleu, f"{bleu}.difference", f"{bleu}.difference.interval", "params.total")
-    some = _select(_one_block(table), lambda column: column.key in keys or _is_published(column))
+    joined = _one_block(table)
+    bleu = next((column.key for column in joined.columns if column.header == "BLEU"), "")
+    keys = [bleu, f"{bleu}.difference", f"{bleu}.difference.interval", "params.total"]
+    if any(column.key == "published.bleu_lc_tok" for column in joined.columns):
+        keys.append(f"{bleu}_lc_tok")
+    some = _select(joined, lambda column: column.key in keys or _is_published(column))
     lines = [replace(line, cells=tuple(map(_without_aside, line.cells))) for line in some.lines]
     return joined_changes(replace(some, lines=tuple(lines)), most=1)
 

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ablate.analysis import Summary, Verdict, higher_is_better, verdict
-from ablate.analysis.matched import Sample, Shift
+from ablate.analysis import Summary, Verdict
+from ablate.analysis.matched import RowSample, Shift
 from ablate.config import Negligible
 from ablate.errors import SpecError
 from ablate.report.cells import NOTHING, Cell, Column, Footnote, Line, Table
 from ablate.report.changes import format_value
-from ablate.report.measures import BLEU_DECIMALS, LOSS_DECIMALS
-from ablate.report.numbers import TIMES, and_list, number, percent, signed
+from ablate.report.formats.machine import json_of
+from ablate.report.measures import (
+    BLEU_DECIMALS,
+    Block,
+    interval_text,
+    known,
+    measure_decimals,
+    measure_name,
+)
+from ablate.report.numbers import TIMES, number, percent_change, signed
 from ablate.report.render import render
-from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED
-from ablate.wording import counted, no_such
+from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, verdict_on
+from ablate.wording import and_list, counted, no_such
+from ablate.writing import csv_text
 
 FORMATS = ("terminal", "markdown", "csv", "json")
 
-Match = Literal["spec", "changes", "name"]
+MatchedBy = Literal["spec", "changes", "name"]
 Outcome = Verdict | Literal["equal"]
 
 
@@ -42,9 +48,9 @@ class MatchedRow:
     """
 
     names: tuple[str, str]
-    matched_by: Match
+    matched_by: MatchedBy
     spec: Mapping[str, tuple[Any, Any]]
-    samples: Mapping[str, tuple[Sample, Sample]]
+    samples: Mapping[str, tuple[RowSample, RowSample]]
     shifts: Mapping[str, Shift]
     outcomes: tuple[Mapping[str, int], Mapping[str, int]]
 
@@ -75,7 +81,7 @@ class Differing:
 
 
 @dataclass(frozen=True)
-class Sentences:
+class TranslationDifferences:
     """How translations of the first test set differ.
 
     Attributes:
@@ -111,7 +117,7 @@ class Compared:
     unmatched: tuple[Sequence[str], Sequence[str]]
     provenance: Mapping[str, tuple[str, str]]
     negligible: Negligible
-    sentences: Sentences
+    sentences: TranslationDifferences
     test_sets: Sequence[str]
     has_one_tokenizer: bool = True
 
@@ -130,20 +136,18 @@ class Compared:
         if form not in FORMATS:
             raise SpecError(no_such("format", form, FORMATS))
         if form == "json":
-            return json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n"
+            return json_of(self.to_json())
         if form == "csv":
-            return self._csv()
+            lines = [self._line(row, metric) for row in self.rows for metric in row.samples]
+            return csv_text(lines)
         return render(self.table(), form, width, is_coloured=is_coloured) + self._examples(form)
 
     def outcome(self, row: MatchedRow, metric: str) -> Outcome | None:
         """Return the verdict on the second side of a row; None without an interval or a band."""
-        shift, kind = row.shifts.get(metric), metric.rpartition(".")[2]
-        band = dict(self.negligible).get(kind)
+        shift = row.shifts.get(metric)
         if shift is not None and shift.method == "equal":
             return "equal"
-        if shift is None or band is None or (kind == "nll" and not self.has_one_tokenizer):
-            return None
-        return verdict(shift.simultaneous, band, higher_is_better=higher_is_better(metric))
+        return verdict_on(shift, metric, self.negligible, has_one_tokenizer=self.has_one_tokenizer)
 
     def table(self) -> Table:
         """Return it as a table for people."""
@@ -162,8 +166,7 @@ class Compared:
             *(block for name in others for block in self._shift(f"test.{name}.bleu", name)),
             *self._ratios(),
         ]
-        known = [block for block in blocks if any(c.value not in ("", NOTHING) for c in block[1])]
-        columns, cells = zip(*known, strict=True)
+        columns, cells = zip(*known(blocks), strict=True)
         lines = [
             Line(tuple(of_row), {}, Summary(row.name, {}, {}, {}))
             for *of_row, row in zip(*cells, self.rows, strict=True)
@@ -195,7 +198,7 @@ class Compared:
             "conclusion": self.table().conclusion,
         }
 
-    def _means(self, metric: str, test_set: str) -> list[tuple[Column, list[Cell]]]:
+    def _means(self, metric: str, test_set: str) -> list[Block]:
         blocks = []
         for at, title in enumerate(("before", "after")):
             samples = [row.samples.get(metric) for row in self.rows]
@@ -204,18 +207,11 @@ class Compared:
             blocks.append((column, [Cell(text) for text in texts]))
         return blocks
 
-    def _shift(self, metric: str, test_set: str) -> list[tuple[Column, list[Cell]]]:
-        names = {"nll": "NLL", "bits_per_character": "bits/char"}
-        name = names.get(metric.rpartition(".")[2], "BLEU")
-        decimals = BLEU_DECIMALS if name == "BLEU" else LOSS_DECIMALS
+    def _shift(self, metric: str, test_set: str) -> list[Block]:
+        name, decimals = measure_name(metric), measure_decimals(metric)
         rank = 0 if name == "BLEU" and [test_set] == list(self.test_sets[:1]) else 3
         shifts = [row.shifts.get(metric) for row in self.rows]
-        ends = [
-            f"[{signed(s.simultaneous.low, decimals)}, {signed(s.simultaneous.high, decimals)}]"
-            if s and s.simultaneous
-            else NOTHING
-            for s in shifts
-        ]
+        ends = [interval_text(s.simultaneous if s else None, decimals) for s in shifts]
         key = f"{metric}.difference"
         return [
             (
@@ -225,7 +221,7 @@ class Compared:
             (Column(f"{key}.interval", "95% CI", "of Δ", rank=rank), [Cell(end) for end in ends]),
         ]
 
-    def _ratios(self) -> list[tuple[Column, list[Cell]]]:
+    def _ratios(self) -> list[Block]:
         """Return by how much parameters changed, and how many times as fast and large rows are."""
         blocks = []
         for metric, header, detail in (
@@ -240,7 +236,7 @@ class Compared:
                 times = after.mean / before.mean if before and after and before.mean else None
                 text = NOTHING if times is None else number(times, 2)
                 if times is not None and metric == "params.total":
-                    text = percent(times - 1) or "="
+                    text = percent_change(times - 1) or "="
                 cells.append(Cell(text))
             blocks.append((Column(metric, header, detail, rank=2), cells))
         return blocks
@@ -311,12 +307,12 @@ class Compared:
 
     def _examples(self, form: str) -> str:
         """Return the sentences that differ most, to stand under the table."""
-        known = self.sentences
-        if known.note:
-            return f"\nTranslations: {known.note}.\n"
-        head = f"Translations: {known.n_differing:,} of {known.n:,} differ"
-        lines = ["", head + ("; most by chrF:" if known.most else ".")]
-        for each in known.most:
+        sentences = self.sentences
+        if sentences.note:
+            return f"\nTranslations: {sentences.note}.\n"
+        head = f"Translations: {sentences.n_differing:,} of {sentences.n:,} differ"
+        lines = ["", head + ("; most by chrF:" if sentences.most else ".")]
+        for each in sentences.most:
             before, after = (f"{score:.1f}" for score in each.scores)
             title = f"{each.row}, seed {each.seed}, line {each.line}: chrF {before} → {after}"
             texts = {
@@ -331,27 +327,30 @@ class Compared:
             lines += ["```"] if form == "markdown" else []
         return "\n".join(lines) + "\n"
 
-    def _csv(self) -> str:
-        """Return a line per row and metric."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        kinds = ("single", "simultaneous")
-        ends = [f"{kind}.{end}" for kind in kinds for end in ("low", "high")]
-        head = ["before", "after", "matched_by", "metric", "mean.before", "mean.after"]
-        head += ["n.before", "n.after", "difference", "method", "pairs", "se", "df", *ends]
-        writer.writerow([*head, "verdict"])
-        for row in self.rows:
-            for metric, (before, after) in row.samples.items():
-                shift = row.shifts.get(metric)
-                intervals = [shift.single, shift.simultaneous] if shift else [None, None]
-                bounds = [(i.low, i.high) if i else ("", "") for i in intervals]
-                own = [shift.estimate, shift.method, shift.n] if shift else ["", "", ""]
-                error = [shift.standard_error, shift.df] if shift else ["", ""]
-                means = [before.mean, after.mean, before.n, after.n]
-                numbers = [*means, *own, *error, *bounds[0], *bounds[1]]
-                outcome = self.outcome(row, metric)
-                writer.writerow([*row.names, row.matched_by, metric, *numbers, outcome or ""])
-        return text.getvalue()
+    def _line(self, row: MatchedRow, metric: str) -> dict[str, Any]:
+        """Return a line of the CSV: one metric of one row."""
+        before, after = row.samples[metric]
+        shift = row.shifts.get(metric)
+        line: dict[str, Any] = {
+            "before": row.names[0],
+            "after": row.names[1],
+            "matched_by": row.matched_by,
+            "metric": metric,
+            "mean.before": before.mean,
+            "mean.after": after.mean,
+            "n.before": before.n,
+            "n.after": after.n,
+            "difference": shift and shift.estimate,
+            "method": shift and shift.method,
+            "pairs": shift and shift.n,
+            "se": shift and shift.standard_error,
+            "df": shift and shift.df,
+        }
+        intervals = {"single": shift and shift.single, "simultaneous": shift and shift.simultaneous}
+        for kind, interval in intervals.items():
+            line[f"{kind}.low"] = interval and interval.low
+            line[f"{kind}.high"] = interval and interval.high
+        return {**line, "verdict": self.outcome(row, metric)}
 
 
 def _spec_text(spec: Mapping[str, tuple[Any, Any]]) -> str:

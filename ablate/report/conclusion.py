@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ablate.analysis import Verdict
-from ablate.report.numbers import and_list, of_seeds
+from ablate.report.numbers import of_seeds
 from ablate.report.results import Results
-from ablate.wording import counted
+from ablate.wording import and_list, counted
 
 _MOST_NAMES = 4
 _CHANCE = "With one seed no difference can be told from chance"
@@ -29,7 +29,7 @@ def conclusion(results: Results) -> str:
     parts = _parts(results, by_bleu)
     parts += _diverged(results)
     unjudged = [row for row in rows if row not in by_bleu and row not in results.diverged]
-    parts += [f"{_listed(unjudged)} cannot be compared"] if unjudged else []
+    parts += [f"{and_list(unjudged, _MOST_NAMES)} cannot be compared"] if unjudged else []
     text = f"By BLEU on {results.sets[0]}, {'; '.join(parts)}"
     return f"{text}{_by_loss(results, rows, by_bleu)}."
 
@@ -53,12 +53,12 @@ def _parts(results: Results, verdicts: dict[str, Verdict]) -> list[str]:
     for verdict, (one, many) in texts.items():
         rows = _of(verdicts, verdict)
         if rows:
-            parts.append(f"{_listed(rows)} {one if len(rows) == 1 else many}")
+            parts.append(f"{and_list(rows, _MOST_NAMES)} {one if len(rows) == 1 else many}")
     unknown = _of(verdicts, Verdict.CANNOT_TELL)
     if unknown:
         seeds = counted(len(results.seeds), "seed")
         baseline = "it" if parts else "the baseline"
-        parts.append(f"{seeds} cannot tell {_listed(unknown)} from {baseline}")
+        parts.append(f"{seeds} cannot tell {and_list(unknown, _MOST_NAMES)} from {baseline}")
     return parts
 
 
@@ -68,14 +68,17 @@ def _diverged(results: Results) -> list[str]:
     for row, seeds in results.diverged.items():
         rows.setdefault(len(seeds), []).append(row)
     n_seeds = len(results.seeds)
-    return [f"{_listed(names)} diverged with {of_seeds(n, n_seeds)}" for n, names in rows.items()]
+    return [
+        f"{and_list(names, _MOST_NAMES)} diverged with {of_seeds(n, n_seeds)}"
+        for n, names in rows.items()
+    ]
 
 
 def _by_loss(results: Results, rows: Sequence[str], by_bleu: dict[str, Verdict]) -> str:
     """Return sentences on rows for which the loss gives another verdict than BLEU."""
     by_loss = _verdicts(results, rows, results.loss)
     parts = [
-        f"{_listed(named)} {'is' if len(named) == 1 else 'are'} {verdict}"
+        f"{and_list(named, _MOST_NAMES)} {'is' if len(named) == 1 else 'are'} {verdict}"
         for verdict in (Verdict.BETTER, Verdict.WORSE)
         if (named := [row for row in _of(by_loss, verdict) if by_bleu.get(row) is not verdict])
     ]
@@ -84,10 +87,3 @@ def _by_loss(results: Results, rows: Sequence[str], by_bleu: dict[str, Verdict])
 
 def _of(verdicts: dict[str, Verdict], kind: Verdict) -> list[str]:
     return [row for row, verdict in verdicts.items() if verdict is kind]
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Write ``a``, ``a and b``, ``a, b and c``, or of many the first and how many more."""
-    if len(names) > _MOST_NAMES:
-        names = [*names[: _MOST_NAMES - 1], f"{len(names) - _MOST_NAMES + 1} more"]
-    return and_list(names)

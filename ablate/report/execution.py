@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ablate.analysis import Record, Records
-from ablate.analysis.wording import seeds_named
 from ablate.report.cells import Footnote
+from ablate.wording import seeds_named
 
 
 def execution(records: Records) -> Iterator[Footnote]:

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ablate.analysis import Record, Records, Summary
-from ablate.analysis.wording import listed, seeds_named
 from ablate.report.budget import budget
 from ablate.report.cells import Footnote
 from ablate.report.execution import execution
 from ablate.report.intervals import exceptions, intervals
 from ablate.report.measures import DIVERGED, PARTIAL, measure_name
 from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, Results
-from ablate.wording import counted
+from ablate.wording import counted, listed, seeds_named
 
 _MOST_CHARACTERS = 300  # of an error message
 
@@ -101,19 +100,10 @@ def _reasons(summaries: Sequence[Summary]) -> Iterator[Footnote]:
 
 
 def _signatures(results: Results) -> Iterator[Footnote]:
-    names = {"bleu": "BLEU", "bleu_lc_tok": "BLEU lc tok", "chrf": "chrF"}
-    names |= {metric: measure_name(metric) for metric in results.metrics}
-    for metric, name in names.items():
-        signatures = dict.fromkeys(
-            scores[f"{metric}_signature"]
-            for record in results.records.values()
-            for scores in record.get("test", {}).values()
-            if scores.get(f"{metric}_signature")
-        )
-        if signatures:
-            is_column = metric != "chrf" or metric in results.metrics
-            also = "" if is_column else " (in the CSV and the JSON)"
-            yield Footnote(name, f"{'; '.join(signatures)}{also}")
+    for metric, signature in results.signatures.items():
+        is_column = metric != "chrf" or metric in results.metrics
+        also = "" if is_column else " (in the CSV and the JSON)"
+        yield Footnote(measure_name(metric), f"{signature}{also}")
 
 
 def provenance(records: Records) -> Iterator[Footnote]:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ablate.gate.check import CheckResult
+from ablate.gate.check import CheckVerdict
 from ablate.wording import counted
 
 _WIDE = 1000
@@ -22,11 +22,11 @@ _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def gate_text(
-    verdicts: Sequence[CheckResult],
-    remarks: Sequence[str] = (),
-    width: int | None = None,
+    verdicts: Sequence[CheckVerdict],
+    remarks: Sequence[str],
+    width: int | None,
     *,
-    is_coloured: bool = False,
+    is_coloured: bool,
 ) -> str:
     """Return a table with a line for each check, and below it what failed, each in a sentence.
 
@@ -69,7 +69,7 @@ def gate_text(
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def _shared_remarks(verdicts: Sequence[CheckResult]) -> list[str]:
+def _shared_remarks(verdicts: Sequence[CheckVerdict]) -> list[str]:
     """Return what is to be known of checks, each remark once, after the checks it is about."""
     checks: dict[str, list[str]] = {}
     for verdict in verdicts:
@@ -78,7 +78,7 @@ def _shared_remarks(verdicts: Sequence[CheckResult]) -> list[str]:
     return [f"{', '.join(names)}: {text}" for text, names in checks.items()]
 
 
-def conclusion(verdicts: Sequence[CheckResult]) -> str:
+def conclusion(verdicts: Sequence[CheckVerdict]) -> str:
     """Return how the gate went as a whole."""
     failed = [verdict.check for verdict in verdicts if not verdict.passed]
     if not failed:
@@ -87,7 +87,7 @@ def conclusion(verdicts: Sequence[CheckResult]) -> str:
     return f"the gate failed: {of_all} ({', '.join(failed)})"
 
 
-def junit(experiment: str, verdicts: Sequence[CheckResult], remarks: Sequence[str] = ()) -> str:
+def junit(experiment: str, verdicts: Sequence[CheckVerdict], remarks: Sequence[str] = ()) -> str:
     """Return the verdicts as JUnit XML, which CI servers read: one test case for each check."""
     n_failed = sum(not verdict.passed for verdict in verdicts)
     counts = {"tests": str(len(verdicts)), "failures": str(n_failed), "errors": "0"}

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from ablate.analysis import Comparison
 from ablate.analysis.comparison import Method
+from ablate.analysis.dunnett import POWER
 from ablate.report.cells import Footnote
 from ablate.report.measures import APART, BLEU_DECIMALS, LOSS_DECIMALS, measure_name
-from ablate.report.numbers import and_list, number, of_seeds
+from ablate.report.numbers import number, of_seeds
 from ablate.report.results import Results
-from ablate.wording import counted
+from ablate.wording import and_list, counted
 
 _BLEU = measure_name("bleu")
 
@@ -29,8 +30,8 @@ def intervals(results: Results) -> Iterator[Footnote]:
     band = f"±{results.negligible.bleu:g} BLEU{nats}"
     yield Footnote(
         "verdict",
-        "better or worse: the interval leaves out 0; no difference: it lies within "
-        f"{band}, which the experiment calls negligible; cannot tell: neither.",
+        f"no difference: the interval lies within {band}, which the experiment calls negligible; "
+        "better or worse: it does not, and leaves out 0; cannot tell: neither.",
     )
 
 
@@ -71,7 +72,7 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
         return text
     low, high = (number(end, BLEU_DECIMALS) for end in (least.low, least.high))
     size = low if low == high else f"{low} to {high}"
-    power = "is found with a probability of 80%"
+    power = f"is found with a probability of {POWER:.0%}"
     return f"{text} With the pairs done, a true difference of {size} BLEU {power}."
 
 

@@ -93,6 +93,7 @@ def _laid_out(experiment: Experiment, results: Results, blocks: Sequence[Block])
         negligible=experiment.negligible,
         comparisons=results.comparisons,
         has_one_tokenizer=results.has_one_tokenizer,
+        signatures=results.signatures,
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 
 from ablate.analysis import TRAIN_FLOPS, Difference, Interval, Summary
+from ablate.measuring import perplexity
 from ablate.report.budget import BEYOND, EQUAL, STEPS, TOKENS, differs, is_beyond, ratio
 from ablate.report.cells import NOTHING, Cell, Column
-from ablate.report.numbers import TIMES, decimals_of, number, percent, signed
+from ablate.report.numbers import TIMES, decimals_of, number, percent_change, signed
 from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, Results
 
 PARTIAL, APART, DIVERGED = "†", "‡", "§"
@@ -20,7 +20,6 @@ Block = tuple[Column, list[Cell]]
 BLEU_DECIMALS, LOSS_DECIMALS = 1, 3
 _PERPLEXITY_DECIMALS = _RATIO_DECIMALS = 2
 _OF_INTERVAL, _OF_COST, _OF_RUNS, _OF_LOSS = 1, 2, 3, 4  # ranks
-_MOST_NLL = 700  # of which a float can hold exp
 _UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 
 
@@ -113,7 +112,7 @@ def means(results: Results, column: Column) -> Block:
     cells = []
     for row in results.summaries:
         estimate = row.metrics.get(column.key)
-        value = NOTHING if estimate is None else number(estimate.mean, _decimals(column.key))
+        value = NOTHING if estimate is None else number(estimate.mean, measure_decimals(column.key))
         is_partial = estimate is not None and estimate.n < len(row.outcomes)
         cells.append(Cell(value, mark=PARTIAL if is_partial else ""))
     return column, cells
@@ -131,7 +130,7 @@ def _perplexities(results: Results, metric: str, detail: str) -> Block:
     """Return exp of the mean NLL: the perplexity that belongs to the differences of the NLL."""
     estimates = [row.metrics.get(metric) for row in results.summaries]
     texts = [
-        NOTHING if each is None else number(_exp(each.mean), _PERPLEXITY_DECIMALS)
+        NOTHING if each is None else number(perplexity(each.mean), _PERPLEXITY_DECIMALS)
         for each in estimates
     ]
     column = Column(metric.replace("nll", "perplexity"), "ppl", detail)
@@ -144,7 +143,7 @@ def _differences(results: Results, metric: str, *, rank: int = 0) -> Block:
             return Cell(NOTHING)
         is_partial = each.n < len(row.outcomes) and each.method != "divergence as 0"
         mark = PARTIAL if is_partial else ""
-        return Cell(signed(each.estimate, _decimals(metric)), mark=mark)
+        return Cell(signed(each.estimate, measure_decimals(metric)), mark=mark)
 
     column = Column(
         f"{metric}.difference", f"Δ{measure_name(metric)}", metric.split(".")[1], rank=rank
@@ -160,7 +159,7 @@ def _intervals(
     def cell(_: Summary, each: Difference) -> Cell:
         interval = each.with_sentences if is_of_sentences else each.simultaneous
         mark = APART if interval and each.method in ("paired", "moderated") else ""
-        return Cell(_ends(interval, _decimals(metric)), mark=mark)
+        return Cell(interval_text(interval, measure_decimals(metric)), mark=mark)
 
     key = f"{metric}.difference.{'with_sentences' if is_of_sentences else 'interval'}"
     detail = f"Δ{measure_name(metric)} {metric.split('.')[1]}, new sentences"
@@ -199,7 +198,7 @@ def parameters(results: Results) -> Block:
     cells = []
     for row, each in zip(results.summaries, estimates, strict=True):
         times = ratio(row, results.baseline, "params.total")
-        aside = "" if times is None else percent(times - 1)
+        aside = "" if times is None else percent_change(times - 1)
         cells.append(Cell(number(each.mean / unit, decimals) if each else NOTHING, aside))
     return Column("params.total", "params", name, rank=_OF_RUNS), cells
 
@@ -260,17 +259,25 @@ def published(results: Results, measure: str, header: str) -> Block:
 
 def measure_name(metric: str) -> str:
     """Return what the header of a column calls a score or a loss."""
-    names = {"bleu": "BLEU", "nll": "NLL", "chrf": "chrF", "bits_per_character": "bits/char"}
+    names = {
+        "bleu": "BLEU",
+        "bleu_lc_tok": "BLEU lc tok",
+        "nll": "NLL",
+        "chrf": "chrF",
+        "bits_per_character": "bits/char",
+    }
     kind = metric.rpartition(".")[2]
     return names.get(kind, kind)
 
 
-def _decimals(metric: str) -> int:
+def measure_decimals(metric: str) -> int:
+    """Return with how many decimals a score or a loss is written."""
     is_loss = metric.rpartition(".")[2] in ("nll", "bits_per_character")
     return LOSS_DECIMALS if is_loss else BLEU_DECIMALS
 
 
-def _ends(interval: Interval | None, decimals: int) -> str:
+def interval_text(interval: Interval | None, decimals: int) -> str:
+    """Write an interval of a difference; a dash where there is none."""
     if interval is None:
         return NOTHING
     return f"[{signed(interval.low, decimals)}, {signed(interval.high, decimals)}]"
@@ -279,7 +286,3 @@ def _ends(interval: Interval | None, decimals: int) -> str:
 def _span(interval: Interval) -> str:
     low, high = (number(end, _RATIO_DECIMALS) for end in (interval.low, interval.high))
     return f"{low} to {high}"
-
-
-def _exp(nll: float) -> float:
-    return math.inf if nll > _MOST_NLL else math.exp(nll)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
+from ablate.wording import and_list as and_list
 from ablate.wording import counted
 
 MINUS = "\N{MINUS SIGN}"
@@ -25,7 +26,7 @@ def signed(value: float, decimals: int) -> str:
     return f"+{text}" if value > 0 and text.strip("0.") else text
 
 
-def percent(share: float) -> str:
+def percent_change(share: float) -> str:
     """Write a change as a share of what it changed: 0.0262 is ``+2.6%``, 0.0002 ``+0.02%``.
 
     Returns nothing for no change at all.
@@ -42,12 +43,6 @@ def decimals_of(values: Iterable[float]) -> int:
     """Return how many decimals show every one of ``values`` as it was written."""
     decimals = [repr(float(value)).partition(".")[2] for value in values]
     return max((len(text) for text in decimals if text != "0"), default=0)
-
-
-def and_list(items: Sequence[str]) -> str:
-    """Write ``a``, ``a and b`` or ``a, b and c``."""
-    *others, last = items
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def of_seeds(n: int, n_seeds: int) -> str:

@@ -19,13 +19,12 @@ from ablate.config import BASELINE, Experiment, Row, value_at
 from ablate.report.cells import NOTHING, Cell, Column, Footnote
 from ablate.report.changes import changed_paths, format_value, labels
 from ablate.report.measures import (
-    BLEU_DECIMALS,
-    LOSS_DECIMALS,
     Block,
     amount,
     known,
     losses,
     means,
+    measure_decimals,
     measure_name,
     parameters,
     published,
@@ -174,8 +173,7 @@ def _loss(results: Results, test_set: str) -> Column:
 def _with_sd(results: Results, column: Column) -> Block:
     """Return means with their deviations, marked where the interval says that a row is better."""
     column, cells = means(results, column)
-    is_loss = column.key.endswith((".nll", ".bits_per_character"))
-    decimals = LOSS_DECIMALS if is_loss else BLEU_DECIMALS
+    decimals = measure_decimals(column.key)
     written = []
     for row, cell in zip(results.summaries, cells, strict=True):
         estimate = row.metrics.get(column.key)

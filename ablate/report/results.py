@@ -19,6 +19,7 @@ from ablate.analysis import (
     summarise,
     verdict,
 )
+from ablate.analysis.matched import Shift
 from ablate.config import Experiment, Negligible, Published
 
 TRAIN_SPEED = "speed.train_target_tokens_per_second"
@@ -91,11 +92,6 @@ class Results:
         return f"test.{self.sets[0]}.bleu" if self.sets else None
 
     @property
-    def bleu_metrics(self) -> list[str]:
-        """BLEU on every test set."""
-        return [f"test.{name}.bleu" for name in self.sets]
-
-    @property
     def loss(self) -> str | None:
         """The loss that rows are compared by: per token, or where tokenizers differ, per character.
 
@@ -104,6 +100,21 @@ class Results:
         if not self.sets:
             return None
         return f"test.{self.sets[0]}.{'nll' if self.has_one_tokenizer else 'bits_per_character'}"
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """How each metric was computed, as its library writes it; several after semicolons."""
+        actual = {}
+        for metric in dict.fromkeys(("bleu", "bleu_lc_tok", "chrf", *self.metrics)):
+            known = dict.fromkeys(
+                scores[f"{metric}_signature"]
+                for record in self.records.values()
+                for scores in record.get("test", {}).values()
+                if scores.get(f"{metric}_signature")
+            )
+            if known:
+                actual[metric] = "; ".join(known)
+        return actual
 
     @property
     def has_one_tokenizer(self) -> bool:
@@ -140,7 +151,7 @@ class Results:
 
 
 def verdict_on(
-    difference: Difference | None,
+    difference: Difference | Shift | None,
     metric: str,
     negligible: Negligible,
     *,
@@ -149,7 +160,7 @@ def verdict_on(
     """Return the verdict on a difference; None without an interval, or a band for the metric.
 
     Args:
-        difference: of a row from the baseline.
+        difference: of a row from the baseline, or from itself before.
         metric: in which they differ.
         negligible: how small a difference must be not to matter.
         has_one_tokenizer: whether losses per target token can be compared.

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from ablate import config
-from ablate.config import Experiment, RunSpec
+from ablate.config import Experiment, Row, RunSpec
 from ablate.config.identity import plugin_parts
 from ablate.contracts import ContractError, watched
 from ablate.data.corpus import refusals_of
@@ -22,7 +22,7 @@ from ablate.parts.objective import Objective
 from ablate.parts.optimizer import Optimizer
 from ablate.parts.schedule import Schedule
 from ablate.registry import Entry, RefusedError, build
-from ablate.runner.devices import Device
+from ablate.runner.devices import Device, resolve
 from ablate.training.engines import FullySharded
 from ablate.training.engines.requirements import batch_dependence, shard_blocker
 
@@ -43,7 +43,7 @@ def check(experiment: Experiment) -> None:
         for refusal in _refusals(row.spec)
     ]
     if refusals:
-        raise config.mistakes(experiment, refusals)
+        raise config.mistakes_error(experiment, refusals)
 
 
 def check_devices(experiment: Experiment, worker_slots: Sequence[Device]) -> None:
@@ -59,7 +59,34 @@ def check_devices(experiment: Experiment, worker_slots: Sequence[Device]) -> Non
         kind = worker_slots[0].kind
         way_out = f"--jobs {n}, or fewer devices" if kind == "cpu" else "fewer devices"
         reason = f"a run asks for {n} devices ({kind}), and {n_most} can be had; say {way_out}"
-        raise config.mistakes(experiment, [(baseline.name, _N_DEVICES, reason)])
+        raise config.mistakes_error(experiment, [(baseline.name, _N_DEVICES, reason)])
+
+
+def check_distinct(experiment: Experiment, device: Device) -> None:
+    """Check that no two rows are the same run on a device, so that none is compared with itself.
+
+    Raises:
+        SpecError: if two are: what ``precision: auto`` means there is the other one's precision,
+            or the translations of their teachers are the same.
+        DataError: if a teacher's translations cannot be read.
+    """
+    auto = resolve("auto", device)
+    rows: dict[str, Row] = {}
+    refusals = []
+    for row in experiment.rows:
+        precision = row.spec.training.precision
+        twin = rows.setdefault(
+            config.identity(row.spec, "", auto if precision == "auto" else precision), row
+        )
+        if twin is row or row.pending or twin.pending:
+            continue
+        is_resolved = twin.spec.training.precision != precision
+        at = "training.precision" if is_resolved else "training.teacher"
+        why = f"{device} trains 'auto' in {auto}" if is_resolved else "their files have one content"
+        reason = f"the row {row.name!r} is the same run as the row {twin.name!r}: {why}; remove one"
+        refusals.append((row.name, at, reason))
+    if refusals:
+        raise config.mistakes_error(experiment, refusals)
 
 
 def check_engine(experiment: Experiment, engine: str) -> None:
@@ -79,7 +106,7 @@ def check_engine(experiment: Experiment, engine: str) -> None:
         if reason
     ]
     if refusals:
-        raise config.mistakes(experiment, refusals)
+        raise config.mistakes_error(experiment, refusals)
 
 
 def blueprint(run: RunSpec) -> Transformer:

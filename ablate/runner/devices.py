@@ -36,6 +36,11 @@ class DeviceFacts:
     has_bf16: bool
     memory_mib: float
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """Return what machines must share for the speeds of their runs to be comparable."""
+        return self.hardware["device_name"], self.hardware["cpu_kind"]
+
 
 @dataclass(frozen=True)
 class Device:

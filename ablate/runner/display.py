@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.runner.devices import Device
+from ablate.runner.listener import ProgressListener
 from ablate.runner.task import Heartbeat, Task
 from ablate.training import Progress
 from ablate.wording import counted
@@ -48,8 +49,8 @@ class _Running:
         return None if self.heartbeat.progress is None else self.heartbeat.progress.seconds_left
 
 
-class Display:
-    """A `ProgressListener` that counts and times tasks; `LiveDisplay` and `PlainDisplay` show them.
+class Display(ProgressListener):
+    """Counts and times tasks; `LiveDisplay` and `PlainDisplay` show them.
 
     Args:
         console: standard error.

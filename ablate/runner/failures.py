@@ -9,7 +9,15 @@ from typing import Literal
 
 import torch
 
-from ablate.errors import AblateError, DivergedError, EngineError, KilledError, RunError
+from ablate.errors import (
+    AblateError,
+    DivergedError,
+    EngineError,
+    KilledError,
+    RunError,
+    first_line,
+    first_line_with_type,
+)
 
 Failure = Literal["memory", "killed", "engine", "process_lost", "other"]
 """Why a task left no result:
@@ -88,9 +96,7 @@ def status_of(error: BaseException) -> str:
 
 def reason_of(error: BaseException) -> str:
     """Return an exception in one line, with its type unless the type is one of this package."""
-    first_line = str(error).strip().partition("\n")[0]
-    kind = "" if isinstance(error, AblateError) else type(error).__name__
-    return ": ".join(text for text in (kind, first_line) if text)
+    return first_line(error) if isinstance(error, AblateError) else first_line_with_type(error)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

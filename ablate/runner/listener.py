@@ -1,4 +1,4 @@
-"""The contracts of listeners to the progress of tasks: in the scheduler, and in a worker."""
+"""Listeners to the progress of tasks: in the scheduler, and in a worker."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ablate.runner.task import Heartbeat, Task
 from ablate.training import Progress
 
 
-class ProgressListener(Protocol):
-    """Is called with what happens to tasks, while they are scheduled."""
+class ProgressListener:
+    """Is called with what happens to tasks while they are scheduled; does nothing by itself."""
 
     def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
         """Announce tasks.
@@ -33,6 +33,32 @@ class ProgressListener(Protocol):
 
     def note(self, text: str) -> None:
         """Announce what concerns no task."""
+
+
+class ForwardingListener(ProgressListener):
+    """Forwards every call to another listener; a subclass adds to some of them.
+
+    Attributes:
+        listener: the other one.
+    """
+
+    def __init__(self, listener: ProgressListener) -> None:
+        self.listener = listener
+
+    def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
+        self.listener.expect(tasks, what, n_at_once)
+
+    def started(self, task: Task, device: Device) -> None:
+        self.listener.started(task, device)
+
+    def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
+        self.listener.heartbeat(task, heartbeat)
+
+    def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
+        self.listener.ended(task, outcome, is_good=is_good)
+
+    def note(self, text: str) -> None:
+        self.listener.note(text)
 
 
 class Report(Protocol):

@@ -42,7 +42,7 @@ def pack_tasks(
     tasks: Sequence[Task],
     n_worker_slots: int,
     runs_at_once: Callable[[Task], int],
-    memories: Collection[float] = (math.inf,),
+    memories: Collection[float],
 ) -> list[TaskGroup]:
     """Return the groups of tasks that share a process, in the order of ``tasks``.
 
@@ -51,7 +51,7 @@ def pack_tasks(
         n_worker_slots: groups that may be at work at the same time; none gets more than its share.
         runs_at_once: of a task, as in `Needs`.
         memories: of the devices, in MiB; a group fits into `_USABLE` of every device that has
-            room for any of its tasks.
+            room for any of its tasks. Tasks that need an unknown amount count as fitting.
     """
     n_most = min(-(-len(tasks) // n_worker_slots), MOST_ON_CUDA)
 
@@ -59,7 +59,7 @@ def pack_tasks(
         room = _USABLE * min(least_memory(task.memory_mib, memories) for task in group)
         return (
             len(group) <= min(n_most, *map(runs_at_once, group))
-            and sum(task.memory_mib for task in group) <= room
+            and sum(task.memory_mib for task in group if task.memory_mib < math.inf) <= room
             and all(task.isolation == "none" and task.plugins == group[0].plugins for task in group)
             and all(task.n_devices == 1 for task in group)
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import queue
-import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,6 +12,7 @@ from dataclasses import replace
 from itertools import chain
 
 from ablate.errors import RunError
+from ablate.processes import exit_reason
 from ablate.runner.backends.contract import StartProcess, WorkerProcess
 from ablate.runner.devices import Device, memory_mib
 from ablate.runner.failures import Failure, failure_of_exit
@@ -154,11 +154,11 @@ class Pool:
     def _start(self, group: TaskGroup, workers: Sequence[_Worker]) -> None:
         worker, *reserved = workers
         others = [other for other in self._busy if other.device == worker.device]
+        worker.reserved = reserved
+        worker.begin(group)
         for each in workers:
             self._idle.remove(each)
         self._busy.append(worker)
-        worker.reserved = reserved
-        worker.begin(group)
         for each in (*others, worker):
             each.shared_device |= bool(others)
         for task in group:
@@ -209,7 +209,13 @@ class _Worker:
         return max(0.0, self._ends - time.monotonic()) if self.unfinished else 0.0
 
     def begin(self, group: TaskGroup) -> None:
-        """Send the tasks to the process; start one if none is running."""
+        """Send the tasks to the process; start one if none is running.
+
+        Logs are continued: another call may be at work on the same runs.
+
+        Raises:
+            StoreError: if a log cannot be written.
+        """
         self._ends = time.monotonic() + sum(task.seconds for task in group)
         self.unfinished = {task.key: task for task in group}
         self.shared_device = len(group) > 1
@@ -220,7 +226,9 @@ class _Worker:
             text = "" if task is group[0] else f"It shared a process, see {self._log}\n"
             with writable(task.log):
                 task.log.parent.mkdir(parents=True, exist_ok=True)
-                task.log.write_text(text, encoding="utf-8")
+                with task.log.open("a", encoding="utf-8") as log:
+                    log.write(text)
+        self._n_logged = self._log.stat().st_size
         gpus = [w.device.index for w in self.reserved if w.device.index is not None]
         device = replace(self.device, others=tuple(gpus))
         for worker in self.reserved:  # on a cluster its process may occupy a device of this group
@@ -271,7 +279,7 @@ class _Worker:
         if self._failed is not None:
             reason = f"its process was ended by a failure of {self._failed.variant}"
             return [self._ended(task, "process_lost", reason) for task in unfinished]
-        log = self._log.read_text(encoding="utf-8", errors="replace").strip()
+        log = self._printed()
         failure = failure_of_exit(message.status, log)
         return [self._ended(task, failure, _reason(message.status, log)) for task in unfinished]
 
@@ -284,6 +292,15 @@ class _Worker:
         process.kill()
         thread.join()
         process.close()
+
+    def _printed(self) -> str:
+        """Return what the log has got since the group began.
+
+        A log that has become shorter is that of a machine with a folder of its own: all of it.
+        """
+        content = self._log.read_bytes()
+        start = self._n_logged if self._n_logged <= len(content) else 0
+        return content[start:].decode("utf-8", errors="replace").strip()
 
     def _ended(self, task: Task, failure: Failure | None, reason: str | None) -> TaskOutcome:
         return TaskOutcome(task, failure, reason, self.shared_device, self._largest.get(task.key))
@@ -306,10 +323,9 @@ def _on_one_node(workers: Sequence[_Worker], n: int) -> list[_Worker]:
 def _reason(status: int, log: str) -> str:
     """Return why a process ended with a status other than 0, in one line."""
     if status < 0:
-        guess = " (out of memory?)" if -status == signal.SIGKILL else ""
-        return f"killed by signal {-status}{guess}"
+        return exit_reason(status)
     last = log.splitlines()[-1] if log else "it printed nothing"
-    return f"the worker ended with exit status {status}: {last}"
+    return f"the worker ended with {exit_reason(status)}: {last}"
 
 
 _Messages = queue.SimpleQueue[tuple[_Worker, WorkerProcess, Message]]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ablate.config import RunSpec
+from ablate.config import TrainingSpec
 from ablate.runner.backends.contract import Backend, WorkerPool
 from ablate.runner.devices import Device
 from ablate.runner.listener import ProgressListener
@@ -26,6 +26,8 @@ FEWEST_ROUNDS, MOST_ROUNDS = 2, 9
 """Bounds of how often each row is measured; between them the time budget decides."""
 PROBE_SECONDS = 8.0  # per row, without the first round, in which processes start
 PROBE_SHARE = 0.1  # of the training time of all runs
+TRAIN_SPEED = "train_target_tokens_per_second"
+"""The key of a probe for the speed of training."""
 
 
 def rows_to_probe(tasks: Sequence[Task], store: Store, device: Device) -> list[Task]:
@@ -123,17 +125,25 @@ def budget(tasks: Sequence[Task], store: Store, probe_seconds: float | None) -> 
     n_rows = len({task.probe for task in tasks})
     if probe_seconds is not None:
         return probe_seconds * n_rows
-    training = sum(training_seconds(task, store.load_probe(task.probe)) for task in tasks)
+    training = sum(seconds_of(task, store.load_probe(task.probe)) for task in tasks)
     return min(PROBE_SECONDS * n_rows, PROBE_SHARE * training)
 
 
-def training_seconds(task: Task, probe: Mapping[str, Any] | None) -> float:
-    """Return how long a run trains at the speed of its row's probe; infinite without a probe."""
-    if probe is None or "target_tokens_per_batch" not in probe:
+def training_tokens(training: TrainingSpec, probe: Mapping[str, Any]) -> float:
+    """Return how many target tokens a run trains on, with batches as its row's probe counted."""
+    return target_tokens(training, probe["target_tokens_per_batch"], probe["batches_per_epoch"])
+
+
+def training_seconds(training: TrainingSpec, probe: Mapping[str, Any]) -> float:
+    """Return how long a run trains at the speed that its row's probe has measured."""
+    return training_tokens(training, probe) / probe[TRAIN_SPEED]
+
+
+def seconds_of(task: Task, probe: Mapping[str, Any] | None) -> float:
+    """Return how long a task trains by its row's probe; infinite if that has no speed."""
+    if not probe or TRAIN_SPEED not in probe:
         return math.inf
-    training = RunSpec.model_validate(task.spec).training
-    of_batches = probe["target_tokens_per_batch"], probe["batches_per_epoch"]
-    return target_tokens(training, *of_batches) / probe["train_target_tokens_per_second"]
+    return training_seconds(task.training, probe)
 
 
 def most_devices(tasks: Iterable[Task]) -> int:
@@ -162,9 +172,9 @@ def _retry_probe(
 
 def _is_measurable(task: Task, store: Store, device: Device) -> bool:
     record = None if task.fresh else store.load(task.key)
-    if record is None or not is_finished(record):
-        return True
-    return record["status"] == "done" and other_machine(record, device) is None
+    if is_finished(record):
+        return record["status"] == "done" and other_machine(record, device) is None
+    return True
 
 
 def _probes(tasks: Iterable[Task]) -> dict[str, Task]:

@@ -18,7 +18,7 @@ from ablate.errors import DivergedError, RunError, SpecError
 from ablate.runner.ranks import set_up
 from ablate.runner.run import follow_run, run_one
 from ablate.runner.task import WAITING, Task
-from ablate.store import FINISHED, Store
+from ablate.store import Store, is_finished
 from ablate.training import Progress
 from ablate.training.ranks import process_group, rank_of_environment
 
@@ -42,7 +42,7 @@ def main(file: Path) -> int:
         )
     store = Store(task.results)
     record = store.load(task.key)
-    if record is not None and record["status"] in FINISHED and not task.fresh:
+    if is_finished(record) and not task.fresh:
         return _status(record)
     set_up(task)
     if rank > 0:

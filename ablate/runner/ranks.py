@@ -27,7 +27,7 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ablate.errors import DivergedError, RunError, StoppedError
-from ablate.processes import die_with_parent
+from ablate.processes import die_with_parent, exit_reason
 from ablate.registry import adopt
 from ablate.runner.devices import compute_deterministically
 from ablate.runner.failures import Failure, RankLostError, failure_of, failure_of_exit, reason_of
@@ -167,14 +167,12 @@ class _Others:
     def _failure(self, rank: int, status: int) -> tuple[Failure, str]:
         """Return the kind of failure that has ended a rank, and the reason."""
         if status < 0:
-            failure = failure_of_exit(status, "")
-            guess = " (out of memory?)" if failure == "killed" else ""
-            return failure, f"killed by signal {-status}{guess}"
+            return failure_of_exit(status, ""), exit_reason(status)
         own = self._connections[rank - 1]
         with suppress(EOFError, OSError):
             if own.poll():
                 return own.recv()
-        return "other", f"ended with exit status {status}"
+        return "other", f"ended with {exit_reason(status)}"
 
     def _watch(self) -> None:
         """End this process if it does not notice the loss of another: NCCL waits very long."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ablate.config import RunSpec
 from ablate.runner.failures import Failure
 from ablate.runner.task import Task
 from ablate.training.engines import Eager, FullySharded
@@ -82,16 +81,12 @@ def _with_more_memory(task: Task, outcome: TaskOutcome) -> Retry | None:
         return Retry(replace(task, isolation="device"), "alone on its device")
     if outcome.largest_batch is None or task.micro_batch_factor >= outcome.largest_batch:
         return None
-    if task.n_devices > 1 and task.engine != _SHARDED and not _shard_blocker(task):
+    if task.n_devices > 1 and task.engine != _SHARDED and not shard_blocker(task.training):
         changes = {"engine": _SHARDED, "engine_note": f"not {task.engine}: out of memory"}
         return Retry(task.with_fallbacks(changes), "with its weights split over its devices")
     factor = 2 * task.micro_batch_factor
     divided = task.with_fallbacks({"micro_batch_factor": factor})
     return Retry(divided, f"in micro-batches 1/{factor} of the usual size")
-
-
-def _shard_blocker(task: Task) -> str:
-    return shard_blocker(RunSpec.model_validate(task.spec).training)
 
 
 def _with_eager(task: Task, reason: str) -> Retry | None:

@@ -30,7 +30,7 @@ from ablate.runner.probe import record_sections
 from ablate.runner.ranks import joined_ranks
 from ablate.runner.resuming import resume, tidy
 from ablate.runner.task import WAITING, Task
-from ablate.store import FINISHED, Store, describe, write_whole
+from ablate.store import Store, describe, is_finished, translations_file, write_whole
 from ablate.training import TrainingResult
 from ablate.training.engines import FullySharded, capturer_for
 from ablate.training.engines.requirements import batch_dependence
@@ -73,7 +73,7 @@ def run_one(
         if not is_held:
             raise StoppedError("stopped while another process had the run")
         record = store.load(task.key)
-        if record is not None and record["status"] in FINISHED and not task.fresh:
+        if is_finished(record) and not task.fresh:
             return record
         if record is None:
             store.set_aside(task.key)
@@ -81,7 +81,7 @@ def run_one(
         attempt = _Attempt(resume(task, folder), folder, report, should_stop, cores)
         record = attempt.record(store.load_probe(task.probe))
         store.save(record)
-        if record["status"] in FINISHED:
+        if is_finished(record):
             tidy(folder)
         elif attempt.error is not None:
             raise attempt.error
@@ -273,7 +273,7 @@ class _Attempt:
             model, search, encoded.src, self._tokens_without_gradient(), self.device, self.capturer
         )
         lines = [prepared.tokenizers.decode_tgt(hypotheses[0].tokens) for hypotheses in best]
-        self._write(f"hypotheses.{name}.txt", "".join(f"{s}\n" for s in lines))
+        self._write(translations_file(name), "".join(f"{s}\n" for s in lines))
         scores = measuring.score(lines, bitext.tgt, is_tokenised=prepared.text.is_tokenised)
         likelihood = self._likelihood(model, encoded)
         n_tokens = encoded.tgt.lengths

@@ -21,7 +21,7 @@ from ablate.runner.probing import (
     measure_in_turns,
     most_devices,
     rows_to_probe,
-    training_seconds,
+    seconds_of,
 )
 from ablate.runner.provenance import now
 from ablate.runner.retries import TaskOutcome, retry
@@ -95,7 +95,7 @@ def schedule(
         of_rows = [task for task in all_tasks if task.probe in {row.key for row in rows}]
         seconds = partial(budget, of_rows, store, limits.probe_seconds)
         attempts = measure_in_turns(rows, pool, listener, n_at_once, seconds)
-        update_speeds(of_rows, attempts, store)
+        update_speeds(of_rows, attempts, store, worker_slots[0])
         again = [task.with_fallbacks(_fallbacks(task, attempts, store)) for task in todo]
         todo = [_note_replacement(*pair, store) for pair in zip(todo, again, strict=True)]
         what = "training"
@@ -158,7 +158,7 @@ def _pack(
     probes = {key: store.load_probe(key) for key in {task.probe for task in tasks}}
     needs = {key: needs_of(probe) for key, probe in probes.items()}
     of_rows = {(task.experiment, task.variant): task for task in tasks}
-    seconds = {row: training_seconds(task, probes[task.probe]) for row, task in of_rows.items()}
+    seconds = {row: seconds_of(task, probes[task.probe]) for row, task in of_rows.items()}
     tasks_with_needs = [
         replace(
             task,

@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from ablate.errors import StoreError
 from ablate.runner.devices import Device
-from ablate.runner.listener import ProgressListener
+from ablate.runner.listener import ForwardingListener, ProgressListener
 from ablate.runner.provenance import now
 from ablate.runner.task import Heartbeat, Task
 from ablate.store import writable, write_whole
@@ -95,8 +95,8 @@ class Session:
         return asdict(self)
 
 
-class SessionFile:
-    """A `ProgressListener` that writes its state to a file, and forwards every call.
+class SessionFile(ForwardingListener):
+    """Writes what it is called with to a file, and forwards every call.
 
     Args:
         listener: to which every call is forwarded.
@@ -112,7 +112,8 @@ class SessionFile:
         experiment: str,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._listener, self._file, self._timer = listener, file, timer
+        super().__init__(listener)
+        self._file, self._timer = file, timer
         self._session = Session(socket.gethostname(), os.getpid(), experiment, now(), now())
         self._running: dict[str, tuple[RunningTask, float]] = {}  # with the time of its beginning
         self._began = self._next_at = timer()
@@ -123,14 +124,14 @@ class SessionFile:
             self._session.n_tasks, self._session.n_ended = len(tasks), 0
             self._session.stage = what or self._session.stage
             self._write()
-        self._listener.expect(tasks, what, n_at_once)
+        super().expect(tasks, what, n_at_once)
 
     def started(self, task: Task, device: Device) -> None:
         running = RunningTask(_name(task), task.key, str(device), now())
         with self._lock:
             self._running[task.key] = running, self._timer()
             self._write()
-        self._listener.started(task, device)
+        super().started(task, device)
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
         progress = heartbeat.progress
@@ -142,7 +143,7 @@ class SessionFile:
             running.seconds_left = None if progress is None else progress.seconds_left
             if self._timer() >= self._next_at:
                 self._write()
-        self._listener.heartbeat(task, heartbeat)
+        super().heartbeat(task, heartbeat)
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         with self._lock:
@@ -152,10 +153,7 @@ class SessionFile:
                 failures = [*self._session.failures, f"{_name(task)}: {outcome}"]
                 self._session.failures = failures[-_MOST_FAILURES:]
             self._write()
-        self._listener.ended(task, outcome, is_good=is_good)
-
-    def note(self, text: str) -> None:
-        self._listener.note(text)
+        super().ended(task, outcome, is_good=is_good)
 
     def refresh(self) -> None:
         """Rewrite the file if that has not happened for long."""
@@ -239,10 +237,11 @@ def _read(file: Path) -> Session | None:
         lock.acquire(timeout=0)
     except OSError:  # the call holds it (Timeout), or the folder does not allow locks
         return session
+    has_ended = not file.exists()  # since it was read
     session.is_alive = False
     _remove(file)
     lock.release()
-    return session
+    return None if has_ended else session
 
 
 def _folder(results: Path) -> Path:

@@ -26,12 +26,18 @@ def add_speeds(tasks: Iterable[Task], store: Store, device: Device) -> None:
             _add_speed(task, store)
 
 
-def update_speeds(tasks: Iterable[Task], attempts: Mapping[str, Task], store: Store) -> None:
-    """Write the speeds of rows that were measured now into the records of their earlier runs."""
+def update_speeds(
+    tasks: Iterable[Task], attempts: Mapping[str, Task], store: Store, device: Device
+) -> None:
+    """Write the speeds of rows that were measured now into the records of their earlier runs.
+
+    Runs of another machine keep the speeds that were measured there.
+    """
     for task in tasks:
         record, probe = store.load(task.key), store.load_probe(task.probe)
         is_new = probe is not None and probe.get("session") == attempts[task.probe].session
-        if record is not None and record["status"] == "done" and is_new and not task.fresh:
+        is_done = record is not None and record["status"] == "done" and not task.fresh
+        if record is not None and is_done and is_new and other_machine(record, device) is None:
             _add_speed(task, store)
 
 

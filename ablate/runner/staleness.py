@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -25,7 +24,9 @@ def stale_reason(record: Mapping[str, Any], device: Device) -> str | None:
         record: of a run that has ended.
         device: that it would be repeated on.
     """
-    return _other_code(record.get("git") or {}) or other_machine(record, device)
+    if (record.get("git") or {}).get("code") != code_digest():
+        return "the code has changed since"
+    return other_machine(record, device)
 
 
 def stale_remarks(
@@ -55,22 +56,6 @@ def code_digest() -> str:
     return digest_of_code(_PACKAGE)
 
 
-def _other_code(git: Mapping[str, Any]) -> str | None:
-    if "code" in git:
-        return None if git["code"] == code_digest() else "the code has changed since"
-    present = provenance.git()
-    commit = git.get("commit")
-    if commit is None and present["commit"] is None:
-        return None  # both are of an installed package, whose version is compared below
-    if commit is None or present["commit"] is None:
-        return "it is not from a checkout of this code"
-    if not git.get("is_clean"):
-        return f"its code was commit {commit[:12]} with changes that were not committed"
-    if not present["is_clean"]:
-        return "the code here has changes that are not committed"
-    return f"its code was commit {commit[:12]}, which differs" if _differs(commit) else None
-
-
 def other_machine(record: Mapping[str, Any], device: Device) -> str | None:
     """Return which library or hardware of a run differs from the present; None if none does."""
     versions, hardware = _present(device)
@@ -89,17 +74,3 @@ def other_machine(record: Mapping[str, Any], device: Device) -> str | None:
 def _present(device: Device) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the versions and the hardware of a device."""
     return provenance.versions(), provenance.hardware_of(device)
-
-
-@cache
-def _differs(commit: str) -> bool:
-    """Return whether the package of a commit differs from this one, or git cannot tell."""
-    try:
-        process = subprocess.run(
-            ["git", "-C", str(_PACKAGE), "diff", "--quiet", commit, "--", "."],
-            capture_output=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return True
-    return process.returncode != 0

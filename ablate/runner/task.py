@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ablate.config import RunSpec
+from ablate.config import RunSpec, TrainingSpec
 from ablate.config.identity import plugins_of
 from ablate.record import SCHEMA
 from ablate.registry import Plugin, plugins
@@ -83,6 +83,11 @@ class Task:
     def seed(self) -> int:
         """Return the run's seed."""
         return self.spec["seed"]
+
+    @property
+    def training(self) -> TrainingSpec:
+        """Return how the run is trained."""
+        return RunSpec.model_validate(self.spec).training
 
     @property
     def n_devices(self) -> int:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from ablate.analysis.matched import Sample, Shift, compare_matched
+from ablate.analysis.matched import RowSample, Shift, compare_matched
 
 SEEDS = (1, 2, 3, 4)
 
 
-def sample(*values: float, first: int = 1) -> Sample:
-    return Sample.of(dict(enumerate(values, start=first)))
+def sample(*values: float, first: int = 1) -> RowSample:
+    return RowSample.of(dict(enumerate(values, start=first)))
 
 
 def ends(shift: Shift) -> list[float]:
@@ -43,12 +43,12 @@ def test_without_pairs_one_row_has_welch_s_interval() -> None:
     expected = stats.ttest_ind(after, before, equal_var=False).confidence_interval()
     assert (shift.method, shift.n) == ("unpaired", 3)
     assert ends(shift) == pytest.approx([expected.low, expected.high] * 2)
-    one, other = (Sample(each.n, each.mean, each.sd) for each in pair)
+    one, other = (RowSample(each.n, each.mean, each.sd) for each in pair)
     assert compare_matched({"a": (one, other)})["a"] == shift  # a table tells no values
 
 
 def test_what_is_equal_to_the_last_bit_is_no_estimate() -> None:
-    one, table = sample(1.0, 2.0), Sample(3, 1.5, 0.1)
+    one, table = sample(1.0, 2.0), RowSample(3, 1.5, 0.1)
     shifts = compare_matched({"a": (one, one), "b": (table, table), "c": (one, sample(1.0, 2.1))})
     assert [shift.method for shift in shifts.values()] == ["equal", "equal", "paired"]
     assert shifts["a"].simultaneous is None

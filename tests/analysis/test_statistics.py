@@ -8,8 +8,9 @@ import statistics
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
-from ablate.analysis.statistics import Estimate, paired_differences
+from ablate.analysis.statistics import Estimate, Interval, paired_differences, t_quantile
 
 FINITE = st.floats(-100, 100)
 
@@ -45,6 +46,33 @@ def test_values_whose_squares_are_no_floats_have_a_deviation() -> None:
 def test_the_order_of_the_seeds_changes_nothing() -> None:
     forth, back = Estimate({1: 0.1, 2: 0.7, 3: 0.4}), Estimate({3: 0.4, 2: 0.7, 1: 0.1})
     assert (forth.mean, forth.sd, forth.seeds) == (back.mean, back.sd, back.seeds)
+
+
+@pytest.mark.parametrize(
+    ("df", "above", "expected"),
+    [  # any printed table of Student's distribution
+        (1, 0.05, 6.314),
+        (1, 0.001, 318.309),
+        (2, 0.025, 4.303),
+        (4, 0.1, 1.533),
+        (4, 0.005, 4.604),
+        (10, 0.001, 4.144),
+        (30, 0.025, 2.042),
+        (120, 0.005, 2.617),
+    ],
+)
+def test_quantiles_are_those_of_the_printed_tables(df: int, above: float, expected: float) -> None:
+    assert t_quantile(above, df) == pytest.approx(expected, abs=6e-4)
+    assert t_quantile(1 - above, df) == pytest.approx(-expected, abs=6e-4)
+
+
+@pytest.mark.parametrize("level", [0.9, 0.95])
+def test_the_interval_of_a_mean_is_that_of_a_t_test(level: float) -> None:
+    values = of(1.0, 2.5, 2.0, 7.0)
+    assert values.sd is not None
+    actual = Interval.of_mean(values.mean, values.sd, values.n, (1 - level) / 2)
+    ends = stats.ttest_1samp(list(values.values.values()), 0).confidence_interval(level)
+    assert (actual.low, actual.high) == pytest.approx((ends.low, ends.high))
 
 
 def test_differences_are_taken_over_common_seeds_alone() -> None:

@@ -411,7 +411,9 @@ def test_experiments_are_named_by_folder_and_file(folder: Folder) -> None:
         assert config.load(folder.write(path, "corpus: synthetic")).name == name
 
 
-@pytest.mark.parametrize("taken", ["runs", "probes", "matches", "sessions", "exports", "slurm"])
+@pytest.mark.parametrize(
+    "taken", ["runs", "probes", "matches", "sessions", "exports", "slurm", "experiments"]
+)
 def test_no_table_is_written_among_the_runs(folder: Folder, taken: str) -> None:
     assert config.load(folder.write(f"{taken}/pe.yaml", "corpus: synthetic")).name == "pe"
     file = folder.write(f"real/{taken}.yaml", "corpus: synthetic")
@@ -451,7 +453,7 @@ def test_later_mistakes_are_located_at_their_cause(folder: Folder) -> None:
         "  a: {model.dims.n_heads: 16}\n"
         "  b: {model.decoder.norm: rms}\n"
     )
-    error = config.mistakes(
+    error = config.mistakes_error(
         experiment,
         [
             ("baseline", "model.encoder.position", "is refused"),

@@ -12,8 +12,8 @@ import pytest
 
 from ablate import api
 from ablate.data import download
-from ablate.data.corpus import Corpus
-from ablate.data.download import Remote, RemoteCorpus, RemoteFiles
+from ablate.data.corpus import Corpus, CorpusText
+from ablate.data.download import Remote, RemoteCorpus
 from ablate.errors import DataError
 from ablate.registry import build, choose
 from tests.data.server import Site
@@ -25,8 +25,15 @@ PINNED = Remote("sub/a.bin", URL, hashlib.sha256(CONTENT).hexdigest())
 UNPINNED = Remote("sub/a.bin", URL, None)
 
 
-def remote_files(remote: Remote = PINNED) -> RemoteFiles:
-    return RemoteFiles("things", [remote])
+class Things(RemoteCorpus):
+    """Has files and no text."""
+
+    def load(self) -> CorpusText:
+        raise NotImplementedError
+
+
+def things(remote: Remote = PINNED) -> Things:
+    return Things("things", [remote])
 
 
 def quiet(_: str) -> None:
@@ -43,10 +50,10 @@ def put(folder: Path, content: bytes = CONTENT) -> Path:
 def test_a_file_is_downloaded_once_into_the_cache(site: Site, cache: Path) -> None:
     site.files[ASKED] = CONTENT
     lines: list[str] = []
-    assert not remote_files().is_complete()
-    remote_files().fetch(lines.append)
-    assert remote_files().is_complete()
-    path = remote_files().path(PINNED)
+    assert not things().is_available()
+    things().fetch(lines.append)
+    assert things().is_available()
+    path = things().path(PINNED)
     assert path == cache / "corpora" / "things" / "sub" / "a.bin"
     assert path.read_bytes() == CONTENT
     assert site.requests == [(ASKED, None)]
@@ -60,9 +67,9 @@ def test_the_users_folder_comes_before_the_cache(
     mine = put(tmp_path / "mine")
     monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path / "mine"))
     put(tmp_path / "cache" / "corpora")
-    assert remote_files().path(PINNED) == mine
+    assert things().path(PINNED) == mine
     mine.unlink()
-    assert remote_files().path(PINNED) != mine
+    assert things().path(PINNED) != mine
     assert site.requests == []
 
 
@@ -71,7 +78,7 @@ def test_a_folder_of_corpora_that_is_not_there_is_an_error(
 ) -> None:
     monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path / "typo"))
     with pytest.raises(DataError, match=r"\$ABLATE_CORPORA is .*typo, and there is no such"):
-        remote_files().is_complete()
+        things().is_available()
 
 
 def test_a_changed_local_file_is_never_used(
@@ -80,7 +87,7 @@ def test_a_changed_local_file_is_never_used(
     mine = put(tmp_path, b"something else")
     monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path))
     with pytest.raises(DataError) as error:
-        remote_files().path(PINNED)
+        things().path(PINNED)
     for part in (mine, hashlib.sha256(b"something else").hexdigest(), PINNED.sha256):
         assert str(part) in str(error.value)
 
@@ -88,16 +95,16 @@ def test_a_changed_local_file_is_never_used(
 def test_a_download_with_the_wrong_content_is_thrown_away(site: Site, cache: Path) -> None:
     site.files[ASKED] = b"an error page"
     with pytest.raises(DataError, match="what arrived has SHA-256") as error:
-        remote_files().fetch(quiet)
+        things().fetch(quiet)
     assert hashlib.sha256(b"an error page").hexdigest() in str(error.value)
     assert not [x for x in cache.rglob("*") if x.is_file() and x.stat().st_size]
     site.files[ASKED] = CONTENT
-    remote_files().fetch(quiet)
+    things().fetch(quiet)
 
 
 def test_a_missing_file_names_url_reason_and_where_to_put_it(site: Site, cache: Path) -> None:
     with pytest.raises(DataError) as error:
-        remote_files().fetch(quiet)
+        things().fetch(quiet)
     assert URL in str(error.value)
     assert "the server answered 404" in str(error.value)
     folder = cache / "corpora" / "things" / "sub"
@@ -109,24 +116,24 @@ def test_the_advice_names_the_users_folder_if_there_is_one(
 ) -> None:
     monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path))
     with pytest.raises(DataError) as error:
-        remote_files().fetch(quiet)
+        things().fetch(quiet)
     put(tmp_path)
-    assert f"the folder {remote_files().path(PINNED).parent} as a.bin" in str(error.value)
+    assert f"the folder {things().path(PINNED).parent} as a.bin" in str(error.value)
 
 
 def test_a_missing_connection_is_reported() -> None:
     with pytest.raises(DataError, match="no connection"):
-        remote_files().fetch(quiet)
+        things().fetch(quiet)
 
 
 def test_a_broken_transfer_is_continued(site: Site) -> None:
     site.files[ASKED] = CONTENT
     site.breaks_after = 100_000
     with pytest.raises(DataError, match="ended after 100000 of 512000 bytes"):
-        remote_files().fetch(quiet)
-    assert not remote_files().is_complete()
+        things().fetch(quiet)
+    assert not things().is_available()
     site.breaks_after = None
-    assert remote_files().path(PINNED).read_bytes() == CONTENT
+    assert things().path(PINNED).read_bytes() == CONTENT
     assert site.requests == [(ASKED, None), (ASKED, "bytes=100000-")]
 
 
@@ -135,52 +142,52 @@ def test_a_server_without_ranges_starts_over(site: Site) -> None:
     site.knows_ranges = False
     site.breaks_after = 100_000
     with pytest.raises(DataError):
-        remote_files().fetch(quiet)
+        things().fetch(quiet)
     site.breaks_after = None
-    assert remote_files().path(PINNED).read_bytes() == CONTENT
+    assert things().path(PINNED).read_bytes() == CONTENT
 
 
 def test_a_part_that_is_already_whole_is_taken(site: Site, cache: Path) -> None:
     site.files[ASKED] = CONTENT
     put(cache / "corpora").rename(cache / "corpora" / "things" / "sub" / "a.bin.part")
-    assert remote_files().path(PINNED).read_bytes() == CONTENT
+    assert things().path(PINNED).read_bytes() == CONTENT
 
 
 def test_without_a_pin_the_first_copy_is_trusted_and_no_other(site: Site) -> None:
     site.files[ASKED] = b"first"
     with pytest.raises(DataError, match="has not been downloaded"):
-        remote_files(UNPINNED).fingerprint()
-    path = remote_files(UNPINNED).path(UNPINNED)
-    first = remote_files(UNPINNED).fingerprint()
+        things(UNPINNED).fingerprint()
+    path = things(UNPINNED).path(UNPINNED)
+    first = things(UNPINNED).fingerprint()
     path.unlink()
-    remote_files(UNPINNED).fetch(quiet)
-    assert remote_files(UNPINNED).fingerprint() == first
+    things(UNPINNED).fetch(quiet)
+    assert things(UNPINNED).fingerprint() == first
     path.unlink()
     site.files[ASKED] = b"second"
     with pytest.raises(DataError, match="that of the first copy"):
-        remote_files(UNPINNED).fetch(quiet)
+        things(UNPINNED).fetch(quiet)
 
 
 def test_an_unpinned_transfer_is_not_continued(site: Site) -> None:
     site.files[ASKED] = CONTENT
     site.breaks_after = 1000
     with pytest.raises(DataError):
-        remote_files(UNPINNED).fetch(quiet)
+        things(UNPINNED).fetch(quiet)
     site.breaks_after = None
-    remote_files(UNPINNED).fetch(quiet)
+    things(UNPINNED).fetch(quiet)
     assert site.requests == [(ASKED, None), (ASKED, None)]
 
 
 def test_the_fingerprint_of_pinned_files_needs_no_files() -> None:
     other = Remote(PINNED.path, URL, "0" * 64)
-    assert remote_files().fingerprint() == remote_files().fingerprint()
-    assert remote_files().fingerprint() != remote_files(other).fingerprint()
+    assert things().fingerprint() == things().fingerprint()
+    assert things().fingerprint() != things(other).fingerprint()
 
 
 def test_threads_that_fetch_at_once_download_once(site: Site) -> None:
     site.files[ASKED] = CONTENT
     with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(remote_files().fetch, quiet) for _ in range(4)]:
+        for done in [pool.submit(things().fetch, quiet) for _ in range(4)]:
             done.result()
     assert site.requests == [(ASKED, None)]
 
@@ -189,7 +196,7 @@ def test_an_unwritable_cache_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "file"))
     with pytest.raises(DataError, match=r"\$ABLATE_CACHE moves the cache"):
-        remote_files().fetch(quiet)
+        things().fetch(quiet)
 
 
 def test_a_cache_that_cannot_keep_the_first_hash_is_reported(
@@ -202,14 +209,14 @@ def test_a_cache_that_cannot_keep_the_first_hash_is_reported(
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "file"))
     with pytest.raises(DataError, match=r"\$ABLATE_CACHE moves the cache"):
-        remote_files(UNPINNED).fingerprint()
+        things(UNPINNED).fingerprint()
 
 
 def test_to_fetch_what_is_there_checks_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path))
     corpus = build(Corpus, choose(Corpus, "multi30k"))
     assert isinstance(corpus, RemoteCorpus)
-    for remote in corpus.files.remotes:
+    for remote in corpus.remotes:
         file = tmp_path / "multi30k" / remote.path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(b"cut short")
@@ -219,7 +226,7 @@ def test_to_fetch_what_is_there_checks_it(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_pipe_gets_no_progress_bar(site: Site, capfd: pytest.CaptureFixture[str]) -> None:
     site.files[ASKED] = CONTENT
-    remote_files().fetch(quiet)
+    things().fetch(quiet)
     assert capfd.readouterr() == ("", "")
 
 
@@ -228,7 +235,7 @@ def test_a_pipe_gets_a_line_now_and_then(
 ) -> None:
     monkeypatch.setattr(download, "_LINE_EVERY_S", 0.0)
     site.files[ASKED] = CONTENT
-    remote_files().fetch(quiet)
+    things().fetch(quiet)
     assert capfd.readouterr().err.splitlines()[-1] == "a.bin: 0.5 of 0.5 MiB are downloaded"
 
 
@@ -241,6 +248,6 @@ def test_a_terminal_gets_one_on_standard_error(site: Site, monkeypatch: pytest.M
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    remote_files().fetch(quiet)
+    things().fetch(quiet)
     assert "a.bin" in terminal.getvalue()
     assert "512.0/512.0 kB" in terminal.getvalue()

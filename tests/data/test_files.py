@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -162,9 +163,19 @@ def test_a_file_in_a_closed_folder_is_reported_with_the_reason(
     assert why_unreadable(folder / "train.en") == "cannot be read: Permission denied"
 
 
-@pytest.mark.parametrize("name", ["absent", "train.en/within", "", "a\0b"])
+@pytest.mark.parametrize("name", ["absent", "train.en/within", "a\0b"])
 def test_what_is_no_file_is_said_to_be_missing(folder: Path, name: str) -> None:
     assert why_unreadable(folder / name) == "there is no such file"
+
+
+def test_what_is_no_regular_file_is_not_said_to_be_missing(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    assert why_unreadable(folder) == "is a folder, where a file is needed"
+    assert (why_unreadable(folder / "pipe") or "").startswith("is no regular file")
+    refused = corpus(train=(".", "train.de"))
+    assert [reason for _, reason in refused.problems()] == [
+        "is a folder, where a file is needed: '.'"
+    ]
 
 
 def test_a_damaged_archive_is_reported(folder: Path) -> None:

@@ -195,6 +195,15 @@ def test_a_gpu_that_nvidia_smi_does_not_list_is_known_by_cuda(
     assert "nvidia-smi does not list it" in hardware.gpu(target).sentence
 
 
+def test_a_gpu_of_which_nvidia_smi_gives_no_memory_is_known_by_cuda(
+    machine: SimpleNamespace, target: Target
+) -> None:
+    machine.cards = [replace(CARD, total_mib=nvidia_smi._number("[N/A]"))]
+    result = hardware.gpu(target)
+    assert result.outcome == "ok"
+    assert "gives no size of its memory: who else is on it is not known" in result.sentence
+
+
 def test_nvidia_smi_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(command: list[str], **_: Any) -> Any:
         is_processes = command[1].startswith("--query-compute-apps")

@@ -13,7 +13,7 @@ from ablate.api import RunOptions, gating
 from ablate.api.selecting import Records, RunLookup, Selection, stored, tasks, tuning_runs
 from ablate.cli.app import app
 from ablate.errors import SpecError
-from ablate.gate.checks.finding import Finding
+from ablate.gate.checks.finding import FindingCheck
 from ablate.gate.evidence import UnfitError
 from ablate.gate.provenance import BlessingError
 from ablate.gate.reference_file import read
@@ -254,8 +254,8 @@ def test_seeds_of_tuning_are_not_new(bench: Bench) -> None:
 CLOSE = {"baseline": [41.0, 41.5, 40.5], "none": [37.6, 37.8, 36.9]}
 
 
-def worse(margin: float) -> Finding:
-    return Finding(row="none", measure="test.test.bleu", claim="worse", margin=margin)
+def worse(margin: float) -> FindingCheck:
+    return FindingCheck(row="none", measure="test.test.bleu", claim="worse", margin=margin)
 
 
 def test_a_claim_that_fewer_than_8_of_10_gates_would_show_again_is_not_blessed() -> None:

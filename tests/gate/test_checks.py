@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ablate.gate.check import Check, CheckResult
+from ablate.gate.check import Check, CheckVerdict
 from ablate.gate.checks.exact import Exact
-from ablate.gate.checks.finding import Finding
+from ablate.gate.checks.finding import FindingCheck
 from ablate.gate.checks.statistical import Statistical
 from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.mean import MeanBlessing
@@ -31,7 +31,7 @@ NEW = (11, 12, 13)
 
 BLEU = Statistical.model_validate({"measure": "test.test.bleu"})
 LOSSES = Exact(steps=3)
-WORSE = Finding(row="none", measure="test.test.bleu", claim="worse", margin=3.0)
+WORSE = FindingCheck(row="none", measure="test.test.bleu", claim="worse", margin=3.0)
 
 
 def record(bleu: float, status: str = "done", **hardware: Any) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def blessed(of: Evidence, seeds: Sequence[int] = SEEDS, **checks: Check) -> Refe
     return Reference(checks=blessed_checks, blessed=provenance)
 
 
-def verdict(reference: Reference, of: Evidence, seeds: Sequence[int] = SEEDS) -> CheckResult:
+def verdict(reference: Reference, of: Evidence, seeds: Sequence[int] = SEEDS) -> CheckVerdict:
     (judged,) = reference.judge(of, seeds)
     return judged
 
@@ -302,7 +302,7 @@ def test_an_effect_that_is_small_unsure_or_the_other_way_fails(
 def test_the_interval_of_a_finding_is_students() -> None:
     reference = blessed(evidence(CONFIRMED), worse=WORSE)
     check = reference.checks["worse"]
-    assert isinstance(check, Finding)
+    assert isinstance(check, FindingCheck)
     assert check.blessed is not None
     differences = [28.0 - 41.0, 28.2 - 41.5, 27.9 - 40.5]
     mean = sum(differences) / 3
@@ -312,7 +312,7 @@ def test_the_interval_of_a_finding_is_students() -> None:
 
 
 def test_better_and_near_are_claims_too() -> None:
-    better = Finding(row="none", measure="test.test.bleu", claim="better", margin=1.0)
+    better = FindingCheck(row="none", measure="test.test.bleu", claim="better", margin=1.0)
     gain = evidence({"baseline": [41.0, 41.5, 40.5], "none": [43.0, 43.6, 42.4]})
     assert verdict(blessed(gain, better=better), gain).passed
     near = better.model_copy(update={"claim": "near", "margin": 2.5})
@@ -329,7 +329,7 @@ def test_an_effect_of_at_least_nothing_must_still_be_one() -> None:
 
 
 def test_where_less_is_better_worse_is_more() -> None:
-    worse = Finding(row="none", measure="dev.nll", claim="worse", margin=3.0)
+    worse = FindingCheck(row="none", measure="dev.nll", claim="worse", margin=3.0)
     assert verdict(blessed(evidence(CONFIRMED), worse=worse), evidence(CONFIRMED)).passed
 
 

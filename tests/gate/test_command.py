@@ -17,7 +17,7 @@ from ablate.api.selecting import select, tasks
 from ablate.cli.app import app
 from ablate.cli.gate import default_reference
 from ablate.errors import SpecError, StoreError
-from ablate.gate.check import CheckResult
+from ablate.gate.check import CheckVerdict
 from ablate.gate.provenance import BlessingError
 from ablate.gate.reference_file import read
 from ablate.report.gate import gate_text, junit
@@ -535,12 +535,12 @@ def test_a_gate_trains_what_is_missing_and_sees_a_warm_up_one_step_late(
 # the verdicts of others
 
 
-def verdict(failure: str | None, check: str = "bleu", *remarks: str) -> CheckResult:
-    return CheckResult(check, "exact", "baseline: x", "41.0", "40 to 42", "39.0", failure, remarks)
+def verdict(failure: str | None, check: str = "bleu", *remarks: str) -> CheckVerdict:
+    return CheckVerdict(check, "exact", "baseline: x", "41.0", "40 to 42", "39.0", failure, remarks)
 
 
 def test_a_terminal_gets_a_table_of_its_width() -> None:
-    message = gate_text([verdict("39 is 1 too low")], ["a remark"], width=60)
+    message = gate_text([verdict("39 is 1 too low")], ["a remark"], 60, is_coloured=False)
     assert all(len(line) <= 60 for line in message.splitlines())
     assert "a remark" in message
     assert "FAILED bleu: 39 is 1 too low" in message
@@ -548,7 +548,7 @@ def test_a_terminal_gets_a_table_of_its_width() -> None:
 
 def test_what_is_to_be_known_of_several_checks_is_reported_once() -> None:
     checks = [verdict(None, "a", "shared"), verdict(None, "b", "own"), verdict(None, "c", "shared")]
-    message = gate_text(checks).splitlines()
+    message = gate_text(checks, (), None, is_coloured=False).splitlines()
     assert message[-3:] == ["a, c: shared", "b: own", "the gate passed: 3 checks"]
 
 

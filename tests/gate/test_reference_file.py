@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from ablate.errors import SpecError
-from ablate.gate.check import PublishedNumber, direction
+from ablate.gate.check import PublishedNumber
 from ablate.gate.checks.exact import Exact, ExactBlessing
-from ablate.gate.checks.finding import Finding
+from ablate.gate.checks.finding import FindingCheck
 from ablate.gate.checks.statistical import Statistical
 from ablate.gate.provenance import Provenance
 from ablate.gate.reference import Reference
@@ -34,7 +33,7 @@ WHOLE = Reference(
             min_effect=1.5,
             published=PublishedNumber(value=41.02, source="Wu et al. 2021", note="lower-cased"),
         ),
-        "none": Finding(row="none", measure="test.test.bleu", claim="worse", margin=3.0),
+        "none": FindingCheck(row="none", measure="test.test.bleu", claim="worse", margin=3.0),
     },
     blessed=Provenance(
         experiment="pe",
@@ -146,6 +145,10 @@ def test_a_check_is_read_from_top_to_bottom() -> None:
             ["has 2 seeds but values of 1"],
         ),
         ("checks: {a: {kind: exact}}\nchecks: {}", ["is given twice; first in line 1"]),
+        (
+            "schema: 3\nchecks: {a: {kind: exact}}",
+            [":1:9: schema: this version of ablate reads schema 2; it is 3"],
+        ),
     ],
 )
 def test_mistakes_are_reported_at_their_place(
@@ -164,23 +167,6 @@ def test_mistakes_are_reported_at_their_place(
 def test_a_file_that_is_not_there_is_named(file: Path) -> None:
     with pytest.raises(SpecError, match=r"reference\.yaml cannot be read: No such file"):
         read(file)
-
-
-@pytest.mark.parametrize(
-    ("measure", "better"),
-    [
-        ("test.test2016.bleu", "higher"),
-        ("test.test2016.bleu_lc_tok", "higher"),
-        ("test.test_long.exact_match", "higher"),
-        ("dev.nll", "lower"),
-        ("test.test.perplexity", "lower"),
-        ("train.seconds", "lower"),
-        ("params.total", "lower"),
-        ("train.steps", None),
-    ],
-)
-def test_which_way_is_better_is_known_of_most_measures(measure: str, better: Any) -> None:
-    assert direction(measure) == better
 
 
 def test_terms_hold_what_is_asked_for_and_nothing_else() -> None:
@@ -202,68 +188,3 @@ def test_terms_hold_what_is_asked_for_and_nothing_else() -> None:
         "alpha": 0.005,
     }
     assert WHOLE.rows == ("baseline", "none")
-
-
-# files of the first schema, as they were written then
-
-DATA = Path(__file__).parent / "data"
-
-
-@pytest.mark.parametrize("name", ["first_schema_means.yaml", "first_schema_findings.yaml"])
-def test_a_file_of_the_first_schema_is_read_with_the_same_content(name: str, file: Path) -> None:
-    reference = read(DATA / name).reference
-    assert list(reference.flaws()) == [], "what it blessed follows from its values and terms"
-    write(file, reference)
-    assert read(file).reference == reference
-    old, new = (yaml.safe_load(path.read_text(encoding="utf-8")) for path in (DATA / name, file))
-    assert new.pop("schema") == 2
-    renamed = {
-        "loss": "min_effect",
-        "false_alarm": "alpha",
-        "elsewhere": "rtol_other_machine",
-        "by": "margin",
-        "spread": "std",
-    }
-
-    def in_new_words(content: Any) -> Any:
-        if isinstance(content, dict):
-            return {renamed.get(key, key): in_new_words(value) for key, value in content.items()}
-        return content
-
-    assert in_new_words(old) == new
-
-
-def test_a_file_by_hand_may_use_the_keys_of_either_schema(file: Path) -> None:
-    checks = "checks: {{a: {{kind: statistical, measure: dev.nll, {}: 0.5}}}}"
-    file.write_text(checks.format("loss"), encoding="utf-8")
-    old = read(file).reference
-    file.write_text(checks.format("min_effect"), encoding="utf-8")
-    assert read(file).reference == old
-
-
-def test_names_are_no_keys(file: Path) -> None:
-    file.write_text("checks: {loss: {kind: exact}, by: {kind: exact}}", encoding="utf-8")
-    assert list(read(file).reference.checks) == ["loss", "by"]
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (
-            "schema: 2\nchecks: {a: {kind: exact, elsewhere: 0.1}}",
-            r":2:27: checks\.a\.elsewhere: unknown option",
-        ),
-        (
-            "checks: {a: {kind: exact, elsewhere: 0.1, rtol_other_machine: 0.1}}",
-            r":1:43: checks\.a\.rtol_other_machine: is given twice",
-        ),
-        (
-            "schema: 3\nchecks: {a: {kind: exact}}",
-            r":1:9: schema: this version of ablate reads schema 2; it is 3",
-        ),
-    ],
-)
-def test_a_schema_has_its_own_keys(file: Path, content: str, sentence: str) -> None:
-    file.write_text(content, encoding="utf-8")
-    with pytest.raises(SpecError, match=sentence):
-        read(file)

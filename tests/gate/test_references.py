@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ablate import config
-from ablate.gate.checks.finding import Finding
+from ablate.gate.checks.finding import FindingCheck
 from ablate.gate.reference_file import read
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ def test_a_reference_is_of_the_experiment_of_its_name(path: Path) -> None:
 def test_a_finding_has_a_finding(path: Path) -> None:
     checks = read(path).reference.checks.values()
     is_science = path.parent.name == "science"
-    assert any(isinstance(check, Finding) for check in checks) == is_science
+    assert any(isinstance(check, FindingCheck) for check in checks) == is_science
 
 
 def test_ci_runs_the_gate() -> None:

@@ -156,6 +156,21 @@ def test_a_csv_is_brief_unless_all_is_asked_for(whole: Table) -> None:
         render(whole, "csv", columns=["bleu"])
 
 
+def test_every_csv_has_the_signatures_of_its_metrics(whole: Table) -> None:
+    for columns in (None, ["all"]):
+        rows = list(csv.DictReader(io.StringIO(render(whole, "csv", columns=columns))))
+        assert {row["signature.bleu"] for row in rows} == {made_up.BLEU_SIGNATURE}
+        assert {row["signature.chrf"] for row in rows} == {made_up.CHRF_SIGNATURE}
+    signatures = {
+        row["metric"]: row["signature"]
+        for row in csv.DictReader(io.StringIO(render(whole, "by-seed")))
+    }
+    assert signatures["test.test.bleu"] == signatures["test.test_long.bleu"]
+    assert signatures["test.test.bleu"] == made_up.BLEU_SIGNATURE
+    assert signatures["test.test.chrf"] == made_up.CHRF_SIGNATURE
+    assert not signatures["dev.nll"]
+
+
 @pytest.mark.parametrize("format_", ["json", "by-seed"])
 def test_a_format_that_holds_every_number_has_no_columns_to_choose(
     format_: str, whole: Table
@@ -177,7 +192,8 @@ def test_the_long_form_has_every_number_of_every_seed(whole: Table, broken: Tabl
             }
             assert values == estimate.values
     rows = list(csv.DictReader(io.StringIO(render(broken, "by-seed"))))
-    assert {"row": "literal", "seed": "2", "status": "missing", "metric": "", "value": ""} in rows
+    of_run = {"row": "literal", "seed": "2", "status": "missing"}
+    assert of_run | {"metric": "", "value": "", "signature": ""} in rows
 
 
 @pytest.mark.parametrize(

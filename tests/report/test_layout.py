@@ -14,7 +14,8 @@ from ablate.analysis import TRAIN_FLOPS, comparisons, summarise
 from ablate.config import Experiment, load
 from ablate.config.choices import with_match
 from ablate.report import Table, render, table
-from ablate.report.numbers import MINUS, TIMES, and_list, signed
+from ablate.report.numbers import MINUS, TIMES, signed
+from ablate.wording import and_list
 from tests.report import made_up
 
 SEEDS = (1, 2, 3)

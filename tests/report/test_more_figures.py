@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sacrebleu
+from sacrebleu.metrics.bleu import BLEU
 
 from ablate.analysis import Sentences
+from ablate.analysis.sentences import bleu
 from ablate.config import Experiment, load
 from ablate.errors import StoreError
 from ablate.measuring import SentenceStatistics
@@ -23,7 +25,7 @@ from ablate.report.figures import (
     draw_lengths,
 )
 from ablate.report.figures.costs import pareto_front
-from ablate.report.figures.lengths import bins_of, bleu
+from ablate.report.figures.lengths import bins_of
 from ablate.report.figures.style import COLOURS
 from ablate.report.results import Results
 from tests.report import made_up
@@ -174,7 +176,9 @@ def test_bleu_of_a_bin_is_that_of_its_sentences() -> None:
     assert sum(len(each.rows) for each in bins) == len(references)
     assert all(each.high < after.low for each, after in pairwise(bins))
     some, of_some = ([lines[i] for i in first.rows] for lines in (wrong, references))
-    assert bleu(counts[first.rows]) == pytest.approx(sacrebleu.corpus_bleu(some, [of_some]).score)
+    assert bleu(counts[first.rows].sum(axis=0)) == pytest.approx(
+        sacrebleu.corpus_bleu(some, [of_some]).score
+    )
 
 
 def test_lengths_show_where_a_row_loses(
@@ -192,6 +196,25 @@ def test_lengths_show_where_a_row_loses(
     assert float(lines[rows[1], "8"]["difference"]) < -5
     for row in rows[1:]:
         assert sum(int(line["sentences"]) for key, line in lines.items() if key[0] == row) == 200
+
+
+def test_lengths_smooth_a_bleu_without_matches_as_tables_do(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    sentences = _sentences([row.name for row in experiment.rows], experiment.seeds)
+    for seed in experiment.seeds:
+        sentences["learned", seed]["test"].bleu[:, 5] = 0  # matches of 4 tokens
+    drawing = draw_lengths(Results.of(experiment, records, {}), sentences)
+    assert drawing is not None
+    *_, line = (line for line in drawing.numbers if line["row"] == "learned")
+    both = (sentences[row, 1]["test"].bleu for row in ("learned", "baseline"))
+    chosen = [counts[counts[:, 1] >= line["length.low"]].sum(axis=0).tolist() for counts in both]
+    ours, theirs = (
+        BLEU.compute_bleu(sums[2:6], sums[6:], sums[0], sums[1], smooth_method="exp").score
+        for sums in chosen
+    )
+    assert ours > 0
+    assert line["difference"] == pytest.approx(ours - theirs)
 
 
 @pytest.mark.parametrize(

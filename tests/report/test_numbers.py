@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import ablate.parts  # noqa: F401  (parts enter the registry when their room is imported)
 from ablate.config import value_at
 from ablate.report.changes import format_value, labels
-from ablate.report.numbers import MINUS, number, percent, signed
+from ablate.report.numbers import MINUS, number, percent_change, signed
 
 
 @given(st.floats(-1e6, 1e6), st.integers(0, 3))
@@ -42,7 +42,7 @@ def test_numbers_without_bound_have_names() -> None:
     [(0.0, ""), (0.0262, "+2.6%"), (-0.5, f"{MINUS}50.0%"), (2e-4, "+0.02%"), (1e-6, "<0.01%")],
 )
 def test_shares_never_hide_a_change(share: float, text: str) -> None:
-    assert percent(share) == text
+    assert percent_change(share) == text
 
 
 def test_labels_are_as_short_as_they_can_be() -> None:

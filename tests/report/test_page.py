@@ -20,12 +20,14 @@ import pytest
 import yaml
 
 from ablate import api
+from ablate.errors import DamagedFileWarning
 from ablate.record import leaves
 from ablate.report import Details, Table, render
 from ablate.report.cells import NOTHING
 from ablate.report.columns import by_cost, joined_changes
 from ablate.report.numbers import TIMES
-from ablate.report.page.translations import marked
+from ablate.report.page.translations import marked, translations
+from ablate.store import describe, translations_file
 from tests import made_up_runs
 
 pytestmark = pytest.mark.figures
@@ -229,6 +231,16 @@ def test_translations_are_those_on_which_rows_differ_most(study: Table, study_pa
     n_all = sum(len(sources) for sources, _ in details_of(study).texts.values())
     assert f"{n_all - len(ranges):,} sentences left out" in text
     assert len(re.findall('<article data-set="test" data-length="long"', text)) == 12
+
+
+def test_damaged_translations_are_left_out_with_a_warning(study: Table) -> None:
+    details = details_of(study)
+    row, seed = details.experiment.rows[1].name, details.experiment.seeds[0]
+    files = {translations_file(test_set): describe(b"other") for test_set in details.texts}
+    records = {**details.records, (row, seed): {**details.records[row, seed], "files": files}}
+    with pytest.warns(DamagedFileWarning, match=r"hypotheses\..*\.txt: is damaged"):
+        text = translations(replace(details, records=records))
+    assert f"Without translations: {row}." in text
 
 
 def test_without_the_corpus_there_are_no_translations(study: Table) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,22 @@ def test_every_format_has_the_numbers_and_their_source(format_: str, compared: T
     text = render(compared, format_)
     for expected in ("published", SOURCE, NOTE, "25.8", "4.92", "41.02"):
         assert expected in text
+
+
+def test_a_paper_gets_ours_of_the_kind_that_is_published_and_its_signature(tmp_path: Path) -> None:
+    experiment = made_up.experiment(tmp_path, head=made_up.HEAD + PUBLISHED)
+    records = made_up.records(experiment)
+    signature = "tok:none|case:lc"
+    for record in records.values():
+        lower = {"bleu_lc_tok": 40.3, "bleu_lc_tok_signature": signature}
+        record["test"]["test"] |= lower
+    printed = re.sub(r"^%.*$", "", render(table(experiment, records), "latex"), flags=re.MULTILINE)
+    assert "40.3" in printed
+    assert "BLEU lc tok: tok:none" in printed
+    without = made_up.experiment(tmp_path, head=made_up.HEAD)
+    printed = re.sub(r"^%.*$", "", render(table(without, records), "latex"), flags=re.MULTILINE)
+    assert "40.3" not in printed
+    assert "BLEU lc tok" not in printed
 
 
 def test_machines_get_all_that_is_published(compared: Table, whole: Table) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from ablate.config import RunSpec
 from ablate.runner.devices import Device
+from ablate.runner.listener import ProgressListener
 from ablate.runner.packing import TaskGroup
 from ablate.runner.probing import FEWEST_ROUNDS
 from ablate.runner.task import Heartbeat, Message, Task
@@ -213,8 +214,8 @@ class FakeProcess:
     def close(self) -> None: ...
 
 
-class Diary:
-    """A `ProgressListener` that records its calls."""
+class Diary(ProgressListener):
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -222,9 +223,6 @@ class Diary:
         self.signs: list[str] = []
         self.endings: dict[str, str] = {}
         self.on_sign: Callable[[Heartbeat], None] = lambda _: None
-
-    def expect(self, tasks: object, what: str, n_at_once: int) -> None:
-        return
 
     def started(self, task: Task, device: Device) -> None:
         self.begun.append(task.variant)
@@ -236,9 +234,6 @@ class Diary:
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         self.endings[task.variant] = outcome
-
-    def note(self, text: str) -> None:
-        return
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ablate.errors import RunError, SpecError
+from ablate.errors import RunError, SpecError, StoreError
+from ablate.runner import extras
 from ablate.runner.backends import names, registry
 from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.local import Local
@@ -20,6 +21,7 @@ from ablate.runner.devices import Device
 from ablate.runner.packing import TaskGroup, one_per_process
 from ablate.runner.pool import Pool
 from ablate.runner.task import Message, ProcessExited, TaskFinished
+from ablate.store import Store
 from tests.runner.conftest import Diary, FakeProcess, MakeTask
 
 CLOUD = BackendEntry("cloud", ("zone",), "cloud_client")
@@ -61,7 +63,7 @@ def test_a_missing_package_is_named_with_what_installs_it(
     def lacking(_: str) -> None:
         raise ModuleNotFoundError("No module named 'cloud_client'", name="cloud_client")
 
-    monkeypatch.setattr(registry, "import_module", lacking)
+    monkeypatch.setattr(extras, "import_module", lacking)
     with pytest.raises(SpecError, match=r"pip install 'ablate-transformer\[cloud\]'"):
         open_backend("cloud", BackendRequest())
 
@@ -126,6 +128,71 @@ def test_a_run_on_two_devices_has_the_only_process_on_them(task: MakeTask, diary
         both = task("both", spec={"seed": 1, "devices_per_run": 2})
         assert [each.failure for each in pool.run([(both,)])] == [None]
         assert [node.is_running for node in started] == [False, False, True]
+
+
+def test_a_log_that_cannot_be_written_ends_the_call_and_what_is_at_work_is_asked_to_stop(
+    task: MakeTask, diary: Diary, store: Store
+) -> None:
+    asked: list[str] = []
+
+    class Asked(FakeProcess):
+        def __init__(self, _: Device, group: TaskGroup) -> None:
+            self._name = group[0].variant
+
+        def terminate(self) -> None:
+            asked.append(self._name)
+
+    (store.results / "runs").mkdir()
+    store.path("blocked").write_text("a file where the folder should be", encoding="utf-8")
+    pool = Pool([Device("cpu")] * 2, diary, Asked)
+    with pytest.raises(StoreError, match=r"blocked.*cannot be written"), pool:
+        list(pool.run(one_per_process([task("good"), task("blocked")])))
+    assert asked == ["good"]
+
+
+def test_a_log_is_continued_and_a_failure_quotes_its_own_lines_alone(
+    task: MakeTask, diary: Diary
+) -> None:
+    job = task("none")
+    job.log.parent.mkdir(parents=True)
+    job.log.write_text("of another call, which is at work on it\n", encoding="utf-8")
+
+    class Failing(FakeProcess):
+        def __init__(self, last_words: str) -> None:
+            self._last_words = last_words
+
+        def begin(self, group: TaskGroup) -> None:
+            with group[0].log.open("a", encoding="utf-8") as log:
+                log.write(self._last_words)
+
+        def messages(self) -> Iterator[Message]:
+            yield ProcessExited(1)
+
+    for last_words, quoted in (("", "it printed nothing"), ("what is this\n", "what is this")):
+        with Pool([Device("cpu")], diary, lambda *_: Failing(last_words)) as pool:  # noqa: B023
+            (outcome,) = pool.run(one_per_process([job]))
+        assert outcome.reason == f"the worker ended with exit status 1: {quoted}"
+    log = job.log.read_text(encoding="utf-8")
+    assert log == "of another call, which is at work on it\nwhat is this\n"
+
+
+def test_the_log_of_a_machine_with_a_folder_of_its_own_is_quoted_whole(
+    task: MakeTask, diary: Diary
+) -> None:
+    job = task("none")
+    job.log.parent.mkdir(parents=True)
+    job.log.write_text("of an attempt before, on this machine\n", encoding="utf-8")
+
+    class Replacing(FakeProcess):
+        def begin(self, group: TaskGroup) -> None:
+            group[0].log.write_text("what is this\n", encoding="utf-8")
+
+        def messages(self) -> Iterator[Message]:
+            yield ProcessExited(1)
+
+    with Pool([Device("cpu")], diary, lambda *_: Replacing()) as pool:
+        (outcome,) = pool.run(one_per_process([job]))
+    assert outcome.reason == "the worker ended with exit status 1: what is this"
 
 
 def test_when_every_machine_is_lost_the_rest_waits_for_the_next_call(

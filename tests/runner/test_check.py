@@ -10,7 +10,9 @@ from ablate.config import load
 from ablate.errors import SpecError
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose, slots
-from ablate.runner.check import check
+from ablate.runner import devices
+from ablate.runner.check import check, check_distinct
+from ablate.runner.devices import Device
 
 SMOOTHED = sorted(
     name for name, entry in slots()["objective"].items() if "epsilon" in entry.options.model_fields
@@ -70,3 +72,52 @@ def test_smoothing_over_what_is_not_masked_is_refused_where_nothing_is(tmp_path:
 def test_an_objective_with_an_epsilon_says_that_it_smooths(name: str) -> None:
     smoothed, plain = (build(Objective, choose(Objective, name, epsilon=e), 0) for e in (0.1, 0.0))
     assert (smoothed.smoothing, plain.smoothing) == ("all", "none")
+
+
+@pytest.mark.parametrize(
+    ("variant", "at", "reason"),
+    [
+        (
+            "{training.precision: bf16}",
+            ":8:30: variants.same.training.precision",
+            "the row 'same' is the same run as the row 'baseline': cpu trains 'auto' in bf16",
+        ),
+        (
+            "{training.teacher: again.txt}",
+            ":8:28: variants.same.training.teacher",
+            "the row 'same' is the same run as the row 'baseline': their files have one content",
+        ),
+    ],
+)
+def test_rows_that_are_one_run_on_a_device_are_refused(
+    variant: str, at: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("once", "again"):
+        (tmp_path / f"{name}.txt").write_text("the same\n", encoding="utf-8")
+    file = tmp_path / "twins.yaml"
+    file.write_text(
+        "tokenizer: word\n"
+        "model: {dims: {d_model: 16, n_heads: 2, max_len: 32}, n_layers: 1}\n"
+        "training:\n  precision: auto\n  teacher: once.txt\n"
+        "variants:\n  other: {training.precision: fp32}\n"
+        f"  same: {variant}\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(devices, "has_bf16", lambda _: True)
+    with pytest.raises(SpecError) as refusal:
+        check_distinct(load(file), Device("cpu"))
+    assert f"twins.yaml{at}: {reason}; remove one" in str(refusal.value)
+    assert "'other'" not in str(refusal.value)
+
+
+def test_rows_that_differ_on_a_device_are_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "precisions.yaml"
+    file.write_text(
+        "tokenizer: word\ntraining: {precision: auto}\n"
+        "variants: {bf16: {training.precision: bf16}}\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(devices, "has_bf16", lambda _: False)
+    check_distinct(load(file), Device("cpu"))

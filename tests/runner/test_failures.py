@@ -101,3 +101,4 @@ def test_a_reason_is_one_line_with_its_type_unless_it_is_our_own() -> None:
     assert reason_of(RuntimeError("first\nsecond")) == "RuntimeError: first"
     assert reason_of(EngineError("could not be captured")) == "could not be captured"
     assert reason_of(MemoryError()) == "MemoryError"
+    assert reason_of(DivergedError()) == "DivergedError"

@@ -20,7 +20,8 @@ from ablate.store import Store
 from tests.runner.conftest import MEASURED, Diary, MakeTask
 
 NARROW, WIDE = Needs(3, 500.0), Needs(1, 2000.0)
-ROWS = {"narrow": NARROW, "wide": WIDE, "small": Needs(100, 10.0), "unknown": Needs(8)}
+ROWS = {"narrow": NARROW, "wide": WIDE, "small": Needs(100, 10.0)}
+ROWS |= {"unknown": Needs(), "requested": Needs(8)}  # neither was probed
 
 
 def _at_once(task: Task) -> int:
@@ -79,16 +80,21 @@ def test_runs_that_share_a_process_fit_into_four_fifths_of_the_device(
 def test_a_row_that_was_not_probed_has_a_gpu_for_itself(task: MakeTask) -> None:
     assert _packed(["unknown"] * 3, task, memories=[80_000.0]) == [1, 1, 1]
     assert _packed(["unknown", "small", "small"], task, memories=[80_000.0]) == [1, 2]
-    assert _packed(["unknown"] * 3, task) == [3]  # on a CPU
+
+
+def test_a_number_that_is_asked_for_holds_for_rows_that_were_not_probed(task: MakeTask) -> None:
+    assert _packed(["requested"] * 9, task, memories=[80_000.0]) == [8, 1]
+    assert _packed(["requested", "small", "small"], task, memories=[80_000.0]) == [3]
+    assert _packed(["requested", "narrow", "narrow"], task, memories=[1000.0]) == [2, 1]
 
 
 def test_tasks_with_other_plugins_or_isolated_ones_share_no_process(task: MakeTask) -> None:
     plugin = Plugin("a.py", sha256="0", module="a")
     tasks = [task("one"), task("two", plugins=(plugin,)), task("three", plugins=(plugin,))]
-    groups = pack_tasks(tasks, 1, lambda _: 3)
+    groups = pack_tasks(tasks, 1, lambda _: 3, [math.inf])
     assert [len(group) for group in groups] == [1, 2]
     tasks = [task("one"), task("two"), task("three", isolation="process"), task("four")]
-    assert [len(group) for group in pack_tasks(tasks, 1, lambda _: 3)] == [2, 1, 1]
+    assert [len(group) for group in pack_tasks(tasks, 1, lambda _: 3, [math.inf])] == [2, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -134,7 +135,7 @@ def test_the_devices_of_a_run_are_of_one_machine(task: MakeTask, diary: Diary) -
 
 def test_a_run_on_several_devices_shares_no_process(task: MakeTask) -> None:
     tasks = [task(f"run {i}", spec={"devices_per_run": n}) for i, n in enumerate([1, 1, 2, 1])]
-    groups = pack_tasks(tasks, 1, lambda _: 8)
+    groups = pack_tasks(tasks, 1, lambda _: 8, [math.inf])
     assert [len(group) for group in groups] == [2, 1, 1]
 
 

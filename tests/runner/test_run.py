@@ -17,7 +17,6 @@ import ablate.parts  # noqa: F401 - with the two above, every part is registered
 from ablate.config import RunSpec
 from ablate.data.prepare import prepare
 from ablate.errors import DataError, DivergedError, EngineError, StoppedError
-from ablate.record import SCHEMA
 from ablate.runner import run, staleness
 from ablate.runner.devices import Device
 from ablate.runner.run import run_one
@@ -123,7 +122,7 @@ def test_being_stopped_leaves_no_record(
 def test_what_was_done_meanwhile_is_not_done_again(job: Task, store: Store) -> None:
     done = {"hash": KEY, "status": "done", "test": {}}
     store.save(done)
-    assert _run(job, store) == store.load(KEY) == {**done, "schema": SCHEMA}
+    assert _run(job, store) == store.load(KEY) == done
 
 
 def test_a_second_try_keeps_the_checkpoint_and_a_fresh_one_does_not(

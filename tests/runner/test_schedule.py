@@ -167,6 +167,18 @@ def test_what_another_machine_has_made_is_not_measured_on_this_one(
     assert (store.load("base") or {}).get("speed") is None
 
 
+def test_what_is_measured_here_stays_out_of_the_records_of_another_machine(
+    store: Store, diary: Diary, command: list[str], task: MakeTask
+) -> None:
+    _done(store, "there", hardware={"cpu": "another", "threads": 1}, speed={"session": "there"})
+    _done(store, "here")
+    tasks = [task("done base", key=key, probe="base") for key in ("there", "here", "missing")]
+    _run(tasks, store, diary, command)
+    assert "probe done base 1" in _journal(store)
+    assert (store.load("there") or {})["speed"] == {"session": "there"}
+    assert n_rounds_of((store.load("here") or {})["speed"]) == FEWEST_ROUNDS
+
+
 def test_the_speed_of_a_run_that_was_never_measured_is_measured(
     store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:

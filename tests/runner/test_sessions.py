@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.runner.conftest import MakeTask, training_at
 CPU = Device("cpu")
 
 
-class Calls:
+class Calls(ProgressListener):
     """A listener that keeps what it is called with."""
 
     def __init__(self) -> None:
@@ -42,7 +43,7 @@ class Calls:
 
 
 def test_the_session_tells_what_is_at_work(tmp_path: Path, task: MakeTask) -> None:
-    calls: ProgressListener = Calls()
+    calls = Calls()
     good, bad = task("none"), task("learned")
     with session_file(tmp_path, "pe", calls) as listener:
         listener.expect([good, bad], "training 2 runs", 2)
@@ -162,3 +163,19 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
         session_file(tmp_path, "pe", Calls()),
     ):
         pass
+
+
+def test_a_call_that_ends_while_it_is_read_was_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = session_file(tmp_path, "pe", Calls())
+    call.__enter__().expect([], "training", 1)
+    actual = module.Session
+
+    def read_as_it_ends(**fields: Any) -> module.Session:
+        call.__exit__(None, None, None)
+        return actual(**fields)
+
+    monkeypatch.setattr(module, "Session", read_as_it_ends)
+    assert sessions(tmp_path) == []
+    assert not list((tmp_path / "sessions").iterdir())

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from ablate.analysis.wording import percent, seeds_named
 from ablate.gate.check import Blessing, Check, Context, Result, Text
 from ablate.gate.evidence import LOSSES, MOST_STEPS, Evidence, UnfitError, difference, machine
-from ablate.wording import counted
+from ablate.gate.numbers import percentage
+from ablate.wording import counted, seeds_named
 
 _STEPS = 20
 
@@ -142,7 +142,7 @@ class Exact(Check):
             location = self._describe(worst, len(differing))
             failure = f"{location}; {self._rtol} is tolerated {other}"
         return Result(
-            measured=f"at most {percent(worst.size)} off" if worst else "the same",
+            measured=f"at most {percentage(worst.size)} off" if worst else "the same",
             failure=failure,
             remarks=(f"compared {other}, so within {self._rtol} and not bit for bit",),
             tolerance=f"within {self._rtol}, other machine",
@@ -154,7 +154,7 @@ class Exact(Check):
 
     @property
     def _rtol(self) -> str:
-        return percent(self.rtol_other_machine)
+        return percentage(self.rtol_other_machine)
 
     def _numbers(self, evidence: Evidence, seeds: Sequence[int]) -> list[list[float]]:
         """Return what the check is about, by seed.
@@ -188,7 +188,7 @@ class Exact(Check):
 
     def _describe(self, worst: _Difference, n: int) -> str:
         step = f" of step {worst.step}" if self.n_values > 1 else ""
-        off = f"{percent(worst.size)} off; " if math.isfinite(worst.size) else ""
+        off = f"{percentage(worst.size)} off; " if math.isfinite(worst.size) else ""
         return (
             f"{self.measure}{step} of {self.row} with seed {worst.seed} is {worst.measured!r} "
             f"where the reference has {worst.blessed!r} ({off}{n} of "

@@ -9,13 +9,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, model_validator
 
-from ablate.analysis.statistics import Estimate, Interval, paired_differences
+from ablate.analysis.statistics import Estimate, Interval, paired_differences, t_quantile
 from ablate.analysis.summary import Summary, summarise
-from ablate.analysis.wording import listed, number, percent, seeds_named
 from ablate.gate.check import Blessing, Context, Directed, Result, Text, rounded
 from ablate.gate.evidence import Evidence, UnfitError
-from ablate.gate.tolerance import quantile, tail
-from ablate.wording import counted
+from ablate.gate.numbers import percentage, to_scale
+from ablate.gate.tolerance import tail
+from ablate.wording import counted, listed, seeds_named
 
 MIN_REPLICATION = 0.8
 """The share of gates that must show a claim again if the true effect is the measured one."""
@@ -60,7 +60,7 @@ class Effect:
     shortfall: float
 
 
-class Finding(Directed):
+class FindingCheck(Directed):
     """An effect between two rows, seed by seed.
 
     Attributes:
@@ -81,7 +81,7 @@ class Finding(Directed):
     blessed: FindingBlessing | None = None
 
     @model_validator(mode="after")
-    def _two_rows(self) -> Finding:
+    def _two_rows(self) -> FindingCheck:
         if self.row == self.against:
             raise ValueError(f"compares the row {self.row!r} with itself; name another 'against'")
         if self.claim == "near" and self.margin == 0:
@@ -135,7 +135,7 @@ class Finding(Directed):
             std=rounded(differences.sd or 0.0),
             low=rounded(effect.interval.low),
             high=rounded(effect.interval.high),
-            derived=f"Student's {percent(2 * self.confidence - 1)} interval of {len(values)} "
+            derived=f"Student's {percentage(2 * self.confidence - 1)} interval of {len(values)} "
             f"paired differences; {self._again(differences)}",
             terms=terms,
         )
@@ -150,7 +150,7 @@ class Finding(Directed):
         claimed = f"within ±{self.margin:g}" if near else f"{self.claim} by {self.margin:g}"
         if blessed.value is None:
             return "all diverged", claimed
-        value = number(blessed.value, blessed.std or 0.0, "+")
+        value = to_scale(blessed.value, blessed.std or 0.0, "+")
         return f"{value} ({counted(len(blessed.values), 'seed')})", claimed
 
     def result(self, evidence: Evidence, context: Context) -> Result:
@@ -169,7 +169,9 @@ class Finding(Directed):
                 f"{self.measure} of {self.row} less {self.against} is {mean:g} {why} no interval"
             )
             return Result("no interval", reason, remarks)
-        measured = f"{number(mean, interval.high - interval.low, '+')}, {_interval_text(interval)}"
+        measured = (
+            f"{to_scale(mean, interval.high - interval.low, '+')}, {_interval_text(interval)}"
+        )
         failure = None if self._holds(effect) else self._shortcoming(effect)
         return Result(measured, failure, remarks)
 
@@ -204,9 +206,8 @@ class Finding(Directed):
             return Effect(None, None, diverged, -math.inf if diverged else math.inf)
         if differences.sd is None:
             return Effect(differences, None, diverged, math.inf)
-        critical = quantile(1 - self.confidence, differences.n - 1)  # each end is wrong as often
-        half = critical * differences.sd / math.sqrt(differences.n)
-        interval = Interval.around(differences.mean, half)
+        above = 1 - self.confidence  # each end is wrong as often
+        interval = Interval.of_mean(differences.mean, differences.sd, differences.n, above)
         if self.claim == "near":
             shortfall = max(abs(interval.low), abs(interval.high)) - self.margin
         else:
@@ -240,7 +241,7 @@ class Finding(Directed):
         if differences.sd == 0:
             return 1.0
         unit = differences.sd / math.sqrt(n)
-        critical = quantile(1 - self.confidence, n - 1)
+        critical = t_quantile(1 - self.confidence, n - 1)
 
         def power(room: float) -> float:
             return tail(critical, n - 1, room / unit)
@@ -252,8 +253,8 @@ class Finding(Directed):
 
     def _again(self, differences: Estimate) -> str:
         return (
-            f"were the effect just this large, {percent(self._replication(differences))} of gates "
-            f"with {self.seeds} seeds would show the claim again"
+            f"were the effect just this large, {percentage(self._replication(differences))} of "
+            f"gates with {self.seeds} seeds would show the claim again"
         )
 
     def _not_replicable(self, differences: Estimate) -> str:
@@ -270,7 +271,7 @@ class Finding(Directed):
         if self.claim != "near" and weaker:
             ways.append(f"margin: {max(weaker):g}")
         it_takes = f"; it takes {', or '.join(ways)}" if ways else ""
-        return f"{self._again(differences)}, and {percent(MIN_REPLICATION)} is asked{it_takes}"
+        return f"{self._again(differences)}, and {percentage(MIN_REPLICATION)} is asked{it_takes}"
 
     def _without_interval(self, differences: Estimate, n_seeds: int) -> str:
         """Return why the differences that seeds have do not have an interval, in a sentence."""
@@ -287,12 +288,12 @@ class Finding(Directed):
         """Return by how much an effect misses the claim, in a sentence."""
         assert effect.differences is not None, "where all diverged, the claim is shown"
         assert effect.interval is not None, "an effect without an interval was refused before"
-        mean = number(effect.differences.mean, effect.interval.high - effect.interval.low, "+")
+        mean = to_scale(effect.differences.mean, effect.interval.high - effect.interval.low, "+")
         return (
             f"{self.row} is not shown to be {self._relation()} in {self.measure}: the difference "
             f"is {mean} over {seeds_named(effect.differences.seeds)}, and its "
-            f"{percent(2 * self.confidence - 1)} interval is {_interval_text(effect.interval)}, "
-            f"{number(effect.shortfall, effect.shortfall)} short of the claim"
+            f"{percentage(2 * self.confidence - 1)} interval is {_interval_text(effect.interval)}, "
+            f"{to_scale(effect.shortfall, effect.shortfall)} short of the claim"
         )
 
     def _relation(self) -> str:
@@ -303,4 +304,4 @@ class Finding(Directed):
 
 def _interval_text(interval: Interval) -> str:
     scale = interval.high - interval.low
-    return " to ".join(number(end, scale, "+") for end in (interval.low, interval.high))
+    return " to ".join(to_scale(end, scale, "+") for end in (interval.low, interval.high))

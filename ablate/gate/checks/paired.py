@@ -13,12 +13,11 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from ablate.analysis.wording import listed
 from ablate.gate.check import Context, Scalar
 from ablate.gate.evidence import Evidence, UnfitError, difference, machine, values_so_far
 from ablate.gate.mean import MeanBlessing, MeanCheck
-from ablate.gate.tolerance import PairedPromise, Promise, Sample
-from ablate.wording import counted
+from ablate.gate.tolerance import PairedPromise, Promise, ReferenceSample
+from ablate.wording import counted, listed
 
 _HOW = (
     "run the same seeds on another kind of machine, into another folder of results, and name it "
@@ -107,11 +106,11 @@ class Paired(MeanCheck):
     def blessed_text(self, mean: str, std: str, n: int) -> str:
         return f"{mean} ({counted(self.seeds, 'seed')}) ± {std} ({counted(n, 'pair')})"
 
-    def sample(self, blessed: MeanBlessing) -> Sample:
+    def sample(self, blessed: MeanBlessing) -> ReferenceSample:
         assert isinstance(blessed, PairedBlessing), "this kind has blessings of its own"
         return self._sample(blessed.values, blessed.repeats)
 
-    def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> Sample | None:
+    def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> ReferenceSample | None:
         values = values_so_far(evidence.records, self.row, self.measure, seeds)
         repeats = values_so_far(evidence.repeats, self.row, self.measure, seeds)
         both = [seed for seed in seeds if seed in values and seed in repeats]
@@ -119,12 +118,12 @@ class Paired(MeanCheck):
             return None
         return self._sample([values[seed] for seed in both], [repeats[seed] for seed in both])
 
-    def _sample(self, values: Sequence[float], repeats: Sequence[float]) -> Sample:
+    def _sample(self, values: Sequence[float], repeats: Sequence[float]) -> ReferenceSample:
         first, pairs = values[: self.seeds], zip(values, repeats, strict=True)
         square = math.fsum((repeat - value) ** 2 for value, repeat in pairs) / len(values)
         if not math.isfinite(square):
             raise UnfitError(f"{self.measure} is not finite with some seed")
-        return Sample(math.fsum(first) / len(first), math.sqrt(square), len(values))
+        return ReferenceSample(math.fsum(first) / len(first), math.sqrt(square), len(values))
 
     def _repeats(
         self, evidence: Evidence, seeds: tuple[int, ...], values: tuple[float, ...]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from ablate.analysis.statistics import Estimate
-from ablate.analysis.wording import seeds_named
 from ablate.gate.check import Context
 from ablate.gate.evidence import Evidence, UnfitError, values_so_far
 from ablate.gate.mean import MeanBlessing, MeanCheck
-from ablate.gate.tolerance import Promise, Sample
+from ablate.gate.tolerance import Promise, ReferenceSample
+from ablate.wording import seeds_named
 
 
 class Statistical(MeanCheck):
@@ -47,17 +47,17 @@ class Statistical(MeanCheck):
         derived_fields = self.derived_fields(self._sample(values), alpha)
         return MeanBlessing(seeds=seeds, values=values, **derived_fields)
 
-    def sample(self, blessed: MeanBlessing) -> Sample:
+    def sample(self, blessed: MeanBlessing) -> ReferenceSample:
         return self._sample(blessed.values)
 
-    def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> Sample | None:
+    def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> ReferenceSample | None:
         estimate = Estimate(values_so_far(evidence.records, self.row, self.measure, seeds))
         if estimate.n < 2 or estimate.sd is None:
             return None
-        return Sample(estimate.mean, estimate.sd, estimate.n)
+        return ReferenceSample(estimate.mean, estimate.sd, estimate.n)
 
-    def _sample(self, values: tuple[float, ...]) -> Sample:
+    def _sample(self, values: tuple[float, ...]) -> ReferenceSample:
         estimate = Estimate(dict(enumerate(values)))
         if estimate.sd is None:
             raise UnfitError(f"{self.measure} is not finite with some seed")
-        return Sample(estimate.mean, estimate.sd, estimate.n)
+        return ReferenceSample(estimate.mean, estimate.sd, estimate.n)

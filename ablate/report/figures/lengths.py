@@ -11,10 +11,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from sacrebleu.metrics.bleu import BLEU
-from scipy import stats
 
-from ablate.analysis import Interval, Sentences
+from ablate.analysis import Estimate, Interval, Sentences
+from ablate.analysis.sentences import bleu
 from ablate.measuring import SentenceStatistics
 from ablate.report.figures.style import (
     COLOURS,
@@ -32,8 +31,6 @@ from ablate.report.results import Results
 _MOST_BINS = 5
 _LEAST_REACH = 1.0  # BLEU, of the axis to each side of 0
 _FEWEST_SENTENCES = 40  # of a bin
-_LEVEL = 0.95
-_ORDERS = 4
 _TITLE = "Differences in BLEU by the length of the sentence"
 _LEGEND = (
     "BLEU of the row minus that of the baseline on the sentences of each bin, mean over seeds; "
@@ -165,12 +162,6 @@ def bins_of(lengths: Rows) -> list[_Bin]:
     ]
 
 
-def bleu(counts: NDArray[np.int64]) -> float:
-    """Return sacreBLEU's BLEU of sentences from what each contributes, (I, 10)."""
-    hypothesis, reference, *sums = counts.sum(axis=0).tolist()
-    return BLEU.compute_bleu(sums[:_ORDERS], sums[_ORDERS:], hypothesis, reference).score
-
-
 def _points(
     row: str,
     baseline: str,
@@ -182,22 +173,21 @@ def _points(
     seeds = [seed for name, seed in statistics if name == row and (baseline, seed) in statistics]
     points = []
     for bin_ in bins if seeds else ():
-        pairs = [
-            bleu(statistics[row, seed].bleu[bin_.rows])
-            - bleu(statistics[baseline, seed].bleu[bin_.rows])
-            for seed in seeds
-        ]
-        interval = _interval(pairs) if has_intervals else None
-        points.append(_Point(row, bin_, float(np.mean(pairs)), interval, len(pairs)))
+        pairs = Estimate(
+            {
+                seed: _bleu(statistics[row, seed], bin_) - _bleu(statistics[baseline, seed], bin_)
+                for seed in seeds
+            }
+        )
+        interval = None
+        if has_intervals and pairs.sd is not None:
+            interval = Interval.of_mean(pairs.mean, pairs.sd, pairs.n)
+        points.append(_Point(row, bin_, pairs.mean, interval, pairs.n))
     return points
 
 
-def _interval(pairs: Sequence[float]) -> Interval | None:
-    n = len(pairs)
-    if n == 1:
-        return None
-    half = float(stats.t.ppf((1 + _LEVEL) / 2, n - 1) * np.std(pairs, ddof=1) / math.sqrt(n))
-    return Interval.around(float(np.mean(pairs)), half)
+def _bleu(statistics: SentenceStatistics, bin_: _Bin) -> float:
+    return float(bleu(statistics.bleu[bin_.rows].sum(axis=0)))
 
 
 def _panel(axes: Axes, row: str, points: Sequence[_Point]) -> None:

@@ -13,8 +13,7 @@ from typing import IO, Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from ablate.errors import StoreError
-from ablate.store import write_whole
+from ablate.store import writable, write_whole
 from ablate.writing import atomic_write, csv_text
 
 INK = "#111111"
@@ -92,11 +91,8 @@ class Drawing:
         """
         svg, png, numbers = (folder / f"{self.name}.{kind}" for kind in ("svg", "png", "csv"))
         for path in (svg, png):
-            try:
-                with look(), atomic_write(path) as stream:
-                    self._write(stream, path.suffix[1:])
-            except OSError as error:
-                raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
+            with writable(path), look(), atomic_write(path) as stream:
+                self._write(stream, path.suffix[1:])
         write_whole(numbers, self.csv())
         return [svg, png, numbers]
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ablate.report.cells import NOTHING, Cell, Footnote, Table
 from ablate.report.columns import COMPACT, joined_changes
+from ablate.report.measures import measure_name
 from ablate.report.numbers import MINUS, TIMES
 from ablate.report.table_format import TableFormat
 
@@ -53,7 +54,8 @@ _SYMBOLS = {
 }
 _MARKS = ("†", "‡", "§", "¶")
 _SHORT = ("trial", "layout", "seed", "seeds", "BLEU", "published")
-"""Labels of the footnotes that are printed; the others are comments in the file."""
+"""Labels of the footnotes that are printed, besides the marks and the signatures of columns; the
+others are comments in the file."""
 _TEXT_WIDTH = (
     345.0  # points: of the class article in one column, the narrowest of the stock classes
 )
@@ -151,8 +153,10 @@ def _width(table: Table, at: int) -> float:
 def _notes(table: Table) -> tuple[list[str], list[Footnote]]:
     """Return the notes to print, and those that are left to the file."""
     cells = [cell for block in table.blocks for line in block.lines for cell in line.cells]
-    used = {cell.mark for cell in cells}
-    is_printed = {note: note.label in _SHORT or note.label in used for note in table.footnotes}
+    headers = {column.header for block in table.blocks for column in block.columns}
+    signed = {measure_name(metric) for metric in table.signatures} & headers
+    printed_labels = {*_SHORT, *signed, *(cell.mark for cell in cells)}
+    is_printed = {note: note.label in printed_labels for note in table.footnotes}
     printed = [_note(note) for note in table.footnotes if is_printed[note]]
     if any(_INTERVAL.fullmatch(cell.value) for cell in cells):
         printed.insert(0, r"95\% CI: the intervals of all rows hold together.")

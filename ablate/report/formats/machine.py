@@ -57,14 +57,14 @@ class BySeed(TableFormat):
 
 
 _BRIEF = re.compile(
-    r"row|trial|(change|runs|published)\..+|params\.total\.mean|flops\.train\.mean|dev\.nll\.mean"
+    r"row|trial|(change|runs|published|signature)\..+|params\.total\.mean|flops\.train\.mean|dev\.nll\.mean"
     r"|speed\..+\.ratio|memory\.train_peak_mib\.mean|test\.[^.]+\.(?!bits_per)[^.]+\.mean"
     r"|test\.[^.]+\.bleu\.(sd|n)|test\.[^.]+\.(bleu|nll)\.difference\.(estimate|low|high|verdict)"
 )
 """The columns that most readers of a CSV want."""
 
 
-def comma_separated(table: Table, *, is_brief: bool = True) -> str:
+def comma_separated(table: Table, *, is_brief: bool) -> str:
     """Write one line per row, under a line of headers.
 
     In brief: what a row changes, the runs by status, means, BLEU and NLL with their differences and
@@ -82,7 +82,8 @@ def comma_separated(table: Table, *, is_brief: bool = True) -> str:
     also has ``<metric>.rounds.median``, ``.sd`` and ``.n``, its ``.polished`` value, and the
     ``.ratio`` of this to the baseline's with the ends ``.ratio.low`` and ``.ratio.high`` of its 95%
     interval. Last come ``published.<measure>``, and the source and note of these in
-    ``published.source`` and ``published.note``. What is not known is empty.
+    ``published.source`` and ``published.note``, and how each metric was computed in
+    ``signature.<metric>``. What is not known is empty.
 
     Args:
         table: what to write.
@@ -98,20 +99,25 @@ def comma_separated(table: Table, *, is_brief: bool = True) -> str:
 def by_seed(table: Table) -> str:
     """Write one line per row, seed and metric, under a line of headers: the long form.
 
-    The columns are ``row``, ``trial`` where the table is one, ``seed``, ``status``, ``metric`` and
-    ``value``; a run without numbers has a line with its status alone.
+    The columns are ``row``, ``trial`` where the table is one, ``seed``, ``status``, ``metric``,
+    ``value`` and the ``signature`` of a metric that has one; a run without numbers has a line with
+    its status alone.
     """
+
+    def signed(metric: str) -> str | None:
+        return table.signatures.get(metric.rpartition(".")[2])
+
     lines = []
     for line in table.lines:
         summary = line.summary
         for seed, status in summary.outcomes.items():
             run = {"row": summary.name, **_trial(table), "seed": seed, "status": status}
             values = [
-                {**run, "metric": name, "value": each.values[seed]}
+                {**run, "metric": name, "value": each.values[seed], "signature": signed(name)}
                 for name, each in summary.metrics.items()
                 if seed in each.values
             ]
-            lines += values or [{**run, "metric": None, "value": None}]
+            lines += values or [{**run, "metric": None, "value": None, "signature": None}]
     return csv_text(lines)
 
 
@@ -166,7 +172,12 @@ def json_text(table: Table) -> str:
         "rows": [_object(table, line, is_baseline=at == 0) for at, line in enumerate(table.lines)],
         "footnotes": [{"label": note.label, "text": note.text} for note in table.footnotes],
     }
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_of(content)
+
+
+def json_of(content: Any) -> str:
+    """Write plain data as JSON, with null for a number that JSON does not have (NaN, infinity)."""
+    return json.dumps(_all_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _row(table: Table, line: Line) -> dict[str, Any]:
@@ -189,7 +200,8 @@ def _row(table: Table, line: Line) -> dict[str, Any]:
             row |= _flat(f"{name}.difference", _difference(table, name, difference))
         if any(name in each.rounds for each in summaries):
             row |= _by_rounds(name, summary.rounds.get(name), summary.speeds.get(name))
-    return row | _published(table, summary.name)
+    row |= _published(table, summary.name)
+    return row | {f"signature.{metric}": text for metric, text in table.signatures.items()}
 
 
 def _difference(table: Table, metric: str, each: Difference | None) -> dict[str, Any]:
@@ -311,12 +323,11 @@ def _turns(rounds: Rounds, speed: Speed) -> dict[str, Any]:
 
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:
-    values = {seed: _finite(value) for seed, value in estimate.values.items()}
     return {
-        "mean": _finite(estimate.mean),
+        "mean": estimate.mean,
         "sd": estimate.sd,
         "n": estimate.n,
-        "values": _by_seed(values),
+        "values": _by_seed(estimate.values),
     }
 
 
@@ -326,6 +337,14 @@ def _by_seed(values: Mapping[int, Any]) -> dict[str, Any]:
 
 def _ends(interval: Interval | None) -> list[float] | None:
     return None if interval is None else [interval.low, interval.high]
+
+
+def _all_finite(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {key: _all_finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_all_finite(value) for value in content]
+    return _finite(content) if isinstance(content, float) else content
 
 
 def _finite(value: float | None) -> float | None:

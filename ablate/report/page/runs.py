@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from ablate.analysis import Record
-from ablate.registry import slots
+from ablate.registry import choosable
 from ablate.report.cells import NOTHING, Table
 from ablate.report.details import Details
 from ablate.report.footnotes import PROVENANCE
@@ -112,7 +112,7 @@ def _sources(details: Details) -> Iterator[tuple[str, str]]:
         for path, *values in differing(row, baseline):
             above = path.rpartition(".")[0]
             slot = above.rpartition(".")[2]
-            table = slots().get("attention" if slot == "cross_attention" else slot, {})
+            table = choosable(slot)
             for name in (each.get(f"{above}.name") for each in values):
                 if name in table:
                     yield f"{slot}: {name}", table[name].source

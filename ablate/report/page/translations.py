@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from html import escape
-from pathlib import Path
 
 import numpy as np
 
 from ablate.analysis.sentences import chrf
-from ablate.errors import StoreError
+from ablate.errors import DamagedFileWarning, StoreError
 from ablate.report.details import Details
 from ablate.report.numbers import and_list, number
+from ablate.store import read_translations, translations_file
 from ablate.wording import counted
 
 _MOST_TRANSLATIONS = 1500  # of all rows together, in one page
@@ -84,8 +85,7 @@ class _Translated:
 def translations(details: Details) -> str:
     """Return the sentences of each test set on which rows differ most; nothing if none are kept.
 
-    Raises:
-        StoreError: if a file of translations cannot be read.
+    Damaged translations are left out, with a `DamagedFileWarning`.
     """
     seed = _seed(details)
     if seed is None or not details.texts:
@@ -122,14 +122,10 @@ def _seed(details: Details) -> int | None:
     """Return the seed of which most rows have translations, the first of those."""
     if not details.results.sets:
         return None
-    runs = list(details.files(_file(details.results.sets[0])))
+    runs = list(details.files(translations_file(details.results.sets[0])))
     counts = {seed: sum(run[1] == seed for run in runs) for seed in details.experiment.seeds}
     best = max(counts, key=lambda seed: counts[seed])
     return best if counts[best] else None
-
-
-def _file(test_set: str) -> str:
-    return f"hypotheses.{test_set}.txt"
 
 
 def _translated(details: Details, name: str, seed: int) -> _Translated | None:
@@ -137,11 +133,11 @@ def _translated(details: Details, name: str, seed: int) -> _Translated | None:
     if name not in details.texts:
         return None
     sources, references = details.texts[name]
-    paths, lines, scores = details.files(_file(name)), {}, {}
+    lines, scores = {}, {}
     for row in details.experiment.rows:
         run = row.name, seed
         statistics = details.sentences.get(run, {}).get(name)
-        texts = _read(paths[run]) if run in paths else []
+        texts = _read(details, run, name)
         if statistics is not None and len(texts) == len(sources) == len(statistics.chrf):
             lines[row.name] = texts
             scores[row.name] = chrf(statistics.chrf.astype(np.float64)).tolist()
@@ -150,11 +146,17 @@ def _translated(details: Details, name: str, seed: int) -> _Translated | None:
     return _Translated(name, sources, references, lines, scores)
 
 
-def _read(path: Path) -> list[str]:
+def _read(details: Details, run: tuple[str, int], test_set: str) -> list[str]:
+    """Return the translations of a run; none, with a warning if they are damaged."""
+    if run not in details.folders:
+        return []
+    file = details.folders[run] / translations_file(test_set)
     try:
-        return path.read_text(encoding="utf-8").split("\n")[:-1]
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{path}: cannot be read: {error}") from error
+        return read_translations(file, details.records[run]) or []
+    except StoreError as error:
+        text = f"{error}; its translations are left out of the page"
+        warnings.warn(text, DamagedFileWarning, stacklevel=2)
+        return []
 
 
 def _most_different(translated: _Translated, n_each: int) -> Iterator[_Sentence]:

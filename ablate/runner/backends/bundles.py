@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from ablate.errors import StoreError
 from ablate.runner.packing import TaskGroup
 from ablate.runner.resuming import tidy
 from ablate.runner.task import Task
-from ablate.store import FINISHED, Store
+from ablate.store import Store, is_finished, writable
 from ablate.writing import atomic_write
 
 Bundle = dict[str, bytes]
@@ -45,11 +44,8 @@ def write(bundle: Bundle, results: Path) -> None:
         StoreError: if a file cannot be written.
     """
     for name in sorted(bundle, key=lambda name: name.endswith(_RECORD)):
-        try:
-            with atomic_write(results / name) as file:
-                file.write(bundle[name])
-        except OSError as error:
-            raise StoreError(f"{results / name}: cannot be written: {error.strerror}") from error
+        with writable(results / name), atomic_write(results / name) as file:
+            file.write(bundle[name])
 
 
 def store_outputs(task: Task, bundle: Bundle) -> None:
@@ -66,13 +62,12 @@ def store_outputs(task: Task, bundle: Bundle) -> None:
         write(bundle, task.results)
         return
     with store.lock(task.key):
-        record, folder = store.load(task.key), store.path(task.key)
-        if record is not None and record["status"] in FINISHED and not task.fresh:
+        folder = store.path(task.key)
+        if is_finished(store.load(task.key)) and not task.fresh:
             return
         (folder / _RECORD).unlink(missing_ok=True)
         write(bundle, task.results)
-        record = store.load(task.key)
-        if record is not None and record["status"] in FINISHED:
+        if is_finished(store.load(task.key)):
             tidy(folder)
 
 

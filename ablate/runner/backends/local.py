@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ablate.processes import signal_blocked
 from ablate.runner import devices
 from ablate.runner.backends.contract import Backend, BackendRequest
 from ablate.runner.devices import Device
@@ -65,20 +66,16 @@ class LocalProcess:
 
     def __init__(self, device: Device, log: Path, command: Sequence[str] = WORKER) -> None:
         environment = {**os.environ, **device.environment(), "PYTHONPATH": python_path()}
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a child inherits it
-        try:
-            with log.open("ab") as stderr:
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=stderr,
-                    env=environment,
-                    text=True,
-                    encoding="utf-8",
-                )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with signal_blocked(signal.SIGINT), log.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=environment,
+                text=True,
+                encoding="utf-8",
+            )
 
     @property
     def is_running(self) -> bool:

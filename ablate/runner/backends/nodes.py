@@ -28,11 +28,6 @@ class NodeFacts:
     device: DeviceFacts
     shares_results: bool
 
-    @property
-    def hardware(self) -> tuple[str, str]:
-        """Return what machines must share for the speeds of their runs to be comparable."""
-        return self.device.hardware["device_name"], self.device.hardware["cpu_kind"]
-
 
 def describe_node(kind: Literal["cpu", "cuda"], marker: Path) -> NodeFacts:
     """Describe this machine.
@@ -42,8 +37,12 @@ def describe_node(kind: Literal["cpu", "cuda"], marker: Path) -> NodeFacts:
         marker: a file in the folder of results of the calling process.
     """
     device = Device(kind, 0 if kind == "cuda" else None)
-    facts = DeviceFacts(hardware_of(device), has_bf16(device), memory_mib(device))
-    return NodeFacts(versions(), code_digest(), facts, marker.exists())
+    return NodeFacts(versions(), code_digest(), facts_of(device), marker.exists())
+
+
+def facts_of(device: Device) -> DeviceFacts:
+    """Return the facts about a device of this machine."""
+    return DeviceFacts(hardware_of(device), has_bf16(device), memory_mib(device))
 
 
 def software_difference(node: NodeFacts) -> str | None:

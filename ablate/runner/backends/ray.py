@@ -24,7 +24,7 @@ import ray
 from ray.exceptions import ActorDiedError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ablate.errors import StoreError
+from ablate.errors import StoreError, first_line
 from ablate.runner.backends import nodes
 from ablate.runner.backends.bundles import inputs_of, store_outputs
 from ablate.runner.backends.contract import Backend, BackendRequest, ClusterError
@@ -35,6 +35,7 @@ from ablate.runner.listener import ProgressListener
 from ablate.runner.packing import TaskGroup
 from ablate.runner.pool import Pool
 from ablate.runner.task import Message, ProcessExited, Task, TaskFinished
+from ablate.store import writable
 from ablate.wording import counted
 
 _DESCRIBE_TIMEOUT_S = 120.0
@@ -93,9 +94,9 @@ class RayBackend(Backend):
         facts = _describe_nodes([node for node in alive if n_slots[node]], kind, results)
         counts: Counter[tuple[str, str]] = Counter()
         for node in facts:
-            counts[facts[node].hardware] += n_slots[node]
+            counts[facts[node].device.names] += n_slots[node]
         chosen = counts.most_common(1)[0][0]
-        self._nodes = {node.name: node for node in facts if facts[node].hardware == chosen}
+        self._nodes = {node.name: node for node in facts if facts[node].device.names == chosen}
         self._facts = {name: facts[node] for name, node in self._nodes.items()}
         self.remarks = _remarks({n.name: f for n, f in facts.items() if n.name not in self._nodes})
         self.worker_slots = [
@@ -158,10 +159,9 @@ def open_backend(request: BackendRequest) -> RayBackend:
                 **(own if address == "local" else {}),
             )
     except (OSError, RuntimeError, ValueError) as error:
-        first_line = str(error).partition("\n")[0]
         raise ClusterError(
-            f"--address {address}: there is no Ray cluster to connect to: {first_line}; `ray start "
-            "--head` starts one, and --address local one on this machine alone"
+            f"--address {address}: there is no Ray cluster to connect to: {first_line(error)}; "
+            "`ray start --head` starts one, and --address local one on this machine alone"
         ) from error
     try:
         return RayBackend(request)
@@ -328,7 +328,7 @@ def _remarks(left_out: Mapping[str, NodeFacts]) -> list[str]:
     """Return which nodes are not used, and why."""
     if not left_out:
         return []
-    names = ", ".join(f"{name} ({facts.hardware[0]})" for name, facts in left_out.items())
+    names = ", ".join(f"{name} ({facts.device.names[0]})" for name, facts in left_out.items())
     return [
         f"{counted(len(left_out), 'node')} of other hardware left out, because speeds can only be "
         f"compared on one kind: {names}"
@@ -343,11 +343,9 @@ def _last_line(error: BaseException) -> str:
 def _marker(results: Path) -> Iterator[Path]:
     """Yield a file in the folder of results; a node on which it exists shares the folder."""
     marker = results / f".shared-{uuid4().hex}"
-    try:
+    with writable(results):
         results.mkdir(parents=True, exist_ok=True)
         marker.touch()
-    except OSError as error:
-        raise StoreError(f"{results}: cannot be written: {error.strerror}") from error
     try:
         yield marker
     finally:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from ablate.errors import SpecError
 from ablate.runner.backends.contract import Backend, BackendRequest
 from ablate.runner.backends.names import BACKENDS, NAMES
+from ablate.runner.extras import import_extra
 from ablate.wording import no_such
 
 
@@ -23,16 +22,8 @@ def open_backend(name: str, request: BackendRequest) -> Backend:
     wrong = [option for option in request.options if option not in entry.options]
     if wrong:
         raise SpecError(_wrong_option(wrong[0], name))
-    try:
-        module = import_module(f"ablate.runner.backends.{entry.module}")
-    except ModuleNotFoundError as error:
-        if error.name != entry.package:
-            raise
-        raise SpecError(
-            f"--backend {name} needs the package {entry.package!r}: "
-            f"pip install 'ablate-transformer[{name}]'"
-        ) from error
-    return module.open_backend(request)
+    module = f"ablate.runner.backends.{entry.module}"
+    return import_extra(module, [entry.package], "--backend", name).open_backend(request)
 
 
 def _wrong_option(option: str, name: str) -> str:

@@ -21,14 +21,15 @@ from submitit.core.job_environment import JobEnvironment
 from submitit.core.utils import DelayedSubmission
 
 from ablate.errors import RunError, StoppedError
+from ablate.processes import signal_blocked
 from ablate.runner import devices
 from ablate.runner.backends.local import WORKER, LocalProcess
+from ablate.runner.backends.nodes import facts_of
 from ablate.runner.backends.task_queue import Entry, JobMessage, TaskQueue
-from ablate.runner.devices import Device, DeviceFacts
-from ablate.runner.listener import ProgressListener
+from ablate.runner.devices import Device
+from ablate.runner.listener import ForwardingListener, ProgressListener
 from ablate.runner.packing import TaskGroup
 from ablate.runner.pool import Pool
-from ablate.runner.provenance import hardware_of
 from ablate.runner.retries import TaskOutcome
 from ablate.runner.sessions import session_file
 from ablate.runner.task import Heartbeat, Task
@@ -108,13 +109,12 @@ class QueueJob:
             RunError: if they are of another kind than those of the queue's other jobs.
         """
         slots = devices.worker_slots(devices.find(self.device), self.jobs)
-        facts = DeviceFacts(
-            hardware_of(slots[0]), devices.has_bf16(slots[0]), devices.memory_mib(slots[0])
-        )
+        facts = facts_of(slots[0])
         of_others, _ = queue.facts()
         if of_others is None:
             queue.save_facts(facts, len(slots))
-        elif (ours := _hardware_name(facts)) != (theirs := _hardware_name(of_others)):
+        elif facts.names != of_others.names:
+            ours, theirs = ("{} ({})".format(*each.names) for each in (facts, of_others))
             raise RunError(
                 f"{socket.gethostname()} has {ours}, and the runs are made on {theirs}, so that "
                 "their speeds can be compared; choose nodes, as in --slurm constraint=NAME, or "
@@ -149,24 +149,17 @@ class QueueJob:
     def _listed(self, task: Task) -> AbstractContextManager[ProgressListener]:
         """Return a context in which ``ablate status`` lists the job, if `is_listed`."""
         if not self.is_listed:
-            return nullcontext(_NullListener())
-        return session_file(task.results, task.experiment, _NullListener())
+            return nullcontext(ProgressListener())
+        return session_file(task.results, task.experiment, ProgressListener())
 
     def _start(self, device: Device, group: TaskGroup) -> LocalProcess:
         """Start a worker with SIGUSR2 blocked, which would kill it."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
-        try:
+        with signal_blocked(signal.SIGUSR2):
             return LocalProcess(device, group[0].log, self.command)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _raise_stopped(_: int, __: FrameType | None) -> None:
     raise StoppedError("the job was asked to stop")
-
-
-def _hardware_name(facts: DeviceFacts) -> str:
-    return f"{facts.hardware['device_name']} ({facts.hardware['cpu_kind']})"
 
 
 def _take_entries(queue: TaskQueue, job: str, n_slots: int) -> Iterator[Entry]:
@@ -190,39 +183,17 @@ def _run_entries(entries: Sequence[Entry], pool: Pool, writer: _MessageWriter) -
         writer.queue.mark_ended(entry)
 
 
-class _NullListener:
-    """A `ProgressListener` that does nothing, for a job that is not listed."""
-
-    def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
-        return
-
-    def started(self, task: Task, device: Device) -> None:
-        return
-
-    def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
-        return
-
-    def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
-        return
-
-    def note(self, text: str) -> None:
-        return
-
-
-class _MessageWriter(_NullListener):
+class _MessageWriter(ForwardingListener):
     """Writes what happens in a job's pool to its messages, and forwards it to a listener.
 
     Args:
         queue: of the tasks.
         job: of which the messages are.
-
-    Attributes:
-        listener: to which everything is forwarded.
     """
 
     def __init__(self, queue: TaskQueue, job: str) -> None:
+        super().__init__(ProgressListener())
         self.queue, self.job = queue, job
-        self.listener: ProgressListener = _NullListener()
         self._entry_names: dict[str, str] = {}
         self._last: dict[str, tuple[str, float]] = {}  # phase and time of the last heartbeat
 
@@ -231,11 +202,11 @@ class _MessageWriter(_NullListener):
         tasks = [task for entry in entries for task in entry.tasks]
         self._entry_names = {task.key: entry.name for entry in entries for task in entry.tasks}
         what = "measuring" if tasks[0].action == "probe" else "training"
-        self.listener.expect(tasks, what, len(tasks))
+        self.expect(tasks, what, len(tasks))
 
     def started(self, task: Task, device: Device) -> None:
         self._post("started", task, device=replace(device, node=socket.gethostname()))
-        self.listener.started(task, device)
+        super().started(task, device)
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
         """Write a heartbeat if its phase or batch is new, or once a second."""
@@ -244,7 +215,7 @@ class _MessageWriter(_NullListener):
         if phase != heartbeat.phase or heartbeat.largest_batch or now - last >= _HEARTBEAT_S:
             self._last[task.key] = heartbeat.phase, now
             self._post("heartbeat", task, heartbeat=heartbeat)
-        self.listener.heartbeat(task, heartbeat)
+        super().heartbeat(task, heartbeat)
 
     def task_ended(self, outcome: TaskOutcome) -> None:
         """Write the outcome of a task."""
@@ -256,7 +227,7 @@ class _MessageWriter(_NullListener):
         }
         self._post("ended", outcome.task, outcome=fields)
         is_good = outcome.failure is None
-        self.listener.ended(outcome.task, outcome.reason or "done", is_good=is_good)
+        self.ended(outcome.task, outcome.reason or "done", is_good=is_good)
 
     def _post(
         self, kind: Literal["started", "heartbeat", "ended"], task: Task, **more: Any

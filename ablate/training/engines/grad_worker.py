@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ablate.errors import KilledError
 from ablate.model import Transformer
-from ablate.processes import die_with_parent
+from ablate.processes import die_with_parent, exit_reason
 from ablate.training.engines.shards import (
     Shard,
     ShardResult,
@@ -93,10 +93,9 @@ class GradWorker:
     def _exit_error(self) -> Exception:
         self._process.join()
         status = self._process.exitcode or 0
-        how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-        text = f"a process that computed gradients has ended: {how}"
+        text = f"a process that computed gradients has ended: {exit_reason(status)}"
         if -status == signal.SIGKILL:
-            return KilledError(f"{text} (out of memory?)")
+            return KilledError(text)
         return RuntimeError(text)
 
 
