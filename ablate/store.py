@@ -31,7 +31,7 @@ from ablate.wording import counted, suggest
 FINISHED = ("done", "diverged")
 """The statuses that the same run would end with again: it is not repeated."""
 
-_Check = Callable[[object], dict[str, Any]]
+Check = Callable[[object], dict[str, Any]]
 """Returns the content of a file; raises ValueError if it is no record, probe or match."""
 _R = TypeVar("_R", bound=Mapping[str, Any])
 
@@ -366,7 +366,7 @@ def _read_record(path: Path) -> dict[str, Any] | None:
         ) from error
 
 
-def _read_unless_damaged(path: Path, check: _Check, effect: str) -> dict[str, Any] | None:
+def _read_unless_damaged(path: Path, check: Check, effect: str) -> dict[str, Any] | None:
     """Return the content of a file; None, with a warning, if it is damaged."""
     try:
         return _read(path, check)
@@ -375,7 +375,7 @@ def _read_unless_damaged(path: Path, check: _Check, effect: str) -> dict[str, An
         return None
 
 
-def _read(path: Path, check: _Check) -> dict[str, Any] | None:
+def _read(path: Path, check: Check) -> dict[str, Any] | None:
     """Return the content of a file; None if there is no such file.
 
     Raises:
@@ -383,29 +383,16 @@ def _read(path: Path, check: _Check) -> dict[str, Any] | None:
         StoreError: if the system does not let it be read.
     """
     with readable(path), suppress(FileNotFoundError):
-        return _parse(path.read_bytes(), check)
+        return parse(path.read_bytes(), check)
     return None
 
 
-def parse_record(content: bytes) -> dict[str, Any]:
-    """Return the record in the content of its file.
+def parse(text: bytes, check: Check) -> dict[str, Any]:
+    """Return the content of a file.
 
     Raises:
         ValueError: if it is damaged; the message says how.
     """
-    return _parse(content, read_record)
-
-
-def parse_match(content: bytes) -> dict[str, Any]:
-    """Return the match in the content of its file.
-
-    Raises:
-        ValueError: if it is damaged; the message says how.
-    """
-    return _parse(content, read_match)
-
-
-def _parse(text: bytes, check: _Check) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ablate.api.selecting import Selection, select, tasks
+from ablate.api.selecting import RunLookup, Selection, select, tasks
 from ablate.data.corpus import Bitext, Corpus
 from ablate.measuring import SentenceStatistics
 from ablate.registry import build
@@ -33,6 +33,13 @@ variants:
   rms: {model.norm: rms}
 """
 
+MATCHED_ON_TIME = f"""\
+{EXPERIMENT.partition("variants:")[0]}
+variants:
+  wide: {{model.feed_forward.d_ff: 32}}
+match: {{on: time, via: training.steps}}
+"""
+
 
 def finish(
     path: Path,
@@ -53,7 +60,8 @@ def finish(
         only: names of rows.
         has_files: whether curves and translations are made up too.
     """
-    selection, store = select(path, overrides, seeds, only), Store(results)
+    store = Store(results)
+    selection = select(path, overrides, seeds, only, RunLookup(store))
     tests = build(Corpus, selection.corpus, at="corpus").load().tests if has_files else {}
     slot = devices.worker_slots(devices.find("cpu"), 1)[0]
     engine = engines.resolve("auto", slot.kind)

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ablate import api
+from ablate import api, config
 from ablate.api.archiving import CONTENTS
+from ablate.api.selecting import match_keys
 from ablate.cli.app import app
 from ablate.errors import SpecError, StoreError
 from ablate.report.render import render
 from ablate.store import Store, describe
-from tests.made_up_runs import EXPERIMENT, finish
+from tests.made_up_runs import EXPERIMENT, MATCHED_ON_TIME, finish
 
 RUN = f"runs/{'a' * 16}"
 SUFFIXES = (".tar.xz", ".tar.gz", ".tar")
@@ -128,6 +129,47 @@ def test_a_failed_run_is_replaced(spec: Path, tmp_path: Path) -> None:
     Store(results).save({**original, "status": "failed"})
     assert first in api.restore(archive, results=results).new
     assert Store(results).read(first) == original
+
+
+@pytest.mark.parametrize("status", ["failed", "oom"])
+def test_a_run_that_has_failed_elsewhere_leaves_the_checkpoint_here(
+    status: str, tmp_path: Path
+) -> None:
+    spec, archive, source = tmp_path / "study.yaml", tmp_path / "study.tar", Store(tmp_path / "a")
+    spec.write_text(EXPERIMENT)
+    finish(spec, source.results, only=["none"])
+    folders = sorted((source.results / "runs").iterdir())
+    for folder in folders:
+        source.save({**(source.read(folder.name) or {}), "status": status})
+    api.archive([spec], archive, results=source.results)
+    begun, store = folders[0].name, Store(tmp_path / "b")
+    store.path(begun).mkdir(parents=True)
+    (store.path(begun) / "checkpoint.pt").write_bytes(b"half")
+    restored = api.restore(archive, results=store.results)
+    assert restored.present == (begun,)
+    assert len(restored.new) == len(folders) - 1
+    assert store.read(begun) is None
+    assert (store.path(begun) / "checkpoint.pt").read_bytes() == b"half"
+
+
+def test_a_row_that_is_matched_on_time_is_in_the_table_of_restored_runs(tmp_path: Path) -> None:
+    spec, archive, store = tmp_path / "study.yaml", tmp_path / "a.tar", Store(tmp_path / "results")
+    spec.write_text(MATCHED_ON_TIME)
+    (key,) = match_keys(config.load(spec)).values()
+    store.save_match(key, {"value": 4})
+    finish(spec, store.results)
+    assert len(api.archive([spec], archive, results=store.results)) == 4
+    restored = Store(tmp_path / "other")
+    assert len(api.restore(archive, results=restored.results).new) == 4
+    rows = {row for row, _ in api.report(spec, results=restored.results).records}
+    assert rows == {"baseline", "wide"}
+    assert api.collect_garbage(restored.results, [spec]) == []
+    again = tmp_path / "again.tar"
+    api.archive([spec], again, results=restored.results)
+    assert again.read_bytes() == archive.read_bytes()
+    restored.save_match(key, {"value": 5})
+    api.restore(archive, results=restored.results)
+    assert restored.load_match(key) == {"value": 5}, "what was chosen here stays"
 
 
 @pytest.mark.parametrize("has_failed", [False, True])
@@ -246,6 +288,8 @@ def test_damaged_weights_of_the_right_size_are_not_archived(spec: Path, tmp_path
         ({"../outside": b""}, r"is no archive of runs: it holds '../outside'"),
         ({"runs/../../x/record.json": b"{}"}, r"is no archive of runs"),
         ({f"{RUN}/curve.csv": b""}, r"record.json is missing"),
+        ({f"matches/{'a' * 16}.json": b"{}"}, r"a.json is not the result of a match"),
+        ({"matches/../../x.json": b"{}"}, r"is no archive of runs"),
         ({f"{RUN}/record.json": b"{"}, r"record.json cannot be read"),
         ({f"{RUN}/record.json": {"type": tarfile.GNUTYPE_SPARSE}}, r"it holds '.*record.json'"),
         ({f"{RUN}/record.json": {"size": -1024}}, r"it holds '.*record.json'"),

@@ -38,6 +38,11 @@ from ablate.registry import register
 """
 POSITION = '@register("mine", source="this test, 2026")\nclass Mine(Position):\n    """Mine."""\n'
 NORM = POSITION.replace("Position", "Norm")
+METRIC = (
+    "from ablate.parts.metric import Metric, UnavailableError\n"
+    + POSITION.replace("Position", "Metric")
+    + "    def score(self, sources, hypotheses, references):\n"
+)
 EMBED = "    def embed(self, x, positions):\n        return "
 FORWARD = "    def forward(self, x):\n        return "
 NO_SUPER = "    def __init__(self, {}):\n        self.table = nn.Parameter(torch.zeros(16, 32))\n"
@@ -101,6 +106,14 @@ BROKEN = {
         "        return logits[kept].square().mean()",
         "the loss of several tokens is not the sum of the losses of each; return a sum",
     ),
+    "failing metric": (
+        METRIC + "        return float(len(sources) + sources)",
+        "mine.py:14, in Mine.score: TypeError: ",
+    ),
+    "failing metric, by a ValueError": (
+        METRIC + "        return float(sources[0])",
+        "mine.py:14, in Mine.score: ValueError: could not convert string to float",
+    ),
 }
 
 
@@ -141,6 +154,13 @@ def test_a_plan_says_the_same_at_the_line_of_the_experiment(kind: str) -> None:
         reason = reason.replace(number, "")
     assert reason.split(",")[0].split("(")[0] in err
     assert len(err.splitlines()) == 3
+
+
+def test_a_metric_without_its_package_breaks_no_contract() -> None:
+    score = "        raise UnavailableError('needs a package')\n"
+    Path("mine.py").write_text(f"{HEAD}{METRIC}{score}", encoding="utf-8")
+    status, out, _ = ablate("check", "mine.py")
+    assert status == 0, out
 
 
 def test_kept_contracts_are_listed_and_a_missing_plugin_is_refused() -> None:

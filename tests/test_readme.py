@@ -121,7 +121,7 @@ def test_each_command_is_a_function_of_the_api() -> None:
         "corpora fetch": "fetch_corpus",
         "corpora show": "show_corpus",
         "runs list": "runs",
-        "runs show": "runs",
+        "runs show": "show_run",
         "runs remove": "remove",
         "runs gc": "collect_garbage",
         "runs archive": "archive",

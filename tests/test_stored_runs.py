@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from ablate import api, config
-from ablate.api.selecting import Fingerprints, hash_of, select, tasks
+from ablate.api.selecting import Fingerprints, hash_of, match_keys, select, tasks, tuning_runs
 from ablate.cli.app import app
-from ablate.errors import SpecError, StoreError
+from ablate.errors import DamagedFileWarning, DataError, SpecError, StoreError
 from ablate.record import SCHEMA
+from ablate.runner import matching
 from ablate.runner.devices import Device
 from ablate.store import Store
 from tests import made_up_runs
@@ -130,6 +132,75 @@ def test_garbage_of_no_experiment_would_be_everything(results: Path) -> None:
         api.collect_garbage(results, [])
 
 
+@pytest.fixture
+def matched(tmp_path: Path) -> Path:
+    """Return an experiment with runs of a row that has as many parameters as its baseline."""
+    spec, base = tmp_path / "study.yaml", made_up_runs.EXPERIMENT.partition("variants:")[0]
+    match = "match: {on: params, via: model.feed_forward.d_ff, tolerance: 0.05}\n"
+    spec.write_text(f"{base}variants:\n  gated: {{model.feed_forward.name: swiglu}}\n{match}")
+    made_up_runs.finish(spec, tmp_path / "results")
+    return spec
+
+
+def test_runs_of_a_matched_row_are_no_garbage_while_its_value_is_not_known(
+    matched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = matched.parent / "results"
+    assert api.collect_garbage(results, [matched]) == []
+    monkeypatch.setattr(matching, "is_available", lambda _: False)
+    reason = r"study\.yaml: the matched value of model\.feed_forward\.d_ff is not known for gated"
+    with pytest.raises(StoreError, match=rf"nothing is removed: .*{reason}.*synthetic.*; or leave"):
+        api.collect_garbage(results, [matched])
+    assert len(api.runs(results)) == 4
+    assert capsys.readouterr().err == ""
+    listed = api.runs(results, specs=[matched])
+    assert sorted(run.row or "" for run in listed if run.experiments) == ["baseline"] * 2
+    assert "the matched value" in capsys.readouterr().err
+
+
+def test_runs_of_a_row_matched_on_time_are_no_garbage_without_its_match(tmp_path: Path) -> None:
+    spec, store = tmp_path / "study.yaml", Store(tmp_path / "results")
+    spec.write_text(made_up_runs.MATCHED_ON_TIME)
+    with pytest.raises(StoreError, match=r"the matched value of training\.steps is not known"):
+        api.collect_garbage(store.results, [spec])
+    for key in match_keys(config.load(spec)).values():
+        store.save_match(key, {"value": 4})
+    made_up_runs.finish(spec, store.results)
+    assert api.collect_garbage(store.results, [spec]) == []
+    shutil.rmtree(store.results / "matches")
+    with pytest.raises(StoreError, match=r"the matched value of training\.steps is not known"):
+        api.collect_garbage(store.results, [spec])
+
+
+def test_runs_of_a_tuned_row_are_no_garbage_while_a_tuning_run_is_damaged(tmp_path: Path) -> None:
+    spec, store = tmp_path / "study.yaml", Store(tmp_path / "results")
+    tune = "tune: {training.schedule.lr: [1e-3, 2e-3], seeds: [8]}\n"
+    spec.write_text(made_up_runs.EXPERIMENT + tune)
+    assert api.collect_garbage(store.results, [spec]) == [], "nothing is tuned, so nothing trained"
+    loaded = config.load(spec)
+    tuning = tuning_runs(config.tuning_of(loaded), [row.name for row in loaded.rows])
+    todo = tasks(tuning.runs, Device("cpu"), store.results)
+    for loss, task in enumerate(todo, start=1):
+        store.save(task.record("done", None, dev={"nll": float(loss)}))
+    made_up_runs.finish(spec, store.results)
+    assert api.collect_garbage(store.results, [spec]) == []
+    (store.path(todo[0].key) / "record.json").write_text("{")
+    message = r"the tuned value of training\.schedule\.lr is not known for baseline"
+    with pytest.warns(DamagedFileWarning), pytest.raises(StoreError, match=message):
+        api.collect_garbage(store.results, [spec])
+
+
+def test_garbage_is_not_known_without_the_content_of_the_corpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
+    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+    spec = tmp_path / "study.yaml"
+    spec.write_text(made_up_runs.EXPERIMENT.replace("{name: synthetic, size: 1000}", "iwslt14"))
+    with pytest.raises(DataError, match=r"'iwslt14' is not known.*`ablate corpora fetch iwslt14`"):
+        api.collect_garbage(tmp_path / "results", [spec])
+
+
 @pytest.mark.parametrize("label", ["e1", "e1:none", "e1:none:1"])
 def test_a_name_takes_no_run_by_its_hash(label: str, tmp_path: Path) -> None:
     named, hashed = "a" * 16, "e1" + "0" * 14
@@ -165,6 +236,21 @@ def test_what_is_at_work_stays(results: Path) -> None:
         assert [run.run for run in api.runs(results) if run.is_at_work] == ["e" * 16]
         assert api.remove(results, ["eee"]) == []
     assert [run.run for run in api.remove(results, ["eee"])] == ["e" * 16]
+
+
+def test_a_folder_that_a_run_removes_meanwhile_has_no_size(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (results / "runs" / ("e" * 16) / "snapshots").mkdir()
+    scandir = os.scandir
+
+    def vanishing(path: Any) -> Any:
+        if Path(path).name == "snapshots":
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", vanishing)
+    assert [run.n_bytes for run in api.runs(results, labels=["e" * 16])] == [4]
 
 
 def test_what_is_removed_halfway_counts_as_unfinished(

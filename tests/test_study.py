@@ -216,7 +216,7 @@ def test_scores_that_cannot_be_stored_are_shown_with_a_remark(
         finish(Path("pe.yaml"), Path("results"), has_files=True)
         cells = api.report("pe.yaml").table.column("test.test.my_metric")
     assert all(float(cell.text) > 0 for cell in cells)
-    (line,) = capsys.readouterr().err.splitlines()
+    [line] = [x for x in capsys.readouterr().err.splitlines() if x.startswith("scores")]
     assert line.startswith("scores of further metrics are printed, but not kept: results/runs/")
     assert line.endswith("metrics.json: cannot be written: Read-only file system")
 
@@ -247,6 +247,32 @@ def test_methods_leave_the_experiment_as_it_is() -> None:
         "model": {"norm": "rms"},
     }
     assert yaml.safe_load(str(grid))["grid"] == {"model.n_layers": [1, 2]}
+
+
+def test_values_may_be_numbers_of_numpy_and_paths(tmp_path: Path) -> None:
+    experiment = (
+        ablate.Experiment.baseline(
+            "x", {"training.steps": np.int64(30), "training.teacher": tmp_path}, extends=None
+        )
+        .variant("rms", {"model.norm.eps": np.float32(0.5)})
+        .grid({"training.schedule.lr": np.linspace(1e-3, 2e-3, 2)})
+        .with_content(seeds=np.arange(1, 3), tune={"model.n_layers": (1, np.int64(2))})
+    )
+    assert yaml.safe_load(experiment.to_yaml()) == {
+        "training": {"steps": 30, "teacher": str(tmp_path)},
+        "variants": {"rms": {"model.norm.eps": 0.5}},
+        "grid": {"training.schedule.lr": [0.001, 0.002]},
+        "seeds": [1, 2],
+        "tune": {"model.n_layers": [1, 2]},
+    }
+
+
+def test_what_yaml_cannot_hold_is_refused_by_its_path(tmp_path: Path) -> None:
+    experiment = ablate.Experiment.baseline().grid({"model.norm": [{"rms"}]})
+    with pytest.raises(
+        SpecError, match=r"^grid\.model\.norm\.0: .* cannot hold \{'rms'\}, of type"
+    ):
+        experiment.save(tmp_path / "x.yaml")
 
 
 def test_an_extended_file_is_named_from_the_working_directory(

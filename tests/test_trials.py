@@ -11,8 +11,10 @@ import pytest
 
 from ablate import api
 from ablate.api import running
-from ablate.errors import StoreError
+from ablate.errors import DataError, StoreError
 from ablate.report import FORMATS, render
+from ablate.runner.provenance import hardware, versions
+from ablate.runner.staleness import code_digest
 from ablate.store import Store
 from tests.made_up_runs import EXPERIMENT, finish
 
@@ -126,6 +128,58 @@ def test_a_report_without_runs_says_under_which_overrides_some_are(path: Path) -
     finish(path, Path("results"), (), [7])
     with pytest.raises(StoreError, match="what the file says and seeds 7: give --seeds 7"):
         api.report(path)
+
+
+def test_a_report_says_that_what_is_stored_has_another_content(path: Path) -> None:
+    names = ("train", "dev", "test")
+    for name in names:
+        for code in ("en", "de"):
+            Path(f"{name}.{code}").write_text(f"{code} a b\n" * 9, encoding="utf-8")
+    splits = {name: f"[{name}.en, {name}.de]" for name in names}
+    own = "{name: files, src: en, tgt: de, train: %(train)s, dev: %(dev)s, tests: {t: %(test)s}}"
+    corpus = own % splits
+    path.write_text(EXPERIMENT.replace("{name: synthetic, size: 1000}", corpus), encoding="utf-8")
+    finish(path, Path("results"))
+    file = Path("test.de")
+    content = file.read_text(encoding="utf-8")
+    file.write_text(content + content, encoding="utf-8")
+    Path("test.en").write_text("en a b\n" * 18, encoding="utf-8")
+    message = "what the file says and seeds 1, 2 that have other hashes: the corpus, .* has changed"
+    with pytest.raises(StoreError, match=message):
+        api.report(path)
+    file.unlink()
+    missing = (
+        r"content of the corpus 'files' is not known here.*: there is no such file.*test\.de"
+    )
+    for read in (lambda: api.report(path), lambda: api.compare("pe.yaml", "pe.yaml")):
+        with pytest.raises(DataError, match=missing):
+            read()
+
+
+def test_a_report_says_that_a_corpus_has_not_been_fetched(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
+    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+    text = EXPERIMENT.replace("{name: synthetic, size: 1000}", "iwslt14")
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=r"has not been fetched \(`ablate corpora fetch iwslt14`\)"):
+        api.report(path)
+
+
+def test_a_report_says_which_runs_other_code_has_made(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finish(path, Path("results"))
+    assert api.report(path).exit_status == 0
+    remark = "6 of 6 runs (baseline, none, rms) were not made by this code on this machine"
+    assert remark in " ".join(capsys.readouterr().err.split())
+    store = Store(Path("results"))
+    present = {"git": {"code": code_digest()}, "versions": versions(), "hardware": hardware("cpu")}
+    for folder in (store.results / "runs").iterdir():
+        store.save({**(store.read(folder.name) or {}), **present})
+    api.report(path)
+    assert capsys.readouterr().err == ""
 
 
 def test_an_outcome_is_short_and_shows_its_table_in_a_notebook(path: Path) -> None:

@@ -12,6 +12,7 @@ from ablate.api.loading import LoadedRun, load_run
 from ablate.api.options import RunOptions
 from ablate.api.planning import Plan, PlannedRow, plan
 from ablate.api.running import Outcome, report, run
+from ablate.api.showing import show_run
 from ablate.api.starting import init
 from ablate.api.stored import (
     RunningTask,
@@ -76,6 +77,7 @@ __all__ = [
     "runs",
     "schema",
     "show_corpus",
+    "show_run",
     "status",
     "translate",
 ]

@@ -1,8 +1,9 @@
 """``ablate runs archive`` and ``restore``: the runs behind a table as one file.
 
 An archive is a tar file of paths relative to the folder of results, such as
-``runs/<hash>/record.json``: of each run the record, then other files. The same runs give the same
-bytes. A run that is restored counts as done, so that nothing is trained again.
+``runs/<hash>/record.json``: the values of rows that are matched on time, then of each run the
+record and other files. The same runs give the same bytes. A run that is restored counts as done,
+so that nothing is trained again.
 """
 
 from __future__ import annotations
@@ -22,15 +23,18 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import IO, Any, cast
 
+from ablate import config
+from ablate.api.selecting import match_keys
 from ablate.api.stored import StoredRun, runs
 from ablate.errors import SpecError, StoreError
+from ablate.record import read_match, read_record
 from ablate.runner.backends.bundles import Bundle, write
 from ablate.runner.resuming import tidy
 from ablate.store import (
     Store,
     describe,
     is_finished,
-    parse_record,
+    parse,
     readable,
     translations_file,
     writable,
@@ -54,6 +58,7 @@ _COMPRESSIONS: dict[str, Callable[[IO[bytes]], AbstractContextManager[Any]]] = {
 """By the end of an archive's name; without a time or a name, which would differ between calls."""
 _DAMAGE = (tarfile.TarError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError)
 _MEMBER = re.compile(r"runs/([0-9a-f]{16})/([^/]+)")
+_MATCH = re.compile(r"matches/([0-9a-f]{16})\.json")
 _PATTERNS = tuple(chain.from_iterable(CONTENTS.values()))
 
 
@@ -63,7 +68,8 @@ class Restored:
 
     Attributes:
         new: hashes of runs that were not there, or had not finished.
-        present: hashes of runs that were there and stay; files that they lacked are added.
+        present: hashes of runs that were there and stay: finished ones, which get the files that
+            they lacked, and unfinished ones that the archive has not finished either.
         other: hashes of runs that were there with other numbers, and stay.
     """
 
@@ -82,6 +88,8 @@ def archive(
     """Write the runs of experiments into one file, and return them.
 
     Runs that have ended in any way are written; weights and files that are not there are left out.
+    So are runs of rows whose matched or tuned value is not known, which a remark on standard error
+    says.
 
     Args:
         specs: experiment files.
@@ -91,6 +99,7 @@ def archive(
 
     Raises:
         SpecError: with every mistake of a file, or if there is no such content.
+        DataError: if the content of a corpus is not known here.
         StoreError: if none of the runs has ended, a file is damaged, or the archive cannot be
             written.
     """
@@ -109,19 +118,21 @@ def archive(
         compressed(stream) as body,
         tarfile.open(fileobj=body, mode="w") as tar,
     ):
-        for run in ended:
-            for name, data in _files_of(store, run.run, content):
-                member = tarfile.TarInfo(f"runs/{run.run}/{name}")
-                member.size = len(data)
-                tar.addfile(member, BytesIO(data))
+        of_runs = (_files_of(store, run.run, content) for run in ended)
+        for name, data in chain(_matches(specs, store), *of_runs):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, BytesIO(data))
     return ended
 
 
 def restore(file: Path | str, *, results: Path | str = "results") -> Restored:
     """Put the runs of an archive into a folder of results.
 
-    A finished run that the folder holds already stays as it is. One that is unfinished or has
-    failed is replaced, and its files that are not those of the restored record are removed.
+    A finished run that the folder holds already stays as it is, and so does the value of a row that
+    is matched on time. A run that is unfinished or has failed is replaced, and its files that are
+    not those of the restored record are removed, unless the archive's has failed too and it can go
+    on from its checkpoint.
 
     Args:
         file: the archive.
@@ -133,7 +144,11 @@ def restore(file: Path | str, *, results: Path | str = "results") -> Restored:
     """
     store = Store(Path(results))
     hashes: dict[str, list[str]] = {"new": [], "present": [], "other": []}
-    for run, bundle in _runs_in(Path(file)):
+    for folder, bundle in _bundles_in(Path(file)):
+        if match := _MATCH.fullmatch(folder):
+            _restore_match(store, match[1], bundle[folder], Path(file))
+            continue
+        run = Path(folder).name
         record = _checked(bundle, run, Path(file))
         with store.lock(run):
             hashes[_restore(store, run, record, bundle)].append(run)
@@ -147,8 +162,16 @@ def _compression(output: Path) -> Callable[[IO[bytes]], AbstractContextManager[A
     raise StoreError(f"{output}: the name of an archive ends in {', '.join(_COMPRESSIONS)}")
 
 
+def _matches(specs: Sequence[Path | str], store: Store) -> Iterator[tuple[str, bytes]]:
+    """Yield the path and content of each stored match of experiments."""
+    for key in sorted({key for spec in specs for key in match_keys(config.load(spec)).values()}):
+        if store.load_match(key) is not None:
+            with readable(store.match_path(key)):
+                yield f"matches/{key}.json", store.match_path(key).read_bytes()
+
+
 def _files_of(store: Store, run: str, content: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and content of each file of a run, its record first."""
+    """Yield the path and content of each file of a run, its record first."""
     contents = (store.read(run) or {}).get("files", {})
     kinds = list(CONTENTS)[: list(CONTENTS).index(content) + 1]
     for pattern in chain.from_iterable(CONTENTS[kind] for kind in kinds):
@@ -157,16 +180,19 @@ def _files_of(store: Store, run: str, content: str) -> Iterator[tuple[str, bytes
                 data = path.read_bytes()
             if path.name in contents and describe(data) != contents[path.name]:
                 raise StoreError(f"{path}: is damaged; `ablate run --fresh` makes the run again")
-            yield path.name, data
+            yield f"runs/{run}/{path.name}", data
 
 
-def _runs_in(file: Path) -> Iterator[tuple[str, Bundle]]:
-    """Yield each run of an archive with its files, one run in memory at a time."""
+def _bundles_in(file: Path) -> Iterator[tuple[str, Bundle]]:
+    """Yield each run's folder in an archive with its files, and each match's file with itself.
+
+    One of them is in memory at a time.
+    """
     try:
         with tarfile.open(file, "r:*") as tar:
-            for run, members in groupby(_members(tar), lambda member: _run_of(member, file)):
+            for folder, members in groupby(_members(tar), lambda member: _folder_of(member, file)):
                 contents = ((member.name, tar.extractfile(member)) for member in members)
-                yield run, {name: data.read() for name, data in contents if data is not None}
+                yield folder, {name: data.read() for name, data in contents if data is not None}
     except _DAMAGE as error:
         raise StoreError(f"{file}: cannot be unpacked: {error}") from error
     except (MemoryError, OverflowError) as error:
@@ -197,20 +223,22 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         raise tarfile.ReadError("it is damaged, or cut off")
 
 
-def _run_of(member: tarfile.TarInfo, file: Path) -> str:
-    """Return the run that a member belongs to.
+def _folder_of(member: tarfile.TarInfo, file: Path) -> str:
+    """Return the folder of the run that a member belongs to; of a match, its own path.
 
     Raises:
         StoreError: if `archive` writes no such member.
     """
     match = _MEMBER.fullmatch(member.name)
     is_plain = member.isreg() and not member.issparse() and member.size >= 0
+    if is_plain and _MATCH.fullmatch(member.name):
+        return member.name
     if match is None or not is_plain or not any(fnmatchcase(match[2], p) for p in _PATTERNS):
         raise StoreError(
             f"{file}: is no archive of runs: it holds {member.name!r}; `ablate runs archive` "
             "writes such archives"
         )
-    return match[1]
+    return f"runs/{match[1]}"
 
 
 def _checked(bundle: Bundle, run: str, file: Path) -> dict[str, Any]:
@@ -223,7 +251,7 @@ def _checked(bundle: Bundle, run: str, file: Path) -> dict[str, Any]:
     if name not in bundle:
         raise StoreError(f"{file}: {name} is missing")
     try:
-        record = parse_record(bundle[name])
+        record = parse(bundle[name], read_record)
     except ValueError as error:
         raise StoreError(f"{file}: {name} {error}") from error
     if record["hash"] != run:
@@ -237,9 +265,10 @@ def _checked(bundle: Bundle, run: str, file: Path) -> dict[str, Any]:
 
 def _restore(store: Store, run: str, record: dict[str, Any], bundle: Bundle) -> str:
     """Write what is missing of a run; return the field of `Restored` that it belongs to."""
-    present = store.load(run)
+    present, folder = store.load(run), store.path(run)
     if not is_finished(present):
-        folder = store.path(run)
+        if not is_finished(record) and (folder / "checkpoint.pt").exists():
+            return "present"
         with writable(folder):
             _remove_leftovers(folder, record)
         write(bundle, store.results)
@@ -251,6 +280,20 @@ def _restore(store: Store, run: str, record: dict[str, Any], bundle: Bundle) -> 
     missing = {name: data for name, data in bundle.items() if not (store.results / name).exists()}
     write(missing, store.results)
     return "present"
+
+
+def _restore_match(store: Store, key: str, content: bytes, file: Path) -> None:
+    """Write the value of a row that is matched on time, unless the store has one.
+
+    Raises:
+        StoreError: if it is damaged, or cannot be written.
+    """
+    try:
+        match = parse(content, read_match)
+    except ValueError as error:
+        raise StoreError(f"{file}: matches/{key}.json {error}") from error
+    if store.load_match(key) is None:
+        store.save_match(key, match)
 
 
 def _remove_leftovers(folder: Path, record: dict[str, Any]) -> None:

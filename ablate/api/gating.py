@@ -14,6 +14,7 @@ from ablate.api.choosing import select_chosen
 from ablate.api.completing import complete, opened, workers
 from ablate.api.console import print_remark
 from ablate.api.options import DEFAULT, RunOptions
+from ablate.api.reading import remarks_on
 from ablate.api.selecting import (
     Fingerprints,
     Records,
@@ -121,7 +122,8 @@ def gate(
         reference: the file that `bless` has written.
         options: which runs, and how they are made.
         junit: where to write the verdicts for a CI server.
-        is_stored: whether to train nothing and take what is stored, by whatever code it was made.
+        is_stored: whether to train nothing and take what is stored, by whatever code it was made;
+            a remark says which runs are not of this code and machine.
 
     Raises:
         SpecError: with every mistake of either file; also if the reference was edited since it
@@ -129,6 +131,7 @@ def gate(
         StaleRecordError: if stored runs were made by other code, without ``options.fresh`` and
             without ``is_stored``.
         StoreError: if ``is_stored`` and something is missing.
+        DataError: if the content of the corpus is not known here.
     """
     experiment, file = config.load(Path(path), options.overrides), read(Path(reference))
     file.refuse(flaws=file.reference.flaws(), rows=[row.name for row in experiment.rows])
@@ -146,6 +149,8 @@ def gate(
     assert blessed is not None, "a reference without it has a flaw"
     verdicts = file.reference.judge(Evidence(records, runs.losses(records)), seeds)
     about = (*remarks(blessed, runs.experiment, records, Fingerprints().of), *_executed(records))
+    if is_stored:
+        about += tuple(remarks_on(records))
     if junit is not None:
         write_whole(Path(junit), junit_xml(experiment.name, verdicts, about))
     return Gated(experiment.name, verdicts, about)
@@ -359,6 +364,7 @@ def _all_stored(selection: Selection, lookup: RunLookup) -> Records:
     records = stored(selection, lookup)
     missing = [run for run in selection.runs if key_of(run) not in records]
     if missing:
+        Fingerprints().known(selection.corpus)
         names = listed(f"{run.variant} with seed {run.seed}" for run in missing)
         raise StoreError(f"{lookup.store.results} holds no run of {names}")
     return records

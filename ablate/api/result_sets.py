@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from ablate.analysis import Record, summarise
 from ablate.analysis.matched import RowSample
-from ablate.api.selecting import Records, RunLookup, select, stored
+from ablate.api.selecting import Fingerprints, Records, RunLookup, select, stored
 from ablate.config import BASELINE, Experiment, Negligible, RunSpec, experiment_name, shipped
 from ablate.errors import SpecError, StoreError
 from ablate.report.footnotes import PROVENANCE, provenance
@@ -78,6 +78,7 @@ def read_result_set(name: str, spec: str | None, results: Path) -> ResultSet:
 
     Raises:
         SpecError: with every mistake of an experiment, or if the name is of none of these.
+        DataError: if the content of its corpus is not known here, so that no run has a hash.
         StoreError: if nothing is stored of it.
     """
     if not Path(name).exists() and _AT in name:
@@ -94,6 +95,7 @@ def _of_experiment(spec: str, store: Store) -> ResultSet:
     selection = select(spec, lookup=lookup)
     records = stored(selection, lookup)
     if not records:
+        Fingerprints().known(selection.corpus)
         raise StoreError(
             f"{store.results} holds no run of {selection.experiment.name}; `ablate run {spec}` "
             "makes them, and --results names another folder"

@@ -17,8 +17,17 @@ from ablate.api.choosing import select_chosen
 from ablate.api.completing import complete, opened, workers
 from ablate.api.console import print_remark
 from ablate.api.options import DEFAULT, RunOptions
+from ablate.api.reading import remarks_on
 from ablate.api.scoring import scored
-from ablate.api.selecting import Records, RunLookup, Selection, key_of, select, stored
+from ablate.api.selecting import (
+    Fingerprints,
+    Records,
+    RunLookup,
+    Selection,
+    key_of,
+    select,
+    stored,
+)
 from ablate.config import Experiment
 from ablate.data.corpus import Corpus
 from ablate.errors import DamagedFileWarning, DataError, RunError, StoreError
@@ -105,6 +114,8 @@ def report(
 ) -> Outcome:
     """Tabulate what is stored of an experiment.
 
+    Prints on standard error which runs other code, libraries or another machine have made.
+
     Args:
         path: the experiment file.
         seeds: in place of those of the experiment.
@@ -114,6 +125,7 @@ def report(
         layout: of the table: ours, or that of a paper.
 
     Raises:
+        DataError: if the content of the corpus is not known here, so that no run has a hash.
         StoreError: if nothing is stored; it names the overrides and seeds of other stored runs.
     """
     store = Store(Path(results))
@@ -121,11 +133,14 @@ def report(
     selection = select(path, overrides, seeds, only, lookup)
     records = stored(selection, lookup)
     if not records:
+        Fingerprints().known(selection.corpus)
         about = "".join(f", {remark}" for remark in trials.remarks(selection))
         raise StoreError(
             f"{store.results} holds no run of {selection.experiment.name}{about}"
             f"{trials.hints(selection, store)}; `ablate run {os.fspath(path)}` makes them"
         )
+    for remark in remarks_on(records):
+        print_remark(remark)
     return Outcome(selection.experiment, records, _table(selection, records, store, layout))
 
 

@@ -52,7 +52,7 @@ def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: S
 
     A score is stored in ``metrics.json`` in the folder of the run. Its key is the hash of the
     metric with its options and code, and that of the translations, so that nothing is trained or
-    translated again. If a file that the options name has other content, it is computed anew. Where
+    translated again. It is computed anew if a file that the options name has other content. Where
     it cannot be written, as in a read-only folder, a remark says so.
 
     Args:
@@ -137,7 +137,7 @@ def _key(choice: Choice) -> str:
 
 
 def _hash_of_files(choice: Choice) -> str:
-    """Return the hash of the files that options name; empty without any that can be read."""
+    """Return the hash of the files that options name; empty if one, or all, are missing."""
     options = sorted(lookup("metric", choice.name).file_paths)
     paths = [path for option in options for path in _texts(choice.options[option])]
     try:

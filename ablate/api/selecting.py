@@ -11,7 +11,7 @@ from typing import Any
 
 from ablate import config
 from ablate.config import Experiment, Run, RunSpec, Tuning
-from ablate.data.corpus import Corpus
+from ablate.data.corpus import Corpus, refusals_of
 from ablate.errors import DataError, SpecError
 from ablate.registry import Choice, RefusedError, build
 from ablate.runner import matching
@@ -138,13 +138,26 @@ def _with_chosen_values(experiment: Experiment, lookup: RunLookup | None) -> Exp
 def _with_stored_matches(experiment: Experiment, lookup: RunLookup | None) -> Experiment:
     """Return an experiment with the values that make rows take the baseline's time."""
     values: dict[str, int | None] = {}
-    fingerprint = Fingerprints().of(experiment.rows[0].spec.corpus) or ""
-    for row in matching.matched_rows(experiment):
-        key = matching.match_key(experiment, row, fingerprint)
+    for row, key in match_keys(experiment).items():
         match = lookup.store.load_match(key) if lookup else None
         if match is None or match["value"] is not None:
-            values[row.name] = match["value"] if match else None
+            values[row] = match["value"] if match else None
     return config.with_match(experiment, values)
+
+
+def match_keys(experiment: Experiment) -> dict[str, str]:
+    """Return the key of the stored match of each row that takes the baseline's time, by row.
+
+    Args:
+        experiment: as it was loaded, before values were chosen.
+    """
+    if experiment.match is None or experiment.match.on != "time":
+        return {}
+    fingerprint = Fingerprints().of(experiment.rows[0].spec.corpus) or ""
+    return {
+        row.name: matching.match_key(experiment, row, fingerprint)
+        for row in matching.matched_rows(experiment)
+    }
 
 
 def _with_tuned_values(experiment: Experiment, lookup: RunLookup | None) -> Experiment:
@@ -191,6 +204,23 @@ class Fingerprints:
             self._of_choice[key] = _fingerprint(corpus)
         return self._of_choice[key]
 
+    def known(self, corpus: Choice) -> str:
+        """Return the fingerprint of a corpus whose content must be known.
+
+        Raises:
+            DataError: if it is not, so that no run of the corpus has a hash; it says what is
+                missing. Also if the corpus is malformed.
+        """
+        fingerprint = self.of(corpus)
+        if fingerprint is not None:
+            return fingerprint
+        refusal = next(refusals_of(corpus), None)
+        reason = refusal or f"it has not been fetched (`ablate corpora fetch {corpus.name}`)"
+        raise DataError(
+            f"the content of the corpus {corpus.name!r} is not known here, so that its runs cannot "
+            f"be distinguished from others: {reason}"
+        )
+
 
 def tasks(
     runs: Iterable[Run], device: Device, results: Path, *, engine: str = "eager"
@@ -203,9 +233,7 @@ def tasks(
     fingerprints = Fingerprints()
     todo = []
     for run in runs:
-        fingerprint = fingerprints.of(run.spec.corpus)
-        if fingerprint is None:
-            raise DataError(f"the corpus {run.spec.corpus.name!r} has not been fetched")
+        fingerprint = fingerprints.known(run.spec.corpus)
         precision = resolve(run.spec.training.precision, device)
         of_run = engine_of(run.spec, engine)
         todo.append(

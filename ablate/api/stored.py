@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any, get_args
 from filelock import FileLock, Timeout
 
 from ablate import config
+from ablate.api.console import print_remark
 from ablate.api.selecting import (
     ENGINES,
     PRECISIONS,
@@ -22,10 +25,12 @@ from ablate.api.selecting import (
     hash_of,
     precision_of,
     select,
+    stored,
     tuning_runs,
 )
 from ablate.errors import SpecError, StoreError
 from ablate.record import Status
+from ablate.runner import matching
 from ablate.runner.sessions import RunningTask, Session, sessions
 from ablate.store import Store
 from ablate.wording import no_such
@@ -98,32 +103,30 @@ def runs(
 
     Args:
         results: the folder of results.
-        specs: experiment files; each run names those that need it.
+        specs: experiment files; each run names those that need it. Where a row's matched or tuned
+            value is not known, its runs name none, which a remark on standard error says.
         statuses: only runs with one of `STATUSES`; all by default.
         labels: only runs of ``experiment``, ``experiment:row`` or ``experiment:row:seed``, or,
             where a label is none of these, those whose hash begins so; all by default.
 
     Raises:
         SpecError: with every mistake of a file; if there is no such status.
-        DataError: if a corpus of one is malformed.
+        DataError: if the content of a corpus is not known here.
     """
     unknown = next((status for status in statuses if status not in STATUSES), None)
     if unknown is not None:
         raise SpecError(no_such("status", unknown, STATUSES))
     store = Store(Path(results))
-    needed = _needed(specs, store)
-    every_run = [
-        _stored_run(store, folder, needed)
-        for folder in sorted((store.results / "runs").glob("*"))
-        if _HASH.fullmatch(folder.name) and folder.is_dir()
-    ]
+    needed, remarks = _needed(specs, store)
+    for remark in remarks:
+        print_remark(remark)
+    every_run = _every_run(store, needed)
     labelled = {run.run for label in labels for run in _labelled(every_run, label)}
-    matches = [
+    return [
         run
         for run in every_run
         if (not statuses or run.status in statuses) and (not labels or run.run in labelled)
     ]
-    return sorted(matches, key=lambda run: (run.experiment or "", run.row or "", run.seed or 0))
 
 
 def remove(
@@ -163,11 +166,20 @@ def collect_garbage(
 
     Raises:
         SpecError: with every mistake of a file.
-        StoreError: without an experiment, which would remove everything.
+        DataError: if the content of a corpus is not known here.
+        StoreError: without an experiment, which would remove everything; or if a row's matched or
+            tuned value is not known, so that runs which it needs would be removed.
     """
     if not specs:
         raise StoreError("no experiment was given, so every run would go; name those to keep")
-    unused = [run for run in runs(results, specs=specs) if not run.experiments]
+    store = Store(Path(results))
+    needed, unknown = _needed(specs, store)
+    if unknown:
+        raise StoreError(
+            f"nothing is removed: {'; '.join(unknown)}; or leave the file out, if none of its runs "
+            "is to be kept"
+        )
+    unused = [run for run in _every_run(store, needed) if not run.experiments]
     return _remove(Path(results), unused, is_trial=is_trial)
 
 
@@ -176,17 +188,46 @@ def status(results: Path | str = "results") -> list[Session]:
     return sessions(Path(results))
 
 
-def _needed(specs: Sequence[Path | str], store: Store) -> dict[str, set[str]]:
-    """Return the hashes of the runs of experiments, by name; experiments may share a name."""
+def _needed(
+    specs: Sequence[Path | str], store: Store
+) -> tuple[dict[str, set[str]], tuple[str, ...]]:
+    """Return the hashes of the runs of experiments, by name; experiments may share a name.
+
+    Returns:
+        The hashes; and in sentences, of which rows some are missing.
+    """
     needed: dict[str, set[str]] = {}
+    unknown: dict[str, None] = {}
     kinds = [(None, None), *product(PRECISIONS, ENGINES)]
     for spec in specs:
         for precision, engine in kinds:
-            selection = select(spec, lookup=RunLookup(store, precision, engine))
+            lookup = RunLookup(store, precision, engine)
+            selection = select(spec, lookup=lookup)
             needed.setdefault(selection.whole.name, set()).update(_hashes(selection))
+            unknown |= dict.fromkeys(_unknown(selection, lookup))
             if selection.whole.tune is None:
                 break  # else runs of each kind have chosen the values of the rows that follow
-    return needed
+    return needed, tuple(unknown)
+
+
+def _unknown(selection: Selection, lookup: RunLookup) -> Iterator[str]:
+    """Yield in sentences which rows may have stored runs whose hashes are not known."""
+    whole, match = selection.whole, selection.whole.match
+    baseline = whole.rows[0].spec
+    for row in whole.rows:
+        advice = f"`ablate run {whole.path}` chooses it"
+        if match is not None and match.via in row.pending:
+            path, how = match.via, "matched"
+            if match.on != "time" and not matching.is_available(baseline):
+                advice = f"it takes the corpus, {baseline.corpus.name}, which is not here"
+        elif row.pending and stored(tuning_runs(config.tuning_of(whole), [row.name]), lookup):
+            path, how = ", ".join(row.pending), "tuned"
+        else:
+            continue
+        yield (
+            f"{whole.path}: the {how} value of {path} is not known for {row.name}, so that its "
+            f"runs cannot be distinguished from others; {advice}"
+        )
 
 
 def _hashes(selection: Selection) -> set[str]:
@@ -197,17 +238,22 @@ def _hashes(selection: Selection) -> set[str]:
         names = [row.name for row in selection.whole.rows]
         runs += tuning_runs(config.tuning_of(selection.whole), names).runs
     for run in runs:
-        fingerprint = fingerprints.of(run.spec.corpus)
-        if fingerprint is None:
-            raise StoreError(
-                f"{selection.whole.path}: its corpus {run.spec.corpus.name!r} is not there, so its "
-                "runs cannot be distinguished from others; fetch it first"
-            )
+        fingerprint = fingerprints.known(run.spec.corpus)
         hashes |= {
             hash_of(run.spec, fingerprint, precision_of(run.spec, auto), engine)
             for auto, engine in product(PRECISIONS, ENGINES)
         }
     return hashes
+
+
+def _every_run(store: Store, needed: dict[str, set[str]]) -> list[StoredRun]:
+    """Return all stored runs, by experiment, row and seed."""
+    every_run = [
+        _stored_run(store, folder, needed)
+        for folder in sorted((store.results / "runs").glob("*"))
+        if _HASH.fullmatch(folder.name) and folder.is_dir()
+    ]
+    return sorted(every_run, key=lambda run: (run.experiment or "", run.row or "", run.seed or 0))
 
 
 def _stored_run(store: Store, folder: Path, needed: dict[str, set[str]]) -> StoredRun:
@@ -224,19 +270,20 @@ def _stored_run(store: Store, folder: Path, needed: dict[str, set[str]]) -> Stor
         status=str(record["status"]),
         bleu=scores[0] if scores else None,
         finished=record.get("finished"),
-        n_bytes=sum(_sizes(folder)),
+        n_bytes=_n_bytes(folder),
         experiments=tuple(name for name, hashes in needed.items() if folder.name in hashes),
         is_at_work=_is_locked(folder),
     )
 
 
-def _sizes(folder: Path) -> Iterator[int]:
-    """Yield the sizes of the files in a folder that other processes may be changing."""
-    for path in folder.rglob("*"):
-        try:
-            yield path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:
-            continue
+def _n_bytes(folder: Path) -> int:
+    """Return the size of the files in a folder that other processes may be changing."""
+    n_bytes = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                n_bytes += (Path(root) / name).lstat().st_size
+    return n_bytes
 
 
 def _is_locked(folder: Path) -> bool:

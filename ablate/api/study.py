@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,7 @@ class Experiment:
         changes: Mapping[str, Any] | None = None,
         *,
         extends: str | Path | None = "ablate:presets/laptop",
-        seeds: Sequence[int] | None = None,
+        seeds: Iterable[int] | None = None,
         question: str | None = None,
     ) -> Experiment:
         """Return an experiment of one row.
@@ -77,7 +77,7 @@ class Experiment:
         variants = {**self.content.get("variants", {}), name: dict(changes)}
         return self.with_content(variants=variants)
 
-    def grid(self, axes: Mapping[str, Sequence[Any]]) -> Experiment:
+    def grid(self, axes: Mapping[str, Iterable[Any]]) -> Experiment:
         """Return the experiment with a row for every combination of values, by path."""
         return self.with_content(grid={path: list(values) for path, values in axes.items()})
 

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model
 
 from ablate import decoding
+from ablate.api.showing import show_run
 from ablate.config import RunSpec
 from ablate.config.merge import merge_schema
 from ablate.config.messages import validated
@@ -205,7 +206,7 @@ def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def _load(run: str, store: Store, device: torch.device) -> _TrainedRun:
-    record = store.find(run)
+    record = show_run(run, results=store.results)
     folder = _folder_of(run, record["hash"], store)
     spec = _spec(record, folder)
     try:

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from ablate.api.selecting import Selection
+from ablate.api.selecting import Selection, key_of
 from ablate.config.rows import BASELINE
 from ablate.hashing import sha256_of_text
 from ablate.store import Store
@@ -24,6 +24,7 @@ from ablate.wording import counted
 _LONGEST_NAME = 80
 _MOST_VALUES = 4
 _MOST_GROUPS = 3
+_OTHER_HASH = " that have other hashes: the corpus, a file, a part or a plugin has changed since"
 
 
 def remarks(selection: Selection) -> tuple[str, ...]:
@@ -66,15 +67,18 @@ def hints(selection: Selection, store: Store) -> str:
     Raises:
         StoreError: if a record cannot be read.
     """
-    groups: dict[tuple[str, ...], set[int]] = {}
+    requested = set(map(key_of, selection.tabulated))
+    groups: dict[tuple[tuple[str, ...], bool], set[int]] = {}
     for record in _of_experiment(selection, store):
         changes = _changes(selection, record)
         if changes is not None:
-            groups.setdefault(changes, set()).add(record["seed"])
+            is_requested = not changes and (record["variant"], record["seed"]) in requested
+            groups.setdefault((changes, is_requested), set()).add(record["seed"])
     sentences = [
         f"runs with {' and '.join(changes) if changes else 'what the file says'} and "
-        f"seeds {', '.join(map(str, sorted(seeds)))}: give{''.join(_options(changes, seeds))}"
-        for changes, seeds in islice(groups.items(), _MOST_GROUPS)
+        f"seeds {', '.join(map(str, sorted(seeds)))}"
+        + (_OTHER_HASH if is_requested else f": give{''.join(_options(changes, seeds))}")
+        for (changes, is_requested), seeds in islice(groups.items(), _MOST_GROUPS)
     ]
     return f"; it holds {'; '.join(sentences)}" if sentences else ""
 

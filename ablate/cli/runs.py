@@ -79,10 +79,10 @@ def show_run(
     results: Results = RESULTS,
 ) -> None:
     """Print the record of one run, as JSON."""
+    from ablate import api
     from ablate.cli import show
-    from ablate.store import Store
 
-    show.as_json(Store(results).find(run))
+    show.as_json(api.show_run(run, results=results))
 
 
 @runs_app.command("remove")

@@ -357,7 +357,7 @@ def _sentence(error: yaml.MarkedYAMLError, mark: yaml.Mark, source: Source) -> s
     if "mapping values" in problem and re.match(r"\s*[\w.]+:[^\s]", before):
         return f"is a space missing after the ':' of line {mark.line}?"
     for pattern, sentence in _SENTENCES:
-        match = re.search(pattern, problem)
+        match = re.search(pattern, f"{error.context}: {problem}")
         if match:
             char = repr(line[mark.column : mark.column + 1])
             return sentence.format(*match.groups(), char=char)

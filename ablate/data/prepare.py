@@ -75,11 +75,14 @@ def prepare(run: RunSpec, expected: str = "", expected_teacher: str = "") -> Pre
             or if the disk is full.
     """
     corpus = build(Corpus, run.corpus, at="corpus")
-    fingerprint = _known_fingerprint(corpus)
-    entry = cache_folder("encodings") / _entry(run, fingerprint) if fingerprint else None
+    fingerprint, teacher = _known_fingerprint(corpus), run.training.teacher
+    translations = "" if teacher is None else content_of(teacher)
+    entry = _entry(run, fingerprint, translations) if fingerprint else None
     cached = None if entry is None else encodings.read_cache(entry)
     try:
-        text, tokenizers, splits = cached or _encoded(run, _loaded(corpus, fingerprint), entry)
+        text, tokenizers, splits = cached or _encoded(
+            run, _loaded(corpus, fingerprint), translations, entry
+        )
     except OSError as error:
         raise DataError(
             f"{run.corpus.name}: cannot be prepared: {error}; its text and its ids need room in "
@@ -93,8 +96,7 @@ def prepare(run: RunSpec, expected: str = "", expected_teacher: str = "") -> Pre
             f"planned with {expected[:12]}: its files have changed since, or differ on this "
             "machine; call again to make the runs of the present content"
         )
-    teacher = run.training.teacher
-    if teacher is not None and expected_teacher not in ("", content_of(teacher)):
+    if teacher is not None and expected_teacher not in ("", translations):
         raise DataError(
             f"{teacher} has other translations than when the run was planned, or differs on this "
             "machine; call again to make the runs of the present ones"
@@ -136,8 +138,16 @@ def _known_fingerprint(corpus: Corpus) -> str | None:
         return None
 
 
-def _entry(run: RunSpec, fingerprint: str) -> str:
-    """Return a hash of everything that determines the ids of a corpus, with this package's code."""
+def _entry(run: RunSpec, fingerprint: str, translations: str) -> Path:
+    """Return the folder of the ids of a corpus in the cache.
+
+    Its name is a hash of everything that determines them, with this package's code.
+
+    Args:
+        run: of which the corpus and the tokenizer are read.
+        fingerprint: of the corpus.
+        translations: the SHA-256 of the teacher's translations; empty without a teacher.
+    """
     tokenizer = lookup(Tokenizer.slot, run.tokenizer.name)
     corpus = lookup(Corpus.slot, run.corpus.name)
     determinants = {
@@ -148,16 +158,25 @@ def _entry(run: RunSpec, fingerprint: str) -> str:
         "outside": [part.origin.identity for part in (tokenizer, corpus) if part.origin],
         "library": version("tokenizers"),
     }
-    if run.training.teacher is not None:
-        determinants["teacher"] = content_of(run.training.teacher)
-    return digest([json.dumps(determinants, sort_keys=True, default=str)])[:32]
+    if translations:
+        determinants["teacher"] = translations
+    name = digest([json.dumps(determinants, sort_keys=True, default=str)])[:32]
+    return cache_folder("encodings") / name
 
 
-def _encoded(run: RunSpec, text: CorpusText, entry: Path | None) -> encodings.CachedCorpus:
-    """Encode a corpus, into ``entry`` if that can be written."""
-    tokenizers = trained_tokenizers(run.tokenizer, text)
-    if run.training.teacher is not None:
-        text = replace(text, train=with_translations(text.train, run.training.teacher))
+def _encoded(
+    run: RunSpec, text: CorpusText, translations: str, entry: Path | None
+) -> encodings.CachedCorpus:
+    """Encode a corpus, into ``entry`` if that can be written.
+
+    Raises:
+        DataError: if the teacher's translations have another content than ``translations``.
+    """
+    tokenizers, teacher = trained_tokenizers(run.tokenizer, text), run.training.teacher
+    if teacher is not None:
+        text = replace(text, train=with_translations(text.train, teacher))
+        if content_of(teacher) != translations:
+            raise DataError(f"{teacher} changed while the corpus was prepared; call again")
     if entry is not None:
         with contextlib.suppress(OSError), encodings.CacheWriter(entry) as writer:
             return _write(writer, run, text, tokenizers)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ablate import api, config
 from ablate.config.experiment import RunSpec
 from ablate.config.identity import files_of, identity
+from ablate.data import prepare as module
 from ablate.data.corpus import Bitext, Corpus
 from ablate.data.prepare import prepare
 from ablate.data.teacher import with_translations
+from ablate.data.tokenizer import TokenizerPair
 from ablate.errors import DataError
 from ablate.registry import build
 from ablate.runner.check import _refusals
@@ -54,6 +57,27 @@ def test_a_file_that_does_not_fit_the_text_is_refused(
         file.write_bytes(content)
     with pytest.raises(DataError, match=f"training.teacher: .*{reason}"):
         with_translations(TEXT, str(file))
+
+
+def test_a_file_that_changes_while_the_corpus_is_prepared_is_refused_and_not_cached(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, teacher = run_spec(folder), folder / "teacher.de"
+    n_pairs = len(build(Corpus, run.corpus, at="corpus").load().train)
+    train = module.trained_tokenizers
+
+    def train_slowly(*args: Any) -> TokenizerPair:
+        tokenizers = train(*args)
+        teacher.write_text("C D E F\n" * n_pairs, encoding="utf-8")
+        return tokenizers
+
+    teacher.write_text("A B\n" * n_pairs, encoding="utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "trained_tokenizers", train_slowly)
+        with pytest.raises(DataError, match=r"teacher\.de changed while the corpus was prepared"):
+            prepare(taught(run, teacher))
+    teacher.write_text("A B\n" * n_pairs, encoding="utf-8")
+    assert set(prepare(taught(run, teacher)).train.tgt.lengths.tolist()) == {3}  # with EOS
 
 
 def test_a_path_that_the_system_refuses_is_reported_with_the_reason(folder: Path) -> None:

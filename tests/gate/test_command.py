@@ -409,6 +409,7 @@ def test_the_command_blesses_passes_and_fails(bench: Bench, ablate: Ablate, tmp_
     assert out.count("passed") == 4
     assert out.endswith("the gate passed: 3 checks\n")
     assert "\x1b" not in out
+    assert "were not made by this code" not in out
     bench.store_runs({"baseline": (39.4, 39.6, 39.5)}, first=6)
     status, out, err = ablate("--stored", "--junit", str(tmp_path / "gate.xml"))
     assert (status, err) == (1, "")

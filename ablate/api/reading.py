@@ -1,0 +1,20 @@
+"""What commands that only read stored runs say about them."""
+
+from __future__ import annotations
+
+from ablate.api.selecting import Records
+from ablate.runner import devices
+from ablate.runner.devices import Device
+from ablate.runner.staleness import stale_remarks
+from ablate.store import is_finished
+
+
+def remarks_on(records: Records) -> list[str]:
+    """Return a sentence for each way in which finished runs are not of this code and machine.
+
+    Runs that were made on CPUs are compared with this machine's CPU, even if it has a GPU.
+    """
+    finished = {key: record for key, record in records.items() if is_finished(record)}
+    kinds = {record.get("hardware", {}).get("device") for record in finished.values()}
+    device = Device("cpu") if kinds <= {"cpu"} else devices.find("auto")[0]
+    return stale_remarks(finished, device)
