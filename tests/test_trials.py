@@ -148,9 +148,7 @@ def test_a_report_says_that_what_is_stored_has_another_content(path: Path) -> No
     with pytest.raises(StoreError, match=message):
         api.report(path)
     file.unlink()
-    missing = (
-        r"content of the corpus 'files' is not known here.*: there is no such file.*test\.de"
-    )
+    missing = r"content of the corpus 'files' is not known here.*: there is no such file.*test\.de"
     for read in (lambda: api.report(path), lambda: api.compare("pe.yaml", "pe.yaml")):
         with pytest.raises(DataError, match=missing):
             read()
