@@ -223,11 +223,7 @@ class Store:
         )
 
     def _read_outcome(self, run: str) -> dict[str, Any]:
-        """Return the record of a run that has one, or of the run that replaced it.
-
-        Raises:
-            StoreError: if the replacement has not ended, or a record cannot be read.
-        """
+        """Return the record of a run that has one, or of the run that replaced it."""
         record = _outcome(run, self.read)
         if record is None:
             raise StoreError(
@@ -376,12 +372,7 @@ def _read_unless_damaged(path: Path, check: Check, effect: str) -> dict[str, Any
 
 
 def _read(path: Path, check: Check) -> dict[str, Any] | None:
-    """Return the content of a file; None if there is no such file.
-
-    Raises:
-        ValueError: if it is damaged; the message says how.
-        StoreError: if the system does not let it be read.
-    """
+    """Return the content of a file, as `parse` does; None if there is no such file."""
     with readable(path), suppress(FileNotFoundError):
         return parse(path.read_bytes(), check)
     return None

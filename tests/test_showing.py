@@ -108,3 +108,5 @@ def test_the_folder_of_a_replaced_run_gives_its_replacement(path: Path) -> None:
     store, given_up = Store(RESULTS), {"status": "failed", "engine_note": "", "replaced_by": none}
     store.save({**(store.read(baseline) or {}), **given_up})
     assert api.show_run(str(store.path(baseline)))["hash"] == none
+    with pytest.raises(StoreError, match=rf"{none}: this run left no model"):
+        api.Translator(str(store.path(baseline)))

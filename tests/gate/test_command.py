@@ -309,6 +309,15 @@ def test_runs_of_other_code_are_not_judged_unasked(bench: Bench) -> None:
         bench.gate(is_stored=False, device="cpu")
 
 
+def test_stored_runs_of_other_code_are_judged_with_a_remark(bench: Bench) -> None:
+    bench.bless()
+    remarks = bench.gate().remarks
+    bench.store_runs(BLEU, git={"commit": "9839b24aa1bb", "is_clean": True, "code": "of others"})
+    (remark,) = set(bench.gate().remarks) - set(remarks)
+    assert "were not made by this code on this machine: the code has changed since" in remark
+    assert not any("were not made by this code" in each for each in remarks)
+
+
 def test_runs_of_different_places_bless_nothing(bench: Bench) -> None:
     versions = {**provenance.versions(), "torch": "1.0"}
     bench.store_runs({"none": BLEU["none"]}, versions=versions)
