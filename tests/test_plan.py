@@ -60,7 +60,7 @@ def test_runs_of_other_code_are_named(tmp_path: Path) -> None:
     (remark,) = api.plan(experiment, device="cpu", results=tmp_path, only=["none"]).stale
     assert remark == (
         "1 of 3 runs (none) were not made by this code on this machine: the code has changed "
-        "since; --fresh trains them again"
+        "since; `ablate run --fresh` trains them again"
     )
 
 

@@ -45,7 +45,7 @@ def stale_remarks(
             rows_by_reason.setdefault(reason, []).append(row)
     return [
         f"{len(rows)} of {len(records)} runs ({', '.join(dict.fromkeys(rows))}) were not made by "
-        f"this code on this machine: {reason}; --fresh trains them again"
+        f"this code on this machine: {reason}; `ablate run --fresh` trains them again"
         for reason, rows in rows_by_reason.items()
     ]
 

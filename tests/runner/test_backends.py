@@ -150,23 +150,26 @@ def test_a_log_that_cannot_be_written_ends_the_call_and_what_is_at_work_is_asked
     assert asked == ["good"]
 
 
+class Failing(FakeProcess):
+    """Writes its last words into the log of its group, and ends with status 1."""
+
+    def __init__(self, last_words: str, mode: str = "a") -> None:
+        self._last_words, self._mode = last_words, mode
+
+    def begin(self, group: TaskGroup) -> None:
+        with group[0].log.open(self._mode, encoding="utf-8") as log:
+            log.write(self._last_words)
+
+    def messages(self) -> Iterator[Message]:
+        yield ProcessExited(1)
+
+
 def test_a_log_is_continued_and_a_failure_quotes_its_own_lines_alone(
     task: MakeTask, diary: Diary
 ) -> None:
     job = task("none")
     job.log.parent.mkdir(parents=True)
     job.log.write_text("of another call, which is at work on it\n", encoding="utf-8")
-
-    class Failing(FakeProcess):
-        def __init__(self, last_words: str) -> None:
-            self._last_words = last_words
-
-        def begin(self, group: TaskGroup) -> None:
-            with group[0].log.open("a", encoding="utf-8") as log:
-                log.write(self._last_words)
-
-        def messages(self) -> Iterator[Message]:
-            yield ProcessExited(1)
 
     for last_words, quoted in (("", "it printed nothing"), ("what is this\n", "what is this")):
         with Pool([Device("cpu")], diary, lambda *_: Failing(last_words)) as pool:  # noqa: B023
@@ -183,14 +186,7 @@ def test_the_log_of_a_machine_with_a_folder_of_its_own_is_quoted_whole(
     job.log.parent.mkdir(parents=True)
     job.log.write_text("of an attempt before, on this machine\n", encoding="utf-8")
 
-    class Replacing(FakeProcess):
-        def begin(self, group: TaskGroup) -> None:
-            group[0].log.write_text("what is this\n", encoding="utf-8")
-
-        def messages(self) -> Iterator[Message]:
-            yield ProcessExited(1)
-
-    with Pool([Device("cpu")], diary, lambda *_: Replacing()) as pool:
+    with Pool([Device("cpu")], diary, lambda *_: Failing("what is this\n", mode="w")) as pool:
         (outcome,) = pool.run(one_per_process([job]))
     assert outcome.reason == "the worker ended with exit status 1: what is this"
 
