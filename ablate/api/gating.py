@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ablate import config
-from ablate.analysis.wording import listed
 from ablate.api.choosing import select_chosen
 from ablate.api.completing import complete, opened, workers
 from ablate.api.console import print_remark
@@ -37,7 +36,7 @@ from ablate.report.execution import execution
 from ablate.report.gate import junit as junit_xml
 from ablate.runner.staleness import stale_reason
 from ablate.store import Store, write_whole
-from ablate.wording import counted
+from ablate.wording import counted, listed
 
 _N_FIRST_SEEDS = 3
 """Seeds that are trained before a blessing is forecast from their standard deviation."""

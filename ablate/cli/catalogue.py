@@ -16,7 +16,8 @@ from ablate.api.costs import N_PAIRS, N_TOKENS, STATED
 from ablate.api.listing import OptionListing, PartListing
 from ablate.config import BASELINE
 from ablate.report.changes import format_value
-from ablate.report.numbers import and_list, number, signed
+from ablate.report.numbers import number, signed
+from ablate.wording import and_list
 
 _SCOPE = (
     "of a training step, forward and backward, per target token; of matrix products alone, on a "

@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 
 from ablate.analysis.summary import Records, summarise
-from ablate.analysis.wording import listed
 from ablate.config import Mistake, MistakesError
 from ablate.config.merge import schema_of
 from ablate.config.messages import validated
@@ -19,7 +18,7 @@ from ablate.errors import SpecError
 from ablate.gate.check import KINDS, Check, Flaw
 from ablate.gate.reference import Head, Reference
 from ablate.store import write_whole
-from ablate.wording import suggest
+from ablate.wording import listed, suggest
 
 _HEAD = """\
 # A reference for `ablate gate`. The terms of each check are yours to change; what stands under

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from ablate.wording import and_list as and_list
 from ablate.wording import counted
 
 MINUS = "\N{MINUS SIGN}"

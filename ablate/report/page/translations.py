@@ -13,9 +13,9 @@ import numpy as np
 from ablate.analysis.sentences import chrf
 from ablate.errors import DamagedFileWarning, StoreError
 from ablate.report.details import Details
-from ablate.report.numbers import and_list, number
+from ablate.report.numbers import number
 from ablate.store import read_translations, translations_file
-from ablate.wording import counted
+from ablate.wording import and_list, counted
 
 _MOST_TRANSLATIONS = 1500  # of all rows together, in one page
 _FEWEST, _MOST = 4, 12  # sentences of one length of one test set
