@@ -167,6 +167,7 @@ def test_a_run_is_inspected_by_name(study: ablate.Study, tmp_path: Path) -> None
     names = {f"attention.{name}.0" for name in ("encoder", "decoder", "cross")}
     files = {path.name for path in (tmp_path / "figures").iterdir()}
     assert files == {f"{name}.{kind}" for name in names for kind in ("svg", "png", "csv")}
+    assert printed.stderr.startswith(f"sentence: {source}\ntranslation: ")
     assert "'shaw' has no similarity by distance of its own" in printed.stderr
     run = ablate.load_run("small:baseline:1", results=study.store.results)
     inspection = api.inspect(run, source, "ab ab")
@@ -174,6 +175,7 @@ def test_a_run_is_inspected_by_name(study: ablate.Study, tmp_path: Path) -> None
     assert [drawing.name for drawing in inspection.drawings()][-1] == "positions"
     with pytest.raises(SpecError, match="the sentence is empty"):
         api.inspect(run, " ")
+    assert api.inspect(run).source == source
 
 
 @pytest.mark.e2e

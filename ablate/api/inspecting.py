@@ -52,7 +52,7 @@ class Inspection:
 
 def inspect(
     run: str | LoadedRun,
-    sentence: str,
+    sentence: str | None = None,
     target: str | None = None,
     *,
     device: str = "cpu",
@@ -62,7 +62,7 @@ def inspect(
 
     Args:
         run: ``experiment:row:seed``, the first characters of its hash, its folder, or a loaded one.
-        sentence: to read.
+        sentence: to read; the first of the run's first test set unless given.
         target: its translation, which the decoder is fed; the model's own unless given.
         device: ``cpu``, ``cuda`` or ``cuda:0``.
         results: the folder of results.
@@ -71,10 +71,13 @@ def inspect(
         SpecError: if the sentence is empty or longer than the model allows.
         StoreError: if there is no such run, or it left no model.
         DeviceError: if the machine lacks the device.
+        DataError: if no sentence is given and the corpus is unavailable.
     """
-    if not sentence.strip():
+    if sentence is not None and not sentence.strip():
         raise SpecError("the sentence is empty; give --sentence 'some words'")
     loaded = run if isinstance(run, LoadedRun) else LoadedRun(run, device=device, results=results)
+    if sentence is None:
+        sentence = loaded.first_test_source()
     text = loaded.translate(sentence)[0] if target is None else target
     maps = loaded.attention(sentence, text)
     with_weights = {each.name for each in maps}

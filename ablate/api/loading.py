@@ -52,6 +52,14 @@ class LoadedRun:
         sources = [lines] if isinstance(lines, str) else lines
         return [best[0].text for best in self._translator.translate(sources)]
 
+    def first_test_source(self) -> str:
+        """Return the first source sentence of the run's first test set that has words.
+
+        Raises:
+            DataError: if the corpus is unavailable.
+        """
+        return self._translator.first_test_source()
+
     def attention(self, source: str, target: str | None = None) -> list[AttentionMap]:
         """Return the attention weights of all sub-layers for one sentence.
 

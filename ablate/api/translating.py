@@ -21,7 +21,7 @@ from ablate.config import RunSpec
 from ablate.config.merge import merge_schema
 from ablate.config.messages import validated
 from ablate.config.source import parse, source_of
-from ablate.data.corpus import Corpus
+from ablate.data.corpus import Corpus, CorpusText
 from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import PAD, TokenizerPair
 from ablate.decoding import Search
@@ -117,7 +117,16 @@ class Translator:
         Raises:
             DataError: if the corpus is unavailable.
         """
-        return build(Corpus, self.spec.corpus, at="corpus").load().train.src
+        return self._corpus().train.src
+
+    def first_test_source(self) -> str:
+        """Return the first source sentence of the run's first test set that has words.
+
+        Raises:
+            DataError: if the corpus is unavailable.
+        """
+        first = next(iter(self._corpus().tests.values()))
+        return next(line for line in first.src if line.strip())
 
     def translate(
         self,
@@ -147,6 +156,9 @@ class Translator:
             yield
         finally:
             self._capturer = capturer
+
+    def _corpus(self) -> CorpusText:
+        return build(Corpus, self.spec.corpus, at="corpus").load()
 
     def _batch(
         self, lines: list[str], n_before: int, warn: Callable[[str], None]

@@ -20,7 +20,12 @@ def inspect(  # noqa: PLR0913 - one argument for every option of the command
             help="experiment:row:seed, the first characters of a run's hash, or its folder.",
         ),
     ],
-    sentence: Annotated[str, typer.Option(metavar="TEXT", help="The source sentence.")],
+    sentence: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="The source sentence; the first of the first test set if not."
+        ),
+    ] = None,
     target: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="What the decoder is fed; its own translation if not."),
@@ -36,7 +41,10 @@ def inspect(  # noqa: PLR0913 - one argument for every option of the command
 
     Each figure is written as SVG and PNG, with its numbers as CSV.
 
-    Example: ablate inspect pe:none:1 --sentence "the red dog sleeps"
+    Examples:
+      ablate inspect pe:none:1
+
+      ablate inspect pe:none:1 --sentence "the red dog sleeps"
     """
     from ablate import api
 
@@ -44,5 +52,9 @@ def inspect(  # noqa: PLR0913 - one argument for every option of the command
     inspection = api.inspect(run, sentence, target, device=device, results=results)
     for path in inspection.save(output):
         typer.echo(path)
-    for line in (f"translation: {inspection.translation}", *inspection.remarks):
+    for line in (
+        f"sentence: {inspection.source}",
+        f"translation: {inspection.translation}",
+        *inspection.remarks,
+    ):
         typer.echo(line, err=True)
