@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ablate import config
 from ablate.api.choosing import select_chosen
@@ -147,9 +146,10 @@ def gate(
     blessed = file.reference.blessed
     assert blessed is not None, "a reference without it has a flaw"
     verdicts = file.reference.judge(Evidence(records, runs.losses(records)), seeds)
-    about = (*remarks(blessed, runs.experiment, records, Fingerprints().of), *_executed(records))
-    if is_stored:
-        about += tuple(remarks_on(records))
+    about = (
+        *remarks(blessed, runs.experiment, records, Fingerprints().of),
+        *_made_otherwise(records, is_stored=is_stored),
+    )
     if junit is not None:
         write_whole(Path(junit), junit_xml(experiment.name, verdicts, about))
     return Gated(experiment.name, verdicts, about)
@@ -178,7 +178,8 @@ def bless(
         options: which runs, and how they are made.
         widen: whether a check may become looser than it was.
         repeats: a folder of results with the same runs, made on another kind of machine.
-        is_stored: whether to train nothing and take what is stored, by whatever code it was made.
+        is_stored: whether to train nothing and take what is stored, by whatever code it was made;
+            a remark says which runs are not of this code and machine.
 
     Raises:
         SpecError: with every mistake of either file.
@@ -220,7 +221,7 @@ def bless(
         loosened=tuple(looser),
         weakened=blessings.weakened,
         refused=blessings.refused,
-        remarks=_executed(evidence.records),
+        remarks=_made_otherwise(evidence.records, is_stored=is_stored),
     )
 
 
@@ -369,9 +370,15 @@ def _all_stored(selection: Selection, lookup: RunLookup) -> Records:
     return records
 
 
-def _executed(records: Mapping[tuple[str, int], Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return which runs were executed otherwise than was requested, and how, in sentences."""
-    return tuple(f"{note.label}: {note.text}" for note in execution(records))
+def _made_otherwise(records: Records, *, is_stored: bool) -> tuple[str, ...]:
+    """Return which runs were executed otherwise than was requested, and how, in sentences.
+
+    Args:
+        records: of the runs.
+        is_stored: whether other code or another machine may have made them, which is said too.
+    """
+    executed = (f"{note.label}: {note.text}" for note in execution(records))
+    return (*executed, *(remarks_on(records) if is_stored else ()))
 
 
 def _print_remarks(sentences: Iterable[str]) -> None:

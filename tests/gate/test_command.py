@@ -318,6 +318,13 @@ def test_stored_runs_of_other_code_are_judged_with_a_remark(bench: Bench) -> Non
     assert not any("were not made by this code" in each for each in remarks)
 
 
+def test_stored_runs_of_other_code_bless_with_a_remark(bench: Bench) -> None:
+    of_others = {"commit": "9839b24aa1bb", "is_clean": True, "code": "of others"}
+    bench.store_runs(BLEU, git=of_others)
+    (remark,) = bench.bless().remarks
+    assert "were not made by this code on this machine: the code has changed since" in remark
+
+
 def test_runs_of_different_places_bless_nothing(bench: Bench) -> None:
     versions = {**provenance.versions(), "torch": "1.0"}
     bench.store_runs({"none": BLEU["none"]}, versions=versions)
