@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +41,23 @@ def test_runs_that_share_a_gpu_take_at_most_so_long(tmp_path: Path) -> None:
         "0 of 10 runs are done, 10 are missing; 10 at a time on cpu",
         "at most 5:00 of training are left",
     ]
+
+
+@pytest.mark.parametrize("command", [api.plan, api.gate, api.bless])
+def test_what_the_file_and_what_the_parts_refuse_come_together(
+    tmp_path: Path, command: Callable[..., object]
+) -> None:
+    odd = "{model.position: rotary, model.dims.d_k: 3}"
+    path = tmp_path / "pe.yaml"
+    path.write_text(f"variants:\n  odd: {odd}\n  rms: {{model.norm: rsm}}\n", encoding="utf-8")
+    reference = () if command is api.plan else (tmp_path / "pe.reference.yaml",)
+    with pytest.raises(SpecError) as raised:
+        command(path, *reference)
+    of_odd, of_rms = re.findall(r"pe\.yaml:(\d):\d+: (.*)", str(raised.value))
+    assert of_odd[0] == "2"
+    assert "even" in of_odd[1]
+    assert of_rms[0] == "3"
+    assert "did you mean 'rms'?" in of_rms[1]
 
 
 def test_runs_of_other_code_are_named(tmp_path: Path) -> None:

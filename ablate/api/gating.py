@@ -19,6 +19,7 @@ from ablate.api.selecting import (
     RunLookup,
     Selection,
     key_of,
+    load,
     select,
     stored,
     unfinished,
@@ -131,7 +132,7 @@ def gate(
         StoreError: if ``is_stored`` and something is missing.
         DataError: if the content of the corpus is not known here.
     """
-    experiment, file = config.load(Path(path), options.overrides), read(Path(reference))
+    experiment, file = load(path, options.overrides), read(Path(reference))
     file.refuse(flaws=file.reference.flaws(), rows=[row.name for row in experiment.rows])
     of_tuning = experiment.tune.seeds if experiment.tune else ()
     seeds = file.reference.seeds_to_judge(
@@ -189,7 +190,7 @@ def bless(
         StaleRecordError: as for `gate`.
         StoreError: as for `gate`, or if the file cannot be written.
     """
-    experiment, target = config.load(Path(path), options.overrides), Path(reference)
+    experiment, target = load(path, options.overrides), Path(reference)
     seeds = _seeds(experiment, options)
     file = read(target) if target.exists() else None
     if file:
@@ -244,7 +245,7 @@ class _Runs:
 
     def __init__(self, path: Path | str, options: RunOptions, *, is_stored: bool) -> None:
         self._path, self._options, self._is_stored = path, options, is_stored
-        self.experiment = config.load(Path(path), options.overrides)
+        self.experiment = load(path, options.overrides)
 
     def load(self, runs: Runs) -> Records:
         """Return the records of runs that need not be trained.

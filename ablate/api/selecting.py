@@ -64,6 +64,28 @@ class Selection:
         return [row.name for row in self.experiment.rows if row.pending]
 
 
+def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
+    """Read an experiment; if it has mistakes, also assemble the rows that have none.
+
+    Args:
+        path: the experiment file.
+        overrides: ``path=value``, changes of the baseline.
+
+    Raises:
+        SpecError: with every mistake of the file, and all that the parts of other rows refuse.
+    """
+    try:
+        return config.load(Path(path), overrides)
+    except config.InvalidExperimentError as error:
+        if error.valid is None:
+            raise
+        try:
+            check(error.valid)
+        except config.MistakesError as refused:
+            raise config.MistakesError([*error.mistakes, *refused.mistakes]) from None
+        raise
+
+
 def select(
     path: Path | str,
     overrides: Sequence[str] = (),
@@ -84,7 +106,7 @@ def select(
     Raises:
         SpecError: with every mistake of the file.
     """
-    experiment = _with_chosen_values(config.load(Path(path), overrides), lookup)
+    experiment = _with_chosen_values(load(path, overrides), lookup)
     shared = set(seeds or ()) & set(experiment.tune.seeds if experiment.tune else ())
     if shared:
         raise SpecError(f"the experiment {config.seeds_are_shared(sorted(shared))}")

@@ -12,7 +12,14 @@ from ablate.config.experiment import ModelSpec, RunSpec, TrainingSpec
 from ablate.config.identity import files_of, identity
 from ablate.config.inheritance import value_at
 from ablate.config.json_schema import schema
-from ablate.config.load import expand, experiment_name, load, load_corpus, mistakes_error
+from ablate.config.load import (
+    InvalidExperimentError,
+    expand,
+    experiment_name,
+    load,
+    load_corpus,
+    mistakes_error,
+)
 from ablate.config.match import Match
 from ablate.config.messages import MistakesError
 from ablate.config.negligible import Negligible
@@ -24,6 +31,7 @@ from ablate.config.source import Mark, Mistake
 __all__ = [
     "BASELINE",
     "Experiment",
+    "InvalidExperimentError",
     "Mark",
     "Match",
     "Mistake",

@@ -6,7 +6,7 @@ trained and stored as those of a table are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Literal
@@ -156,10 +156,15 @@ def with_tuning(
     return _with_rows(experiment, results, [])
 
 
-def mistakes_of_choices(experiment: Experiment) -> Iterator[Mistake]:
-    """Yield the mistakes of ``match`` and ``tune`` that show without a model."""
+def mistakes_of_choices(experiment: Experiment, variants: Sequence[str]) -> Iterator[Mistake]:
+    """Yield the mistakes of ``match`` and ``tune`` that show without a model.
+
+    Args:
+        experiment: with the rows that are valid.
+        variants: names of those that the file requests, valid or not.
+    """
     if experiment.match is not None:
-        yield from _mistakes_of_match(experiment)
+        yield from _mistakes_of_match(experiment, variants)
     if experiment.tune is not None:
         yield from _mistakes_of_tune(experiment, experiment.tune)
 
@@ -173,12 +178,11 @@ def seeds_are_shared(seeds: list[int]) -> str:
     )
 
 
-def _mistakes_of_match(experiment: Experiment) -> Iterator[Mistake]:
+def _mistakes_of_match(experiment: Experiment, variants: Sequence[str]) -> Iterator[Mistake]:
     match, node = _match_of(experiment)
-    names = [row.name for row in experiment.rows[1:]]
     for name in match.named_rows():
-        if name not in names:
-            yield Mistake(node.mark, "match", no_such("variant", name, names))
+        if name not in variants:
+            yield Mistake(node.mark, "match", no_such("variant", name, variants))
     for row in experiment.rows[1:]:
         if match.applies_to(row.name):
             yield from _mistakes_of_variant(row, experiment, [match.via], "match")

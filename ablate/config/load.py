@@ -27,6 +27,18 @@ from ablate.registry import Choice, Frozen
 from ablate.wording import no_such
 
 
+class InvalidExperimentError(MistakesError):
+    """An experiment has mistakes.
+
+    Attributes:
+        valid: the baseline and the rows that have none; None if the baseline has one.
+    """
+
+    def __init__(self, mistakes: Iterable[Mistake], valid: Experiment | None) -> None:
+        super().__init__(mistakes)
+        self.valid = valid
+
+
 def _refuse_number(data: object) -> object:
     if isinstance(data, int):
         raise ValueError("needs a list of seeds, as in [1, 2, 3]")
@@ -107,7 +119,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         overrides: ``PATH=VALUE`` each, changes of the baseline; rows change it further.
 
     Raises:
-        SpecError: with every mistake of the file, its parents and the overrides.
+        InvalidExperimentError: with every mistake of the file, its parents and the overrides.
     """
     path = shipped.resolve(Path(path))
     name = experiment_name(path)
@@ -115,16 +127,16 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
     try:
         tree = read(path, overrides, mistakes)
     except UnreadableError as error:
-        raise MistakesError([*mistakes, error.mistake]) from None
+        raise InvalidExperimentError([*mistakes, error.mistake], None) from None
     if name in _TAKEN:
         reason = f"an experiment cannot be called {name!r}, as results have a folder of that name"
         mistakes.append(Mistake(Mark(tree.start.source, 1, 1), "", f"{reason}; rename the file"))
-    header = _header(tree, mistakes)
+    header = _header(tree, mistakes) or Header()
     valid_rows, origins = rows(tree, mistakes)
-    requested = requested_names(tree) if mistakes else []
-    mistakes += _published_without_row(tree, [row.name for row in valid_rows], requested)
-    if mistakes or header is None:
-        raise MistakesError(mistakes)
+    requested = requested_names(tree) if mistakes else [row.name for row in valid_rows[1:]]
+    mistakes += _published_without_row(tree, requested)
+    if BASELINE not in origins:
+        raise InvalidExperimentError(mistakes, None)
     seeded = [
         replace(row, spec=row.spec.model_copy(update={"seed": header.seeds[0]}))
         for row in valid_rows
@@ -143,8 +155,9 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         tune=_tune(tree, header),
         sections={key: node for key in ("match", "tune") if (node := tree.get(key))},
     )
-    if mistakes := list(mistakes_of_choices(experiment)):
-        raise MistakesError(mistakes)
+    mistakes += mistakes_of_choices(experiment, requested)
+    if mistakes:
+        raise InvalidExperimentError(mistakes, experiment)
     return experiment
 
 
@@ -261,19 +274,18 @@ def _tune(tree: Node, header: Header) -> Tune | None:
     return Tune(axes, header.tune.seeds)
 
 
-def _published_without_row(tree: Node, names: list[str], requested: list[str]) -> list[Mistake]:
+def _published_without_row(tree: Node, requested: Sequence[str]) -> list[Mistake]:
     """Return the mistakes of published numbers of rows that do not exist.
 
     Args:
         tree: everything in the experiment.
-        names: of its rows.
-        requested: names of rows that the file requests, valid or not.
+        requested: names of the variants that the file requests, valid or not.
     """
     rows_node = tree.find(["published", "rows"])
     return [
-        Mistake(node.key, node.path, no_such("row", name, names))
+        Mistake(node.key, node.path, no_such("row", name, [BASELINE, *requested]))
         for name, node in (rows_node.items() if rows_node else ())
-        if name not in (BASELINE, *names, *requested)
+        if name not in (BASELINE, *requested)
     ]
 
 

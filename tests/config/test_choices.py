@@ -52,6 +52,26 @@ def test_mistakes_are_located(tmp_path: Path, text: str, reason: str) -> None:
         load(tmp_path, f"{ROWS}{text}\n")
 
 
+def test_mistakes_of_rows_and_of_choices_come_together(tmp_path: Path) -> None:
+    rows = "variants: {rms: {model.norm: rsm}, pre: {model.residual: pre}}\n"
+    match = MATCH.replace("2%", "2%, rows: [rms, post]")
+    tune = TUNE.replace("}", ", seeds: [3]}")
+    with pytest.raises(config.InvalidExperimentError) as raised:
+        load(tmp_path, rows + match + tune)
+    norm, no_variant, shared_seed = (mistake.reason for mistake in raised.value.mistakes)
+    assert "did you mean 'rms'?" in norm
+    assert "no variant is called 'post'" in no_variant
+    assert "tunes with seed 3" in shared_seed
+    assert raised.value.valid is not None
+    assert [row.name for row in raised.value.valid.rows] == ["baseline", "pre"]
+
+
+def test_without_a_valid_baseline_no_row_is_valid(tmp_path: Path) -> None:
+    with pytest.raises(config.InvalidExperimentError) as raised:
+        load(tmp_path, f"{ROWS}model: {{norm: rsm}}\n")
+    assert raised.value.valid is None
+
+
 def test_null_takes_back_what_a_parent_chooses(tmp_path: Path) -> None:
     (tmp_path / "parent.yaml").write_text(ROWS + MATCH + TUNE)
     experiment = load(tmp_path, "extends: parent.yaml\nmatch: null\ntune: null\n")
