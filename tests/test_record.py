@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
 from ablate.errors import StoreError
-from ablate.record import SCHEMA, read_record
+from ablate.record import SCHEMA, Record, read_record
 from ablate.store import Store
 
 RECORD: dict[str, Any] = {
@@ -52,6 +54,30 @@ def test_what_is_no_record_is_named_with_its_file(
         StoreError, match=rf"record\.json: is not a record: {reason}; `ablate run` makes"
     ):
         store.read(RECORD["hash"])
+
+
+def _keys(kind: Any, path: str = "") -> Iterator[str]:
+    """Yield the dotted key of every leaf of a typed dictionary."""
+    for key, hint in get_type_hints(kind).items():
+        is_mapping = get_origin(hint) is dict and key in ("test", "files")
+        inner = get_args(hint)[1] if is_mapping else hint
+        of_all = {"test": ".<testset>", "files": ".<name>"}[key] if is_mapping else ""
+        if hasattr(inner, "__total__") and key not in ("spec", "files"):
+            yield from _keys(inner, f"{path}{key}{of_all}.")
+        else:
+            yield f"{path}{key}{of_all}"
+
+
+def test_the_page_on_results_has_every_key_of_a_record() -> None:
+    page = (Path(__file__).parents[1] / "docs/results.md").read_text(encoding="utf-8")
+    documented = set()
+    for row in re.findall(r"^\| (`.*?) \|", page.partition("## The record")[2], re.MULTILINE):
+        first, *others = re.findall(r"`(.*?)`", row)
+        stem = first.rpartition(".")[0]
+        documented |= {first, *(f"{stem}{key}" if key[0] == "." else key for key in others)}
+    outside_of_the_type = {"digest", "timings.<phase>_seconds", "flops.train_per_target_token"}
+    outside_of_the_type |= {"dev.nll", "dev.perplexity"}
+    assert documented - outside_of_the_type == set(_keys(Record)) - {"timings", "flops", "dev"}
 
 
 def test_keys_of_a_later_version_are_kept() -> None:
