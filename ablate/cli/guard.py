@@ -17,6 +17,9 @@ from ablate.errors import AblateError, DamagedFileWarning
 INTERRUPTED = 130
 _CONTINUED = ("run", "gate", "fetch")
 """Commands that continue what an earlier call has begun."""
+_CLOSED_PIPE = 141  # as a shell has it: 128 and the number of SIGPIPE
+_JUDGING = ("run", "gate", "check", "doctor")
+"""Commands whose status says whether all is well, which a reader that stops early must not hide."""
 
 Arguments = ParamSpec("Arguments")
 
@@ -41,7 +44,8 @@ class Commands(TyperGroup):
 def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, None]:
     """Turn the result of a command, or the error it raises, into an exit status.
 
-    A pipe that its reader closes (``ablate parts | head``) is no error.
+    A pipe that its reader closes (``ablate parts | head``) is no error, but a judgement that was
+    not read to its end is not one that all is well.
     """
 
     @functools.wraps(command)
@@ -61,7 +65,7 @@ def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, Non
             status = INTERRUPTED
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            status = 0
+            status = _CLOSED_PIPE if command.__name__ in _JUDGING else 0
         raise typer.Exit(status)
 
     return run

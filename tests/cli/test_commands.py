@@ -153,6 +153,20 @@ def test_a_closed_pipe_is_no_error(ablate: Ablate, folder: Path, cache: Path) ->
     assert (process.wait(), stderr) == (0, "")
 
 
+@pytest.mark.parametrize(("name", "status"), [("gate", 141), ("run", 141), ("parts", 0)])
+def test_a_closed_pipe_hides_no_judgement(
+    name: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def command() -> int:
+        raise BrokenPipeError
+
+    command.__name__ = name
+    monkeypatch.setattr("os.dup2", lambda *_: None)  # standard output stays the test's
+    with pytest.raises(typer.Exit) as ended:
+        guarded(command)()
+    assert ended.value.exit_code == status
+
+
 @pytest.mark.parametrize(("name", "continues"), [("run", True), ("fetch", True), ("plan", False)])
 def test_an_interruption_says_what_the_next_call_continues(
     name: str, continues: bool, capsys: pytest.CaptureFixture[str]
