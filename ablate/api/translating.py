@@ -264,9 +264,10 @@ def _spec(record: dict[str, Any], folder: Path) -> RunSpec:
 
 
 def _with_n_best(decoding: Choice, n_best: int) -> Choice:
-    if n_best == 1:
-        return decoding
+    """Return the search with as many translations of every line, whatever it was tested with."""
     if "n_best" not in decoding.options:
+        if n_best == 1:
+            return decoding
         raise SpecError(
             f"{decoding.name} search returns one translation; --n-best needs beam search"
         )

@@ -258,8 +258,8 @@ class TrainingSpec(OneOf):
 
     Attributes:
         steps: optimizer steps; alternatively ``epochs`` or ``target_tokens``.
-        epochs: passes over the training text.
-        target_tokens: target tokens of all batches, without padding.
+        epochs: passes over the training text, rounded down to whole steps, but at least one.
+        target_tokens: target tokens of all batches, without padding, rounded up to whole steps.
         batch_tokens: target tokens of one batch, with padding, at most.
         accumulate: batches per step.
         loss_per: the divisor of a step's summed loss before its gradient is taken.

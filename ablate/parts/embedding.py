@@ -125,14 +125,15 @@ class Embedding(nn.Module, Part, slot="embedding"):
         fix_norm: whether every word vector, of the output too, is divided by its length (Nguyen &
             Chiang 2018, arXiv:1710.01329, in the form of Nguyen & Salazar's code of 2019). Its new
             length g is not learned: it is ``scale`` at the input and 1 at the output. The initial
-            standard deviation then only affects how far an optimizer's step rotates a vector.
+            standard deviation then only affects how far an optimizer's step rotates a vector,
+            and with ``norm`` the size of its output.
         rank: E, to store a table as a (V, E) and an (E, D) matrix (Lan et al. 2020,
             arXiv:1909.11942, sec. 3.1); the product has the initial variance of an unfactorised
             table. None: not factorised.
         norm: whether embeddings are normalised by a LayerNorm before they are scaled (Dettmers et
-            al. 2022, arXiv:2110.02861, sec. 2.3). Its output is multiplied by the initial standard
-            deviation of the tables, so that the norm does not change the initial size of
-            embeddings.
+            al. 2022, arXiv:2110.02861, sec. 2.3). Its output is multiplied by the standard
+            deviation with which the tables are drawn, so that the norm does not change the initial
+            size of embeddings; what t_fixup then makes of the tables changes their logits alone.
         output_bias: whether the logits have a bias.
         mask_unwritten: whether the logits of padding and begin of sentence are constant, so that
             their probabilities are 0 (the code of Nguyen & Salazar 2019). Smoothing must leave them

@@ -65,9 +65,12 @@ class _FewerBlocks(Sharing):
     def __init__(self, stack_info: StackInfo, *, n_blocks: AtLeastTwo = 2) -> None:
         super().__init__(stack_info)
         if n_blocks >= stack_info.n_layers:
+            n = stack_info.n_layers
+            layers = f"{n} layer" if n == 1 else f"{n} layers"
+            fewer = "fewer blocks (n_blocks)" if n > 2 else "block"
             raise ValueError(
-                f"{n_blocks} blocks for the {stack_info.n_layers} layers of the {stack_info.side} "
-                "share nothing; choose fewer blocks (n_blocks), more layers, or sharing: none"
+                f"{n_blocks} blocks for the {layers} of the {stack_info.side} share nothing; "
+                f"choose {fewer}, more layers, or none"
             )
         self.n_blocks = n_blocks
 

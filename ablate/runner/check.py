@@ -21,7 +21,7 @@ from ablate.model import Transformer, assemble
 from ablate.parts.objective import Objective
 from ablate.parts.optimizer import Optimizer
 from ablate.parts.schedule import Schedule
-from ablate.registry import Entry, RefusedError, build
+from ablate.registry import Entry, RefusedError, build, lookup
 from ablate.runner.devices import Device, resolve
 from ablate.training.engines import FullySharded
 from ablate.training.engines.requirements import batch_dependence, shard_blocker
@@ -177,6 +177,24 @@ def _check_smoothing(run: RunSpec) -> None:
         )
 
 
+def _check_search(run: RunSpec) -> None:
+    """Build the search, and check that it can use the decoder's attention to the source.
+
+    Raises:
+        RefusedError: if the search needs shares and the weights may be negative.
+    """
+    search = build(Search, run.decoding, at="decoding")
+    decoder = run.model.stack("decoder")
+    choice = decoder.cross_attention or decoder.attention
+    attention = lookup("attention", choice.name).cls
+    if search.needs_attention and getattr(attention, "has_negative_weights", False):
+        raise RefusedError(
+            "decoding",
+            f"asks how much of its attention each source token got, and {choice.name} has negative "
+            "weights; leave out coverage, or choose another attention for the decoder",
+        )
+
+
 def _refusals(run: RunSpec) -> Iterator[RefusedError]:
     training = run.training
     if training.teacher is not None:
@@ -188,7 +206,7 @@ def _refusals(run: RunSpec) -> Iterator[RefusedError]:
         lambda: _check_smoothing(run),
         lambda: build(Optimizer, training.optimizer, at="training.optimizer"),
         lambda: build(Schedule, training.schedule, run.model.dims, 1, at="training.schedule"),
-        lambda: build(Search, run.decoding, at="decoding"),
+        lambda: _check_search(run),
         lambda: _check_shares(run),
     ]
     for attempt in attempts:

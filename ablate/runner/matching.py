@@ -8,6 +8,7 @@ that the row trains on.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -298,10 +299,18 @@ class CostCounter:
 
 
 def target_tokens(training: TrainingSpec, per_batch: float, batches_per_epoch: float) -> float:
-    """Return how many target tokens a training lasts for."""
+    """Return how many target tokens a training lasts for, which is a whole number of steps.
+
+    Args:
+        training: says how long.
+        per_batch: target tokens of a batch, in the mean.
+        batches_per_epoch: likewise.
+    """
+    per_step = training.accumulate * per_batch
     if training.target_tokens is not None:
-        return float(training.target_tokens)
+        return math.ceil(training.target_tokens / per_step) * per_step
     if training.epochs is not None:
-        return training.epochs * batches_per_epoch * per_batch
+        n_batches = training.epochs * batches_per_epoch
+        return max(1, int(n_batches // training.accumulate)) * per_step
     assert training.steps is not None, "the spec asks for one of the three"
-    return training.steps * training.accumulate * per_batch
+    return training.steps * per_step

@@ -214,11 +214,14 @@ def test_an_unknown_name_of_a_run_suggests_one(after_run: Ablate) -> None:
 def test_the_best_translations_have_scores_and_their_line(
     after_run: Ablate, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also those of an empty line, so that every line has as many."""
+    """Also those of an empty line, and of a run that was tested with another number."""
     record = records_of(run_folder)["none", 1]
     run = str(tmp_path / "beam")
     shutil.copytree(run_folder / "results" / "runs" / str(record["hash"]), run)
-    spec = {**cast("dict[str, object]", record["spec"]), "decoding": {"name": "beam", "size": 3}}
+    spec = {
+        **cast("dict[str, object]", record["spec"]),
+        "decoding": {"name": "beam", "size": 3, "n_best": 2},
+    }
     Path(run, "record.json").write_text(json.dumps({**record, "spec": spec}), encoding="utf-8")
     _type(monkeypatch, b"the dog sleeps\n\nthe cat sees the bird\n")
     done = after_run("translate", run, "--n-best", "3")
@@ -230,6 +233,8 @@ def test_the_best_translations_have_scores_and_their_line(
     assert all(scores[i : i + 3] == sorted(scores[i : i + 3], reverse=True) for i in (0, 6))
     assert [line[1] for line in lines[3:6]] == [""] * 3
     assert after_run("translate", run, "--n-best", "4").returncode == 2
+    _type(monkeypatch, b"the dog sleeps\n\nthe cat sees the bird\n")
+    assert after_run("translate", run).stdout.splitlines() == [lines[i][1] for i in (0, 3, 6)]
 
 
 def test_a_line_that_is_too_long_is_named_and_translated(

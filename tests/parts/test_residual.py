@@ -331,8 +331,8 @@ def test_a_scheme_that_needs_norms_is_refused_without(name: str) -> None:
     with pytest.raises(RefusedError) as refusal:
         scheme(name, norm=named("none"))
     assert refusal.value.reason == (
-        f"{reason}, but model.norm is none; choose a norm, "
-        "or a residual that needs none: post, pre or rezero"
+        f"{reason}, but the encoder's norm (model.norm, model.encoder.norm) is none; "
+        "choose a norm, or a residual that needs none: post, pre or rezero"
     )
 
 
@@ -345,8 +345,8 @@ def test_these_schemes_need_norms() -> None:
 
 
 def test_rezero_refuses_norms() -> None:
-    with pytest.raises(RefusedError, match=r"set model\.norm: none, or choose residual: rezero"):
-        scheme("rezero", norm=named("layer"))
+    with pytest.raises(RefusedError, match=r"set the decoder's norm \(.*\) to none, or choose rez"):
+        scheme("rezero", "decoder", norm=named("layer"))
 
 
 def test_parallel_refuses_separate_norms_where_model_norm_is_none() -> None:

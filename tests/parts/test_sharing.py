@@ -158,7 +158,9 @@ def test_every_order_of_few_blocks_is_another_model() -> None:
 def test_sharing_depends_on_the_depth_of_its_stack() -> None:
     """What fits the decoder may be too much for a shallower encoder."""
     layers = {"encoder": 2, "decoder": 3}
-    with pytest.raises(RefusedError, match="2 blocks for the 2 layers of the encoder"):
+    with pytest.raises(
+        RefusedError, match="2 blocks for the 2 layers of the encoder share nothing; choose block,"
+    ):
         tiny(n_layers=layers, sharing="cycle")
     model = tiny(n_layers=layers, decoder={"sharing": "cycle"})
     assert (model.encoder.order, model.decoder.order) == ((0, 1), (0, 1, 0))

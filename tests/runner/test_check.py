@@ -68,6 +68,19 @@ def test_smoothing_over_what_is_not_masked_is_refused_where_nothing_is(tmp_path:
         _check(tmp_path, "{name: label_smoothing, form: unmasked}", masks=False)
 
 
+@pytest.mark.parametrize("attention", sorted(slots()["attention"]))
+def test_coverage_takes_shares_of_attention(attention: str, tmp_path: Path) -> None:
+    file = tmp_path / "covered.yaml"
+    model = f"{{decoder: {{cross_attention: {attention}}}}}"
+    text = f"decoding: {{name: beam, coverage: 0.2}}\nmodel: {model}\n"
+    file.write_text(text, encoding="utf-8")
+    if attention not in ("differential", "talking_heads"):
+        check(load(file))
+        return
+    with pytest.raises(SpecError, match=rf":1:11: decoding: .* {attention} has negative weights"):
+        check(load(file))
+
+
 @pytest.mark.parametrize("name", SMOOTHED)
 def test_an_objective_with_an_epsilon_says_that_it_smooths(name: str) -> None:
     smoothed, plain = (build(Objective, choose(Objective, name, epsilon=e), 0) for e in (0.1, 0.0))

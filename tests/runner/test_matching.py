@@ -171,7 +171,10 @@ def test_a_training_lasts_for_steps_epochs_or_tokens() -> None:
     for changes, tokens in (
         ({"steps": 10, "accumulate": 2}, 2000),
         ({"steps": None, "epochs": 3}, 1500),
-        ({"steps": None, "target_tokens": 777}, 777),
+        ({"steps": None, "epochs": 3, "accumulate": 4}, 1200),  # 3 steps of 4 of the 15 batches
+        ({"steps": None, "epochs": 1, "accumulate": 7}, 700),
+        ({"steps": None, "target_tokens": 777}, 800),
+        ({"steps": None, "target_tokens": 801, "accumulate": 3}, 900),
     ):
         changed = training.model_copy(update=changes)
         assert target_tokens(changed, per_batch=100, batches_per_epoch=5) == tokens

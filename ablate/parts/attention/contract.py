@@ -75,9 +75,11 @@ class Attention(nn.Module, Part, slot="attention"):
     Attributes:
         counts_keys: whether weights depend on how many keys the mask allows, so that a position
             encoding must not hide more of them.
+        has_negative_weights: whether weights may be negative, so that they are no shares.
     """
 
     counts_keys: ClassVar[bool] = False
+    has_negative_weights: ClassVar[bool] = False
 
     q: nn.Linear
     k: nn.Linear

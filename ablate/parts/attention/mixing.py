@@ -26,6 +26,8 @@ class TalkingHeads(MultiHeadAttention):
     authors' code initialises them like any other linear layer.
     """
 
+    has_negative_weights = True
+
     score_mix: nn.Parameter  # (H, H), from row to column
     weight_mix: nn.Parameter  # (H, H)
 

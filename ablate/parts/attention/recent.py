@@ -105,6 +105,8 @@ class Differential(MultiHeadAttention):
         bias: whether the projections have one.
     """
 
+    has_negative_weights = True
+
     def add_parameters(self, dims: Dims, *, bias: bool) -> None:
         self.second_q = nn.Linear(dims.d_model, dims.n_heads * dims.d_k, bias=bias)
         self.second_k = nn.Linear(dims.d_model, dims.n_heads * dims.d_k, bias=bias)

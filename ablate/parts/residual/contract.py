@@ -41,6 +41,11 @@ class Calibration:
     variance: Tensor | float = 1.0
 
 
+def norm_of(layer_info: LayerInfo) -> str:
+    """Return what messages call the norm of a layer."""
+    return f"the {layer_info.side}'s norm (model.norm, model.{layer_info.side}.norm)"
+
+
 class Residual(nn.Module, Part, slot="residual"):
     """The contract: one module per layer, which calls all the sub-layers of that layer.
 
@@ -76,7 +81,7 @@ class Residual(nn.Module, Part, slot="residual"):
         super().__init__()
         if self.needs_norm and isinstance(norm(), NoNorm):
             raise ValueError(
-                f"{self.needs_norm}, but model.norm is none; choose a norm, "
+                f"{self.needs_norm}, but {norm_of(layer_info)} is none; choose a norm, "
                 "or a residual that needs none: post, pre or rezero"
             )
         n_norms = layer_info.n_sublayers if n_norms is None else n_norms

@@ -14,7 +14,7 @@ from ablate.parts.attention import Attention
 from ablate.parts.dims import Fraction, LayerInfo
 from ablate.parts.feed_forward import FeedForward
 from ablate.parts.norm import NoNorm
-from ablate.parts.residual.contract import NormMaker, PerSublayer, Residual, Sublayer
+from ablate.parts.residual.contract import NormMaker, PerSublayer, Residual, Sublayer, norm_of
 from ablate.registry import register
 
 
@@ -152,8 +152,8 @@ class Parallel(Residual):
         super().__init__(layer_info, norm, dropout, 1 if shared_norm else None)
         if not shared_norm and isinstance(norm(), NoNorm):
             raise ValueError(
-                "shared_norm: false gives each sub-layer a norm of its own, but model.norm is "
-                "none; choose a norm, or leave shared_norm out"
+                "shared_norm: false gives each sub-layer a norm of its own, but "
+                f"{norm_of(layer_info)} is none; choose a norm, or leave shared_norm out"
             )
         self.uses_per_norm = layer_info.n_sublayers if shared_norm else 1
 

@@ -15,7 +15,14 @@ from ablate.parts.attention import Attention
 from ablate.parts.dims import LayerInfo
 from ablate.parts.feed_forward import FeedForward
 from ablate.parts.norm import NoNorm
-from ablate.parts.residual.contract import Calibration, NormMaker, PerSublayer, Residual, Sublayer
+from ablate.parts.residual.contract import (
+    Calibration,
+    NormMaker,
+    PerSublayer,
+    Residual,
+    Sublayer,
+    norm_of,
+)
 from ablate.registry import register
 
 
@@ -146,7 +153,7 @@ class ReZero(_ScaledBranches):
         super().__init__(layer_info, norm, dropout, width=1, initial=0.0)
         if not isinstance(norm(), NoNorm):
             raise ValueError(
-                "rezero has no norm; set model.norm: none, or choose residual: rezero_norm"
+                f"rezero has no norm; set {norm_of(layer_info)} to none, or choose rezero_norm"
             )
 
 
