@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -94,6 +95,10 @@ def test_from_the_wheel_to_a_paper(tmp_path: Path) -> None:
     assert "my_norm" in call(
         ablate, "run", "mine.yaml", "--device", "cpu", "--no-probe", cwd=tmp_path
     )
+    if (ROOT / ".git").exists():
+        head = call("git", "rev-parse", "HEAD", cwd=ROOT).strip()
+        (record, *_) = (tmp_path / "results" / "runs").glob("*/record.json")
+        assert json.loads(record.read_text(encoding="utf-8"))["git"]["commit"] == head
     call(ablate, "report", "mine.yaml", "--output", "table.tex", cwd=tmp_path)
     (tmp_path / "paper.tex").write_text(PAPER, encoding="utf-8")
     if shutil.which("pdflatex"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -57,10 +58,15 @@ _version = cache(version)  # called for every task; it reads the metadata from d
 def git() -> dict[str, Any]:
     """Return the commit of this code and whether the code differs from it.
 
-    Both are None when the package does not run from a checkout of its own.
+    An installed package has them from the checkout that it was built in; both are None if it was
+    built in none.
     """
     if _git("ls-files", "--error-unmatch", "version.py") is None:
-        return {"commit": None, "is_clean": None}
+        try:
+            built = json.loads((_PACKAGE / "commit.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {"commit": None, "is_clean": None}
+        return {key: built[key] for key in ("commit", "is_clean")}
     changes = _git("status", "--porcelain", "--", ".")
     return {"commit": _git("rev-parse", "HEAD"), "is_clean": changes == ""}
 

@@ -21,6 +21,17 @@ def made_here() -> dict[str, Any]:
     }
 
 
+def test_an_installed_package_names_the_commit_that_it_was_built_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provenance, "_PACKAGE", tmp_path)
+    git = provenance.git.__wrapped__  # without its cache
+    assert git() == {"commit": None, "is_clean": None}
+    built = {"commit": "9839b24aa1bb", "is_clean": True}
+    (tmp_path / "commit.json").write_text(json.dumps(built), encoding="utf-8")
+    assert git() == built
+
+
 def test_a_record_of_this_code_and_machine_is_ours(made_here: dict[str, Any]) -> None:
     assert staleness.stale_reason(made_here, Device("cpu")) is None
     assert staleness.stale_reason(json.loads(json.dumps(made_here)), Device("cpu")) is None
