@@ -7,12 +7,14 @@ A part has its defaults, and the companion that it requires where the baseline d
 residual scheme with its own norm requires ``norm: none``). Every row of `atlas_tuned`, whose parts
 are optimizers and schedules, has the learning rate of the same grid that is best on the dev set.
 Parts that need an option, and those that do not fit the baseline, are named at the end of a file.
+Of tokenizers, those of subwords have rows.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from argparse import ArgumentParser
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,7 @@ from ablate.errors import SpecError
 from ablate.registry import slots
 from ablate.runner.check import check
 from ablate.store import write_whole
+from ablate.wording import counted
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 PRESET = "presets/laptop"
@@ -100,6 +103,7 @@ class Atlas:
 
 def main() -> int:
     """Write both files."""
+    ArgumentParser(description="Write experiments/atlas.yaml and atlas_tuned.yaml.").parse_args()
     model = [slot for slot in PATHS if slot not in TUNED]
     parts = atlas(model)
     whole = Atlas({**parts.rows, **SEGMENTATIONS, **SEARCHES}, parts.left_out)
@@ -184,7 +188,9 @@ def write(name: str, question: str, content: Atlas, more: Mapping[str, Any]) -> 
         + yaml.safe_dump(spec, sort_keys=False, default_flow_style=None, width=110)
         + (f"# Left out:\n{left_out}" if left_out else ""),
     )
-    sys.stdout.write(f"{name}: {len(content.rows)} rows, {len(content.left_out)} parts left out\n")
+    n_rows, n_left_out = len(content.rows), len(content.left_out)
+    without = counted(n_left_out, "part")
+    sys.stdout.write(f"{name}: {counted(n_rows, 'row')}, {without} left out\n")
 
 
 if __name__ == "__main__":

@@ -41,9 +41,9 @@ SIZES = ((4, 3), (4, 5), (15, 3), (15, 5), (25, 3), (25, 5))
 SPREAD_NEAR, SPREAD_FAR = 0.25, 0.41
 """Standard deviations of the logarithm of the rows' spreads over seeds.
 
-As measured in docs/findings.md, with 4 seeds each: of the 10 rows within 5 BLEU of their baseline
-the logarithms have the variance 0.130, which is less than the 0.234 that 4 seeds make of equal
-ones; of all 28 rows, many of them far from their baseline, 0.401, which leaves 0.41 squared.
+As measured by the rows of docs/findings.md with 4 seeds: of the 5 within 5 BLEU of their baseline
+the logarithms have the variance 0.066, which is less than the 0.234 that 4 seeds make of equal
+ones; of all 15, many of them far from their baseline, 0.399, which leaves 0.41 squared.
 """
 
 OF_SEEDS = 0.35

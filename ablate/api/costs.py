@@ -32,15 +32,15 @@ BASE: Mapping[str, Any] = {
     "n_layers": 6,
     "feed_forward": {"name": "relu", "d_ff": 2048},
 }
-"""The base model of Vaswani et al. 2017, table 3."""
+"""The size of the base model of Vaswani et al. 2017, table 3; parts have their defaults."""
 
 VOCABULARY = Vocabulary(n_src=37_000, n_tgt=37_000, is_joint=True)
 N_PAIRS, N_TOKENS = 64, 32
 """The batch that FLOPs are counted on: pairs, and tokens on either side of a pair."""
 
 STATED = (
-    "the base model of Vaswani et al. 2017 (d_model 512, 8 heads, d_ff 2048, 6 + 6 layers, joint "
-    f"vocabulary of {VOCABULARY.n_tgt:,})"
+    "a model of the base size of Vaswani et al. 2017 (d_model 512, 8 heads, d_ff 2048, 6 + 6 "
+    f"layers, joint vocabulary of {VOCABULARY.n_tgt:,}) with the default of every other option"
 )
 
 
