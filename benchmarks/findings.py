@@ -60,10 +60,10 @@ layers (6 + 6 in F08 and F10, 12 + 12 in F09) and width 64 that is trained for h
 stands early in training, where much that evens out later is still to be seen, and its differences
 in BLEU are larger than those of large models; so what is held here is the direction of an effect
 and its smallest size, not its size elsewhere. ± is the standard deviation over seeds. A difference
-is the mean over pairs of runs with the same seed; brackets hold its 90% interval by Student's t, at both ends of which the claim must
-hold: so the gate judges a claim, with a confidence of 95%. It is of that one claim by itself; the
-intervals in the tables of `ablate run` are wider, for they hold together
-([statistics.md](statistics.md)).
+is the mean over pairs of runs with the same seed; brackets hold its 90% interval by Student's t, at
+both ends of which the claim must hold: so the gate judges a claim, with a confidence of 95%. It is
+of that one claim by itself; the intervals in the tables of `ablate run` are wider, for they hold
+together ([statistics.md](statistics.md)).
 
 Written by `python benchmarks/findings.py` from the runs; edit the experiments, not this page.
 """
