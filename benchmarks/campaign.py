@@ -38,6 +38,7 @@ STUDIES: Mapping[str, Sequence[str]] = MappingProxyType(
         "atlas": NO_PROBE,
         "atlas_tuned": NO_PROBE,
         "reference/multi30k_en_de": NO_PROBE,
+        "reference/multi30k_en_de_cased": NO_PROBE,
     }
 )
 """By name of the experiment: further options of `ablate run`."""
