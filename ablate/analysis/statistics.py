@@ -9,6 +9,8 @@ from functools import lru_cache
 
 from scipy import special  # scipy.stats takes a second to import
 
+from ablate.measuring import perplexity
+
 LEVEL = 0.95
 """The probability with which an interval holds, or all intervals of a table together."""
 
@@ -61,13 +63,12 @@ class Estimate:
     @property
     def mean(self) -> float:
         """The arithmetic mean; infinite or NaN if a value is."""
-        total = sum(self.values.values())
-        return math.fsum(self.values.values()) / self.n if math.isfinite(total) else total
+        return _mean(self.values)
 
     @property
     def sd(self) -> float | None:
         """The sample standard deviation (n - 1); None for one seed or a value without bound."""
-        mean = self.mean
+        mean = _mean(self.values)
         if self.n < 2 or not math.isfinite(mean):
             return None
         deviations = [value - mean for value in self.values.values()]
@@ -75,6 +76,32 @@ class Estimate:
             return math.sqrt(math.fsum(each**2 for each in deviations) / (self.n - 1))
         except OverflowError:  # the square of a perplexity above 1e154 is no float
             return math.hypot(*deviations) / math.sqrt(self.n - 1)
+
+
+@dataclass(frozen=True)
+class Perplexity(Estimate):
+    """A perplexity over seeds; its standard deviation is that of the seeds' perplexities.
+
+    Attributes:
+        mean_nll: in nats per target token.
+    """
+
+    mean_nll: float
+
+    @classmethod
+    def of(cls, nll: Estimate) -> Perplexity:
+        """Return the perplexity that belongs to an NLL."""
+        return cls({seed: perplexity(value) for seed, value in nll.values.items()}, nll.mean)
+
+    @property
+    def mean(self) -> float:
+        """Exp of the mean NLL, so that it goes with the differences of the NLL."""
+        return perplexity(self.mean_nll)
+
+
+def _mean(values: Mapping[int, float]) -> float:
+    total = sum(values.values())
+    return math.fsum(values.values()) / len(values) if math.isfinite(total) else total
 
 
 @lru_cache(maxsize=4096)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ablate.analysis.rounds import Rounds, comparable, rounds_of
 from ablate.analysis.speeds import Speed, compare_speeds
-from ablate.analysis.statistics import Estimate
+from ablate.analysis.statistics import Estimate, Perplexity
 from ablate.record import numbers
 
 Record = Mapping[str, Any]
@@ -37,7 +37,8 @@ class Summary:
         errors: by seed, the reason of what did not end well, where the record has one.
         metrics: by name. Quality (``dev``, ``test``, ``train``) over the runs that are done;
             cost (``params``, ``flops``, ``speed``, ``memory``) over every run that has it.
-            `TRAIN_FLOPS` is the product of what a token costs and the tokens.
+            `TRAIN_FLOPS` is the product of what a token costs and the tokens; perplexities follow
+            from the NLL.
         rounds: the speeds among the metrics that were measured by turns, of one session: the latest
             with the baseline, if there is one.
         speeds: of these, each row's speed and its ratio to the baseline's; a row that did not take
@@ -103,7 +104,11 @@ def _metrics(by_seed: Mapping[int, Record]) -> dict[str, Estimate]:
     tokens = values.get("train.target_tokens", {})
     if both := {seed: per_token[seed] * tokens[seed] for seed in per_token if seed in tokens}:
         values[TRAIN_FLOPS] = both
-    return {name: Estimate(by_seed) for name, by_seed in values.items()}
+    metrics = {name: Estimate(by_seed) for name, by_seed in values.items()}
+    for name, nll in list(metrics.items()):
+        if name.endswith(".nll"):
+            metrics[f"{name.removesuffix('nll')}perplexity"] = Perplexity.of(nll)
+    return metrics
 
 
 def _speeds(

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
+from ablate.analysis.statistics import Estimate
 from ablate.gate.check import Blessing, Check, Context, Directed, Result, is_close, rounded
 from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.numbers import percentage, to_scale
@@ -183,7 +184,7 @@ class MeanCheck(Directed):
     def result(self, evidence: Evidence, context: Context) -> Result:
         blessed, low, high, scale = self._limits_now(context)
         seeds = self.seeds_to_judge(context.seeds)
-        mean = evidence.summary(self.row, seeds).metrics[self.measure].mean
+        mean = Estimate(dict(enumerate(evidence.values(self.row, self.measure, seeds)))).mean
         measured = f"{to_scale(mean, scale)} ({counted(len(seeds), 'seed')})"
         if low <= mean <= high:
             return Result(measured, None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ablate.analysis import TRAIN_FLOPS, Difference, Interval, Summary
-from ablate.measuring import perplexity
 from ablate.report.budget import BEYOND, EQUAL, STEPS, TOKENS, differs, is_beyond, ratio
 from ablate.report.cells import NOTHING, Cell, Column
 from ablate.report.numbers import TIMES, decimals_of, number, percent_change, signed
@@ -18,7 +17,8 @@ Block = tuple[Column, list[Cell]]
 """A column with its cells, baseline first."""
 
 BLEU_DECIMALS, LOSS_DECIMALS = 1, 3
-_PERPLEXITY_DECIMALS = _RATIO_DECIMALS = 2
+_DECIMALS = {"nll": LOSS_DECIMALS, "bits_per_character": LOSS_DECIMALS, "perplexity": 2}
+_RATIO_DECIMALS = 2
 _OF_INTERVAL, _OF_COST, _OF_RUNS, _OF_LOSS = 1, 2, 3, 4  # ranks
 _UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 
@@ -121,20 +121,9 @@ def means(results: Results, column: Column) -> Block:
 def losses(results: Results, test_set: str) -> list[Block]:
     """Return the perplexities, or where tokenizers differ the bits per character."""
     if results.has_one_tokenizer:
-        both = (f"test.{test_set}.nll", test_set), ("dev.nll", "dev")
-        return [_perplexities(results, metric, detail) for metric, detail in both]
+        both = (f"test.{test_set}", test_set), ("dev", "dev")
+        return [means(results, Column(f"{of}.perplexity", "ppl", name)) for of, name in both]
     return [means(results, Column(results.loss or "", "bits/char", test_set))]
-
-
-def _perplexities(results: Results, metric: str, detail: str) -> Block:
-    """Return exp of the mean NLL: the perplexity that belongs to the differences of the NLL."""
-    estimates = [row.metrics.get(metric) for row in results.summaries]
-    texts = [
-        NOTHING if each is None else number(perplexity(each.mean), _PERPLEXITY_DECIMALS)
-        for each in estimates
-    ]
-    column = Column(metric.replace("nll", "perplexity"), "ppl", detail)
-    return column, [Cell(text) for text in texts]
 
 
 def _differences(results: Results, metric: str, *, rank: int = 0) -> Block:
@@ -272,8 +261,7 @@ def measure_name(metric: str) -> str:
 
 def measure_decimals(metric: str) -> int:
     """Return with how many decimals a score or a loss is written."""
-    is_loss = metric.rpartition(".")[2] in ("nll", "bits_per_character")
-    return LOSS_DECIMALS if is_loss else BLEU_DECIMALS
+    return _DECIMALS.get(metric.rpartition(".")[2], BLEU_DECIMALS)
 
 
 def interval_text(interval: Interval | None, decimals: int) -> str:

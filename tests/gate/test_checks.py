@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -135,6 +136,15 @@ def test_where_less_is_better_more_is_the_loss() -> None:
     assert isinstance(blessing, MeanBlessing)
     assert blessing.highest - blessing.value < blessing.value - blessing.lowest
     assert not verdict(reference, new([39.4] * 3), NEW).passed
+
+
+def test_a_perplexity_is_judged_by_the_mean_of_the_seeds_as_it_is_blessed() -> None:
+    check = Statistical(measure="dev.perplexity", min_effect=1000.0)
+    bleu = (95.0, 96.0, 97.0, 98.0, 95.5, 96.5, 97.5)
+    reference = blessed(evidence({"baseline": bleu}), range(1, 8), perplexity=check)
+    judged = verdict(reference, new([95.0, 97.0, 98.0]), NEW)
+    mean = sum(math.exp(nll) for nll in (5.0, 3.0, 2.0)) / 3  # not exp of the mean NLL
+    assert float(judged.measured.split()[0]) == pytest.approx(mean, rel=0.01)
 
 
 def test_more_new_seeds_make_the_tolerance_narrower(bleu: Reference) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import statistics
@@ -14,6 +16,7 @@ from ablate.analysis import TRAIN_FLOPS, comparisons, summarise
 from ablate.config import Experiment, load
 from ablate.config.choices import with_match
 from ablate.report import Table, render, table
+from ablate.report.measures import PARTIAL
 from ablate.report.numbers import MINUS, TIMES, signed
 from ablate.wording import and_list
 from tests.report import made_up
@@ -63,11 +66,25 @@ def test_every_number_is_the_analysis(
     assert [cell.value for cell in deltas] == [signed(each or 0, 3) for each in loss]
 
 
-def test_a_perplexity_is_that_of_the_mean_nll(records: made_up.Records, whole: Table) -> None:
-    for section, key in (("test", "test.test.perplexity"), ("dev", "dev.perplexity")):
-        values = [records["learned", seed][section] for seed in SEEDS]
-        nll = [(each["test"] if section == "test" else each)["nll"] for each in values]
-        assert whole.column(key)[1].value == f"{math.exp(statistics.fmean(nll)):.2f}"
+@pytest.mark.parametrize("key", ["test.test.perplexity", "dev.perplexity"])
+def test_a_perplexity_is_that_of_the_mean_nll_for_readers_and_programs(
+    key: str, experiment: Experiment, records: made_up.Records
+) -> None:
+    nlls = dict(zip(SEEDS, (0.5, 1.0, 3.0), strict=True))
+    for seed, nll in nlls.items():
+        of_set = records["learned", seed]["test"]["test"]
+        (of_set if key.startswith("test") else records["learned", seed]["dev"])["nll"] = nll
+    del records["literal", 2]
+    laid_out = table(experiment, records)
+    mean, perplexities = math.exp(1.5), {seed: math.exp(nll) for seed, nll in nlls.items()}
+    sd = pytest.approx(statistics.stdev(perplexities.values()))
+    cells = laid_out.column(key)
+    assert (cells[1].text, cells[2].mark) == (f"{mean:.2f}", PARTIAL)
+    line = list(csv.DictReader(io.StringIO(render(laid_out, "csv", columns=["all"]))))[1]
+    assert (float(line[f"{key}.mean"]), float(line[f"{key}.sd"])) == (pytest.approx(mean), sd)
+    of_json = json.loads(render(laid_out, "json"))["rows"][1]["metrics"][key]
+    assert (of_json["mean"], of_json["sd"]) == (pytest.approx(mean), sd)
+    assert of_json["values"] == {str(seed): value for seed, value in perplexities.items()}
 
 
 def _shift(records: made_up.Records, row: str, by: float, spread: float = 0.1) -> None:

@@ -70,18 +70,17 @@ def comma_separated(table: Table, *, is_brief: bool) -> str:
     In brief: what a row changes, the runs by status, means, BLEU and NLL with their differences and
     intervals, sizes and speeds. Otherwise the columns are ``row``, ``trial`` where the table is
     one, ``change.<path>`` (as JSON), ``runs.<status>``, then for every metric ``<metric>.mean``,
-    ``.sd`` and ``.n``. Every score and every loss also has the row's
-    ``<metric>.difference`` from the baseline: ``.estimate``, ``.n`` and ``.won`` (seeds that both
-    have, and those in which the row is higher), ``.method``, ``.se``, ``.df``, the ends ``.low``
-    and ``.high`` of the 95% interval that holds together with those of all rows, ``.single.low``
-    and ``.single.high`` of the one that holds by itself, ``.sentences.low`` and
-    ``.sentences.high`` of the simultaneous one for new test sentences too, the adjusted ``.p``,
-    and ``.verdict`` where the experiment says what is negligible (of an NLL per token only where
-    all rows have one tokenizer). Speed and memory, which are
-    measured once for all seeds, have the ``.mean`` alone; a speed for which the rows took turns
-    also has ``<metric>.rounds.median``, ``.sd`` and ``.n``, its ``.polished`` value, and the
-    ``.ratio`` of this to the baseline's with the ends ``.ratio.low`` and ``.ratio.high`` of its 95%
-    interval. Last come ``published.<measure>``, and the source and note of these in
+    ``.sd`` and ``.n``; the mean of a perplexity is exp of the mean NLL. Every score and every loss
+    also has the row's ``<metric>.difference`` from the baseline: ``.estimate``, ``.n`` and ``.won``
+    (seeds that both have, and those in which the row is higher), ``.method``, ``.se``, ``.df``, the
+    ends ``.low`` and ``.high`` of the 95% interval that holds together with those of all rows,
+    ``.single.low`` and ``.single.high`` of the one that holds by itself, ``.sentences.low`` and
+    ``.sentences.high`` of the simultaneous one for new test sentences too, the adjusted ``.p``, and
+    ``.verdict`` where the experiment says what is negligible (of an NLL per token only where all
+    rows have one tokenizer). Speed and memory, which are measured once for all seeds, have the
+    ``.mean`` alone; a speed for which the rows took turns also has ``<metric>.rounds.median``,
+    ``.sd`` and ``.n``, its ``.polished`` value, and the ``.ratio`` of this to the baseline's with
+    the ends ``.ratio.low`` and ``.ratio.high`` of its 95% interval. Last come ``published.<measure>``, and the source and note of these in
     ``published.source`` and ``published.note``, and how each metric was computed in
     ``signature.<metric>``. What is not known is empty.
 
