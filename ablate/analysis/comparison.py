@@ -2,14 +2,16 @@
 
 The rows of one metric over seeds follow the additive model of `ablate.analysis.two_way`, with one
 pooled error; the intervals are Dunnett's. A row whose spread stands out has a wider one
-(`ablate.analysis.spreads`). Three kinds of rows are not of that model:
+(`ablate.analysis.spreads`). Two kinds of rows are not of that model:
 
 - A row whose spread departs from the others' (F test at `DEPARTURE_LEVEL`) has an interval of its
   own, from its paired differences alone.
 - A row with diverged seeds has no interval: that of the other seeds would answer another question.
   Where the metric is a score, its difference counts a divergence as 0, and the seeds in which the
   row is higher are counted.
-- A row that shares no seed with the baseline has no difference.
+
+A row of the model that shares no seed with the baseline is compared by way of rows that share seeds
+with both. Where none do, it has no difference.
 """
 
 from __future__ import annotations
@@ -43,14 +45,15 @@ class Difference:
     """One row less the baseline.
 
     Attributes:
-        estimate: of the true difference; None without pairs.
-        n: seeds that both rows have: done or, where divergence counts as 0, diverged.
+        estimate: of the true difference; None if neither common seeds nor other rows join the two.
+        n: seeds that both rows have: done or, where divergence counts as 0, diverged; 0 where other
+            rows alone join the two.
         n_won: of these, the seeds in which the row has the higher value.
         method: ``two-way``: least squares with the pooled error; ``moderated``: least squares with
             a larger one, because the spread of the row or the baseline stands out; ``paired``: the
             mean of the row's own paired differences, with their error; ``divergence as 0``: such a
-            mean without an interval; ``none``: no interval, because a value has no bound or nothing
-            is paired.
+            mean without an interval; ``none``: no interval, because a value has no bound, a loss
+            has diverged runs or nothing joins the two.
         standard_error: None without an interval.
         df: degrees of freedom of the error; None without an interval.
         single: the interval that holds for this row by itself.

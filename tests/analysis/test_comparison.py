@@ -94,6 +94,20 @@ def test_a_row_that_misses_a_seed_stays_in_the_model() -> None:
     assert each.estimate != pytest.approx(np.mean(pairs))
 
 
+def test_a_row_without_a_seed_of_the_baseline_is_compared_by_way_of_the_others() -> None:
+    values = table(3, 4)
+    values["baseline"] = {seed: values["baseline"][seed] for seed in (1, 2)}
+    values["row_1"] = {seed: values["row_1"][seed] for seed in (3, 4)}
+    each = compare(values).differences["row_1"]
+    assert (each.n, each.method) == (0, "two-way")
+    through = [
+        np.mean([values[row][s] - values["row_2"][s] for s in values[row]]) for row in values
+    ]
+    assert each.estimate == pytest.approx(through[1] - through[0])
+    del values["row_2"]
+    assert compare(values).differences["row_1"].estimate is None
+
+
 def test_a_row_whose_spread_departs_has_an_interval_of_its_own() -> None:
     values = table(6, 4, spreads={3: 40.0})
     compared = compare(values)
