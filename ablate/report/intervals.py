@@ -21,7 +21,7 @@ def intervals(results: Results) -> Iterator[Footnote]:
     compared = results.comparison(results.bleu)
     if compared is None or len(results.summaries) < 2:
         return
-    n_intervals = sum(each.simultaneous is not None for each in compared.differences.values())
+    n_intervals = _n_intervals(compared)
     if not n_intervals:
         yield Footnote("intervals", f"none: {_why_none(results)}")
         return
@@ -50,9 +50,16 @@ def exceptions(results: Results) -> Iterator[Footnote]:
         )
 
 
+def _n_intervals(compared: Comparison) -> int:
+    return sum(each.simultaneous is not None for each in compared.differences.values())
+
+
 def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
     """Return what all intervals hold for, the pooled error, and what they can find."""
     rows = "it holds" if n_intervals == 1 else f"all {n_intervals} of a column hold together"
+    columns = _comparisons_of_columns(results).values()
+    if set(map(_n_intervals, columns)) - {0, n_intervals}:
+        rows = "all of a column hold together"
     text = f"95% CI: {rows} with that probability"
     critical = compared.family.critical
     if compared.sd is None or critical is None:

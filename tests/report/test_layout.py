@@ -542,6 +542,14 @@ def test_the_first_footnotes_say_how_to_read_the_table(whole: Table) -> None:
     assert f"a true difference of {compared.detectable.high:.1f} BLEU" in notes_
 
 
+def test_columns_with_other_numbers_of_intervals_are_not_given_one(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    records["learned", 1]["test"]["test"]["nll"] = math.inf
+    text = notes(table(experiment, records))["intervals"]
+    assert text.startswith("95% CI: all of a column hold together with that probability")
+
+
 def test_what_can_be_detected_is_of_the_pairs_done(
     experiment: Experiment, records: made_up.Records
 ) -> None:
