@@ -66,7 +66,7 @@ def _partial(results: Results) -> Iterator[Footnote]:
         yield Footnote(
             DIVERGED,
             f"{listed(diverged)}: a row with diverged seeds has no interval, for the seeds that "
-            "did not diverge are a selection. A difference in BLEU counts a divergence as 0, be it "
+            "did not diverge are a selection. A marked difference counts a divergence as 0, be it "
             f"the row's or the baseline's, and {verdict}.",
         )
     missing = [f"{s.name}: {s.count('missing')}" for s in summaries if s.count("missing")]

@@ -130,8 +130,8 @@ def _differences(results: Results, metric: str, *, rank: int = 0) -> Block:
     def cell(row: Summary, each: Difference) -> Cell:
         if each.estimate is None:
             return Cell(NOTHING)
-        is_partial = each.n < len(row.outcomes) and each.method != "divergence as 0"
-        mark = PARTIAL if is_partial else ""
+        mark = PARTIAL if each.n < len(row.outcomes) else ""
+        mark = DIVERGED if each.method == "divergence as 0" else mark
         return Cell(signed(each.estimate, measure_decimals(metric)), mark=mark)
 
     column = Column(

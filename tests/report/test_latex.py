@@ -93,6 +93,8 @@ def test_marks_of_the_table_are_explained_and_take_no_room(broken: Table) -> Non
     printed = re.sub(r"^%.*$", "", render(broken, "latex"), flags=re.MULTILINE)
     assert r"\rlap{$^\dagger$}" in printed
     assert re.search(r"^.*\$\^\\dagger\$ not over all seeds", printed, re.MULTILINE)
+    assert r"\rlap{\S{}}" in printed
+    assert r"\S{} learned: a row with diverged seeds has no interval" in printed
 
 
 def test_columns_are_chosen_by_their_headers(whole: Table) -> None:

@@ -337,11 +337,12 @@ def test_a_row_that_diverged_has_no_interval_and_the_seeds_that_it_won(
     }
     pairs = [bleu["learned", 1] - bleu["baseline", 1], bleu["learned", 2] - bleu["baseline", 2]]
     mean = (sum(pairs) - bleu["baseline", 3]) / 3
-    assert broken.column("test.test.bleu.difference")[1].text == signed(mean, 1)
+    assert broken.column("test.test.bleu.difference")[1].text == f"{signed(mean, 1)}§"
     assert broken.column("test.test.bleu.difference.interval")[1].text == "\N{EN DASH}"
     assert broken.column("verdict")[1].text == f"won {sum(pair > 0 for pair in pairs)} of 3"
     footnote = notes(broken)["§"]
     assert footnote.startswith("learned: a row with diverged seeds has no")
+    assert "A marked difference counts a divergence as 0" in footnote
     assert footnote.endswith("the verdict is how many seeds the row won of those that both have.")
 
 
@@ -434,6 +435,8 @@ def test_beside_a_baseline_that_diverged_nothing_is_judged_or_fitted(
     footnotes = notes(laid_out)
     assert footnotes["§"].endswith("be it the row's or the baseline's, and no row has a verdict.")
     assert footnotes["†"].endswith("(baseline: 1, 3; literal: 1, 2).")
+    marks = [cell.mark for cell in laid_out.column("test.test.bleu.difference")[1:]]
+    assert marks == ["§", "§", "§"]
 
 
 def test_a_row_that_is_compared_by_its_own_pairs_is_not_said_to_be_fitted(tmp_path: Path) -> None:

@@ -80,9 +80,10 @@ def comma_separated(table: Table, *, is_brief: bool) -> str:
     rows have one tokenizer). Speed and memory, which are measured once for all seeds, have the
     ``.mean`` alone; a speed for which the rows took turns also has ``<metric>.rounds.median``,
     ``.sd`` and ``.n``, its ``.polished`` value, and the ``.ratio`` of this to the baseline's with
-    the ends ``.ratio.low`` and ``.ratio.high`` of its 95% interval. Last come ``published.<measure>``, and the source and note of these in
-    ``published.source`` and ``published.note``, and how each metric was computed in
-    ``signature.<metric>``. What is not known is empty.
+    the ends ``.ratio.low`` and ``.ratio.high`` of its 95% interval. Last come
+    ``published.<measure>``, and the source and note of these in ``published.source`` and
+    ``published.note``, and how each metric was computed in ``signature.<metric>``. What is not
+    known is empty.
 
     Args:
         table: what to write.
