@@ -56,8 +56,9 @@ def compact(table: Table) -> Table:
     joined = _one_block(table)
     bleu = next((column.key for column in joined.columns if column.header == "BLEU"), "")
     keys = [bleu, f"{bleu}.difference", f"{bleu}.difference.interval", "params.total"]
-    if any(column.key == "published.bleu_lc_tok" for column in joined.columns):
-        keys.append(f"{bleu}_lc_tok")
+    theirs = {column.key for column in joined.columns if _is_published(column)}
+    keys += [f"{bleu}_lc_tok"] if "published.bleu_lc_tok" in theirs else []
+    keys += ["dev.perplexity"] if "published.ppl" in theirs else []
     some = _select(joined, lambda column: column.key in keys or _is_published(column))
     lines = [replace(line, cells=tuple(map(_without_aside, line.cells))) for line in some.lines]
     return joined_changes(replace(some, lines=tuple(lines)), most=1)

@@ -48,6 +48,7 @@ def costs(results: Results) -> list[Block]:
     return known(
         [
             parameters(results),
+            published(results, "params", "params"),
             amount(results, TRAIN_FLOPS, "FLOPs", has_aside=True),
             *(
                 amount(results, metric, name)
@@ -182,14 +183,21 @@ def _compared(
 def parameters(results: Results) -> Block:
     """Return the numbers of parameters, with what they are more or less than the baseline's."""
     estimates = [row.metrics.get("params.total") for row in results.summaries]
-    largest = max((each.mean for each in estimates if each), default=0)
-    unit, name, decimals = (1e6, "M", 2) if largest >= 1e6 else (1e3, "k", 1)
+    unit, name, decimals = _unit_of_parameters(results)
     cells = []
     for row, each in zip(results.summaries, estimates, strict=True):
         times = ratio(row, results.baseline, "params.total")
         aside = "" if times is None else percent_change(times - 1)
         cells.append(Cell(number(each.mean / unit, decimals) if each else NOTHING, aside))
     return Column("params.total", "params", name, rank=_OF_RUNS), cells
+
+
+def _unit_of_parameters(results: Results) -> tuple[float, str, int]:
+    """Return the unit, its name and the decimals that fit our largest row; theirs before ours."""
+    estimates = [row.metrics.get("params.total") for row in results.summaries]
+    ours = [each.mean for each in estimates if each]
+    largest = max(ours or _published(results, "params").values(), default=0)
+    return (1e6, "M", 2) if largest >= 1e6 else (1e3, "k", 1)
 
 
 def amount(results: Results, metric: str, header: str, *, has_aside: bool = False) -> Block:
@@ -237,13 +245,24 @@ def _memory(results: Results) -> Block:
 
 
 def published(results: Results, measure: str, header: str) -> Block:
-    """Return what a source prints, with as many decimals as it prints."""
-    of = results.published.of if results.published else (lambda _: {})
-    values = [of(row.name).get(measure) for row in results.summaries]
-    decimals = decimals_of(value for value in values if value is not None)
-    texts = [NOTHING if value is None else number(value, decimals) for value in values]
-    column = Column(f"published.{measure}", header, "published", rank=_OF_RUNS)
+    """Return what a source prints, with as many decimals as it prints; parameters in our unit."""
+    unit, name, _ = _unit_of_parameters(results) if measure == "params" else (1.0, "", 0)
+    values = {row: value / unit for row, value in _published(results, measure).items()}
+    decimals = decimals_of(values.values())
+    texts = [
+        number(values[row.name], decimals) if row.name in values else NOTHING
+        for row in results.summaries
+    ]
+    column = Column(f"published.{measure}", header, f"{name} published".strip(), rank=_OF_RUNS)
     return column, [Cell(text) for text in texts]
+
+
+def _published(results: Results, measure: str) -> dict[str, float]:
+    """Return the published values of a measure by row, of the rows that have one."""
+    if results.published is None:
+        return {}
+    of_rows = {row.name: results.published.of(row.name) for row in results.summaries}
+    return {name: values[measure] for name, values in of_rows.items() if measure in values}
 
 
 def measure_name(metric: str) -> str:

@@ -34,11 +34,12 @@ def compared(tmp_path: Path) -> Table:
 
 def test_theirs_stand_right_of_ours_as_they_were_printed(compared: Table) -> None:
     assert compared.more is not None
+    nothing = "\N{EN DASH}"
     keys, more = ([column.key for column in each.columns] for each in (compared, compared.more))
     assert keys.index("published.bleu") == keys.index("test.test.bleu") + 1
     assert more.index("published.ppl") == more.index("dev.perplexity") + 1
-    assert "published.params" not in keys + more
-    nothing = "\N{EN DASH}"
+    assert keys.index("published.params") == keys.index("params.total") + 1
+    assert [c.text for c in compared.column("published.params")] == ["65", *[nothing] * 3]
     assert [c.text for c in compared.column("published.bleu")] == ["25.8", "26.0", nothing, nothing]
     assert [c.text for c in compared.column("published.ppl")] == ["4.92", nothing, nothing, "5.30"]
     assert [c.text for c in compared.column("published.bleu_lc_tok")][1] == "41.02"
@@ -64,7 +65,9 @@ def test_a_paper_gets_ours_of_the_kind_that_is_published_and_its_signature(tmp_p
     for record in records.values():
         lower = {"bleu_lc_tok": 40.3, "bleu_lc_tok_signature": signature}
         record["test"]["test"] |= lower
-    printed = re.sub(r"^%.*$", "", render(table(experiment, records), "latex"), flags=re.MULTILINE)
+    laid_out = table(experiment, records)
+    printed = re.sub(r"^%.*$", "", render(laid_out, "latex"), flags=re.MULTILINE)
+    assert all(cell.text in printed for cell in laid_out.column("dev.perplexity"))
     assert "40.3" in printed
     assert "BLEU lc tok: tok:none" in printed
     without = made_up.experiment(tmp_path, head=made_up.HEAD)
@@ -90,7 +93,9 @@ def test_theirs_are_there_before_ours(tmp_path: Path) -> None:
     experiment = made_up.experiment(tmp_path, head=made_up.HEAD + PUBLISHED)
     first = table(experiment, {})
     assert first.more is not None
-    assert first.columns[-1].key == "published.bleu"
+    last = [column.key for column in first.columns[-2:]]
+    assert last == ["published.bleu", "published.params"]
+    assert first.columns[-1].title == "params M published"
     keys = [column.key for column in first.more.columns]
     assert keys == ["row", "published.ppl", "published.bleu_lc_tok"]
 
