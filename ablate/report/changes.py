@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ablate.config import BASELINE, Row, value_at
 from ablate.config.labels import compact
 from ablate.config.labels import labels as labels
 from ablate.registry import choosable
-from ablate.report.cells import NOTHING
+from ablate.report.cells import NOTHING, Cell
 
 
 def changed_paths(changes: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return every path that some row changes, in the order of the rows."""
     return list(dict.fromkeys(path for change in changes for path in change))
+
+
+def change_cells(rows: Sequence[Row], path: str) -> list[Cell]:
+    """Return what each row has at a path: the file's value, or one that was chosen for it.
+
+    A row that does not change the path has an empty cell, one whose value is still to be chosen a
+    question mark.
+    """
+    baseline = format_value(value_at(rows[0].spec.model_dump(mode="json"), path), path)
+    cells = []
+    for row in rows:
+        is_baseline = row.name == BASELINE
+        value = baseline if is_baseline else format_value(row.changes.get(path))
+        is_own = is_baseline or path in row.changes
+        cells.append(Cell(value, row.chosen.get(path, "")) if is_own else Cell())
+        if path in row.pending:
+            cells[-1] = Cell("?")
+    return cells
 
 
 def format_value(value: Any, path: str = "") -> str:

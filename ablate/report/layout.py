@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ablate.analysis import Records, Sentences
-from ablate.config import BASELINE, Experiment, Row, value_at
+from ablate.config import Experiment
 from ablate.report.cells import Cell, Column, Footnote, Line, Table
-from ablate.report.changes import changed_paths, format_value, labels
+from ablate.report.changes import change_cells, changed_paths, labels
 from ablate.report.choices import choices
 from ablate.report.conclusion import conclusion
 from ablate.report.footnotes import footnotes
@@ -98,24 +98,8 @@ def _laid_out(experiment: Experiment, results: Results, blocks: Sequence[Block])
 
 
 def _changes(experiment: Experiment) -> list[Block]:
-    rows = experiment.rows
-    paths = changed_paths(row.changes for row in rows)
-    baseline = rows[0].spec.model_dump(mode="json")
+    paths = changed_paths(row.changes for row in experiment.rows)
     return [
-        (
-            Column(path, label, kind="change"),
-            [
-                _change(rows[0], path, format_value(value_at(baseline, path), path)),
-                *(_change(r, path, format_value(r.changes.get(path))) for r in rows[1:]),
-            ],
-        )
+        (Column(path, label, kind="change"), change_cells(experiment.rows, path))
         for path, label in zip(paths, labels(paths), strict=True)
     ]
-
-
-def _change(row: Row, path: str, value: str) -> Cell:
-    """Return what a row has at a path: the file's value, or one that was chosen for it."""
-    if path in row.pending:
-        return Cell("?")
-    is_own = path in row.changes or row.name == BASELINE
-    return Cell(value, row.chosen.get(path, "")) if is_own else Cell()

@@ -15,9 +15,9 @@ from string import ascii_uppercase
 from typing import Literal
 
 from ablate.analysis import TRAIN_FLOPS, Verdict, higher_is_better, verdict
-from ablate.config import BASELINE, Experiment, Row, value_at
+from ablate.config import Experiment, Row
 from ablate.report.cells import NOTHING, Cell, Column, Footnote
-from ablate.report.changes import changed_paths, format_value, labels
+from ablate.report.changes import change_cells, changed_paths, labels
 from ablate.report.measures import (
     Block,
     amount,
@@ -64,8 +64,9 @@ def vaswani(experiment: Experiment, results: Results) -> tuple[list[Block], list
         *known(
             [
                 losses(results, first)[-1],
+                _theirs(results, "ppl", "ppl"),
                 _with_sd(results, Column(results.bleu or "", "BLEU", first)),
-                published(results, "bleu", "BLEU"),
+                _theirs(results, "bleu", "BLEU"),
                 _without_asides(parameters(results)),
             ]
         ),
@@ -83,6 +84,7 @@ def narang(experiment: Experiment, results: Results) -> tuple[list[Block], list[
         *known(
             [
                 _without_asides(parameters(results)),
+                published(results, "params", "params"),
                 _without_asides(amount(results, TRAIN_FLOPS, "ops")),
                 _steps_per_second(results),
                 _with_sd(results, _loss(results, first)),
@@ -150,17 +152,16 @@ def _settings(experiment: Experiment) -> list[Block]:
     if all(row.changes.get(_DROPOUT[0]) == row.changes.get(_DROPOUT[1]) for row in rows):
         paths = [path for path in paths if path != _DROPOUT[0]]
     paths.sort(key=lambda path: order.index(path) if path in order else len(order))
-    baseline = rows[0].spec.model_dump(mode="json")
-    blocks = []
-    for path, label in zip(paths, labels(paths), strict=True):
-        cells = [
-            Cell(format_value(value_at(baseline, path), path))
-            if row.name == BASELINE
-            else Cell(format_value(row.changes[path]) if path in row.changes else "")
-            for row in rows
-        ]
-        blocks.append((Column(path, _SYMBOLS.get(path, label), kind="change"), cells))
-    return blocks
+    return [
+        (Column(path, _SYMBOLS.get(path, label), kind="change"), change_cells(rows, path))
+        for path, label in zip(paths, labels(paths), strict=True)
+    ]
+
+
+def _theirs(results: Results, measure: str, header: str) -> Block:
+    """Return what a source prints, so narrow that a page has room for a column for each path."""
+    column, cells = published(results, measure, header)
+    return replace(column, detail="publ."), cells
 
 
 def _loss(results: Results, test_set: str) -> Column:

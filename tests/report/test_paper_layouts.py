@@ -11,6 +11,7 @@ import pytest
 
 from ablate.analysis import Summary
 from ablate.config import Experiment, load
+from ablate.config.choices import with_match
 from ablate.errors import SpecError
 from ablate.report import Table, render, table
 from ablate.report.paper_layouts import Layout
@@ -118,6 +119,41 @@ def test_steps_per_second_follow_from_tokens(narang: Table) -> None:
     assert narang.column("speed.train_target_tokens_per_second")[2].value == f"{steps:.2f}"
     titles = [column.title for column in narang.columns]
     assert titles[:5] == ["model", "params M", "ops G", "step/s", "loss final, dev"]
+
+
+def test_values_that_are_chosen_say_so_and_those_to_be_chosen_are_unknown(tmp_path: Path) -> None:
+    path = "model.feed_forward.d_ff"
+    head = f"match: {{on: time, via: {path}}}\n{made_up.HEAD}"
+    experiment = made_up.experiment(tmp_path, MIXED, head=head)
+    matched = with_match(experiment, {"one": 40, "two": None})
+    both = [table(matched, {}, layout=layout).column(path) for layout in ("ours", "vaswani")]
+    assert [cell.text for cell in both[1]] == ["32", "40 (matched)", "?", ""]
+    assert both[0] == both[1]
+
+
+def test_published_numbers_stand_beside_ours_of_the_kind(tmp_path: Path) -> None:
+    published = """
+published:
+  source: Somebody 2017
+  rows:
+    baseline: {params: 65.5e6, bleu: 25.8, ppl: 4.92}
+"""
+    experiment = made_up.experiment(tmp_path, MIXED, head=made_up.HEAD + published)
+    narang, vaswani = (
+        [
+            column.key
+            for column in table(experiment, made_up.records(experiment), layout=layout).columns
+        ]
+        for layout in LAYOUTS
+    )
+    assert narang.index("published.params") == narang.index("params.total") + 1
+    assert vaswani.index("published.ppl") == vaswani.index("dev.perplexity") + 1
+    assert vaswani.index("published.bleu") == vaswani.index("test.test.bleu") + 1
+
+
+def test_a_column_for_each_path_of_the_papers_table_fits() -> None:
+    text = render(laid_out(load(STUDIES / "vaswani_table3.yaml"), "vaswani"), "latex")
+    assert r"$d_{\mathrm{model}}$ &" in text
 
 
 @pytest.mark.parametrize("form", ["terminal", "markdown", "latex"])
