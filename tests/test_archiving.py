@@ -104,6 +104,22 @@ def test_a_table_of_restored_records_is_the_original_one(spec: Path, tmp_path: P
     assert render(restored.table, "csv") == render(original.table, "csv")
 
 
+@pytest.mark.parametrize(("content", "n"), [("records", 6), ("translations", 0)])
+def test_a_table_of_records_alone_says_what_its_intervals_lack(
+    content: str, n: int, spec: Path, tmp_path: Path
+) -> None:
+    _archive(spec, tmp_path / "study.tar", content=content)
+    api.restore(tmp_path / "study.tar", results=tmp_path / "results")
+    notes = {
+        n.label: n.text for n in api.report(spec, results=tmp_path / "results").table.footnotes
+    }
+    text = (
+        "no interval for none and rms: the counts of each sentence, which archives of records "
+        f"leave out, are missing of {n} runs."
+    )
+    assert notes["new sentences"].endswith(text) == bool(n)
+
+
 def test_runs_that_are_there_stay_and_get_the_files_that_they_lack(
     spec: Path, tmp_path: Path
 ) -> None:

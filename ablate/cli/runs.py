@@ -133,7 +133,8 @@ def archive_runs(
         str,
         typer.Option(
             metavar="records|curves|translations|weights",
-            help="How much of each run: this, and what stands before it in the list.",
+            help="How much of each run: this, and what stands before it in the list; intervals for "
+            "new sentences take [b]translations[/b].",
         ),
     ] = "translations",
     results: Results = RESULTS,

@@ -41,13 +41,24 @@ def exceptions(results: Results) -> Iterator[Footnote]:
     if compared is None:
         return
     yield from _apart(results)
+    texts = []
     if any(each.with_sentences for each in compared.differences.values()):
-        yield Footnote(
-            "new sentences",
+        texts.append(
             "the intervals above are of new seeds on these test sentences; those for new sentences "
             "too add what all seeds owe to the choice of the sentences (seeds and sentences "
-            "crossed, jackknife).",
+            "crossed, jackknife)"
         )
+    n_without = results.n_without_sentences
+    without = [
+        r for r, d in compared.differences.items() if d.simultaneous and not d.with_sentences
+    ]
+    if n_without and without:
+        texts.append(
+            f"no interval for {and_list(without)}: the counts of each sentence, which archives of "
+            f"records leave out, are missing of {counted(n_without, 'run')}"
+        )
+    if texts:
+        yield Footnote("new sentences", f"{'; '.join(texts)}.")
 
 
 def _n_intervals(compared: Comparison) -> int:

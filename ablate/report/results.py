@@ -39,6 +39,8 @@ class Results:
         negligible: how small a difference must be not to matter.
         published: numbers of others.
         metrics: names of further metrics of the test sets.
+        n_without_sentences: runs of which the counts of each sentence of the first test set, which
+            they wrote, are not there.
     """
 
     summaries: Sequence[Summary]
@@ -48,6 +50,7 @@ class Results:
     negligible: Negligible
     published: Published | None
     metrics: Sequence[str] = ()
+    n_without_sentences: int = 0
 
     @classmethod
     def of(cls, experiment: Experiment, records: Records, sentences: Sentences) -> Results:
@@ -61,14 +64,21 @@ class Results:
         }
         summaries = summarise(names, experiment.seeds, ours)
         metrics = [choice.name for choice in experiment.metrics if choice.name != "bleu"]
+        sets = evaluated_sets(ours)
+        first = next(iter(sets), "")
         return cls(
             summaries=summaries,
             records=ours,
-            sets=evaluated_sets(ours),
+            sets=sets,
             comparisons=comparisons(summaries, sentences, metrics),
             negligible=experiment.negligible,
             published=experiment.published,
             metrics=metrics,
+            n_without_sentences=sum(
+                "sentences" in record.get("test", {}).get(first, {})
+                and first not in sentences.get(run, {})
+                for run, record in ours.items()
+            ),
         )
 
     @property
