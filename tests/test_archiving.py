@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import re
 import tarfile
 import time
 from collections.abc import Callable
@@ -251,6 +252,20 @@ def test_a_record_removes_no_file_outside_its_run(tmp_path: Path) -> None:
     assert outside.read_text() == "stays"
 
 
+def test_an_archive_says_which_runs_are_not_stored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, results = tmp_path / "study.yaml", tmp_path / "results"
+    spec.write_text(EXPERIMENT)
+    finish(spec, results, only=["baseline", "none"])
+    api.archive([spec], tmp_path / "study.tar", results=results)
+    said = capsys.readouterr().err
+    assert re.fullmatch(r"2 of 6 runs of .*study are not stored \(rms:1, rms:2\)\n", said)
+    finish(spec, results)
+    api.archive([spec], tmp_path / "study.tar", results=results)
+    assert capsys.readouterr().err == ""
+
+
 def test_an_archive_of_nothing_is_refused(spec: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"holds no run of .*study.yaml that has ended"):
         api.archive([spec], tmp_path / "a.tar", results=tmp_path)
@@ -341,6 +356,12 @@ def test_damage_in_an_archive_is_named(spec: Path, tmp_path: Path) -> None:
     archive = tmp_path / "study.tar"
     _archive(spec, archive)
     text = archive.read_bytes()
+    text_file = tmp_path / "notes.txt"
+    text_file.write_text("not an archive")
+    with pytest.raises(StoreError) as refused:
+        api.restore(text_file, results=tmp_path / "results")
+    assert "is no archive of `ablate runs archive`" in str(refused.value)
+    assert "\n" not in str(refused.value)
     half = tmp_path / "half.tar.xz"
     half.write_bytes(b"\xfd7zXZ\x00 no more")
     with pytest.raises(StoreError, match=r"half.tar.xz: cannot be unpacked"):
@@ -423,9 +444,13 @@ def test_the_commands_say_what_they_have_done(spec: Path, tmp_path: Path) -> Non
     options = ["--output", archive, "--content", "records"]
     options += ["--results", str(spec.parent / "results")]
     output = output_of("archive", str(spec), *options)
-    assert output == f"6 runs, 0.0 MiB: {archive}\n"
+    assert re.fullmatch(rf"6 runs, \d+\.\d KiB: {re.escape(archive)}\n", output)
     assert output_of("restore", archive, "--results", results) == "6 runs restored\n"
     output = output_of("restore", archive, archive, "--results", results)
     assert output == "0 runs restored; 12 were there\n"
+    store, run = Store(Path(results)), api.runs(results)[0].run
+    store.save({**(store.read(run) or {}), "memory": {"train_peak_mib": 1.0}})
+    output = output_of("restore", archive, "--results", results)
+    assert output == "0 runs restored; 5 were there; 1 were there with other speeds, and stay\n"
     listed = json.loads(output_of("list", "--json", "--results", results))
     assert {run["status"] for run in listed} == {"done"}

@@ -285,6 +285,13 @@ def test_the_commands_say_what_they_would_do_and_do_it_with_yes(results: Path) -
     assert "1 run, 1.0 MiB, removed" in output_of("remove", "small:baseline:1", "--yes")
 
 
+def test_a_folder_that_does_not_exist_is_not_listed_as_an_empty_one(tmp_path: Path) -> None:
+    for folder, said in ((tmp_path / "nowhere", True), (tmp_path, False)):
+        outcome = CliRunner().invoke(app, ["runs", "list", "--results", str(folder)])
+        assert outcome.exit_code == 0
+        assert (outcome.stderr == f"there is no folder {folder}\n") == said
+
+
 def test_status_of_a_quiet_folder(tmp_path: Path) -> None:
     outcome = CliRunner().invoke(app, ["status", "--results", str(tmp_path)])
     assert outcome.exit_code == 0

@@ -13,7 +13,7 @@ import lzma
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from ablate import config
-from ablate.api.selecting import match_keys
+from ablate.api.console import print_remark
+from ablate.api.selecting import RunLookup, key_of, match_keys, select
+from ablate.api.selecting import stored as stored_records
 from ablate.api.stored import StoredRun, runs
 from ablate.errors import SpecError, StoreError
 from ablate.record import read_match, read_record
@@ -39,7 +41,7 @@ from ablate.store import (
     translations_file,
     writable,
 )
-from ablate.wording import no_such
+from ablate.wording import counted, no_such
 from ablate.writing import atomic_write
 
 CONTENTS = {
@@ -59,6 +61,9 @@ _COMPRESSIONS: dict[str, Callable[[IO[bytes]], AbstractContextManager[Any]]] = {
 _DAMAGE = (tarfile.TarError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError)
 _MEMBER = re.compile(r"runs/([0-9a-f]{16})/([^/]+)")
 _MATCH = re.compile(r"matches/([0-9a-f]{16})\.json")
+_OF_PROBES = {"speed", "memory", "digest"}
+"""Keys of a record that change when its speed is measured again."""
+_MOST_NAMES = 10
 _PATTERNS = tuple(chain.from_iterable(CONTENTS.values()))
 
 
@@ -71,11 +76,14 @@ class Restored:
         present: hashes of runs that were there and stay: finished ones, which get the files that
             they lacked, and unfinished ones that the archive has not finished either.
         other: hashes of runs that were there with other numbers, and stay.
+        other_speeds: hashes of runs that were there with the same numbers, but another measurement
+            of speed and memory, which stays; they get the files that they lacked.
     """
 
     new: tuple[str, ...]
     present: tuple[str, ...]
     other: tuple[str, ...]
+    other_speeds: tuple[str, ...] = ()
 
 
 def archive(
@@ -88,8 +96,8 @@ def archive(
     """Write the runs of experiments into one file, and return them.
 
     Runs that have ended in any way are written; weights and files that are not there are left out.
-    So are runs of rows whose matched or tuned value is not known, which a remark on standard error
-    says.
+    Remarks on standard error say which runs of the experiments are not stored, and of which rows
+    none are written because their matched or tuned value is not known.
 
     Args:
         specs: experiment files.
@@ -112,6 +120,8 @@ def archive(
     if not ended:
         names = ", ".join(map(str, specs))
         raise StoreError(f"{store.results} holds no run of {names} that has ended")
+    for spec in specs:
+        _remark_on_missing(spec, store, {run.run for run in ended})
     with (
         writable(output),
         atomic_write(output) as stream,
@@ -143,7 +153,7 @@ def restore(file: Path | str, *, results: Path | str = "results") -> Restored:
             run is restored even so if another one follows it before the damage.
     """
     store = Store(Path(results))
-    hashes: dict[str, list[str]] = {"new": [], "present": [], "other": []}
+    hashes: dict[str, list[str]] = {"new": [], "present": [], "other": [], "other_speeds": []}
     for folder, bundle in _bundles_in(Path(file)):
         if match := _MATCH.fullmatch(folder):
             _restore_match(store, match[1], bundle[folder], Path(file))
@@ -160,6 +170,24 @@ def _compression(output: Path) -> Callable[[IO[bytes]], AbstractContextManager[A
         if output.name.endswith(suffix):
             return compressed
     raise StoreError(f"{output}: the name of an archive ends in {', '.join(_COMPRESSIONS)}")
+
+
+def _remark_on_missing(spec: Path | str, store: Store, ended: Collection[str]) -> None:
+    """Print which runs of an experiment are not among those that have ended."""
+    lookup = RunLookup(store)
+    selection = select(spec, lookup=lookup)
+    there = {
+        run for run, record in stored_records(selection, lookup).items() if record["hash"] in ended
+    }
+    missing = [run for run in map(key_of, selection.runs) if run not in there]
+    if missing:
+        names = ", ".join(f"{row}:{seed}" for row, seed in missing[:_MOST_NAMES])
+        names += ", ..." if len(missing) > _MOST_NAMES else ""
+        verb = "is" if len(missing) == 1 else "are"
+        print_remark(
+            f"{len(missing)} of {counted(len(selection.runs), 'run')} of {selection.whole.name} "
+            f"{verb} not stored ({names})"
+        )
 
 
 def _matches(specs: Sequence[Path | str], store: Store) -> Iterator[tuple[str, bytes]]:
@@ -189,7 +217,7 @@ def _bundles_in(file: Path) -> Iterator[tuple[str, Bundle]]:
     One of them is in memory at a time.
     """
     try:
-        with tarfile.open(file, "r:*") as tar:
+        with _opened(file) as tar:
             for folder, members in groupby(_members(tar), lambda member: _folder_of(member, file)):
                 contents = ((member.name, tar.extractfile(member)) for member in members)
                 yield folder, {name: data.read() for name, data in contents if data is not None}
@@ -200,6 +228,14 @@ def _bundles_in(file: Path) -> Iterator[tuple[str, Bundle]]:
         raise StoreError(text) from error
     except OSError as error:
         raise StoreError(f"{file}: cannot be read: {error.strerror or error}") from error
+
+
+def _opened(file: Path) -> tarfile.TarFile:
+    try:
+        return tarfile.open(file, "r:*")
+    except _DAMAGE as error:  # its text names every compression that was tried
+        text = "it is no archive of `ablate runs archive`, or its beginning is damaged"
+        raise StoreError(f"{file}: cannot be unpacked: {text}") from error
 
 
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -275,11 +311,12 @@ def _restore(store: Store, run: str, record: dict[str, Any], bundle: Bundle) -> 
         with writable(folder):
             tidy(folder)
         return "new"
-    if present != record:
+    differing = {key for key in {*present, *record} if present.get(key) != record.get(key)}
+    if not differing <= _OF_PROBES:
         return "other"
     missing = {name: data for name, data in bundle.items() if not (store.results / name).exists()}
     write(missing, store.results)
-    return "present"
+    return "other_speeds" if differing else "present"
 
 
 def _restore_match(store: Store, key: str, content: bytes, file: Path) -> None:

@@ -65,6 +65,8 @@ def list_runs(
     from ablate import api
     from ablate.cli import show
 
+    if not results.is_dir():
+        typer.echo(f"there is no folder {results}", err=True)
     listed = api.runs(results, specs=specs or (), statuses=statuses or (), labels=labels or ())
     if as_json:
         show.as_json([run.to_json() for run in listed])
@@ -146,8 +148,9 @@ def archive_runs(
     from ablate import api
 
     archived = api.archive(specs, output, results=results, content=content)
-    mib = output.stat().st_size / 2**20
-    typer.echo(f"{counted(len(archived), 'run')}, {mib:,.1f} MiB: {output}")
+    kib = output.stat().st_size / 2**10
+    size = f"{kib:,.1f} KiB" if kib < 2**10 else f"{kib / 2**10:,.1f} MiB"
+    typer.echo(f"{counted(len(archived), 'run')}, {size}: {output}")
 
 
 @runs_app.command("restore")
@@ -168,6 +171,8 @@ def restore_runs(
     notes = [f"{counted(sum(len(each.new) for each in restored), 'run')} restored"]
     if n_present := sum(len(each.present) for each in restored):
         notes.append(f"{n_present} were there")
+    if n_other := sum(len(each.other_speeds) for each in restored):
+        notes.append(f"{n_other} were there with other speeds, and stay")
     if n_other := sum(len(each.other) for each in restored):
         notes.append(f"{n_other} were there with other numbers, and stay")
     typer.echo("; ".join(notes))
