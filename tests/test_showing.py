@@ -110,3 +110,21 @@ def test_the_folder_of_a_replaced_run_gives_its_replacement(path: Path) -> None:
     assert api.show_run(str(store.path(baseline)))["hash"] == none
     with pytest.raises(StoreError, match=rf"{none}: this run left no model"):
         api.Translator(str(store.path(baseline)))
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "reason"),
+    [
+        ("done", None, r"its weights are not here; archives hold them with `--content weights`"),
+        ("failed", "no room", r"its status is failed, no room$"),
+        ("diverged", None, r"its status is diverged$"),
+    ],
+)
+def test_a_run_without_a_model_says_why(
+    status: str, error: str | None, reason: str, path: Path
+) -> None:
+    finish(path, RESULTS)
+    store, none = Store(RESULTS), _hashes(path, [], 1)[1]
+    store.save({**(store.read(none) or {}), "status": status, "error": error})
+    with pytest.raises(StoreError, match=reason):
+        api.Translator(none)

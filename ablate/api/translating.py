@@ -229,10 +229,21 @@ def _load(run: str, store: Store, device: torch.device) -> _TrainedRun:
         model = assemble(spec.model, tokenizers.vocabulary, PAD)
         load_model(model, folder / "model.safetensors")
     except FileNotFoundError as error:
-        raise StoreError(f"{folder}: this run left no model ({error})") from error
+        raise StoreError(f"{folder}: this run left no model: {_why_none(record)}") from error
     except (SafetensorError, ValueError, RuntimeError) as error:  # of a record without digests
         raise StoreError(f"{folder}: its model cannot be read: {error}") from error
     return _TrainedRun(record, spec, tokenizers, model.to(device).eval())
+
+
+def _why_none(record: dict[str, Any]) -> str:
+    """Return why a run has no weights, and the way out where there is one."""
+    if record["status"] == "done":
+        return (
+            "it is done, but its weights are not here; archives hold them with `--content "
+            "weights`, and `ablate run --fresh` trains it again"
+        )
+    reason = f", {record['error']}" if record.get("error") else ""
+    return f"its status is {record['status']}{reason}"
 
 
 def _folder_of(run: str, key: str, store: Store) -> Path:
