@@ -294,6 +294,21 @@ def test_a_commit_is_compared_with_what_is_stored_now(
     assert {row.shifts["test.test.bleu"].method for row in compared.rows} == {"equal"}
 
 
+@pytest.mark.parametrize("has_seeds", [True, False])
+def test_runs_that_are_missing_are_no_outcome_of_a_commit_either(
+    has_seeds: bool, repository: Path, spec: Path, after: Path
+) -> None:
+    run = next(r.run for r in api.runs(after) if (r.row, r.seed) == ("none", 2))
+    api.remove(after, [run])
+    write_tables(api.report(spec, results=after).table, repository / "pe")
+    if not has_seeds:
+        _git(repository, "rm", "-q", "-f", "pe/seeds.csv")
+    _git(repository, "commit", "-qam", "missing")
+    compared = api.compare("pe@HEAD", after, spec, results=repository)
+    assert compared.rows[1].outcomes == ({"done": 2}, {"done": 2})
+    assert "none" not in notes(compared)
+
+
 def test_a_commit_without_values_by_seed_has_means(repository: Path) -> None:
     _git(repository, "rm", "-q", "pe/seeds.csv")
     _git(repository, "commit", "-qm", "means")

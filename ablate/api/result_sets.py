@@ -235,7 +235,11 @@ def _of_commit(name: str, results: Path) -> ResultSet:
                 base=None,
                 samples=samples.get(row) or dict(_means(line)),
                 outcomes=outcomes.get(row)
-                or {k[5:]: int(v) for k, v in line.items() if k[:5] == "runs." and v != "0"},
+                or {
+                    k[5:]: int(v)
+                    for k, v in line.items()
+                    if k[:5] == "runs." and k != "runs.missing" and v != "0"
+                },
             )
         )
     return ResultSet(rows, _notes(read(f"{experiment}/table.md") or ""))
@@ -272,7 +276,8 @@ def _by_seed(text: str) -> tuple[dict[str, dict[str, RowSample]], dict[str, Coun
     statuses: dict[str, dict[int, str]] = {}
     for line in csv.DictReader(io.StringIO(text)):
         row, seed = line["row"], int(line["seed"])
-        statuses.setdefault(row, {})[seed] = line["status"]
+        if line["status"] != "missing":
+            statuses.setdefault(row, {})[seed] = line["status"]
         if line["metric"]:
             of_row = values.setdefault(row, {})
             of_row.setdefault(line["metric"], {})[seed] = float(line["value"])
