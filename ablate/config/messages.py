@@ -57,11 +57,15 @@ def validated(model: type[M], tree: Node, schema: MergeSchema) -> tuple[M | None
 def _explain(error: ValidationError, tree: Node, schema: MergeSchema) -> list[Mistake]:
     """Return the mistakes of a failed validation, each at its position."""
     groups: dict[tuple[str | int, ...], list[dict[str, Any]]] = {}
+    of_keys: list[Mistake] = []
     for detail in error.errors(include_url=False):
         path = _path(tree, detail)
-        if detail["type"] != "missing" or not schema.has_defaults_at(path):
+        if detail["loc"][-1:] == (_KEY,):
+            node, _ = locate(tree, path)
+            of_keys.append(Mistake(node.key, dotted(path[:-1]), sentence([detail], path[-1])))
+        elif detail["type"] != "missing" or not schema.has_defaults_at(path):
             groups.setdefault(path, []).append(dict(detail))
-    return [
+    return of_keys + [
         _mistake(tree, schema, path, details)
         for path, details in groups.items()
         if not _is_shadowed(path, details, groups)
@@ -178,10 +182,13 @@ def quoted(value: Any) -> str:
         return repr(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}...")
     if isinstance(value, float):
         return {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}.get(repr(value), repr(value))
+    if isinstance(value, dict | list):
+        return f"a {'mapping' if isinstance(value, dict) else 'list'}"
     return str(value)
 
 
 _LONGEST = 60
+_KEY = "[key]"  # in pydantic's path of an error, after a key that is itself invalid
 _EXCESS = {"alternatives": "second", "null": "key"}
 _SENTENCES = {
     "greater_than": "must be greater than {gt:g}; it is {value}",
@@ -232,7 +239,7 @@ def _actual(value: Any, needs: Sequence[str]) -> str:
     if value is None:
         return "it is empty"
     if isinstance(value, dict | list):
-        return f"it is a {'mapping' if isinstance(value, dict) else 'list'}"
+        return f"it is {quoted(value)}"
     if isinstance(value, bool):
         return f"{quoted(value)} is a boolean"
     if isinstance(value, float) and not math.isfinite(value):
