@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections import deque
+import re
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, PositiveInt
+from pydantic import AfterValidator, Field, PositiveInt, WithJsonSchema
 
 from ablate.data.corpus import Corpus, CorpusText, Report
 from ablate.data.parallel import (
     Limits,
     Ratio,
     Side,
+    check_cleaned,
+    check_complete,
     cleaned,
     complete,
     lines_of,
-    paired,
     pieces_of,
     why_unreadable,
 )
@@ -28,7 +29,21 @@ from ablate.registry import FilePaths, Fingerprinted, register
 
 Code = Annotated[str, Field(min_length=1)]
 Paths = tuple[str, str]
-TestName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
+
+
+def _usable(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise ValueError(f"the name of a test has letters, digits, _ and - only; it is {name!r}")
+    if name in ("train", "dev"):
+        raise ValueError(f"a test cannot be called {name!r}, as another split is; rename it")
+    return name
+
+
+TestName = Annotated[
+    str,
+    AfterValidator(_usable),
+    WithJsonSchema({"type": "string", "pattern": r"^(?!(train|dev)$)[A-Za-z0-9_-]+$"}),
+]
 
 
 @register("files", source="the user's own")
@@ -50,9 +65,6 @@ class Files(Corpus):
         tokenised: the text is lower-cased and its tokens stand apart, so BLEU must not tokenise.
         max_words: a training pair has no more on either side.
         max_ratio: a training pair's longer side has no more words for each of the shorter's.
-
-    Raises:
-        ValueError: if both sides are the same file, or there is no test.
     """
 
     def __init__(  # noqa: PLR0913 - one argument for every option
@@ -62,7 +74,7 @@ class Files(Corpus):
         tgt: Code,
         train: Annotated[Paths, Fingerprinted(), FilePaths()],
         dev: Annotated[Paths, Fingerprinted(), FilePaths()],
-        tests: Annotated[dict[TestName, Paths], Fingerprinted(), FilePaths()],
+        tests: Annotated[dict[TestName, Paths], Field(min_length=1), Fingerprinted(), FilePaths()],
         tokenised: bool = False,
         max_words: PositiveInt = 250,
         max_ratio: Ratio | None = None,
@@ -74,11 +86,6 @@ class Files(Corpus):
         self._limits = Limits(max_words, max_ratio)
         self._tests = tuple(tests)
         self._splits = {"train": train, "dev": dev} | {f"tests.{x}": tests[x] for x in tests}
-        if not tests:
-            raise ValueError("files: tests is empty; name at least one test")
-        for split, (one, other) in self._splits.items():
-            if one == other:
-                raise ValueError(f"files: {split} has {one} on both sides")
 
     def problems(self) -> Iterator[tuple[str, str]]:
         for split, paths in self._splits.items():
@@ -88,8 +95,12 @@ class Files(Corpus):
                     yield f"{split}.{side}", f"{reason}: {paths[side]!r}"
             if any(reasons):
                 continue
+            if paths[0] == paths[1]:
+                yield split, f"has {paths[0]!r} on both sides; name the file of the other language"
+                continue
             try:
-                deque(paired(" and ".join(paths), *self._sides(split)), 0)
+                check = check_cleaned if split == "train" else check_complete
+                check(" and ".join(paths), *self._sides(split), self._limits)
             except DataError as error:
                 yield split, str(error)
 

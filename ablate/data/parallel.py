@@ -149,11 +149,22 @@ def cleaned(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, tu
     bitext = Bitext.on_disk(problems.filter(paired(name, src, tgt)))
     if not problems.n_pairs:
         return bitext, ()
-    n_pairs = len(bitext) + problems.n_pairs
-    note = f"{name}: {problems.n_pairs} of {n_pairs} pairs left out: {problems.summary()}"
+    note = problems.note(name, len(bitext))
     if not len(bitext):
         raise DataError(note)
     return bitext, (note,)
+
+
+def check_cleaned(name: str, src: Side, tgt: Side, limits: Limits) -> None:
+    """Raise what `cleaned` would; keep no text.
+
+    Raises:
+        DataError: if the sides do not match, or no pair is good.
+    """
+    problems, pairs = _Problems(limits), paired(name, src, tgt)
+    if next(problems.filter(pairs), None) is None:
+        raise DataError(problems.note(name, 0))
+    deque(pairs, maxlen=0)
 
 
 def complete(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, tuple[str, ...]]:
@@ -164,13 +175,34 @@ def complete(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, t
             leaving pairs out would change what is measured.
     """
     pairs = list(paired(name, src, tgt))
+    problems = _checked(name, pairs, limits)
+    note = (f"{name}: kept, but {problems.summary()}",) if problems.n_pairs else ()
+    return Bitext.of((src or "", tgt or "") for src, tgt in pairs), note
+
+
+def check_complete(name: str, src: Side, tgt: Side, limits: Limits) -> None:
+    """Raise what `complete` would; keep no text.
+
+    Raises:
+        DataError: if the sides do not match, or a pair must be repaired.
+    """
+    _checked(name, paired(name, src, tgt), limits)
+
+
+def _checked(
+    name: str, pairs: Iterable[tuple[str | None, str | None]], limits: Limits
+) -> _Problems:
+    """Return the problems of a dev or test split, none of which must be repaired.
+
+    Raises:
+        DataError: if one must.
+    """
     problems = _Problems(limits)
     deque(problems.filter(pairs), maxlen=0)
     broken = problems.summary(_INVALID, _NUL, _EMPTY)
     if broken:
         raise DataError(f"{name}: no pair may be left out of a test, so repair it first: {broken}")
-    note = (f"{name}: kept, but {problems.summary()}",) if problems.n_pairs else ()
-    return Bitext.of((src or "", tgt or "") for src, tgt in pairs), note
+    return problems
 
 
 class _Problems:
@@ -208,6 +240,11 @@ class _Problems:
                 noun = "line" if len(lines) == 1 else "lines"
                 reasons.append(f"{len(lines)} with {reason} ({noun} {numbers}{more})")
         return "; ".join(reasons)
+
+    def note(self, name: str, n_good: int) -> str:
+        """Return how many of the pairs of a training split are left out, and why."""
+        n_pairs = n_good + self.n_pairs
+        return f"{name}: {self.n_pairs} of {n_pairs} pairs left out: {self.summary()}"
 
     def _problem(self, src: str | None, tgt: str | None) -> str | None:
         if src is None or tgt is None:

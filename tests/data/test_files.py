@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from ablate.data.corpus import Corpus, CorpusText
 from ablate.data.parallel import why_unreadable
 from ablate.errors import DataError
-from ablate.registry import RefusedError, build, choose
+from ablate.registry import build, choose
 
 TRAIN = (["a b", "c d e", "f"], ["A B", "C D E", "F"])
 FEW = (["x y"], ["X Y"])
@@ -202,17 +202,37 @@ def test_the_fingerprint_is_of_the_content_not_the_names(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("changes", "option", "reason"),
     [
-        ({"tests": {}}, "tests is empty"),
-        ({"train": ("train.en", "train.en")}, "train has train.en on both sides"),
+        ({"train": ("train.en", "train.en")}, "train", "has 'train.en' on both sides"),
+        ({"tests": {"news": ("dev.en", "dev.en")}}, "tests.news", "has 'dev.en' on both sides"),
+        ({"train": ("empty", "train.de")}, "train", "the source has 1 line, the target 3"),
+        ({"train": ("empty", "dev.de")}, "train", "1 of 1 pairs left out: 1 with an empty side"),
+        ({"dev": ("dev.en", "empty")}, "dev", "repair it first: 1 with an empty side (line 1)"),
+        ({"tests": {"x": ("broken", "dev.de")}}, "tests.x", "1 with invalid UTF-8 (line 1)"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(changes: dict[str, object], reason: str) -> None:
-    with pytest.raises(RefusedError, match=reason):
-        corpus(**changes)
+def test_what_would_fail_as_it_is_loaded_is_a_problem_before(
+    folder: Path, changes: dict[str, object], option: str, reason: str
+) -> None:
+    (folder / "empty").write_text("\n")
+    (folder / "broken").write_bytes(b"\xff\n")
+    ((actual_option, actual),) = corpus(**changes).problems()
+    assert actual_option == option
+    assert reason in actual
 
 
-def test_a_test_name_must_do_as_part_of_a_file_name() -> None:
+def test_a_folder_on_both_sides_is_first_of_all_a_folder(folder: Path) -> None:
+    reasons = [reason for _, reason in corpus(train=(".", ".")).problems()]
+    assert reasons == ["is a folder, where a file is needed: '.'"] * 2
+
+
+def test_training_pairs_that_will_be_left_out_are_no_problem(folder: Path) -> None:
+    (folder / "some.en").write_text("\na b\n\n")
+    assert not list(corpus(train=("some.en", "train.de")).problems())
+
+
+@pytest.mark.parametrize("name", ["../x", "a b", "", "dev", "train", "x\n"])
+def test_a_test_name_must_do_as_part_of_a_file_name_and_as_a_column(name: str) -> None:
     with pytest.raises(ValidationError, match="tests"):
-        corpus(tests={"../x": ("a", "b")})
+        corpus(tests={name: ("a", "b")})
