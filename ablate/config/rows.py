@@ -110,9 +110,9 @@ def _has_free_name(
     if request.name == BASELINE:
         reason = "'baseline' is the file without its variants; choose another name"
     elif request.name in requests:
-        line = requests[request.name].at.line
+        line = requests[request.name].at.seen_from(request.at)
         way_out = "remove one" if request.is_grid else "choose another name"
-        reason = f"line {line} already has a row {request.name!r}; {way_out}"
+        reason = f"{line} already has a row {request.name!r}; {way_out}"
     if reason:
         mistakes.append(Mistake(request.at, request.path, reason))
     return reason is None
@@ -123,8 +123,8 @@ def _duplicate(request: RowRequest, twin: Row, requests: dict[str, RowRequest]) 
     if twin.name == BASELINE:
         reason = f"the row {request.name!r} changes nothing: it equals the baseline"
     else:
-        line = requests[twin.name].at.line
-        reason = f"the row {request.name!r} equals the row {twin.name!r} of line {line}; remove one"
+        line = requests[twin.name].at.seen_from(request.at)
+        reason = f"the row {request.name!r} equals the row {twin.name!r} of {line}; remove one"
     return Mistake(request.at, request.path, reason)
 
 

@@ -52,6 +52,11 @@ class Mark:
         """Return the position so many columns to the right."""
         return replace(self, column=self.column + columns)
 
+    def seen_from(self, other: Mark) -> str:
+        """Return the line in words, with its text unless that is the text of ``other``."""
+        of_text = "" if self.source == other.source else f" of {self.source.label}"
+        return f"line {self.line}{of_text}"
+
     def __str__(self) -> str:
         return f"{self.source.label}:{self.line}:{self.column}"
 
