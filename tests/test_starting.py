@@ -38,3 +38,15 @@ def test_a_study_that_is_not_shipped_is_refused(tmp_path: Path) -> None:
         api.init(str(tmp_path / "x"), study="heds")
     with pytest.raises(SpecError, match="--part and --from exclude each other"):
         api.init("x", study="pe", part="norm")
+
+
+@pytest.mark.parametrize("study", [None, "pe"])
+def test_a_name_that_loading_would_refuse_is_refused_at_once(
+    study: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "experiments").mkdir()
+    monkeypatch.chdir(tmp_path / "experiments")
+    with pytest.raises(SpecError, match=r"^runs\.yaml: an experiment cannot be called 'runs'"):
+        api.init("runs", study=study)
+    assert not Path("runs.yaml").exists()
+    assert api.init("runs", part="norm") == Path("runs.py")

@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from ablate.config import shipped
+from ablate.config.load import why_taken
 from ablate.errors import SpecError
 from ablate.wording import no_such
 
@@ -123,6 +124,8 @@ def _with_suffix(name: str, *suffixes: str) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
+    if path.suffix != ".py" and (reason := why_taken(path)):
+        raise SpecError(f"{path}: {reason}; choose another name")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:

@@ -128,8 +128,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         tree = read(path, overrides, mistakes)
     except UnreadableError as error:
         raise InvalidExperimentError([*mistakes, error.mistake], None) from None
-    if name in _TAKEN:
-        reason = f"an experiment cannot be called {name!r}, as results have a folder of that name"
+    if reason := why_taken(path):
         mistakes.append(Mistake(Mark(tree.start.source, 1, 1), "", f"{reason}; rename the file"))
     header = _header(tree, mistakes) or Header()
     valid_rows, origins = rows(tree, mistakes)
@@ -296,3 +295,11 @@ def experiment_name(path: Path) -> str:
     """
     folder = path.resolve().parent.name
     return path.stem if folder in ("", *_TAKEN) else f"{folder}/{path.stem}"
+
+
+def why_taken(path: Path) -> str | None:
+    """Return why no experiment can have a file's name; None if one can."""
+    name = experiment_name(path)
+    if name not in _TAKEN:
+        return None
+    return f"an experiment cannot be called {name!r}, as results have a folder of that name"
