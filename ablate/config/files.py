@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -21,6 +22,9 @@ SECTIONS = ("variants", "grid", "leave_one_out")
 
 VARYING = ("tokenizer", "model", "training", "decoding")
 """The keys that rows may change."""
+
+UNUSABLE_NAME = r"^$|^\s|\s$|[\x00-\x1f\x7f-\x9f\u2028\u2029]|^<<$"
+"""A pattern of what no row may be called."""
 
 HEADER = ("question", "seeds", "negligible", "metrics", "published", "match", "tune")
 _FILES = ("extends", "plugins")
@@ -207,7 +211,10 @@ def _section(node: Node, kind: str, mistakes: list[Mistake]) -> dict[str, Node]:
     is_list = kind == "leave_one_out" and isinstance(node.value, list)
     n_changes = len(node.elements) if is_list else len(dict(node.items()))
     if n_changes < (2 if kind == "leave_one_out" else 1):
-        mistakes.append(Mistake(node.mark, node.path, f"needs {needs}"))
+        is_empty = kind != "leave_one_out" and node.value in (None, {})
+        first = "row" if kind == "variants" else "path"
+        reason = f"is empty; name a {first} or leave it out" if is_empty else f"needs {needs}"
+        mistakes.append(Mistake(node.mark, node.path, reason))
         return {}
     if kind == "grid":
         axes = {key: item for key, item in node.items() if _is_axis(key, item, mistakes)}
@@ -215,8 +222,20 @@ def _section(node: Node, kind: str, mistakes: list[Mistake]) -> dict[str, Node]:
     if isinstance(node.value, list):
         changes = [_change(item, mistakes) for item in node.value]
         return {kind: replace(node, value=[item for item in changes if item])}
-    by_name = {key: _change(item, mistakes) for key, item in node.items()}
+    by_name = {key: _change(item, mistakes) for key, item in _named(node, mistakes)}
     return {kind: replace(node, value={key: item for key, item in by_name.items() if item})}
+
+
+def _named(section: Node, mistakes: list[Mistake]) -> Iterator[tuple[str, Node]]:
+    """Yield the rows of a section whose names do in tables."""
+    for name, node in section.items():
+        if not re.search(UNUSABLE_NAME, name):
+            yield name, node
+            continue
+        reason = f"no row can be called {name!r}; give it a name in one line, without outer blanks"
+        if name == "<<":
+            reason = unknown(name, ())
+        mistakes.append(Mistake(node.key, section.path, reason))
 
 
 def _tune(node: Node, mistakes: list[Mistake]) -> dict[str, Node]:

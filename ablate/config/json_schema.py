@@ -19,7 +19,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from ablate.config.experiment import Layers, OneOf, PerSide, RunSpec, slot_of
-from ablate.config.files import VARYING
+from ablate.config.files import UNUSABLE_NAME, VARYING
 from ablate.config.load import Header, TuneSeeds
 from ablate.config.match import Match
 from ablate.config.merge import model_of
@@ -56,13 +56,18 @@ def schema() -> Schema:
                 "variants": {
                     "type": "object",
                     "minProperties": 1,
-                    "propertyNames": {"not": {"const": "baseline"}},
+                    "propertyNames": {"not": {"anyOf": [{"const": "baseline"}, _UNUSABLE]}},
                     "additionalProperties": ref,
                 },
                 "grid": {**_object(axes), "minProperties": 1},
                 "leave_one_out": {
                     "anyOf": [
-                        {"type": "object", "minProperties": 2, "additionalProperties": ref},
+                        {
+                            "type": "object",
+                            "minProperties": 2,
+                            "propertyNames": {"not": _UNUSABLE},
+                            "additionalProperties": ref,
+                        },
                         {"type": "array", "minItems": 2, "items": ref},
                     ]
                 },
@@ -75,6 +80,7 @@ def schema() -> Schema:
     }
 
 
+_UNUSABLE: Schema = {"pattern": UNUSABLE_NAME}
 _METRIC: Schema = {"$ref": "#/$defs/metric"}
 _CHANGE = "the change of a row: dotted paths to values; several of them are one change"
 _EXTENDS = "files to build on, relative to this one; the right one wins over the left"

@@ -96,6 +96,8 @@ def unknown(key: str, known: Sequence[str], owner: str = "") -> str:
         known: the keys that are valid there.
         owner: the part whose options these are, if they are options of a part.
     """
+    if key == "<<":
+        return "YAML 1.2 has no merge key; write out what it would add"
     near = suggest(key, known)
     if near:
         return f"unknown option;{near}"

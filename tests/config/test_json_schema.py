@@ -163,6 +163,10 @@ def test_they_agree_on_what_is_around_a_run(section: str, tmp_path: Path) -> Non
     values = [
         *VALUES,
         *({"x": change}, {"x": change, "y": other}, {"x": {}}, {"x": None}, {"baseline": change}),
+        *(
+            {name: change, "y": other}
+            for name in ("", " x", "x ", "a\nb", "x\n", "<<", "a b", "日本")
+        ),
         *({"x": {"corpus": "synthetic"}}, {"x": {"model.nrom": "rms"}}, {"x": {"model.norm": 3}}),
         *({"x": {"model.dims.n_heads": 2}}, {"x": {"model.position.base": 5}}),
         *({"x": {"model.decoder.norm": "rms"}}, {"x": {"model.encoder.cross_attention": "full"}}),
