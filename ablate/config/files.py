@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -28,21 +28,45 @@ UNUSABLE_NAME = r"^$|^\s|\s$|[\x00-\x1f\x7f-\x9f\u2028\u2029]|^<<$"
 
 HEADER = ("question", "seeds", "negligible", "metrics", "published", "match", "tune")
 _FILES = ("extends", "plugins")
+_CHANGES_NOTHING = "changes nothing; give a change, as in {model.norm: rms}"
 
 
 def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> Node:
     """Return a file, its parents and the overrides, merged; their mistakes are added.
 
     Parents come first, in the order they are named and each with its own parents, so that the
-    right one wins over the left; then the file; then the overrides. Plugins are loaded as they
-    are named.
+    right one wins over the left; then the file; then the overrides. A row that is null is removed.
+    Plugins are loaded as they are named.
 
     Raises:
         UnreadableError: if a file cannot be read.
     """
     layers = _layers(path, _start_of(path), (), mistakes)
     layers += [layer for text in overrides for layer in override(text, mistakes)]
+    inherited: set[str] = set()
+    for layer in layers:
+        rows = _variants(layer)
+        mistakes += [
+            Mistake(row.mark, row.path, _CHANGES_NOTHING)
+            for name, row in rows.items()
+            if row.value is None and name not in inherited
+        ]
+        inherited |= set(rows)
+    tree = _merged(layers)
+    if not (variants := tree.get("variants")):
+        return tree
+    kept = {name: row for name, row in _variants(tree).items() if row.value is not None}
+    return replace(tree, value={**dict(tree.items()), "variants": replace(variants, value=kept)})
+
+
+def _merged(layers: Sequence[Node]) -> Node:
     return reduce(lambda below, above: merge(below, above, _file_schema()), layers)
+
+
+def _variants(layer: Node) -> dict[str, Node]:
+    """Return the rows of a layer by name; one that is null removes that of the layers below."""
+    variants = layer.get("variants")
+    return dict(variants.items()) if variants else {}
 
 
 def _file_schema() -> MergeSchema:
@@ -78,19 +102,42 @@ def _layers(path: Path, at: Mark, above: tuple[Path, ...], mistakes: list[Mistak
         circle = " -> ".join(p.name for p in (*above[above.index(real) :], real))
         raise UnreadableError(Mistake(at, "extends", f"forms a circle: {circle}"))
     root = _root(source_of(_label(path), content, path), mistakes)
-    layers: list[Node] = []
+    parents: list[tuple[Mark, list[Node]]] = []
     unreadable: list[UnreadableError] = []
     for parent in _file_names(root.get("extends"), mistakes):
         try:
             parent_path = _parent(path, str(parent.value))
-            layers += _layers(parent_path, parent.start, (*above, real), mistakes)
+            layers = _layers(parent_path, parent.start, (*above, real), mistakes)
+            parents.append((parent.start, layers))
         except UnreadableError as error:
             unreadable.append(error)
             mistakes.append(error.mistake)
-    layers.append(prepared(root, mistakes))
+    own = prepared(root, mistakes)
+    mistakes += _different_rows(parents, removed=_variants(own))
     if unreadable:
         raise unreadable[0]
-    return layers
+    return [layer for _, layers in parents for layer in layers] + [own]
+
+
+def _different_rows(
+    parents: Sequence[tuple[Mark, list[Node]]], removed: Mapping[str, Node]
+) -> Iterator[Mistake]:
+    """Yield the mistakes of parents of one file that make different rows of one name.
+
+    Args:
+        parents: where each is named, and its layers.
+        removed: rows of the file itself; those that are null remove the parents'.
+    """
+    first: dict[str, Node] = {}
+    for at, layers in parents:
+        for name, row in _variants(_merged(layers)).items():
+            other = first.setdefault(name, row)
+            is_removed = name in removed and removed[name].value is None
+            if other.plain() != row.plain() and not is_removed:
+                files = f"{other.key.source.label} and in {row.key.source.label}"
+                reason = f"the row {name!r} is not the same in {files}"
+                way_out = f"rename one, or remove both here by variants: {{{name}: null}}"
+                yield Mistake(at, "extends", f"{reason}; {way_out}")
 
 
 def _parent(path: Path, name: str) -> Path:
@@ -222,7 +269,10 @@ def _section(node: Node, kind: str, mistakes: list[Mistake]) -> dict[str, Node]:
     if isinstance(node.value, list):
         changes = [_change(item, mistakes) for item in node.value]
         return {kind: replace(node, value=[item for item in changes if item])}
-    by_name = {key: _change(item, mistakes) for key, item in _named(node, mistakes)}
+    by_name = {
+        key: item if kind == "variants" and item.value is None else _change(item, mistakes)
+        for key, item in _named(node, mistakes)
+    }
     return {kind: replace(node, value={key: item for key, item in by_name.items() if item})}
 
 
@@ -257,7 +307,7 @@ def _is_axis(path: str, node: Node, mistakes: list[Mistake]) -> bool:
 
 def _change(node: Node, mistakes: list[Mistake]) -> Node | None:
     if not isinstance(node.value, dict) or not node.value:
-        reason = "changes nothing; give a change, as in {model.norm: rms}"
+        reason = _CHANGES_NOTHING
         if node.value:
             reason = "needs a mapping from paths to values, as in {model.norm: rms}"
         mistakes.append(Mistake(node.mark, node.path, reason))

@@ -3,9 +3,9 @@
 It agrees with `load` on every file without ``extends``, but for what depends on several values:
 that d_model is a multiple of n_heads, that an option belongs to the part which another layer
 names, that a required option or key is given in some layer, that rows differ, that rows with
-published numbers exist; and that files exist. In JSON Schema 2.0 is a whole number, in `load` it
-is none. PyYAML and other readers of YAML 1.1 take ``5e-3`` for a string, so where a number is
-expected such strings are valid.
+published numbers exist, and so do those that null removes; and that files exist. In JSON Schema
+2.0 is a whole number, in `load` it is none. PyYAML and other readers of YAML 1.1 take ``5e-3`` for
+a string, so where a number is expected such strings are valid.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def schema() -> Schema:
                     "type": "object",
                     "minProperties": 1,
                     "propertyNames": {"not": {"anyOf": [{"const": "baseline"}, _UNUSABLE]}},
-                    "additionalProperties": ref,
+                    "additionalProperties": {"anyOf": [ref, {"type": "null"}]},
                 },
                 "grid": {**_object(axes), "minProperties": 1},
                 "leave_one_out": {
@@ -80,7 +80,7 @@ def schema() -> Schema:
     }
 
 
-_UNUSABLE: Schema = {"pattern": UNUSABLE_NAME}
+_UNUSABLE: Schema = {"type": "string", "pattern": UNUSABLE_NAME}
 _METRIC: Schema = {"$ref": "#/$defs/metric"}
 _CHANGE = "the change of a row: dotted paths to values; several of them are one change"
 _EXTENDS = "files to build on, relative to this one; the right one wins over the left"

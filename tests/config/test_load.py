@@ -260,6 +260,34 @@ def test_rows_are_inherited_by_name(folder: Folder) -> None:
     assert experiment.rows[1].spec.model.norm.options == {"eps": 0.5}
 
 
+def test_a_row_that_is_null_is_no_longer_inherited(folder: Folder) -> None:
+    folder.write("parent.yaml", "variants: {a: {model.norm: rms}, b: {model.norm: none}}")
+    child = folder.write("child.yaml", "extends: parent.yaml\nvariants: {a: null}")
+    assert names(config.load(child)) == ["baseline", "b"]
+    assert names(config.load(child, ["variants.b=null"])) == ["baseline"]
+    again = folder.load("extends: child.yaml\nvariants: {a: {model.residual: pre}}")
+    assert again.rows[1].changes == {"model.residual": "pre"}
+    reasons = folder.reasons("extends: parent.yaml\nvariants: {c: null}")
+    assert reasons == ["changes nothing; give a change, as in {model.norm: rms}"]
+
+
+def test_parents_with_one_name_for_two_rows_are_refused(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write("root.yaml", "variants: {none: {model.position: none}}")
+    folder.write("left.yaml", "extends: root.yaml\nvariants: {a: {model.scaling: none}}")
+    folder.write("right.yaml", "variants: {none: {model.norm: {name: none}}}")
+    folder.write("twin.yaml", "variants: {none: {model: {position: {name: none}}}}")
+    monkeypatch.chdir(folder.path)
+    text = "extends: [left.yaml, twin.yaml, right.yaml]"
+    assert folder.reasons(text) == [
+        "the row 'none' is not the same in root.yaml and in right.yaml; rename one, or remove both "
+        "here by variants: {none: null}"
+    ]
+    assert names(folder.load(f"{text}\nvariants: {{none: null}}")) == ["baseline", "a"]
+    assert names(folder.load("extends: [left.yaml, twin.yaml]")) == ["baseline", "none", "a"]
+
+
 def test_two_unreadable_parents_and_a_typo_are_reported_together(folder: Folder) -> None:
     text = "extends: [no.yaml, where.yaml]\ncorpsu: synthetic"
     assert len(folder.reasons(text)) == 3
