@@ -17,6 +17,7 @@ from ablate.data.corpus import Corpus
 from ablate.errors import SpecError
 from ablate.hashing import sha256_of_file
 from ablate.parts.metric import Metric, UnavailableError
+from ablate.record import Scores
 from ablate.registry import build, choose, temporary_registrations
 from ablate.store import Store
 from tests.made_up_runs import EXPERIMENT, finish
@@ -112,6 +113,17 @@ def test_mistakes_are_reported_with_their_line(path: Path, metrics: str, reason:
     with pytest.raises(MistakesError, match=reason) as error:
         config.load(path)
     assert str(error.value).startswith("pe.yaml:15:")
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*Scores.__annotations__, "bleu_lc_tok"} - {"bleu", "chrf"})
+)
+def test_a_metric_may_not_replace_a_value_of_the_record(path: Path, name: str) -> None:
+    api.init(name, part="metric")
+    text = f"plugins: {name}.py\nmetrics: [bleu, {name}]\n"
+    path.write_text(EXPERIMENT + text, encoding="utf-8")
+    with pytest.raises(MistakesError, match=f"metrics: '{name}' names another value of records"):
+        config.load(path)
 
 
 def test_the_weights_of_comet_are_the_users_and_its_package_an_extra(

@@ -85,9 +85,18 @@ def _as_sequence(data: object) -> object:
 
 MetricChoice = Annotated[Choice, PartField("metric", "bleu")]
 
+_IN_RECORDS = (
+    *("nll", "perplexity", "bits_per_character", "exact_match", "bleu_lc_tok"),
+    *("sentences", "n_sentences"),
+)
+"""What records hold of every test set beside the metrics of this package."""
+
 
 def _named_once(metrics: tuple[Choice, ...]) -> tuple[Choice, ...]:
     names = [metric.name for metric in metrics]
+    for name in names:
+        if name in _IN_RECORDS or name.endswith("_signature"):
+            raise ValueError(f"{name!r} names another value of records; rename the metric")
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
         raise ValueError(f"the metric {repeated!r} is given twice; remove one")
