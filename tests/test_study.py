@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -249,6 +250,61 @@ def test_methods_leave_the_experiment_as_it_is() -> None:
         "model": {"norm": "rms"},
     }
     assert yaml.safe_load(str(grid))["grid"] == {"model.n_layers": [1, 2]}
+
+
+def test_what_is_there_already_is_refused() -> None:
+    first = ablate.Experiment.baseline().variant("a", {"model.norm": "rms"})
+    with pytest.raises(SpecError, match=r"^variants\.a: is given twice; choose another name"):
+        first.variant("a", {"model.norm": "none"})
+    with pytest.raises(SpecError, match=r"^grid: is given twice; give all paths at once"):
+        first.grid({"model.n_layers": [1]}).grid({"model.norm": ["rms"]})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model.norm.eps": 1e-3, "model.norm": "rms"},
+        {"model.norm": "rms", "model.norm.eps": 1e-3},
+        {"model.norm.eps": 1e-3, "model": {"norm": "rms"}},
+        {"model": {"norm": {"eps": 1e-3}}, "model.norm.name": "rms"},
+    ],
+)
+def test_changes_of_one_part_are_merged_in_any_order(changes: dict[str, object]) -> None:
+    experiment = ablate.Experiment.baseline(changes=changes, extends=None)
+    assert experiment.content == {"model": {"norm": {"name": "rms", "eps": 1e-3}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"model": {"norm": "rms"}, "model.norm": "none"}, r"model\.norm"),
+        ({"model.n_layers": 2, "model.n_layers.encoder": 3}, r"model\.n_layers\.encoder"),
+        ({"model.norm": "rms", "model": {"norm": {"name": "none"}}}, r"model\.norm\.name"),
+    ],
+)
+def test_changes_that_contradict_each_other_are_refused(
+    changes: dict[str, object], path: str
+) -> None:
+    with pytest.raises(SpecError, match=f"^{path}: is given twice"):
+        ablate.Experiment.baseline(changes=changes)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "reason"),
+    [
+        (lambda: ablate.Experiment.baseline(seeds=3), "needs a list of seeds, as in"),
+        (lambda: ablate.Experiment.baseline(seeds="12"), "seeds: needs a list; '12' is a string"),
+        (
+            lambda: ablate.Experiment.baseline().grid({"model.norm": "rms"}),
+            r"grid\.model\.norm: needs a list of the values to try",
+        ),
+    ],
+)
+def test_what_is_no_list_is_refused_as_in_a_file(
+    experiment: Callable[[], ablate.Experiment], reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SpecError, match=reason):
+        ablate.hashes(experiment(), results=tmp_path)
 
 
 def test_values_may_be_numbers_of_numpy_and_paths(tmp_path: Path) -> None:

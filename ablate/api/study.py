@@ -62,24 +62,39 @@ class Experiment:
                 begins from the defaults.
             seeds: one run of every row with each.
             question: that the experiment asks.
+
+        Raises:
+            SpecError: if two changes contradict each other.
         """
         content: dict[str, Any] = {"question": question} if question else {}
         if extends is not None:
             content["extends"] = _absolute(str(extends))
         for path, value in (changes or {}).items():
-            _set(content, path, value)
+            _set(content, path.split("."), value, path)
         if seeds is not None:
-            content["seeds"] = list(seeds)
+            content["seeds"] = _listed(seeds)
         return cls(name, content)
 
     def variant(self, name: str, changes: Mapping[str, Any]) -> Experiment:
-        """Return the experiment with one more row: its changes of the baseline, by path."""
-        variants = {**self.content.get("variants", {}), name: dict(changes)}
-        return self.with_content(variants=variants)
+        """Return the experiment with one more row: its changes of the baseline, by path.
+
+        Raises:
+            SpecError: if it has a row of that name.
+        """
+        variants = self.content.get("variants", {})
+        if name in variants:
+            raise SpecError(f"variants.{name}: is given twice; choose another name")
+        return self.with_content(variants={**variants, name: dict(changes)})
 
     def grid(self, axes: Mapping[str, Iterable[Any]]) -> Experiment:
-        """Return the experiment with a row for every combination of values, by path."""
-        return self.with_content(grid={path: list(values) for path, values in axes.items()})
+        """Return the experiment with a row for every combination of values, by path.
+
+        Raises:
+            SpecError: if it has a grid.
+        """
+        if "grid" in self.content:
+            raise SpecError("grid: is given twice; give all paths at once, as their product")
+        return self.with_content(grid={path: _listed(values) for path, values in axes.items()})
 
     def with_content(self, **content: Any) -> Experiment:
         """Return the experiment with other values of the file's first level, such as ``tune``."""
@@ -296,11 +311,35 @@ def _plain(value: Any, path: str = "") -> Any:
     )
 
 
-def _set(content: dict[str, Any], path: str, value: Any) -> None:
-    """Set the value at a dotted path; the name of a part becomes a mapping where needed."""
-    *above, last = path.split(".")
-    for step in above:
-        inner = content.get(step, {})
-        content[step] = dict(inner) if isinstance(inner, Mapping) else {"name": inner}
-        content = content[step]
-    content[last] = value
+def _listed(values: Any) -> Any:
+    """Return the values of an iterable in a list, and what is no list for the schema to refuse."""
+    is_one = isinstance(values, str | bytes | Mapping) or hasattr(values, "tolist")
+    return list(values) if isinstance(values, Iterable) and not is_one else values
+
+
+def _set(content: dict[str, Any], steps: Sequence[str], value: Any, path: str) -> None:
+    """Set a value, merged with what is there; the name of a part becomes a mapping where needed.
+
+    Raises:
+        SpecError: if another value is there.
+    """
+    head, *rest = steps
+    if rest:
+        content[head] = _as_mapping(content.get(head, {}), path)
+        _set(content[head], rest, value, path)
+    elif head not in content:
+        content[head] = value
+    elif isinstance(content[head], Mapping) or isinstance(value, Mapping):
+        content[head] = _as_mapping(content[head], path)
+        for key, below in _as_mapping(value, path).items():
+            _set(content[head], [key], below, f"{path}.{key}")
+    else:
+        raise SpecError(f"{path}: is given twice; remove one")
+
+
+def _as_mapping(value: Any, path: str) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"name": value}
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise SpecError(f"{path}: is given twice, once as {value!r}; remove one")
