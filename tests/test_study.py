@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -290,21 +290,19 @@ def test_changes_that_contradict_each_other_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("experiment", "reason"),
+    ("seeds", "values", "reason"),
     [
-        (lambda: ablate.Experiment.baseline(seeds=3), "needs a list of seeds, as in"),
-        (lambda: ablate.Experiment.baseline(seeds="12"), "seeds: needs a list; '12' is a string"),
-        (
-            lambda: ablate.Experiment.baseline().grid({"model.norm": "rms"}),
-            r"grid\.model\.norm: needs a list of the values to try",
-        ),
+        (3, ["rms"], "needs a list of seeds, as in"),
+        ("12", ["rms"], "seeds: needs a list; '12' is a string"),
+        ([1], "rms", r"grid\.model\.norm: needs a list of the values to try"),
     ],
 )
 def test_what_is_no_list_is_refused_as_in_a_file(
-    experiment: Callable[[], ablate.Experiment], reason: str, tmp_path: Path
+    seeds: Any, values: Any, reason: str, tmp_path: Path
 ) -> None:
+    experiment = ablate.Experiment.baseline(seeds=seeds).grid({"model.norm": values})
     with pytest.raises(SpecError, match=reason):
-        ablate.hashes(experiment(), results=tmp_path)
+        ablate.hashes(experiment, results=tmp_path)
 
 
 def test_values_may_be_numbers_of_numpy_and_paths(tmp_path: Path) -> None:
@@ -341,6 +339,56 @@ def test_an_extended_file_is_named_from_the_working_directory(
     experiment = ablate.Experiment.baseline("mine", extends="base.yaml", seeds=[1])
     (run,) = api.plan(experiment.save("elsewhere/mine.yaml")).rows
     assert run.name == "baseline"
+
+
+PLUGIN = """
+from typing import Annotated
+from ablate.parts.norm import Norm
+from ablate.registry import FilePaths, register
+
+@register("filed", source="a test")
+class Filed(Norm):
+    def __init__(self, dims, *, path: Annotated[str, FilePaths()] = "none"):
+        super().__init__(dims)
+
+    def forward(self, x):
+        return 2 * x
+"""
+
+
+def test_paths_begin_where_the_experiment_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(PLUGIN)
+    both, there = ["a.en", "/a.de"], [str(tmp_path / "a.en"), "/a.de"]
+    experiment = ablate.Experiment.baseline(
+        changes={"corpus": {"name": "files", "train": both, "tests": {"x": both}}},
+        extends=None,
+    ).with_content(
+        extends=["ablate:presets/tiny", "b.yaml"],
+        plugins="mine.py",
+        metrics=["bleu", {"name": "comet", "model": "m.ckpt"}],
+        leave_one_out=[{"training.teacher": "t"}, {"training": {"teacher": "t"}}],
+        grid={"training.teacher": ["t", None]},
+        tune={"seeds": [7], "model.norm.path": ["t"]},
+    )
+    varied = experiment.variant("a", {"model.norm": {"name": "filed", "path": Path("t")}})
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    teacher = str(tmp_path / "t")
+    with temporary_registrations():
+        assert yaml.safe_load(varied.with_content(seeds=[1]).to_yaml()) == {
+            "corpus": {"name": "files", "train": there, "tests": {"x": there}},
+            "extends": ["ablate:presets/tiny", str(tmp_path / "b.yaml")],
+            "plugins": str(tmp_path / "mine.py"),
+            "metrics": ["bleu", {"name": "comet", "model": str(tmp_path / "m.ckpt")}],
+            "leave_one_out": [{"training.teacher": teacher}, {"training": {"teacher": teacher}}],
+            "grid": {"training.teacher": [teacher, None]},
+            "tune": {"seeds": [7], "model.norm.path": [teacher]},
+            "variants": {"a": {"model.norm": {"name": "filed", "path": teacher}}},
+            "seeds": [1],
+        }
 
 
 def test_mistakes_are_those_of_the_file(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from ablate import report as reporting
 from ablate.api import running
 from ablate.api.options import RunOptions
 from ablate.api.selecting import Records, RunLookup, key_of, select, tasks
-from ablate.config import shipped
+from ablate.config.paths import with_absolute_paths
 from ablate.data.corpus import Corpus
 from ablate.errors import SpecError
 from ablate.registry import build
@@ -37,11 +37,14 @@ class Experiment:
 
     Attributes:
         name: of the experiment, in tables and folders.
-        content: what the YAML holds; numbers and arrays of NumPy become plain numbers and lists.
+        content: what the YAML holds; numbers and arrays of NumPy become plain numbers and lists,
+            and in the YAML paths of files are absolute, from the working directory in which the
+            experiment was begun.
     """
 
     name: str = "experiment"
     content: Mapping[str, Any] = field(default_factory=dict)
+    _folder: Path = field(default_factory=Path.cwd, kw_only=True, repr=False, compare=False)
 
     @classmethod
     def baseline(
@@ -68,7 +71,7 @@ class Experiment:
         """
         content: dict[str, Any] = {"question": question} if question else {}
         if extends is not None:
-            content["extends"] = _absolute(str(extends))
+            content["extends"] = str(extends)
         for path, value in (changes or {}).items():
             _set(content, path.split("."), value, path)
         if seeds is not None:
@@ -106,7 +109,8 @@ class Experiment:
         Raises:
             SpecError: if YAML has no such value.
         """
-        return yaml.safe_dump(_plain(self.content), sort_keys=False, allow_unicode=True)
+        content = _plain(with_absolute_paths(_plain(self.content), self._folder))
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
     def save(self, path: Path | str) -> Path:
         """Write its file; return the path.
@@ -278,11 +282,6 @@ def _file(experiment: Experiment | Path | str, store: Store) -> Path:
     if isinstance(experiment, Experiment):
         return experiment.save(store.results / "experiments" / f"{experiment.name}.yaml")
     return Path(experiment)
-
-
-def _absolute(name: str) -> str:
-    """Return the value of ``extends`` for a path from the working directory."""
-    return name if name.startswith(shipped.PREFIX) else str(Path(name).absolute())
 
 
 def _plain(value: Any, path: str = "") -> Any:

@@ -14,10 +14,10 @@ from ablate.config.choices import mistakes_of_choices
 from ablate.config.experiment import PartField, RunSpec
 from ablate.config.files import HEADER, override, read
 from ablate.config.match import Match
-from ablate.config.merge import MergeSchema, merge, merge_schema, schema_of
+from ablate.config.merge import merge, merge_schema, schema_of
 from ablate.config.messages import MistakesError, validated
 from ablate.config.negligible import Negligible
-from ablate.config.paths import with_file_paths
+from ablate.config.paths import METRICS, with_file_paths
 from ablate.config.published import Published
 from ablate.config.rows import BASELINE, at_row, in_row, requested_names, rows
 from ablate.config.runs import Experiment, Run, Tune, locate
@@ -260,18 +260,10 @@ def _header(tree: Node, mistakes: list[Mistake]) -> Header | None:
         seeds = {key: node for key, node in tune.items() if key == "seeds"}
         sections["tune"] = replace(tune, value=seeds)
     if metrics := sections.get("metrics"):
-        sections["metrics"] = _with_metric_paths(metrics)
+        sections["metrics"] = with_file_paths(metrics, METRICS)
     header, more = validated(Header, replace(tree, value=sections), schema_of(Header))
     mistakes += more
     return header
-
-
-def _with_metric_paths(metrics: Node) -> Node:
-    """Return the metrics with the paths of their files relative to the working directory."""
-    schema = MergeSchema(slot=PartField("metric", "bleu"))
-    if isinstance(metrics.value, list):
-        return replace(metrics, value=[with_file_paths(item, schema) for item in metrics.elements])
-    return with_file_paths(metrics, schema)
 
 
 def _tune(tree: Node, header: Header) -> Tune | None:
