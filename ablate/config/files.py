@@ -31,8 +31,10 @@ _FILES = ("extends", "plugins")
 _CHANGES_NOTHING = "changes nothing; give a change, as in {model.norm: rms}"
 
 
-def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> Node:
-    """Return a file, its parents and the overrides, merged; their mistakes are added.
+def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> tuple[Node, bool]:
+    """Return a file, its parents and the overrides, merged, and whether all could be read.
+
+    Their mistakes are added.
 
     Parents come first, in the order they are named and each with its own parents, so that the
     right one wins over the left; then the file; then the overrides. A row that is null is removed.
@@ -41,7 +43,7 @@ def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> Node:
     Raises:
         UnreadableError: if a file cannot be read.
     """
-    layers = _layers(path, _start_of(path), (), mistakes)
+    layers, is_whole = _layers(path, _start_of(path), (), mistakes)
     layers += [layer for text in overrides for layer in override(text, mistakes)]
     inherited: set[str] = set()
     for layer in layers:
@@ -49,14 +51,15 @@ def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> Node:
         mistakes += [
             Mistake(row.mark, row.path, _CHANGES_NOTHING)
             for name, row in rows.items()
-            if row.value is None and name not in inherited
+            if is_whole and row.value is None and name not in inherited
         ]
         inherited |= set(rows)
     tree = _merged(layers)
     if not (variants := tree.get("variants")):
-        return tree
+        return tree, is_whole
     kept = {name: row for name, row in _variants(tree).items() if row.value is not None}
-    return replace(tree, value={**dict(tree.items()), "variants": replace(variants, value=kept)})
+    value = {**dict(tree.items()), "variants": replace(variants, value=kept)}
+    return replace(tree, value=value), is_whole
 
 
 def _merged(layers: Sequence[Node]) -> Node:
@@ -84,8 +87,10 @@ def _label(path: Path) -> str:
     return min(os.path.normpath(path), os.path.relpath(path), key=len)
 
 
-def _layers(path: Path, at: Mark, above: tuple[Path, ...], mistakes: list[Mistake]) -> list[Node]:
-    """Return a file's parents' layers and its own, the lowest first.
+def _layers(
+    path: Path, at: Mark, above: tuple[Path, ...], mistakes: list[Mistake]
+) -> tuple[list[Node], bool]:
+    """Return a file's parents' layers and its own, the lowest first, and whether none is missing.
 
     Args:
         path: the file.
@@ -103,20 +108,19 @@ def _layers(path: Path, at: Mark, above: tuple[Path, ...], mistakes: list[Mistak
         raise UnreadableError(Mistake(at, "extends", f"forms a circle: {circle}"))
     root = _root(source_of(_label(path), content, path), mistakes)
     parents: list[tuple[Mark, list[Node]]] = []
-    unreadable: list[UnreadableError] = []
+    is_whole = True
     for parent in _file_names(root.get("extends"), mistakes):
         try:
             parent_path = _parent(path, str(parent.value))
-            layers = _layers(parent_path, parent.start, (*above, real), mistakes)
+            layers, has_all = _layers(parent_path, parent.start, (*above, real), mistakes)
             parents.append((parent.start, layers))
+            is_whole = is_whole and has_all
         except UnreadableError as error:
-            unreadable.append(error)
             mistakes.append(error.mistake)
+            is_whole = False
     own = prepared(root, mistakes)
     mistakes += _different_rows(parents, removed=_variants(own))
-    if unreadable:
-        raise unreadable[0]
-    return [layer for _, layers in parents for layer in layers] + [own]
+    return [*(layer for _, layers in parents for layer in layers), own], is_whole
 
 
 def _different_rows(

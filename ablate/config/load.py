@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +15,7 @@ from ablate.config.experiment import PartField, RunSpec
 from ablate.config.files import HEADER, override, read
 from ablate.config.match import Match
 from ablate.config.merge import merge, merge_schema, schema_of
-from ablate.config.messages import MistakesError, validated
+from ablate.config.messages import MistakesError, certain, validated
 from ablate.config.negligible import Negligible
 from ablate.config.paths import METRICS, with_file_paths
 from ablate.config.published import Published
@@ -134,11 +134,13 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
     name = experiment_name(path)
     mistakes: list[Mistake] = []
     try:
-        tree = read(path, overrides, mistakes)
+        tree, is_whole = read(path, overrides, mistakes)
     except UnreadableError as error:
         raise InvalidExperimentError([*mistakes, error.mistake], None) from None
     if reason := why_taken(path):
         mistakes.append(Mistake(Mark(tree.start.source, 1, 1), "", f"{reason}; rename the file"))
+    if not is_whole:
+        raise InvalidExperimentError([*mistakes, *_certain_mistakes(tree)], None)
     header = _header(tree, mistakes) or Header()
     valid_rows, origins = rows(tree, mistakes)
     requested = requested_names(tree) if mistakes else [row.name for row in valid_rows[1:]]
@@ -167,6 +169,17 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
     if mistakes:
         raise InvalidExperimentError(mistakes, experiment)
     return experiment
+
+
+def _certain_mistakes(tree: Node) -> Iterator[Mistake]:
+    """Yield the mistakes of an experiment that it has whatever its missing parents hold."""
+    base = {key: node for key, node in tree.items() if key in merge_schema().children}
+    header = {key: node for key, node in tree.items() if key in HEADER and key != "tune"}
+    variants = tree.get("variants")
+    yield from certain(RunSpec, replace(tree, value=base), merge_schema())
+    yield from certain(Header, replace(tree, value=header), schema_of(Header))
+    for _, change in variants.items() if variants else ():
+        yield from certain(RunSpec, change, merge_schema())
 
 
 def load_corpus(name: str, options: Sequence[str]) -> Choice:

@@ -44,7 +44,7 @@ def validated(model: type[M], tree: Node, schema: MergeSchema) -> tuple[M | None
         try:
             valid = model.model_validate(tree.plain())
         except ValidationError as error:
-            mistakes += _explain(error, tree, schema)
+            mistakes += _explain(error.errors(include_url=False), tree, schema)
             excess = _excess(error)
             if not excess:
                 return None, mistakes
@@ -54,11 +54,32 @@ def validated(model: type[M], tree: Node, schema: MergeSchema) -> tuple[M | None
             return (None, mistakes) if mistakes else (valid, [])
 
 
-def _explain(error: ValidationError, tree: Node, schema: MergeSchema) -> list[Mistake]:
+def certain(model: type[BaseModel], tree: Node, schema: MergeSchema) -> list[Mistake]:
+    """Return the mistakes that ``tree`` has whatever layers are missing below it."""
+    try:
+        model.model_validate(tree.plain())
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        return _explain([each for each in details if _is_certain(each, tree, schema)], tree, schema)
+    return []
+
+
+def _is_certain(detail: Any, tree: Node, schema: MergeSchema) -> bool:
+    """Return whether a value is wrong by itself, and not an option of a part without a name."""
+    path = _path(tree, detail)
+    kinds = {*_SENTENCES, *_NEEDS, "literal_error", "unknown_part", "extra_forbidden"}
+    for depth, step in enumerate(path[:-1]):
+        schema = schema.at(str(step))
+        if schema.slot and tree.find([*path[: depth + 1], "name"]) is None:
+            return False
+    return detail["type"] in kinds
+
+
+def _explain(details: Sequence[Any], tree: Node, schema: MergeSchema) -> list[Mistake]:
     """Return the mistakes of a failed validation, each at its position."""
     groups: dict[tuple[str | int, ...], list[dict[str, Any]]] = {}
     of_keys: list[Mistake] = []
-    for detail in error.errors(include_url=False):
+    for detail in details:
         path = _path(tree, detail)
         if detail["loc"][-1:] == (_KEY,):
             node, _ = locate(tree, path)
