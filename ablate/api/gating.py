@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ablate import config
 from ablate.api.choosing import select_chosen
@@ -371,7 +372,9 @@ def _all_stored(selection: Selection, lookup: RunLookup) -> Records:
     return records
 
 
-def _made_otherwise(records: Records, *, is_stored: bool) -> tuple[str, ...]:
+def _made_otherwise(
+    records: Mapping[tuple[str, int], Mapping[str, Any]], *, is_stored: bool
+) -> tuple[str, ...]:
     """Return which runs were executed otherwise than was requested, and how, in sentences.
 
     Args:

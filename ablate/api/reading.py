@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from ablate.api.selecting import Records
+from collections.abc import Mapping
+from typing import Any
+
 from ablate.runner import devices
 from ablate.runner.devices import Device
 from ablate.runner.staleness import stale_remarks
 from ablate.store import is_finished
 
 
-def remarks_on(records: Records) -> list[str]:
+def remarks_on(records: Mapping[tuple[str, int], Mapping[str, Any]]) -> list[str]:
     """Return a sentence for each way in which finished runs are not of this code and machine.
 
     Runs that were made on CPUs are compared with this machine's CPU, even if it has a GPU.
