@@ -13,7 +13,7 @@ import lzma
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -29,7 +29,7 @@ from ablate.api.selecting import RunLookup, key_of, match_keys, select
 from ablate.api.selecting import stored as stored_records
 from ablate.api.stored import StoredRun, runs
 from ablate.errors import SpecError, StoreError
-from ablate.record import read_match, read_record
+from ablate.record import read_match, read_record, speed_sessions
 from ablate.runner.backends.bundles import Bundle, write
 from ablate.runner.resuming import tidy
 from ablate.store import (
@@ -61,7 +61,7 @@ _COMPRESSIONS: dict[str, Callable[[IO[bytes]], AbstractContextManager[Any]]] = {
 _DAMAGE = (tarfile.TarError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError)
 _MEMBER = re.compile(r"runs/([0-9a-f]{16})/([^/]+)")
 _MATCH = re.compile(r"matches/([0-9a-f]{16})\.json")
-_OF_PROBES = {"speed", "memory", "digest"}
+_OF_PROBES = {"speed", "memory"}
 """Keys of a record that change when its speed is measured again."""
 _MOST_NAMES = 10
 _PATTERNS = tuple(chain.from_iterable(CONTENTS.values()))
@@ -76,8 +76,8 @@ class Restored:
         present: hashes of runs that were there and stay: finished ones, which get the files that
             they lacked, and unfinished ones that the archive has not finished either.
         other: hashes of runs that were there with other numbers, and stay.
-        other_speeds: hashes of runs that were there with the same numbers, but another measurement
-            of speed and memory, which stays; they get the files that they lacked.
+        other_speeds: hashes of runs that were there with the same numbers, but other measurements
+            of speed; they keep both, and get the files that they lacked.
     """
 
     new: tuple[str, ...]
@@ -316,7 +316,19 @@ def _restore(store: Store, run: str, record: dict[str, Any], bundle: Bundle) -> 
         return "other"
     missing = {name: data for name, data in bundle.items() if not (store.results / name).exists()}
     write(missing, store.results)
+    if differing:
+        store.save(_with_speeds_of(record, present))
     return "other_speeds" if differing else "present"
+
+
+def _with_speeds_of(other: Mapping[str, Any], record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with the sessions, too, in which the speed of the same run was measured."""
+    if not record.get("speed"):
+        return {**record, **{key: other[key] for key in _OF_PROBES & other.keys()}}
+    speed = record["speed"]
+    sessions = {**speed_sessions(other.get("speed")), **speed_sessions(speed)}
+    sessions.pop(speed.get("session", ""), None)
+    return {**record, "speed": {**speed, "earlier": dict(sorted(sessions.items()))}}
 
 
 def _restore_match(store: Store, key: str, content: bytes, file: Path) -> None:

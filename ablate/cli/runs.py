@@ -172,7 +172,7 @@ def restore_runs(
     if n_present := sum(len(each.present) for each in restored):
         notes.append(f"{n_present} were there")
     if n_other := sum(len(each.other_speeds) for each in restored):
-        notes.append(f"{n_other} were there with other speeds, and stay")
+        notes.append(f"{n_other} were there with other speeds, and have both")
     if n_other := sum(len(each.other) for each in restored):
         notes.append(f"{n_other} were there with other numbers, and stay")
     typer.echo("; ".join(notes))
