@@ -218,20 +218,20 @@ def expand(
         only: names of rows, instead of all.
 
     Raises:
-        SpecError: if there is no row of such a name, or the seeds are invalid.
+        SpecError: if there is no row of such a name, or the seeds are invalid; with all reasons.
     """
     chosen = experiment.seeds
+    names = [row.name for row in experiment.rows]
+    reasons = [no_such("row", name, names) for name in only or () if name not in names]
     if seeds is not None:
         try:
             chosen = Header(seeds=tuple(seeds)).seeds
-        except ValidationError as error:
-            raise SpecError(
+        except ValidationError:
+            reasons.append(
                 f"seeds must be distinct whole numbers from 0 to 2^{_SEED_BITS} - 1, at least one"
-            ) from error
-    names = [row.name for row in experiment.rows]
-    for name in only or ():
-        if name not in names:
-            raise SpecError(no_such("row", name, names))
+            )
+    if reasons:
+        raise SpecError("\n".join(reasons))
     return tuple(
         Run(experiment.name, row.name, row.spec.model_copy(update={"seed": seed}))
         for row in experiment.rows

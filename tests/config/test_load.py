@@ -496,3 +496,15 @@ def test_later_mistakes_are_located_at_their_cause(folder: Folder) -> None:
         (4, "model.decoder.attention", "is odd (in the row 'a')"),
         (5, "variants.b.model.decoder.norm", "is bad"),
     ]
+
+
+def test_all_unknown_rows_and_bad_seeds_are_reported_together(folder: Folder) -> None:
+    experiment = folder.load("variants: {a: {model.norm: rms}}")
+    with pytest.raises(SpecError) as caught:
+        config.expand(experiment, seeds=[1, 1], only=["b", "a", "c"])
+    lines = str(caught.value).splitlines()
+    assert [line.split(";")[0] for line in lines] == [
+        "no row is called 'b'",
+        "no row is called 'c'",
+        "seeds must be distinct whole numbers from 0 to 2^44 - 1, at least one",
+    ]
