@@ -296,3 +296,9 @@ def test_status_of_a_quiet_folder(tmp_path: Path) -> None:
     outcome = CliRunner().invoke(app, ["status", "--results", str(tmp_path)])
     assert outcome.exit_code == 0
     assert outcome.output == f"nothing is at work on {tmp_path}\n"
+
+
+def test_all_unknown_runs_of_an_ensemble_are_reported_together(tmp_path: Path) -> None:
+    with pytest.raises(StoreError) as caught:
+        api.translate(["nope:a:1", "nope:b:2"], ["a dog"], results=tmp_path)
+    assert [name in str(caught.value) for name in ("nope:a:1", "nope:b:2")] == [True, True]

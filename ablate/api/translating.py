@@ -91,7 +91,14 @@ class Translator:
     ) -> None:
         names = [run] if isinstance(run, str) else list(run)
         self._device = torch.device(str(devices.find(device)[0]))
-        members = [_load(name, Store(Path(results)), self._device) for name in names]
+        members, errors = [], []
+        for name in names:
+            try:
+                members.append(_load(name, Store(Path(results)), self._device))
+            except StoreError as error:
+                errors.append(error)
+        if errors:
+            raise StoreError("\n".join(map(str, errors))) from errors[0]
         first = members[0]
         for name, member in zip(names, members, strict=True):
             if member.tokenizers.fingerprint != first.tokenizers.fingerprint:
