@@ -32,6 +32,7 @@ class CommitHook(BuildHookInterface[Any]):
     """Adds ``ablate/commit.json``, so that runs of an installed package can name their commit."""
 
     PLUGIN_NAME = "custom"
+    _folder: tempfile.TemporaryDirectory[str] | None = None
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Write the file, unless the checkout itself is installed or the code is in none."""
@@ -43,6 +44,11 @@ class CommitHook(BuildHookInterface[Any]):
         content = {"commit": self._git("rev-parse", "HEAD"), "is_clean": is_clean}
         file.write_text(json.dumps(content), encoding="utf-8")
         build_data["force_include"][str(file)] = "ablate/commit.json"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove what was written for the build."""
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def _git(self, *words: str) -> str | None:
         try:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
+from typing import Any, Generic, TypeVar
 
 import pytest
 
@@ -17,21 +20,70 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
+T = TypeVar("T")
+
+
+class Hook(Generic[T]):
+    """What hooks of the build derive from, without the build system."""
+
+    root = str(ROOT)
+
+
 @pytest.fixture
-def readme(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The README as the hook of the build makes it, without the build system."""
-    interface = ModuleType("hatchling.metadata.plugin.interface")
-    interface.MetadataHookInterface = object  # type: ignore[attr-defined]
-    for name in ("hatchling", "hatchling.metadata", "hatchling.metadata.plugin"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, interface.__name__, interface)
-    hook = runpy.run_path(str(ROOT / "hatch_build.py"))["ReadmeHook"]
+def hooks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The hooks of the build, by name."""
+    interfaces = {
+        "metadata.plugin": "MetadataHookInterface",
+        "builders.hooks.plugin": "BuildHookInterface",
+    }
+    for package, interface in interfaces.items():
+        steps = f"hatchling.{package}.interface".split(".")
+        for n in range(1, len(steps) + 1):
+            name = ".".join(steps[:n])
+            monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        setattr(sys.modules[name], interface, Hook)
+    return runpy.run_path(str(ROOT / "hatch_build.py"))
+
+
+@pytest.fixture
+def readme(hooks: dict[str, Any]) -> str:
+    """The README as the hook of the build makes it."""
     metadata = dict(PROJECT)
-    hook.update(SimpleNamespace(root=str(ROOT)), metadata)
+    hooks["ReadmeHook"]().update(metadata)
     assert metadata["readme"]["content-type"] == "text/markdown"
     text = metadata["readme"]["text"]
     assert isinstance(text, str)
     return text
+
+
+def _committed(hook: Any, version: str) -> dict[str, Any] | None:
+    """Return what a build adds about its commit."""
+    build_data: dict[str, dict[str, str]] = {"force_include": {}}
+    hook.initialize(version, build_data)
+    contents = {
+        target: json.loads(Path(file).read_text(encoding="utf-8"))
+        for file, target in build_data["force_include"].items()
+    }
+    hook.finalize(version, build_data, "")
+    assert contents.keys() <= {"ablate/commit.json"}
+    return contents.get("ablate/commit.json")
+
+
+def test_a_wheel_names_its_commit(hooks: dict[str, Any], tmp_path: Path) -> None:
+    hook = hooks["CommitHook"]()
+    hook.root = str(tmp_path)
+    assert _committed(hook, "standard") is None
+    (tmp_path / "ablate").mkdir()
+    code = tmp_path / "ablate" / "version.py"
+    code.write_text("1")
+    git = ("git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@example.org")
+    for words in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "Begin")):
+        subprocess.run([*git, *words], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    assert _committed(hook, "standard") == {"commit": head.stdout.strip(), "is_clean": True}
+    code.write_text("2")
+    assert _committed(hook, "standard") == {"commit": head.stdout.strip(), "is_clean": False}
+    assert _committed(hook, "editable") is None
 
 
 def test_types_are_part_of_the_package() -> None:
