@@ -80,12 +80,12 @@ def test_a_paper_gets_few_columns_and_the_file_all_remarks(whole: Table) -> None
     assert len(printed.partition("{minipage}")[2]) < 400
 
 
-def test_the_name_of_a_row_stays_in_its_comment(tmp_path: Path) -> None:
-    experiment = made_up.experiment(tmp_path, '\n  "x\\ny": {model.position: learned}\n')
+def test_an_error_in_several_lines_stays_in_its_comment(tmp_path: Path) -> None:
+    experiment = made_up.experiment(tmp_path)
     records = made_up.records(experiment)
-    records["x\ny", 2] = made_up.without_result("failed", "boom", "x\ny", 2)
+    records["learned", 2] = made_up.without_result("failed", "boom\nbang", "learned", 2)
     lines = render(table(experiment, records), "latex").splitlines()
-    assert "% x y, seed 2: failed: boom" in lines
+    assert "% learned, seed 2: failed: boom bang" in lines
     assert all(line.startswith("%") for line in lines[: lines.index(r"\begin{table*}[t]")])
 
 
