@@ -51,7 +51,7 @@ HEAD = """\
 What papers have found about the parts of the translation Transformer, and what our runs show of it.
 This page is exploratory: its claims and margins were written after the runs that they describe, so
 that none of them could fail, and several share their baseline runs. Claims that were written before
-their runs are in [claims.md](claims.md): 17 of 50 held and 2 failed. Each finding here is an
+their runs are in [claims.md](claims.md): 18 of 53 held and 4 failed. Each finding here is an
 experiment in [experiments/science](../experiments/science), and a reference in
 [results/reference/science](../results/reference/science) that `ablate gate` holds it against.
 
