@@ -450,14 +450,14 @@ def test_the_commands_say_what_they_have_done(spec: Path, tmp_path: Path) -> Non
     assert output == "0 runs restored; 12 were there\n"
     store, run = Store(Path(results)), api.runs(results)[0].run
     rounds = {"train_target_tokens_per_second": [2.0]}
-    store.save({**store.read(run), "speed": {"session": "2026 a", "rounds": rounds}})
+    store.save({**store.find(run), "speed": {"session": "2026 a", "rounds": rounds}})
     output_of("archive", str(spec), "--output", archive, "--results", results)
-    store.save({**store.read(run), "speed": {"session": "2026 b", "rounds": rounds}})
+    store.save({**store.find(run), "speed": {"session": "2026 b", "rounds": rounds}})
     output = output_of("restore", archive, "--results", results)
     assert output == (
         "0 runs restored; 5 were there; 1 were there with other speeds, and have both\n"
     )
-    assert store.read(run)["speed"] == {
+    assert store.find(run)["speed"] == {
         "session": "2026 b",
         "rounds": rounds,
         "earlier": {"2026 a": rounds},
