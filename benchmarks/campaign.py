@@ -37,6 +37,7 @@ STUDIES: Mapping[str, Sequence[str]] = MappingProxyType(
         "multi30k/laptop_scaling": (),
         "atlas": NO_PROBE,
         "atlas_tuned": NO_PROBE,
+        "registered/depth_rate": NO_PROBE,
         "reference/multi30k_en_de": NO_PROBE,
         "reference/multi30k_en_de_cased": NO_PROBE,
     }
