@@ -20,7 +20,7 @@ from ablate.runner.backends.registry import open_backend
 from ablate.runner.devices import Device
 from ablate.runner.packing import TaskGroup, one_per_process
 from ablate.runner.pool import Pool
-from ablate.runner.task import Message, ProcessExited, TaskFinished
+from ablate.runner.task import Message, ProcessExited, Task, TaskFinished
 from ablate.store import Store
 from tests.runner.conftest import Diary, FakeProcess, MakeTask
 
@@ -164,30 +164,31 @@ class Failing(FakeProcess):
         yield ProcessExited(1)
 
 
-def test_a_log_is_continued_and_a_failure_quotes_its_own_lines_alone(
-    task: MakeTask, diary: Diary
-) -> None:
+@pytest.fixture
+def logged(task: MakeTask) -> Task:
+    """A task whose log another attempt has begun."""
     job = task("none")
     job.log.parent.mkdir(parents=True)
-    job.log.write_text("of another call, which is at work on it\n", encoding="utf-8")
+    job.log.write_text("of another attempt\n", encoding="utf-8")
+    return job
 
+
+def test_a_log_is_continued_and_a_failure_quotes_its_own_lines_alone(
+    logged: Task, diary: Diary
+) -> None:
     for last_words, quoted in (("", "it printed nothing"), ("what is this\n", "what is this")):
         with Pool([Device("cpu")], diary, lambda *_: Failing(last_words)) as pool:  # noqa: B023
-            (outcome,) = pool.run(one_per_process([job]))
+            (outcome,) = pool.run(one_per_process([logged]))
         assert outcome.reason == f"the worker ended with exit status 1: {quoted}"
-    log = job.log.read_text(encoding="utf-8")
-    assert log == "of another call, which is at work on it\nwhat is this\n"
+    log = logged.log.read_text(encoding="utf-8")
+    assert log == "of another attempt\nwhat is this\n"
 
 
 def test_the_log_of_a_machine_with_a_folder_of_its_own_is_quoted_whole(
-    task: MakeTask, diary: Diary
+    logged: Task, diary: Diary
 ) -> None:
-    job = task("none")
-    job.log.parent.mkdir(parents=True)
-    job.log.write_text("of an attempt before, on this machine\n", encoding="utf-8")
-
     with Pool([Device("cpu")], diary, lambda *_: Failing("what is this\n", mode="w")) as pool:
-        (outcome,) = pool.run(one_per_process([job]))
+        (outcome,) = pool.run(one_per_process([logged]))
     assert outcome.reason == "the worker ended with exit status 1: what is this"
 
 
