@@ -23,6 +23,7 @@ from ablate.config.rows import BASELINE, at_row, in_row, requested_names, rows
 from ablate.config.runs import Experiment, Run, Tune, locate
 from ablate.config.source import Mark, Mistake, Node, Source, UnreadableError
 from ablate.errors import SpecError
+from ablate.record import Scores
 from ablate.registry import Choice, Frozen
 from ablate.wording import no_such
 
@@ -85,10 +86,7 @@ def _as_sequence(data: object) -> object:
 
 MetricChoice = Annotated[Choice, PartField("metric", "bleu")]
 
-_IN_RECORDS = (
-    *("nll", "perplexity", "bits_per_character", "exact_match", "bleu_lc_tok"),
-    *("sentences", "n_sentences"),
-)
+_IN_RECORDS = {*Scores.__annotations__, "bleu_lc_tok"} - {"bleu", "chrf"}
 """What records hold of every test set beside the metrics of this package."""
 
 
