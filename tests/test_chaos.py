@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -30,7 +31,10 @@ class EndedCall:
         self.output = folder / f"call {number}.txt"
         self.output.write_text("Traceback", encoding="utf-8")
         environment = {**os.environ, chaos.MARK: mark}
-        self.orphans.append(subprocess.Popen(["sleep", "60"], env=environment))
+        orphan = subprocess.Popen(["sleep", "60"], env=environment)
+        self.orphans.append(orphan)
+        while orphan.pid not in chaos.processes_of(mark):  # Linux shows it a little later
+            time.sleep(0.001)
 
     def wait(self) -> bool:
         return True
