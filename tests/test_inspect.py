@@ -38,6 +38,11 @@ def test_a_rotation_is_a_mean_of_cosines() -> None:
     assert sorted(line.values) == list(range(1 - N, N))
 
 
+def test_a_rotation_that_makes_vectors_longer_has_cosines_too() -> None:
+    (line,) = actual("yarn", factor=4.0)["encoder", "rotation"]
+    assert line.values[0] == pytest.approx(1.0)
+
+
 def test_sinusoids_have_the_cosine_of_their_vectors() -> None:
     (line,) = actual("sinusoidal")["decoder", "embedding"]
     speeds = [10_000 ** (-2 * k / 32) for k in range(16)]

@@ -112,7 +112,8 @@ def _of_layer(
     basis = torch.eye(dims.d_k, device=positions.device)[:, None, None].expand(shape)
     rotated = encoding.rotate(basis, positions)  # (K, H, P, K)
     if not torch.equal(rotated, basis):
-        cosines = torch.einsum("khpc,khqc->hpq", rotated, rotated) / dims.d_k
+        unit = torch.nn.functional.normalize(rotated, dim=-1)  # yarn makes vectors longer, too
+        cosines = torch.einsum("khpc,khqc->hpq", unit, unit) / dims.d_k
         for head, scores in enumerate(cosines):
             yield Similarity(side, layer, head, "rotation", _by_distance(scores))
     q = torch.zeros(1, dims.n_heads, n, dims.d_k, device=positions.device)
