@@ -194,9 +194,10 @@ class ALiBi(Position):
 class Kerple(Position):
     """Subtract from the score a multiple of the logarithm of the distance, trained for each head.
 
-    The factors differ by layer. At first a ~ U(0, 2) and b ~ U(0, 1); values below 0.01 are
-    replaced by 0.01 and get no gradient, as in the authors' code. In the encoder, which the paper
-    does not have, keys after the query are treated like those before it.
+    The factors differ by layer. At first a ~ U(0, 2) and b ~ U(0, 1). Instead of values below 0.01,
+    0.01 is used, and they get no gradient; the authors' code raises the parameter itself to 0.01,
+    so that it goes on being trained. In the encoder, which the paper does not have, keys after the
+    query are treated like those before it.
 
     Args:
         dims: gives the number of heads.
