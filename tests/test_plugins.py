@@ -139,6 +139,10 @@ BROKEN = {
         MINE.replace("slope: PositiveFloat =", "slope="),
         r"mine\.py:20: the option 'slope' of Ramped has no type, .*; write one, as in `slope: ",
     ),
+    "option name": (
+        MINE.replace("*, slope", "*, name: str = 'steep', slope"),
+        r"mine\.py:20: an option of Ramped is called 'name', which is the key .*",
+    ),
 }
 
 Ablate = Callable[..., subprocess.CompletedProcess[str]]

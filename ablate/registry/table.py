@@ -264,12 +264,17 @@ def options_model(cls: type[Part]) -> type[BaseModel]:
     """Return a pydantic model of the keyword-only arguments of a part.
 
     Raises:
-        ValueError: if one of them has no type.
+        ValueError: if one of them has no type, or the name of the key that chooses a part.
     """
     hints = get_type_hints(cls.__init__, include_extras=True)
     arguments = inspect.signature(cls.__init__).parameters.values()
     options = [argument for argument in arguments if argument.kind is argument.KEYWORD_ONLY]
     for argument in options:
+        if argument.name == "name":
+            raise ValueError(
+                f"an option of {cls.__qualname__} is called 'name', which is the key that chooses "
+                "the part in the YAML; call it otherwise"
+            )
         if argument.name not in hints:
             raise ValueError(
                 f"the option {argument.name!r} of {cls.__qualname__} has no type, which is the "
