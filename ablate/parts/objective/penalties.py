@@ -26,7 +26,8 @@ class RDrop(Objective):
     """Penalise the difference of two passes of a batch with independent dropout.
 
     This is half of the paper's equation, which adds the losses of both passes: with alpha 0 it then
-    equals label smoothing. A step takes two forward and backward passes.
+    equals label smoothing. A step takes two forward and backward passes. A layer that is dropped
+    (dropout.layer) is dropped in both.
 
     Args:
         pad: the id of padding.
