@@ -91,6 +91,8 @@ def test_options_are_listed_with_their_ranges_and_defaults(listed: Listed) -> No
     assert layout.type == "interleaved | halves | padded_halves"
     betas = next(o for o in listed["optimizer", "adam"].options if o.name == "betas")
     assert betas.type == "[number >= 0 and < 1, number >= 0 and < 1]"
+    n_buckets = next(o for o in listed["position", "t5"].options if o.name == "n_buckets")
+    assert n_buckets.type == "whole number >= 4 and a multiple of 2"
     train = next(o for o in listed["corpus", "files"].options if o.name == "train")
     assert (train.type, train.is_required) == ("[string, string]", True)
 

@@ -273,6 +273,12 @@ def _value_schema(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _bounds(option: Mapping[str, Any]) -> str:
-    signs = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
+    signs = {
+        "exclusiveMinimum": ">",
+        "minimum": ">=",
+        "exclusiveMaximum": "<",
+        "maximum": "<=",
+        "multipleOf": "a multiple of",
+    }
     limits = [f"{sign} {option[key]:g}" for key, sign in signs.items() if key in option]
     return f" {' and '.join(limits)}" if limits else ""
