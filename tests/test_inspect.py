@@ -103,7 +103,11 @@ def test_every_head_is_a_panel_and_every_weight_a_number(tmp_path: Path) -> None
     assert (rows[-1]["query_token"], rows[-1]["key_token"]) == ("c", "z")
 
 
-def test_negative_weights_have_a_colour_of_their_own() -> None:
+def test_negative_weights_are_red_and_positive_ones_blue() -> None:
     weights = np.array([[[1.0, -0.5], [0.5, 0.5]]], dtype=np.float32)
     drawing = draw_attention(AttentionMap("encoder.0", weights, ["a", "b"], ["a", "b"]))
-    assert drawing.figure.axes[0].images[0].get_clim() == (-1.0, 1.0)
+    image = drawing.figure.axes[0].images[0]
+    assert image.get_clim() == (-1.0, 1.0)
+    positive, negative = image.to_rgba(np.array([1.0, -0.5], dtype=np.float32))
+    assert positive[2] > positive[0]
+    assert negative[0] > negative[2]

@@ -45,7 +45,7 @@ def draw_attention(each: AttentionMap) -> Drawing:
                 continue
             image = axes.imshow(
                 each.weights[head],
-                cmap="RdBu_r" if is_signed else "Blues",
+                cmap="RdBu" if is_signed else "Blues",
                 vmin=limits[0],
                 vmax=limits[1],
                 aspect="auto",
