@@ -15,6 +15,9 @@ BEYOND = "¶"
 
 TOLERANCE = 0.05
 
+MARKED = f"{BEYOND} marks what differs by more than {TOLERANCE:.0%}"
+"""Ends the line where a row is marked."""
+
 EQUAL = 1e-3
 """What differs by a smaller share is called equal."""
 
@@ -52,7 +55,7 @@ def budget(rows: Sequence[Summary]) -> str:
             span = low if low == high else f"{low} to {high}"
             parts.append(f"{_NAMES[metric]} {span}{TIMES} the baseline's")
     if any(is_beyond(row, rows[0], metric) for row in rows[1:] for metric in known):
-        parts.append(f"{BEYOND} marks what differs by more than {TOLERANCE:.0%}")
+        parts.append(MARKED)
     return "; ".join(parts)
 
 

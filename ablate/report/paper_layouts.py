@@ -16,6 +16,7 @@ from typing import Literal
 
 from ablate.analysis import TRAIN_FLOPS, Verdict, higher_is_better, verdict
 from ablate.config import Experiment, Row
+from ablate.report.budget import MARKED
 from ablate.report.cells import NOTHING, Cell, Column, Footnote
 from ablate.report.changes import change_cells, changed_paths, labels
 from ablate.report.measures import (
@@ -116,6 +117,8 @@ def paper_notes(
     left_out = {measure_name(metric) for metric in ("chrf", *metrics)} - present
     left_out |= {*_OWN_NOTES, "speed"} if layout == "vaswani" else {*_OWN_NOTES}
     rest = [note for note in notes if note.label not in left_out]
+    if layout == "vaswani":  # no column holds what would be marked
+        rest = [replace(note, text=note.text.removesuffix(f"; {MARKED}")) for note in rest]
     return [Footnote("layout", text), *rest]
 
 

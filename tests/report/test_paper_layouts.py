@@ -112,6 +112,21 @@ def test_a_signature_stands_under_the_columns_that_are_there(tmp_path: Path) -> 
         assert not vaswani & {"chrF"}
 
 
+@pytest.mark.parametrize(("layout", "is_marked"), [("narang", True), ("vaswani", False)])
+def test_what_a_row_had_more_of_is_explained_where_it_is_marked(
+    layout: Layout, is_marked: bool, tmp_path: Path
+) -> None:
+    experiment = made_up.experiment(tmp_path, MIXED)
+    records = made_up.records(experiment)
+    for seed in experiment.seeds:
+        records["two", seed]["flops"] = {"train_per_target_token": 2e6}
+    laid_out = table(experiment, records, layout=layout)
+    text = next(note.text for note in laid_out.footnotes if note.label == "budget")
+    assert text.startswith("equal steps and target tokens; training FLOPs 1.00 to 2.00")
+    assert ("¶ marks" in text) == is_marked
+    assert any(cell.mark == "¶" for line in laid_out.lines for cell in line.cells) == is_marked
+
+
 def test_steps_per_second_follow_from_tokens(narang: Table) -> None:
     summary = narang.lines[2].summary
     speed = summary.speeds["speed.train_target_tokens_per_second"].value

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ablate.report.budget import BEYOND
 from ablate.report.cells import NOTHING, Cell, Footnote, Table
 from ablate.report.columns import COMPACT, joined_changes
 from ablate.report.measures import measure_name
@@ -155,8 +156,12 @@ def _notes(table: Table) -> tuple[list[str], list[Footnote]]:
     cells = [cell for block in table.blocks for line in block.lines for cell in line.cells]
     headers = {column.header for block in table.blocks for column in block.columns}
     signed = {measure_name(metric) for metric in table.signatures} & headers
-    printed_labels = {*_SHORT, *signed, *(cell.mark for cell in cells)}
-    is_printed = {note: note.label in printed_labels for note in table.footnotes}
+    marks = {mark for cell in cells for mark in cell.mark}
+    printed_labels = {*_SHORT, *signed, *marks}
+    is_printed = {
+        note: note.label in printed_labels or (BEYOND in marks and BEYOND in note.text)
+        for note in table.footnotes
+    }
     printed = [_note(note) for note in table.footnotes if is_printed[note]]
     if any(_INTERVAL.fullmatch(cell.value) for cell in cells):
         printed.insert(0, r"95\% CI: the intervals of all rows hold together.")
