@@ -65,7 +65,7 @@ def _of_paper(
     return replace(
         laid_out,
         lines=tuple(lines),
-        footnotes=tuple(paper_notes(notes, layout, results.metrics, laid_out.columns)),
+        footnotes=tuple(paper_notes(notes, layout, results, laid_out.columns)),
         conclusion=conclusion(results),
         is_of_paper=True,
     )

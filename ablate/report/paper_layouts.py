@@ -9,7 +9,7 @@ and the scores; a mark where a row is better than the baseline. Their early loss
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from string import ascii_uppercase
 from typing import Literal
@@ -20,6 +20,7 @@ from ablate.report.budget import MARKED
 from ablate.report.cells import NOTHING, Cell, Column, Footnote
 from ablate.report.changes import change_cells, changed_paths, labels
 from ablate.report.measures import (
+    DIVERGED,
     Block,
     amount,
     known,
@@ -30,8 +31,9 @@ from ablate.report.measures import (
     parameters,
     published,
 )
-from ablate.report.numbers import number
+from ablate.report.numbers import number, of_seeds
 from ablate.report.results import TRAIN_SPEED, Results
+from ablate.wording import listed
 
 Layout = Literal["ours", "vaswani", "narang"]
 
@@ -51,7 +53,7 @@ _SYMBOLS = {
 """As the paper calls them, and in its order."""
 
 _LETTER = re.compile(r"([A-Z])(?=[ :])")
-_OWN_NOTES = ("intervals", "verdict", "new sentences", "columns", "‡")
+_OWN_NOTES = ("intervals", "verdict", "new sentences", "columns", "‡", DIVERGED)
 _SD = "in brackets the standard deviation over seeds"
 
 
@@ -64,7 +66,7 @@ def vaswani(experiment: Experiment, results: Results) -> tuple[list[Block], list
         *_settings(experiment),
         *known(
             [
-                losses(results, first)[-1],
+                _with_diverged(results, losses(results, first)[-1]),
                 _theirs(results, "ppl", "ppl"),
                 _with_sd(results, Column(results.bleu or "", "BLEU", first)),
                 _theirs(results, "bleu", "BLEU"),
@@ -98,14 +100,14 @@ def narang(experiment: Experiment, results: Results) -> tuple[list[Block], list[
 
 
 def paper_notes(
-    notes: Sequence[Footnote], layout: Layout, metrics: Sequence[str], columns: Sequence[Column]
+    notes: Sequence[Footnote], layout: Layout, results: Results, columns: Sequence[Column]
 ) -> list[Footnote]:
     """Return the footnotes of a table in a paper's layout: without those on other columns.
 
     Args:
         notes: of our own layout.
         layout: that of a paper.
-        metrics: names of further metrics.
+        results: of the experiment.
         columns: of the table.
     """
     empty = "an empty cell is as in the base model; " if layout == "vaswani" else ""
@@ -114,12 +116,24 @@ def paper_notes(
         "which holds together with those of all rows, leaves out 0"
     )
     present = {measure_name(column.key) for column in columns}
-    left_out = {measure_name(metric) for metric in ("chrf", *metrics)} - present
+    left_out = {measure_name(metric) for metric in ("chrf", *results.metrics)} - present
     left_out |= {*_OWN_NOTES, "speed"} if layout == "vaswani" else {*_OWN_NOTES}
     rest = [note for note in notes if note.label not in left_out]
     if layout == "vaswani":  # no column holds what would be marked
         rest = [replace(note, text=note.text.removesuffix(f"; {MARKED}")) for note in rest]
-    return [Footnote("layout", text), *rest]
+    return [Footnote("layout", text), *_diverged(results), *rest]
+
+
+def _diverged(results: Results) -> Iterator[Footnote]:
+    """Yield which rows diverged, in place of what our own layout says of its other columns."""
+    n_seeds = len(results.seeds)
+    rows = [f"{row} ({of_seeds(len(of), n_seeds)})" for row, of in results.diverged.items()]
+    if rows:
+        yield Footnote(
+            DIVERGED,
+            f"{listed(rows)}: diverged; neither such a row nor any beside such a baseline is "
+            "compared, for the seeds that did not diverge are a selection.",
+        )
 
 
 def _groups(rows: Sequence[Row]) -> tuple[list[str], list[int]]:
@@ -176,7 +190,7 @@ def _loss(results: Results, test_set: str) -> Column:
 
 def _with_sd(results: Results, column: Column) -> Block:
     """Return means with their deviations, marked where the interval says that a row is better."""
-    column, cells = means(results, column)
+    column, cells = _with_diverged(results, means(results, column))
     decimals = measure_decimals(column.key)
     written = []
     for row, cell in zip(results.summaries, cells, strict=True):
@@ -186,6 +200,14 @@ def _with_sd(results: Results, column: Column) -> Block:
         aside = "" if sd is None else f"±{number(sd, decimals)}"
         written.append(replace(cell, aside=aside, mark=cell.mark + (BETTER if is_better else "")))
     return column, written
+
+
+def _with_diverged(results: Results, block: Block) -> Block:
+    """Return means, marked where seeds of the row diverged."""
+    column, cells = block
+    marks = [DIVERGED if row.count("diverged") else "" for row in results.summaries]
+    marked = [replace(c, mark=c.mark + mark) for c, mark in zip(cells, marks, strict=True)]
+    return column, marked
 
 
 def _is_better(results: Results, row: str, metric: str) -> bool:

@@ -112,6 +112,21 @@ def test_a_signature_stands_under_the_columns_that_are_there(tmp_path: Path) -> 
         assert not vaswani & {"chrF"}
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_rows_that_diverged_are_marked_and_named(layout: Layout, tmp_path: Path) -> None:
+    experiment = made_up.experiment(tmp_path, MIXED)
+    records = made_up.records(experiment)
+    for run in (("two", 3), *(("learned", seed) for seed in experiment.seeds)):
+        records[run] = made_up.without_result("diverged", "NaN", *run)
+    laid_out = table(experiment, records, layout=layout)
+    assert [cell.mark for cell in laid_out.column("test.test.bleu")] == ["", "", "†§", "§"]
+    text = next(note.text for note in laid_out.footnotes if note.label == "§")
+    assert text.startswith("two (1 of 3 seeds), learned (all seeds): diverged; neither such a row")
+    printed = re.sub(r"^%.*$", "", render(laid_out, "latex"), flags=re.MULTILINE)
+    assert r"\S{} two (1 of 3 seeds), learned (all seeds): diverged" in printed
+    assert r"$^\dagger$ not over all seeds" in printed
+
+
 @pytest.mark.parametrize(("layout", "is_marked"), [("narang", True), ("vaswani", False)])
 def test_what_a_row_had_more_of_is_explained_where_it_is_marked(
     layout: Layout, is_marked: bool, tmp_path: Path
