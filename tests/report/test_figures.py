@@ -122,13 +122,20 @@ def test_many_rows_have_a_panel_each(tmp_path: Path) -> None:
     titles = [axes.get_title(loc="left") for axes in drawing.figure.axes]
     assert titles == [row.name for row in experiment.rows[1:]]
     assert all(len(axes.get_lines()) == 4 for axes in drawing.figure.axes)  # two means, two seeds
+    assert drawing.title == "Dev NLL over the steps"
+    svg, *_ = saved(drawing, tmp_path)
+    assert "black: the baseline's mean" in texts(svg)
+    assert "raining loss" not in texts(svg)
 
 
 def test_without_evaluations_the_training_loss_stands_alone(
     experiment: Experiment, tmp_path: Path
 ) -> None:
     path = write_curve(tmp_path / "curve.csv", has_dev=False)
-    svg, *_ = saved(draw_curves(experiment, {("baseline", 1): path}), tmp_path)
+    drawing = draw_curves(experiment, {("baseline", 1): path})
+    svg, *_ = saved(drawing, tmp_path)
+    assert drawing is not None
+    assert drawing.title == "Training loss over the steps"
     assert "baseline" in texts(svg)
     assert "Dev NLL" not in texts(svg)
 

@@ -35,11 +35,17 @@ Curves = Mapping[tuple[str, int], Path]
 _N_WINDOWS = 50  # of the training loss, which is noisy
 _LABEL_GAP = 11.0  # points between the names of two rows
 
-_TITLE = "Training loss and dev NLL over the steps"
 _MEASURES = {
     "train_loss": "Training loss, nats per token",
     "dev_nll": "Dev NLL, nats per token",
 }
+_TITLES: Mapping[tuple[str, ...], str] = {
+    ("train_loss",): "Training loss over the steps",
+    ("dev_nll",): "Dev NLL over the steps",
+    ("train_loss", "dev_nll"): "Training loss and dev NLL over the steps",
+}
+"""By the measures that are drawn."""
+
 _MOST_OVERLAID = 8  # rows; with more, each has a panel
 
 Points = dict[float, float]
@@ -83,26 +89,27 @@ def draw_curves(
     rows = list(_rows(experiment, curves, diverged))
     if not any(row.loss for row in rows):
         return None
+    measures = tuple(name for name in _MEASURES if any(row.curves(name) for row in rows))
+    has_panels = len(rows) > _MOST_OVERLAID
+    drawn = measures[-1:] if has_panels else measures
     with look():
-        draw = _overlaid if len(rows) <= _MOST_OVERLAID else _side_by_side
-        figure = draw(rows)
-        add_legend(figure, _legend(len(experiment.seeds), has_diverged=bool(diverged)))
-        return Drawing("curves", _TITLE, figure, list(_numbers(rows)))
+        figure = _side_by_side(rows, drawn[-1]) if has_panels else _overlaid(rows, drawn)
+        legend = _legend(len(experiment.seeds), drawn, has_diverged=bool(diverged))
+        add_legend(figure, f"black: the baseline's mean; {legend}" if has_panels else legend)
+        return Drawing("curves", _TITLES[drawn], figure, list(_numbers(rows)))
 
 
-def _overlaid(rows: Sequence[_Row]) -> Figure:
+def _overlaid(rows: Sequence[_Row], measures: Sequence[str]) -> Figure:
     figure = Figure(figsize=(8.6, max(3.6, 0.17 * len(rows) + 1.2)), layout="constrained")
-    has_dev = any(row.dev for row in rows)
-    axes = figure.subplots(1, 1 + has_dev, squeeze=False)[0]
-    for panel, measure in zip(axes, _MEASURES, strict=False):
+    axes = figure.subplots(1, len(measures), squeeze=False)[0]
+    for panel, measure in zip(axes, measures, strict=True):
         for row in rows:
             _draw(panel, row, row.curves(measure))
         _set_up(panel, _MEASURES[measure])
         panel.set_xlabel("step", color=SOFT)
     figure.canvas.draw()  # the labels need to know where the lines end
-    measure = "dev_nll" if has_dev else "train_loss"
-    _name_lines(figure, axes[-1], [(row, row.curves(measure)) for row in rows])
-    for row in rows if has_dev else ():
+    _name_lines(figure, axes[-1], [(row, row.curves(measures[-1])) for row in rows])
+    for row in rows if "dev_nll" in measures else ():
         if row.loss and not row.dev:  # it ended before it was evaluated
             end = _end(list(row.loss.values()))
             axes[0].annotate(
@@ -111,8 +118,7 @@ def _overlaid(rows: Sequence[_Row]) -> Figure:
     return figure
 
 
-def _side_by_side(rows: Sequence[_Row]) -> Figure:
-    measure = "dev_nll" if any(row.dev for row in rows) else "train_loss"
+def _side_by_side(rows: Sequence[_Row], measure: str) -> Figure:
     baseline, *others = rows
     n_lines = math.ceil(len(others) / PANELS_PER_LINE)
     figure = Figure(figsize=(9.4, 1.5 * n_lines + 0.8), layout="constrained")
@@ -145,10 +151,11 @@ def spread_out(positions: Sequence[float], gap: float) -> list[float]:
     return [placed[at] for at in range(len(positions))]
 
 
-def _legend(n_seeds: int, *, has_diverged: bool) -> str:
-    seeds = f"thin: each of {n_seeds} seeds; thick: their mean; " if n_seeds > 1 else "one seed; "
-    cross = "\u00d7: the seed diverged, and is not in the mean; " if has_diverged else ""
-    return f"{seeds}{cross}training loss averaged over windows of steps"
+def _legend(n_seeds: int, measures: Sequence[str], *, has_diverged: bool) -> str:
+    parts = [f"thin: each of {n_seeds} seeds; thick: their mean" if n_seeds > 1 else "one seed"]
+    parts += ["\u00d7: the seed diverged, and is not in the mean"] if has_diverged else []
+    parts += ["training loss averaged over windows of steps"] if "train_loss" in measures else []
+    return "; ".join(parts)
 
 
 def _rows(
