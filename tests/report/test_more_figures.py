@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -111,6 +112,19 @@ def test_one_seed_has_no_interval(
     for line in lines.values():
         assert float(line["difference"])
         assert (line["single.low"], line["simultaneous.low"], line["verdict"]) == ("", "", "")
+
+
+def test_an_interval_that_is_not_judged_is_not_said_to_be_missing(
+    experiment: Experiment, records: made_up.Records, tmp_path: Path
+) -> None:
+    for seed in experiment.seeds:
+        records["learned", seed]["tokenizer"] = {"fingerprint": "other", "n_src": 9, "n_tgt": 9}
+    svg, _, numbers = saved(draw_differences(Results.of(experiment, records, {})), tmp_path)
+    line = _lines(numbers)["test.test.bits_per_character", "learned"]
+    assert float(line["simultaneous.low"])
+    assert line["verdict"] == ""
+    assert "\u25c7 none of these" in texts(svg)
+    assert "no interval" not in texts(svg)
 
 
 def test_nothing_is_drawn_of_nothing(experiment: Experiment) -> None:
@@ -298,6 +312,16 @@ def test_interactions_are_drawn_where_their_interval_leaves_out_0(tmp_path: Path
     assert "+4.0" not in lines
 
 
+def test_a_cell_without_an_interval_is_not_left_empty(tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(f"{GRID}seeds: [1]\n", encoding="utf-8")
+    experiment = load(tmp_path / "grid.yaml")
+    results = Results.of(experiment, made_up.records(experiment), {})
+    drawing = draw_interactions(experiment, results)
+    assert drawing is not None
+    drawn = [text.get_text() for axes in drawing.figure.axes for text in axes.texts]
+    assert drawn == ["no interval"] * len(drawing.numbers)
+
+
 def test_variants_that_never_meet_have_no_interactions(
     experiment: Experiment, records: made_up.Records
 ) -> None:
@@ -323,6 +347,19 @@ def test_layers_have_the_geometric_mean_over_seeds(experiment: Experiment, tmp_p
     order = [label.get_text() for label in drawing.figure.axes[0].get_yticklabels()]
     assert order == ["embedding", "encoder 1", "encoder 2", "decoder 1"]
     assert len(saved(drawing, tmp_path)) == 3
+
+
+def test_a_layer_that_was_dropped_at_a_step_is_an_empty_cell(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    file = tmp_path / "layers.csv"
+    lines = "1,encoder 1,0.0,0.1\n1,encoder 2,0.5,0.1\n"
+    file.write_text(f"step,layer,gradient_norm,update_ratio\n{lines}", encoding="utf-8")
+    drawing = draw_layers(experiment, {("learned", 1): file})
+    svg, *_ = saved(drawing, tmp_path)
+    assert drawing is not None
+    assert [math.isnan(line["gradient_norm"]) for line in drawing.numbers] == [True, False]
+    assert "empty: 0, not finite, or not reached" in texts(svg)
 
 
 def test_without_records_of_layers_there_is_no_figure(

@@ -27,7 +27,7 @@ _TITLE = "Differences from the baseline, with intervals and seeds"
 _LEGEND = (
     "thick: 95% interval of the row by itself; thin: of all rows at once; dots: seeds; shaded: "
     "negligible; \u25b2 better, \u25bc worse, \u25a0 no difference that matters, \u25cb cannot "
-    "tell, \u25c7 no interval"
+    "tell, \u25c7 none of these"
 )
 
 

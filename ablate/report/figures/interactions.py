@@ -23,7 +23,8 @@ from ablate.report.results import Results
 _TITLE = "Interactions: what two changes do together beyond the sum of both"
 _LEGEND = (
     "BLEU with both changes, less what each does alone; empty: the interval, which holds together "
-    "with those of all cells, holds 0; no result: a row diverged or is not done"
+    "with those of all cells, holds 0; no interval: too few seeds; no result: a row diverged or is "
+    "not done"
 )
 _GREY, _ORANGE, _BLUE = 0.93, (0.835, 0.369, 0.0), (0.0, 0.447, 0.698)  # of COLOURS
 _LIGHT, _BLACK = "#fefefe", "#010101"  # on colours, which are the same on a dark page
@@ -155,7 +156,7 @@ def _panel(axes: Axes, pair: _Pair, levels: Levels, largest: float) -> None:
 def _draw(axes: Axes, at: tuple[int, int], interaction: Interaction | None, largest: float) -> None:
     (x, y), text, colour, ink = at, "no result", "none", SOFT
     if interaction is not None:
-        text = ""
+        text = "" if interaction.interval else "no interval"
         if interaction.differs_from_0:
             share = interaction.estimate / largest
             text, colour = signed(interaction.estimate, _DECIMALS), _colour(share)

@@ -32,7 +32,7 @@ _MEASURES = {
     "update_ratio": "update over weights, ratio of norms",
 }
 _LEGEND = (
-    "geometric mean over seeds; steps on a logarithmic axis; empty: not finite, or not reached"
+    "geometric mean over seeds; steps on a logarithmic axis; empty: 0, not finite, or not reached"
 )
 _COLOURS = "viridis"  # lighter is more, in black and white too
 _LINE, _GAP, _TOP, _BOTTOM, _LEFT = 0.13, 0.42, 0.75, 0.75, 0.95  # inches
