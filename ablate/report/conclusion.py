@@ -56,10 +56,17 @@ def _parts(results: Results, verdicts: dict[str, Verdict]) -> list[str]:
             parts.append(f"{and_list(rows, _MOST_NAMES)} {one if len(rows) == 1 else many}")
     unknown = _of(verdicts, Verdict.CANNOT_TELL)
     if unknown:
-        seeds = counted(len(results.seeds), "seed")
         baseline = "it" if parts else "the baseline"
-        parts.append(f"{seeds} cannot tell {and_list(unknown, _MOST_NAMES)} from {baseline}")
+        names = and_list(unknown, _MOST_NAMES)
+        parts.append(f"{_runs(results, unknown)} cannot tell {names} from {baseline}")
     return parts
+
+
+def _runs(results: Results, rows: Sequence[str]) -> str:
+    """Return what rows and the baseline have been compared by: all seeds, or fewer runs."""
+    compared = [row for row in results.summaries if row.name in (results.baseline.name, *rows)]
+    is_whole = all(row.is_complete for row in compared)
+    return counted(len(results.seeds), "seed") if is_whole else "the runs that are done"
 
 
 def _diverged(results: Results) -> list[str]:

@@ -147,6 +147,18 @@ def test_a_loss_that_tells_more_than_bleu_is_in_the_conclusion(
     )
 
 
+def test_the_conclusion_counts_no_seed_that_is_not_done(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    unknown = "cannot tell learned, literal and heads_1 from the baseline"
+    for row in ("learned", "literal", "heads_1"):
+        _shift(records, row, 0.0, spread=3.0)
+    assert table(experiment, records).conclusion.startswith(f"By BLEU on test, 3 seeds {unknown}")
+    del records["heads_1", 3]
+    actual = table(experiment, records).conclusion
+    assert actual.startswith(f"By BLEU on test, the runs that are done {unknown}")
+
+
 def test_many_rows_are_counted_in_the_conclusion(tmp_path: Path) -> None:
     grid = "".join(f"  row_{n}: {{model.feed_forward.d_ff: {n}}}\n" for n in range(33, 41))
     experiment = made_up.experiment(tmp_path, f"\n{grid}")
