@@ -77,9 +77,8 @@ class Distributed(Engine):
         """Return a module that calls ``module`` and exchanges the gradients of its weights."""
         # `find_unused_parameters` also keeps DDP from rebuilding its buckets after the first step,
         # after which a run that goes on from a checkpoint would sum in another order
-        parallel = DistributedDataParallel(
-            module, forward_sync_buffers=False, find_unused_parameters=True
-        )
+        parallel = DistributedDataParallel(module, find_unused_parameters=True)
+        parallel.broadcast_buffers = False  # the argument has another name from PyTorch 2.13 on
         parallel.register_comm_hook(None, _sum_over_ranks)
         return parallel
 
