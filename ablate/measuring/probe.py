@@ -20,6 +20,7 @@ from ablate.config import RunSpec
 from ablate.data.prepare import Prepared
 from ablate.measuring.flops import count_flops
 from ablate.measuring.workload import Workload
+from ablate.model import Transformer
 from ablate.processes import give_back_free_memory
 from ablate.training.ranks import ALONE, Ranks
 from ablate.training.step import count_passes
@@ -74,9 +75,7 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
     model = work.model()
     decode_seconds = math.inf
     if ranks.is_first:
-        decode = work.decoding(model)
-        decode()
-        decode_seconds = _median_seconds(decode, device, seconds)
+        decode_seconds = _decoding_seconds(work, model, seconds)
     decode_peak_mib = memory.peak_mib()
     before_training()
     with closing(work.training(model, precision)) as training:
@@ -118,6 +117,13 @@ def runs_at_once(share: float, n_fitting: float) -> int:
         n_fitting: how many runs would fill the memory.
     """
     return int(max(1, min(_MOST_RUNS, 0.5 / share, 0.5 * n_fitting)))
+
+
+def _decoding_seconds(work: Workload, model: Transformer, seconds: float) -> float:
+    """Return how long decoding takes; its captures end, so that training has their memory."""
+    decode = work.decoding(model)
+    decode()
+    return _median_seconds(decode, work.device, seconds)
 
 
 def _matrix_rate(device: torch.device, precision: str, seconds: float) -> float:

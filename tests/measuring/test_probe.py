@@ -191,6 +191,27 @@ def test_the_memory_of_graphs_counts(machine: CudaMachine, prepared: Prepared) -
     assert machine.live_graphs == 0
 
 
+def test_the_memory_of_training_is_without_that_of_decoding(
+    machine: CudaMachine, prepared: Prepared
+) -> None:
+    """The reserved memory of a capture is free only when no graph of its pool lives any more."""
+    n_graphs: list[int] = []
+
+    def note() -> None:
+        n_graphs.append(machine.live_graphs)
+
+    probe(
+        run(),
+        prepared,
+        machine.device,
+        "fp32",
+        "cuda_graph",
+        before_training=note,
+        seconds=0.0,
+    )
+    assert n_graphs == [0]
+
+
 def test_an_engine_that_goes_on_capturing_is_an_error(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
