@@ -94,6 +94,23 @@ def test_other_code_uses_the_weight_of_a_layer_itself() -> None:
     assert "forward" not in vars(layer)
 
 
+def test_a_compiled_model_is_not_compiled_again_at_every_call() -> None:
+    """After a few times PyTorch would give up without an error, and run it eagerly."""
+    layer, x = nn.Linear(3, 3), torch.randn(5, 3)
+    compiled = torch.compile(layer, backend="eager")
+
+    def add() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss: Tensor = compiled(x).sum()
+        loss.backward()
+        return loss.detach()
+
+    fused = FusedGradAccumulator(layer, "bf16")
+    fused(add, is_captured=False)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        fused(add, is_captured=True)
+
+
 def test_a_weight_that_is_not_trained_stays_so() -> None:
     layer = nn.Linear(3, 3)
     layer.weight.requires_grad_(False)
