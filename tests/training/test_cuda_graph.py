@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
-from ablate.errors import EngineError
+from ablate.errors import EngineError, StoppedError
 from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
 from ablate.registry import slots
@@ -23,6 +23,7 @@ from ablate.training.engines import SelfCheck
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.self_check import compare
 from ablate.training.plan import BatchStream
+from ablate.training.weights import Weights
 from tests.fake_cuda import CudaMachine
 from tests.tiny import PARTS, mixed, mixtures, some_batch, thin
 from tests.training import test_engines
@@ -189,14 +190,18 @@ def test_the_self_check_notices_a_learning_rate_that_stays(machine: CudaMachine)
 
 
 def trained(
-    machine: CudaMachine, folder: Path, engine: str = "cuda_graph", **training: Any
+    machine: CudaMachine,
+    folder: Path,
+    engine: str = "cuda_graph",
+    should_stop: Callable[[], bool] = lambda: False,
+    **training: Any,
 ) -> tuple[dict[str, Tensor], list[Progress]]:
     spec = run_spec(dropout=0.1, **training)
     reports: list[Progress] = []
     model = fresh(spec).to(machine.device)
     batches = Batches(pairs(), spec.training.batch_tokens, PAD, machine.device)
     gpu_job = replace(job(spec, folder), engine=engine, device=machine.device, batches=batches)
-    train(model, gpu_job, reports.append, lambda: False)
+    train(model, gpu_job, reports.append, should_stop)
     return {name: x.clone() for name, x in model.state_dict().items()}, reports
 
 
@@ -207,6 +212,20 @@ def test_a_run_with_the_self_check_ends_as_one_without(
     monkeypatch.setattr(SelfCheck, "after_step", lambda _: None)
     unchecked, _ = trained(machine, tmp_path / "unchecked")
     torch.testing.assert_close(checked, unchecked, atol=0.0, rtol=0.0)
+
+
+def test_a_run_that_is_continued_ends_as_any_other(
+    machine: CudaMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first update is not captured, as it is in the run that nobody stopped."""
+    monkeypatch.setattr(Weights, "map_location", torch.device("cpu"))  # where tensors really are
+    schedule = {"name": "constant", "lr": 7e-3}  # which single precision rounds
+    whole, _ = trained(machine, tmp_path / "whole", schedule=schedule)
+    answers, folder = iter([*[False] * 7, True]), tmp_path / "stopped"
+    with pytest.raises(StoppedError):
+        trained(machine, folder, should_stop=lambda: next(answers), schedule=schedule)
+    continued, _ = trained(machine, folder, schedule=schedule)
+    torch.testing.assert_close(continued, whole, atol=0.0, rtol=0.0)
 
 
 def test_the_host_waits_for_the_device_every_twenty_steps(

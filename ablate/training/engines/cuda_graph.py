@@ -105,17 +105,23 @@ class CudaGraph(Engine):
         self._capturer.clear()
 
     def _new_update(self) -> GraphedCallable:
-        return GraphedCallable("the update", self._update_with_tensor_lr, super().update)
+        captured, eager = (
+            partial(self._update_with_tensor_lr, is_captured=is_captured)
+            for is_captured in (True, False)
+        )
+        return GraphedCallable("the update", captured, eager)
 
-    def _update_with_tensor_lr(self) -> Tensor:
+    def _update_with_tensor_lr(self, *, is_captured: bool) -> Tensor:
         """Update with learning rates in tensors, since a capture would never change a number.
 
+        Updates outside of a capture have them too: PyTorch rounds rates in tensors to single
+        precision, and a run that is continued must not depend on which of its updates are captured.
         On a CPU ``capturable`` stays False, or PyTorch would warn that nothing is captured.
         """
         groups = self.optimizer.param_groups
         before = [(group["lr"], group["capturable"]) for group in groups]
         for group, rate in zip(groups, self._rates, strict=True):
-            group["lr"], group["capturable"] = rate, self._is_cuda
+            group["lr"], group["capturable"] = rate, is_captured and self._is_cuda
         try:
             return super().update()
         finally:
