@@ -287,6 +287,18 @@ def test_tables_of_two_commits_tell_their_tokenizers(repository: Path) -> None:
     assert not api.compare("pe@HEAD~1", "pe@HEAD", results=repository).has_one_tokenizer
 
 
+def test_tables_of_two_commits_are_compared_by_the_metrics_that_they_hold(
+    repository: Path,
+) -> None:
+    table = repository / "pe" / "seeds.csv"
+    text = table.read_text("utf-8").replace("test.test.exact_match", "test.test.my_metric")
+    table.write_text(text, encoding="utf-8")
+    _git(repository, "commit", "-qam", "metric")
+    compared = api.compare("pe@HEAD", "pe@HEAD", results=repository)
+    assert "test.test.my_metric.difference" in [c.key for c in compared.table().columns]
+    assert compared.rows[2].shifts["test.test.my_metric"].method == "equal"
+
+
 def test_a_commit_is_compared_with_what_is_stored_now(
     repository: Path, spec: Path, after: Path
 ) -> None:

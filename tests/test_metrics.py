@@ -62,6 +62,48 @@ def test_a_metric_of_ones_own_is_a_column_with_differences_and_no_new_run(path: 
     assert {len(scores) for scores in metrics} == {len(made_up.SETS)}
 
 
+def test_two_sets_of_results_are_compared_by_the_metrics_of_their_experiment(path: Path) -> None:
+    corpus = build(Corpus, config.load(path).rows[0].spec.corpus)
+    tests, fingerprint = corpus.load().tests, corpus.fingerprint()
+    for results in (Path("before"), Path("after")):
+        translated(path, results)
+        for run in api.runs(results):
+            record = Store(results).load(run.run) or {}
+            if run.row != "rms":  # whose runs are of another text
+                record["corpus"]["fingerprint"] = fingerprint
+            Store(results).save(record)
+            if (results.name, run.row) == ("after", "none"):
+                text = "".join(f"{line}\n" for line in tests["test"].tgt)
+                (results / "runs" / run.run / "hypotheses.test.txt").write_text(text, "utf-8")
+    compared = api.compare("before", "after", path)
+    metric = "test.test.my_metric"
+    shifts = [row.shifts.get(metric) for row in compared.rows]
+    assert [shift and (shift.method, shift.estimate) for shift in shifts] == [
+        ("equal", 0.0),
+        ("paired", 100.0),
+        None,
+    ]
+    titles = [column.title for column in compared.table().columns]
+    assert {"ΔchrF test", "Δmy_metric test"} <= set(titles)
+    path.with_name("plain.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    assert metric in api.compare(path, "plain.yaml", results="after").rows[0].shifts
+
+
+def test_a_comparison_without_translations_has_no_further_metrics(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    selection = finish(path, Path("results"))
+    corpus = build(Corpus, selection.corpus)
+    for run in api.runs("results"):
+        record = Store(Path("results")).load(run.run) or {}
+        record["corpus"]["fingerprint"] = corpus.fingerprint()
+        Store(Path("results")).save(record)
+    compared = api.compare("results", "results", path)
+    assert [row.shifts["test.test.bleu"].method for row in compared.rows] == ["equal"] * 3
+    assert "Δmy_metric test" not in [column.title for column in compared.table().columns]
+    assert "results: further metrics are left out: results/runs/" in capsys.readouterr().err
+
+
 def test_what_was_computed_is_not_computed_again(path: Path) -> None:
     translated(path, Path("results"))
     first = api.report(path)

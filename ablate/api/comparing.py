@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 from sacrebleu.metrics.chrf import CHRF
 
 from ablate.analysis.matched import compare_matched
-from ablate.api.result_sets import ResultRow, ResultSet, read_result_set
+from ablate.api.result_sets import ResultRow, ResultSet, read_result_set, scored_set
 from ablate.config import Negligible
 from ablate.data.corpus import Bitext, Corpus
 from ablate.errors import DamagedFileWarning, DataError, SpecError, StoreError
+from ablate.record import Scores
 from ablate.registry import Choice, build
 from ablate.report.compared import (
     Compared,
@@ -43,7 +44,8 @@ def compare(
     """Compare two experiments, two folders of results, or two commits of one experiment's tables.
 
     Rows are matched by what they are: by their whole spec; else by what they change of their
-    baseline; else by name.
+    baseline; else by name. Further metrics are those that either experiment names, with the options
+    of ``after`` where both do, and those that tables hold.
 
     Args:
         before: the file or name of an experiment; a folder of results; or ``experiment@commit``,
@@ -54,11 +56,15 @@ def compare(
         n_sentences: how many of the sentences are shown whose translations differ most.
 
     Raises:
-        SpecError: if one of the names is of none of these; with every mistake of an experiment.
+        SpecError: if one of the names is of none of these; with every mistake of an experiment; if
+            a metric refuses its options or texts.
         StoreError: if nothing is stored of one, or they have no row in common.
     """
     spec_name = None if spec is None else str(spec)
     sides = [read_result_set(str(name), spec_name, Path(results)) for name in (before, after)]
+    experiments = [side.experiment for side in sides if side.experiment]
+    metrics = {m.name: m for each in experiments for m in each.metrics if m.name != "bleu"}
+    sides = [scored_set(side, list(metrics.values())) for side in sides]
     pairs = _matched(sides[0].rows, sides[1].rows)
     if not pairs:
         a, b = (", ".join(row.name for row in side.rows) for side in sides)
@@ -66,12 +72,12 @@ def compare(
             f"{before} and {after} have no row in common, neither by spec nor by changes nor by "
             f"name: the rows are {a}; and {b}"
         )
-    rows = _rows(pairs)
+    names = list(dict.fromkeys((*metrics, *_further(pairs))))
+    rows = _rows(pairs, names)
     unmatched = [
         [row.name for row in side.rows if all(row is not pair[n] for pair in pairs)]
         for n, side in enumerate(sides)
     ]
-    negligible = next((side.negligible for side in reversed(sides) if side.negligible), None)
     test_sets = _test_sets(rows)
     notes = _pairs(sides[0].provenance, sides[1].provenance)
     return Compared(
@@ -79,9 +85,10 @@ def compare(
         rows=rows,
         unmatched=(unmatched[0], unmatched[1]),
         provenance=notes,
-        negligible=negligible or Negligible(),
+        negligible=experiments[-1].negligible if experiments else Negligible(),
         sentences=_sentences(sides, pairs, test_sets, n_sentences),
         test_sets=test_sets,
+        metrics=names,
         has_one_tokenizer=_has_one_tokenizer(pairs, notes),
     )
 
@@ -135,7 +142,15 @@ def _differences(
             yield f"{path}{key}", values
 
 
-def _rows(pairs: Sequence[Pair]) -> list[MatchedRow]:
+def _further(pairs: Sequence[Pair]) -> Iterator[str]:
+    """Yield the scores of test sets that no record holds by itself, as a table may."""
+    for metric in (metric for a, b, _ in pairs for metric in (*a.samples, *b.samples)):
+        kind = metric.rpartition(".")[2]
+        if metric.startswith("test.") and kind not in (*_COMPARED, *Scores.__annotations__):
+            yield kind
+
+
+def _rows(pairs: Sequence[Pair], further: Sequence[str]) -> list[MatchedRow]:
     names = [" → ".join(dict.fromkeys((a.name, b.name))) for a, b, _ in pairs]
     samples = [_pairs(a.samples, b.samples) for a, b, _ in pairs]
     whole = {
@@ -146,7 +161,7 @@ def _rows(pairs: Sequence[Pair]) -> list[MatchedRow]:
     compared = {
         metric: compare_matched({n: own[metric] for n, own in whole.items() if metric in own})
         for metric in dict.fromkeys(metric for own in samples for metric in own)
-        if metric.rpartition(".")[2] in _COMPARED
+        if metric.rpartition(".")[2] in (*_COMPARED, *further)
     }
     return [
         MatchedRow(

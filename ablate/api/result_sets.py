@@ -9,17 +9,20 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from ablate.analysis import Record, summarise
+from ablate.analysis import Record, Summary, summarise
 from ablate.analysis.matched import RowSample
+from ablate.api.console import print_remark
+from ablate.api.scoring import scored
 from ablate.api.selecting import Fingerprints, Records, RunLookup, select, stored
-from ablate.config import BASELINE, Experiment, Negligible, RunSpec, experiment_name, shipped
+from ablate.config import BASELINE, Experiment, RunSpec, experiment_name, shipped
 from ablate.errors import SpecError, StoreError
+from ablate.registry import Choice
 from ablate.report.footnotes import PROVENANCE, provenance
 from ablate.store import Store
 
@@ -58,13 +61,13 @@ class ResultSet:
         rows: in the order of the experiment.
         provenance: corpus, tokenizer, hardware, software and commit, in words.
         store: of its records; None for a table.
-        negligible: what its experiment calls negligible; None if that is unknown.
+        experiment: whose results they are; None if that is unknown.
     """
 
     rows: Sequence[ResultRow]
     provenance: Mapping[str, str]
     store: Store | None = None
-    negligible: Negligible | None = None
+    experiment: Experiment | None = None
 
 
 def read_result_set(name: str, spec: str | None, results: Path) -> ResultSet:
@@ -88,6 +91,38 @@ def read_result_set(name: str, spec: str | None, results: Path) -> ResultSet:
             raise SpecError(f"{name}: is no folder of results: it has no folder 'runs'")
         return _of_folder(name, spec)
     return _of_experiment(name, Store(results))
+
+
+def scored_set(side: ResultSet, metrics: Sequence[Choice]) -> ResultSet:
+    """Return the results of an experiment with the scores of further metrics.
+
+    A table has those that it holds, and a run of other text than the experiment's has none. Where
+    translations are missing, a remark says so, and nothing is added.
+
+    Raises:
+        SpecError: if a metric refuses its options or texts.
+    """
+    if side.store is None or side.experiment is None or not metrics:
+        return side
+    corpus = side.experiment.rows[0].spec.corpus
+    fingerprint = Fingerprints().of(corpus)
+    records = {(row.name, s): dict(each) for row in side.rows for s, each in row.records.items()}
+    of_text = {
+        run: record
+        for run, record in records.items()
+        if record.get("corpus", {}).get("fingerprint") == fingerprint
+    }
+    try:
+        records |= scored(of_text, corpus, metrics, side.store)
+    except StoreError as error:
+        print_remark(f"{side.store.results}: further metrics are left out: {error}")
+        return side
+    seeds = sorted({seed for _, seed in records})
+    summaries = summarise([row.name for row in side.rows], seeds, records)
+    rows = [
+        replace(row, samples=_samples(each)) for row, each in zip(side.rows, summaries, strict=True)
+    ]
+    return replace(side, rows=rows)
 
 
 def _of_experiment(spec: str, store: Store) -> ResultSet:
@@ -178,7 +213,7 @@ def _of_records(
             changes=changes.get(each.name),
             spec=specs[each.name],
             base=specs.get(_baseline_of(each.name)),
-            samples={name: RowSample.of(metric.values) for name, metric in each.metrics.items()},
+            samples=_samples(each),
             outcomes=Counter(o for o in each.outcomes.values() if o != "missing"),
             records=of_rows[each.name],
         )
@@ -186,7 +221,11 @@ def _of_records(
     ]
     notes = {note.label: note.text for note in provenance(records)}
     notes["code"] = ", ".join(sorted(set(map(_code, records.values()))))
-    return ResultSet(rows, notes, store, experiment.negligible if experiment else None)
+    return ResultSet(rows, notes, store, experiment)
+
+
+def _samples(row: Summary) -> dict[str, RowSample]:
+    return {name: RowSample.of(metric.values) for name, metric in row.metrics.items()}
 
 
 def _code(record: Record) -> str:

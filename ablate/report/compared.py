@@ -109,6 +109,7 @@ class Compared:
         negligible: how small a difference must be not to matter.
         sentences: translations that differ.
         test_sets: that both sides have; rows are judged on the first.
+        metrics: names of further metrics of the test sets.
         has_one_tokenizer: whether every row reads the same target tokens on both sides.
     """
 
@@ -119,6 +120,7 @@ class Compared:
     negligible: Negligible
     sentences: TranslationDifferences
     test_sets: Sequence[str]
+    metrics: Sequence[str] = ()
     has_one_tokenizer: bool = True
 
     def __repr__(self) -> str:
@@ -163,6 +165,11 @@ class Compared:
                 [Cell(str(self.outcome(row, bleu) or NOTHING)) for row in self.rows],
             ),
             *self._shift(loss, first),
+            *(
+                block
+                for name in self.metrics
+                for block in self._shift(f"test.{first}.{name}", first)
+            ),
             *(block for name in others for block in self._shift(f"test.{name}.bleu", name)),
             *self._ratios(),
         ]
