@@ -180,6 +180,21 @@ def test_a_vocabulary_that_one_probe_tells_serves_all_rows(tmp_path: Path) -> No
     assert {row.params_delta for row in plan.rows if row.name in ("t2t", "literal", "none")} == {0}
 
 
+def test_a_row_with_another_tokenizer_is_held_against_the_baseline_with_its_own(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "vocabularies.yaml"
+    variants = (
+        "  large: {tokenizer.vocab_size: 20000}\n"
+        "  apart: {tokenizer.joint: false, model.embedding: separate}\n"
+    )
+    path.write_text(f"extends: ablate:presets/laptop\nvariants:\n{variants}", encoding="utf-8")
+    baseline, *others = api.plan(path, device="cpu", results=tmp_path).rows
+    assert [row.params - baseline.params for row in others] == [64 * 10_000, 2 * 64 * 10_000]
+    for row in others:
+        assert row.params_delta == row.params / baseline.params - 1
+
+
 def test_totals_are_known_as_soon_as_one_row_has_been_probed(tmp_path: Path) -> None:
     assert probed(tmp_path).seconds_left is None
     assert "all runs together: 50 MiB of disk for weights" in " ".join(probed(tmp_path).remarks())

@@ -19,7 +19,7 @@ from ablate.api.selecting import (
     select,
     tuning_runs,
 )
-from ablate.config import ModelSpec, Row, Run, RunSpec, tuning_of
+from ablate.config import Row, Run, RunSpec, tuning_of
 from ablate.data.tokenizer import Tokenizer
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import build
@@ -297,10 +297,8 @@ class _Planner:
     def row(self, row: Row) -> PlannedRow:
         precision = devices.resolve(row.spec.training.precision, self._device)
         probe = self._probe(row.spec, precision)
-        probed_vocabulary = self._vocabularies.get(_vocabulary_key(row.spec))
-        vocabulary = probed_vocabulary or _nominal(row.spec)
-        params, flops_of_pass = self._counts(row.spec.model, vocabulary)
-        of_baseline, _ = self._counts(self._baseline.model, vocabulary)
+        params, flops_of_pass = self._counts(row.spec)
+        of_baseline, _ = self._counts(self._baseline)
         is_measured = TRAIN_SPEED in probe
         runs = [run for run in self._selection.runs if run.variant == row.name]
         planned = [self._run(run, precision) for run in runs]
@@ -313,7 +311,7 @@ class _Planner:
             changes=row.changes,
             params=params,
             params_delta=params / of_baseline - 1,
-            is_vocabulary_known=probed_vocabulary is not None,
+            is_vocabulary_known=_vocabulary_key(row.spec) in self._vocabularies,
             flops_per_target_token=flops_of_pass * count_passes(row.spec.training),
             train_peak_mib=probe.get("train_peak_mib"),
             seconds_per_run=training_seconds(row.spec.training, probe) if is_measured else None,
@@ -326,11 +324,12 @@ class _Planner:
             devices_per_run=row.spec.devices_per_run,
         )
 
-    def _counts(self, spec: ModelSpec, vocabulary: Vocabulary) -> tuple[int, float]:
-        """Return the parameters of a model, and its FLOPs per target token and pass."""
-        key = spec.model_dump_json(), vocabulary
+    def _counts(self, spec: RunSpec) -> tuple[int, float]:
+        """Return the parameters of a run's model, and its FLOPs per target token and pass."""
+        vocabulary = self._vocabularies.get(_vocabulary_key(spec)) or _nominal(spec)
+        key = spec.model.model_dump_json(), vocabulary
         if key not in self._counted:
-            self._counted[key] = self._counter.count(spec, vocabulary)
+            self._counted[key] = self._counter.count(spec.model, vocabulary)
         return self._counted[key]
 
     def _probe(self, spec: RunSpec, precision: str) -> Mapping[str, Any]:
