@@ -82,9 +82,9 @@ def test_runs_of_other_code_are_named(tmp_path: Path) -> None:
     )
 
 
-def probed(tmp_path: Path, *names: str) -> api.Plan:
-    """Return the plan of ``pe`` after the probe of some rows, with 500 source tokens."""
-    selection, store = select(EXPERIMENTS / "pe.yaml"), Store(tmp_path)
+def probed(tmp_path: Path, *names: str, path: Path = EXPERIMENTS / "pe.yaml") -> api.Plan:
+    """Return the plan of an experiment after the probe of some rows, with 500 source tokens."""
+    selection, store = select(path), Store(tmp_path)
     measured = {"n_src": 500, "n_tgt": 510, "train_peak_mib": 40.0, "runs_at_once": 1}
     measured |= {"batches_per_epoch": 100, "target_tokens_per_batch": 1000.0}
     measured |= {"train_target_tokens_per_second": 1000.0}
@@ -93,7 +93,7 @@ def probed(tmp_path: Path, *names: str) -> api.Plan:
             device = devices.find("cpu")[0]
             engine = engines.resolve("auto", "cpu")
             store.save_probe(probe_key(row.spec, device, "fp32", engine, ""), measured)
-    return api.plan(EXPERIMENTS / "pe.yaml", device="cpu", results=tmp_path)
+    return api.plan(path, device="cpu", results=tmp_path)
 
 
 def test_a_moving_average_is_part_of_what_a_probe_measures() -> None:
@@ -207,6 +207,19 @@ def test_totals_are_known_as_soon_as_one_row_has_been_probed(tmp_path: Path) -> 
     text = " ".join(plan.remarks())
     assert f"all runs together: {total / 3600:.3g} cpu hours, " in text
     assert plan.to_json()["device_seconds"] == pytest.approx(total)
+
+
+def test_an_estimated_time_is_that_of_the_rows_own_training(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.yaml"
+    changes = ("steps: 1000", "epochs: 2", "target_tokens: 70500", "batch_tokens: 1280")
+    variants = [f"  {c}: {{model.norm: rms, training.{c}}}\n" for c in changes]
+    path.write_text(
+        "extends: ablate:presets/laptop\nvariants:\n"
+        + "".join(line.replace(": ", " ", 1) for line in variants),
+        encoding="utf-8",
+    )
+    plan = probed(tmp_path, "baseline", path=path)
+    assert [row.seconds_per_run for row in plan.rows] == pytest.approx([500, 1000, 200, 71, 1000])
 
 
 @pytest.mark.parametrize("width", [80, 200])

@@ -29,6 +29,7 @@ from ablate.runner.backends.registry import open_backend
 from ablate.runner.check import check, check_devices, check_distinct, check_engine
 from ablate.runner.devices import Device
 from ablate.runner.display import format_duration
+from ablate.runner.matching import target_tokens
 from ablate.runner.probe import probe_key
 from ablate.runner.probing import TRAIN_SPEED, training_seconds
 from ablate.runner.staleness import stale_remarks
@@ -62,8 +63,8 @@ class PlannedRow:
             found, as the row's probe tells, or with the size that it aims at.
         flops_per_target_token: of a training step, counted on a nominal batch.
         train_peak_mib: from the row's probe; None until it has been probed.
-        seconds_per_run: of training, at the speed of the row's probe; until that is known, of
-            another row's, times the ratio of their FLOPs; None until any row has been probed.
+        seconds_per_run: of training, at the speed of the row's probe; until that is known, at
+            another row's, by the ratio of their FLOPs; None until any row has been probed.
         is_time_estimated: whether it is by another row's speed.
         devices_per_run: devices that train a run together.
         published: what others have printed of the row: name of the measure to value.
@@ -241,7 +242,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     published = experiment.published
     planner = _Planner(worker_slots[0], jobs, lookup, selection)
     rows = [planner.row(row) for row in experiment.rows if not only or row.name in only]
-    rows = _with_estimated_times(rows)
+    rows = planner.with_estimated_times(rows)
     return Plan(
         experiment=experiment.name,
         question=experiment.question,
@@ -324,6 +325,26 @@ class _Planner:
             devices_per_run=row.spec.devices_per_run,
         )
 
+    def with_estimated_times(self, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
+        """Return rows, with times by the speed of the first probed row where there is no other."""
+        probed = next((row for row in rows if row.seconds_per_run is not None), None)
+        if probed is None:
+            return list(rows)
+        specs = {row.name: row.spec for row in self._selection.experiment.rows}
+        training = specs[probed.name].training
+        probe = self._probe(specs[probed.name], devices.resolve(training.precision, self._device))
+        flops_per_second = probe[TRAIN_SPEED] * probed.flops_per_target_token
+
+        def estimated(row: PlannedRow) -> PlannedRow:
+            own = specs[row.name].training
+            size = own.batch_tokens / training.batch_tokens  # of its batches
+            per_batch, n_batches = probe["target_tokens_per_batch"], probe["batches_per_epoch"]
+            n_tokens = target_tokens(own, per_batch * size, n_batches / size)
+            seconds = n_tokens * row.flops_per_target_token / flops_per_second
+            return replace(row, seconds_per_run=seconds, is_time_estimated=True)
+
+        return [row if row.seconds_per_run is not None else estimated(row) for row in rows]
+
     def _counts(self, spec: RunSpec) -> tuple[int, float]:
         """Return the parameters of a run's model, and its FLOPs per target token and pass."""
         vocabulary = self._vocabularies.get(_vocabulary_key(spec)) or _nominal(spec)
@@ -366,24 +387,6 @@ def _vocabulary_key(spec: RunSpec) -> str:
 def _nominal(spec: RunSpec) -> Vocabulary:
     """Return the size of the vocabulary that the tokenizer aims at."""
     return build(Tokenizer, spec.tokenizer, at="tokenizer").nominal_vocabulary()
-
-
-def _with_estimated_times(rows: Sequence[PlannedRow]) -> list[PlannedRow]:
-    """Return rows, with times by the speed of the first probed row where there is no other."""
-    probed = next((row for row in rows if row.seconds_per_run is not None), None)
-    if probed is None:
-        return list(rows)
-    return [
-        row
-        if row.seconds_per_run is not None
-        else replace(row, seconds_per_run=_scaled(probed, row), is_time_estimated=True)
-        for row in rows
-    ]
-
-
-def _scaled(probed: PlannedRow, row: PlannedRow) -> float:
-    assert probed.seconds_per_run is not None
-    return probed.seconds_per_run * row.flops_per_target_token / probed.flops_per_target_token
 
 
 def _sum(times: Iterable[tuple[float | None, int]]) -> float | None:
