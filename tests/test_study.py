@@ -408,8 +408,20 @@ def test_shipped_experiments_are_found_anywhere(
     with pytest.raises(SpecError, match="no file 'heds', nor a shipped one; did you mean 'heads'"):
         api.plan("heds")
     Path("x.yaml").write_text("extends: ablate:presets/lapto\n")
-    with pytest.raises(SpecError, match="did you mean 'presets/laptop'"):
+    with pytest.raises(SpecError, match="did you mean 'ablate:presets/laptop'"):
         api.plan("x.yaml")
+    Path("x.yaml").write_text("extends: heds\n")
+    with pytest.raises(SpecError, match="did you mean 'ablate:heads'"):
+        api.plan("x.yaml")
+    for parent, name in {
+        "presets/laptop": "ablate:presets/laptop",
+        "below/multi30k/pe.yaml": "ablate:multi30k/pe",
+    }.items():
+        Path("x.yaml").write_text(f"extends: {parent}\n")
+        with pytest.raises(SpecError, match=f"'{parent}'; the shipped one is called '{name}'"):
+            api.plan("x.yaml")
+    with pytest.raises(SpecError, match=r"'experiments/pe\.yaml'; the shipped one is called 'pe'"):
+        api.plan("experiments/pe.yaml")
 
 
 def test_the_names_of_the_package_are_loaded_when_they_are_used() -> None:

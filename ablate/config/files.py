@@ -15,7 +15,7 @@ from ablate.config.messages import unknown
 from ablate.config.paths import file_path
 from ablate.config.source import Mark, Mistake, Node, Source, UnreadableError, parse, source_of
 from ablate.registry import PluginError, load_plugin
-from ablate.wording import nearest, suggest
+from ablate.wording import nearest
 
 SECTIONS = ("variants", "grid", "leave_one_out")
 """The three ways to make rows."""
@@ -102,7 +102,8 @@ def _layers(
     try:
         real, content = path.resolve(), path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
-        raise UnreadableError(Mistake(at, key, _read_error(path, error))) from error
+        reason = _read_error(path, error, prefix=shipped.PREFIX if above else "")
+        raise UnreadableError(Mistake(at, key, reason)) from error
     if real in above:
         circle = " -> ".join(p.name for p in (*above[above.index(real) :], real))
         raise UnreadableError(Mistake(at, "extends", f"forms a circle: {circle}"))
@@ -162,18 +163,23 @@ def _root(source: Source, mistakes: list[Mistake]) -> Node:
     return root
 
 
-def _read_error(path: Path, error: OSError | ValueError) -> str:
+def _read_error(path: Path, error: OSError | ValueError, *, prefix: str) -> str:
+    """Return why a file cannot be read; ``prefix`` begins the names of shipped ones there."""
     if isinstance(error, ValueError):
         return f"{str(path)!r} cannot be the path of a file: {error}"
     label = _label(path)
     if isinstance(error, FileNotFoundError):
         siblings = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
         names = {sibling.stem: sibling.name for sibling in siblings}
-        near = nearest(path.stem, names)
-        hint = f"; did you mean {names[near]!r}?" if near else ""
-        if not near and not path.suffix:
-            hint = f", nor a shipped one;{suggest(path.as_posix(), shipped.names())} shipped: "
-            hint += ", ".join(name for name in shipped.names() if "/" not in name)
+        hint = ""
+        if near := nearest(path.stem, names):
+            hint = f"; did you mean {names[near]!r}?"
+        elif end := shipped.name_in(path):
+            hint = f"; the shipped one is called {prefix + end!r}"
+        elif not path.suffix:
+            meant = nearest(path.as_posix().removeprefix(shipped.PREFIX), shipped.names())
+            hint = f", nor a shipped one;{f' did you mean {prefix + meant!r}?' if meant else ''}"
+            hint += f" shipped: {', '.join(name for name in shipped.names() if '/' not in name)}"
         return f"there is no file {label!r}{hint}"
     if isinstance(error, IsADirectoryError):
         return f"{label!r} is a folder; name a file in it"

@@ -38,6 +38,12 @@ def find(name: str) -> Path | None:
     return root / f"{plain}.yaml" if root is not None and plain in names() else None
 
 
+def name_in(path: Path) -> str | None:
+    """Return the longest name of a shipped file that a path ends in; None if it ends in none."""
+    end = f"/{path.as_posix().removesuffix('.yaml')}"
+    return max((name for name in names() if end.endswith(f"/{name}")), key=len, default=None)
+
+
 def resolve(path: Path) -> Path:
     """Return ``path`` if that exists, else the shipped file of that name, else ``path``."""
     try:
