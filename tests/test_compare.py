@@ -202,6 +202,7 @@ def test_runs_without_scores_are_compared_all_the_same(
     text = compared.text("terminal")
     assert "No row has been tested on both sides." in text
     assert "rms: 3 done → 3 oom" in text
+    assert "Translations: not compared, for no row is tested on both sides." in text
     assert json.loads(compared.text("json"))["rows"][0]["shifts"] == {}
 
 
@@ -245,6 +246,8 @@ def test_the_sentences_that_differ_most_are_shown(before: Path, after: Path, spe
     assert (first.row, first.seed, first.line, second.line) == ("rms", 2, 5, 8)
     assert first.translations == (texts.tgt[4], "nothing")
     assert first.scores[0] == pytest.approx(100)
+    change(after, "none", lambda record: record.pop("corpus"))  # as of a run that failed at once
+    assert api.compare(before, after, spec).sentences.n_differing == 2
     text = api.compare(before, after, spec, n_sentences=1).text("markdown")
     assert f"2 of {sentences.n} differ; most by chrF:" in text
     assert texts.src[4] in text

@@ -198,10 +198,8 @@ def _sentences(
     sides: Sequence[ResultSet], pairs: Sequence[Pair], test_sets: Sequence[str], n: int
 ) -> TranslationDifferences:
     before, after = sides
-    if before.store is None or after.store is None:
-        return TranslationDifferences(note="tables hold none; compare two folders of results")
-    if len({_fingerprint(row) for a, b, _ in pairs for row in (a, b)}) > 1 or not test_sets:
-        return TranslationDifferences(note="not compared, for the corpora differ")
+    if reason := _why_not(sides, pairs, test_sets):
+        return TranslationDifferences(note=reason)
     first = next(iter(pairs[0][0].records.values()))
     try:
         corpus = build(Corpus, Choice.model_validate(_choice(first)), at="corpus").load()
@@ -225,6 +223,16 @@ def _sentences(
     return TranslationDifferences(n_pairs, len(differing), most[:n])
 
 
+def _why_not(sides: Sequence[ResultSet], pairs: Sequence[Pair], test_sets: Sequence[str]) -> str:
+    """Return why no translations can be compared; empty if they may be there."""
+    if any(side.store is None for side in sides):
+        return "tables hold none; compare two folders of results"
+    if not test_sets:
+        return "not compared, for no row is tested on both sides"
+    fingerprints = {each for a, b, _ in pairs for row in (a, b) for each in _fingerprints(row)}
+    return "not compared, for the corpora differ" if len(fingerprints) > 1 else ""
+
+
 def _translations(
     store: Store, record: Mapping[str, Any], test_set: str, n_lines: int
 ) -> list[str] | None:
@@ -241,8 +249,10 @@ def _translations(
     return None
 
 
-def _fingerprint(row: ResultRow) -> str | None:
-    return next(iter(row.records.values())).get("corpus", {}).get("fingerprint")
+def _fingerprints(row: ResultRow) -> set[str]:
+    """Return those of the corpora that the runs of a row have read; a failed run may have none."""
+    known = (record.get("corpus", {}).get("fingerprint") for record in row.records.values())
+    return {fingerprint for fingerprint in known if fingerprint}
 
 
 def _choice(record: Mapping[str, Any]) -> dict[str, Any]:
