@@ -248,6 +248,21 @@ def test_steps_are_matched_with_one_measurement(
     assert clock.n_measured == 1
 
 
+def test_a_row_that_is_added_after_tuning_gets_its_time_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = timed(tmp_path, monkeypatch, "training.steps", 0.01)
+    (tune,) = re.findall("^tune:.*$", TEXT, flags=re.MULTILINE)
+    bench = Bench(tmp_path, f"{(tmp_path / 'own.yaml').read_text()}{tune}\n")
+    bench.tuned(NLL, "baseline", engine="data_parallel")
+    assert bench.row("baseline").chosen == {"training.schedule.lr": "tuned"}
+    monkeypatch.setattr(choosing, "_tune", lambda *_: None)  # as if it was interrupted
+    row = chosen_row(tmp_path)
+    assert row.chosen == {"training.steps": "matched"}
+    assert row.pending == ("training.schedule.lr",)
+    assert (chosen_row(tmp_path), clock.n_measured) == (row, 1)
+
+
 def test_a_time_that_varies_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

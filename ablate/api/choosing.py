@@ -20,11 +20,12 @@ from ablate.api.selecting import (
     RunLookup,
     Selection,
     key_of,
+    load,
     select,
     tasks,
     tuning_runs,
 )
-from ablate.config import Row, Run, RunSpec
+from ablate.config import Experiment, Row, Run, RunSpec
 from ablate.errors import RunError
 from ablate.runner.backends.contract import Backend
 from ablate.runner.check import blueprint
@@ -56,9 +57,8 @@ def select_chosen(path: Path | str, options: RunOptions, only: Sequence[str] = (
         if not _open(selection, only):
             return selection
         fetch(selection.corpus)
-        match = selection.whole.match
-        if match is not None and match.on == "time":
-            _Timing(selection, backend, lookup).match(_open(selection, only))
+        if rows := _untimed(selection, only):
+            _Timing(load(path, options.overrides), backend, lookup).match(rows)
         selection = select_now()
         if rows := _open(selection, only):
             _tune(selection, rows, options)
@@ -69,6 +69,14 @@ def select_chosen(path: Path | str, options: RunOptions, only: Sequence[str] = (
 def _open(selection: Selection, only: Sequence[str]) -> list[str]:
     """Return the rows to be trained for which some value is still to be chosen."""
     return [name for name in selection.pending if not only or name in only]
+
+
+def _untimed(selection: Selection, only: Sequence[str]) -> list[str]:
+    """Return those of these rows whose value for an equal time has not been measured."""
+    match, rows = selection.whole.match, _open(selection, only)
+    if match is None or match.on != "time":
+        return []
+    return [r.name for r in selection.experiment.rows if r.name in rows and match.via in r.pending]
 
 
 def _tune(selection: Selection, rows: Sequence[str], options: RunOptions) -> None:
@@ -94,13 +102,13 @@ class _Timing:
     """Measures rows by turns with their baseline until they take as long as the baseline.
 
     Args:
-        selection: with a ``match`` on time.
+        experiment: with a ``match`` on time, as it was loaded: `match_key` covers no tuned values.
         backend: where to measure.
         lookup: whose store keeps what was measured.
     """
 
-    def __init__(self, selection: Selection, backend: Backend, lookup: RunLookup) -> None:
-        self._experiment, self._match = selection.whole, selection.whole.match
+    def __init__(self, experiment: Experiment, backend: Backend, lookup: RunLookup) -> None:
+        self._experiment, self._match = experiment, experiment.match
         self._backend, self._device, self._lookup = backend, backend.worker_slots[0], lookup
         self._measured: dict[str, list[float]] = {}  # seconds per token over the baseline's
         self._ratios: list[float] = []  # of times of training, of the last run asked for
