@@ -95,6 +95,25 @@ def test_hashes_are_those_of_the_values_that_were_chosen(bench: Bench) -> None:
     assert list(hashes) == [("baseline", 1), ("baseline", 2), ("pre", 1), ("pre", 2)]
 
 
+def test_what_is_chosen_changes_no_candidate(tmp_path: Path) -> None:
+    """A part that was not chosen still has the options that the file gives it."""
+    schedules = "tune: {training.schedule: [cosine, constant]"
+    bench = Bench(
+        tmp_path, TEXT.replace("tune: {training.schedule.lr: [1e-3, 2e-3, 4e-3]", schedules)
+    )
+    results = bench.store.results
+
+    def hashes() -> list[list[str | None]]:
+        rows = plan(bench.spec, device="cpu", results=results).rows
+        return [[run.hash for run in row.tuning] for row in rows]
+
+    before = hashes()
+    bench.tuned({"schedule=cosine": (2.0, 2.0), "schedule=constant": (1.0, 1.0)}, "pre")
+    assert bench.row("pre").spec.training.schedule.name == "constant"
+    assert hashes() == before
+    assert api.collect_garbage(results, [bench.spec], is_trial=True) == []
+
+
 def test_the_first_of_equals_is_chosen(bench: Bench) -> None:
     bench.tuned(dict.fromkeys(NLL, (None, None)), "baseline")
     assert bench.row("baseline").spec.training.schedule.options["lr"] == 1e-3

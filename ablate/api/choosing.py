@@ -11,7 +11,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ablate import config
 from ablate.api.completing import complete, fetch, opened, workers
 from ablate.api.console import print_remark
 from ablate.api.options import RunOptions
@@ -81,7 +80,8 @@ def _untimed(selection: Selection, only: Sequence[str]) -> list[str]:
 
 def _tune(selection: Selection, rows: Sequence[str], options: RunOptions) -> None:
     """Make the tuning runs of some rows."""
-    tuning = config.tuning_of(selection.whole)
+    tuning = selection.tuning
+    assert tuning is not None, "its rows are tuned"
     candidates = tuning_runs(tuning, rows)
     print_remark(
         f"tuning {counted(len(rows), 'row')} on dev: {counted(len(candidates.runs), 'run')}, with "

@@ -19,7 +19,7 @@ from ablate.api.selecting import (
     select,
     tuning_runs,
 )
-from ablate.config import Row, Run, RunSpec, tuning_of
+from ablate.config import Row, Run, RunSpec
 from ablate.data.tokenizer import Tokenizer
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import build
@@ -278,7 +278,6 @@ class _Planner:
         self._selection = selection
         self._published = selection.experiment.published
         self._baseline = selection.experiment.rows[0].spec
-        self._tuning = tuning_of(selection.whole) if selection.whole.tune else None
         self._fingerprints = Fingerprints()
         self._counter = ModelCounter()
         self.finished: Records = {}
@@ -306,7 +305,8 @@ class _Planner:
         if row.pending:
             seeds = self._selection.experiment.seeds
             planned = [PlannedRun(seed, None, is_done=False) for seed in seeds]
-        tuning = tuning_runs(self._tuning, [row.name]).runs if self._tuning else ()
+        candidates = self._selection.tuning
+        tuning = tuning_runs(candidates, [row.name]).runs if candidates else ()
         return PlannedRow(
             name=row.name,
             changes=row.changes,

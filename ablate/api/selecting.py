@@ -45,6 +45,7 @@ class Selection:
         runs: what is wanted.
         tabulated: what its table shows: the runs, and those of the baseline.
         overrides: ``path=value``, the changes of the baseline that the file does not have.
+        tuning: the candidates of all rows, if they are tuned.
     """
 
     whole: Experiment
@@ -52,6 +53,7 @@ class Selection:
     runs: tuple[Run, ...]
     tabulated: tuple[Run, ...]
     overrides: tuple[str, ...] = ()
+    tuning: Tuning | None = None
 
     @property
     def corpus(self) -> Choice:
@@ -106,7 +108,7 @@ def select(
     Raises:
         SpecError: with every mistake of the file.
     """
-    experiment = _with_chosen_values(load(path, overrides), lookup)
+    experiment, tuning = _with_chosen_values(load(path, overrides), lookup)
     shared = set(seeds or ()) & set(experiment.tune.seeds if experiment.tune else ())
     if shared:
         raise SpecError(f"the experiment {config.seeds_are_shared(sorted(shared))}")
@@ -119,7 +121,7 @@ def select(
         rows=tuple(row for row in experiment.rows if row.name in names),
         seeds=tuple(experiment.seeds if seeds is None else seeds),
     )
-    return Selection(experiment, narrowed, runs, tabulated, tuple(overrides))
+    return Selection(experiment, narrowed, runs, tabulated, tuple(overrides), tuning)
 
 
 @dataclass(frozen=True)
@@ -144,17 +146,22 @@ def tuning_runs(tuning: Tuning, rows: Iterable[str]) -> Selection:
     return Selection(tuning.experiment, tuning.experiment, runs, runs)
 
 
-def _with_chosen_values(experiment: Experiment, lookup: RunLookup | None) -> Experiment:
-    """Return an experiment with the values that are chosen for its rows."""
+def _with_chosen_values(
+    experiment: Experiment, lookup: RunLookup | None
+) -> tuple[Experiment, Tuning | None]:
+    """Return an experiment with the values that are chosen for its rows, and its candidates."""
     if experiment.match is None and experiment.tune is None:
-        return experiment
+        return experiment, None
     check(experiment)
     if experiment.match is not None:
         if experiment.match.on == "time":
             experiment = _with_stored_matches(experiment, lookup)
         else:
             experiment = matching.match_by_counting(experiment)
-    return _with_tuned_values(experiment, lookup) if experiment.tune is not None else experiment
+    if experiment.tune is None:
+        return experiment, None
+    tuning = config.tuning_of(experiment)
+    return _with_tuned_values(experiment, tuning, lookup), tuning
 
 
 def _with_stored_matches(experiment: Experiment, lookup: RunLookup | None) -> Experiment:
@@ -182,9 +189,10 @@ def match_keys(experiment: Experiment) -> dict[str, str]:
     }
 
 
-def _with_tuned_values(experiment: Experiment, lookup: RunLookup | None) -> Experiment:
+def _with_tuned_values(
+    experiment: Experiment, tuning: Tuning, lookup: RunLookup | None
+) -> Experiment:
     """Return an experiment in which every row has its best values on dev, as far as it is tuned."""
-    tuning = config.tuning_of(experiment)
     names = [row.name for row in experiment.rows if not row.pending]
     records = stored(tuning_runs(tuning, names), lookup) if lookup else {}
     best = {name: _best_candidate(tuning, name, records) for name in names}

@@ -14,7 +14,6 @@ from typing import Any, get_args
 
 from filelock import FileLock, Timeout
 
-from ablate import config
 from ablate.api.console import print_remark
 from ablate.api.selecting import (
     ENGINES,
@@ -212,7 +211,7 @@ def _needed(
 
 def _unknown(selection: Selection, lookup: RunLookup) -> Iterator[str]:
     """Yield in sentences which rows may have stored runs whose hashes are not known."""
-    whole, match = selection.whole, selection.whole.match
+    whole, match, tuning = selection.whole, selection.whole.match, selection.tuning
     baseline = whole.rows[0].spec
     for row in whole.rows:
         advice = f"`ablate run {whole.path}` chooses it"
@@ -220,7 +219,7 @@ def _unknown(selection: Selection, lookup: RunLookup) -> Iterator[str]:
             path, how = match.via, "matched"
             if match.on != "time" and not matching.is_available(baseline):
                 advice = f"it takes the corpus, {baseline.corpus.name}, which is not here"
-        elif row.pending and stored(tuning_runs(config.tuning_of(whole), [row.name]), lookup):
+        elif tuning and row.pending and stored(tuning_runs(tuning, [row.name]), lookup):
             path, how = ", ".join(row.pending), "tuned"
         else:
             continue
@@ -234,9 +233,9 @@ def _hashes(selection: Selection) -> set[str]:
     """Return the hashes of an experiment's runs, tuning included, on any machine by any engine."""
     fingerprints, hashes = Fingerprints(), set[str]()
     runs = list(selection.runs)
-    if selection.whole.tune is not None:
+    if selection.tuning is not None:
         names = [row.name for row in selection.whole.rows]
-        runs += tuning_runs(config.tuning_of(selection.whole), names).runs
+        runs += tuning_runs(selection.tuning, names).runs
     for run in runs:
         fingerprint = fingerprints.known(run.spec.corpus)
         hashes |= {
