@@ -150,10 +150,11 @@ class Mup(Initialisation):
     not. The router of a mixture, whose number of outputs does not grow, has the learning rate of
     the outputs in table 3, which is that of matrices, and their initial variance 1 / fan_in, where
     table 3 has b / d_model^2. Not covered: embedding: {fix_norm: true}; dynamic hyper_connections,
-    whose matrices have the full rate; differential with wider heads, for the vectors of its
-    lambda, and t5, whose table starts as N(0, 1 / d_model); and, with more instead of wider heads,
-    talking_heads, whose matrices have the full rate, and latent with its default rank and
-    per_head_shared, whose fan_in then stays while their rate falls.
+    whose matrices have the full rate; with wider heads, differential, for the vectors of its
+    lambda, and shaw, whose vectors then start smaller; t5, whose table starts as N(0, 1 / d_model);
+    and, with more instead of wider heads, talking_heads, whose matrices have the full rate, and
+    latent with its default rank and per_head_shared, whose fan_in then stays while their rate
+    falls.
 
     Args:
         dims: gives d_model.

@@ -64,7 +64,7 @@ class _Translated:
     scores: Mapping[str, Sequence[float]]
 
     def sentences(self) -> list[_Sentence]:
-        """Return those that are not translated alike, those that differ most first."""
+        """Return all sentences, those that rows translate most differently first."""
         n_words = [len(source.split()) for source in self.sources]
         ends = np.quantile(n_words, [1 / 3, 2 / 3])
         sentences = [
